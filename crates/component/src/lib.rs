@@ -1,0 +1,1 @@
+//! The default engine as a WebAssembly component: WIT types to core types and nothing else.

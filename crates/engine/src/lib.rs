@@ -1,0 +1,1 @@
+//! The default decision engine: upstream's PersistentVolume controller as pure functions.

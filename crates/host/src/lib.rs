@@ -1,0 +1,1 @@
+//! Hosts decision engines: load, check, limit, run and swap WebAssembly components.

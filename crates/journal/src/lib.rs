@@ -1,0 +1,1 @@
+//! Decision records: what was asked, answered, decided and done; write, read and replay.

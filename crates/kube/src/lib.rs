@@ -1,0 +1,1 @@
+//! The Kubernetes shell: lean decoding, watches into the store, actions into API writes, events.
