@@ -1,1 +1,60 @@
-//! Plain data of volumes and claims, the contract's questions and actions, and the guard that checks every decision.
+//! Plain data of volumes and claims, the contract between a decision engine and its host, and the
+//! guard that checks every decision.
+//!
+//! Read in this order:
+//!
+//! 1. [`Volume`], [`Claim`], [`Class`]: what the API server says, reduced to what decisions need.
+//! 2. [`Request`]: what an engine is asked to decide.
+//! 3. [`Cluster`]: what it may ask while it decides, as [`Question`]s and [`Answer`]s.
+//! 4. [`Decision`]: what it answers, as [`Action`]s that leave nothing to choose.
+//! 5. [`guard`]: what holds whatever an engine says.
+//!
+//! # Guarantees
+//!
+//! No IO, no clock, no environment, no randomness, no global state; maps are ordered. Everything here
+//! compiles natively and to WebAssembly, and means the same in both.
+
+mod access;
+mod claim;
+mod class;
+mod cluster;
+mod decision;
+mod event;
+mod evidence;
+pub mod guard;
+mod ident;
+mod operation;
+mod quantity;
+mod request;
+mod selector;
+mod text;
+mod volume;
+
+pub use access::{AccessMode, AccessModes};
+pub use claim::{Claim, ClaimAnnotations, ClaimPhase, ClaimStatus};
+pub use class::{BindingMode, Class};
+pub use cluster::{
+    Answer, Cluster, Engine, EngineFault, Lookup, Migration, Page, Plugin, PluginMatch, PluginOperation, Pod,
+    Query, Question, Slot, Source, Stop,
+};
+pub use decision::{
+    Action, CapacityChange, Clear, Decision, Edit, Failure, FinalizerEdit, Finding, Follows, Message,
+    NEAREST_MAX, Outcome, PluginFound, Reason, Rule, Step, Tally,
+};
+pub use event::{Event, EventKind, EventType, Mismatch, Regarding};
+pub use evidence::{Evidence, Exchange, Recorder, Replayer};
+pub use ident::{ClaimKey, ClaimTarget, Handle, Text, Timestamp, Uid, Version, VolumeTarget};
+pub use operation::{Operation, OperationKind, OperationState, Point, Progress, Returned};
+pub use quantity::{Quantity, QuantityError, QuantityFormat};
+pub use request::{Request, Subject};
+pub use selector::{Requirement, Selector, SelectorOperator};
+pub use volume::{ClaimRef, ReclaimPolicy, Volume, VolumeAnnotations, VolumeMode, VolumePhase};
+
+/// Finalizer of this controller on in-tree, dynamically provisioned volumes with policy Delete
+/// (KEP-2644, `PVDeletionInTreeProtectionFinalizer`).
+pub const FINALIZER_IN_TREE: &str = "kubernetes.io/pv-controller";
+/// Finalizer of the external provisioner (KEP-2644, `PVDeletionProtectionFinalizer`); this side only
+/// removes it, when a CSI migration is rolled back.
+pub const FINALIZER_EXTERNAL: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+/// Prefix of the names of in-tree plugins.
+pub const IN_TREE_PREFIX: &str = "kubernetes.io/";

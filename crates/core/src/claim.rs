@@ -1,0 +1,120 @@
+//! Persistent volume claims.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    AccessMode, AccessModes, ClaimKey, ClaimTarget, Quantity, Selector, Text, Uid, Version, VolumeMode,
+};
+
+/// A PersistentVolumeClaim (core/v1), reduced to what decisions need.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Namespace and name.
+    pub key: ClaimKey,
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// `metadata.resourceVersion`.
+    pub version: Version,
+    /// Whether `metadata.deletionTimestamp` is set; upstream binds such claims all the same.
+    pub deleting: bool,
+    /// The annotations that decisions read.
+    pub annotations: ClaimAnnotations,
+    /// `spec.resources.requests[storage]`; zero where it is missing.
+    pub request: Quantity,
+    /// `spec.accessModes`, in the order of the object.
+    pub access_modes: Vec<AccessMode>,
+    /// The class: the beta annotation where its key exists, else `spec.storageClassName`. `None` (no
+    /// opinion, a default class may be assigned) and `""` (no class, on purpose) match alike.
+    pub class: Option<Text>,
+    /// `spec.volumeMode`; unset means Filesystem.
+    pub mode: VolumeMode,
+    /// `spec.volumeAttributesClassName`; unset and `""` match alike.
+    pub attributes_class: Option<Text>,
+    /// `spec.selector`.
+    pub selector: Option<Selector>,
+    /// `spec.volumeName`; `None` where it is empty.
+    pub volume_name: Option<Text>,
+    /// Whether `spec.dataSource` is set.
+    pub data_source: bool,
+    /// `status`.
+    pub status: ClaimStatus,
+}
+
+/// The annotations of a claim that decisions read (reference section 1.2).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimAnnotations {
+    /// Key `pv.kubernetes.io/bind-completed` exists.
+    pub bind_completed: bool,
+    /// Key `pv.kubernetes.io/bound-by-controller` exists.
+    pub bound_by_controller: bool,
+    /// Value of `volume.kubernetes.io/selected-node`, which may be empty.
+    pub selected_node: Option<Text>,
+    /// Value of `volume.kubernetes.io/storage-provisioner`, which may be empty.
+    pub storage_provisioner: Option<Text>,
+    /// Value of `volume.beta.kubernetes.io/storage-provisioner`, which may be empty.
+    pub beta_storage_provisioner: Option<Text>,
+    /// Value of `pv.kubernetes.io/migrated-to`, which may be empty.
+    pub migrated_to: Option<Text>,
+}
+
+/// `status` of a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimStatus {
+    /// `status.phase`.
+    pub phase: ClaimPhase,
+    /// `status.accessModes`, in the order of the object; empty where absent.
+    pub access_modes: Vec<AccessMode>,
+    /// Whether `status.capacity` is present, with whatever keys.
+    pub has_capacity: bool,
+    /// `status.capacity[storage]`.
+    pub capacity: Option<Quantity>,
+    /// `status.currentVolumeAttributesClassName`.
+    pub attributes_class: Option<Text>,
+}
+
+/// `status.phase` of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ClaimPhase {
+    /// No phase yet.
+    Unset,
+    /// Waits for a volume.
+    Pending,
+    /// Has its volume.
+    Bound,
+    /// Had a volume which is gone or belongs to another claim.
+    Lost,
+}
+
+impl Claim {
+    /// The access modes as a set.
+    pub fn access_set(&self) -> AccessModes {
+        self.access_modes.iter().collect()
+    }
+
+    /// How an action names this claim.
+    pub fn target(&self) -> ClaimTarget {
+        ClaimTarget { key: self.key.clone(), uid: self.uid.clone(), version: self.version.clone() }
+    }
+
+    /// The class for matching, where no class and `""` are equal.
+    pub fn class_or_empty(&self) -> &str {
+        self.class.as_deref().unwrap_or_default()
+    }
+
+    /// The attributes class for matching, where unset and `""` are equal.
+    pub fn attributes_class_or_empty(&self) -> &str {
+        self.attributes_class.as_deref().unwrap_or_default()
+    }
+}
+
+impl ClaimPhase {
+    /// The API's name of the phase; `""` where it is unset.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unset => "",
+            Self::Pending => "Pending",
+            Self::Bound => "Bound",
+            Self::Lost => "Lost",
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! What an engine answers: actions that leave nothing to choose, reasons, and how it goes on.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    AccessMode, ClaimKey, ClaimPhase, ClaimTarget, Event, Operation, PluginOperation, Point, Quantity, Text,
+    VolumePhase, VolumeTarget,
+};
+
+/// Most nearest candidates that one tally names; the full list is made by `explain`.
+pub const NEAREST_MAX: usize = 16;
+
+/// A decision. The host checks it (see [`crate::guard`]) and then carries out the steps in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// How long to wait before the first step, in milliseconds; only operations wait.
+    pub wait_ms: u64,
+    /// What to do, in order.
+    pub steps: Vec<Step>,
+    /// How it goes on when the steps are done.
+    pub outcome: Outcome,
+    /// Why volumes were not chosen.
+    pub tallies: Vec<Tally>,
+    /// What a review found; empty for every other request.
+    pub findings: Vec<Finding>,
+    /// Decide the object again after this delay, in milliseconds, whatever else happens.
+    pub requeue_after_ms: Option<u64>,
+}
+
+/// An action and when it is carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// The action.
+    pub action: Action,
+    /// When it is carried out.
+    pub follows: Follows,
+}
+
+/// When a step is carried out, and what its failure means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Follows {
+    /// After every write before it succeeded; its own failure ends the decision with that failure.
+    Success,
+    /// After every write before it succeeded; its own failure is logged and ends the steps but for those that
+    /// follow regardless, and the outcome stays as decided.
+    Tolerated,
+    /// Whatever became of the steps before it; its own failure is logged and changes nothing else.
+    Regardless,
+}
+
+/// How it goes on when the steps are done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// All is done.
+    Done,
+    /// The sync or operation failed: the key is retried, or the operation backs off.
+    Failed(Failure),
+    /// The operation goes on: decide again, from this point.
+    Continue(Point),
+}
+
+/// One thing to do. Every write names the object, its UID and the version that was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Action {
+    /// Points a volume at a claim (bind, first write; the commit point): `spec.claimRef` becomes the full
+    /// reference.
+    ReserveVolume {
+        /// The volume.
+        volume: VolumeTarget,
+        /// The claim.
+        claim: ClaimTarget,
+        /// Whether bound-by-controller is added, because the binder chose the volume.
+        mark: bool,
+    },
+    /// Sets `status.phase` and `status.message` of a volume.
+    SetVolumePhase {
+        /// The volume.
+        volume: VolumeTarget,
+        /// The new phase.
+        phase: VolumePhase,
+        /// The message that goes with it.
+        message: Message,
+    },
+    /// Points a claim at a volume (bind, third write): `spec.volumeName` where it is not set yet, and
+    /// bind-completed.
+    BindClaim {
+        /// The claim.
+        claim: ClaimTarget,
+        /// The volume.
+        volume: VolumeTarget,
+        /// Whether `spec.volumeName` is set (else it is right already).
+        set_volume_name: bool,
+        /// Whether bound-by-controller is added, because the binder chose the volume.
+        mark: bool,
+    },
+    /// Sets the status of a claim.
+    SetClaimStatus {
+        /// The claim.
+        claim: ClaimTarget,
+        /// The phase.
+        phase: ClaimPhase,
+        /// `status.accessModes`: set to these; an empty list removes them.
+        access_modes: Edit<Vec<AccessMode>>,
+        /// `status.capacity`.
+        capacity: CapacityChange,
+        /// `status.currentVolumeAttributesClassName`.
+        attributes_class: Edit<Text>,
+    },
+    /// Gives a claim without class a class: `spec.storageClassName` (KEP-3333).
+    SetClaimClass {
+        /// The claim.
+        claim: ClaimTarget,
+        /// Name of the class.
+        class: Text,
+    },
+    /// Writes the provisioner and migration annotations of a claim.
+    AnnotateClaim {
+        /// The claim.
+        claim: ClaimTarget,
+        /// Value of both storage-provisioner keys; `None` leaves them.
+        provisioner: Option<Text>,
+        /// `pv.kubernetes.io/migrated-to`.
+        migrated_to: Edit<Text>,
+    },
+    /// Removes the selected-node annotation, so that the scheduler chooses again.
+    RemoveSelectedNode {
+        /// The claim.
+        claim: ClaimTarget,
+    },
+    /// Writes the migration annotation and the deletion finalizers of a volume, in one request.
+    AnnotateVolume {
+        /// The volume.
+        volume: VolumeTarget,
+        /// `pv.kubernetes.io/migrated-to`.
+        migrated_to: Edit<Text>,
+        /// [`crate::FINALIZER_IN_TREE`].
+        in_tree_finalizer: FinalizerEdit,
+        /// [`crate::FINALIZER_EXTERNAL`]; only ever removed.
+        external_finalizer: FinalizerEdit,
+    },
+    /// Takes a volume from the claim that it points at (first write of upstream's `unbindVolume`).
+    UnbindVolume {
+        /// The volume.
+        volume: VolumeTarget,
+        /// What of claimRef is cleared.
+        clear: Clear,
+    },
+    /// Creates the volume that the plugin of this operation has provisioned, completed by the host: its
+    /// deterministic name `pvc-<claim uid>`, claimRef, class, bound-by-controller, provisioned-by and, with
+    /// policy Delete, the in-tree finalizer.
+    CreateVolume {
+        /// The claim that it is for.
+        claim: ClaimTarget,
+        /// Name of the volume.
+        name: Text,
+        /// Its class.
+        class: Text,
+        /// The plugin that provisioned it.
+        plugin: Text,
+    },
+    /// Deletes the volume object, whose asset is gone.
+    DeleteVolume {
+        /// The volume.
+        volume: VolumeTarget,
+    },
+    /// Records an event.
+    Emit(Event),
+    /// Decides a claim soon.
+    EnqueueClaim(ClaimKey),
+    /// Starts an operation, unless one of that name runs or backs off.
+    StartOperation(Operation),
+    /// Calls a plugin; last step of a decision, which continues with the plugin's outcome.
+    CallPlugin {
+        /// Name of the plugin.
+        plugin: Text,
+        /// What it is to do, on the object of the operation.
+        operation: PluginOperation,
+    },
+}
+
+/// A change of an optional field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Edit<T> {
+    /// Stays as it is.
+    Keep,
+    /// Becomes this.
+    Set(T),
+    /// Is removed.
+    Remove,
+}
+
+/// A change of a finalizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FinalizerEdit {
+    /// Stays as it is.
+    Keep,
+    /// Is added at the end.
+    Add,
+    /// Is removed.
+    Remove,
+}
+
+/// A change of `status.capacity` of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CapacityChange {
+    /// Stays as it is.
+    Keep,
+    /// Is removed.
+    Remove,
+    /// Its `storage` becomes this, other keys stay.
+    Storage(Quantity),
+    /// Becomes exactly this `storage`.
+    Whole(Quantity),
+}
+
+/// What of a claimRef is cleared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Clear {
+    /// All of it, and the bound-by-controller annotation: the binder had chosen the volume.
+    Whole,
+    /// Its UID: the user had reserved the volume by name, and that stays.
+    Uid,
+}
+
+/// `status.message` of a volume; the text is made by the host and equals upstream's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// No message.
+    Empty,
+    /// The reclaim policy is unknown.
+    UnknownReclaimPolicy,
+    /// No one plugin that can delete supports the source of the volume of this name.
+    NoDeleter {
+        /// Name of the volume.
+        volume: Text,
+        /// What was found instead.
+        found: PluginFound,
+    },
+    /// The plugin that provisioned the volume does not exist or cannot delete: its name.
+    NoPlugin(Text),
+    /// The plugin could not construct its deleter.
+    DeleterNotReady {
+        /// Name of the volume.
+        volume: Text,
+        /// The plugin's error.
+        error: Text,
+    },
+    /// Deleting failed: the error.
+    DeleteFailed(Text),
+    /// No plugin can recycle the volume.
+    NoRecycler,
+    /// Recycling failed: the error.
+    RecycleFailed(Text),
+}
+
+/// What a search for one able plugin found instead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PluginFound {
+    /// None that supports the source.
+    None,
+    /// Several: their names.
+    Several(Vec<Text>),
+    /// One, which cannot.
+    Unable,
+}
+
+/// Why a sync or an operation failed. The text is made by the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Failure {
+    /// A read failed: the error.
+    Read(Text),
+    /// An object that the decision depends on cannot be read: which, and why.
+    Unreadable(Text),
+    /// The class has no volumeBindingMode: its name.
+    BindingModeUnset(Text),
+    /// The claim's selector is not one: the error.
+    SelectorInvalid(Text),
+    /// The volume has no storage capacity: its name.
+    NoCapacity(Text),
+    /// A bind-completed annotation was removed: the claim names a volume of another claim. Its name.
+    VolumeOfOther(Text),
+    /// The class does not exist or cannot be read: its name, and the error.
+    Class {
+        /// Name of the class.
+        name: Text,
+        /// What is wrong.
+        error: Text,
+    },
+    /// No in-tree plugin of this name provisions volumes.
+    NoPlugin(Text),
+    /// The in-tree plugin does not support data sources: its name.
+    DataSource(Text),
+    /// The plugin does not support the mount options of the class: its name.
+    MountOptions(Text),
+    /// The plugin could not construct the operation: the error.
+    NotReady(Text),
+    /// The selected node cannot be found: its name, and the error.
+    Node {
+        /// Name of the node.
+        name: Text,
+        /// What is wrong.
+        error: Text,
+    },
+    /// The plugin failed: the error.
+    Plugin(Text),
+    /// The migrated plugin has no CSI driver: its name.
+    Untranslatable(Text),
+    /// A write failed: the error.
+    Write(Text),
+}
+
+/// Why a volume was not chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[repr(u16)]
+pub enum Reason {
+    /// It cannot be read.
+    Unreadable = 1,
+    /// It is reserved for or bound to another claim.
+    ReservedForOther = 2,
+    /// It is marked for deletion.
+    Deleting = 3,
+    /// It has another class.
+    ClassDiffers = 4,
+    /// It has another volume mode.
+    VolumeModeDiffers = 5,
+    /// It has another attributes class.
+    AttributesClassDiffers = 6,
+    /// It lacks an access mode.
+    AccessModesMissing = 7,
+    /// It is not in phase Available.
+    NotAvailable = 8,
+    /// It is smaller than the request.
+    TooSmall = 9,
+    /// Its labels do not match the selector.
+    SelectorDiffers = 10,
+    /// A decision in flight has picked it.
+    InFlight = 11,
+    /// The class waits for the first consumer, so the scheduler chooses.
+    WaitsForConsumer = 12,
+}
+
+/// How many volumes were not chosen for one reason, each counted once under the first that applies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// The reason.
+    pub reason: Reason,
+    /// How many volumes.
+    pub count: u32,
+    /// Names of the nearest of them, at most [`NEAREST_MAX`], nearest first.
+    pub nearest: Vec<Text>,
+}
+
+/// What a review found (design section 7).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The rule.
+    pub rule: Rule,
+    /// Name of the volume that it is about; empty where there is none.
+    pub volume: Text,
+    /// The claim that it is about, where that is another than the one reviewed.
+    pub claim: Option<ClaimKey>,
+    /// The value of the object reviewed, as text for the sentence.
+    pub found: Text,
+    /// The value that it is held against, as text for the sentence.
+    pub wanted: Text,
+}
+
+/// Rules of a review. Whether one denies or warns is set by the operator; its default is in its doc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[repr(u16)]
+pub enum Rule {
+    /// Deny: the named volume is smaller than the request.
+    VolumeTooSmall = 1,
+    /// Deny: the named volume has another class.
+    ClassDiffers = 2,
+    /// Deny: the named volume has another volume mode.
+    VolumeModeDiffers = 3,
+    /// Deny: the named volume has another attributes class.
+    AttributesClassDiffers = 4,
+    /// Deny: the named volume lacks an access mode.
+    AccessModesMissing = 5,
+    /// Deny: the named volume is one half of another claim's complete pair.
+    VolumeOfOther = 6,
+    /// Deny: the update breaks a complete pair.
+    BreaksPair = 7,
+    /// Warn: the named volume does not exist yet.
+    VolumeMissing = 8,
+    /// Warn: the named volume is reserved by name for another claim.
+    VolumeReserved = 9,
+    /// Warn: the named volume is released, failed or being deleted.
+    VolumeLeaving = 10,
+    /// Warn: the named volume is far larger than asked for.
+    VolumeOversized = 11,
+    /// Warn: the class does not exist.
+    ClassMissing = 12,
+    /// Warn: the class names an in-tree provisioner that is not there.
+    ProvisionerUnknown = 13,
+    /// Warn: volumeName together with a class that waits for a consumer.
+    NameDefeatsWait = 14,
+    /// Warn: volumeName together with a volume that has node affinity.
+    NameDefeatsAffinity = 15,
+    /// Warn: policy Recycle.
+    PolicyRecycle = 16,
+    /// Warn: both pointers meet, although the volume does not satisfy the claim; they bind all the same.
+    PairMismatch = 17,
+}
+
+impl Decision {
+    /// Nothing to do.
+    pub fn done() -> Self {
+        Self::new(Vec::new(), Outcome::Done)
+    }
+
+    /// These steps, then this outcome.
+    pub fn new(steps: Vec<Step>, outcome: Outcome) -> Self {
+        Self { wait_ms: 0, steps, outcome, tallies: Vec::new(), findings: Vec::new(), requeue_after_ms: None }
+    }
+
+    /// The actions, in order.
+    pub fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.steps.iter().map(|step| &step.action)
+    }
+}
+
+impl From<Action> for Step {
+    fn from(action: Action) -> Self {
+        Self { action, follows: Follows::Success }
+    }
+}

@@ -1,0 +1,152 @@
+//! Kubernetes events: closed kinds, whose types and reasons are upstream's; the host makes the text.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ClaimTarget, Text, VolumeTarget};
+
+/// An event on a claim or a volume (reference section 13).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// The object that it is about.
+    pub regarding: Regarding,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// The object of an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Regarding {
+    /// A claim.
+    Claim(ClaimTarget),
+    /// A volume; its events go to namespace `default`.
+    Volume(VolumeTarget),
+}
+
+/// `type` of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EventType {
+    /// Nothing is wrong.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+/// What happened, with what the text needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EventKind {
+    /// No volume fits and the claim has no class that could provision one.
+    NoVolumeFits,
+    /// The named volume is bound to another claim.
+    VolumeOfOther(Text),
+    /// The class waits for a pod that uses the claim.
+    WaitForFirstConsumer,
+    /// These pods use the claim and are not scheduled yet.
+    WaitForPodScheduled(Vec<Text>),
+    /// The named volume cannot satisfy the claim.
+    ClaimMismatch {
+        /// Name of the volume.
+        volume: Text,
+        /// First check that failed.
+        mismatch: Mismatch,
+    },
+    /// The claim and the volume reserved for it have different volume modes; told to the claim.
+    ClaimModeMismatch {
+        /// Name of the volume.
+        volume: Text,
+    },
+    /// The claim and the volume reserved for it have different volume modes; told to the volume.
+    VolumeModeMismatch {
+        /// Namespace and name of the claim, `namespace/name`.
+        claim: Text,
+    },
+    /// A bound claim lost its reference to a volume.
+    ClaimLostReference,
+    /// A bound claim lost its volume, of this name.
+    ClaimLostVolume(Text),
+    /// Two claims are bound to one volume, and this one is wrong; the name of the volume.
+    ClaimMisbound(Text),
+    /// Waiting for this provisioner, or for the administrator, to create a volume.
+    ExternalProvisioning(Text),
+    /// Provisioning failed.
+    ProvisioningFailed(crate::Failure),
+    /// A volume was provisioned: its name and the plugin.
+    ProvisioningSucceeded {
+        /// Name of the volume.
+        volume: Text,
+        /// Name of the plugin.
+        plugin: Text,
+    },
+    /// The asset of a volume that could not be created could not be deleted either.
+    ProvisioningCleanupFailed(crate::Failure),
+    /// The plugin says that the volume is still in use.
+    VolumeInUse(Text),
+    /// The volume cannot be deleted.
+    VolumeFailedDelete(crate::Message),
+    /// No version knows the reclaim policy.
+    UnknownReclaimPolicy,
+    /// Recycling waits for these pods, `namespace/name` each.
+    RecycleWaitsForPods(Vec<Text>),
+    /// Recycling failed.
+    VolumeFailedRecycle(crate::Message),
+    /// The volume was recycled.
+    VolumeRecycled,
+    /// The object, or what it names, cannot be read: what exactly (G7 of the design).
+    Unreadable(Text),
+}
+
+/// Why a volume that a claim names cannot satisfy it, in the order of upstream's
+/// `checkVolumeSatisfyClaim`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mismatch {
+    /// The volume is marked for deletion.
+    Deleting,
+    /// It is smaller than the request.
+    TooSmall,
+    /// It has another class.
+    Class,
+    /// It has another attributes class.
+    AttributesClass,
+    /// It has another volume mode.
+    VolumeMode,
+    /// It lacks an access mode.
+    AccessModes,
+}
+
+impl EventKind {
+    /// `type` and `reason` of the event, as upstream gives them.
+    pub fn type_and_reason(&self) -> (EventType, &'static str) {
+        use EventType::{Normal, Warning};
+        match self {
+            Self::NoVolumeFits => (Normal, "FailedBinding"),
+            Self::VolumeOfOther(_) => (Warning, "FailedBinding"),
+            Self::WaitForFirstConsumer => (Normal, "WaitForFirstConsumer"),
+            Self::WaitForPodScheduled(_) => (Normal, "WaitForPodScheduled"),
+            Self::ClaimMismatch { .. } | Self::ClaimModeMismatch { .. } | Self::VolumeModeMismatch { .. } => {
+                (Warning, "VolumeMismatch")
+            }
+            Self::ClaimLostReference | Self::ClaimLostVolume(_) => (Warning, "ClaimLost"),
+            Self::ClaimMisbound(_) => (Warning, "ClaimMisbound"),
+            Self::ExternalProvisioning(_) => (Normal, "ExternalProvisioning"),
+            Self::ProvisioningFailed(_) => (Warning, "ProvisioningFailed"),
+            Self::ProvisioningSucceeded { .. } => (Normal, "ProvisioningSucceeded"),
+            Self::ProvisioningCleanupFailed(_) => (Warning, "ProvisioningCleanupFailed"),
+            Self::VolumeInUse(_) => (Normal, "VolumeDelete"),
+            Self::VolumeFailedDelete(_) => (Warning, "VolumeFailedDelete"),
+            Self::UnknownReclaimPolicy => (Warning, "VolumeUnknownReclaimPolicy"),
+            Self::RecycleWaitsForPods(_) => (Normal, "VolumeFailedRecycle"),
+            Self::VolumeFailedRecycle(_) => (Warning, "VolumeFailedRecycle"),
+            Self::VolumeRecycled => (Normal, "VolumeRecycled"),
+            Self::Unreadable(_) => (Warning, "Unreadable"),
+        }
+    }
+}
+
+impl EventType {
+    /// The API's name of the type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}

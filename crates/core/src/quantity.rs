@@ -1,0 +1,283 @@
+//! Amounts of storage (`resource.Quantity` in apimachinery).
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// An amount of storage: whole bytes and billionths of a byte, with the notation it was written in.
+///
+/// Compared by value; the notation only matters when it is printed. Holds every amount from zero to
+/// 2^64 bytes to the nano, which is all that upstream's canonical form can express below 2^64.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Quantity {
+    /// Whole bytes.
+    pub whole: u64,
+    /// Billionths of a byte, less than 10^9. Kubernetes accepts `1500m`.
+    pub nanos: u32,
+    /// How it was written, and so how it is printed.
+    pub format: QuantityFormat,
+}
+
+/// Notation of a quantity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum QuantityFormat {
+    /// `k`, `M`, `G`, …, `m`, `u`, `n`, or no suffix.
+    #[default]
+    DecimalSi,
+    /// `Ki`, `Mi`, `Gi`, …
+    BinarySi,
+    /// `e3`, `E6`, …
+    DecimalExponent,
+}
+
+/// Why a text is no quantity that a volume or a claim can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// Not of the form `number[suffix]`.
+    #[error("{0:?} is not a quantity; write a number with an optional suffix, such as 10Gi, 5G or 1e9")]
+    Malformed(String),
+    /// Below zero.
+    #[error("{0:?} is negative; storage is zero or more")]
+    Negative(String),
+    /// 2^64 bytes or more.
+    #[error("{0:?} is out of range; Bindery handles less than 16Ei (2^64 bytes)")]
+    TooLarge(String),
+}
+
+/// Billionths in a whole.
+const NANOS: u128 = 1_000_000_000;
+/// Upstream caps binary notation at this value instead of refusing it (`ParseQuantity`).
+const BINARY_MAX: u128 = i64::MAX as u128;
+
+impl Quantity {
+    /// Zero bytes.
+    pub const ZERO: Self = Self { whole: 0, nanos: 0, format: QuantityFormat::DecimalSi };
+
+    /// So many bytes, printed in binary notation.
+    pub const fn bytes(whole: u64) -> Self {
+        Self { whole, nanos: 0, format: QuantityFormat::BinarySi }
+    }
+
+    /// Parses `text` as apimachinery does: fractions below a nano are rounded up.
+    ///
+    /// # Errors
+    ///
+    /// The text is malformed, negative, or 2^64 and more.
+    pub fn parse(text: &str) -> Result<Self, QuantityError> {
+        let malformed = || QuantityError::Malformed(text.to_owned());
+        let too_large = || QuantityError::TooLarge(text.to_owned());
+        let (negative, unsigned) = match text.as_bytes().first() {
+            Some(b'-') => (true, &text[1..]),
+            Some(b'+') => (false, &text[1..]),
+            _ => (false, text),
+        };
+        let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+        let (number, suffix) = unsigned.split_at(end);
+        let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if (integer.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+            return Err(malformed());
+        }
+        let scale = Scale::parse(suffix).ok_or_else(malformed)?;
+        let fraction = fraction.trim_end_matches('0');
+        let mut digits = integer.trim_start_matches('0').to_owned();
+        digits.push_str(fraction);
+        let digits = digits.trim_start_matches('0');
+        if digits.is_empty() {
+            return Ok(Self { whole: 0, nanos: 0, format: scale.format });
+        }
+        if negative {
+            return Err(QuantityError::Negative(text.to_owned()));
+        }
+        let nanos = scale.nanos(digits, fraction.len()).ok_or_else(too_large)?;
+        let nanos =
+            if scale.format == QuantityFormat::BinarySi { nanos.min(BINARY_MAX * NANOS) } else { nanos };
+        Ok(Self {
+            whole: u64::try_from(nanos / NANOS).map_err(|_| too_large())?,
+            nanos: u32::try_from(nanos % NANOS).map_err(|_| too_large())?,
+            format: scale.format,
+        })
+    }
+
+    fn as_nanos(self) -> u128 {
+        u128::from(self.whole) * NANOS + u128::from(self.nanos)
+    }
+}
+
+/// What a suffix multiplies a number by: a power of 1024 and a power of ten.
+struct Scale {
+    format: QuantityFormat,
+    binary: u32,
+    decimal: i32,
+}
+
+impl Scale {
+    fn parse(suffix: &str) -> Option<Self> {
+        let decimal = |decimal| Some(Self { format: QuantityFormat::DecimalSi, binary: 0, decimal });
+        let binary = |binary| Some(Self { format: QuantityFormat::BinarySi, binary, decimal: 0 });
+        match suffix {
+            "n" => decimal(-9),
+            "u" => decimal(-6),
+            "m" => decimal(-3),
+            "" => decimal(0),
+            "k" => decimal(3),
+            "M" => decimal(6),
+            "G" => decimal(9),
+            "T" => decimal(12),
+            "P" => decimal(15),
+            "E" => decimal(18),
+            "Ki" => binary(1),
+            "Mi" => binary(2),
+            "Gi" => binary(3),
+            "Ti" => binary(4),
+            "Pi" => binary(5),
+            "Ei" => binary(6),
+            _ => Self::parse_exponent(suffix),
+        }
+    }
+
+    fn parse_exponent(suffix: &str) -> Option<Self> {
+        let exponent = suffix.strip_prefix(['e', 'E'])?;
+        let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        // An exponent of more digits is out of range whatever the number, or below a nano.
+        let limit = if exponent.starts_with('-') { -1_000_000 } else { 1_000_000 };
+        let decimal = exponent.parse().unwrap_or(limit).clamp(-1_000_000, 1_000_000);
+        Some(Self { format: QuantityFormat::DecimalExponent, binary: 0, decimal })
+    }
+
+    /// `digits` × 10^-`fraction` × this scale in nanos, rounded up; `None` where that is out of range.
+    fn nanos(&self, digits: &str, fraction: usize) -> Option<u128> {
+        let exponent = self.decimal + 9 - i32::try_from(fraction).ok()?;
+        let Ok(number) = digits.parse::<u128>() else {
+            return Self::nanos_of_long(digits, self.binary, exponent);
+        };
+        let number = number.checked_mul(1024_u128.pow(self.binary))?;
+        if exponent >= 0 {
+            return number.checked_mul(10_u128.checked_pow(exponent.unsigned_abs())?);
+        }
+        Some(10_u128.checked_pow(exponent.unsigned_abs()).map_or(1, |divisor| number.div_ceil(divisor)))
+    }
+
+    /// More digits than an integer holds: the surplus is below a nano or the amount is out of range.
+    fn nanos_of_long(digits: &str, binary: u32, exponent: i32) -> Option<u128> {
+        const KEPT: usize = 38;
+        let surplus = i32::try_from(digits.len() - KEPT).ok()?;
+        let exponent = exponent + surplus;
+        if exponent >= 0 {
+            return None;
+        }
+        let divisor = 10_u128.checked_pow(exponent.unsigned_abs())?;
+        let number: u128 = digits[..KEPT].parse().ok()?;
+        // The cut digits round up; the multiplication by 1024^n may not fit, then neither does the result.
+        (number / divisor).checked_add(1)?.checked_mul(1024_u128.pow(binary))
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.whole, self.nanos).cmp(&(other.whole, other.nanos))
+    }
+}
+
+/// Prints the canonical form (`Quantity.CanonicalizeBytes`): no fraction, the largest exact suffix.
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.whole == 0 && self.nanos == 0 {
+            return f.write_str("0");
+        }
+        let binary = self.format == QuantityFormat::BinarySi && self.whole >= 1024 && self.nanos == 0;
+        if binary {
+            let (mut number, mut power) = (self.whole, 0);
+            while number.is_multiple_of(1024) && power < 6 {
+                number /= 1024;
+                power += 1;
+            }
+            return write!(f, "{number}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][power]);
+        }
+        let (mut number, mut step) = (self.as_nanos(), 0_usize);
+        while number.is_multiple_of(1000) && step < 9 {
+            number /= 1000;
+            step += 1;
+        }
+        let exponent = 3 * i32::try_from(step).unwrap_or_default() - 9;
+        if self.format == QuantityFormat::DecimalExponent {
+            return if exponent == 0 { write!(f, "{number}") } else { write!(f, "{number}e{exponent}") };
+        }
+        write!(f, "{number}{}", ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"][step])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn canonical_forms_are_those_of_apimachinery() {
+        for (text, canonical) in [
+            ("0", "0"),
+            ("5000Mi", "5000Mi"),
+            ("1024Mi", "1Gi"),
+            ("1.5Gi", "1536Mi"),
+            ("1G", "1G"),
+            ("1500M", "1500M"),
+            ("1000M", "1G"),
+            ("1500m", "1500m"),
+            ("0.5", "500m"),
+            ("1e3", "1e3"),
+            ("12E6", "12e6"),
+            ("100", "100"),
+            ("1Ki", "1Ki"),
+            ("0.5Ki", "512"),
+            ("1E", "1E"),
+            ("18E", "18E"),
+            ("0.1n", "1n"),
+            ("16Ei", "9223372036854775807"),
+            ("+1k", "1k"),
+        ] {
+            assert_eq!(Quantity::parse(text).unwrap().to_string(), canonical, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error() {
+        for text in ["", ".", "1.2.3", "Gi", "1 Gi", "1ki", "1e", "1e+", "0x10", "٣"] {
+            assert!(matches!(Quantity::parse(text), Err(QuantityError::Malformed(_))), "{text}");
+        }
+        for text in [
+            "100E",
+            "1e30",
+            "1e999999999999",
+            "18446744073709551616",
+            "99999999999999999999999999999999999999999",
+        ] {
+            assert!(matches!(Quantity::parse(text), Err(QuantityError::TooLarge(_))), "{text}");
+        }
+        assert!(matches!(Quantity::parse("-1Gi"), Err(QuantityError::Negative(_))));
+    }
+
+    #[test]
+    fn values_are_compared_not_notations() {
+        let q = |text| Quantity::parse(text).unwrap();
+        assert_eq!(q("1Gi"), q("1073741824"));
+        assert!(q("4G") < q("4Gi"));
+        assert!(q("1500m") > q("1"));
+        assert_eq!(q("0.00000000000000000000000000000000000000000000000001"), q("1n"));
+    }
+}

@@ -1,0 +1,43 @@
+//! What an engine is asked to decide.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Claim, Progress, Timestamp, Volume};
+
+/// A request for a decision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// The time, by the host's clock; an engine has no other.
+    pub now: Timestamp,
+    /// What is to be decided.
+    pub subject: Subject,
+}
+
+/// What is to be decided, with the object as the host knows it (overlay over watch cache).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Subject {
+    /// What a claim needs (upstream's `syncClaim`).
+    SyncClaim(Arc<Claim>),
+    /// What a volume needs (upstream's `syncVolume`).
+    SyncVolume(Arc<Volume>),
+    /// The next step of an operation on a claim.
+    SyncClaimOperation(Progress<Claim>),
+    /// The next step of an operation on a volume.
+    SyncVolumeOperation(Progress<Volume>),
+    /// Whether a claim may be written as `new`.
+    ReviewClaim {
+        /// The claim as it would be.
+        new: Arc<Claim>,
+        /// The claim as it is; `None` on create.
+        old: Option<Arc<Claim>>,
+    },
+    /// Whether a volume may be written as `new`.
+    ReviewVolume {
+        /// The volume as it would be.
+        new: Arc<Volume>,
+        /// The volume as it is; `None` on create.
+        old: Option<Arc<Volume>>,
+    },
+}

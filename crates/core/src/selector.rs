@@ -1,0 +1,52 @@
+//! Label selectors of claims, as requirements that the host evaluates over its index.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Text;
+
+/// `spec.selector` of a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Selector {
+    /// All requirements must hold; none at all (a present but empty selector) matches every volume.
+    Requirements(Vec<Requirement>),
+    /// Not a selector (an unknown operator, values where none may be): matching fails with an error,
+    /// as upstream's does (`LabelSelectorAsSelector`).
+    Invalid(Text),
+}
+
+/// One requirement on the labels of a volume; `matchLabels` become [`SelectorOperator::In`] with one value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requirement {
+    /// Key of the label.
+    pub key: Text,
+    /// How the values are compared.
+    pub operator: SelectorOperator,
+    /// The values; empty for [`SelectorOperator::Exists`] and [`SelectorOperator::DoesNotExist`].
+    pub values: Vec<Text>,
+}
+
+/// Operators of `metav1.LabelSelectorRequirement`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SelectorOperator {
+    /// The label is there and has one of the values.
+    In,
+    /// The label is not there or has none of the values.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is not there.
+    DoesNotExist,
+}
+
+impl Requirement {
+    /// Whether labels with this value under the key (or none) meet the requirement.
+    pub fn matches(&self, value: Option<&str>) -> bool {
+        let listed = || value.is_some_and(|value| self.values.iter().any(|v| &**v == value));
+        match self.operator {
+            SelectorOperator::In => listed(),
+            SelectorOperator::NotIn => !listed(),
+            SelectorOperator::Exists => value.is_some(),
+            SelectorOperator::DoesNotExist => value.is_none(),
+        }
+    }
+}

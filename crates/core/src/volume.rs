@@ -1,0 +1,174 @@
+//! Persistent volumes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{AccessMode, AccessModes, Claim, Quantity, Text, Uid, Version, VolumeTarget};
+
+/// A PersistentVolume (core/v1), reduced to what decisions need.
+///
+/// Labels and unknown finalizers stay on the host: the index evaluates selectors, and writes keep what
+/// they do not name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// `metadata.name`.
+    pub name: Text,
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// `metadata.resourceVersion`.
+    pub version: Version,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<Text, Text>,
+    /// The annotations that decisions read.
+    pub annotations: VolumeAnnotations,
+    /// `metadata.finalizers`.
+    pub finalizers: Vec<Text>,
+    /// `spec.capacity[storage]`; `None` where the volume has none.
+    pub capacity: Option<Quantity>,
+    /// `spec.accessModes`, in the order of the object.
+    pub access_modes: Vec<AccessMode>,
+    /// The class: the beta annotation where its key exists, else `spec.storageClassName`; `""` is none.
+    pub class: Text,
+    /// `spec.volumeMode`; unset means Filesystem.
+    pub mode: VolumeMode,
+    /// `spec.volumeAttributesClassName`; unset and `""` match alike but are copied as they are.
+    pub attributes_class: Option<Text>,
+    /// `spec.claimRef`.
+    pub claim_ref: Option<ClaimRef>,
+    /// `spec.persistentVolumeReclaimPolicy`.
+    pub policy: ReclaimPolicy,
+    /// Whether `spec.nodeAffinity.required` is set.
+    pub node_affinity: bool,
+    /// Name of the field of `spec` that holds the source, such as `csi`, `hostPath` or `nfs`; empty where none does.
+    pub source: Text,
+    /// `status.phase`.
+    pub phase: VolumePhase,
+}
+
+/// The annotations of a volume that decisions read (reference section 1.2).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeAnnotations {
+    /// Key `pv.kubernetes.io/bound-by-controller` exists.
+    pub bound_by_controller: bool,
+    /// Value of `pv.kubernetes.io/provisioned-by`, which may be empty.
+    pub provisioned_by: Option<Text>,
+    /// Value of `pv.kubernetes.io/migrated-to`, which may be empty.
+    pub migrated_to: Option<Text>,
+    /// Value of `volume.alpha.kubernetes.io/pre-resize-capacity`; `None` too where it does not parse
+    /// (upstream logs that and falls back to the capacity).
+    pub pre_resize_capacity: Option<Quantity>,
+}
+
+/// `spec.claimRef`: the claim that a volume is reserved for or bound to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimRef {
+    /// Namespace of the claim.
+    pub namespace: Text,
+    /// Name of the claim.
+    pub name: Text,
+    /// UID of the claim; `None` where the volume is only reserved by name.
+    pub uid: Option<Uid>,
+}
+
+/// `spec.volumeMode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum VolumeMode {
+    /// A file system; also what an unset mode means.
+    Filesystem,
+    /// A raw block device.
+    Block,
+}
+
+/// `spec.persistentVolumeReclaimPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReclaimPolicy {
+    /// Keep the released volume for the administrator.
+    Retain,
+    /// Delete the backing asset and the volume.
+    Delete,
+    /// Scrub the volume and offer it again (deprecated upstream).
+    Recycle,
+    /// A policy that no version knows: the volume becomes Failed.
+    Unknown,
+}
+
+/// `status.phase` of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum VolumePhase {
+    /// No phase yet.
+    Unset,
+    /// Set by the API server at creation.
+    Pending,
+    /// Free, or reserved for a claim.
+    Available,
+    /// Bound to a claim.
+    Bound,
+    /// The claim is gone.
+    Released,
+    /// Reclaiming failed.
+    Failed,
+}
+
+impl Volume {
+    /// The access modes as a set.
+    pub fn access_set(&self) -> AccessModes {
+        self.access_modes.iter().collect()
+    }
+
+    /// How an action names this volume.
+    pub fn target(&self) -> VolumeTarget {
+        VolumeTarget { name: self.name.clone(), uid: self.uid.clone(), version: self.version.clone() }
+    }
+
+    /// Whether claimRef names this claim, by UID or, where it has none, by name alone
+    /// (upstream's `IsVolumeBoundToClaim`: a volume reserved by name counts).
+    pub fn is_bound_to(&self, claim: &Claim) -> bool {
+        self.claim_ref.as_ref().is_some_and(|claim_ref| {
+            claim_ref.name == claim.key.name
+                && claim_ref.namespace == claim.key.namespace
+                && claim_ref.uid.as_ref().is_none_or(|uid| *uid == claim.uid)
+        })
+    }
+
+    /// The attributes class for matching, where unset and `""` are equal.
+    pub fn attributes_class_or_empty(&self) -> &str {
+        self.attributes_class.as_deref().unwrap_or_default()
+    }
+
+    /// Whether a CSI driver serves the volume.
+    pub fn is_csi(&self) -> bool {
+        &*self.source == "csi"
+    }
+
+    /// Whether the volume has this finalizer.
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
+        self.finalizers.iter().any(|f| &**f == finalizer)
+    }
+}
+
+impl VolumePhase {
+    /// The API's name of the phase; `""` where it is unset.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unset => "",
+            Self::Pending => "Pending",
+            Self::Available => "Available",
+            Self::Bound => "Bound",
+            Self::Released => "Released",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+impl VolumeMode {
+    /// The API's name of the mode.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Filesystem => "Filesystem",
+            Self::Block => "Block",
+        }
+    }
+}
