@@ -1,0 +1,126 @@
+//! Recorded cases, as their files hold them.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// One recorded case: a world, a call, and what upstream made of it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Case {
+    /// Unique name.
+    pub id: String,
+    /// `sync-claim NAME`, `sync-volume NAME` or `settle`.
+    pub call: String,
+    /// After the call, sync until nothing changes.
+    #[serde(default)]
+    pub then_settle: bool,
+    /// StorageClass objects in the cache.
+    #[serde(default)]
+    pub classes: Vec<Value>,
+    /// Pod objects in the cache.
+    #[serde(default)]
+    pub pods: Vec<Value>,
+    /// Claims that the API server has and the cache has not seen.
+    #[serde(default)]
+    pub uncached: Vec<String>,
+    /// The objects that the world starts with.
+    pub initial: Objects,
+    /// The in-tree plugin that is installed, or none.
+    pub plugin: Option<MockOutcomes>,
+    /// Requests that fail.
+    #[serde(default)]
+    pub api_errors: Vec<ApiError>,
+    /// What other actors do just before the operation starts.
+    pub changed_before_operation: Option<Change>,
+    /// The objects at the end.
+    #[serde(rename = "final")]
+    pub end: Objects,
+    /// Every event, in order; settle cases do not record them.
+    pub events: Option<Vec<String>>,
+    /// Whether the call returned an error; settle cases do not record it.
+    pub fails: Option<bool>,
+}
+
+/// Volumes and claims.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Objects {
+    /// PersistentVolume objects.
+    pub volumes: Vec<Value>,
+    /// PersistentVolumeClaim objects.
+    pub claims: Vec<Value>,
+}
+
+/// Outcomes of the calls of the mock plugin; `None` as a list: it refuses to construct the operation.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct MockOutcomes {
+    /// Of provision.
+    pub provision: Option<Vec<Option<String>>>,
+    /// Of delete.
+    pub delete: Option<Vec<Option<String>>>,
+    /// Of recycle.
+    pub recycle: Option<Vec<Option<String>>>,
+    /// Whether every in-tree name counts as migrated.
+    #[serde(default)]
+    pub migrated: bool,
+}
+
+/// A request that fails once.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ApiError {
+    /// `get`, `update`, `create` or `delete`.
+    pub verb: String,
+    /// Plural of the resource.
+    pub resource: String,
+    /// Text of the failure.
+    pub message: String,
+}
+
+/// The whole state that other actors leave.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Change {
+    /// On the API server.
+    pub api: Objects,
+    /// In the caches.
+    pub cache: Objects,
+}
+
+/// A case, or what is wrong with its line.
+pub struct Line {
+    /// File and line, for messages.
+    pub place: String,
+    /// The case.
+    pub case: Result<Case>,
+}
+
+/// Reads a corpus: JSON lines, plain or gzip (told by the first bytes, not the name).
+///
+/// # Errors
+///
+/// The file cannot be opened or read.
+pub fn read(path: &Path) -> Result<Vec<Line>> {
+    let file = File::open(path).with_context(|| format!("cannot open corpus {}", path.display()))?;
+    let mut reader = BufReader::new(file);
+    let gzip = reader.fill_buf().with_context(|| format!("cannot read corpus {}", path.display()))?.starts_with(&[0x1f, 0x8b]);
+    let plain: Box<dyn Read> = if gzip { Box::new(flate2::read::MultiGzDecoder::new(reader)) } else { Box::new(reader) };
+    let mut lines = Vec::new();
+    for (number, line) in BufReader::new(plain).lines().enumerate() {
+        let line = line.with_context(|| format!("cannot read corpus {}", path.display()))?;
+        if !line.trim().is_empty() {
+            lines.push(Line { place: place(path, number + 1), case: parse(&line) });
+        }
+    }
+    Ok(lines)
+}
+
+fn place(path: &Path, number: usize) -> String {
+    let name = path.file_name().map_or_else(|| PathBuf::from(path), PathBuf::from);
+    format!("{}:{number}", name.display())
+}
+
+fn parse(line: &str) -> Result<Case> {
+    serde_json::from_str(line).context("the line is not a case in JSON; one line holds one case")
+}

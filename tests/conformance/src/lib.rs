@@ -1,0 +1,10 @@
+//! Recorded cases of upstream's controller, run through the real binder on the simulator.
+//!
+//! [`case`] reads a corpus, [`world`] builds the world of a case and runs its call, [`compare`] holds the
+//! result against the recording, [`deviations`] lists where Bindery differs on purpose, and [`twin`] holds
+//! the two engines against each other on every decision.
+
+pub mod case;
+pub mod compare;
+pub mod deviations;
+pub mod twin;
