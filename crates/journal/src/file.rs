@@ -1,0 +1,156 @@
+//! The file format: a magic line, then frames of length, chained digest and payload.
+
+use std::io::{self, Read, Write};
+
+use sha2::{Digest, Sha256};
+
+use crate::Record;
+
+/// First bytes of every journal; the number is that of the format.
+const MAGIC: &[u8; 16] = b"bindery-journal1";
+/// Most bytes of one record: evidence of one decision is below 1 MiB by the limits of a call.
+const RECORD_MAX: u32 = 16 << 20;
+/// Bytes of a digest.
+const DIGEST: usize = 32;
+
+/// Appends records to a journal.
+pub struct Writer<W> {
+    sink: W,
+    chain: [u8; DIGEST],
+}
+
+/// Reads the records of a journal, in order.
+pub struct Reader<R> {
+    source: R,
+    chain: [u8; DIGEST],
+    number: u64,
+}
+
+/// Why a journal, or the rest of one, cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The source failed.
+    #[error("the journal cannot be read")]
+    Io(#[from] io::Error),
+    /// It does not start as a journal does.
+    #[error("this is not a decision journal of format 1")]
+    NotAJournal,
+    /// It ends inside a record: the writer was stopped there. What came before is whole.
+    #[error("the journal ends inside record {number}; the records before it are whole")]
+    Unfinished {
+        /// Number of the record, from 1.
+        number: u64,
+    },
+    /// A record, or one before it, is not what was written.
+    #[error("record {number} is not what was written: its digest does not continue the chain")]
+    Broken {
+        /// Number of the record, from 1.
+        number: u64,
+    },
+    /// The digest is right, but the record is of another version of Bindery.
+    #[error("record {number} cannot be decoded by this version")]
+    Undecodable {
+        /// Number of the record, from 1.
+        number: u64,
+        /// What the decoder said.
+        source: postcard::Error,
+    },
+}
+
+impl<W: Write> Writer<W> {
+    /// Starts a new journal.
+    ///
+    /// # Errors
+    ///
+    /// The sink failed.
+    pub fn create(mut sink: W) -> io::Result<Self> {
+        sink.write_all(MAGIC)?;
+        Ok(Self { sink, chain: [0; DIGEST] })
+    }
+
+    /// Appends a record and flushes it to the sink.
+    ///
+    /// # Errors
+    ///
+    /// The record is too large, or the sink failed.
+    pub fn append(&mut self, record: &Record) -> io::Result<()> {
+        let payload = postcard::to_stdvec(record).map_err(io::Error::other)?;
+        let length = u32::try_from(payload.len()).ok().filter(|length| *length <= RECORD_MAX);
+        let length = length.ok_or_else(|| io::Error::other("a record of more than 16 MiB"))?;
+        self.chain = next(&self.chain, &payload);
+        self.sink.write_all(&length.to_le_bytes())?;
+        self.sink.write_all(&self.chain)?;
+        self.sink.write_all(&payload)?;
+        self.sink.flush()
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// Opens a journal.
+    ///
+    /// # Errors
+    ///
+    /// The source failed or holds no journal.
+    pub fn open(mut source: R) -> Result<Self, ReadError> {
+        let mut magic = [0; MAGIC.len()];
+        if fill(&mut source, &mut magic)? < MAGIC.len() || magic != *MAGIC {
+            return Err(ReadError::NotAJournal);
+        }
+        Ok(Self { source, chain: [0; DIGEST], number: 0 })
+    }
+
+    fn read(&mut self) -> Result<Option<Record>, ReadError> {
+        let mut head = [0; 4 + DIGEST];
+        let got = fill(&mut self.source, &mut head)?;
+        if got == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        let number = self.number;
+        if got < head.len() {
+            return Err(ReadError::Unfinished { number });
+        }
+        let (length, digest) = head.split_at(4);
+        let length = u32::from_le_bytes(length.try_into().expect("four bytes were split off"));
+        if length > RECORD_MAX {
+            return Err(ReadError::Broken { number });
+        }
+        let mut payload = Vec::new();
+        let got = (&mut self.source).take(u64::from(length)).read_to_end(&mut payload)?;
+        if got < length as usize {
+            return Err(ReadError::Unfinished { number });
+        }
+        self.chain = next(&self.chain, &payload);
+        if self.chain != *digest {
+            return Err(ReadError::Broken { number });
+        }
+        postcard::from_bytes(&payload).map(Some).map_err(|source| ReadError::Undecodable { number, source })
+    }
+}
+
+/// Yields the records; ends after the first error, because the chain is broken there.
+impl<R: Read> Iterator for Reader<R> {
+    type Item = Result<Record, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read().transpose()
+    }
+}
+
+fn next(chain: &[u8; DIGEST], payload: &[u8]) -> [u8; DIGEST] {
+    Sha256::new().chain_update(chain).chain_update(payload).finalize().into()
+}
+
+/// Reads until the buffer is full or the source ends; returns how much was read.
+fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match source.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

@@ -1,0 +1,30 @@
+//! Replays a record.
+
+use bindery_core::{Decision, Engine, EngineFault, Replayer, Stop};
+
+use crate::Record;
+
+/// What an engine makes of a record.
+#[derive(Debug)]
+pub enum Replayed {
+    /// The same decision, from the same questions.
+    Same,
+    /// Another decision.
+    Different(Box<Decision>),
+    /// It asks what was not recorded, so nobody knows what it would decide.
+    NotReplayable,
+    /// It does not decide.
+    Faulted(EngineFault),
+}
+
+/// Decides the request of `record` again, from its evidence alone.
+pub fn replay(record: &Record, engine: &dyn Engine) -> Replayed {
+    let evidence = &record.evidence;
+    let mut replayer = Replayer::new(&evidence.exchanges);
+    match engine.decide(&evidence.request, &mut replayer) {
+        Ok(decision) if decision == evidence.decision => Replayed::Same,
+        Ok(decision) => Replayed::Different(Box::new(decision)),
+        Err(EngineFault::Stopped(Stop::NotRecorded)) => Replayed::NotReplayable,
+        Err(fault) => Replayed::Faulted(fault),
+    }
+}

@@ -1,0 +1,128 @@
+//! What is written is read again, what was changed is found, and a record replays.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use bindery_core::{
+    Answer, BindingMode, Class, Cluster, Decision, Engine, EngineFault, Evidence, Exchange, Lookup, Outcome,
+    Question, ReclaimPolicy, Request, Subject, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+};
+use bindery_journal::{ReadError, Reader, Record, Replayed, Writer, replay};
+
+/// Asks for one class and decides nothing.
+struct Asking(&'static str);
+
+impl Engine for Asking {
+    fn decide(&self, _: &Request, cluster: &mut dyn Cluster) -> Result<Decision, EngineFault> {
+        let mut decision = Decision::done();
+        if let Lookup::Found(class) = cluster.class(self.0.into())? {
+            decision.requeue_after_ms = Some(u64::from(class.default));
+        }
+        Ok(decision)
+    }
+
+    fn digest(&self) -> &str {
+        "asking"
+    }
+}
+
+fn volume(name: &str) -> Volume {
+    Volume {
+        name: name.into(),
+        uid: name.into(),
+        version: "1".into(),
+        deleting: false,
+        labels: std::iter::once(("zone".into(), "a".into())).collect(),
+        annotations: VolumeAnnotations::default(),
+        finalizers: Vec::new(),
+        capacity: None,
+        access_modes: Vec::new(),
+        class: "gold".into(),
+        mode: VolumeMode::Filesystem,
+        attributes_class: None,
+        claim_ref: None,
+        policy: ReclaimPolicy::Retain,
+        node_affinity: false,
+        source: "nfs".into(),
+        phase: VolumePhase::Available,
+    }
+}
+
+fn record(name: &str) -> Record {
+    let class = Class {
+        name: "gold".into(),
+        provisioner: "vendor.example/disk".into(),
+        binding_mode: Some(BindingMode::Immediate),
+        mount_options: false,
+        default: true,
+        created: 7,
+    };
+    let exchanges = vec![Exchange {
+        question: Question::Class("gold".into()),
+        answer: Answer::Class(Lookup::Found(Arc::new(class))),
+    }];
+    let mut decision = Decision::new(Vec::new(), Outcome::Done);
+    decision.requeue_after_ms = Some(1);
+    let request = Request { now: 1_700_000_000, subject: Subject::SyncVolume(Arc::new(volume(name))) };
+    Record { evidence: Evidence { engine: "asking".to_owned(), request, exchanges, decision }, refused: None }
+}
+
+fn journal(names: &[&str]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::create(&mut bytes).unwrap();
+    names.iter().for_each(|name| writer.append(&record(name)).unwrap());
+    bytes
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let bytes = journal(&["a", "b"]);
+    let records: Vec<Record> = Reader::open(bytes.as_slice()).unwrap().map(Result::unwrap).collect();
+    assert_eq!(records, [record("a"), record("b")]);
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_found() {
+    let whole = journal(&["a"]);
+    for position in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[position] ^= 1;
+        let read = Reader::open(bytes.as_slice()).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        assert!(read.is_err(), "byte {position}");
+    }
+}
+
+#[test]
+fn records_cannot_change_places() {
+    let (one, two) = (journal(&["a"]), journal(&["a", "b"]));
+    let swapped = [&two[..16], &two[one.len()..], &one[16..]].concat();
+    let first = Reader::open(swapped.as_slice()).unwrap().next().unwrap();
+    assert!(matches!(first, Err(ReadError::Broken { number: 1 })));
+}
+
+#[test]
+fn an_unfinished_record_leaves_those_before_it() {
+    let (one, two) = (journal(&["a"]), journal(&["a", "b"]));
+    for length in one.len() + 1..two.len() {
+        let mut reader = Reader::open(&two[..length]).unwrap();
+        assert_eq!(reader.next().unwrap().unwrap(), record("a"));
+        assert!(matches!(reader.next(), Some(Err(ReadError::Unfinished { number: 2 }))), "{length}");
+    }
+}
+
+#[test]
+fn something_else_is_no_journal() {
+    for bytes in [b"".as_slice(), b"bindery", b"bindery-journal2"] {
+        assert!(matches!(Reader::open(bytes), Err(ReadError::NotAJournal)));
+    }
+}
+
+#[test]
+fn a_record_replays_and_other_questions_are_not_guessed() {
+    assert!(matches!(replay(&record("a"), &Asking("gold")), Replayed::Same));
+    assert!(matches!(replay(&record("a"), &Asking("silver")), Replayed::NotReplayable));
+    let mut other = record("a");
+    other.evidence.decision.requeue_after_ms = None;
+    assert!(matches!(replay(&other, &Asking("gold")), Replayed::Different(_)));
+}
