@@ -1,2 +1,56 @@
-//! The automation.
-fn main() {}
+//! The project's automation, behind one door: `cargo xtask COMMAND`.
+//!
+//! Every command installs what it needs, or says in one sentence what to install. What it builds goes to
+//! cargo's target folder, what it installs to the tools cache (`BINDERY_CACHE`, by default `~/.cache/bindery`).
+//!
+//! - [`tools`]: the pinned programs that tests and checks use, built from packages;
+//! - [`components`]: the default engine as a WebAssembly component;
+//! - [`check`], [`mod@test`]: what a change must pass;
+//! - [`playground`]: a cluster to try, on this machine;
+//! - [`workspace`], [`process`]: where things are, and running other programs.
+
+mod check;
+mod components;
+mod playground;
+mod process;
+mod test;
+mod tools;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+
+/// Build, test, measure and check Bindery.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// One variant for each command; each is carried out by the module of its name.
+#[derive(Subcommand)]
+enum Command {
+    Tools(tools::Arguments),
+    Components(components::Arguments),
+    /// Check format, lints, documents and dependencies.
+    Check,
+    Test(test::Arguments),
+    Playground(playground::Arguments),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().command {
+        Command::Tools(arguments) => tools::run(&arguments),
+        Command::Components(arguments) => components::run(&arguments),
+        Command::Check => check::run(),
+        Command::Test(arguments) => test::run(&arguments),
+        Command::Playground(arguments) => playground::run(&arguments),
+    }
+}
+
+/// Prints a result for whoever called: a line on standard output. Progress goes to standard error.
+fn say(line: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    // Whoever closed our output does not want to read the rest.
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

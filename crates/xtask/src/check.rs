@@ -1,0 +1,65 @@
+//! `cargo xtask check`: what can be said of a change without running it.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::tools::{self, Tool};
+use crate::{process, workspace};
+
+/// Makes the command of a check, having installed what it needs.
+type Check = fn() -> Result<Command>;
+
+/// Carries out `cargo xtask check`. Every check is made, whether or not one before it failed.
+///
+/// # Errors
+/// When a check fails; the error names all that did.
+pub(crate) fn run() -> Result<()> {
+    let checks: [(&str, Check); 4] =
+        [("format", format), ("lints", lints), ("documents", documents), ("dependencies", dependencies)];
+    let mut failed = Vec::new();
+    for (name, check) in checks {
+        eprintln!("check: {name}");
+        if let Err(error) = check().and_then(|mut command| process::run(&mut command)) {
+            eprintln!("check: {name}: {error:#}");
+            failed.push(name);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn format() -> Result<Command> {
+    let mut command = workspace::cargo();
+    command.args(["fmt", "--all", "--", "--check"]);
+    Ok(command)
+}
+
+fn lints() -> Result<Command> {
+    let mut command = workspace::cargo();
+    command.args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    Ok(command)
+}
+
+fn documents() -> Result<Command> {
+    let mut command = workspace::cargo();
+    command.args(["doc", "--quiet", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    Ok(command)
+}
+
+/// Licences, banned crates and where crates come from, by `deny.toml`. Advisories are left out: they need a
+/// database that is fetched, and would fail a change for what it did not change.
+fn dependencies() -> Result<Command> {
+    let program = tools::install(Tool::CargoDeny).context("cannot install cargo-deny")?;
+    let mut command = Command::new(program);
+    command.current_dir(workspace::root()).args([
+        "check",
+        "--hide-inclusion-graph",
+        "bans",
+        "licenses",
+        "sources",
+    ]);
+    Ok(command)
+}

@@ -1,0 +1,140 @@
+//! The default engine as a WebAssembly component: built, encoded, checked, and put where everything finds it.
+//!
+//! The crate `bindery-component` is compiled to a core module for `wasm32-unknown-unknown`, a target without WASI, and
+//! `wit-component` turns the module into a component by the interface description that `wit-bindgen` left in it.
+//! Nothing is done where the content of all inputs is what it was.
+//!
+//! Other programs get the component's path in `BINDERY_ENGINE` or as `--engine FILE`.
+
+mod encode;
+mod inputs;
+mod toolchain;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::{process, workspace};
+use toolchain::{TARGET, Toolchain};
+
+/// The package that is compiled.
+const PACKAGE: &str = "bindery-component";
+
+/// The component's pages are touched for every decision, so both are small. What a decision needs beyond this
+/// is allocated by growing the memory.
+const LINKER_ARGUMENTS: [&str; 2] = ["-zstack-size=65536", "--initial-memory=262144"];
+
+/// Build the default engine's component and print its path, size and digest.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The toolchain to build with; by default the active one where it has or can get the wasm target, else Debian's.
+    #[arg(long, value_enum)]
+    toolchain: Option<Toolchain>,
+}
+
+/// Carries out `cargo xtask components`.
+///
+/// # Errors
+/// As [`build`].
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let path = build_with(arguments.toolchain)?;
+    crate::say(format_args!("{}", description(&path)?));
+    Ok(())
+}
+
+/// Where the default engine's component lies: `components/bindery-engine.wasm` in cargo's target folder.
+///
+/// # Errors
+/// When cargo cannot say where its target folder is.
+pub(crate) fn path() -> Result<PathBuf> {
+    Ok(workspace::target_folder()?.join("components/bindery-engine.wasm"))
+}
+
+/// Brings the component up to date and returns its path.
+///
+/// # Errors
+/// When no toolchain for the wasm target can be had (the error says what to install), when the crate does not
+/// compile, or when it imports anything but the interfaces of its contract.
+pub(crate) fn build() -> Result<PathBuf> {
+    build_with(None)
+}
+
+/// The component's path, size and SHA-256.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn description(path: &Path) -> Result<String> {
+    let component = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(format!("{}: {} bytes, sha256 {}", path.display(), component.len(), workspace::sha256(&component)))
+}
+
+fn build_with(toolchain: Option<Toolchain>) -> Result<PathBuf> {
+    let path = path()?;
+    let folder = path.parent().context("the component's path must have a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let lock_path = folder.join(".lock");
+    let lock = File::create(&lock_path).with_context(|| format!("cannot create {}", lock_path.display()))?;
+    lock.lock().with_context(|| format!("cannot lock {}", lock_path.display()))?;
+
+    let toolchain = match toolchain {
+        Some(toolchain) => toolchain.installed()?,
+        None => Toolchain::choose()?,
+    };
+    let key = inputs::key(PACKAGE, [toolchain.version()?, LINKER_ARGUMENTS.join(" ")])?;
+    let stamp = path.with_extension("key");
+    if path.is_file() && fs::read_to_string(&stamp).is_ok_and(|stamped| stamped == key) {
+        return Ok(path);
+    }
+    let module = compile(toolchain)?;
+    let bytes = fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
+    let component = encode::component(&bytes)
+        .with_context(|| format!("{} does not make a component of the contract", module.display()))?;
+    // The stamp is written last, and not left standing beside a component that it does not describe.
+    let _ = fs::remove_file(&stamp);
+    replace(&path, &component)?;
+    replace(&stamp, key.as_bytes())?;
+    Ok(path)
+}
+
+/// Compiles the package to a core module and returns the module's path.
+fn compile(toolchain: Toolchain) -> Result<PathBuf> {
+    // A folder of its own: another compiler's artefacts would keep evicting the workspace's.
+    let target = workspace::target_folder()?.join("component-build");
+    let mut command = toolchain.cargo()?;
+    // Named here rather than in the manifest, which also offers an rlib, because cargo skips LTO where there is one.
+    command.args([
+        "rustc",
+        "--package",
+        PACKAGE,
+        "--lib",
+        "--crate-type",
+        "cdylib",
+        "--profile",
+        "component",
+    ]);
+    command.args(["--target", TARGET]).arg("--target-dir").arg(&target);
+    command.env("CARGO_ENCODED_RUSTFLAGS", rust_flags().join("\u{1f}"));
+    process::run(&mut command)?;
+    Ok(target.join(TARGET).join("component").join(format!("{}.wasm", PACKAGE.replace('-', "_"))))
+}
+
+/// The compiler's flags. Paths of this machine are kept out of the component, so that its digest is the same elsewhere.
+fn rust_flags() -> Vec<String> {
+    let mut flags: Vec<String> =
+        LINKER_ARGUMENTS.iter().map(|argument| format!("-Clink-arg={argument}")).collect();
+    flags.push(format!("--remap-path-prefix={}=/bindery", workspace::root().display()));
+    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    if let Some(home) = cargo_home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo"))) {
+        flags.push(format!("--remap-path-prefix={}=/cargo", home.display()));
+    }
+    flags
+}
+
+/// Puts a whole file in place of another, in one step.
+fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    let unfinished = path.with_extension("unfinished");
+    fs::write(&unfinished, content)
+        .and_then(|()| fs::rename(&unfinished, path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}

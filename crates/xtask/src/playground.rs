@@ -1,0 +1,32 @@
+//! `cargo xtask playground`: a cluster to try, whose volumes are bound by the default engine's component.
+
+use std::os::unix::process::CommandExt as _;
+
+use anyhow::{Context as _, Result};
+
+use crate::{components, process, workspace};
+
+/// Build the engine's component and start `bindery playground` with it.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Passed on to `bindery playground`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// Carries out `cargo xtask playground`.
+///
+/// # Errors
+/// When the component cannot be built or cargo not be started. Otherwise it does not return: the playground takes
+/// this process's place, so that Ctrl-C reaches it alone and the shell waits for its clean end.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let engine = components::build()?;
+    if !process::exists("kubectl", "--help")? {
+        eprintln!("kubectl is not on the path: `cargo xtask tools kubectl` builds it and prints where it is");
+    }
+    let mut command = workspace::cargo();
+    command.args(["run", "--quiet", "--package", "bindery", "--", "playground", "--engine"]).arg(&engine);
+    // Files that the user names are relative to where the user is.
+    command.args(&arguments.arguments).current_dir(std::env::current_dir()?);
+    Err(command.exec()).context("cannot start cargo")
+}

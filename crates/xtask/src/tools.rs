@@ -1,0 +1,166 @@
+//! The pinned programs that tests and checks use, built once from packages into the tools cache.
+//!
+//! A tool lies at `<cache>/tools/<content key>/NAME`, with a stable link to it at `<cache>/tools/NAME`. The key
+//! covers everything that decides what is built, so a new version is a new folder, and a folder is complete: each
+//! program is built beside its place and then renamed into it. Building waits for another process that builds
+//! the same tool.
+//!
+//! Versions are pinned in one place each: Go programs by `tools/*/go.mod` and its checksum file, cargo programs by
+//! their line in [`Tool::source`].
+
+mod cargo;
+mod go;
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
+
+use crate::workspace;
+
+/// Install tools into the cache and print where they are.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The tools to install.
+    #[arg(required = true)]
+    tools: Vec<Tool>,
+}
+
+/// A program that the automation can install.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Tool {
+    Kubectl,
+    Etcd,
+    KubeApiserver,
+    KubeControllerManager,
+    KubeScheduler,
+    Kubelet,
+    KubeProxy,
+    CargoDeny,
+}
+
+/// Where a tool comes from.
+enum Source {
+    Go(go::Package),
+    Cargo(cargo::Package),
+}
+
+impl Tool {
+    /// The name of the program's file.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kubectl => "kubectl",
+            Self::Etcd => "etcd",
+            Self::KubeApiserver => "kube-apiserver",
+            Self::KubeControllerManager => "kube-controller-manager",
+            Self::KubeScheduler => "kube-scheduler",
+            Self::Kubelet => "kubelet",
+            Self::KubeProxy => "kube-proxy",
+            Self::CargoDeny => "cargo-deny",
+        }
+    }
+
+    fn source(self) -> Source {
+        match self {
+            Self::Kubectl
+            | Self::KubeApiserver
+            | Self::KubeControllerManager
+            | Self::KubeScheduler
+            | Self::Kubelet
+            | Self::KubeProxy => Source::Go(go::Package::kubernetes(self.name())),
+            Self::Etcd => Source::Go(go::Package::etcd()),
+            Self::CargoDeny => Source::Cargo(cargo::Package { name: "cargo-deny", version: "0.20.2" }),
+        }
+    }
+
+    /// Whether `KUBEBUILDER_ASSETS`, the ecosystem's convention, may name a folder that holds this tool.
+    fn may_be_an_asset(self) -> bool {
+        matches!(self, Self::Kubectl | Self::Etcd | Self::KubeApiserver)
+    }
+}
+
+/// Carries out `cargo xtask tools NAME…`.
+///
+/// # Errors
+/// As [`install`].
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    for tool in &arguments.tools {
+        crate::say(format_args!("{}", install(*tool)?.display()));
+    }
+    Ok(())
+}
+
+/// The path of a tool, built first where the cache does not have it.
+///
+/// # Errors
+/// When `KUBEBUILDER_ASSETS` is set but lacks the tool, when what builds it is missing (the error says what to
+/// install), or when the build fails.
+pub(crate) fn install(tool: Tool) -> Result<PathBuf> {
+    let name = tool.name();
+    if tool.may_be_an_asset()
+        && let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty())
+    {
+        return asset(Path::new(&assets), name);
+    }
+    let source = tool.source();
+    let key = match &source {
+        Source::Go(package) => package.key()?,
+        Source::Cargo(package) => package.key(),
+    };
+    let tools = workspace::cache_folder()?.join("tools");
+    let relative = Path::new(&key).join(name);
+    let program = tools.join(&relative);
+    if !program.is_file() {
+        fs::create_dir_all(tools.join(&key)).with_context(|| format!("cannot create {}", tools.display()))?;
+        let lock_path = tools.join(format!(".{name}.lock"));
+        let lock =
+            File::create(&lock_path).with_context(|| format!("cannot create {}", lock_path.display()))?;
+        lock.lock().with_context(|| format!("cannot lock {}", lock_path.display()))?;
+        if !program.is_file() {
+            eprintln!("building {name} ({key}), once; it is kept in {}", tools.display());
+            let unfinished = beside(&program);
+            match &source {
+                Source::Go(package) => package.build(&unfinished)?,
+                Source::Cargo(package) => package.build(&unfinished)?,
+            }
+            fs::rename(&unfinished, &program)
+                .with_context(|| format!("cannot put {name} at {}", program.display()))?;
+        }
+    }
+    link(&relative, &tools.join(name))?;
+    Ok(program)
+}
+
+fn asset(assets: &Path, name: &str) -> Result<PathBuf> {
+    let program = assets.join(name);
+    if !program.is_file() {
+        bail!(
+            "KUBEBUILDER_ASSETS is {}, which has no {name}: unset it to have {name} built, or put it there",
+            assets.display()
+        );
+    }
+    Ok(program)
+}
+
+/// Points the link at the target, in one step; a link that is right is left alone.
+fn link(target: &Path, link: &Path) -> Result<()> {
+    if fs::read_link(link).is_ok_and(|current| current == target) {
+        return Ok(());
+    }
+    let unfinished = beside(link);
+    // A run that ended at this point under the same process id may have left one.
+    let _ = fs::remove_file(&unfinished);
+    std::os::unix::fs::symlink(target, &unfinished)
+        .and_then(|()| fs::rename(&unfinished, link))
+        .with_context(|| format!("cannot point {} at {}", link.display(), target.display()))
+}
+
+/// A hidden name in the same folder, and so on the same file system, that only this process uses.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().expect("a tool's path must end in its name"));
+    name.push(format!(".{}", std::process::id()));
+    path.with_file_name(name)
+}

@@ -1,0 +1,131 @@
+//! Tools from Go modules: each is a `tool` of a module of ours below `tools/`, which pins everything it is built of.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{process, workspace};
+
+/// A command of a Go module.
+pub(super) struct Package {
+    /// The folder below `tools/` with the go.mod that pins the command.
+    folder: &'static str,
+    /// The module that gives the command its version.
+    module: &'static str,
+    /// The package's path.
+    package: String,
+    /// A string variable that the linker sets to the version; without it upstream's programs call themselves v0.0.0.
+    version_variable: Option<&'static str>,
+}
+
+impl Package {
+    /// A command of Kubernetes.
+    pub(super) fn kubernetes(name: &str) -> Self {
+        Self {
+            folder: "kubernetes",
+            module: "k8s.io/kubernetes",
+            package: format!("k8s.io/kubernetes/cmd/{name}"),
+            version_variable: Some("k8s.io/component-base/version.gitVersion"),
+        }
+    }
+
+    /// etcd, which is its server module's root.
+    pub(super) fn etcd() -> Self {
+        Self {
+            folder: "etcd",
+            module: "go.etcd.io/etcd/server/v3",
+            package: "go.etcd.io/etcd/server/v3".to_owned(),
+            version_variable: None,
+        }
+    }
+
+    /// Names what is built: `kubernetes-v1.36.2-0123456789ab`, the end made from the module's files and the flags.
+    pub(super) fn key(&self) -> Result<String> {
+        let go_mod = self.read("go.mod")?;
+        let version = required_version(&go_mod, self.module)?;
+        let key = workspace::content_key([&go_mod, &self.read("go.sum")?, &self.linker_flags(version)]);
+        Ok(format!("{}-{version}-{}", self.folder, &key[..12]))
+    }
+
+    /// Builds the command to `program`.
+    pub(super) fn build(&self, program: &Path) -> Result<()> {
+        let go_mod = self.read("go.mod")?;
+        if !process::exists("go", "version")? {
+            let needed = go_version(&go_mod)?;
+            bail!(
+                "Go is missing: install Go {needed} or newer (https://go.dev/dl) and have `go` on the path"
+            );
+        }
+        let flags = self.linker_flags(required_version(&go_mod, self.module)?);
+        // A build takes minutes of every core; whatever else runs goes first.
+        let mut command = Command::new("nice");
+        command.args([
+            "-n",
+            "10",
+            "go",
+            "build",
+            "-mod=readonly",
+            "-buildvcs=false",
+            "-trimpath",
+            "-ldflags",
+            &flags,
+        ]);
+        command.arg("-o").arg(program).arg(&self.package);
+        process::run(command.current_dir(self.folder()).env("CGO_ENABLED", "0").env_remove("GOFLAGS"))
+    }
+
+    fn linker_flags(&self, version: &str) -> String {
+        match self.version_variable {
+            Some(variable) => format!("-s -w -X {variable}={version}"),
+            None => "-s -w".to_owned(),
+        }
+    }
+
+    fn folder(&self) -> PathBuf {
+        workspace::root().join("tools").join(self.folder)
+    }
+
+    fn read(&self, name: &str) -> Result<String> {
+        let path = self.folder().join(name);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    }
+}
+
+/// The version of a module that a go.mod requires.
+fn required_version<'a>(go_mod: &'a str, module: &str) -> Result<&'a str> {
+    let requirement = |line: &'a str| {
+        let mut words = line.split_whitespace().skip_while(|word| *word == "require");
+        (words.next() == Some(module)).then(|| words.next()).flatten()
+    };
+    go_mod.lines().find_map(requirement).with_context(|| format!("go.mod does not require {module}"))
+}
+
+/// The oldest Go that can build a module.
+fn go_version(go_mod: &str) -> Result<&str> {
+    go_mod.lines().find_map(|line| line.strip_prefix("go ")).context("go.mod has no go line")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GO_MOD: &str = "module m\n\ngo 1.26.0\n\nreplace a.io/api => a.io/api v0.1.0\n\ntool a.io/main\n\n\
+                          require (\n\ta.io/api v0.0.0\n\ta.io/main v1.2.3 // indirect\n)\n";
+
+    #[test]
+    fn the_version_is_the_required_one() {
+        assert_eq!(required_version(GO_MOD, "a.io/main").unwrap(), "v1.2.3");
+        assert_eq!(required_version("require a.io/main v2.0.0", "a.io/main").unwrap(), "v2.0.0");
+        assert!(required_version(GO_MOD, "a.io/other").is_err());
+        assert_eq!(go_version(GO_MOD).unwrap(), "1.26.0");
+    }
+
+    #[test]
+    fn every_module_pins_its_version() {
+        for package in [Package::kubernetes("kubectl"), Package::etcd()] {
+            assert!(package.key().unwrap().starts_with(&format!("{}-v", package.folder)));
+        }
+    }
+}

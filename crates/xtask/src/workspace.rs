@@ -1,0 +1,98 @@
+//! Where things are: the checkout, cargo's target folder, the tools cache.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::process;
+
+/// The root of the checkout that this program was built from.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("xtask must be two folders below the root")
+}
+
+/// The cargo that runs us, or the one on the path.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// What `cargo metadata` says of the workspace and of everything it depends on.
+///
+/// # Errors
+/// When cargo fails or prints what is not JSON.
+pub(crate) fn metadata() -> Result<&'static Value> {
+    static METADATA: OnceLock<Value> = OnceLock::new();
+    if let Some(metadata) = METADATA.get() {
+        return Ok(metadata);
+    }
+    let printed = process::output(cargo().args(["metadata", "--format-version", "1"]))?;
+    let metadata = serde_json::from_str(&printed).context("cargo metadata printed what is not JSON")?;
+    Ok(METADATA.get_or_init(|| metadata))
+}
+
+/// Cargo's target folder (`CARGO_TARGET_DIR`, its configuration, or `target`).
+///
+/// # Errors
+/// As [`metadata`].
+pub(crate) fn target_folder() -> Result<PathBuf> {
+    let folder =
+        metadata()?["target_directory"].as_str().context("cargo metadata names no target_directory")?;
+    Ok(PathBuf::from(folder))
+}
+
+/// The folder that outlives checkouts: `BINDERY_CACHE`, else `bindery` in the user's cache folder.
+///
+/// # Errors
+/// When neither `BINDERY_CACHE`, `XDG_CACHE_HOME` nor `HOME` is set.
+pub(crate) fn cache_folder() -> Result<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("BINDERY_CACHE")
+        .or_else(|| set("XDG_CACHE_HOME").map(|folder| folder.join("bindery")))
+        .or_else(|| set("HOME").map(|folder| folder.join(".cache/bindery")))
+        .context("no place for the tools cache: set BINDERY_CACHE to a folder")
+}
+
+/// A content key: SHA-256 over the parts, each with its length before it, in hexadecimal.
+pub(crate) fn content_key<Part: AsRef<[u8]>>(parts: impl IntoIterator<Item = Part>) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        let part = part.as_ref();
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    hexadecimal(&hasher.finalize())
+}
+
+/// The SHA-256 of some bytes in hexadecimal, as `sha256sum` prints it.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_content_key_tells_where_one_part_ends() {
+        assert_ne!(content_key(["ab", "c"]), content_key(["a", "bc"]));
+        assert_eq!(content_key(["ab", "c"]), content_key(["ab", "c"]));
+    }
+
+    #[test]
+    fn sha256_is_what_sha256sum_prints() {
+        assert_eq!(sha256(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+}
