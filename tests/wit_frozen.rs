@@ -1,0 +1,142 @@
+//! `wit/` does not change without a version step: components that people have built must keep linking.
+//!
+//! What counts is the parsed package without its doc comments, printed in one canonical form and digested. So
+//! a doc comment or the layout of a file may change, a type, a function or a version may not.
+
+use std::path::PathBuf;
+
+use sha2::{Digest, Sha256};
+use wit_component::{OutputToString, WitPrinter};
+use wit_parser::{Resolve, Stability, TypeDefKind, WorldItem};
+
+/// Version, name of an interface or world, and digest, as in a line of `wit/VERSIONS`.
+type Line = (String, String, String);
+
+const HOW_TO_STEP: &str = "\
+A type, case, field or signature that changed needs a new minor version, something that was only added needs a
+new patch version: components that people have built link against the contract as it was. To step:
+  1. copy the released package into crates/host/wit/, where the bindings of the previous minor version are
+     generated from (a new minor version only);
+  2. set the version in every `package` line of wit/, and `@since` of what is new;
+  3. add the lines below to wit/VERSIONS (keep those of released versions), and list the change in CHANGELOG.md.";
+
+fn wit() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wit")
+}
+
+fn parse() -> Resolve {
+    let mut resolve = Resolve::default();
+    resolve.push_dir(wit()).expect("wit/ parses");
+    resolve
+}
+
+/// Every interface and world of the package with the digest of its canonical text.
+fn digests(resolve: &Resolve) -> Vec<Line> {
+    let (_, package) = resolve.packages.iter().next().expect("wit/ has a package");
+    let version = package.name.version.as_ref().expect("the package has a version").to_string();
+    let line = |part: String, text: &str| {
+        let digest = Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        (version.clone(), part, digest)
+    };
+    let interfaces = package.interfaces.iter().map(|(name, id)| {
+        let mut printer = WitPrinter::new(OutputToString::default());
+        printer.emit_docs(false).print_interface(resolve, *id).expect("an interface prints");
+        line(format!("interface {name}"), &String::from(printer.output))
+    });
+    let worlds = package.worlds.iter().map(|(name, id)| {
+        // What matters of a world is what it imports and exports; the interfaces have lines of their own.
+        let world = &resolve.worlds[*id];
+        let imports: Vec<_> = world.imports.keys().map(|key| resolve.name_world_key(key)).collect();
+        let exports: Vec<_> = world.exports.keys().map(|key| resolve.name_world_key(key)).collect();
+        line(format!("world {name}"), &format!("import {imports:?} export {exports:?}"))
+    });
+    interfaces.chain(worlds).collect()
+}
+
+fn recorded() -> Vec<Line> {
+    let text = std::fs::read_to_string(wit().join("VERSIONS")).expect("wit/VERSIONS is there");
+    text.lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .map(|line| match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+            [version, kind, name, digest] => {
+                ((*version).to_owned(), format!("{kind} {name}"), (*digest).to_owned())
+            }
+            _ => panic!("wit/VERSIONS: {line:?} is not `version kind name digest`"),
+        })
+        .collect()
+}
+
+#[test]
+fn a_released_version_of_the_contract_does_not_change() {
+    let now = digests(&parse());
+    let version = now[0].0.clone();
+    let mut then: Vec<_> = recorded().into_iter().filter(|line| line.0 == version).collect();
+    then.sort();
+    let mut sorted = now.clone();
+    sorted.sort();
+    let changed: Vec<_> = sorted.iter().filter(|line| !then.contains(line)).map(|line| &line.1).collect();
+    let gone: Vec<_> =
+        then.iter().filter(|line| !sorted.iter().any(|now| now.1 == line.1)).map(|line| &line.1).collect();
+    let lines: String = now.iter().map(|(v, name, digest)| format!("{v} {name} {digest}\n")).collect();
+    assert!(
+        changed.is_empty() && gone.is_empty(),
+        "wit/ is not what {version} was: changed {changed:?}, gone {gone:?}\n{HOW_TO_STEP}\n\n{lines}"
+    );
+}
+
+#[test]
+fn every_item_says_since_when_and_is_documented() {
+    let resolve = parse();
+    let (_, package) = resolve.packages.iter().next().unwrap();
+    let version = package.name.version.clone().unwrap();
+    let since =
+        |stability: &Stability| matches!(stability, Stability::Stable { since, .. } if *since <= version);
+    for (name, id) in &package.interfaces {
+        let interface = &resolve.interfaces[*id];
+        assert!(since(&interface.stability) && interface.docs.contents.is_some(), "interface {name}");
+        for (function, item) in &interface.functions {
+            assert!(since(&item.stability) && item.docs.contents.is_some(), "{name}.{function}");
+        }
+        for (ty, id) in &interface.types {
+            let item = &resolve.types[*id];
+            if matches!(item.kind, TypeDefKind::Type(wit_parser::Type::Id(_))) {
+                continue; // Brought in by `use`, documented where it is defined.
+            }
+            assert!(since(&item.stability) && item.docs.contents.is_some(), "{name}.{ty}");
+            assert_eq!(undocumented(&item.kind), Vec::<String>::new(), "{name}.{ty}");
+        }
+    }
+    for (name, id) in &package.worlds {
+        let world = &resolve.worlds[*id];
+        assert!(since(&world.stability) && world.docs.contents.is_some(), "world {name}");
+    }
+}
+
+/// Fields and cases without a doc comment; panics on what a closed contract does not have.
+fn undocumented(kind: &TypeDefKind) -> Vec<String> {
+    let parts: Vec<_> = match kind {
+        TypeDefKind::Record(record) => record.fields.iter().map(|f| (&f.name, &f.docs)).collect(),
+        TypeDefKind::Variant(variant) => variant.cases.iter().map(|c| (&c.name, &c.docs)).collect(),
+        TypeDefKind::Enum(cases) => cases.cases.iter().map(|c| (&c.name, &c.docs)).collect(),
+        TypeDefKind::Type(_) => Vec::new(),
+        other => panic!("the contract has no {}", other.as_str()),
+    };
+    parts.into_iter().filter(|(_, docs)| docs.contents.is_none()).map(|(name, _)| name.clone()).collect()
+}
+
+#[test]
+fn the_engine_world_imports_nothing_but_this_package() {
+    let resolve = parse();
+    let (_, package) = resolve.packages.iter().next().unwrap();
+    let world = &resolve.worlds[package.worlds["engine"]];
+    let foreign: Vec<_> = world
+        .imports
+        .iter()
+        .filter(|(key, item)| {
+            !matches!(item, WorldItem::Interface { .. })
+                || !resolve.name_world_key(key).starts_with("bindery:policy/")
+        })
+        .map(|(key, _)| resolve.name_world_key(key))
+        .collect();
+    assert_eq!(foreign, Vec::<String>::new());
+}
