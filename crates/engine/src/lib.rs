@@ -1,1 +1,83 @@
-//! The default decision engine: upstream's PersistentVolume controller as pure functions.
+//! The default decision engine: upstream's PersistentVolume controller (Kubernetes v1.36.2) as pure
+//! functions over [`Cluster`].
+//!
+//! Rows of upstream's decision tables carry their numbers from the reference in comments: V1–V9
+//! (`syncVolume`), U1–U10 (`syncClaim`, not bound yet), B1–B5 (`syncClaim`, bound before).
+//!
+//! # Guarantees
+//!
+//! - The same request and the same answers give the same decision, to the byte.
+//! - Reads are upstream's, in upstream's order; each answer is used as upstream uses it.
+//! - A write that would change nothing is not in the decision.
+//! - What cannot be read is never taken for absent: the sync fails and an event says why.
+//!
+//! # Where it differs from upstream on purpose
+//!
+//! - Equal volumes are told apart by name (upstream: by the order of a hash map).
+//! - A claim whose only fitting volumes are picked by decisions in flight waits for their end; it is neither
+//!   provisioned for nor given a class because of them.
+//! - [`operations::provision`]: cleaning up after a volume that could not be created.
+//! - Ends of operations that upstream leaves to its resync every 15 s ask to be decided again after the same
+//!   time, because nothing here syncs without a cause.
+
+mod bind;
+mod call;
+mod claim;
+mod find;
+mod migrate;
+mod operations;
+mod provision;
+mod reclaim;
+mod review;
+mod volume;
+
+use bindery_core::{Cluster, Decision, Engine, EngineFault, OperationKind, Outcome, Request, Stop, Subject};
+
+use crate::call::{Call, Halt};
+
+/// The default engine, run natively.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DefaultEngine;
+
+impl Engine for DefaultEngine {
+    fn decide(&self, request: &Request, cluster: &mut dyn Cluster) -> Result<Decision, EngineFault> {
+        Ok(decide(request, cluster)?)
+    }
+
+    fn digest(&self) -> &str {
+        concat!("bindery-engine/", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+/// Decides `request`, asking `cluster` for what it needs.
+///
+/// # Errors
+///
+/// A question stopped the call, so there is no decision.
+pub fn decide(request: &Request, cluster: &mut dyn Cluster) -> Result<Decision, Stop> {
+    let mut call = Call::new(cluster, &request.subject);
+    let outcome = route(&mut call, &request.subject);
+    call.conclude(outcome)
+}
+
+fn route(call: &mut Call<'_>, subject: &Subject) -> Result<Outcome, Halt> {
+    match subject {
+        Subject::SyncClaim(claim) => claim::sync(call, claim)?,
+        Subject::SyncVolume(volume) => volume::sync(call, volume)?,
+        Subject::SyncClaimOperation(progress) => match progress.operation.kind {
+            OperationKind::ProvisionExternal => return operations::external::step(call, progress),
+            OperationKind::Provision => return operations::provision::step(call, progress),
+            OperationKind::Delete | OperationKind::Recycle => return Err(operations::misplaced()),
+        },
+        Subject::SyncVolumeOperation(progress) => match progress.operation.kind {
+            OperationKind::Delete => return operations::delete::step(call, progress),
+            OperationKind::Recycle => return operations::recycle::step(call, progress),
+            OperationKind::ProvisionExternal | OperationKind::Provision => {
+                return Err(operations::misplaced());
+            }
+        },
+        Subject::ReviewClaim { new, old } => review::claim::review(call, new, old.as_deref())?,
+        Subject::ReviewVolume { new, old } => review::volume::review(call, new, old.as_deref())?,
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,37 @@
+//! Long operations, one step at a time (reference sections 9.3, 9.4, 10.3 and 10.5).
+//!
+//! Each step gets what was done last and how that ended, and says what to do next. Nothing is kept: what
+//! upstream's goroutines hold in variables is in [`bindery_core::Progress`].
+
+pub(crate) mod delete;
+pub(crate) mod external;
+pub(crate) mod provision;
+pub(crate) mod recycle;
+
+use bindery_core::{Claim, EventKind, Failure, Returned, Stop, Text};
+
+use crate::call::{Call, Halt};
+
+/// Pause before something is tried again within an operation, in milliseconds (upstream's
+/// `createProvisionedPVInterval`).
+const RETRY_MS: u64 = 10_000;
+
+/// The operation or its point does not belong to the object: a fault of the host.
+pub(crate) fn misplaced() -> Halt {
+    Stop::Nonsense("the point of the operation does not belong to it").into()
+}
+
+/// The error that a step ended with; `None` where it succeeded.
+fn error(returned: &Returned) -> Option<Text> {
+    match returned {
+        Returned::Success => None,
+        Returned::AlreadyExists => Some("already exists".into()),
+        Returned::InUse(error) | Returned::Failed(error) => Some(error.clone()),
+    }
+}
+
+/// Tells the claim why provisioning failed; the operation fails with it and backs off.
+fn provisioning_failed(call: &mut Call<'_>, claim: &Claim, failure: Failure) -> Halt {
+    call.tell_claim_regardless(claim, EventKind::ProvisioningFailed(failure.clone()));
+    failure.into()
+}

@@ -1,0 +1,124 @@
+//! Deleting a released volume and its asset (`deleteVolumeOperation`, reference section 10.3).
+
+use std::sync::Arc;
+
+use bindery_core::{
+    Action, Edit, EventKind, FINALIZER_IN_TREE, Failure, FinalizerEdit, Lookup, Message, Outcome,
+    PluginOperation, Point, Progress, Returned, Source, Text, Volume,
+};
+
+use super::{error, misplaced};
+use crate::bind::fail_volume;
+use crate::call::{Call, Halt};
+use crate::reclaim::{Deleter, find_deleter, is_released};
+
+/// The next step. The volume that is reclaimed is the one that the sync passed; the one read live serves the
+/// checks and the finalizer.
+pub(crate) fn step(call: &mut Call<'_>, progress: &Progress<Volume>) -> Result<Outcome, Halt> {
+    let volume = &progress.object;
+    match progress.point {
+        Point::Start => start(call, volume),
+        Point::Deleted => match &progress.returned {
+            Returned::InUse(error) => {
+                call.tell_volume(volume, EventKind::VolumeInUse(error.clone()));
+                Err(Failure::Plugin(error.clone()).into())
+            }
+            Returned::Success => remove_finalizer(call, volume),
+            Returned::AlreadyExists | Returned::Failed(_) => {
+                let error = error(&progress.returned).unwrap_or_else(|| "".into());
+                Err(not_deleted(call, volume, Message::DeleteFailed(error.clone()), error))
+            }
+        },
+        Point::FinalizerRemoved => match (error(&progress.returned), &progress.fresh) {
+            (None, Some(fresh)) => Ok(delete(call, fresh)),
+            (None, None) => Err(misplaced()),
+            (Some(error), _) => {
+                let error =
+                    Text::from(format!("persistent volume {} can't be updated: {error}", volume.name));
+                Err(not_deleted(call, volume, Message::DeleteFailed(error.clone()), error))
+            }
+        },
+        Point::Annotated
+        | Point::Provisioned
+        | Point::Created { .. }
+        | Point::CleanedUp { .. }
+        | Point::Recycled => Err(misplaced()),
+    }
+}
+
+fn start(call: &mut Call<'_>, volume: &Volume) -> Result<Outcome, Halt> {
+    let plugin = match find_deleter(call, volume)? {
+        Deleter::Plugin(plugin) => plugin,
+        Deleter::External => return Ok(Outcome::Done),
+        Deleter::Missing(message) => {
+            // No backoff: only another plugin or another volume changes this.
+            fail_volume(call, volume, message.clone(), EventKind::VolumeFailedDelete(message));
+            return Ok(Outcome::Done);
+        }
+    };
+    let Some(fresh) = read_live(call, volume)? else { return Ok(Outcome::Done) };
+    if !is_released(call, &fresh)? {
+        return Ok(Outcome::Done);
+    }
+    if let Err(error) = call.cluster.plugin_ready(plugin.clone(), PluginOperation::Delete)? {
+        let message = Message::DeleterNotReady { volume: volume.name.clone(), error: error.clone() };
+        return Err(not_deleted(call, volume, message, error));
+    }
+    call.act(Action::CallPlugin { plugin, operation: PluginOperation::Delete });
+    Ok(Outcome::Continue(Point::Deleted))
+}
+
+/// The volume as the API server has it. `None` ends the operation: the volume is gone, or a later sync tries
+/// again.
+pub(super) fn read_live(call: &mut Call<'_>, volume: &Volume) -> Result<Option<Arc<Volume>>, Halt> {
+    match call.cluster.volume(Source::Live, volume.name.clone())? {
+        Lookup::Failed(_) => {
+            call.again_after_resync();
+            Ok(None)
+        }
+        lookup => call.settle(lookup, "volume", &volume.name),
+    }
+}
+
+/// The volume becomes Failed with that message, and the operation fails and backs off. It is the plugin that
+/// is told of, unless the phase cannot be written: then that is what failed.
+fn not_deleted(call: &mut Call<'_>, volume: &Volume, message: Message, error: Text) -> Halt {
+    fail_volume(call, volume, message.clone(), EventKind::VolumeFailedDelete(message));
+    Failure::Plugin(error).into()
+}
+
+/// The asset is gone, so nothing protects the volume any more (`removeDeletionProtectionFinalizer`).
+fn remove_finalizer(call: &mut Call<'_>, volume: &Volume) -> Result<Outcome, Halt> {
+    let fresh = match call.cluster.volume(Source::Live, volume.name.clone())? {
+        Lookup::Found(fresh) => fresh,
+        Lookup::Absent => {
+            let error = Text::from(format!("persistentvolumes {:?} not found", volume.name));
+            return Err(not_deleted(call, volume, Message::DeleteFailed(error.clone()), error));
+        }
+        Lookup::Failed(error) => {
+            return Err(not_deleted(call, volume, Message::DeleteFailed(error.clone()), error));
+        }
+        lookup @ Lookup::Unreadable(_) => {
+            call.settle(lookup, "volume", &volume.name)?;
+            return Ok(Outcome::Done);
+        }
+    };
+    if !fresh.has_finalizer(FINALIZER_IN_TREE) {
+        return Ok(delete(call, &fresh));
+    }
+    call.act(Action::AnnotateVolume {
+        volume: fresh.target(),
+        migrated_to: Edit::Keep,
+        in_tree_finalizer: FinalizerEdit::Remove,
+        external_finalizer: FinalizerEdit::Keep,
+    });
+    Ok(Outcome::Continue(Point::FinalizerRemoved))
+}
+
+/// Deletes the volume. Where that fails, a later sync repeats the whole operation, so plugins must not mind
+/// deleting twice.
+fn delete(call: &mut Call<'_>, volume: &Volume) -> Outcome {
+    call.tolerate(Action::DeleteVolume { volume: volume.target() });
+    call.again_after_resync();
+    Outcome::Done
+}

@@ -1,0 +1,89 @@
+//! Scrubbing a released volume and offering it again (`recycleVolumeOperation`, reference section 10.5).
+//!
+//! It never fails, so it never backs off: upstream tries again at every sync.
+
+use bindery_core::{
+    Action, ClaimKey, EventKind, Message, Outcome, PluginMatch, PluginOperation, Point, Progress, Source,
+    Text, Volume,
+};
+
+use super::delete::read_live;
+use super::{error, misplaced};
+use crate::bind::{fail_volume_tolerated, unbind_tolerated};
+use crate::call::{Call, Halt};
+use crate::reclaim::is_released;
+
+/// The next step.
+pub(crate) fn step(call: &mut Call<'_>, progress: &Progress<Volume>) -> Result<Outcome, Halt> {
+    match progress.point {
+        Point::Start => start(call, &progress.object),
+        Point::Recycled => {
+            let Some(fresh) = &progress.fresh else { return Err(misplaced()) };
+            match error(&progress.returned) {
+                Some(error) => fail(call, fresh, Message::RecycleFailed(error)),
+                None => offer_again(call, fresh),
+            }
+            Ok(Outcome::Done)
+        }
+        Point::Annotated
+        | Point::Provisioned
+        | Point::Created { .. }
+        | Point::CleanedUp { .. }
+        | Point::Deleted
+        | Point::FinalizerRemoved => Err(misplaced()),
+    }
+}
+
+fn start(call: &mut Call<'_>, volume: &Volume) -> Result<Outcome, Halt> {
+    let Some(fresh) = read_live(call, volume)? else { return Ok(Outcome::Done) };
+    if !is_released(call, &fresh)? || is_used(call, &fresh)? {
+        return Ok(Outcome::Done);
+    }
+    let plugin = match call.cluster.plugin_for_volume(fresh.name.clone())? {
+        PluginMatch::One(plugin) if plugin.recycles => plugin.name,
+        PluginMatch::One(_) | PluginMatch::None | PluginMatch::Several(_) => {
+            fail(call, &fresh, Message::NoRecycler);
+            return Ok(Outcome::Done);
+        }
+    };
+    if let Err(error) = call.cluster.plugin_ready(plugin.clone(), PluginOperation::Recycle)? {
+        fail(call, &fresh, Message::RecycleFailed(error));
+        return Ok(Outcome::Done);
+    }
+    call.act(Action::CallPlugin { plugin, operation: PluginOperation::Recycle });
+    Ok(Outcome::Continue(Point::Recycled))
+}
+
+/// Whether pods still use the released volume; an event then names them. Nobody knows counts as used.
+fn is_used(call: &mut Call<'_>, volume: &Volume) -> Result<bool, Halt> {
+    let Some(claim_ref) = &volume.claim_ref else { return Ok(false) };
+    let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
+    let Ok(pods) = call.cluster.pods(key.clone())? else {
+        call.again_after_resync();
+        return Ok(true);
+    };
+    let mut names: Vec<Text> = pods
+        .iter()
+        .filter(|pod| !pod.terminated)
+        .map(|pod| format!("{}/{}", key.namespace, pod.name).into())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    // A claim of that name is a new one on another volume, and the pods are its own.
+    if call.claim(Source::Overlay, &key)?.is_some() || names.is_empty() {
+        return Ok(false);
+    }
+    call.tell_volume(volume, EventKind::RecycleWaitsForPods(names));
+    Ok(true)
+}
+
+fn fail(call: &mut Call<'_>, volume: &Volume, message: Message) {
+    fail_volume_tolerated(call, volume, message.clone(), EventKind::VolumeFailedRecycle(message));
+    call.again_after_resync();
+}
+
+fn offer_again(call: &mut Call<'_>, volume: &Volume) {
+    call.tell_volume(volume, EventKind::VolumeRecycled);
+    unbind_tolerated(call, volume);
+    call.again_after_resync();
+}

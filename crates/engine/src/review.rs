@@ -1,0 +1,71 @@
+//! Whether an object may be written: what admission tells its author (design section 7).
+//!
+//! A finding belongs to the request that introduces it: what the object as it is shows too is not found again.
+
+pub(crate) mod claim;
+pub(crate) mod volume;
+
+use bindery_core::{AccessModes, Claim, Finding, Mismatch, Rule, Text, Volume};
+
+/// What is found of the new object and was not found of the old one.
+fn introduced(new: Vec<Finding>, old: &[Finding]) -> impl Iterator<Item = Finding> {
+    new.into_iter().filter(|finding| !old.iter().any(|before| same(before, finding)))
+}
+
+/// Whether two findings tell of one problem, whatever the values.
+fn same(a: &Finding, b: &Finding) -> bool {
+    (a.rule, &a.volume, &a.claim) == (b.rule, &b.volume, &b.claim)
+}
+
+/// Whether both are one complete pair (design section 4); the volume is the one that the claim names.
+fn is_complete_pair(claim: &Claim, volume: &Volume) -> bool {
+    claim.annotations.bind_completed
+        && claim.volume_name.as_ref() == Some(&volume.name)
+        && volume.claim_ref.as_ref().is_some_and(|claim_ref| claim_ref.uid.as_ref() == Some(&claim.uid))
+}
+
+/// A way in which a volume does not satisfy a claim, with both values.
+struct Contrast {
+    rule: Rule,
+    /// Field of the values.
+    field: &'static str,
+    claim: Text,
+    volume: Text,
+}
+
+/// The two values of a mismatch; `None` of a volume that is being deleted, which has a rule of its own.
+fn contrast(mismatch: Mismatch, claim: &Claim, volume: &Volume) -> Option<Contrast> {
+    let (rule, field, claim, volume) = match mismatch {
+        Mismatch::Deleting => return None,
+        Mismatch::TooSmall => (
+            Rule::VolumeTooSmall,
+            "storage",
+            claim.request.to_string().into(),
+            volume.capacity.unwrap_or_default().to_string().into(),
+        ),
+        Mismatch::Class => {
+            (Rule::ClassDiffers, "storageClassName", claim.class_or_empty().into(), volume.class.clone())
+        }
+        Mismatch::AttributesClass => (
+            Rule::AttributesClassDiffers,
+            "volumeAttributesClassName",
+            claim.attributes_class_or_empty().into(),
+            volume.attributes_class_or_empty().into(),
+        ),
+        Mismatch::VolumeMode => {
+            (Rule::VolumeModeDiffers, "volumeMode", claim.mode.name().into(), volume.mode.name().into())
+        }
+        Mismatch::AccessModes => (
+            Rule::AccessModesMissing,
+            "accessModes",
+            mode_names(claim.access_set()),
+            mode_names(volume.access_set()),
+        ),
+    };
+    Some(Contrast { rule, field, claim, volume })
+}
+
+fn mode_names(modes: AccessModes) -> Text {
+    let names: Vec<_> = modes.iter().map(|mode| mode.name()).collect();
+    names.join(",").into()
+}

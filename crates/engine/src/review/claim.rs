@@ -1,0 +1,159 @@
+//! Whether a claim may be written.
+
+use bindery_core::{
+    BindingMode, Claim, ClaimKey, ClaimRef, Finding, IN_TREE_PREFIX, Migration, Quantity, Rule, Source, Text,
+    Volume, VolumePhase,
+};
+
+use super::{contrast, introduced, is_complete_pair};
+use crate::call::{Call, Halt};
+use crate::claim::mismatches;
+
+/// A volume larger than this many times the request is worth a warning: sizes of volumes made by hand come in
+/// steps of two or so, which nobody needs to hear of.
+const FAR_LARGER: u128 = 4;
+
+/// Provisioner of classes whose volumes are made by hand; in-tree by name, and never a plugin.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+/// Finds what is wrong with `new` and was not wrong with `old`.
+pub(crate) fn review(call: &mut Call<'_>, new: &Claim, old: Option<&Claim>) -> Result<(), Halt> {
+    let found = findings(call, new)?;
+    let Some(old) = old else {
+        call.find(found);
+        return Ok(());
+    };
+    let broken = broken_pair(call, new, old)?;
+    let before = findings(call, old)?;
+    call.find(broken.into_iter().chain(introduced(found, &before)));
+    Ok(())
+}
+
+/// What is wrong with a claim. One that was bound before is only held to its pair.
+fn findings(call: &mut Call<'_>, claim: &Claim) -> Result<Vec<Finding>, Halt> {
+    if claim.annotations.bind_completed {
+        return Ok(Vec::new());
+    }
+    match &claim.volume_name {
+        Some(name) => named(call, claim, name),
+        // Without a volume of its own, the claim may need its class.
+        None => class(call, claim),
+    }
+}
+
+fn named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<Vec<Finding>, Halt> {
+    let Some(volume) = call.volume(Source::Overlay, name)? else {
+        return Ok(vec![about(name, Rule::VolumeMissing, name.clone(), "".into())]);
+    };
+    let mut found = match &volume.claim_ref {
+        None => contrasts(claim, &volume, None),
+        Some(_) if volume.is_bound_to(claim) => contrasts(claim, &volume, Some(Rule::PairMismatch)),
+        Some(claim_ref) => taken(call, &volume, claim_ref)?,
+    };
+    found.extend(leaving(&volume));
+    found.extend(oversized(claim, &volume));
+    if volume.node_affinity {
+        let affinity = "spec.nodeAffinity.required".into();
+        found.push(about(name, Rule::NameDefeatsAffinity, name.clone(), affinity));
+    }
+    found.extend(waiting_class(call, claim, name)?);
+    Ok(found)
+}
+
+fn about(volume: &Text, rule: Rule, found: Text, wanted: Text) -> Finding {
+    Finding { rule, volume: volume.clone(), claim: None, found, wanted }
+}
+
+/// How the volume fails to satisfy the claim, under the rule of each mismatch or all under `rule`.
+fn contrasts(claim: &Claim, volume: &Volume, rule: Option<Rule>) -> Vec<Finding> {
+    mismatches(volume, claim)
+        .filter_map(|mismatch| contrast(mismatch, claim, volume))
+        .map(|contrast| match rule {
+            None => about(&volume.name, contrast.rule, contrast.claim, contrast.volume),
+            Some(rule) => {
+                let [found, wanted] = [contrast.claim, contrast.volume];
+                let name = |value: Text| Text::from(format!("{} {value}", contrast.field));
+                about(&volume.name, rule, name(found), name(wanted))
+            }
+        })
+        .collect()
+}
+
+/// The volume points at another claim.
+fn taken(call: &mut Call<'_>, volume: &Volume, claim_ref: &ClaimRef) -> Result<Vec<Finding>, Halt> {
+    let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
+    let owner = call.claim(Source::Overlay, &key)?;
+    let rule = match owner {
+        Some(owner) if is_complete_pair(&owner, volume) => Rule::VolumeOfOther,
+        // Its claim is gone or has left it: that is what the author has to know.
+        Some(_) | None if is_leaving(volume) => return Ok(Vec::new()),
+        Some(_) | None => Rule::VolumeReserved,
+    };
+    let wanted = key.to_string().into();
+    let found = volume.name.clone();
+    Ok(vec![Finding { rule, volume: volume.name.clone(), claim: Some(key), found, wanted }])
+}
+
+fn is_leaving(volume: &Volume) -> bool {
+    volume.deleting || matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed)
+}
+
+fn leaving(volume: &Volume) -> Option<Finding> {
+    let state = if volume.deleting { "being deleted" } else { volume.phase.name() };
+    is_leaving(volume).then(|| about(&volume.name, Rule::VolumeLeaving, volume.name.clone(), state.into()))
+}
+
+fn oversized(claim: &Claim, volume: &Volume) -> Option<Finding> {
+    let capacity = volume.capacity?;
+    (nanos(capacity) > FAR_LARGER * nanos(claim.request)).then(|| {
+        let [found, wanted] = [claim.request, capacity].map(|quantity| quantity.to_string().into());
+        about(&volume.name, Rule::VolumeOversized, found, wanted)
+    })
+}
+
+fn nanos(quantity: Quantity) -> u128 {
+    u128::from(quantity.whole) * 1_000_000_000 + u128::from(quantity.nanos)
+}
+
+/// The class waits for a consumer, but a claim that names its volume is bound at once.
+fn waiting_class(call: &mut Call<'_>, claim: &Claim, volume: &Text) -> Result<Option<Finding>, Halt> {
+    let Some(name) = claim.class.as_ref().filter(|name| !name.is_empty()) else { return Ok(None) };
+    let waits =
+        call.class(name)?.is_some_and(|class| class.binding_mode == Some(BindingMode::WaitForFirstConsumer));
+    Ok(waits.then(|| about(volume, Rule::NameDefeatsWait, volume.clone(), name.clone())))
+}
+
+fn class(call: &mut Call<'_>, claim: &Claim) -> Result<Vec<Finding>, Halt> {
+    let Some(name) = claim.class.as_ref().filter(|name| !name.is_empty()) else { return Ok(Vec::new()) };
+    let Some(class) = call.class(name)? else {
+        return Ok(vec![about(&"".into(), Rule::ClassMissing, name.clone(), "".into())]);
+    };
+    let provisioner = &class.provisioner;
+    if !provisioner.starts_with(IN_TREE_PREFIX) || **provisioner == *NO_PROVISIONER {
+        return Ok(Vec::new());
+    }
+    let known = call.cluster.migration(provisioner.clone())? != Migration::Off
+        || call.cluster.plugin(provisioner.clone())?.is_some_and(|plugin| plugin.provisions);
+    let unknown = about(&"".into(), Rule::ProvisionerUnknown, name.clone(), provisioner.clone());
+    Ok(if known { Vec::new() } else { vec![unknown] })
+}
+
+/// The update takes a claim out of its complete pair.
+fn broken_pair(call: &mut Call<'_>, new: &Claim, old: &Claim) -> Result<Option<Finding>, Halt> {
+    let Some(name) = old.volume_name.as_ref().filter(|_| old.annotations.bind_completed) else {
+        return Ok(None);
+    };
+    let renamed = new.volume_name.as_ref() != Some(name);
+    if !renamed && new.annotations.bind_completed {
+        return Ok(None);
+    }
+    let is_pair = call.volume(Source::Overlay, name)?.is_some_and(|volume| is_complete_pair(old, &volume));
+    Ok(is_pair.then(|| {
+        let [found, wanted] = if renamed {
+            [new.volume_name.clone().unwrap_or_else(|| "".into()), name.clone()]
+        } else {
+            ["no pv.kubernetes.io/bind-completed".into(), "pv.kubernetes.io/bind-completed".into()]
+        };
+        about(name, Rule::BreaksPair, found, wanted)
+    }))
+}

@@ -1,0 +1,93 @@
+//! What a volume needs: upstream's `syncVolume` (reference section 4).
+
+use std::sync::Arc;
+
+use bindery_core::{
+    Action, Claim, ClaimKey, ClaimRef, EventKind, ReclaimPolicy, Source, Uid, Volume, VolumePhase,
+};
+
+use crate::bind::{set_volume_phase, unbind};
+use crate::call::{Call, Halt};
+use crate::{migrate, reclaim};
+
+/// Decides what a volume needs.
+pub(crate) fn sync(call: &mut Call<'_>, volume: &Arc<Volume>) -> Result<(), Halt> {
+    let volume = migrate::volume(call, volume)?;
+    let Some(claim_ref) = &volume.claim_ref else {
+        // V1
+        set_volume_phase(call, &volume, VolumePhase::Available);
+        return Ok(());
+    };
+    let Some(uid) = &claim_ref.uid else {
+        // V2: reserved by name; the claim's sync acts.
+        set_volume_phase(call, &volume, VolumePhase::Available);
+        return Ok(());
+    };
+    let Some(claim) = find_claim(call, &volume, claim_ref, uid)? else {
+        // V3
+        return release(call, &volume);
+    };
+    match &claim.volume_name {
+        // V4: they will never bind, and only here both are at hand.
+        None if claim.mode != volume.mode => {
+            let event = EventKind::VolumeModeMismatch { claim: claim.key.to_string().into() };
+            call.tell_volume(&volume, event);
+            call.tell_claim(&claim, EventKind::ClaimModeMismatch { volume: volume.name.clone() });
+        }
+        // V5: how a volume that a provisioner or the scheduler has reserved gets bound.
+        None => call.act(Action::EnqueueClaim(claim.key.clone())),
+        // V6: whether or not the claim is marked bind-completed.
+        Some(name) if *name == volume.name => set_volume_phase(call, &volume, VolumePhase::Bound),
+        Some(_) => return disown(call, &volume),
+    }
+    Ok(())
+}
+
+/// The claim of that UID that `volume` points at; `None` only where it is gone for certain (4.1). A cache that
+/// lags must not release a volume whose claim it has not seen yet.
+fn find_claim(
+    call: &mut Call<'_>,
+    volume: &Volume,
+    claim_ref: &ClaimRef,
+    uid: &Uid,
+) -> Result<Option<Arc<Claim>>, Halt> {
+    let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
+    let mut found = call.claim(Source::Overlay, &key)?;
+    // A volume that was released before needs no proof again.
+    if found.is_none() && !is_released(volume) {
+        found = call.claim(Source::Cache, &key)?;
+        if found.is_none() {
+            found = call.claim(Source::Live, &key)?;
+        }
+    }
+    match found {
+        // What the cache has may be the deleted predecessor of the same name.
+        Some(claim) if claim.uid != *uid => {
+            Ok(call.claim(Source::Live, &key)?.filter(|claim| claim.uid == *uid))
+        }
+        found => Ok(found),
+    }
+}
+
+fn is_released(volume: &Volume) -> bool {
+    matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed)
+}
+
+/// The claim has no use for the volume any more.
+fn release(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> {
+    if !is_released(volume) {
+        set_volume_phase(call, volume, VolumePhase::Released);
+    }
+    reclaim::reclaim(call, volume)
+}
+
+/// The claim points at another volume.
+fn disown(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> {
+    if volume.annotations.provisioned_by.is_some() && volume.policy == ReclaimPolicy::Delete {
+        // V7: surplus, made for this claim and never used by it.
+        return release(call, volume);
+    }
+    // V8 and V9: what is cleared depends on who had chosen the volume.
+    unbind(call, volume);
+    Ok(())
+}
