@@ -1,0 +1,201 @@
+//! Media types: what a client sent, and what it wants back.
+
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use serde_json::{Value, json};
+
+use crate::clock::Clock;
+use crate::object;
+use crate::registry::Resource;
+use crate::request::Query;
+use crate::status::{ApiError, ApiResult};
+use crate::table;
+
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+
+/// The text in which an answer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Json,
+    Yaml,
+    /// Nothing that the client would take.
+    None,
+}
+
+/// The form into which objects are brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Object,
+    Table(table::Include),
+    Metadata,
+}
+
+/// What a client wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accept {
+    format: Format,
+    form: Form,
+}
+
+impl Default for Accept {
+    fn default() -> Self {
+        Accept { format: Format::Json, form: Form::Object }
+    }
+}
+
+impl Accept {
+    /// Reads the Accept header: the first media type that can be served counts.
+    pub(crate) fn of(headers: &HeaderMap, query: &Query) -> Self {
+        let header = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
+        for clause in header.split(',').map(str::trim).filter(|clause| !clause.is_empty()) {
+            let mut parameters = clause.split(';').map(str::trim);
+            let format = match parameters.next() {
+                Some("*/*" | "application/*" | JSON) => Format::Json,
+                Some(YAML | "application/x-yaml" | "text/yaml") => Format::Yaml,
+                _ => continue,
+            };
+            let parameters: Vec<(&str, &str)> =
+                parameters.filter_map(|parameter| parameter.split_once('=')).collect();
+            let get = |name: &str| parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+            let form = match (get("as"), get("g"), get("v")) {
+                (None, ..) => Form::Object,
+                (Some("Table"), Some("meta.k8s.io"), Some("v1")) => {
+                    Form::Table(table::Include::of(query.get("includeObject")))
+                }
+                (
+                    Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
+                    Some("meta.k8s.io"),
+                    Some("v1"),
+                ) => Form::Metadata,
+                _ => continue,
+            };
+            return Accept { format, form };
+        }
+        Accept { format: Format::None, form: Form::Object }
+    }
+
+    /// Refuses a client that takes nothing that can be served.
+    pub(crate) fn check(&self) -> ApiResult<()> {
+        if self.format == Format::None {
+            let message = format!("only the following media types are accepted: {JSON}, {YAML}");
+            return Err(ApiError::new(406, "NotAcceptable", message));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn content_type(&self) -> &'static str {
+        if self.format == Format::Yaml { YAML } else { JSON }
+    }
+
+    /// Of refusals, which are always plain objects.
+    pub(crate) fn status_content_type(&self) -> &'static str {
+        self.content_type()
+    }
+
+    /// Of watches, which are always JSON.
+    pub(crate) fn watch_content_type(&self) -> &'static str {
+        JSON
+    }
+
+    /// Writes an answer.
+    pub(crate) fn write(&self, value: &Value) -> Bytes {
+        if self.format == Format::Yaml {
+            return serde_norway::to_string(value).expect("JSON can be written as YAML").into();
+        }
+        let mut bytes = serde_json::to_vec(value).expect("a JSON value can be written");
+        bytes.push(b'\n');
+        bytes.into()
+    }
+
+    /// Brings an answer (an object, a list, a Status) into the form that is wanted.
+    pub(crate) fn shape(&self, resource: &Resource, body: &Value, clock: &Clock) -> ApiResult<Value> {
+        self.check()?;
+        if body["kind"] == "Status" {
+            return Ok(body.clone());
+        }
+        Ok(match self.form {
+            Form::Object => body.clone(),
+            Form::Table(include) => table::table(resource, body, include, table::Header::With, clock),
+            Form::Metadata => metadata(body),
+        })
+    }
+
+    /// Brings an object of a watch event into the form that is wanted.
+    pub(crate) fn shape_event(
+        &self,
+        resource: &Resource,
+        object: Value,
+        header: table::Header,
+        clock: &Clock,
+    ) -> Value {
+        match self.form {
+            Form::Object => object,
+            Form::Table(include) => table::table(resource, &object, include, header, clock),
+            Form::Metadata => metadata(&object),
+        }
+    }
+}
+
+/// Only the metadata of an object, or of the objects of a list.
+fn metadata(body: &Value) -> Value {
+    let partial = |object: &Value| {
+        json!({
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": object["metadata"],
+        })
+    };
+    match body.get("items").and_then(Value::as_array) {
+        Some(items) => json!({
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": body["metadata"],
+            "items": items.iter().map(partial).collect::<Vec<_>>(),
+        }),
+        None => partial(body),
+    }
+}
+
+/// Reads a body that holds an object.
+pub(crate) fn read_object(content_type: &str, body: &Bytes) -> ApiResult<Value> {
+    let media_type = content_type.split(';').next().unwrap_or("").trim();
+    let parsed = match media_type {
+        "" | JSON => serde_json::from_slice(body).map_err(|error| error.to_string()),
+        YAML | "application/x-yaml" | "text/yaml" => {
+            serde_norway::from_slice(body).map_err(|error| error.to_string())
+        }
+        _ => {
+            return Err(ApiError::unsupported_media_type(format!(
+                "the body of the request was in an unknown format - accepted media types include: {JSON}, {YAML}"
+            )));
+        }
+    };
+    match parsed {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(_) => {
+            Err(ApiError::bad_request("couldn't get version/kind; json parse error: the body is no object"))
+        }
+        Err(why) => Err(ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"))),
+    }
+}
+
+/// Refuses an object that is not of the kind that a path is for, and fills in what it left open.
+pub(crate) fn check_kind(resource: &Resource, value: &mut Value) -> ApiResult<()> {
+    let expected = resource.api_version();
+    let (api_version, kind) = (object::text(value, "/apiVersion"), object::text(value, "/kind"));
+    if (!kind.is_empty() && kind != resource.kind) || (!api_version.is_empty() && api_version != expected) {
+        let message = format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({expected})"
+        );
+        let kinds = format!(
+            "{kind} in version {:?} cannot be handled as a {}: no kind {kind:?} is registered for the expected \
+             version {expected:?}",
+            api_version, resource.kind
+        );
+        return Err(ApiError::bad_request(if api_version == expected { kinds } else { message }));
+    }
+    value["apiVersion"] = expected.into();
+    value["kind"] = resource.kind.into();
+    Ok(())
+}

@@ -1,0 +1,424 @@
+//! The Go shape of each kind, and decoding by it.
+//!
+//! The real server decodes JSON into Go types and encodes these again: unknown fields vanish, empty values are left
+//! out or filled in by the tags of the type, quantities and times take their canonical form. `data/schema.json`,
+//! made from the Go types by `data/schema`, holds what is needed to do the same.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::clock;
+use crate::quantity::{FORMAT_ERROR, Quantity};
+
+/// The type of a value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Shape {
+    String,
+    Bool,
+    Int,
+    Float,
+    Quantity,
+    Time,
+    MicroTime,
+    IntOrString,
+    Bytes,
+    Any,
+    Pointer(Box<Shape>),
+    List(Box<Shape>),
+    Map(Box<Shape>),
+    /// Index of a struct in [`Schema::structs`].
+    Struct(usize),
+}
+
+/// When an empty value is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Omit {
+    Never,
+    /// Go's omitempty: anything empty but a struct.
+    Empty,
+    /// Go's omitzero: structs too.
+    Zero,
+}
+
+/// One field of a struct.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) shape: Shape,
+    go_type: String,
+    omit: Omit,
+    /// Whether lists are merged by a strategic merge patch.
+    pub(crate) merge: bool,
+    /// Whether `$retainKeys` is honoured.
+    pub(crate) retain_keys: bool,
+    /// The key by which the items of a merged list are told apart; `None` for lists of plain values.
+    pub(crate) merge_key: Option<String>,
+}
+
+/// One struct.
+#[derive(Debug)]
+pub(crate) struct Struct {
+    name: String,
+    pub(crate) fields: BTreeMap<String, Field>,
+}
+
+/// All structs, and which one is which kind.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    kinds: HashMap<String, usize>,
+    structs: Vec<Struct>,
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    kinds: HashMap<String, String>,
+    types: BTreeMap<String, BTreeMap<String, Vec<String>>>,
+}
+
+static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
+    let raw: Raw =
+        serde_json::from_str(include_str!("../data/schema.json")).expect("the schema is generated JSON");
+    Schema::compile(raw)
+});
+
+impl Schema {
+    /// The schema of all kinds served.
+    pub(crate) fn get() -> &'static Schema {
+        &SCHEMA
+    }
+
+    fn compile(raw: Raw) -> Schema {
+        let index: HashMap<&str, usize> =
+            raw.types.keys().enumerate().map(|(index, name)| (name.as_str(), index)).collect();
+        let kinds = raw.kinds.iter().map(|(kind, name)| (kind.clone(), index[name.as_str()])).collect();
+        let structs = raw
+            .types
+            .iter()
+            .map(|(name, fields)| Struct {
+                name: name.rsplit('.').next().unwrap_or(name).to_owned(),
+                fields: fields.iter().map(|(name, raw)| (name.clone(), field(raw, &index))).collect(),
+            })
+            .collect();
+        Schema { kinds, structs }
+    }
+
+    /// The struct of a kind, by `apiVersion/kind`.
+    pub(crate) fn kind(&self, api_version: &str, kind: &str) -> Option<usize> {
+        self.kinds.get(&format!("{api_version}/{kind}")).copied()
+    }
+
+    pub(crate) fn structure(&self, index: usize) -> &Struct {
+        &self.structs[index]
+    }
+}
+
+fn field(raw: &[String], index: &HashMap<&str, usize>) -> Field {
+    let part = |place: usize| raw.get(place).map_or("", String::as_str);
+    Field {
+        shape: shape(part(0), index),
+        go_type: part(1).to_owned(),
+        omit: match part(2) {
+            "omitempty" => Omit::Empty,
+            "omitzero" => Omit::Zero,
+            _ => Omit::Never,
+        },
+        merge: part(3).split(',').any(|strategy| strategy == "merge"),
+        retain_keys: part(3).split(',').any(|strategy| strategy == "retainKeys"),
+        merge_key: Some(part(4)).filter(|key| !key.is_empty()).map(str::to_owned),
+    }
+}
+
+fn shape(text: &str, index: &HashMap<&str, usize>) -> Shape {
+    if let Some(rest) = text.strip_prefix('*') {
+        return Shape::Pointer(Box::new(shape(rest, index)));
+    }
+    if let Some(rest) = text.strip_prefix("[]") {
+        return Shape::List(Box::new(shape(rest, index)));
+    }
+    if let Some(rest) = text.strip_prefix("{}") {
+        return Shape::Map(Box::new(shape(rest, index)));
+    }
+    if let Some(name) = text.strip_prefix('>') {
+        return Shape::Struct(index[name]);
+    }
+    match text {
+        "string" => Shape::String,
+        "bool" => Shape::Bool,
+        "int" => Shape::Int,
+        "float" => Shape::Float,
+        "quantity" => Shape::Quantity,
+        "time" => Shape::Time,
+        "microtime" => Shape::MicroTime,
+        "intorstring" => Shape::IntOrString,
+        "bytes" => Shape::Bytes,
+        _ => Shape::Any,
+    }
+}
+
+/// An object as the real server would encode it after decoding, and the fields that it does not know.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub(crate) object: Value,
+    /// As strict decoding tells them: `unknown field "spec.colour"`.
+    pub(crate) unknown: Vec<String>,
+}
+
+/// Decodes an object of a kind. The error is the text of Go's decoder.
+pub(crate) fn decode(api_version: &str, kind: &str, object: Value) -> Result<Decoded, String> {
+    let schema = Schema::get();
+    let Some(structure) = schema.kind(api_version, kind) else {
+        return Ok(Decoded { object, unknown: Vec::new() });
+    };
+    let mut decoder = Decoder { schema, unknown: Vec::new(), path: Vec::new() };
+    let mut object = decoder.structure(structure, object)?;
+    object["apiVersion"] = api_version.into();
+    object["kind"] = kind.into();
+    Ok(Decoded { object, unknown: decoder.unknown })
+}
+
+struct Decoder {
+    schema: &'static Schema,
+    unknown: Vec<String>,
+    path: Vec<String>,
+}
+
+impl Decoder {
+    fn structure(&mut self, index: usize, value: Value) -> Result<Value, String> {
+        let mut given = match value {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        };
+        let structure = self.schema.structure(index);
+        let mut encoded = Map::new();
+        for (name, field) in &structure.fields {
+            let value = given.remove(name).unwrap_or(Value::Null);
+            if value.is_null() && field.omit != Omit::Never && !matches!(field.shape, Shape::Struct(_)) {
+                continue;
+            }
+            self.path.push(name.clone());
+            let value = self.value(&field.shape, value, structure, &field.go_type)?;
+            self.path.pop();
+            if !left_out(field, &value) {
+                encoded.insert(name.clone(), value);
+            }
+        }
+        for name in given.keys() {
+            let path: Vec<&str> = self.path.iter().map(String::as_str).chain([name.as_str()]).collect();
+            self.unknown.push(format!("unknown field {:?}", join(&path)));
+        }
+        Ok(Value::Object(encoded))
+    }
+
+    fn value(&mut self, shape: &Shape, value: Value, owner: &Struct, go_type: &str) -> Result<Value, String> {
+        match (shape, value) {
+            (Shape::Pointer(_), Value::Null) => Ok(Value::Null),
+            (Shape::Pointer(inner), value) => {
+                self.value(inner, value, owner, go_type.strip_prefix('*').unwrap_or(go_type))
+            }
+            (Shape::Struct(index), value @ (Value::Object(_) | Value::Null)) => self.structure(*index, value),
+            (Shape::List(_) | Shape::Map(_), Value::Null) => Ok(Value::Null),
+            (Shape::List(inner), Value::Array(items)) => self.list(inner, items, owner, go_type),
+            (Shape::Map(inner), Value::Object(fields)) => self.map(inner, fields, owner, go_type),
+            (Shape::String | Shape::Bytes, Value::Null) => Ok("".into()),
+            (Shape::Bool, Value::Null) => Ok(false.into()),
+            (Shape::Int | Shape::Float | Shape::IntOrString, Value::Null) => Ok(0.into()),
+            (Shape::String | Shape::Bytes, value @ Value::String(_))
+            | (Shape::Bool, value @ Value::Bool(_))
+            | (Shape::Float, value @ Value::Number(_))
+            | (Shape::IntOrString, value @ (Value::String(_) | Value::Number(_)))
+            | (Shape::Any, value) => Ok(value),
+            (Shape::Int, Value::Number(number)) => self.int(&number, owner, go_type),
+            (Shape::Quantity, value) => quantity(&value),
+            (Shape::Time, value) => time(&value, clock::seconds_text),
+            (Shape::MicroTime, value) => time(&value, clock::micros_text),
+            (_, value) => Err(self.mismatch(describe(&value), owner, go_type)),
+        }
+    }
+
+    fn int(&self, number: &serde_json::Number, owner: &Struct, go_type: &str) -> Result<Value, String> {
+        if number.is_i64() || number.is_u64() {
+            return Ok(Value::Number(number.clone()));
+        }
+        // The decoder takes 3.0 for 3, as Go's JSON library for Kubernetes does.
+        match number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15) {
+            #[expect(clippy::cast_possible_truncation, reason = "the range was just checked")]
+            Some(float) => Ok((float as i64).into()),
+            None => Err(self.mismatch(&format!("number {number}"), owner, go_type)),
+        }
+    }
+
+    fn list(
+        &mut self,
+        inner: &Shape,
+        items: Vec<Value>,
+        owner: &Struct,
+        go_type: &str,
+    ) -> Result<Value, String> {
+        let go_type = go_type.strip_prefix("[]").unwrap_or(go_type);
+        let mut decoded = Vec::with_capacity(items.len());
+        for (index, item) in items.into_iter().enumerate() {
+            self.path.push(format!("[{index}]"));
+            decoded.push(self.value(inner, item, owner, go_type)?);
+            self.path.pop();
+        }
+        Ok(Value::Array(decoded))
+    }
+
+    fn map(
+        &mut self,
+        inner: &Shape,
+        fields: Map<String, Value>,
+        owner: &Struct,
+        go_type: &str,
+    ) -> Result<Value, String> {
+        let go_type = match inner {
+            Shape::String => "string",
+            _ => go_type,
+        };
+        let mut decoded = Map::new();
+        for (name, value) in fields {
+            self.path.push(name.clone());
+            let value = self.value(inner, value, owner, go_type)?;
+            self.path.pop();
+            decoded.insert(name, value);
+        }
+        Ok(Value::Object(decoded))
+    }
+
+    fn mismatch(&self, what: &str, owner: &Struct, go_type: &str) -> String {
+        let fields: Vec<&str> =
+            self.path.iter().map(String::as_str).filter(|part| !part.starts_with('[')).collect();
+        let (owner, path) = (&owner.name, fields.join("."));
+        format!("json: cannot unmarshal {what} into Go struct field {owner}.{path} of type {go_type}")
+    }
+}
+
+fn left_out(field: &Field, value: &Value) -> bool {
+    let empty = match value {
+        Value::Null => true,
+        // An empty value behind a pointer was given, and so is kept.
+        _ if matches!(field.shape, Shape::Pointer(_)) => false,
+        Value::Object(fields) => {
+            fields.is_empty() && (field.omit == Omit::Zero || !matches!(field.shape, Shape::Struct(_)))
+        }
+        other => crate::object::is_empty(Some(other)),
+    };
+    empty && field.omit != Omit::Never
+}
+
+fn join(path: &[&str]) -> String {
+    let mut text = String::new();
+    for part in path {
+        if !text.is_empty() && !part.starts_with('[') {
+            text.push('.');
+        }
+        text.push_str(part);
+    }
+    text
+}
+
+/// How Go's decoder names what it found.
+fn describe(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn quantity(value: &Value) -> Result<Value, String> {
+    let text = match value {
+        Value::Null => "0".to_owned(),
+        Value::String(text) => text.trim().to_owned(),
+        other => other.to_string(),
+    };
+    match Quantity::parse(&text) {
+        Some(quantity) => Ok(quantity.canonical().into()),
+        None => Err(FORMAT_ERROR.to_owned()),
+    }
+}
+
+fn time(value: &Value, write: fn(jiff::Timestamp) -> String) -> Result<Value, String> {
+    match value {
+        Value::Null => Ok(Value::Null),
+        Value::String(text) => match clock::parse(text) {
+            Some(instant) => Ok(write(instant).into()),
+            None => Err(format!(
+                "parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\""
+            )),
+        },
+        other => Err(format!("json: cannot unmarshal {} into Go value of type string", describe(other))),
+    }
+}
+
+/// Writes an object in the form in which the real server would store it: unknown fields dropped, empty ones left out,
+/// quantities and times canonical. An object of a kind that is not served, or that does not decode, stays as it is.
+pub fn normalise(object: Value) -> Value {
+    let (api_version, kind) = match (object["apiVersion"].as_str(), object["kind"].as_str()) {
+        (Some(api_version), Some(kind)) => (api_version.to_owned(), kind.to_owned()),
+        _ => return object,
+    };
+    match decode(&api_version, &kind, object.clone()) {
+        Ok(decoded) => decoded.object,
+        Err(_) => object,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn claim(spec: Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": spec})
+    }
+
+    #[test]
+    fn encodes_as_go_does() {
+        let decoded = normalise(claim(json!({
+            "storageClassName": "", "volumeName": "", "accessModes": [], "colour": "red",
+            "resources": {"requests": {"storage": "1024Mi"}},
+        })));
+        let expected = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"},
+            "spec": {"storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}}, "status": {},
+        });
+        assert_eq!(decoded, expected);
+    }
+
+    #[test]
+    fn names_unknown_fields_by_their_path() {
+        let object =
+            json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "imgae": "x"}]}});
+        let decoded = decode("v1", "Pod", object).unwrap();
+        assert_eq!(decoded.unknown, [r#"unknown field "spec.containers[0].imgae""#]);
+    }
+
+    #[test]
+    fn says_what_does_not_fit() {
+        let spec = json!({"accessModes": "ReadWriteOnce"});
+        let error = decode("v1", "PersistentVolumeClaim", claim(spec)).unwrap_err();
+        assert_eq!(
+            error,
+            "json: cannot unmarshal string into Go struct field PersistentVolumeClaimSpec.spec.accessModes of type \
+             []v1.PersistentVolumeAccessMode"
+        );
+        let spec = json!({"resources": {"requests": {"storage": "lots"}}});
+        assert_eq!(decode("v1", "PersistentVolumeClaim", claim(spec)).unwrap_err(), FORMAT_ERROR);
+    }
+
+    #[test]
+    fn both_events_have_their_own_shape() {
+        let core = decode("v1", "Event", json!({"eventTime": "2026-01-01T00:00:00Z"})).unwrap();
+        assert_eq!(core.object["eventTime"], "2026-01-01T00:00:00.000000Z");
+        assert!(core.object.get("involvedObject").is_some());
+        let new = decode("events.k8s.io/v1", "Event", json!({"note": "n"})).unwrap();
+        assert_eq!(new.object["note"], "n");
+    }
+}

@@ -1,0 +1,291 @@
+//! Label and field selectors.
+
+use serde_json::Value;
+
+use crate::object;
+use crate::registry::Resource;
+use crate::status::{ApiError, ApiResult};
+
+/// One requirement on labels.
+#[derive(Clone, Debug, PartialEq)]
+enum Requirement {
+    In(String, Vec<String>),
+    NotIn(String, Vec<String>),
+    Exists(String),
+    Missing(String),
+    Greater(String, i64),
+    Less(String, i64),
+}
+
+/// What a list or watch selects: labels, fields, a namespace, a name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selector {
+    labels: Vec<Requirement>,
+    /// Field, value, and whether it must be equal.
+    fields: Vec<(String, String, bool)>,
+    namespace: String,
+    name: String,
+}
+
+impl Selector {
+    /// Reads both selectors of a request.
+    pub(crate) fn parse(
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        labels: &str,
+        fields: &str,
+    ) -> ApiResult<Self> {
+        Ok(Selector {
+            labels: parse_labels(labels)
+                .map_err(|why| ApiError::bad_request(format!("unable to parse requirement: {why}")))?,
+            fields: parse_fields(resource, fields)?,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+
+    /// Whether an object is selected.
+    pub(crate) fn matches(&self, object: &Value) -> bool {
+        (self.namespace.is_empty() || object::namespace(object) == self.namespace)
+            && (self.name.is_empty() || object::name(object) == self.name)
+            && self.labels.iter().all(|requirement| requirement.matches(object))
+            && self.fields.iter().all(|(field, value, equal)| (field_value(object, field) == value) == *equal)
+    }
+}
+
+impl Requirement {
+    fn matches(&self, object: &Value) -> bool {
+        let label = |key: &str| object::meta_field(object, "labels")?.get(key)?.as_str();
+        let number = |key: &str| label(key)?.parse::<i64>().ok();
+        match self {
+            Requirement::In(key, values) => {
+                label(key).is_some_and(|label| values.iter().any(|value| value == label))
+            }
+            Requirement::NotIn(key, values) => {
+                label(key).is_none_or(|label| !values.iter().any(|value| value == label))
+            }
+            Requirement::Exists(key) => label(key).is_some(),
+            Requirement::Missing(key) => label(key).is_none(),
+            Requirement::Greater(key, bound) => number(key).is_some_and(|label| label > *bound),
+            Requirement::Less(key, bound) => number(key).is_some_and(|label| label < *bound),
+        }
+    }
+}
+
+/// The value of a selectable field; empty where there is none. Unset flags read as `false`.
+fn field_value<'a>(object: &'a Value, field: &str) -> &'a str {
+    let field = match field {
+        "name" => "metadata.name",
+        // The view of events.k8s.io names these fields otherwise; objects are kept in the core form.
+        "reportingController" => "reportingComponent",
+        other => other,
+    };
+    let field = field.replacen("regarding.", "involvedObject.", 1);
+    let value = field.split('.').try_fold(object, |value, part| value.get(part));
+    match value {
+        Some(Value::String(text)) => text,
+        Some(Value::Bool(true)) => "true",
+        _ if field == "spec.unschedulable" || field == "spec.hostNetwork" => "false",
+        _ if field == "reportingComponent" => object::text(object, "/source/component"),
+        _ => "",
+    }
+}
+
+const POD_FIELDS: [&str; 9] = [
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.podIPs",
+    "status.nominatedNodeName",
+];
+
+const EVENT_FIELDS: [&str; 11] = [
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+];
+
+fn is_selectable(resource: &Resource, field: &str) -> bool {
+    if field == "metadata.name"
+        || (field == "metadata.namespace" && (resource.namespaced || resource.group.is_empty()))
+    {
+        return true;
+    }
+    match (resource.group, resource.plural) {
+        ("", "pods") => POD_FIELDS.contains(&field),
+        ("", "events") => EVENT_FIELDS.contains(&field),
+        ("events.k8s.io", "events") => {
+            EVENT_FIELDS.contains(&field.replacen("regarding.", "involvedObject.", 1).as_str())
+                || field == "reportingController"
+        }
+        ("", "nodes") => field == "spec.unschedulable",
+        ("", "namespaces") => matches!(field, "status.phase" | "name"),
+        ("", "persistentvolumes" | "persistentvolumeclaims") => field == "name",
+        ("", "secrets") => field == "type",
+        _ => false,
+    }
+}
+
+fn parse_fields(resource: &Resource, text: &str) -> ApiResult<Vec<(String, String, bool)>> {
+    let mut fields = Vec::new();
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let (field, value, equal) = if let Some((field, value)) = part.split_once("!=") {
+            (field, value, false)
+        } else if let Some((field, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
+            (field, value, true)
+        } else {
+            return Err(ApiError::bad_request(format!(
+                "invalid selector: '{text}'; can't understand '{part}'"
+            )));
+        };
+        if !is_selectable(resource, field) {
+            return Err(ApiError::bad_request(unsupported_field(resource, field)));
+        }
+        fields.push((field.to_owned(), value.to_owned(), equal));
+    }
+    Ok(fields)
+}
+
+/// The sentence differs between kinds with and without selectable fields of their own.
+fn unsupported_field(resource: &Resource, field: &str) -> String {
+    match (resource.group, resource.plural) {
+        (
+            "",
+            "pods"
+            | "nodes"
+            | "events"
+            | "namespaces"
+            | "secrets"
+            | "persistentvolumes"
+            | "persistentvolumeclaims",
+        )
+        | ("events.k8s.io", _) => format!("field label not supported: {field}"),
+        _ => {
+            format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        }
+    }
+}
+
+/// Reads a label selector: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`.
+fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
+    let mut requirements = Vec::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let end = end_of_requirement(rest);
+        requirements.push(parse_requirement(rest[..end].trim())?);
+        rest = rest[end..].strip_prefix(',').unwrap_or("").trim();
+    }
+    Ok(requirements)
+}
+
+/// Where a requirement ends: at a comma that is not within parentheses.
+fn end_of_requirement(text: &str) -> usize {
+    let mut depth = 0;
+    for (index, character) in text.char_indices() {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            ',' if depth <= 0 => return index,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+fn parse_requirement(text: &str) -> Result<Requirement, String> {
+    if let Some(key) = text.strip_prefix('!') {
+        return Ok(Requirement::Missing(key.trim().to_owned()));
+    }
+    for (operator, negated) in [(" notin ", true), (" in ", false), (" notin(", true), (" in(", false)] {
+        if let Some(at) = text.find(operator) {
+            let key = text[..at].trim().to_owned();
+            let values = text[at + operator.trim_end_matches('(').len()..].trim();
+            let inner = values
+                .strip_prefix('(')
+                .and_then(|values| values.strip_suffix(')'))
+                .ok_or_else(|| format!("found '{values}', expected: '('"))?;
+            let values = inner.split(',').map(|value| value.trim().to_owned()).collect();
+            return Ok(if negated { Requirement::NotIn(key, values) } else { Requirement::In(key, values) });
+        }
+    }
+    let pair = |operator: &str| {
+        text.split_once(operator).map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
+    };
+    let number =
+        |value: String| value.parse::<i64>().map_err(|_| format!("values[0][]: {value:?} is no integer"));
+    if let Some((key, value)) = pair("!=") {
+        Ok(Requirement::NotIn(key, vec![value]))
+    } else if let Some((key, value)) = pair("==").or_else(|| pair("=")) {
+        Ok(Requirement::In(key, vec![value]))
+    } else if let Some((key, value)) = pair(">") {
+        Ok(Requirement::Greater(key, number(value)?))
+    } else if let Some((key, value)) = pair("<") {
+        Ok(Requirement::Less(key, number(value)?))
+    } else if text.contains([' ', '(', ')']) {
+        Err(format!("found '{text}', expected: ',' or 'end of string'"))
+    } else {
+        Ok(Requirement::Exists(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::registry;
+
+    #[track_caller]
+    fn check(labels: &str, fields: &str, expected: bool) {
+        let pods = &registry::RESOURCES[registry::PODS];
+        let pod = json!({
+            "metadata": {"name": "p", "namespace": "d", "labels": {"tier": "a", "rank": "3"}},
+            "spec": {"nodeName": "n1"}, "status": {"phase": "Running"},
+        });
+        let selector = Selector::parse(pods, "", "", labels, fields).unwrap();
+        assert_eq!(selector.matches(&pod), expected, "{labels} {fields}");
+    }
+
+    #[test]
+    fn labels() {
+        for labels in [
+            "tier=a",
+            "tier==a",
+            "tier",
+            "!zone",
+            "tier in (a, b),rank>2",
+            "zone notin (x)",
+            "zone!=x",
+            "rank<4",
+            "",
+        ] {
+            check(labels, "", true);
+        }
+        for labels in ["tier=b", "zone", "!tier", "tier notin (a,b)", "tier!=a", "rank>3", "tier in (b)"] {
+            check(labels, "", false);
+        }
+        assert!(parse_labels("a b").is_err());
+        assert!(parse_labels("a in b").is_err());
+    }
+
+    #[test]
+    fn fields() {
+        check("", "metadata.name=p,spec.nodeName=n1,status.phase!=Failed", true);
+        check("", "spec.nodeName=", false);
+        let volumes = registry::by_name("persistentvolumes").unwrap();
+        assert_eq!(Selector::parse(volumes, "", "", "", "spec.x=1").unwrap_err().code, 400);
+    }
+}

@@ -1,0 +1,98 @@
+//! POST.
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::{Answer, check_namespace, decode, to_stored, to_view};
+use crate::negotiate::{check_kind, read_object};
+use crate::request::Call;
+use crate::state::State;
+use crate::status::{ApiError, ApiResult};
+use crate::store::Key;
+use crate::{admission, defaults, object, validate};
+
+/// How often another name is generated when the first is taken.
+const GENERATE_ATTEMPTS_MAX: usize = 8;
+
+pub(super) fn create(state: &mut State, call: &Call, content_type: &str, body: &Bytes) -> ApiResult<Answer> {
+    let mut value = read_object(content_type, body)?;
+    if !call.subresource.is_empty() {
+        return super::pods::create_subresource(state, call, &value);
+    }
+    check_kind(call.resource, &mut value)?;
+    let mut warnings = Vec::new();
+    let mut value = decode(call, value, &mut warnings)?;
+    check_namespace(call.resource, &call.namespace, &mut value)?;
+    let created = insert(state, call, value, &mut warnings)?;
+    Ok(Answer { code: 201, body: created, warnings })
+}
+
+/// Creates a decoded object, under a generated name where it has none.
+pub(super) fn insert(
+    state: &mut State,
+    call: &Call,
+    value: Value,
+    warnings: &mut Vec<String>,
+) -> ApiResult<Value> {
+    let base = object::meta_text(&value, "generateName").to_owned();
+    if !object::name(&value).is_empty() || base.is_empty() {
+        return insert_named(state, call, value, warnings);
+    }
+    let mut attempts = 1;
+    loop {
+        let mut named = value.clone();
+        let name = state.generate_name(&base);
+        object::meta_mut(&mut named).insert("name".to_owned(), name.into());
+        match insert_named(state, call, named, warnings) {
+            Err(error) if error.reason == "AlreadyExists" && attempts < GENERATE_ATTEMPTS_MAX => {
+                attempts += 1
+            }
+            other => return other,
+        }
+    }
+}
+
+fn insert_named(
+    state: &mut State,
+    call: &Call,
+    mut value: Value,
+    warnings: &mut Vec<String>,
+) -> ApiResult<Value> {
+    let resource = call.resource;
+    if !object::resource_version(&value).is_empty() {
+        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    defaults::apply(resource, &mut value);
+    admission::on_create(state, resource, &mut value)?;
+    let (uid, now) = (state.new_uid(), state.clock.now_text());
+    let metadata = object::meta_mut(&mut value);
+    metadata.insert("uid".to_owned(), uid.into());
+    metadata.insert("creationTimestamp".to_owned(), now.into());
+    for field in
+        ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields", "generation"]
+    {
+        metadata.remove(field);
+    }
+    if resource.generation {
+        metadata.insert("generation".to_owned(), 1.into());
+    }
+    defaults::prepare_for_create(resource, &mut value, &state.clock);
+    let errors = validate::create(resource, &value);
+    if !errors.is_empty() {
+        return Err(ApiError::invalid(resource.kind, resource.group, object::name(&value), &errors));
+    }
+    warnings.extend(validate::warnings(resource, &value));
+    let key = Key::of(&value);
+    if let Some(existing) = state.store.get(resource.stored_as, &key) {
+        let mut error = ApiError::already_exists(resource, &key.name);
+        if object::is_deleting(existing) {
+            error.message = format!("object is being deleted: {}", error.message);
+        }
+        return Err(error);
+    }
+    if call.is_dry_run() {
+        return Ok(value);
+    }
+    let stored = state.put(resource.stored_as, to_stored(resource, value));
+    Ok(to_view(resource, &stored))
+}

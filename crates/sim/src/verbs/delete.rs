@@ -1,0 +1,190 @@
+//! DELETE of one object or of a collection.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::{Answer, list, to_view};
+use crate::clock;
+use crate::negotiate::read_object;
+use crate::object;
+use crate::registry::{NAMESPACES, RESOURCES};
+use crate::request::Call;
+use crate::state::State;
+use crate::status::{ApiError, ApiResult, FieldError};
+use crate::store::Key;
+
+/// `metav1.DeleteOptions`, from the body or the query.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    grace_seconds: Option<i64>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    dry_run: bool,
+}
+
+pub(super) fn delete(state: &mut State, call: &Call, content_type: &str, body: &Bytes) -> ApiResult<Answer> {
+    let options = options(call, content_type, body)?;
+    let key = Key::new(&call.namespace, &call.name);
+    let existing = state
+        .store
+        .get(call.stored_as(), &key)
+        .cloned()
+        .ok_or_else(|| ApiError::not_found(call.resource, &call.name))?;
+    check_preconditions(call, &existing, &options)?;
+    let deleted = if options.dry_run { None } else { delete_object(state, call.stored_as(), &key, &options) };
+    Ok(match deleted {
+        // It stays until its finalizers are gone or its grace period is over.
+        Some(pending) => Answer::ok(to_view(call.resource, &pending)),
+        None if call.resource.delete_returns_object => Answer::ok(to_view(call.resource, &existing)),
+        None => Answer::ok(success(call, &existing)),
+    })
+}
+
+fn success(call: &Call, existing: &Value) -> Value {
+    let mut details = json!({
+        "name": call.name,
+        "kind": call.resource.plural,
+        "uid": object::uid(existing),
+    });
+    if !call.resource.group.is_empty() {
+        details["group"] = call.resource.group.into();
+    }
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}
+
+pub(super) fn delete_collection(
+    state: &mut State,
+    call: &Call,
+    content_type: &str,
+    body: &Bytes,
+) -> ApiResult<Answer> {
+    let options = options(call, content_type, body)?;
+    let selector = list::selector(call)?;
+    let answer = list::list(state, call)?;
+    let keys: Vec<Key> = state
+        .store
+        .all(call.stored_as())
+        .iter()
+        .filter(|(_, object)| selector.matches(object))
+        .map(|(key, _)| key.clone())
+        .collect();
+    if !options.dry_run {
+        for key in keys {
+            delete_object(state, call.stored_as(), &key, &options);
+        }
+    }
+    Ok(answer)
+}
+
+fn options(call: &Call, content_type: &str, body: &Bytes) -> ApiResult<Options> {
+    let query = &call.query;
+    let mut options = Options {
+        grace_seconds: query.get("gracePeriodSeconds").parse().ok(),
+        dry_run: call.is_dry_run(),
+        ..Options::default()
+    };
+    let mut policy = Some(query.get("propagationPolicy").to_owned()).filter(|policy| !policy.is_empty());
+    if !body.is_empty() {
+        let value = read_object(content_type, body)?;
+        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        options.grace_seconds = value["gracePeriodSeconds"].as_i64().or(options.grace_seconds);
+        options.uid = text("/preconditions/uid");
+        options.resource_version = text("/preconditions/resourceVersion");
+        options.dry_run |= object::texts(value.get("dryRun")).contains(&"All");
+        policy = text("/propagationPolicy").or(policy);
+    }
+    match policy.as_deref() {
+        None | Some("Background" | "Foreground" | "Orphan") => Ok(options),
+        Some(other) => {
+            let error = FieldError::not_supported(
+                "propagationPolicy",
+                other,
+                &["Background", "Foreground", "Orphan", "nil"],
+            );
+            Err(ApiError::invalid("DeleteOptions", "meta.k8s.io", "", &[error]))
+        }
+    }
+}
+
+fn check_preconditions(call: &Call, existing: &Value, options: &Options) -> ApiResult<()> {
+    let refuse = |why: String| Err(ApiError::precondition(call.resource, &call.name, &why));
+    let (uid, version) = (object::uid(existing), object::resource_version(existing));
+    match (&options.uid, &options.resource_version) {
+        (Some(wanted), _) if wanted != uid => refuse(format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \
+             been deleted and then recreated"
+        )),
+        (_, Some(wanted)) if wanted != version => refuse(format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+             ({version}). The object might have been modified"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Deletes an object as far as its finalizers and grace period let it. Answers it if it is still there.
+pub(crate) fn delete_object(
+    state: &mut State,
+    resource: usize,
+    key: &Key,
+    options: &Options,
+) -> Option<Arc<Value>> {
+    let existing = state.store.get(resource, key)?.clone();
+    if RESOURCES[resource].graceful {
+        let grace = grace_seconds(&existing, options);
+        let pending = object::meta_field(&existing, "deletionGracePeriodSeconds").and_then(Value::as_i64);
+        match pending {
+            // The grace period that runs may only be made shorter.
+            Some(pending) if pending > 0 && options.grace_seconds.is_none_or(|grace| grace >= pending) => {
+                return Some(existing);
+            }
+            _ if grace > 0 => return Some(mark_deleting(state, resource, &existing, grace)),
+            _ => {}
+        }
+    }
+    if resource == NAMESPACES {
+        return crate::protection::delete_namespace(state, key);
+    }
+    if object::finalizers(&existing).is_empty() {
+        state.remove(resource, key);
+        return None;
+    }
+    Some(mark_deleting(state, resource, &existing, 0))
+}
+
+/// How long a pod may take to end.
+fn grace_seconds(pod: &Value, options: &Options) -> i64 {
+    let ended = matches!(object::text(pod, "/status/phase"), "Succeeded" | "Failed");
+    if ended || object::text(pod, "/spec/nodeName").is_empty() {
+        return 0;
+    }
+    let own = pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+    // Negative values count as one second.
+    match options.grace_seconds.or(own).unwrap_or(30) {
+        seconds if seconds < 0 => 1,
+        seconds => seconds,
+    }
+}
+
+/// Sets the time from which an object is being deleted, unless it is set already.
+pub(crate) fn mark_deleting(
+    state: &mut State,
+    resource: usize,
+    existing: &Arc<Value>,
+    grace_seconds: i64,
+) -> Arc<Value> {
+    let mut object = (**existing).clone();
+    let at = state.clock.now() + jiff::SignedDuration::from_secs(grace_seconds);
+    let was_deleting = object::is_deleting(&object);
+    let metadata = object::meta_mut(&mut object);
+    if !was_deleting || grace_seconds > 0 {
+        metadata.insert("deletionTimestamp".to_owned(), clock::seconds_text(at).into());
+        if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
+            metadata.insert("generation".to_owned(), (generation + 1).into());
+        }
+    }
+    metadata.insert("deletionGracePeriodSeconds".to_owned(), grace_seconds.into());
+    if object == **existing { Arc::clone(existing) } else { state.put(resource, object) }
+}

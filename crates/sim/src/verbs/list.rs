@@ -1,0 +1,171 @@
+//! GET of a collection, by pages.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Answer, to_view};
+use crate::request::Call;
+use crate::selectors::Selector;
+use crate::state::State;
+use crate::status::{ApiError, ApiResult, FieldError};
+use crate::store::Key;
+
+/// What the real server says when a page can no longer be continued.
+const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You \
+                                can start a new list without the continue parameter.";
+
+/// A page that was asked for: the revision of the first page, and the last key of the one before.
+struct Page {
+    revision: u64,
+    after: Option<Key>,
+}
+
+pub(super) fn list(state: &State, call: &Call) -> ApiResult<Answer> {
+    let selector = selector(call)?;
+    let limit: usize = call.query.get("limit").parse().unwrap_or(0);
+    let page = page(state, call)?;
+    let expired = |_| ApiError::expired(CONTINUE_EXPIRED);
+    let resource = call.stored_as();
+    let past;
+    let all = if page.revision == state.store.revision() {
+        state.store.all(resource)
+    } else {
+        past = state.store.all_at(resource, page.revision).map_err(expired)?;
+        &past
+    };
+    let start = page.after.map_or(Bound::Unbounded, Bound::Excluded);
+    let mut selected =
+        all.range((start, Bound::Unbounded)).filter(|(_, object)| selector.matches(object)).peekable();
+    let mut items: Vec<Value> = Vec::new();
+    let mut last: Option<&Key> = None;
+    while let Some((key, object)) = selected.next_if(|_| limit == 0 || items.len() < limit) {
+        items.push(item(call, object));
+        last = Some(key);
+    }
+    let mut metadata = json!({"resourceVersion": page.revision.to_string()});
+    if let (Some(last), true) = (last, selected.peek().is_some()) {
+        metadata["continue"] = token(page.revision, last).into();
+        // With a selector the real server does not count what is left.
+        if call.query.get("labelSelector").is_empty() && call.query.get("fieldSelector").is_empty() {
+            metadata["remainingItemCount"] = selected.count().into();
+        }
+    }
+    Ok(Answer::ok(json!({
+        "kind": format!("{}List", call.resource.kind),
+        "apiVersion": call.resource.api_version(),
+        "metadata": metadata,
+        "items": items,
+    })))
+}
+
+/// An item as lists hold it.
+fn item(call: &Call, object: &Arc<Value>) -> Value {
+    let mut item = to_view(call.resource, object);
+    // Items of typed lists carry no kind and version of their own.
+    if let Some(fields) = item.as_object_mut() {
+        fields.remove("kind");
+        fields.remove("apiVersion");
+    }
+    item
+}
+
+/// The selector of a list, watch or deletion of a collection.
+pub(super) fn selector(call: &Call) -> ApiResult<Selector> {
+    Selector::parse(
+        call.resource,
+        &call.namespace,
+        &call.name,
+        call.query.get("labelSelector"),
+        call.query.get("fieldSelector"),
+    )
+}
+
+fn page(state: &State, call: &Call) -> ApiResult<Page> {
+    let newest = state.store.revision();
+    let version = call.query.get("resourceVersion");
+    let matching = call.query.get("resourceVersionMatch");
+    let given = call.query.get("continue");
+    check_match(call)?;
+    if !given.is_empty() {
+        if !matches!(version, "" | "0") {
+            return Err(ApiError::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
+        }
+        let (revision, after) = read_token(given).ok_or_else(|| {
+            ApiError::bad_request("continue key is not valid: the token was not made by this server")
+        })?;
+        return Ok(Page { revision, after: Some(after) });
+    }
+    let wanted: u64 = match version {
+        "" => 0,
+        text => text.parse().map_err(|_| {
+            ApiError::bad_request(format!(
+                "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: invalid syntax"
+            ))
+        })?,
+    };
+    if wanted > newest {
+        return Err(too_large(wanted, newest));
+    }
+    let revision = if matching == "Exact" { wanted } else { newest };
+    Ok(Page { revision, after: None })
+}
+
+/// As `ValidateListOptions` of apimachinery.
+fn check_match(call: &Call) -> ApiResult<()> {
+    let (version, matching) = (call.query.get("resourceVersion"), call.query.get("resourceVersionMatch"));
+    let mut errors = Vec::new();
+    let mut forbid = |field: &str, why: &str| errors.push(FieldError::forbidden(field, why));
+    if !matching.is_empty() {
+        let field = "resourceVersionMatch";
+        if version.is_empty() {
+            forbid(field, "resourceVersionMatch is forbidden unless resourceVersion is provided");
+        }
+        if !call.query.get("continue").is_empty() {
+            forbid(field, "resourceVersionMatch is forbidden when continue is provided");
+        }
+        if matching == "Exact" && version == "0" {
+            forbid(field, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+        }
+    }
+    if call.query.has("sendInitialEvents") {
+        forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+    }
+    if !matches!(matching, "" | "Exact" | "NotOlderThan") {
+        let supported = ["Exact", "NotOlderThan", ""];
+        errors.push(FieldError::not_supported("resourceVersionMatch", matching, &supported));
+    }
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("ListOptions", "meta.k8s.io", "", &errors)) }
+}
+
+/// A resourceVersion that has not happened yet.
+pub(super) fn too_large(wanted: u64, newest: u64) -> Box<ApiError> {
+    let mut error = ApiError::new(
+        504,
+        "Timeout",
+        format!("Timeout: Too large resource version: {wanted}, current: {newest}"),
+    );
+    error.details = Some(json!({
+        "retryAfterSeconds": 1,
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+    }));
+    error
+}
+
+/// The token is opaque to clients; hexadecimal keeps it safe in URLs.
+fn token(revision: u64, last: &Key) -> String {
+    let plain = format!("{revision}/{}/{}", last.namespace, last.name);
+    plain.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn read_token(token: &str) -> Option<(u64, Key)> {
+    let bytes: Option<Vec<u8>> =
+        (0..token.len()).step_by(2).map(|at| u8::from_str_radix(token.get(at..at + 2)?, 16).ok()).collect();
+    let plain = String::from_utf8(bytes?).ok()?;
+    let mut parts = plain.splitn(3, '/');
+    let revision = parts.next()?.parse().ok()?;
+    Some((revision, Key::new(parts.next()?, parts.next()?)))
+}

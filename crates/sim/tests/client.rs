@@ -1,0 +1,220 @@
+//! The simulator under a `kube::Client`, in process and over a socket.
+
+use std::time::Duration;
+
+use bindery_sim::{FaultRule, Sim, SimOptions, Verb};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::api::{
+    Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, WatchEvent, WatchParams,
+};
+use kube::runtime::watcher;
+use kube::{Client, Config, ResourceExt};
+use serde_json::{Value, json};
+
+fn sim() -> Sim {
+    Sim::new(SimOptions::default())
+}
+
+fn client(sim: &Sim) -> Client {
+    Client::new(sim.service(), "default")
+}
+
+fn volume(name: &str) -> PersistentVolume {
+    serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/srv"},
+        },
+    }))
+    .unwrap()
+}
+
+fn claim(name: &str) -> PersistentVolumeClaim {
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }))
+    .unwrap()
+}
+
+#[track_caller]
+fn refusal<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> (u16, String) {
+    match result.unwrap_err() {
+        kube::Error::Api(status) => (status.code, status.reason.clone()),
+        other => panic!("not a refusal by the API: {other}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_lives() {
+    let sim = sim();
+    let volumes: Api<PersistentVolume> = Api::all(client(&sim));
+    let created = volumes.create(&PostParams::default(), &volume("v1")).await.unwrap();
+    assert_eq!(created.finalizers(), ["kubernetes.io/pv-protection"]);
+    let status = created.status.as_ref().unwrap();
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+    assert_eq!(created.creation_timestamp().unwrap().0.to_string(), "2026-01-01T00:00:00Z");
+
+    let mut stale = created.clone();
+    let mut fresh = created.clone();
+    fresh.labels_mut().insert("tier".to_owned(), "a".to_owned());
+    let fresh = volumes.replace("v1", &PostParams::default(), &fresh).await.unwrap();
+    assert_ne!(fresh.resource_version(), created.resource_version());
+    stale.labels_mut().insert("tier".to_owned(), "b".to_owned());
+    let refused = volumes.replace("v1", &PostParams::default(), &stale).await;
+    assert_eq!(refusal(refused), (409, "Conflict".to_owned()));
+
+    let bound = json!({"status": {"phase": "Bound"}});
+    let bound = volumes.patch_status("v1", &PatchParams::default(), &Patch::Merge(bound)).await.unwrap();
+    assert_eq!(bound.status.unwrap().phase.as_deref(), Some("Bound"));
+    let pending = volumes.delete("v1", &DeleteParams::default()).await.unwrap().unwrap_left();
+    assert!(pending.metadata.deletion_timestamp.is_some());
+    let released = json!({"status": {"phase": "Released"}});
+    volumes.patch_status("v1", &PatchParams::default(), &Patch::Merge(released)).await.unwrap();
+    assert_eq!(refusal(volumes.get("v1").await), (404, "NotFound".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn preconditions_of_deletions() {
+    let sim = sim();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client(&sim), "default");
+    let created = claims.create(&PostParams::default(), &claim("c")).await.unwrap();
+    let with = |uid: Option<&str>, version: Option<String>| {
+        DeleteParams::default()
+            .preconditions(Preconditions { uid: uid.map(str::to_owned), resource_version: version })
+    };
+    let refused = claims.delete("c", &with(Some("other"), None)).await;
+    assert_eq!(refusal(refused), (409, "Conflict".to_owned()));
+    let refused = claims.delete("c", &with(None, Some("1".to_owned()))).await;
+    assert_eq!(refusal(refused), (409, "Conflict".to_owned()));
+    claims.delete("c", &with(created.uid().as_deref(), created.resource_version())).await.unwrap();
+    assert!(claims.get_opt("c").await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_come_in_pages_of_one_moment() {
+    let sim = sim();
+    let volumes: Api<PersistentVolume> = Api::all(client(&sim));
+    for name in ["a", "b", "c", "d"] {
+        volumes.create(&PostParams::default(), &volume(name)).await.unwrap();
+    }
+    let first = volumes.list(&ListParams::default().limit(2)).await.unwrap();
+    assert_eq!(first.metadata.remaining_item_count, Some(2));
+    sim.remove("persistentvolumes", None, "c");
+    let token = first.metadata.continue_.clone().unwrap();
+    let rest = volumes.list(&ListParams::default().limit(5).continue_token(&token)).await.unwrap();
+    let names: Vec<String> = rest.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(names, ["c", "d"]);
+    assert_eq!(rest.metadata.resource_version, first.metadata.resource_version);
+    sim.compact();
+    sim.remove("persistentvolumes", None, "d");
+    let refused = volumes.list(&ListParams::default().limit(5).continue_token(&token)).await;
+    assert_eq!(refusal(refused), (410, "Expired".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_tells_changes_and_expires() {
+    let sim = sim();
+    let volumes: Api<PersistentVolume> = Api::all(client(&sim));
+    let start = sim.revision().to_string();
+    volumes.create(&PostParams::default(), &volume("v1")).await.unwrap();
+    let params = WatchParams::default().timeout(30);
+    let mut stream = volumes.watch(&params, &start).await.unwrap().boxed();
+    assert!(matches!(stream.try_next().await.unwrap(), Some(WatchEvent::Added(v)) if v.name_any() == "v1"));
+    sim.remove("persistentvolumes", None, "v1");
+    let gone = stream.try_next().await.unwrap();
+    let Some(WatchEvent::Deleted(gone)) = gone else { panic!("no deletion: {gone:?}") };
+    assert_eq!(gone.resource_version(), Some(sim.revision().to_string()));
+    // kube asks for bookmarks; one comes before the watch ends.
+    let Some(WatchEvent::Bookmark(bookmark)) = stream.try_next().await.unwrap() else {
+        panic!("no bookmark")
+    };
+    assert_eq!(bookmark.metadata.resource_version, sim.revision().to_string());
+    assert!(stream.try_next().await.unwrap().is_none());
+
+    sim.compact();
+    let mut expired = volumes.watch(&params, &start).await.unwrap().boxed();
+    let event = expired.try_next().await.unwrap();
+    assert!(matches!(event, Some(WatchEvent::Error(ref status)) if status.code == 410), "{event:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_ways_to_list_then_watch() {
+    for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
+        let sim = sim();
+        let volumes: Api<PersistentVolume> = Api::all(client(&sim));
+        volumes.create(&PostParams::default(), &volume("v1")).await.unwrap();
+        let mut stream = watcher(volumes.clone(), config).boxed();
+        let mut seen = Vec::new();
+        while !matches!(seen.last(), Some(watcher::Event::InitDone)) {
+            seen.push(stream.try_next().await.unwrap().unwrap());
+        }
+        assert!(
+            seen.iter().any(|event| matches!(event, watcher::Event::InitApply(v) if v.name_any() == "v1"))
+        );
+        volumes.create(&PostParams::default(), &volume("v2")).await.unwrap();
+        let event = stream.try_next().await.unwrap();
+        assert!(matches!(event, Some(watcher::Event::Apply(ref v)) if v.name_any() == "v2"), "{event:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn faults() {
+    let sim = sim();
+    let volumes: Api<PersistentVolume> = Api::all(client(&sim));
+    sim.faults().add(FaultRule::api_error("create", "persistentvolumes", "injected"));
+    match volumes.create(&PostParams::default(), &volume("v1")).await {
+        Err(kube::Error::Api(status)) => {
+            assert_eq!((status.code, status.message.as_str()), (500, "injected"));
+        }
+        other => panic!("{other:?}"),
+    }
+    sim.faults().add(FaultRule::new("create", "persistentvolumes").named("v1").lose_answer());
+    volumes.create(&PostParams::default(), &volume("v1")).await.unwrap_err();
+    assert!(sim.object("persistentvolumes", None, "v1").is_some());
+    sim.faults().add(FaultRule::new("get", "persistentvolumes").delay(Duration::from_secs(7)));
+    let before = tokio::time::Instant::now();
+    volumes.get("v1").await.unwrap();
+    assert_eq!(before.elapsed(), Duration::from_secs(7));
+    let log: Vec<(Verb, u16)> = sim.take_requests().iter().map(|record| (record.verb, record.code)).collect();
+    assert_eq!(log, [(Verb::Create, 500), (Verb::Create, 201)]);
+}
+
+#[tokio::test]
+async fn over_a_socket() {
+    let sim = sim();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = tokio::spawn(sim.clone().serve(listener, async move {
+        stopped.await.ok();
+    }));
+    let config = Config::new(format!("http://{address}").parse().unwrap());
+    let volumes: Api<PersistentVolume> = Api::all(Client::try_from(config).unwrap());
+    volumes.create(&PostParams::default(), &volume("v1")).await.unwrap();
+    let mut stream = volumes.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    assert!(matches!(stream.try_next().await.unwrap(), Some(WatchEvent::Added(_))));
+    stop.send(()).unwrap();
+    assert!(stream.try_next().await.unwrap().is_none(), "the watch ends with the server");
+    server.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_repeats_exactly() {
+    async fn run() -> Vec<Value> {
+        let sim = Sim::new(SimOptions { seed: 7, ..SimOptions::default() });
+        let volumes: Api<PersistentVolume> = Api::all(client(&sim));
+        let mut generated = volume("x");
+        generated.metadata.name = None;
+        generated.metadata.generate_name = Some("pv-".to_owned());
+        for _ in 0..3 {
+            volumes.create(&PostParams::default(), &generated).await.unwrap();
+            tokio::time::advance(Duration::from_secs(3)).await;
+        }
+        sim.objects("persistentvolumes")
+    }
+    let first = run().await;
+    assert_eq!(first.len(), 3);
+    assert_eq!(first, run().await);
+}
