@@ -1,1 +1,40 @@
-//! The store: watch cache, overlay of own writes, reservations and the volume index that engines ask.
+//! The store: what the watches say, the binder's own writes laid over it, reservations, the volume index
+//! that engines ask, and who has to be woken when an answer changes.
+//!
+//! Read in this order:
+//!
+//! 1. [`Store`]: takes what the watches deliver ([`Observed`]) and what own writes returned, and says what
+//!    changed ([`Change`]).
+//! 2. [`Session`]: the conversation of one decision; the store and an [`Environment`] behind
+//!    [`bindery_core::Cluster`].
+//! 3. [`Subscriptions`]: every fact that a decision asked for wakes its key again.
+//!
+//! # Guarantees
+//!
+//! - An own write is only ever laid over an object that the watch knows, and only until the watch has caught
+//!   up: a late write cannot bring a deleted object back.
+//! - A volume is offered only where the overlay says that it is free.
+//! - What cannot be parsed is [`Unreadable`], never absent.
+//! - No IO, no clock, no randomness; answers depend on the objects alone, never on the order in which they
+//!   came, so every replica answers alike.
+
+mod cached;
+mod change;
+mod environment;
+mod index;
+mod intern;
+mod live;
+mod observed;
+mod session;
+mod state;
+mod store;
+mod subscriptions;
+mod version;
+
+pub use change::{Change, Revision, Topic, Wanted, WantedSets, topics_of};
+pub use environment::Environment;
+pub use live::LiveReads;
+pub use observed::{Kind, Observed, PodRecord, Unreadable};
+pub use session::{Session, SessionLimits};
+pub use store::{HeldBy, Store};
+pub use subscriptions::Subscriptions;

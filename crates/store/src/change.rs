@@ -1,0 +1,166 @@
+//! What changed, and what decisions depend on.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use bindery_core::{
+    AccessModes, Answer, ClaimKey, Exchange, OperationKind, Quantity, Query, Question, Source, Text, Uid,
+    Volume,
+};
+
+/// Counts the changes of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Revision(pub u64);
+
+/// A fact that a decision depends on, and that a [`Change`] changes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Topic {
+    /// A volume, in the overlay or in the watch cache. An own write changes the first; its echo in the watch
+    /// only the second. A live read depends on the second.
+    Volume(Source, Text),
+    /// A claim; see [`Topic::Volume`].
+    Claim(Source, ClaimKey),
+    /// A class.
+    Class(Text),
+    /// Which classes are default classes, and their order.
+    DefaultClasses,
+    /// The pods that reference a claim.
+    Pods(ClaimKey),
+    /// Whether a node is known.
+    Node(Text),
+    /// The volumes whose claimRef names a claim.
+    ReservedFor(ClaimKey),
+    /// Plugins, CSI migration, and whether dynamic provisioning is on.
+    Configuration,
+    /// A running operation or its delay.
+    Operation(OperationKind, Uid),
+    /// Depended on: the access-mode sets that contain this one. Changed: exactly this set exists now, or does
+    /// no more.
+    AccessSets(AccessModes),
+    /// Depended on: the free volumes that are wanted. Changes name the volumes instead ([`Change::offers`]).
+    Candidates(Wanted),
+}
+
+/// The free volumes that a decision asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// What was asked.
+    pub query: Arc<Query>,
+    /// Which access-mode sets count.
+    pub sets: WantedSets,
+}
+
+/// Which access-mode sets count for a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WantedSets {
+    /// Exactly the query's, for pages of candidates.
+    Exact,
+    /// All that contain the query's, for tallies: a volume that could be chosen is a reason to decide again,
+    /// other numbers are none.
+    Containing,
+}
+
+impl Wanted {
+    /// Whether the volume would be a candidate, if it were free.
+    pub fn is_met_by(&self, volume: &Volume) -> bool {
+        let query = &*self.query;
+        let set = volume.access_set();
+        let set_counts = match self.sets {
+            WantedSets::Exact => set == query.access_set,
+            WantedSets::Containing => set.contains(query.access_set),
+        };
+        set_counts
+            && query.class == volume.class
+            && query.mode == volume.mode
+            && *query.attributes_class == *volume.attributes_class_or_empty()
+            && volume.capacity.unwrap_or(Quantity::ZERO) >= query.at_least
+            && query.labels.iter().all(|r| r.matches(volume.labels.get(&r.key).map(|value| &**value)))
+    }
+}
+
+/// By the parts that tell queries apart most; labels are left to the comparison.
+impl Hash for Wanted {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let query = &*self.query;
+        (&query.class, query.mode, &query.attributes_class, query.access_set, self.sets).hash(state);
+        (query.at_least.whole, query.at_least.nanos).hash(state);
+    }
+}
+
+/// What one call to the store changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Revision of the store after the change.
+    pub revision: Revision,
+    /// Whether the delivery was taken: `false` where it was older than what is known. A delivery that was
+    /// taken and changed nothing has no topics and no offers.
+    pub fresh: bool,
+    /// The facts that changed.
+    pub topics: Vec<Topic>,
+    /// The volumes that are offered now, or were and are no more: whoever's query one of them meets may decide
+    /// otherwise.
+    pub offers: Vec<Arc<Volume>>,
+}
+
+impl Change {
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.topics.is_empty() && self.offers.is_empty()
+    }
+
+    pub(crate) fn ignored(revision: Revision) -> Self {
+        Self { revision, ..Self::default() }
+    }
+}
+
+/// The facts that a decision depends on, by what its engine asked.
+pub fn topics_of(exchanges: &[Exchange]) -> Vec<Topic> {
+    let mut topics = Vec::with_capacity(exchanges.len());
+    for exchange in exchanges {
+        topics_of_exchange(exchange, &mut topics);
+    }
+    topics
+}
+
+fn topics_of_exchange(Exchange { question, answer }: &Exchange, topics: &mut Vec<Topic>) {
+    let topic = match question {
+        Question::Claim(source, key) => Topic::Claim(watched(*source), key.clone()),
+        Question::Volume(source, name) => Topic::Volume(watched(*source), name.clone()),
+        Question::Pods(key) => Topic::Pods(key.clone()),
+        Question::Node(name) => Topic::Node(name.clone()),
+        Question::Class(name) => Topic::Class(name.clone()),
+        Question::DefaultClasses => Topic::DefaultClasses,
+        Question::PluginForVolume(name) => {
+            topics.push(Topic::Configuration);
+            Topic::Volume(Source::Overlay, name.clone())
+        }
+        Question::Plugin(_)
+        | Question::PluginReady(..)
+        | Question::Migration(_)
+        | Question::DynamicProvisioning => Topic::Configuration,
+        Question::Operation(kind, uid) => Topic::Operation(*kind, uid.clone()),
+        Question::AccessSets(containing) => Topic::AccessSets(*containing),
+        Question::Candidates { query, .. } => wanted(query, WantedSets::Exact),
+        Question::Tallies(query) => wanted(query, WantedSets::Containing),
+        Question::ReservedFor { key, .. } => Topic::ReservedFor(key.clone()),
+        Question::Identify(_) | Question::Describe(_) => match answer {
+            Answer::Identity(target) => Topic::Volume(Source::Overlay, target.name.clone()),
+            Answer::Described(volume) => Topic::Volume(Source::Overlay, volume.name.clone()),
+            _ => return,
+        },
+    };
+    topics.push(topic);
+}
+
+fn wanted(query: &Query, sets: WantedSets) -> Topic {
+    Topic::Candidates(Wanted { query: Arc::new(query.clone()), sets })
+}
+
+/// The view whose change shows that an answer of this source is obsolete: what is read live comes by the
+/// watch sooner or later.
+fn watched(source: Source) -> Source {
+    match source {
+        Source::Overlay => Source::Overlay,
+        Source::Cache | Source::Live => Source::Cache,
+    }
+}

@@ -1,0 +1,223 @@
+//! The conversation of one decision.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::RwLockReadGuard;
+
+use bindery_core::{
+    Answer, ClaimKey, Cluster, Handle, Page, PluginMatch, Query, Question, Slot, Source, Stop, Text, Uid,
+};
+
+use crate::change::Revision;
+use crate::environment::Environment;
+use crate::live::LiveReads;
+use crate::state::{State, VolumeId};
+
+/// What one call may ask at most: work of the host cannot be interrupted, so it is bounded beforehand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// Questions.
+    pub questions: u64,
+    /// Rows of candidates, over all pages.
+    pub rows: u64,
+    /// Volumes that are given a handle.
+    pub handles: u64,
+    /// Requirements of one query and their values, counted together.
+    pub labels: u64,
+}
+
+impl Default for SessionLimits {
+    /// Far above what the default engine asks, and a few milliseconds of the host's time at most.
+    fn default() -> Self {
+        Self { questions: 4_096, rows: 65_536, handles: 65_536, labels: 1_024 }
+    }
+}
+
+/// Answers the questions of one decision from the store and an [`Environment`].
+///
+/// Sees one state of the store from its first question to its end, because it holds the store's read lock:
+/// handles are plain numbers of volumes, pages continue where they stopped, and no answer contradicts an
+/// earlier one. A snapshot would give that too, but copying on write costs the index far more than the lock
+/// costs the writers: decisions take some 20 us and run in parallel, and a delivery waits for those in flight
+/// at most. What the session saw is named by [`Session::revision`], so that a change after it is never lost.
+///
+/// While a session lives, its thread must not call the store: a writer that waits in between would make that
+/// wait for ever. It is not `Send`, so it cannot live across an `await`.
+pub struct Session<'a> {
+    state: RwLockReadGuard<'a, State>,
+    environment: &'a dyn Environment,
+    live: &'a LiveReads,
+    limits: SessionLimits,
+    since: Revision,
+    asker: Option<(ClaimKey, Uid)>,
+    handles: Handles,
+    questions: u64,
+    rows: u64,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(
+        state: RwLockReadGuard<'a, State>,
+        environment: &'a dyn Environment,
+        live: &'a LiveReads,
+        limits: SessionLimits,
+    ) -> Self {
+        let since = live.begin(state.revision());
+        let handles = Handles::default();
+        Self { state, environment, live, limits, since, asker: None, handles, questions: 0, rows: 0 }
+    }
+
+    /// Tells the claim that is decided about: a volume that is reserved for it is free for it
+    /// ([`Slot::Free`]), and a volume whose claimRef names it is not tallied as reserved for another.
+    #[must_use]
+    pub fn for_claim(mut self, key: ClaimKey, uid: Uid) -> Self {
+        self.asker = Some((key, uid));
+        self
+    }
+
+    /// Revision of the store since which the decision is made: that of this session, or of the first one that
+    /// used the same [`LiveReads`]. For [`crate::Subscriptions::subscribe`].
+    pub fn revision(&self) -> Revision {
+        self.since
+    }
+
+    /// The volume that a handle of this call stands for.
+    pub fn name(&self, handle: Handle) -> Option<Text> {
+        self.handles.id(handle).map(|id| self.state.volumes.get(id).name.clone())
+    }
+
+    fn answer(&mut self, question: Question) -> Result<Answer, Stop> {
+        Ok(match question {
+            Question::Claim(Source::Live, _) | Question::Volume(Source::Live, _) => {
+                return self.live.next(&question).ok_or(Stop::LiveRead(question));
+            }
+            Question::Claim(source, key) => Answer::Claim(self.state.claim(source, &key)),
+            Question::Volume(source, name) => Answer::Volume(self.state.volume(source, &name)),
+            Question::Pods(key) => Answer::Pods(Ok(self.state.pods_using(&key))),
+            Question::Node(name) => Answer::Node(self.state.lookup_node(&name)),
+            Question::Class(name) => Answer::Class(self.state.class(&name)),
+            Question::DefaultClasses => Answer::DefaultClasses(self.state.default_classes()),
+            Question::Plugin(name) => Answer::Plugin(self.environment.plugin(&name)),
+            Question::PluginForVolume(name) => Answer::PluginMatch(self.plugin_for_volume(&name)),
+            Question::PluginReady(name, operation) => {
+                Answer::Ready(self.environment.plugin_ready(&name, operation))
+            }
+            Question::Migration(name) => Answer::Migration(self.environment.migration(&name)),
+            Question::DynamicProvisioning => {
+                Answer::DynamicProvisioning(self.environment.dynamic_provisioning())
+            }
+            Question::Operation(kind, uid) => Answer::Operation(self.environment.operation(kind, &uid)),
+            Question::AccessSets(containing) => Answer::AccessSets(self.state.index.access_sets(containing)),
+            Question::Candidates { query, after, limit } => Answer::Page(self.page(&query, after, limit)?),
+            Question::ReservedFor { key, uid } => Answer::Reserved(self.reserved_for(&key, &uid)?),
+            Question::Identify(handle) => {
+                Answer::Identity(self.state.volumes.indexed(self.volume(handle)?).target())
+            }
+            Question::Describe(handle) => {
+                Answer::Described(self.state.volumes.indexed(self.volume(handle)?).clone())
+            }
+            Question::Tallies(query) => {
+                self.check_labels(&query)?;
+                Answer::Tallies(self.state.tallies(&query, self.asker.as_ref()))
+            }
+        })
+    }
+
+    fn plugin_for_volume(&self, name: &str) -> PluginMatch {
+        let volume = self.state.volumes.find(name).and_then(|record| record.cached.overlay().ok());
+        volume.map_or(PluginMatch::None, |volume| self.environment.plugin_for_volume(volume))
+    }
+
+    fn volume(&self, handle: Handle) -> Result<VolumeId, Stop> {
+        self.handles.id(handle).ok_or(Stop::Nonsense("a handle that was not given in this call"))
+    }
+
+    fn page(&mut self, query: &Query, after: Option<Handle>, limit: u32) -> Result<Page, Stop> {
+        self.check_labels(query)?;
+        if limit == 0 {
+            return Err(Stop::Nonsense("a page of no rows"));
+        }
+        let after = after.map(|handle| self.volume(handle)).transpose()?;
+        let mut page = Page::default();
+        let holder = self.asker.as_ref().map(|(key, _)| key);
+        let (state, handles) = (&*self.state, &mut self.handles);
+        page.more = state.index.page(&state.volumes, query, after, limit as usize, |row| {
+            page.handles.push(handles.of(row.id));
+            page.whole.push(row.whole);
+            page.nanos.push(row.nanos);
+            let ours = || holder.is_some() && state.holder(row.id) == holder;
+            page.slots.push(if !row.held || ours() { Slot::Free } else { Slot::InFlight });
+        });
+        self.rows += page.handles.len() as u64;
+        within("rows of candidates", self.rows, self.limits.rows)?;
+        self.check_handles()?;
+        Ok(page)
+    }
+
+    fn reserved_for(&mut self, key: &ClaimKey, uid: &Uid) -> Result<Vec<Handle>, Stop> {
+        let ids = self.state.index.reserved_for(&self.state.volumes, key, uid);
+        let handles = ids.into_iter().map(|id| self.handles.of(id)).collect();
+        self.check_handles()?;
+        Ok(handles)
+    }
+
+    fn check_handles(&self) -> Result<(), Stop> {
+        within("volumes", self.handles.ids.len() as u64, self.limits.handles)
+    }
+
+    fn check_labels(&self, query: &Query) -> Result<(), Stop> {
+        let values: usize = query.labels.iter().map(|requirement| 1 + requirement.values.len()).sum();
+        within("label requirements and values in one query", values as u64, self.limits.labels)
+    }
+}
+
+impl Cluster for Session<'_> {
+    fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
+        self.questions += 1;
+        within("questions", self.questions, self.limits.questions)?;
+        self.answer(question)
+    }
+}
+
+fn within(what: &'static str, count: u64, max: u64) -> Result<(), Stop> {
+    if count > max { Err(Stop::TooMany { what, max }) } else { Ok(()) }
+}
+
+/// The volumes of one call, numbered by first mention.
+#[derive(Default)]
+struct Handles {
+    ids: Vec<VolumeId>,
+    by_id: HashMap<VolumeId, Handle, BuildHasherDefault<Spread>>,
+}
+
+impl Handles {
+    fn of(&mut self, id: VolumeId) -> Handle {
+        *self.by_id.entry(id).or_insert_with(|| {
+            self.ids.push(id);
+            Handle(u32::try_from(self.ids.len() - 1).expect("there are fewer than 2^32 volumes"))
+        })
+    }
+
+    fn id(&self, handle: Handle) -> Option<VolumeId> {
+        self.ids.get(handle.0 as usize).copied()
+    }
+}
+
+/// Spreads numbers that the store itself gave out: nobody outside can choose them to collide.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32((*byte).into()));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // Fibonacci hashing: the golden ratio of 2^64 spreads consecutive numbers over the high bits.
+        self.0 = (self.0.rotate_left(32) ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}

@@ -1,0 +1,91 @@
+//! What the rest of the binder reads.
+
+use std::sync::Arc;
+
+use bindery_core::{Claim, ClaimKey, Class, Lookup, Pod, Source, Text, Volume};
+
+use super::Store;
+use crate::change::Revision;
+use crate::observed::Unreadable;
+
+impl Store {
+    /// Whether the initial lists of all kinds are complete (G6 of the design: before that nothing is decided).
+    pub fn synced(&self) -> bool {
+        self.state().synced()
+    }
+
+    /// Revision of the latest change.
+    pub fn revision(&self) -> Revision {
+        self.state().revision()
+    }
+
+    /// A volume. [`Source::Live`] is answered as [`Source::Cache`]: the store reads nothing live.
+    pub fn volume(&self, source: Source, name: &str) -> Lookup<Arc<Volume>> {
+        self.state().volume(source, name)
+    }
+
+    /// A claim; see [`Store::volume`].
+    pub fn claim(&self, source: Source, key: &ClaimKey) -> Lookup<Arc<Claim>> {
+        self.state().claim(source, key)
+    }
+
+    /// A class.
+    pub fn class(&self, name: &str) -> Lookup<Arc<Class>> {
+        self.state().class(name)
+    }
+
+    /// Names of the default classes, newest first, then by name.
+    ///
+    /// # Errors
+    ///
+    /// A class cannot be read, so nobody knows whether it is the default; a class once given to a claim
+    /// cannot be taken back.
+    pub fn default_classes(&self) -> Result<Vec<Text>, Text> {
+        self.state().default_classes()
+    }
+
+    /// The pods that reference the claim, by name.
+    pub fn pods_using(&self, claim: &ClaimKey) -> Vec<Pod> {
+        self.state().pods_using(claim)
+    }
+
+    /// Whether a node of that name is known.
+    pub fn node(&self, name: &str) -> bool {
+        self.state().node(name)
+    }
+
+    /// The claim that holds a reservation of the volume.
+    pub fn reserved(&self, volume: &str) -> Option<ClaimKey> {
+        self.state().reserved(volume)
+    }
+
+    /// All readable volumes as the overlay has them, in no order.
+    pub fn volumes(&self) -> Vec<Arc<Volume>> {
+        self.state().volumes()
+    }
+
+    /// All readable claims as the overlay has them, in no order.
+    pub fn claims(&self) -> Vec<Arc<Claim>> {
+        self.state().claims()
+    }
+
+    /// The names of all volumes, the unreadable ones too, in no order.
+    pub fn volume_names(&self) -> Vec<Text> {
+        self.state().volume_names()
+    }
+
+    /// The keys of all claims, the unreadable ones too, in no order.
+    pub fn claim_keys(&self) -> Vec<ClaimKey> {
+        self.state().claim_keys()
+    }
+
+    /// The volumes that cannot be parsed, by name.
+    pub fn unreadable_volumes(&self) -> Vec<(Text, Unreadable)> {
+        self.state().unreadable_volumes()
+    }
+
+    /// The claims that cannot be parsed, by key.
+    pub fn unreadable_claims(&self) -> Vec<(ClaimKey, Unreadable)> {
+        self.state().unreadable_claims()
+    }
+}

@@ -1,0 +1,114 @@
+//! What the watches deliver.
+
+use std::sync::Arc;
+
+use bindery_core::{Claim, ClaimKey, Class, Text, Volume};
+
+use super::Store;
+use crate::change::Change;
+use crate::observed::{Kind, Observed, PodRecord};
+
+impl Store {
+    /// A volume was added or changed, as the watch or a resync says.
+    pub fn apply_volume(&self, name: Text, mut observed: Observed<Volume>) -> Change {
+        self.compact_volume(&mut observed);
+        self.state_mut().apply_volume(name, observed)
+    }
+
+    /// A volume is gone. Answers the object that was there, as the overlay had it.
+    pub fn remove_volume(&self, name: &str) -> (Change, Option<Arc<Volume>>) {
+        self.state_mut().remove_volume(name)
+    }
+
+    /// All volumes, as a complete list says (needed after a 410): what is not in it is gone, and is answered.
+    ///
+    /// A list is believed even where it is older than what is known: after a restore of etcd versions start
+    /// again below those that were seen.
+    pub fn replace_volumes(&self, mut list: Vec<(Text, Observed<Volume>)>) -> (Change, Vec<Arc<Volume>>) {
+        list.iter_mut().for_each(|(_, observed)| self.compact_volume(observed));
+        self.state_mut().replace_volumes(list)
+    }
+
+    /// A claim was added or changed.
+    pub fn apply_claim(&self, key: ClaimKey, mut observed: Observed<Claim>) -> Change {
+        self.compact_claim(&mut observed);
+        self.state_mut().apply_claim(key, observed)
+    }
+
+    /// A claim is gone. Answers the object that was there, as the overlay had it.
+    pub fn remove_claim(&self, key: &ClaimKey) -> (Change, Option<Arc<Claim>>) {
+        self.state_mut().remove_claim(key)
+    }
+
+    /// All claims; see [`Store::replace_volumes`].
+    pub fn replace_claims(&self, mut list: Vec<(ClaimKey, Observed<Claim>)>) -> (Change, Vec<Arc<Claim>>) {
+        list.iter_mut().for_each(|(_, observed)| self.compact_claim(observed));
+        self.state_mut().replace_claims(list)
+    }
+
+    /// A class was added or changed. Classes carry no version here: the newest delivery wins.
+    pub fn apply_class(&self, name: Text, observed: Observed<Class>) -> Change {
+        self.state_mut().change_classes(|classes| {
+            classes.insert(name, observed);
+        })
+    }
+
+    /// A class is gone.
+    pub fn remove_class(&self, name: &str) -> Change {
+        self.state_mut().change_classes(|classes| {
+            classes.remove(name);
+        })
+    }
+
+    /// All classes.
+    pub fn replace_classes(&self, list: Vec<(Text, Observed<Class>)>) -> Change {
+        self.state_mut().change_classes(|classes| *classes = list.into_iter().collect())
+    }
+
+    /// A pod was added or changed. The newest delivery wins.
+    pub fn apply_pod(&self, pod: PodRecord) -> Change {
+        self.state_mut().apply_pod(pod)
+    }
+
+    /// A pod is gone.
+    pub fn remove_pod(&self, namespace: &str, name: &str) -> Change {
+        self.state_mut().remove_pod(&ClaimKey::new(namespace, name))
+    }
+
+    /// All pods.
+    pub fn replace_pods(&self, list: Vec<PodRecord>) -> Change {
+        self.state_mut().replace_pods(list)
+    }
+
+    /// A node is known.
+    pub fn apply_node(&self, name: Text) -> Change {
+        self.state_mut().apply_node(name)
+    }
+
+    /// A node is gone.
+    pub fn remove_node(&self, name: &str) -> Change {
+        self.state_mut().remove_node(name)
+    }
+
+    /// All nodes.
+    pub fn replace_nodes(&self, list: Vec<Text>) -> Change {
+        self.state_mut().replace_nodes(list)
+    }
+
+    /// The initial list of a kind is complete.
+    pub fn mark_synced(&self, kind: Kind) {
+        self.state_mut().mark_synced(kind);
+    }
+
+    fn compact_volume(&self, observed: &mut Observed<Volume>) {
+        if let Observed::Readable(volume) = observed {
+            self.texts().share_volume(volume);
+        }
+    }
+
+    fn compact_claim(&self, observed: &mut Observed<Claim>) {
+        if let Observed::Readable(claim) = observed {
+            self.texts().share_claim(claim);
+        }
+    }
+}
