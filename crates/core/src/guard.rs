@@ -1,10 +1,47 @@
 //! What holds whatever an engine says: every decision is checked here, natively, before any write.
 //!
 //! None of this shares code with an engine. An engine that answers nonsense can only cause waiting.
+//!
+//! # How a decision is judged
+//!
+//! 1. Its size (G8), and whether anything may be written now (G6; a review writes nothing).
+//! 2. Step by step, in order. An action names an object, its UID and a version: the record that the host
+//!    showed the engine under this identity is the state before the step (G5). The step is held against the
+//!    rules, and then carried out on a private copy, because later steps build on earlier ones. A step that
+//!    follows regardless is held against every state that failed writes before it could have left.
+//! 3. How an operation goes on: only to a point that the steps lead to.
+//!
+//! Facts come from the host alone: the request, the exchanges, and the [`World`]. Where a write relies on
+//! another object than the one whose version it carries, the world is asked whether that still is so.
+//!
+//! # Where the rules are
+//!
+//! `guard/bind.rs` has G1 to G3, `guard/proof.rs` G4, `guard/facts.rs` G5, `guard/judge.rs` G7,
+//! `guard/size.rs` G8; `guard/volume.rs`, `guard/claim.rs` and `guard/operation.rs` are the table of G9.
+
+mod bind;
+mod claim;
+mod facts;
+mod judge;
+mod objection;
+mod operation;
+mod proof;
+mod scene;
+mod size;
+mod volume;
 
 use std::sync::Arc;
 
-use crate::{Claim, ClaimKey, Class, Decision, Exchange, Lookup, Request, Volume};
+pub use objection::{Breach, Guarantee, Object, Objection, Refusal};
+pub use operation::ATTEMPTS_MAX;
+pub use size::{DECISION_BYTES_MAX, FINDINGS_MAX, REGARDLESS_MAX, STEPS_MAX, TALLIES_MAX, TEXT_BYTES_MAX};
+
+use self::facts::Facts;
+use self::judge::Judge;
+use self::scene::Scene;
+use crate::{
+    Action, Claim, ClaimKey, Class, Decision, Exchange, Follows, Lookup, Request, Step, Subject, Volume,
+};
 
 /// A decision with everything that it is judged by.
 pub struct Case<'a> {
@@ -34,19 +71,106 @@ pub trait World {
     fn allows_offer_again(&self) -> bool;
 }
 
-/// Why a decision is not carried out (yet).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Objection {
-    /// A live read of this claim is needed first; then the decision is checked again.
-    Prove(ClaimKey),
-}
-
-/// Checks a decision.
+/// Checks a decision: it may be carried out as a whole, or not at all.
+///
+/// A refusal outranks [`Objection::Prove`], so that no live read is spent on a decision that is refused
+/// anyway.
 ///
 /// # Errors
 ///
 /// It is not carried out: see [`Objection`].
 pub fn check(case: &Case<'_>) -> Result<(), Objection> {
-    let _ = case;
-    Ok(())
+    size::check(case.decision, || subject(case.request))?;
+    let facts = Facts { case };
+    let start = Scene::default();
+    let whole = Judge { facts, scene: &start, step: None };
+    whole.outcome()?;
+    if case.decision.steps.is_empty() {
+        return Ok(());
+    }
+    if matches!(case.request.subject, Subject::ReviewClaim { .. } | Subject::ReviewVolume { .. }) {
+        return whole.refuse_subject(Breach::OutOfPlace, "a review writes nothing");
+    }
+    if !case.world.synced() {
+        return whole.refuse_subject(Breach::NotSynced, "the initial lists are not complete");
+    }
+    let mut course = Course::new(facts);
+    for (index, step) in (0_u32..).zip(&case.decision.steps) {
+        course.step(index, step)?;
+    }
+    course.needed.map_or(Ok(()), |key| Err(Objection::Prove(key)))
+}
+
+/// The object that a request is about.
+fn subject(request: &Request) -> Object {
+    match &request.subject {
+        Subject::SyncClaim(claim) | Subject::ReviewClaim { new: claim, .. } => {
+            Object::Claim(claim.key.clone())
+        }
+        Subject::SyncVolume(volume) | Subject::ReviewVolume { new: volume, .. } => {
+            Object::Volume(volume.name.clone())
+        }
+        Subject::SyncClaimOperation(progress) => Object::Claim(progress.object.key.clone()),
+        Subject::SyncVolumeOperation(progress) => Object::Volume(progress.object.name.clone()),
+    }
+}
+
+/// Whether an action only says something: it is always allowed, and changes no object.
+fn is_word(action: &Action) -> bool {
+    matches!(action, Action::Emit(_) | Action::EnqueueClaim(_))
+}
+
+/// The states that a decision goes through.
+struct Course<'a> {
+    facts: Facts<'a>,
+    /// After every step so far.
+    intended: Scene,
+    /// After some of them, because others failed. Kept only while a later step follows regardless.
+    others: Vec<Scene>,
+    /// Steps from here on that act and follow regardless.
+    regardless: usize,
+    /// First claim that has to be read live.
+    needed: Option<ClaimKey>,
+}
+
+impl<'a> Course<'a> {
+    fn new(facts: Facts<'a>) -> Self {
+        let steps = &facts.case.decision.steps;
+        let regardless = steps.iter().filter(|step| acts_regardless(step)).count();
+        Self { facts, intended: Scene::default(), others: Vec::new(), regardless, needed: None }
+    }
+
+    fn step(&mut self, index: u32, step: &Step) -> Result<(), Objection> {
+        if is_word(&step.action) {
+            return Ok(());
+        }
+        let before = std::mem::take(&mut self.intended);
+        self.intended = self.judge(&before, index, &step.action)?;
+        if acts_regardless(step) {
+            self.regardless -= 1;
+            for other in std::mem::take(&mut self.others) {
+                let after = self.judge(&other, index, &step.action)?;
+                self.others.extend([other, after]);
+            }
+        }
+        if self.regardless > 0 {
+            self.others.push(before);
+        }
+        Ok(())
+    }
+
+    /// Checks a step on one state and says what it makes of it.
+    fn judge(&mut self, scene: &Scene, index: u32, action: &Action) -> Result<Scene, Objection> {
+        let judge = Judge { facts: self.facts, scene, step: Some(index) };
+        match judge.check(action) {
+            Ok(()) => {}
+            Err(Objection::Prove(key)) => _ = self.needed.get_or_insert(key),
+            Err(objection) => return Err(objection),
+        }
+        Ok(judge.apply(action))
+    }
+}
+
+fn acts_regardless(step: &Step) -> bool {
+    step.follows == Follows::Regardless && !is_word(&step.action)
 }

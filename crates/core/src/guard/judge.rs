@@ -1,0 +1,247 @@
+//! One step before the judge: the records that it names, and what all rules share.
+
+use super::facts::{Facts, Seen};
+use super::scene::Scene;
+use super::{Breach, Object, Objection, Refusal};
+use crate::{Action, Claim, ClaimKey, ClaimRef, ClaimTarget, Lookup, Text, Volume, VolumeTarget};
+
+/// Judges one step, on the objects as the steps before it left them.
+#[derive(Clone, Copy)]
+pub(super) struct Judge<'a> {
+    pub(super) facts: Facts<'a>,
+    pub(super) scene: &'a Scene,
+    pub(super) step: Option<u32>,
+}
+
+impl<'a> Judge<'a> {
+    /// Checks the step. Each arm ends in one of the files of the rules.
+    pub(super) fn check(&self, action: &Action) -> Result<(), Objection> {
+        match action {
+            Action::ReserveVolume { volume, claim, mark } => self.reserve(volume, claim, *mark),
+            Action::SetVolumePhase { volume, phase, message } => self.volume_phase(volume, *phase, message),
+            Action::BindClaim { claim, volume, set_volume_name, mark } => {
+                self.bind_claim(claim, volume, *set_volume_name, *mark)
+            }
+            Action::SetClaimStatus { claim, .. } => self.claim_status(claim, action),
+            Action::SetClaimClass { claim, class } => self.claim_class(claim, class),
+            Action::AnnotateClaim { claim, provisioner, migrated_to } => {
+                self.annotate_claim(claim, provisioner.as_ref(), migrated_to)
+            }
+            Action::RemoveSelectedNode { claim } => self.remove_selected_node(claim),
+            Action::AnnotateVolume { volume, migrated_to, in_tree_finalizer, external_finalizer } => {
+                self.annotate_volume(volume, migrated_to, *in_tree_finalizer, *external_finalizer)
+            }
+            Action::UnbindVolume { volume, clear } => self.unbind(volume, *clear),
+            Action::CreateVolume { claim, name, class, plugin } => self.create(claim, name, class, plugin),
+            Action::DeleteVolume { volume } => self.delete(volume),
+            Action::StartOperation(operation) => self.start(operation),
+            Action::CallPlugin { plugin, operation } => self.call(plugin, *operation),
+            Action::Emit(_) | Action::EnqueueClaim(_) => Ok(()),
+        }
+    }
+
+    /// What the step makes of the objects.
+    pub(super) fn apply(&self, action: &Action) -> Scene {
+        let mut after = self.scene.clone();
+        match action {
+            Action::BindClaim { claim, .. }
+            | Action::SetClaimStatus { claim, .. }
+            | Action::SetClaimClass { claim, .. }
+            | Action::AnnotateClaim { claim, .. }
+            | Action::RemoveSelectedNode { claim } => {
+                if let Ok(before) = self.claim(claim) {
+                    after.write_claim(&before, action);
+                }
+            }
+            Action::ReserveVolume { volume, .. }
+            | Action::SetVolumePhase { volume, .. }
+            | Action::AnnotateVolume { volume, .. }
+            | Action::UnbindVolume { volume, .. }
+            | Action::DeleteVolume { volume } => {
+                if let Ok(before) = self.volume(volume) {
+                    after.write_volume(&before, action);
+                }
+            }
+            Action::CreateVolume { .. }
+            | Action::Emit(_)
+            | Action::EnqueueClaim(_)
+            | Action::StartOperation(_)
+            | Action::CallPlugin { .. } => {}
+        }
+        after
+    }
+
+    /// The claim that the step names (G5), which can be read (G7).
+    pub(super) fn claim(&self, target: &ClaimTarget) -> Result<Seen<'a, Claim>, Objection> {
+        let object = || Object::Claim(target.key.clone());
+        self.readable_claim(&target.key, object)?;
+        if let Some(written) = self.scene.claim(&target.uid) {
+            return if written.version == target.version && written.key == target.key {
+                Ok(Seen::There(written))
+            } else {
+                Err(self.two_versions(object(), &written.version.0, &target.version.0))
+            };
+        }
+        self.facts.claim(target)?.ok_or_else(|| self.not_read(object(), &target.uid.0, &target.version.0))
+    }
+
+    /// The volume that the step names (G5), which can be read (G7).
+    pub(super) fn volume(&self, target: &VolumeTarget) -> Result<Seen<'a, Volume>, Objection> {
+        let object = || Object::Volume(target.name.clone());
+        self.readable_volume(&target.name, object)?;
+        if self.scene.deleted.contains(&target.uid) {
+            return self.refuse(Breach::NotRead, object(), "an earlier step deletes it".into());
+        }
+        if let Some(written) = self.scene.volume(&target.uid) {
+            return if written.version == target.version && written.name == target.name {
+                Ok(Seen::There(written))
+            } else {
+                Err(self.two_versions(object(), &written.version.0, &target.version.0))
+            };
+        }
+        self.facts.volume(target)?.ok_or_else(|| self.not_read(object(), &target.uid.0, &target.version.0))
+    }
+
+    /// The claim that a volume's claimRef carries the UID of, as it is known best.
+    pub(super) fn claim_of(&self, volume: &Volume) -> Option<Seen<'a, Claim>> {
+        let claim_ref = volume.claim_ref.as_ref()?;
+        let uid = claim_ref.uid.as_ref()?;
+        match self.scene.claim(uid) {
+            Some(written) => Some(Seen::There(written)),
+            None => self.facts.claim_of(&key_of(claim_ref), uid),
+        }
+    }
+
+    /// The volume of that name, as it is known best.
+    pub(super) fn volume_named(&self, name: &str) -> Lookup<Seen<'a, Volume>> {
+        match self.scene.volume_named(name) {
+            Some(written) if self.scene.deleted.contains(&written.uid) => Lookup::Absent,
+            Some(written) => Lookup::Found(Seen::There(written)),
+            None => self.facts.volume_named(name),
+        }
+    }
+
+    /// Whether what the step relies on still holds of a volume that the decision does not write itself; the
+    /// write of another object has no precondition that would notice.
+    pub(super) fn still_volume(
+        &self,
+        volume: &Volume,
+        what: &'static str,
+        holds: impl Fn(&Volume) -> bool,
+    ) -> Result<(), Objection> {
+        if self.scene.volume(&volume.uid).is_some() {
+            return Ok(());
+        }
+        match self.facts.case.world.volume(&volume.name) {
+            Lookup::Found(now) if now.uid == volume.uid && holds(&now) => Ok(()),
+            _ => Err(Objection::Stale { object: Object::Volume(volume.name.clone()), what }),
+        }
+    }
+
+    /// Whether what the step relies on still holds of a claim that the decision does not write itself.
+    pub(super) fn still_claim(
+        &self,
+        claim: &Claim,
+        what: &'static str,
+        holds: impl Fn(&Claim) -> bool,
+    ) -> Result<(), Objection> {
+        if self.scene.claim(&claim.uid).is_some() {
+            return Ok(());
+        }
+        match self.facts.case.world.claim(&claim.key) {
+            Lookup::Found(now) if now.uid == claim.uid && holds(&now) => Ok(()),
+            _ => Err(Objection::Stale { object: Object::Claim(claim.key.clone()), what }),
+        }
+    }
+
+    /// The claim of that key must be readable or absent (G7).
+    pub(super) fn readable_claim(
+        &self,
+        key: &ClaimKey,
+        acted_on: impl FnOnce() -> Object,
+    ) -> Result<(), Objection> {
+        match self.facts.unreadable_claim(key) {
+            Some(error) => self.unreadable(acted_on(), &format!("claim {key}"), &error),
+            None => Ok(()),
+        }
+    }
+
+    /// The volume of that name must be readable or absent (G7).
+    pub(super) fn readable_volume(
+        &self,
+        name: &str,
+        acted_on: impl FnOnce() -> Object,
+    ) -> Result<(), Objection> {
+        match self.facts.unreadable_volume(name) {
+            Some(error) => self.unreadable(acted_on(), &format!("volume {name}"), &error),
+            None => Ok(()),
+        }
+    }
+
+    /// The claim that the volume names must be readable or absent (G7).
+    pub(super) fn readable_claim_of(&self, volume: &Volume) -> Result<(), Objection> {
+        match &volume.claim_ref {
+            Some(claim_ref) => {
+                self.readable_claim(&key_of(claim_ref), || Object::Volume(volume.name.clone()))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses the step.
+    pub(super) fn refuse<T>(&self, breach: Breach, object: Object, sentence: String) -> Result<T, Objection> {
+        Err(self.refusal(breach, object, sentence))
+    }
+
+    /// Refuses the step, for a volume.
+    pub(super) fn refuse_volume<T>(
+        &self,
+        breach: Breach,
+        volume: &Volume,
+        sentence: impl Into<String>,
+    ) -> Result<T, Objection> {
+        self.refuse(breach, Object::Volume(volume.name.clone()), sentence.into())
+    }
+
+    /// Refuses the step, for a claim.
+    pub(super) fn refuse_claim<T>(
+        &self,
+        breach: Breach,
+        claim: &Claim,
+        sentence: impl Into<String>,
+    ) -> Result<T, Objection> {
+        self.refuse(breach, Object::Claim(claim.key.clone()), sentence.into())
+    }
+
+    /// Refuses the step, for the subject of the request.
+    pub(super) fn refuse_subject<T>(
+        &self,
+        breach: Breach,
+        sentence: impl Into<String>,
+    ) -> Result<T, Objection> {
+        self.refuse(breach, super::subject(self.facts.case.request), sentence.into())
+    }
+
+    fn refusal(&self, breach: Breach, object: Object, sentence: String) -> Objection {
+        Objection::Refused(Refusal { breach, object, step: self.step, sentence })
+    }
+
+    fn unreadable<T>(&self, object: Object, what: &str, error: &Text) -> Result<T, Objection> {
+        self.refuse(Breach::Unreadable, object, format!("{what} cannot be read: {error}"))
+    }
+
+    fn not_read(&self, object: Object, uid: &str, version: &str) -> Objection {
+        let sentence = format!("metadata.uid {uid:?} at resourceVersion {version:?} was not read");
+        self.refusal(Breach::NotRead, object, sentence)
+    }
+
+    fn two_versions(&self, object: Object, first: &str, second: &str) -> Objection {
+        let sentence = format!("one step names resourceVersion {first:?} and a later one {second:?}");
+        self.refusal(Breach::TwoVersions, object, sentence)
+    }
+}
+
+/// The key that a claimRef names.
+pub(super) fn key_of(claim_ref: &ClaimRef) -> ClaimKey {
+    ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() }
+}

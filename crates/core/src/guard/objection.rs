@@ -1,0 +1,189 @@
+//! Why a decision is not carried out.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ClaimKey, Text};
+
+/// Why a decision is not carried out (yet).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Objection {
+    /// A live read of this claim is needed first (G4); then the same decision is checked again, with the
+    /// answer as [`super::World::proof`]. The caller retries a failing read once and passes the second failure on.
+    #[error("claim {0} has to be read from the API server first")]
+    Prove(ClaimKey),
+    /// The world moved since the engine read: decide again. It is not the engine's fault.
+    #[error("{object} changed while it was decided: {what}; it is decided again")]
+    Stale {
+        /// What moved.
+        object: Object,
+        /// How.
+        what: &'static str,
+    },
+    /// The decision breaks a guarantee. It is dropped, counted, journaled and shown on the object.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// A decision, or one step of it, that breaks a guarantee.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{object}: {sentence}; {} ({:?} {})", breach.remedy(), breach.guarantee(), breach.name())]
+pub struct Refusal {
+    /// What is broken.
+    pub breach: Breach,
+    /// The object that the step acts on; the subject of the request where it is the decision as a whole.
+    pub object: Object,
+    /// Index of the step; `None` where it is the decision as a whole.
+    pub step: Option<u32>,
+    /// What is wrong: the field, the value found and the value wanted.
+    pub sentence: String,
+}
+
+/// An object that an objection names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Object {
+    /// A claim.
+    Claim(ClaimKey),
+    /// A volume, by name.
+    Volume(Text),
+}
+
+/// The guarantees G1 to G9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Guarantee {
+    /// No action breaks a complete pair, overwrites a UID, or changes a volumeName.
+    G1,
+    /// Identity is the UID.
+    G2,
+    /// A bind is legal.
+    G3,
+    /// No release, recycle or delete without a live proof.
+    G4,
+    /// A write names the version of an object really read.
+    G5,
+    /// Nothing before all initial lists are complete.
+    G6,
+    /// What cannot be parsed is unreadable, never absent.
+    G7,
+    /// A decision has a bounded size.
+    G8,
+    /// Every other action meets its preconditions.
+    G9,
+}
+
+macro_rules! breaches {
+    ($($(#[$doc:meta])* $breach:ident = $guarantee:ident $name:literal, $remedy:literal;)*) => {
+        /// What a refused decision breaks, one variant for each clause of a guarantee.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum Breach { $($(#[$doc])* $breach,)* }
+
+        impl Breach {
+            /// Every breach, in the order of the guarantees.
+            pub const ALL: &'static [Self] = &[$(Self::$breach),*];
+
+            /// The guarantee that is broken.
+            pub fn guarantee(self) -> Guarantee {
+                match self { $(Self::$breach => Guarantee::$guarantee,)* }
+            }
+
+            /// A short name, for the label of a counter.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$breach => $name,)* }
+            }
+
+            /// What the user or the author of the engine can do about it.
+            pub fn remedy(self) -> &'static str {
+                match self { $(Self::$breach => $remedy,)* }
+            }
+        }
+    };
+}
+
+breaches! {
+    /// The volume's claimRef carries the UID of another claim.
+    ClaimRefTaken = G1 "claim-ref-taken", "choose another volume, or release this one first";
+    /// The action would break a complete pair.
+    PairBroken = G1 "pair-broken", "delete the claim if its volume is to be released";
+    /// The claim's volumeName names another volume.
+    VolumeNameSet = G1 "volume-name-set", "a volumeName that is set stays; create a new claim for another volume";
+    /// The volume's claimRef has no UID and names another claim.
+    ReservedForOther = G2 "reserved-for-other", "choose another volume, or clear spec.claimRef of this one";
+    /// The claim is bound, and its volume only names it, without UID: it may be a namesake's.
+    UidMissing = G2 "uid-missing", "write the claim's UID to spec.claimRef.uid of the volume if they belong together";
+    /// The claim is bound but its volumeName is empty.
+    ReferenceLost = G3 "reference-lost", "create a new claim; this one has lost its volume";
+    /// The volume is smaller than the request.
+    TooSmall = G3 "too-small", "choose a volume of at least that capacity";
+    /// The volume lacks an access mode.
+    AccessModesMissing = G3 "access-modes-missing", "choose a volume that offers these access modes";
+    /// The classes differ.
+    ClassDiffers = G3 "class-differs", "choose a volume of the claim's storageClassName";
+    /// The volume modes differ.
+    VolumeModeDiffers = G3 "volume-mode-differs", "choose a volume of the claim's volumeMode";
+    /// The attributes classes differ.
+    AttributesClassDiffers = G3 "attributes-class-differs", "choose a volume of the claim's volumeAttributesClassName";
+    /// The labels do not match the selector.
+    SelectorDiffers = G3 "selector-differs", "choose a volume whose labels match spec.selector";
+    /// The volume is not Available.
+    NotAvailable = G3 "not-available", "choose a volume in phase Available";
+    /// The volume is being deleted.
+    Deleting = G3 "deleting", "choose a volume that is not being deleted";
+    /// The class waits for a consumer, so the scheduler chooses the volume.
+    WaitsForConsumer = G3 "waits-for-consumer", "leave the choice to the scheduler";
+    /// The class cannot be judged: it cannot be read, or has no binding mode.
+    ClassUnknown = G3 "class-unknown", "repair the StorageClass";
+    /// The live read of the claim failed.
+    Unproven = G4 "unproven", "it is tried again; check the API server";
+    /// The live read shows that the claim still has, or may yet have, the volume.
+    ClaimLives = G4 "claim-lives", "delete the claim if its volume is to be released";
+    /// No object of that name, UID and version was read.
+    NotRead = G5 "not-read", "the engine must act on what it was told";
+    /// The decision names two versions of one object.
+    TwoVersions = G5 "two-versions", "the engine must name the version that it read";
+    /// The name of a created volume is not the claim's.
+    NameNotDerived = G5 "name-not-derived", "a provisioned volume is named pvc-<claim uid>";
+    /// The initial lists are not complete.
+    NotSynced = G6 "not-synced", "it is decided again when all lists are complete";
+    /// The object, or one that it names, cannot be read.
+    Unreadable = G7 "unreadable", "repair that object";
+    /// The decision has too many steps, or its texts are too long.
+    TooLarge = G8 "too-large", "the engine must answer less";
+    /// A decision of that kind may not do this at all.
+    OutOfPlace = G9 "out-of-place", "the engine must take this step in the sync or operation where it belongs";
+    /// The bind writes are out of order.
+    BindOrder = G9 "bind-order", "bind in four writes: claimRef, volume phase, volumeName, claim status";
+    /// bound-by-controller would say something untrue.
+    MarkWrong = G9 "mark-wrong", "mark exactly the pointers that the binder has chosen";
+    /// The volume may not get that phase.
+    VolumePhaseWrong = G9 "volume-phase-wrong", "set the phase that follows from claimRef and claim";
+    /// The claim may not get that phase.
+    ClaimPhaseWrong = G9 "claim-phase-wrong", "set the phase that follows from volumeName and volume";
+    /// A field of the claim's status would say something untrue.
+    StatusWrong = G9 "status-wrong", "copy the claim's status from its volume, or clear it";
+    /// The claim may not get a class, or not this one.
+    ClassNotDefault = G9 "class-not-default", "give only existing default classes, and only to unbound claims without class";
+    /// An annotation would say something untrue.
+    AnnotationWrong = G9 "annotation-wrong", "annotate with the class's provisioner and the driver that it migrates to";
+    /// A finalizer may not be changed like that.
+    FinalizerWrong = G9 "finalizer-wrong", "change only the deletion finalizers, as HonorPVReclaimPolicy says";
+    /// The volume cannot be unbound like that.
+    UnbindWrong = G9 "unbind-wrong", "clear what the binder wrote and keep what the user wrote";
+    /// A released volume would be offered again.
+    OfferedAgain = G9 "offered-again", "scrub the volume, or allow it to be offered with its data";
+    /// An external provisioner reclaims the volume.
+    Migrated = G9 "migrated", "leave the volume to the CSI driver that it migrated to";
+    /// The operation may not start or go on like that.
+    OperationWrong = G9 "operation-wrong", "start operations only as class, policy and phase ask for";
+    /// The plugin may not be called like that.
+    PluginCallWrong = G9 "plugin-call-wrong", "call only the operation's own plugin, at its point, on a fresh read";
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(key) => write!(f, "claim {key}"),
+            Self::Volume(name) => write!(f, "volume {name}"),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! G9 for operations: which may start, which plugin is called when, and how one goes on.
+
+use super::claim::is_settled;
+use super::facts::Work;
+use super::judge::{Judge, key_of};
+use super::volume::{is_migrated, is_released};
+use super::{Breach, Objection};
+use crate::{
+    Action, BindingMode, Claim, ClaimTarget, Decision, FinalizerEdit, IN_TREE_PREFIX, Lookup, Migration,
+    Operation, OperationKind, Outcome, PluginOperation, Point, ReclaimPolicy, Subject, Text, Uid, Volume,
+};
+
+/// Most times that one operation saves or cleans up a volume; upstream tries five times.
+pub const ATTEMPTS_MAX: u32 = 16;
+
+impl Judge<'_> {
+    /// Starts an operation on the subject of the sync.
+    pub(super) fn start(&self, operation: &Operation) -> Result<(), Objection> {
+        match (&self.facts.case.request.subject, operation.kind) {
+            (Subject::SyncClaim(claim), OperationKind::ProvisionExternal | OperationKind::Provision)
+                if claim.uid == operation.uid =>
+            {
+                let claim = self.claim(&claim.target())?;
+                self.start_provision(&claim, operation)
+            }
+            (Subject::SyncVolume(volume), OperationKind::Delete | OperationKind::Recycle)
+                if volume.uid == operation.uid =>
+            {
+                let volume = self.volume(&volume.target())?;
+                self.may_reclaim(&volume, operation.kind)?;
+                self.reclaimable(&volume)
+            }
+            (_, kind) => {
+                let sentence =
+                    format!("{kind:?} of UID {} is no operation on what is being synced", operation.uid);
+                self.refuse_subject(Breach::OutOfPlace, sentence)
+            }
+        }
+    }
+
+    fn start_provision(&self, claim: &Claim, operation: &Operation) -> Result<(), Objection> {
+        let no = |why: String| {
+            self.refuse_claim(
+                Breach::OperationWrong,
+                claim,
+                format!("{:?} cannot start: {why}", operation.kind),
+            )
+        };
+        if is_settled(claim) {
+            return no("spec.volumeName or bind-completed is set".into());
+        }
+        if !self.facts.provisioning_on() {
+            return no("the engine was not told that dynamic provisioning is on".into());
+        }
+        let name = claim.class.as_deref().unwrap_or_default();
+        let Lookup::Found(class) = self.facts.class(name) else {
+            return no(format!("class {name:?} was not found"));
+        };
+        let waits = match class.binding_mode {
+            None => true,
+            Some(BindingMode::WaitForFirstConsumer) => claim.annotations.selected_node.is_none(),
+            Some(BindingMode::Immediate) => false,
+        };
+        if name.is_empty() || waits {
+            return no(format!("class {name:?} is none, has no binding mode, or waits for the scheduler"));
+        }
+        if !self.is_provisioner(operation, &class.provisioner) {
+            return no(format!(
+                "{:?} does not serve provisioner {:?}, by what the engine was told of migration and plugins",
+                operation.plugin, class.provisioner
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the operation names who serves the provisioner of a class (reference 9.2).
+    fn is_provisioner(&self, operation: &Operation, provisioner: &Text) -> bool {
+        let migration = self.facts.migration(provisioner);
+        let is_named = operation.plugin == *provisioner;
+        if operation.kind == OperationKind::Provision {
+            let plugin = self.facts.plugin(provisioner);
+            return is_named
+                && migration == Some(&Migration::Off)
+                && plugin.is_some_and(|plugin| plugin.name == *provisioner && plugin.provisions);
+        }
+        match migration {
+            None => false,
+            Some(Migration::Off) => is_named && !provisioner.starts_with(IN_TREE_PREFIX),
+            Some(Migration::On(driver)) => is_named || operation.plugin == *driver,
+            Some(Migration::Untranslatable) => is_named,
+        }
+    }
+
+    /// Whether policy and phase ask for that operation, and it is this side's.
+    fn may_reclaim(&self, volume: &Volume, kind: OperationKind) -> Result<(), Objection> {
+        let policy = match kind {
+            OperationKind::Delete => ReclaimPolicy::Delete,
+            OperationKind::Recycle => ReclaimPolicy::Recycle,
+            OperationKind::Provision | OperationKind::ProvisionExternal => {
+                return self.refuse_volume(Breach::OutOfPlace, volume, "a volume is not provisioned for");
+            }
+        };
+        if volume.policy != policy || !is_released(volume) {
+            let sentence = format!(
+                "{kind:?} does not fit persistentVolumeReclaimPolicy {:?} and status.phase {:?}",
+                volume.policy,
+                volume.phase.name()
+            );
+            return self.refuse_volume(Breach::OperationWrong, volume, sentence);
+        }
+        if is_migrated(volume) {
+            let sentence = format!("migrated-to is {:?}", volume.annotations.migrated_to);
+            return self.refuse_volume(Breach::Migrated, volume, sentence);
+        }
+        Ok(())
+    }
+
+    /// Calls a plugin; the last step of a decision of an operation.
+    pub(super) fn call(&self, plugin: &Text, call: PluginOperation) -> Result<(), Objection> {
+        let last = self.facts.case.decision.steps.len().saturating_sub(1);
+        if self.step.and_then(|step| usize::try_from(step).ok()) != Some(last) {
+            return self.refuse_subject(Breach::PluginCallWrong, "a plugin is called in the last step only");
+        }
+        let subject = &self.facts.case.request.subject;
+        match (subject, self.facts.work()) {
+            (Subject::SyncClaimOperation(progress), Some(work)) => {
+                self.call_for_claim(&progress.object, work, plugin, call)
+            }
+            (Subject::SyncVolumeOperation(progress), Some(work)) => {
+                self.call_for_volume(&progress.object, work, plugin, call)
+            }
+            _ => self.refuse_subject(Breach::OutOfPlace, "a plugin is called in an operation only"),
+        }
+    }
+
+    fn call_for_claim(
+        &self,
+        claim: &Claim,
+        work: Work<'_>,
+        plugin: &Text,
+        call: PluginOperation,
+    ) -> Result<(), Objection> {
+        let no = |why: &str| {
+            let sentence = format!("plugin {plugin:?} cannot {call:?} at {:?}: {why}", work.point);
+            self.refuse_claim(Breach::PluginCallWrong, claim, sentence)
+        };
+        if plugin != work.plugin || *work.uid != claim.uid || work.kind != OperationKind::Provision {
+            return no("the operation was started with another plugin, claim or kind");
+        }
+        let name = volume_name(&claim.uid);
+        match (call, work.point) {
+            (PluginOperation::Provision, Point::Start | Point::Annotated) if work.succeeded() => {
+                self.claim(&claim.target())?;
+                // A volume of that name is this claim's: its asset exists already.
+                if !matches!(self.facts.live_volume(&name), Some(Lookup::Absent)) {
+                    return no(&format!("no live read in this decision shows that volume {name} is absent"));
+                }
+                if is_settled(claim) { no("the claim has a volume") } else { Ok(()) }
+            }
+            (PluginOperation::Delete, Point::Created { .. } | Point::CleanedUp { .. }) if work.failed() => {
+                match self.facts.case.world.volume(&name) {
+                    Lookup::Absent => Ok(()),
+                    _ => no(&format!("volume {name} exists after all and needs its asset")),
+                }
+            }
+            _ => no("that is not the next thing to do"),
+        }
+    }
+
+    fn call_for_volume(
+        &self,
+        volume: &Volume,
+        work: Work<'_>,
+        plugin: &Text,
+        call: PluginOperation,
+    ) -> Result<(), Objection> {
+        let no = |why: &str| {
+            let sentence = format!("plugin {plugin:?} cannot {call:?} at {:?}: {why}", work.point);
+            self.refuse_volume(Breach::PluginCallWrong, volume, sentence)
+        };
+        let fits = match call {
+            PluginOperation::Provision => false,
+            PluginOperation::Delete => work.kind == OperationKind::Delete,
+            PluginOperation::Recycle => work.kind == OperationKind::Recycle,
+        };
+        if !fits || *work.uid != volume.uid || work.point != Point::Start {
+            return no("that is not the next thing to do");
+        }
+        self.readable_volume(&volume.name, || super::Object::Volume(volume.name.clone()))?;
+        let live = match self.facts.live_volume(&volume.name) {
+            Some(Lookup::Found(live)) if live.uid == volume.uid => live,
+            _ => return no("no live read in this decision shows the volume of that UID"),
+        };
+        let able = match call {
+            PluginOperation::Delete => self.is_deleter(volume, plugin),
+            PluginOperation::Provision | PluginOperation::Recycle => self
+                .facts
+                .plugin_for(&volume.name)
+                .is_some_and(|found| found.name == *plugin && found.recycles),
+        };
+        if !able {
+            return no("the engine was not told that this plugin can");
+        }
+        self.may_reclaim(live, work.kind)?;
+        if call == PluginOperation::Recycle && !self.is_unused(live) {
+            return no("pods that use its claim still run, or were not asked for");
+        }
+        self.reclaimable(live)
+    }
+
+    /// Whether that plugin deletes the volume's asset (reference 10.4).
+    fn is_deleter(&self, volume: &Volume, plugin: &Text) -> bool {
+        let found = match volume.annotations.provisioned_by.as_deref().filter(|by| !by.is_empty()) {
+            Some(by) => self.facts.plugin(by).filter(|found| *found.name == *by),
+            None if volume.annotations.migrated_to.is_some() || &*volume.source == "csi" => None,
+            None => self.facts.plugin_for(&volume.name),
+        };
+        found.is_some_and(|found| found.name == *plugin && found.deletes)
+    }
+
+    /// Whether no pod uses the volume; pods of a cached namesake of its claim use another one.
+    fn is_unused(&self, volume: &Volume) -> bool {
+        volume.claim_ref.as_ref().is_some_and(|claim_ref| {
+            let key = key_of(claim_ref);
+            self.facts
+                .pods(&key)
+                .is_some_and(|pods| pods.iter().all(|pod| pod.terminated) || self.facts.claim_cached(&key))
+        })
+    }
+
+    /// Creates the volume that the plugin has provisioned.
+    pub(super) fn create(
+        &self,
+        target: &ClaimTarget,
+        name: &Text,
+        class: &Text,
+        plugin: &Text,
+    ) -> Result<(), Objection> {
+        let claim = self.claim(target)?;
+        let work = self.facts.work().filter(|work| {
+            let is_due = match work.point {
+                Point::Provisioned => work.succeeded(),
+                Point::Created { .. } => work.failed(),
+                _ => false,
+            };
+            is_due && work.kind == OperationKind::Provision && *work.uid == claim.uid
+        });
+        let Some(work) = work else {
+            let sentence = "a volume is created only after its own provision operation has made the asset";
+            return self.refuse_claim(Breach::OutOfPlace, &claim, sentence);
+        };
+        let derived = volume_name(&claim.uid);
+        if **name != *derived {
+            let sentence = format!("the new volume would be {name:?}, not {derived:?}");
+            return self.refuse_claim(Breach::NameNotDerived, &claim, sentence);
+        }
+        let wanted = claim.class.as_deref().unwrap_or_default();
+        if **class != *wanted || plugin != work.plugin || is_settled(&claim) {
+            let sentence = format!(
+                "the new volume would have class {class:?} of plugin {plugin:?}, not {wanted:?} of {:?}",
+                work.plugin
+            );
+            return self.refuse_claim(Breach::OperationWrong, &claim, sentence);
+        }
+        Ok(())
+    }
+
+    /// How the operation goes on: only to the point that its last step leads to, so that a later decision
+    /// can rely on what the point says was done.
+    pub(super) fn outcome(&self) -> Result<(), Objection> {
+        let decision = self.facts.case.decision;
+        let work = self.facts.work();
+        if decision.wait_ms > 0 && work.is_none() {
+            return self.refuse_subject(Breach::OutOfPlace, "only operations wait");
+        }
+        let mut dues = decision.actions().filter_map(|action| match action {
+            Action::CallPlugin { operation, .. } => Some(Due::Call(*operation)),
+            Action::CreateVolume { .. } => Some(Due::Create),
+            _ => None,
+        });
+        let due = dues.next();
+        if dues.next().is_some() {
+            let sentence = "the operation would wait for two outcomes at once";
+            return self.refuse_subject(Breach::OperationWrong, sentence);
+        }
+        let goes_on = match (&decision.outcome, work) {
+            (Outcome::Done | Outcome::Failed(_), _) => due.is_none(),
+            (Outcome::Continue(_), None) => false,
+            (Outcome::Continue(point), Some(work)) => follows(work, *point, due, decision),
+        };
+        if !goes_on {
+            let sentence = format!("{:?} does not follow from the steps of the decision", decision.outcome);
+            return self.refuse_subject(Breach::OperationWrong, sentence);
+        }
+        Ok(())
+    }
+}
+
+/// A step whose outcome the operation has to wait for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Call(PluginOperation),
+    Create,
+}
+
+/// Whether an operation may go on at `next`.
+fn follows(work: Work<'_>, next: Point, due: Option<Due>, decision: &Decision) -> bool {
+    use OperationKind::{Delete, Provision, ProvisionExternal, Recycle};
+    let is_next = |attempt: u32, before: u32| attempt == before + 1 && attempt <= ATTEMPTS_MAX;
+    match (work.kind, work.point, next) {
+        (ProvisionExternal | Provision, Point::Start, Point::Annotated) => due.is_none(),
+        (Provision, Point::Start | Point::Annotated, Point::Provisioned) => {
+            due == Some(Due::Call(PluginOperation::Provision))
+        }
+        (Provision, Point::Provisioned, Point::Created { attempt }) => {
+            due == Some(Due::Create) && is_next(attempt, 0)
+        }
+        (Provision, Point::Created { attempt: before }, Point::Created { attempt }) => {
+            due == Some(Due::Create) && is_next(attempt, before)
+        }
+        (Provision, Point::Created { .. }, Point::CleanedUp { attempt }) => {
+            due == Some(Due::Call(PluginOperation::Delete)) && is_next(attempt, 0)
+        }
+        (Provision, Point::CleanedUp { attempt: before }, Point::CleanedUp { attempt }) => {
+            due == Some(Due::Call(PluginOperation::Delete)) && is_next(attempt, before)
+        }
+        (Delete, Point::Start, Point::Deleted) => due == Some(Due::Call(PluginOperation::Delete)),
+        (Delete, Point::Deleted, Point::FinalizerRemoved) => {
+            work.succeeded() && due.is_none() && decision.actions().all(is_finalizer_write)
+        }
+        (Recycle, Point::Start, Point::Recycled) => due == Some(Due::Call(PluginOperation::Recycle)),
+        _ => false,
+    }
+}
+
+/// Whether the action belongs to the removal of the finalizer.
+fn is_finalizer_write(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::AnnotateVolume { in_tree_finalizer: FinalizerEdit::Remove, .. }
+            | Action::Emit(_)
+            | Action::EnqueueClaim(_)
+    )
+}
+
+/// The name of the volume that is provisioned for a claim.
+fn volume_name(uid: &Uid) -> String {
+    format!("pvc-{uid}")
+}

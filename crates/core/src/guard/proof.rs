@@ -1,0 +1,69 @@
+//! G4: the live proof that a volume has lost its claim.
+
+use super::judge::{Judge, key_of};
+use super::{Breach, Object, Objection};
+use crate::{Lookup, Volume};
+
+/// What the API server says about the claim whose UID a volume's claimRef carries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// There is none of that UID.
+    Gone,
+    /// It has a volumeName that names another volume, for good.
+    Elsewhere,
+}
+
+impl Judge<'_> {
+    /// The fate of the volume's claim, from a live read made for this decision: the engine's where it made
+    /// one, else the guard's own.
+    pub(super) fn fate(&self, volume: &Volume) -> Result<Fate, Objection> {
+        let Some((claim_ref, uid)) = volume.claim_ref.as_ref().and_then(|r| Some((r, r.uid.as_ref()?)))
+        else {
+            let sentence = "spec.claimRef has no uid, so no claim has left it";
+            return self.refuse_volume(Breach::VolumePhaseWrong, volume, sentence);
+        };
+        self.readable_claim_of(volume)?;
+        let key = key_of(claim_ref);
+        let lives = |pointer: &str| {
+            let sentence = format!(
+                "its claim {key} of UID {uid} exists on the API server with spec.volumeName {pointer:?}"
+            );
+            self.refuse_volume(Breach::ClaimLives, volume, sentence)
+        };
+        match self.facts.live_claim(&key) {
+            None => Err(Objection::Prove(key)),
+            Some(Lookup::Absent) => Ok(Fate::Gone),
+            Some(Lookup::Found(claim)) if claim.uid != *uid => Ok(Fate::Gone),
+            Some(Lookup::Found(claim)) => match claim.volume_name.as_deref() {
+                Some(name) if *name != *volume.name => Ok(Fate::Elsewhere),
+                pointer => lives(pointer.unwrap_or_default()),
+            },
+            Some(Lookup::Failed(error)) => {
+                let sentence = format!("its claim {key} could not be read from the API server: {error}");
+                self.refuse_volume(Breach::Unproven, volume, sentence)
+            }
+            Some(Lookup::Unreadable(error)) => {
+                let object = Object::Volume(volume.name.clone());
+                self.refuse(Breach::Unreadable, object, format!("claim {key} cannot be read: {error}"))
+            }
+        }
+    }
+
+    /// Upstream reclaims a volume whose claim is gone, and of those whose claim has another volume only what
+    /// was provisioned for it and is to be deleted (`syncVolume`); the rest it unbinds.
+    pub(super) fn reclaimable(&self, volume: &Volume) -> Result<(), Objection> {
+        match self.fate(volume)? {
+            Fate::Gone => Ok(()),
+            Fate::Elsewhere if is_surplus(volume) => Ok(()),
+            Fate::Elsewhere => {
+                let sentence = "its claim has another volume, and it was not provisioned with policy Delete: it is unbound, not reclaimed";
+                self.refuse_volume(Breach::VolumePhaseWrong, volume, sentence)
+            }
+        }
+    }
+}
+
+/// Whether the volume was provisioned, and goes when its claim has another one.
+pub(super) fn is_surplus(volume: &Volume) -> bool {
+    volume.annotations.provisioned_by.is_some() && volume.policy == crate::ReclaimPolicy::Delete
+}

@@ -1,0 +1,253 @@
+//! G9 for volumes: phases, annotations, finalizers, unbinding.
+
+use super::judge::Judge;
+use super::proof::{Fate, is_surplus};
+use super::{Breach, Objection};
+use crate::{
+    Clear, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, FinalizerEdit, IN_TREE_PREFIX, Message, Migration,
+    OperationKind, Point, ReclaimPolicy, Text, Volume, VolumePhase, VolumeTarget,
+};
+
+impl Judge<'_> {
+    /// `status.phase` of a volume (reference sections 4 and 12).
+    pub(super) fn volume_phase(
+        &self,
+        target: &VolumeTarget,
+        phase: VolumePhase,
+        message: &Message,
+    ) -> Result<(), Objection> {
+        let volume = self.volume(target)?;
+        if (*message == Message::Empty) == (phase == VolumePhase::Failed) {
+            let sentence =
+                format!("status.phase {:?} does not go with status.message {message:?}", phase.name());
+            return self.refuse_volume(Breach::VolumePhaseWrong, &volume, sentence);
+        }
+        match phase {
+            VolumePhase::Available => self.available(&volume),
+            VolumePhase::Bound => self.bound(&volume),
+            VolumePhase::Released => self.released(&volume),
+            VolumePhase::Failed => self.failed(&volume),
+            VolumePhase::Unset | VolumePhase::Pending => {
+                let sentence = format!("status.phase would become {:?}", phase.name());
+                self.refuse_volume(Breach::VolumePhaseWrong, &volume, sentence)
+            }
+        }
+    }
+
+    /// Available: no claim's UID is in claimRef, so the volume is no half of a pair.
+    fn available(&self, volume: &Volume) -> Result<(), Objection> {
+        match volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref()) {
+            None => Ok(()),
+            Some(uid) => {
+                let sentence = format!("spec.claimRef has UID {uid}, so it cannot become Available");
+                self.refuse_volume(Breach::VolumePhaseWrong, volume, sentence)
+            }
+        }
+    }
+
+    /// Bound: the claim of the UID in claimRef points back, or is just being bound.
+    fn bound(&self, volume: &Volume) -> Result<(), Objection> {
+        self.readable_claim_of(volume)?;
+        let Some(claim) = self.claim_of(volume) else {
+            let sentence = "no claim is known of the UID in spec.claimRef, so it cannot become Bound";
+            return self.refuse_volume(Breach::VolumePhaseWrong, volume, sentence);
+        };
+        if claim.volume_name.as_ref() == Some(&volume.name) { Ok(()) } else { self.legal(&claim, volume) }
+    }
+
+    /// Released: the claim of the UID in claimRef has left, by proof.
+    fn released(&self, volume: &Volume) -> Result<(), Objection> {
+        if is_released(volume) {
+            let sentence = format!("status.phase is {:?} and stays so", volume.phase.name());
+            return self.refuse_volume(Breach::VolumePhaseWrong, volume, sentence);
+        }
+        self.reclaimable(volume)
+    }
+
+    /// Failed: reclaiming a released volume failed.
+    fn failed(&self, volume: &Volume) -> Result<(), Objection> {
+        if !is_released(volume) {
+            let sentence =
+                format!("status.phase is {:?}; only a released volume becomes Failed", volume.phase.name());
+            return self.refuse_volume(Breach::VolumePhaseWrong, volume, sentence);
+        }
+        self.readable_claim_of(volume)?;
+        if let Some(claim) = self.claim_of(volume).filter(|c| c.volume_name.as_ref() == Some(&volume.name)) {
+            let sentence = format!("it and claim {} point at each other", claim.key);
+            return self.refuse_volume(Breach::PairBroken, volume, sentence);
+        }
+        let reclaims = match self.facts.work() {
+            None => volume.policy == ReclaimPolicy::Unknown && !is_migrated(volume),
+            Some(work) => {
+                matches!(work.kind, OperationKind::Delete | OperationKind::Recycle) && *work.uid == volume.uid
+            }
+        };
+        if !reclaims {
+            let sentence = "only its own reclaim operation or an unknown policy makes it Failed";
+            return self.refuse_volume(Breach::VolumePhaseWrong, volume, sentence);
+        }
+        Ok(())
+    }
+
+    /// migrated-to and the deletion finalizers (reference section 11).
+    pub(super) fn annotate_volume(
+        &self,
+        target: &VolumeTarget,
+        migrated_to: &Edit<Text>,
+        in_tree: FinalizerEdit,
+        external: FinalizerEdit,
+    ) -> Result<(), Objection> {
+        let volume = self.volume(target)?;
+        let by = volume.annotations.provisioned_by.as_deref();
+        if !self.may_migrate(by, volume.annotations.migrated_to.as_deref(), migrated_to) {
+            let sentence = format!("migrated-to cannot become {migrated_to:?} with provisioned-by {by:?}");
+            return self.refuse_volume(Breach::AnnotationWrong, &volume, sentence);
+        }
+        let may = match in_tree {
+            FinalizerEdit::Keep => true,
+            FinalizerEdit::Add => self.may_add_in_tree(&volume),
+            FinalizerEdit::Remove => self.may_remove_in_tree(&volume),
+        };
+        if !may {
+            let sentence = format!(
+                "finalizer {FINALIZER_IN_TREE}: {in_tree:?} does not fit provisioned-by {by:?} and policy {:?}",
+                volume.policy
+            );
+            return self.refuse_volume(Breach::FinalizerWrong, &volume, sentence);
+        }
+        let may = match external {
+            FinalizerEdit::Keep => true,
+            FinalizerEdit::Add => false,
+            FinalizerEdit::Remove => has(&volume, FINALIZER_EXTERNAL) && self.is_in_tree(&volume),
+        };
+        if !may {
+            let sentence =
+                format!("finalizer {FINALIZER_EXTERNAL}: {external:?} does not fit provisioned-by {by:?}");
+            return self.refuse_volume(Breach::FinalizerWrong, &volume, sentence);
+        }
+        Ok(())
+    }
+
+    /// Whether migrated-to may be edited so, for an object of that provisioner: as the migration, which the
+    /// engine was told, says.
+    pub(super) fn may_migrate(
+        &self,
+        provisioner: Option<&str>,
+        current: Option<&str>,
+        edit: &Edit<Text>,
+    ) -> bool {
+        let migration = provisioner.and_then(|provisioner| self.facts.migration(provisioner));
+        match (edit, migration) {
+            (Edit::Keep, _) => true,
+            (Edit::Set(driver), Some(Migration::On(told))) => driver == told,
+            (Edit::Remove, Some(Migration::Off)) => current.is_some(),
+            (Edit::Set(_) | Edit::Remove, _) => false,
+        }
+    }
+
+    /// Whether an in-tree plugin that has not migrated provisioned the volume.
+    fn is_in_tree(&self, volume: &Volume) -> bool {
+        volume.annotations.provisioned_by.as_deref().is_some_and(|by| {
+            by.starts_with(IN_TREE_PREFIX) && matches!(self.facts.migration(by), Some(Migration::Off))
+        })
+    }
+
+    /// A volume that is being deleted is no exception: the API server refuses the write, as upstream's.
+    fn may_add_in_tree(&self, volume: &Volume) -> bool {
+        volume.policy == ReclaimPolicy::Delete && !has(volume, FINALIZER_IN_TREE) && self.is_in_tree(volume)
+    }
+
+    fn may_remove_in_tree(&self, volume: &Volume) -> bool {
+        let has_migrated = || {
+            let by = volume.annotations.provisioned_by.as_deref();
+            let migration = by.and_then(|by| self.facts.migration(by));
+            matches!(migration, Some(Migration::On(_) | Migration::Untranslatable))
+        };
+        let is_kept = || volume.policy != ReclaimPolicy::Delete && self.is_in_tree(volume);
+        has(volume, FINALIZER_IN_TREE) && (has_migrated() || is_kept() || self.asset_is_gone(volume))
+    }
+
+    /// Whether this volume's own delete operation has just deleted its asset.
+    fn asset_is_gone(&self, volume: &Volume) -> bool {
+        self.facts.work().is_some_and(|work| {
+            work.kind == OperationKind::Delete
+                && *work.uid == volume.uid
+                && work.point == Point::Deleted
+                && work.succeeded()
+        })
+    }
+
+    /// Takes a volume from its claim: the claim has another volume, the volume was scrubbed, or the operator
+    /// lets it be offered again with its data.
+    pub(super) fn unbind(&self, target: &VolumeTarget, clear: Clear) -> Result<(), Objection> {
+        let volume = self.volume(target)?;
+        let whole = clear == Clear::Whole;
+        if whole != volume.annotations.bound_by_controller {
+            let sentence = format!(
+                "{clear:?} of spec.claimRef would be cleared, with bound-by-controller {}",
+                volume.annotations.bound_by_controller
+            );
+            return self.refuse_volume(Breach::UnbindWrong, &volume, sentence);
+        }
+        let recycled = self.facts.work().is_some_and(|work| {
+            work.kind == OperationKind::Recycle
+                && *work.uid == volume.uid
+                && work.point == Point::Recycled
+                && work.succeeded()
+        });
+        match self.fate(&volume)? {
+            Fate::Elsewhere if is_surplus(&volume) => {
+                let sentence = "it was provisioned with policy Delete for a claim that has another volume: it is deleted, not unbound";
+                self.refuse_volume(Breach::UnbindWrong, &volume, sentence)
+            }
+            Fate::Elsewhere => Ok(()),
+            Fate::Gone if recycled => Ok(()),
+            Fate::Gone => self.may_offer_again(&volume),
+        }
+    }
+
+    fn may_offer_again(&self, volume: &Volume) -> Result<(), Objection> {
+        let sentence = if !self.facts.case.world.allows_offer_again() {
+            "its claim is gone and the next one would see its data"
+        } else if volume.phase != VolumePhase::Released || volume.deleting {
+            "only a released volume that is not being deleted is offered again"
+        } else {
+            return Ok(());
+        };
+        self.refuse_volume(Breach::OfferedAgain, volume, sentence)
+    }
+
+    /// Deletes the volume object: its own delete operation has deleted the asset, and no claim needs it.
+    pub(super) fn delete(&self, target: &VolumeTarget) -> Result<(), Objection> {
+        let volume = self.volume(target)?;
+        let is_due = self.facts.work().is_some_and(|work| {
+            work.kind == OperationKind::Delete
+                && *work.uid == volume.uid
+                && matches!(work.point, Point::Deleted | Point::FinalizerRemoved)
+                && work.succeeded()
+        });
+        if !is_due {
+            let sentence = "the object may go only after its own delete operation has deleted the asset";
+            return self.refuse_volume(Breach::OutOfPlace, &volume, sentence);
+        }
+        match volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref()) {
+            Some(_) => self.fate(&volume).map(|_| ()),
+            // Nobody's, and whoever reserves it changes the version that the deletion names.
+            None => self.readable_claim_of(&volume),
+        }
+    }
+}
+
+/// Whether the volume's claim has left it.
+pub(super) fn is_released(volume: &Volume) -> bool {
+    matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed)
+}
+
+/// Whether an external provisioner reclaims the volume.
+pub(super) fn is_migrated(volume: &Volume) -> bool {
+    volume.annotations.migrated_to.as_ref().is_some_and(|driver| !driver.is_empty())
+}
+
+fn has(volume: &Volume, finalizer: &str) -> bool {
+    volume.finalizers.iter().any(|f| **f == *finalizer)
+}
