@@ -1,11 +1,158 @@
-//! Discovery.
+//! Paths that lead to no resource: discovery, health, version, documents.
 
-use http::{HeaderMap, Method, Response, StatusCode};
+use std::sync::LazyLock;
+
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use serde_json::{Value, json};
 
 use crate::body::SimBody;
+use crate::openapi;
+use crate::registry::GROUPS;
 use crate::request::Query;
 use crate::service::respond;
 
-pub(crate) fn answer(_: &Method, _: &str, _: &Query, _: &HeaderMap) -> Response<SimBody> {
-    respond(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", SimBody::full("404 page not found\n"))
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// Discovery of all groups in one document, which clients since 1.26 ask for.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Discovery as a real server tells it, cut to what is served (`examples/capture.rs`).
+static DISCOVERY: LazyLock<Value> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../data/discovery.json")).expect("the discovery data is generated JSON")
+});
+
+/// Answers a request that is for no resource.
+pub(crate) fn answer(method: &Method, path: &str, query: &Query, headers: &HeaderMap) -> Response<SimBody> {
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        return not_found();
+    }
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    match path {
+        "" => json_answer(&json!({"paths": paths()})),
+        "version" => json_answer(&version()),
+        "healthz" | "livez" | "readyz" => health(path, query),
+        "api" | "apis" if takes_aggregated(accept) => aggregated(path),
+        "api" => json_answer(&json!({
+            "kind": "APIVersions",
+            "versions": ["v1"],
+            "serverAddressByClientCIDRs": [],
+        })),
+        "apis" => json_answer(&DISCOVERY["groups"]),
+        "openapi/v3" => json_answer(&openapi::index()),
+        _ => match path.strip_prefix("openapi/v3/") {
+            Some(group_version) => openapi::document(group_version).map_or_else(not_found, |document| {
+                respond(StatusCode::OK, JSON, SimBody::full(document))
+            }),
+            None => group(path).map_or_else(not_found, json_answer),
+        },
+    }
+}
+
+fn json_answer(value: &Value) -> Response<SimBody> {
+    respond(StatusCode::OK, JSON, SimBody::full(value.to_string()))
+}
+
+/// What the real server says of a path that it does not know.
+fn not_found() -> Response<SimBody> {
+    respond(StatusCode::NOT_FOUND, TEXT, SimBody::full("404 page not found\n"))
+}
+
+fn health(path: &str, query: &Query) -> Response<SimBody> {
+    let text = if query.has("verbose") { format!("[+]ping ok\n{path} check passed\n") } else { "ok".to_owned() };
+    respond(StatusCode::OK, TEXT, SimBody::full(text))
+}
+
+fn version() -> Value {
+    json!({
+        "major": "1",
+        "minor": "36",
+        "emulationMajor": "1",
+        "emulationMinor": "36",
+        "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": "35",
+        "gitVersion": "v1.36.2+bindery",
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": concat!("linux/", env!("CARGO_PKG_NAME")),
+    })
+}
+
+fn paths() -> Vec<String> {
+    let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
+    for group in GROUPS {
+        paths.push(format!("/apis/{group}"));
+        paths.push(format!("/apis/{group}/v1"));
+    }
+    let fixed = ["/healthz", "/livez", "/openapi/v3", "/readyz", "/version"];
+    paths.extend(fixed.map(str::to_owned));
+    paths
+}
+
+/// Whether a client takes the aggregated form, in the version that is served.
+fn takes_aggregated(accept: &str) -> bool {
+    accept.split(',').any(|clause| {
+        let mut parameters = clause.split(';').map(str::trim);
+        parameters.next() == Some(JSON)
+            && ["g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"]
+                .iter()
+                .all(|wanted| clause.split(';').any(|parameter| parameter.trim() == *wanted))
+    })
+}
+
+fn aggregated(root: &str) -> Response<SimBody> {
+    let body = SimBody::full(DISCOVERY["aggregated"][root].to_string());
+    let mut response = respond(StatusCode::OK, AGGREGATED, body);
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+/// `apis/GROUP`, `apis/GROUP/v1` and `api/v1`.
+fn group(path: &str) -> Option<&'static Value> {
+    if let Some(list) = DISCOVERY["lists"].get(path) {
+        return Some(list);
+    }
+    let name = path.strip_prefix("apis/")?;
+    DISCOVERY["groups"]["groups"].as_array()?.iter().find(|group| group["name"] == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::registry::RESOURCES;
+
+    #[test]
+    fn discovery_tells_what_the_registry_serves() {
+        let mut told = BTreeSet::new();
+        for (path, list) in DISCOVERY["lists"].as_object().unwrap() {
+            for resource in list["resources"].as_array().unwrap() {
+                told.insert(format!("{path}/{}", resource["name"].as_str().unwrap()));
+            }
+        }
+        for resource in &RESOURCES {
+            let root = if resource.group.is_empty() { "api" } else { "apis" };
+            let path = format!("{root}/{}", resource.api_version());
+            assert!(told.contains(&format!("{path}/{}", resource.plural)), "{}", resource.qualified());
+            let status = told.contains(&format!("{path}/{}/status", resource.plural));
+            assert_eq!(status, resource.has_status, "{}", resource.qualified());
+            let list = &DISCOVERY["lists"][path.as_str()]["resources"];
+            let told = list.as_array().unwrap().iter().find(|other| other["name"] == resource.plural).unwrap();
+            assert_eq!(told["kind"], resource.kind);
+            assert_eq!(told["namespaced"], resource.namespaced);
+        }
+    }
+
+    #[test]
+    fn aggregated_discovery_is_told_to_those_who_ask() {
+        assert!(takes_aggregated(
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+        ));
+        assert!(!takes_aggregated("application/json"));
+        assert_eq!(DISCOVERY["aggregated"]["apis"]["items"].as_array().unwrap().len(), GROUPS.len());
+    }
 }

@@ -26,6 +26,10 @@ pub struct SimOptions {
     /// Whether volumes and claims are protected while in use, as by `StorageObjectInUseProtection` and the two
     /// protection controllers: finalizers added at creation, removed when a deleted object is no longer used.
     pub protection: bool,
+    /// Whether the strategies of the real server apply: defaults, admission, validation, a status that nobody can
+    /// create, finalizers that hold a deletion back. Without them only versions and UIDs are checked, as by the
+    /// API server that upstream's unit tests use and that recorded cases come from.
+    pub strategies: bool,
     /// How many changes are remembered for watches and pages; older ones expire.
     pub history_max: usize,
     /// Whether [`Sim::requests`] holds reads too.
@@ -38,10 +42,18 @@ impl Default for SimOptions {
             seed: 0,
             clock: Clock::default(),
             protection: true,
+            strategies: true,
             // A busy test makes a few thousand changes; a change is a few hundred bytes.
             history_max: 20_000,
             log_reads: false,
         }
+    }
+}
+
+impl SimOptions {
+    /// An API server that checks versions and UIDs and nothing else; see [`SimOptions::strategies`].
+    pub fn bare() -> Self {
+        SimOptions { protection: false, strategies: false, ..SimOptions::default() }
     }
 }
 

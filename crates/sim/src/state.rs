@@ -23,6 +23,7 @@ pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) protection: bool,
+    pub(crate) strategies: bool,
     pub(crate) requests: Vec<RequestRecord>,
     random: StdRng,
     /// What changed since protection last looked.
@@ -35,6 +36,7 @@ impl State {
             store: Store::new(options.history_max),
             clock: options.clock,
             protection: options.protection,
+            strategies: options.strategies,
             requests: Vec::new(),
             random: StdRng::seed_from_u64(options.seed),
             dirty: VecDeque::new(),

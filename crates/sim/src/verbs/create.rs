@@ -62,8 +62,10 @@ fn insert_named(
     if !object::resource_version(&value).is_empty() {
         return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
     }
-    defaults::apply(resource, &mut value);
-    admission::on_create(state, resource, &mut value)?;
+    if state.strategies {
+        defaults::apply(resource, &mut value);
+        admission::on_create(state, resource, &mut value)?;
+    }
     let (uid, now) = (state.new_uid(), state.clock.now_text());
     let metadata = object::meta_mut(&mut value);
     metadata.insert("uid".to_owned(), uid.into());
@@ -76,10 +78,12 @@ fn insert_named(
     if resource.generation {
         metadata.insert("generation".to_owned(), 1.into());
     }
-    defaults::prepare_for_create(resource, &mut value, &state.clock);
-    let errors = validate::create(resource, &value);
-    if !errors.is_empty() {
-        return Err(ApiError::invalid(resource.kind, resource.group, object::name(&value), &errors));
+    if state.strategies {
+        defaults::prepare_for_create(resource, &mut value, &state.clock);
+        let errors = validate::create(resource, &value);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(resource.kind, resource.group, object::name(&value), &errors));
+        }
     }
     warnings.extend(validate::warnings(resource, &value));
     let key = Key::of(&value);

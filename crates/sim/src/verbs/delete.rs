@@ -147,7 +147,7 @@ pub(crate) fn delete_object(
     if resource == NAMESPACES {
         return crate::protection::delete_namespace(state, key);
     }
-    if object::finalizers(&existing).is_empty() {
+    if object::finalizers(&existing).is_empty() || !state.strategies {
         state.remove(resource, key);
         return None;
     }

@@ -76,7 +76,7 @@ pub(super) fn replace(
         defaults::apply(resource, &mut new_with_defaults);
     }
     let errors = validate::update(resource, &call.subresource, &new_with_defaults, &old_with_defaults);
-    if !errors.is_empty() {
+    if state.strategies && !errors.is_empty() {
         return Err(ApiError::invalid(resource.kind, resource.group, &call.name, &errors));
     }
     if call.subresource.is_empty() {
@@ -138,7 +138,8 @@ fn prepare(state: &State, call: &Call, old: &Value, value: &mut Value) {
 fn store(state: &mut State, call: &Call, existing: &Value, old: &Value, value: Value) -> ApiResult<Value> {
     let resource = call.resource;
     let grace = object::meta_field(old, "deletionGracePeriodSeconds").and_then(Value::as_i64);
-    let finalized = object::is_deleting(old)
+    let finalized = state.strategies
+        && object::is_deleting(old)
         && object::finalizers(&value).is_empty()
         && grace.unwrap_or(0) == 0
         && (resource.kind != "Namespace" || object::items(&value, "/spec/finalizers").is_empty());
