@@ -1,1 +1,44 @@
-//! Work queues and loops: sync claims and volumes, guard decisions, carry out actions, run long operations.
+//! Work queues and loops: syncs claims and volumes, guards decisions, carries out actions, runs long
+//! operations.
+//!
+//! Read in this order:
+//!
+//! 1. [`Port`]: the one narrow door to a cluster; [`Write`]: what goes through it.
+//! 2. [`Binder::sync`]: one decision and its writes. [`Binder::perform`]: one long operation.
+//! 3. [`Binder::run`]: the loop that calls both, fed through an [`Intake`].
+//! 4. [`Plugin`]: what provisions, deletes and recycles without an external provisioner.
+//!
+//! # Guarantees
+//!
+//! - Nothing is written that [`bindery_core::guard`] has not passed.
+//! - No clock but [`Port::now`] and [`tokio::time`], no randomness, no network, no Kubernetes JSON: what runs
+//!   on a real API server is what the tests run on a simulator under a paused clock.
+//! - Everything here may be killed at any point: what a decision needs is read from the cluster again.
+
+mod binder;
+mod error;
+mod facts;
+mod intake;
+mod journal;
+mod key;
+mod metrics;
+mod note;
+mod operations;
+mod plugin;
+mod port;
+mod queue;
+mod write;
+
+pub use binder::{Binder, OperationSubject, Parts, PendingOperation, Settings, Synced};
+pub use error::{OperationError, SyncError};
+pub use facts::{Facts, Migrations};
+pub use intake::Intake;
+pub use journal::{Journal, Verdict};
+pub use key::Key;
+pub use metrics::{Counter, Metrics};
+pub use note::{Note, REASON_REFUSED};
+pub use operations::{OPERATION_BACKOFF, OPERATION_BACKOFF_MAX};
+pub use plugin::{Order, Plugin, PluginError, Plugins};
+pub use port::{Port, Purpose, WriteError, Written};
+pub use queue::{RETRY_BACKOFF, RETRY_BACKOFF_MAX};
+pub use write::Write;

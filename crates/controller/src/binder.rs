@@ -1,0 +1,310 @@
+//! The binder: decides one object at a time and carries out what the guard lets pass.
+
+mod decide;
+mod execute;
+mod known;
+mod perform;
+mod run;
+mod world;
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use bindery_core::{
+    Claim, ClaimKey, ClaimTarget, Decision, Engine, Event, EventKind, EventType, Lookup, Operation, Outcome,
+    Regarding, Request, Source, Subject, Text, Volume, VolumeTarget,
+};
+use bindery_store::{SessionLimits, Store};
+
+use self::decide::Decided;
+use crate::intake::Intake;
+use crate::note::REASON_REFUSED;
+use crate::operations::{OperationMap, Ticket};
+use crate::{Facts, Journal, Key, Metrics, Note, Port, SyncError};
+
+/// How soon an object is decided again after a write failed that its decision tolerates: upstream leaves that
+/// to its resync, whose period this is.
+const TOLERATED_RETRY: Duration = Duration::from_secs(15);
+
+/// What a binder is made of.
+pub struct Parts<P: Port> {
+    /// What the watches know; shared with the [`Intake`] that fills it.
+    pub store: Arc<Store>,
+    /// The cluster.
+    pub port: P,
+    /// Who decides.
+    pub engine: Arc<dyn Engine>,
+    /// What the operator configured.
+    pub facts: Facts<P::Template>,
+    /// Numbers that bound it.
+    pub settings: Settings,
+    /// Where decisions are written down.
+    pub journal: Option<Arc<dyn Journal>>,
+}
+
+/// Numbers that bound a binder.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Most objects that are decided and written at the same time.
+    pub in_flight_max: usize,
+    /// Limits of one decision's questions.
+    pub session: SessionLimits,
+    /// How long decisions in flight may go on after shutdown; they are a few writes each.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            // Enough to keep an API server busy from one connection; what is best is measured, not guessed.
+            in_flight_max: 64,
+            session: SessionLimits::default(),
+            shutdown_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Binds claims to volumes and reclaims volumes.
+///
+/// # Guarantees
+///
+/// - Nothing is decided before all initial lists are complete.
+/// - Nothing is written that [`bindery_core::guard`] has not passed, and nothing after a write that failed but
+///   for what the decision says follows regardless.
+/// - A volume that a decision picks is reserved until its writes are done, so any number of [`Binder::sync`]
+///   calls may run at the same time; of one key only one must.
+pub struct Binder<P: Port> {
+    store: Arc<Store>,
+    port: P,
+    engine: RwLock<Arc<dyn Engine>>,
+    facts: Facts<P::Template>,
+    settings: Settings,
+    journal: Option<Arc<dyn Journal>>,
+    operations: Arc<OperationMap>,
+    intake: Intake,
+    metrics: Metrics,
+}
+
+/// What a sync came to.
+pub struct Synced {
+    /// Whether it succeeded. A conflict is an error like others: the key is tried again.
+    pub result: Result<(), SyncError>,
+    /// The decision that was carried out, if one was.
+    pub decision: Option<Decision>,
+    /// Operations that it started: to be given to [`Binder::perform`], one after the other or side by side.
+    pub operations: Vec<PendingOperation>,
+    /// Keys that it wants decided soon.
+    pub enqueue: Vec<Key>,
+    /// The key itself is to be decided again after this delay.
+    pub requeue_after: Option<Duration>,
+}
+
+/// An operation that was started and has not run yet. Dropped, it counts as never started.
+pub struct PendingOperation {
+    operation: Operation,
+    subject: OperationSubject,
+    ticket: Ticket,
+}
+
+/// What an operation is about, as the sync that started it left it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OperationSubject {
+    /// A claim.
+    Claim(Claim),
+    /// A volume.
+    Volume(Volume),
+}
+
+impl PendingOperation {
+    /// The operation.
+    pub fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    /// What it is about.
+    pub fn key(&self) -> Key {
+        self.subject.key()
+    }
+}
+
+impl OperationSubject {
+    /// The key of the object.
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Claim(claim) => Key::Claim(claim.key.clone()),
+            Self::Volume(volume) => Key::Volume(volume.name.clone()),
+        }
+    }
+}
+
+impl Synced {
+    fn nothing() -> Self {
+        Self::ended(Ok(()))
+    }
+
+    fn ended(result: Result<(), SyncError>) -> Self {
+        Self { result, decision: None, operations: Vec::new(), enqueue: Vec::new(), requeue_after: None }
+    }
+}
+
+impl<P: Port> Binder<P> {
+    /// A binder over these parts. It does nothing until it is asked to.
+    pub fn new(parts: Parts<P>) -> Self {
+        let operations = Arc::<OperationMap>::default();
+        Self {
+            intake: Intake::new(Arc::clone(&parts.store), Arc::clone(&operations)),
+            store: parts.store,
+            port: parts.port,
+            engine: RwLock::new(parts.engine),
+            facts: parts.facts,
+            settings: parts.settings,
+            journal: parts.journal,
+            operations,
+            metrics: Metrics::default(),
+        }
+    }
+
+    /// The door for what watches deliver.
+    pub fn intake(&self) -> &Intake {
+        &self.intake
+    }
+
+    /// The cluster.
+    pub fn port(&self) -> &P {
+        &self.port
+    }
+
+    /// What the watches know.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Counters of what it did.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// How many keys wait for their turn.
+    pub fn keys_waiting(&self) -> usize {
+        self.intake.queue().len()
+    }
+
+    /// How many operations run.
+    pub fn operations_running(&self) -> usize {
+        self.operations.running()
+    }
+
+    /// Lets another engine decide from the next decision on; answers the one that did so far. A decision in
+    /// flight is finished by the engine that began it.
+    pub fn swap_engine(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
+        std::mem::replace(&mut *self.engine.write().unwrap_or_else(PoisonError::into_inner), engine)
+    }
+
+    /// Decides one object and carries the decision out, but for operations: those are handed back.
+    ///
+    /// Not to be called for one key twice at the same time.
+    pub async fn sync(&self, key: &Key) -> Synced {
+        let synced = self.sync_inner(key).await;
+        if let Err(error) = &synced.result {
+            self.metrics.sync_errors.count();
+            if error.is_conflict() {
+                tracing::debug!(%key, %error, "to be decided again");
+            } else {
+                tracing::warn!(%key, %error, "sync failed");
+            }
+        }
+        synced
+    }
+
+    async fn sync_inner(&self, key: &Key) -> Synced {
+        let decided = match self.decide_sync(key).await {
+            Ok(Some(decided)) => decided,
+            Ok(None) => return Synced::nothing(),
+            Err(error) => return Synced::ended(Err(error)),
+        };
+        let Decided { request, exchanges, decision, reserved } = decided;
+        let known = known::Known::new(&request, &exchanges);
+        let carried = self.carry_out(&request, &decision, known, None).await;
+        drop(reserved);
+        let asked = decision.requeue_after_ms.map(Duration::from_millis);
+        Synced {
+            result: match (carried.failure, &decision.outcome) {
+                (Some(error), _) => Err(error),
+                (None, Outcome::Failed(failure)) => Err(SyncError::Failed(failure.clone())),
+                (None, Outcome::Done | Outcome::Continue(_)) => Ok(()),
+            },
+            operations: carried.operations,
+            enqueue: carried.enqueue,
+            requeue_after: [asked, carried.again_after].into_iter().flatten().min(),
+            decision: Some(decision),
+        }
+    }
+
+    /// The request to decide the object of a key, as it is now; `None` where there is none.
+    fn request(&self, key: &Key) -> Option<Request> {
+        let now = self.port.now();
+        let subject = match key {
+            Key::Claim(key) => match self.store.claim(Source::Overlay, key) {
+                Lookup::Found(claim) => Some(Subject::SyncClaim(claim)),
+                Lookup::Unreadable(why) => {
+                    self.report_unreadable(self.unreadable_claim(key), why);
+                    None
+                }
+                Lookup::Absent | Lookup::Failed(_) => None,
+            },
+            Key::Volume(name) => match self.store.volume(Source::Overlay, name) {
+                Lookup::Found(volume) => Some(Subject::SyncVolume(volume)),
+                Lookup::Unreadable(why) => {
+                    self.report_unreadable(self.unreadable_volume(name), why);
+                    None
+                }
+                Lookup::Absent | Lookup::Failed(_) => None,
+            },
+        };
+        subject.map(|subject| Request { now, subject })
+    }
+
+    // Unreadable objects are few, so a search through all of them costs nothing.
+    fn unreadable_claim(&self, key: &ClaimKey) -> Option<Regarding> {
+        let (key, found) = self.store.unreadable_claims().into_iter().find(|(found, _)| found == key)?;
+        Some(Regarding::Claim(ClaimTarget { key, uid: found.uid, version: found.version }))
+    }
+
+    fn unreadable_volume(&self, name: &Text) -> Option<Regarding> {
+        let (name, found) = self.store.unreadable_volumes().into_iter().find(|(found, _)| found == name)?;
+        Some(Regarding::Volume(VolumeTarget { name, uid: found.uid, version: found.version }))
+    }
+
+    /// Tells the user that an object cannot be read, so nothing is done for it (G7 of the design).
+    fn report_unreadable(&self, regarding: Option<Regarding>, why: Text) {
+        tracing::warn!(?regarding, %why, "an object cannot be read");
+        if let Some(regarding) = regarding {
+            self.port.record(&Note::from(&Event { regarding, kind: EventKind::Unreadable(why) }));
+        }
+    }
+
+    /// Tells the user that the guard refused a decision about an object.
+    fn report_refusal(&self, request: &Request, why: &str) {
+        self.metrics.refusals.count();
+        let Some(regarding) = regarding(request) else { return };
+        self.port.record(&Note {
+            regarding,
+            event_type: EventType::Warning,
+            reason: REASON_REFUSED,
+            message: why.to_owned(),
+        });
+    }
+}
+
+/// The object of a request, as events name it; reviews are about objects that need not exist.
+fn regarding(request: &Request) -> Option<Regarding> {
+    let claim = |target: ClaimTarget| Some(Regarding::Claim(target));
+    let volume = |target: VolumeTarget| Some(Regarding::Volume(target));
+    match &request.subject {
+        Subject::SyncClaim(object) => claim(object.target()),
+        Subject::SyncVolume(object) => volume(object.target()),
+        Subject::SyncClaimOperation(progress) => claim(progress.object.target()),
+        Subject::SyncVolumeOperation(progress) => volume(progress.object.target()),
+        Subject::ReviewClaim { .. } | Subject::ReviewVolume { .. } => None,
+    }
+}

@@ -1,0 +1,277 @@
+//! Makes one decision: the engine on a session of the store, live reads, the guard, the reservation.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use bindery_core::guard::{self, Case, Objection};
+use bindery_core::{
+    Action, Answer, Claim, ClaimKey, Decision, Engine, EngineFault, Evidence, Exchange, Lookup, Question,
+    Recorder, Request, Source, Stop, Subject, Text,
+};
+use bindery_store::{LiveReads, Store, topics_of};
+
+use super::Binder;
+use super::world::{Surroundings, Witness};
+use crate::intake::{Intake, Role, Subscriber};
+use crate::{Key, Port, Purpose, SyncError, Verdict};
+
+/// Most times that one object is decided in a row because the world moved: after that the key backs off, so
+/// that a busy world cannot keep a task for ever.
+const ATTEMPTS_MAX: u32 = 4;
+/// Most live reads of one decision; the default engine makes at most three.
+const LIVE_READS_MAX: usize = 8;
+/// Most claims that the guard has read for one decision; a decision names few.
+const PROOFS_MAX: usize = 8;
+/// Longest that a decision may wait before its first step; the default engine waits 10 s at most, and an
+/// engine that answers nonsense must not hold an operation for ever.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// A decision that may be carried out.
+pub(super) struct Decided<'a> {
+    pub(super) request: Request,
+    pub(super) exchanges: Vec<Exchange>,
+    pub(super) decision: Decision,
+    pub(super) reserved: Option<Reservation<'a>>,
+}
+
+/// A volume picked by a decision in flight; given back when this is dropped.
+pub(super) struct Reservation<'a> {
+    store: &'a Store,
+    intake: &'a Intake,
+    volume: Text,
+    claim: ClaimKey,
+}
+
+/// Why a decision cannot be carried out.
+enum Setback {
+    /// The world has moved: what has changed. It is decided again at once.
+    Moved(String),
+    /// Deciding again at once would not help.
+    Final(SyncError),
+}
+
+impl<P: Port> Binder<P> {
+    /// Decides the object of a key as it is now; `None` where there is no object that can be decided.
+    pub(super) async fn decide_sync(&self, key: &Key) -> Result<Option<Decided<'_>>, SyncError> {
+        self.decide(key, Role::Sync, || self.request(key)).await
+    }
+
+    /// Decides a request, and again where the world moves meanwhile: then `request` says what it is now.
+    pub(super) async fn decide(
+        &self,
+        key: &Key,
+        role: Role,
+        request: impl Fn() -> Option<Request>,
+    ) -> Result<Option<Decided<'_>>, SyncError> {
+        if !self.store.synced() {
+            return Err(SyncError::NotSynced);
+        }
+        let mut why = String::new();
+        for _ in 0..ATTEMPTS_MAX {
+            let Some(request) = request() else {
+                self.intake.subscriptions().unsubscribe(&(key.clone(), Role::Sync));
+                self.intake.subscriptions().unsubscribe(&(key.clone(), Role::Operation));
+                return Ok(None);
+            };
+            match self.attempt(key, role, request).await {
+                Ok(decided) => return Ok(Some(decided)),
+                Err(Setback::Moved(what)) => why = what,
+                Err(Setback::Final(error)) => return Err(error),
+            }
+        }
+        Err(SyncError::Stale { attempts: ATTEMPTS_MAX, why })
+    }
+
+    async fn attempt(&self, key: &Key, role: Role, request: Request) -> Result<Decided<'_>, Setback> {
+        let engine = Arc::clone(&self.engine.read().unwrap_or_else(PoisonError::into_inner));
+        let (decision, exchanges) =
+            self.ask_engine(&*engine, &(key.clone(), role), &request).await.map_err(Setback::Final)?;
+        if decision.wait_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(decision.wait_ms).min(WAIT_MAX)).await;
+        }
+        let verdict = match self.judge(&request, &exchanges, &decision).await {
+            Ok(()) => self.reserve(&decision).map_err(|held_by| {
+                self.metrics.reservations_lost.count();
+                Setback::Moved(held_by)
+            }),
+            Err(setback) => Err(setback),
+        };
+        self.write_down(key, &*engine, &request, &exchanges, &decision, &verdict);
+        match verdict {
+            Ok(reserved) => Ok(Decided { request, exchanges, decision, reserved }),
+            Err(Setback::Final(error)) => {
+                if let SyncError::Refused(why) = &error {
+                    self.report_refusal(&request, why);
+                }
+                Err(Setback::Final(error))
+            }
+            Err(setback) => {
+                self.metrics.stale.count();
+                Err(setback)
+            }
+        }
+    }
+
+    /// Runs the engine, once more after each live read that it needs, and subscribes the key to all that it
+    /// asked.
+    async fn ask_engine(
+        &self,
+        engine: &dyn Engine,
+        subscriber: &Subscriber,
+        request: &Request,
+    ) -> Result<(Decision, Vec<Exchange>), SyncError> {
+        let mut live = LiveReads::default();
+        for _ in 0..=LIVE_READS_MAX {
+            let (answer, exchanges) = self.run_engine(engine, subscriber, request, &live);
+            match answer {
+                Ok(decision) => {
+                    self.metrics.decisions.count();
+                    return Ok((decision, exchanges));
+                }
+                Err(EngineFault::Stopped(Stop::LiveRead(question))) => {
+                    self.metrics.live_reads.count();
+                    let answer = self.read_live(&question).await?;
+                    live.push(question, answer);
+                }
+                Err(fault) => {
+                    self.metrics.engine_faults.count();
+                    return Err(fault.into());
+                }
+            }
+        }
+        self.metrics.engine_faults.count();
+        Err(SyncError::TooManyReads(LIVE_READS_MAX))
+    }
+
+    fn run_engine(
+        &self,
+        engine: &dyn Engine,
+        subscriber: &Subscriber,
+        request: &Request,
+        live: &LiveReads,
+    ) -> (Result<Decision, EngineFault>, Vec<Exchange>) {
+        let surroundings = Surroundings { facts: &self.facts, operations: &self.operations };
+        let mut session = self.store.session(&surroundings, live, self.settings.session);
+        if let Subject::SyncClaim(claim) = &request.subject {
+            session = session.for_claim(claim.key.clone(), claim.uid.clone());
+        }
+        let mut recorder = Recorder::new(&mut session);
+        let answer = engine.decide(request, &mut recorder);
+        let exchanges = recorder.into_exchanges();
+        let since = session.revision();
+        // Ends the store's lock: a subscription takes another one, and whoever wakes takes both.
+        drop(session);
+        if answer.is_ok()
+            && self.intake.subscriptions().subscribe(subscriber.clone(), since, topics_of(&exchanges))
+        {
+            self.intake.enqueue(subscriber.0.clone());
+        }
+        (answer, exchanges)
+    }
+
+    async fn read_live(&self, question: &Question) -> Result<Answer, SyncError> {
+        match question {
+            Question::Claim(Source::Live, key) => {
+                Ok(Answer::Claim(self.port.read_claim(key, Purpose::Engine).await))
+            }
+            Question::Volume(Source::Live, name) => {
+                Ok(Answer::Volume(self.port.read_volume(name, Purpose::Engine).await))
+            }
+            _ => Err(EngineFault::Stopped(Stop::Nonsense("only claims and volumes are read live")).into()),
+        }
+    }
+
+    /// Has the guard check a decision, with the live reads that it wants.
+    async fn judge(
+        &self,
+        request: &Request,
+        exchanges: &[Exchange],
+        decision: &Decision,
+    ) -> Result<(), Setback> {
+        let mut proofs = BTreeMap::new();
+        for _ in 0..=PROOFS_MAX {
+            let objection = {
+                let world =
+                    Witness { store: &self.store, proofs: &proofs, offer_again: self.facts.offer_again };
+                guard::check(&Case { request, exchanges, decision, world: &world })
+            };
+            match objection {
+                Ok(()) => return Ok(()),
+                Err(Objection::Prove(key)) => {
+                    let proof = self.prove(&key).await;
+                    proofs.insert(key, proof);
+                }
+                Err(stale @ Objection::Stale { .. }) => return Err(Setback::Moved(stale.to_string())),
+                Err(Objection::Refused(refusal)) => {
+                    return Err(Setback::Final(SyncError::Refused(refusal.to_string())));
+                }
+            }
+        }
+        Err(Setback::Final(SyncError::Refused(format!("it needs more than {PROOFS_MAX} live reads"))))
+    }
+
+    /// Reads a claim for the guard; a failure is retried once, because refusing is an answer too.
+    async fn prove(&self, key: &ClaimKey) -> Lookup<Arc<Claim>> {
+        self.metrics.guard_reads.count();
+        match self.port.read_claim(key, Purpose::Guard).await {
+            Lookup::Failed(error) => {
+                tracing::debug!(claim = %key, %error, "a live read for the guard failed; it is retried once");
+                self.metrics.guard_reads.count();
+                self.port.read_claim(key, Purpose::Guard).await
+            }
+            proof => proof,
+        }
+    }
+
+    /// Reserves the volume that a decision picks for a claim.
+    ///
+    /// # Errors
+    ///
+    /// Another decision in flight has picked it; says which.
+    fn reserve(&self, decision: &Decision) -> Result<Option<Reservation<'_>>, String> {
+        let Some((volume, claim)) = decision.actions().find_map(|action| match action {
+            Action::ReserveVolume { volume, claim, .. } => Some((&volume.name, &claim.key)),
+            _ => None,
+        }) else {
+            return Ok(None);
+        };
+        self.store.reserve(volume, claim).map_err(|held_by| held_by.to_string())?;
+        Ok(Some(Reservation {
+            store: &self.store,
+            intake: &self.intake,
+            volume: volume.clone(),
+            claim: claim.clone(),
+        }))
+    }
+
+    fn write_down(
+        &self,
+        key: &Key,
+        engine: &dyn Engine,
+        request: &Request,
+        exchanges: &[Exchange],
+        decision: &Decision,
+        verdict: &Result<Option<Reservation<'_>>, Setback>,
+    ) {
+        let Some(journal) = &self.journal else { return };
+        let verdict = match verdict {
+            Ok(_) => Verdict::Passed,
+            Err(Setback::Moved(why)) => Verdict::Stale(why.clone()),
+            Err(Setback::Final(error)) => Verdict::Refused(error.to_string()),
+        };
+        let evidence = Evidence {
+            engine: engine.digest().to_owned(),
+            request: request.clone(),
+            exchanges: exchanges.to_vec(),
+            decision: decision.clone(),
+        };
+        journal.decided(key, evidence, verdict);
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.intake.changed(&self.store.unreserve(&self.volume, &self.claim));
+    }
+}

@@ -1,0 +1,216 @@
+//! Carries out the steps of a decision that the guard has passed.
+
+use std::time::Duration;
+
+use bindery_core::{Action, Decision, Follows, Operation, PluginOperation, Request, Subject, Text};
+
+use super::known::Known;
+use super::{Binder, TOLERATED_RETRY};
+use crate::operations::Refusal;
+use crate::write::edited_finalizers;
+use crate::{Key, Note, OperationSubject, PendingOperation, Port, SyncError, Write, WriteError, Written};
+
+/// What carrying out the steps came to.
+pub(super) struct Carried {
+    /// The failure that ended the steps, where one did.
+    pub(super) failure: Option<SyncError>,
+    /// Operations that were started.
+    pub(super) operations: Vec<PendingOperation>,
+    /// Keys to be decided soon.
+    pub(super) enqueue: Vec<Key>,
+    /// Decide again after this delay: an operation backs off, or a tolerated write failed.
+    pub(super) again_after: Option<Duration>,
+    /// The plugin call that ends the steps.
+    pub(super) call: Option<(Text, PluginOperation)>,
+    /// The objects as the writes left them.
+    pub(super) known: Known,
+}
+
+/// Whether the steps still follow each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Chain {
+    Unbroken,
+    Broken,
+}
+
+impl Carried {
+    fn new(known: Known) -> Self {
+        Self {
+            failure: None,
+            operations: Vec::new(),
+            enqueue: Vec::new(),
+            again_after: None,
+            call: None,
+            known,
+        }
+    }
+
+    fn again_within(&mut self, delay: Duration) {
+        self.again_after = Some(self.again_after.map_or(delay, |earlier| earlier.min(delay)));
+    }
+}
+
+impl<P: Port> Binder<P> {
+    /// Carries out the steps in order, each as its [`Follows`] says.
+    pub(super) async fn carry_out(
+        &self,
+        request: &Request,
+        decision: &Decision,
+        known: Known,
+        template: Option<&P::Template>,
+    ) -> Carried {
+        let mut carried = Carried::new(known);
+        let mut chain = Chain::Unbroken;
+        for step in &decision.steps {
+            if chain == Chain::Broken && step.follows != Follows::Regardless {
+                continue;
+            }
+            let Err(error) = self.step(request, &step.action, template, &mut carried).await else { continue };
+            match step.follows {
+                Follows::Success => {
+                    carried.failure = Some(error);
+                    chain = Chain::Broken;
+                }
+                Follows::Tolerated => {
+                    tracing::warn!(%error, "a write failed that its decision does not depend on");
+                    // Upstream leaves the repetition to its resync.
+                    carried.again_within(error.retry_after().unwrap_or_default().max(TOLERATED_RETRY));
+                    chain = Chain::Broken;
+                }
+                Follows::Regardless => tracing::warn!(%error, "a last write failed"),
+            }
+        }
+        carried
+    }
+
+    async fn step(
+        &self,
+        request: &Request,
+        action: &Action,
+        template: Option<&P::Template>,
+        carried: &mut Carried,
+    ) -> Result<(), SyncError> {
+        match action {
+            Action::Emit(event) => self.port.record(&Note::from(event)),
+            Action::EnqueueClaim(key) => carried.enqueue.push(Key::Claim(key.clone())),
+            Action::StartOperation(operation) => self.start_operation(request, operation, carried),
+            Action::CallPlugin { plugin, operation } => carried.call = Some((plugin.clone(), *operation)),
+            write => {
+                let write = to_write(write, &carried.known, template).map_err(|why| SyncError::Write {
+                    write: "prepare a write",
+                    object: String::new(),
+                    error: WriteError::Invalid(why),
+                })?;
+                let written = self.write(&write).await?;
+                carried.known.wrote(&written);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one write and lays what it returned over the watch cache.
+    async fn write(&self, write: &Write<P::Template>) -> Result<Written, SyncError> {
+        let (name, object) = (write.name(), write.object());
+        match self.port.write(write).await {
+            Ok(written) => {
+                self.metrics.writes.count();
+                tracing::debug!(write = name, %object, "written");
+                self.assume(&written);
+                Ok(written)
+            }
+            Err(error) => {
+                if error.is_conflict() { &self.metrics.conflicts } else { &self.metrics.write_errors }
+                    .count();
+                Err(SyncError::Write { write: name, object, error })
+            }
+        }
+    }
+
+    fn assume(&self, written: &Written) {
+        let change = match written {
+            Written::Volume(volume) => self.store.assume_volume(volume.clone()),
+            Written::Claim(claim) => self.store.assume_claim(claim.clone()),
+            Written::Deletion => return,
+        };
+        self.intake.changed(&change);
+    }
+
+    fn start_operation(&self, request: &Request, operation: &Operation, carried: &mut Carried) {
+        let subject = match &request.subject {
+            Subject::SyncClaim(claim) => OperationSubject::Claim(
+                carried.known.written_claim(&claim.target()).unwrap_or(claim).as_ref().clone(),
+            ),
+            Subject::SyncVolume(volume) => OperationSubject::Volume(
+                carried.known.written_volume(&volume.target()).unwrap_or(volume).as_ref().clone(),
+            ),
+            // An operation or a review starts none; the guard refuses it, and nothing is lost by ignoring it.
+            _ => return,
+        };
+        match self.operations.start(operation.kind, &operation.uid) {
+            Ok(ticket) => {
+                carried.operations.push(PendingOperation { operation: operation.clone(), subject, ticket })
+            }
+            // Its end wakes the object.
+            Err(Refusal::Running) => {}
+            Err(Refusal::BackingOff(delay)) => carried.again_within(delay),
+        }
+    }
+}
+
+/// The write of an action, in the versions that earlier writes returned.
+///
+/// # Errors
+///
+/// The action needs something that its decision never read, or is no write; the text says what.
+fn to_write<T: Clone>(action: &Action, known: &Known, template: Option<&T>) -> Result<Write<T>, String> {
+    let volume_at = |volume| known.volume_target(volume);
+    let claim_at = |claim| known.claim_target(claim);
+    Ok(match action.clone() {
+        Action::ReserveVolume { volume, claim, mark } => {
+            Write::ReserveVolume { volume: volume_at(&volume), claim: claim_at(&claim), mark }
+        }
+        Action::SetVolumePhase { volume, phase, message } => {
+            Write::SetVolumePhase { volume: volume_at(&volume), phase, message }
+        }
+        Action::BindClaim { claim, volume, set_volume_name, mark } => Write::BindClaim {
+            claim: claim_at(&claim),
+            volume_name: set_volume_name.then_some(volume.name),
+            mark,
+        },
+        Action::SetClaimStatus { claim, phase, access_modes, capacity, attributes_class } => {
+            Write::SetClaimStatus { claim: claim_at(&claim), phase, access_modes, capacity, attributes_class }
+        }
+        Action::SetClaimClass { claim, class } => Write::SetClaimClass { claim: claim_at(&claim), class },
+        Action::AnnotateClaim { claim, provisioner, migrated_to } => {
+            Write::AnnotateClaim { claim: claim_at(&claim), provisioner, migrated_to }
+        }
+        Action::RemoveSelectedNode { claim } => Write::RemoveSelectedNode { claim: claim_at(&claim) },
+        Action::AnnotateVolume { volume, migrated_to, in_tree_finalizer, external_finalizer } => {
+            let read = known.volume(&volume).ok_or_else(|| {
+                format!(
+                    "the decision edits finalizers of version {} of volume {:?}, which it never read",
+                    volume.version, volume.name
+                )
+            })?;
+            Write::AnnotateVolume {
+                volume: volume_at(&volume),
+                migrated_to,
+                finalizers: edited_finalizers(read, in_tree_finalizer, external_finalizer),
+            }
+        }
+        Action::UnbindVolume { volume, clear } => Write::UnbindVolume { volume: volume_at(&volume), clear },
+        Action::CreateVolume { claim, name, class, plugin } => Write::CreateVolume {
+            claim: claim_at(&claim),
+            template: template
+                .cloned()
+                .ok_or_else(|| format!("no plugin has provisioned volume {name:?}"))?,
+            name,
+            class,
+            plugin,
+        },
+        Action::DeleteVolume { volume } => Write::DeleteVolume { volume: volume_at(&volume) },
+        Action::Emit(_) | Action::EnqueueClaim(_) | Action::StartOperation(_) | Action::CallPlugin { .. } => {
+            return Err("the action is no write".to_owned());
+        }
+    })
+}

@@ -1,0 +1,211 @@
+//! Runs long operations: every step of one is a decision of its own ([`bindery_core::Progress`]).
+
+use std::time::Duration;
+
+use bindery_core::{
+    Answer, Exchange, Lookup, Operation, Outcome, PluginOperation, Point, Progress, Question, Request,
+    Returned, Source, Subject, Text, Volume,
+};
+
+use super::decide::Decided;
+use super::execute::Carried;
+use super::known::Known;
+use super::{Binder, OperationSubject, PendingOperation};
+use crate::intake::Role;
+use crate::queue::Timer;
+use crate::{Key, OperationError, Order, PluginError, Plugins, Port, SyncError, WriteError};
+
+/// Most steps of one operation. The longest, a provision whose volume cannot be created and whose asset cannot
+/// be deleted, takes 13.
+const STEPS_MAX: u32 = 64;
+
+/// An operation while it runs.
+struct Course<T> {
+    operation: Operation,
+    subject: OperationSubject,
+    fresh: Option<Volume>,
+    point: Point,
+    returned: Returned,
+    template: Option<T>,
+}
+
+/// How an operation goes on after a step.
+enum Onward {
+    Ended,
+    Continues,
+}
+
+impl<P: Port> Binder<P> {
+    /// Runs an operation to its end. After a failure the next one of its name is refused until its backoff
+    /// has passed, and then its object is decided again.
+    ///
+    /// May be dropped at any point, as a crash may end it at any point: it is started anew by the next sync.
+    ///
+    /// # Errors
+    ///
+    /// The operation failed; it has been logged and counted.
+    pub async fn perform(&self, pending: PendingOperation) -> Result<(), OperationError> {
+        let PendingOperation { operation, subject, ticket } = pending;
+        let (key, kind) = (subject.key(), operation.kind);
+        let result = self.run_steps(&key, Course::new(operation, subject)).await;
+        match &result {
+            Ok(()) => self.metrics.operations.count(),
+            Err(error) => {
+                self.metrics.operation_errors.count();
+                tracing::warn!(%key, ?kind, %error, "operation failed");
+            }
+        }
+        let ended = ticket.finish(result.is_ok());
+        if let Some(delay) = ended.backoff {
+            self.intake.queue().add_after(key.clone(), Timer::Operation, delay);
+        }
+        // A decision made meanwhile held back because of this operation.
+        if ended.awaited {
+            self.intake.enqueue(key);
+        }
+        result
+    }
+
+    async fn run_steps(&self, key: &Key, mut course: Course<P::Template>) -> Result<(), OperationError> {
+        for _ in 0..STEPS_MAX {
+            match self.run_step(key, &mut course).await? {
+                Onward::Ended => return Ok(()),
+                Onward::Continues => {}
+            }
+        }
+        Err(OperationError::Endless(STEPS_MAX))
+    }
+
+    async fn run_step(&self, key: &Key, course: &mut Course<P::Template>) -> Result<Onward, OperationError> {
+        let request = course.request(self.port.now());
+        let decided = self.decide(key, Role::Operation, || Some(request.clone())).await?;
+        let Some(Decided { request, exchanges, decision, reserved }) = decided else {
+            return Ok(Onward::Ended);
+        };
+        let known = Known::new(&request, &exchanges);
+        let mut carried = self.carry_out(&request, &decision, known, course.template.as_ref()).await;
+        drop(reserved);
+        carried.enqueue.drain(..).for_each(|key| self.intake.enqueue(key));
+        let asked = decision.requeue_after_ms.map(Duration::from_millis);
+        if let Some(delay) = [asked, carried.again_after].into_iter().flatten().min() {
+            self.intake.queue().add_after(key.clone(), Timer::Requeue, delay);
+        }
+        course.learn(&exchanges, &carried);
+        match (decision.outcome, carried.failure.take()) {
+            (Outcome::Done, None) => Ok(Onward::Ended),
+            (Outcome::Failed(failure), None) => Err(SyncError::Failed(failure).into()),
+            (Outcome::Done | Outcome::Failed(_), Some(error)) => Err(error.into()),
+            (Outcome::Continue(point), Some(error)) => {
+                course.goes_on(point, returned(error));
+                Ok(Onward::Continues)
+            }
+            (Outcome::Continue(point), None) => {
+                let returned = match &carried.call {
+                    None => Returned::Success,
+                    Some((plugin, call)) => self.call_plugin(course, plugin, *call).await?,
+                };
+                course.goes_on(point, returned);
+                Ok(Onward::Continues)
+            }
+        }
+    }
+
+    async fn call_plugin(
+        &self,
+        course: &mut Course<P::Template>,
+        plugin: &Text,
+        call: PluginOperation,
+    ) -> Result<Returned, OperationError> {
+        let plugins: &Plugins<P::Template> = &self.facts.plugins;
+        let Some(plugin) = plugins.get(plugin) else {
+            return Err(OperationError::Nonsense(format!("there is no plugin {plugin:?}")));
+        };
+        let result = match (call, &course.subject) {
+            (PluginOperation::Provision, OperationSubject::Claim(claim)) => {
+                let order = Order::of(claim);
+                plugin.provision(&order).await.map(|template| course.template = Some(template))
+            }
+            (PluginOperation::Delete, OperationSubject::Volume(volume)) => plugin.delete(volume).await,
+            (PluginOperation::Recycle, OperationSubject::Volume(volume)) => {
+                plugin.recycle(course.fresh.as_ref().unwrap_or(volume)).await
+            }
+            (PluginOperation::Delete, OperationSubject::Claim(_)) => match course.template.take() {
+                Some(template) => {
+                    let result = plugin.discard(&template).await;
+                    course.template = Some(template);
+                    result
+                }
+                None => return Err(OperationError::Nonsense("nothing was provisioned".to_owned())),
+            },
+            (PluginOperation::Provision, OperationSubject::Volume(_))
+            | (PluginOperation::Recycle, OperationSubject::Claim(_)) => {
+                return Err(OperationError::Nonsense(format!("{call:?} of {}", course.subject.key())));
+            }
+        };
+        Ok(match result {
+            Ok(()) => Returned::Success,
+            Err(PluginError::InUse(error)) => Returned::InUse(error),
+            Err(PluginError::Failed(error)) => Returned::Failed(error),
+        })
+    }
+}
+
+impl<T> Course<T> {
+    fn new(operation: Operation, subject: OperationSubject) -> Self {
+        let (point, returned) = (Point::Start, Returned::Success);
+        Self { operation, subject, fresh: None, point, returned, template: None }
+    }
+
+    fn request(&self, now: bindery_core::Timestamp) -> Request {
+        let subject = match &self.subject {
+            OperationSubject::Claim(claim) => Subject::SyncClaimOperation(self.progress(claim.clone())),
+            OperationSubject::Volume(volume) => Subject::SyncVolumeOperation(self.progress(volume.clone())),
+        };
+        Request { now, subject }
+    }
+
+    fn progress<O>(&self, object: O) -> Progress<O> {
+        Progress {
+            operation: self.operation.clone(),
+            object,
+            fresh: self.fresh.clone(),
+            point: self.point,
+            returned: self.returned.clone(),
+        }
+    }
+
+    /// Takes over what a step read and wrote: the claim and the fresh volume as the writes left them. A volume
+    /// that the sync passed stays as it was, as upstream's does.
+    fn learn(&mut self, exchanges: &[Exchange], carried: &Carried) {
+        let read = exchanges.iter().rev().find_map(|exchange| match (&exchange.question, &exchange.answer) {
+            (Question::Volume(Source::Live, _), Answer::Volume(Lookup::Found(volume))) => Some(volume),
+            _ => None,
+        });
+        if let Some(volume) = read {
+            self.fresh = Some(volume.as_ref().clone());
+        }
+        if let Some(fresh) = &mut self.fresh
+            && let Some(written) = carried.known.written_volume(&fresh.target())
+        {
+            *fresh = written.as_ref().clone();
+        }
+        if let OperationSubject::Claim(claim) = &mut self.subject
+            && let Some(written) = carried.known.written_claim(&claim.target())
+        {
+            *claim = written.as_ref().clone();
+        }
+    }
+
+    fn goes_on(&mut self, point: Point, returned: Returned) {
+        (self.point, self.returned) = (point, returned);
+    }
+}
+
+/// What an operation is told of a write that failed.
+fn returned(error: SyncError) -> Returned {
+    match error {
+        SyncError::Write { error: WriteError::AlreadyExists(_), .. } => Returned::AlreadyExists,
+        SyncError::Write { error, .. } => Returned::Failed(error.message().into()),
+        error => Returned::Failed(error.to_string().into()),
+    }
+}

@@ -1,0 +1,105 @@
+//! The loop: takes keys from the queue, one turn in flight per key, many keys at the same time.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::{Binder, PendingOperation, Synced};
+use crate::{Key, Port};
+
+/// The tasks of a running binder.
+#[derive(Clone)]
+struct Tasks {
+    tracker: TaskTracker,
+    /// No new turn begins, and operations are abandoned: each is started anew by whoever comes next.
+    shutdown: CancellationToken,
+    /// Turns in flight are abandoned too.
+    abandon: CancellationToken,
+}
+
+/// A turn of a key. Dropped before it ended well, by a panic or at shutdown, the key counts as failed.
+struct Turn<'a, P: Port> {
+    binder: &'a Binder<P>,
+    key: Option<Key>,
+}
+
+impl<P: Port> Binder<P> {
+    /// Decides whatever is to be decided until `shutdown`. Ends when the decisions in flight have ended, or
+    /// after [`super::Settings::shutdown_grace`].
+    ///
+    /// To be called once; it is fed through [`Binder::intake`].
+    pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let tasks = Tasks {
+            tracker: TaskTracker::new(),
+            shutdown: shutdown.clone(),
+            abandon: CancellationToken::new(),
+        };
+        shutdown.run_until_cancelled(self.dispatch(&tasks)).await;
+        tasks.tracker.close();
+        if tokio::time::timeout(self.settings.shutdown_grace, tasks.tracker.wait()).await.is_err() {
+            tracing::warn!(tasks = tasks.tracker.len(), "decisions in flight are abandoned at shutdown");
+            tasks.abandon.cancel();
+            tasks.tracker.wait().await;
+        }
+    }
+
+    /// Starts turns for ever.
+    async fn dispatch(self: &Arc<Self>, tasks: &Tasks) {
+        self.intake.until_synced().await;
+        tracing::info!("all lists are complete; decisions begin");
+        let room = Arc::new(Semaphore::new(self.settings.in_flight_max));
+        loop {
+            // The room is waited for before the key is taken: the longer a key waits in the queue, the more
+            // changes one decision answers.
+            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+            let key = self.intake.queue().next().await;
+            let (binder, tasks) = (Arc::clone(self), tasks.clone());
+            let abandon = tasks.abandon.clone();
+            tasks.tracker.clone().spawn(async move {
+                abandon.run_until_cancelled_owned(binder.turn(key, permit, &tasks)).await;
+            });
+        }
+    }
+
+    async fn turn(self: &Arc<Self>, key: Key, permit: OwnedSemaphorePermit, tasks: &Tasks) {
+        let turn = Turn { binder: self, key: Some(key.clone()) };
+        let synced = self.sync(&key).await;
+        let operations = turn.ended(synced);
+        // Operations take as long as they take, so they hold no room.
+        drop(permit);
+        for pending in operations {
+            let (binder, shutdown) = (Arc::clone(self), tasks.shutdown.clone());
+            tasks.tracker.spawn(async move {
+                // The error is logged and counted where it happened.
+                let _ = shutdown.run_until_cancelled_owned(binder.perform(pending)).await;
+            });
+        }
+    }
+}
+
+impl<P: Port> Turn<'_, P> {
+    fn ended(mut self, synced: Synced) -> Vec<PendingOperation> {
+        let Some(key) = self.key.take() else { return Vec::new() };
+        let queue = self.binder.intake.queue();
+        match synced.result {
+            Ok(()) => queue.succeeded(&key, synced.requeue_after),
+            Err(error) => {
+                let delay = queue.failed(&key, error.retry_after());
+                tracing::debug!(%key, ?delay, "to be tried again");
+            }
+        }
+        queue.add_all(synced.enqueue);
+        synced.operations
+    }
+}
+
+impl<P: Port> Drop for Turn<'_, P> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            tracing::error!(%key, "a decision ended without result; it is tried again");
+            self.binder.intake.queue().failed(&key, None);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What the guard and the sessions see of the binder.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bindery_core::guard::World;
+use bindery_core::{
+    Claim, ClaimKey, Class, Lookup, Migration, OperationKind, OperationState, Plugin, PluginMatch,
+    PluginOperation, Source, Text, Uid, Volume,
+};
+use bindery_store::{Environment, Store};
+
+use crate::Facts;
+use crate::operations::OperationMap;
+
+/// The guard's world: the store, and the live reads that the guard had made for one decision.
+pub(super) struct Witness<'a> {
+    pub(super) store: &'a Store,
+    pub(super) proofs: &'a BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
+    pub(super) offer_again: bool,
+}
+
+impl World for Witness<'_> {
+    fn synced(&self) -> bool {
+        self.store.synced()
+    }
+
+    fn volume(&self, name: &str) -> Lookup<Arc<Volume>> {
+        self.store.volume(Source::Overlay, name)
+    }
+
+    fn claim(&self, key: &ClaimKey) -> Lookup<Arc<Claim>> {
+        self.store.claim(Source::Overlay, key)
+    }
+
+    fn class(&self, name: &str) -> Lookup<Arc<Class>> {
+        self.store.class(name)
+    }
+
+    fn proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>> {
+        self.proofs.get(key)
+    }
+
+    fn allows_offer_again(&self) -> bool {
+        self.offer_again
+    }
+}
+
+/// The facts of a session that no watch tells.
+pub(super) struct Surroundings<'a, T> {
+    pub(super) facts: &'a Facts<T>,
+    pub(super) operations: &'a OperationMap,
+}
+
+impl<T> Environment for Surroundings<'_, T> {
+    fn plugin(&self, name: &str) -> Option<Plugin> {
+        self.facts.plugins.describe(name)
+    }
+
+    fn plugin_for_volume(&self, volume: &Volume) -> PluginMatch {
+        self.facts.plugins.supporting(volume)
+    }
+
+    fn plugin_ready(&self, name: &str, operation: PluginOperation) -> Result<(), Text> {
+        self.facts.plugins.ready(name, operation)
+    }
+
+    fn migration(&self, name: &str) -> Migration {
+        self.facts.migrations.get(name)
+    }
+
+    fn dynamic_provisioning(&self) -> bool {
+        self.facts.dynamic_provisioning
+    }
+
+    fn operation(&self, kind: OperationKind, uid: &Uid) -> OperationState {
+        self.operations.state(kind, uid)
+    }
+}

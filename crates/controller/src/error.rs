@@ -1,0 +1,79 @@
+//! Why a sync or an operation failed. Three kinds are kept apart: refusals, faults of the world, and
+//! conflicts, which are no cause for alarm.
+
+use std::time::Duration;
+
+use bindery_core::{EngineFault, Failure};
+
+use crate::WriteError;
+
+/// Why a key is tried again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SyncError {
+    /// Nothing is decided before all initial lists are complete (G6 of the design).
+    #[error("the initial lists are not complete yet")]
+    NotSynced,
+    /// The engine did not decide; nothing was written (G8 of the design).
+    #[error("no decision: {0}")]
+    Engine(#[from] EngineFault),
+    /// The engine asked for more live reads than a decision may make.
+    #[error("no decision: more than {0} live reads in one decision")]
+    TooManyReads(usize),
+    /// The world changed under the decision each time that it was made.
+    #[error("decided {attempts} times on a world that changed meanwhile: {why}")]
+    Stale {
+        /// How often it was decided.
+        attempts: u32,
+        /// What had changed the last time.
+        why: String,
+    },
+    /// The guard refused the decision; nothing was written.
+    #[error("the guard refused the decision: {0}")]
+    Refused(String),
+    /// The decision itself says that the sync failed.
+    #[error("{0}")]
+    Failed(Failure),
+    /// A write failed; the steps after it were not carried out.
+    #[error("{write} {object}: {error}")]
+    Write {
+        /// Which write, as [`crate::Write::name`] says it.
+        write: &'static str,
+        /// The object.
+        object: String,
+        /// What happened.
+        error: WriteError,
+    },
+}
+
+/// Why an operation failed; it backs off.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OperationError {
+    /// A step could not be decided or carried out.
+    #[error(transparent)]
+    Step(#[from] SyncError),
+    /// The decision calls a plugin that is not there, or does not say how the operation goes on.
+    #[error("the engine's decision makes no sense here: {0}")]
+    Nonsense(String),
+    /// It took more steps than an operation can have.
+    #[error("the operation did not end within {0} steps")]
+    Endless(u32),
+}
+
+impl SyncError {
+    /// How long to wait at least before the next attempt, where the API server asked for it.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Write { error, .. } => error.retry_after(),
+            _ => None,
+        }
+    }
+
+    /// Whether somebody else wrote the object in between, or the binder raced itself: expected and cheap.
+    pub fn is_conflict(&self) -> bool {
+        match self {
+            Self::Write { error, .. } => error.is_conflict(),
+            Self::Stale { .. } => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Facts that decisions ask for and that no watch tells: what the operator configured.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bindery_core::{Migration, Text};
+
+use crate::Plugins;
+
+/// What the operator configured, as engines may ask for it.
+pub struct Facts<T> {
+    /// The in-tree plugins.
+    pub plugins: Arc<Plugins<T>>,
+    /// Which in-tree plugins are migrated to CSI drivers.
+    pub migrations: Migrations,
+    /// Whether volumes are provisioned on demand (upstream's `--enable-dynamic-provisioning`).
+    pub dynamic_provisioning: bool,
+    /// Whether released volumes may be offered again without being scrubbed, which shows their data to the
+    /// next tenant (G9 of the design). Off unless the operator says so.
+    pub offer_again: bool,
+}
+
+/// Which in-tree plugins are migrated to CSI drivers (KEP-625).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Migrations {
+    /// These, by the names of the plugins.
+    Table(BTreeMap<Text, Text>),
+    /// Every plugin, to this driver: what upstream's tests assume.
+    Every(Text),
+}
+
+/// In-tree plugins whose code is gone and whose volumes a CSI driver serves, unconditionally since the gates
+/// were removed (`csi-translation-lib`).
+const UPSTREAM: [(&str, &str); 7] = [
+    ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
+    ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
+    ("kubernetes.io/cinder", "cinder.csi.openstack.org"),
+    ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
+    ("kubernetes.io/azure-file", "file.csi.azure.com"),
+    ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
+    ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
+];
+
+impl Migrations {
+    /// Those of Kubernetes v1.36.
+    pub fn upstream() -> Self {
+        Self::Table(UPSTREAM.into_iter().map(|(plugin, driver)| (plugin.into(), driver.into())).collect())
+    }
+
+    /// None at all.
+    pub fn none() -> Self {
+        Self::Table(BTreeMap::new())
+    }
+
+    /// The migration of the plugin of that name.
+    pub fn get(&self, plugin: &str) -> Migration {
+        match self {
+            Self::Table(drivers) => drivers.get(plugin).cloned().map_or(Migration::Off, Migration::On),
+            Self::Every(driver) => Migration::On(driver.clone()),
+        }
+    }
+}
+
+impl<T> Default for Facts<T> {
+    /// What a cluster without any configuration has: no plugin, upstream's migrations, provisioning on.
+    fn default() -> Self {
+        Self {
+            plugins: Arc::default(),
+            migrations: Migrations::upstream(),
+            dynamic_provisioning: true,
+            offer_again: false,
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Counters of what the binder does.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Counters since the start; each only grows.
+        #[derive(Debug, Default)]
+        pub struct Metrics { $($(#[$doc])* pub $name: Counter,)* }
+
+        impl Metrics {
+            /// Every counter with its name, in a fixed order.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name.get())),*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Decisions made by the engine, those that were not carried out included.
+    decisions,
+    /// Decisions that the engine failed to make (G8 of the design).
+    engine_faults,
+    /// Decisions that the guard refused.
+    refusals,
+    /// Decisions made again because the world had changed under them.
+    stale,
+    /// Reservations lost to another decision in flight.
+    reservations_lost,
+    /// Live reads for engines.
+    live_reads,
+    /// Live reads for the guard.
+    guard_reads,
+    /// Writes that succeeded.
+    writes,
+    /// Writes that ended in a conflict.
+    conflicts,
+    /// Writes that failed otherwise.
+    write_errors,
+    /// Syncs that failed and are retried, conflicts included.
+    sync_errors,
+    /// Operations that ended well.
+    operations,
+    /// Operations that failed.
+    operation_errors,
+}
+
+/// A counter.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Its value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count(&self) {
+        // Counters order nothing.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,29 @@
+//! What users are told: the events of decisions, and those of the binder itself.
+
+use bindery_core::{Event, EventType, Regarding};
+
+/// An event to be recorded on a claim or a volume.
+///
+/// Engines say [`bindery_core::EventKind`]s only; the binder adds what no engine may claim, such as that the
+/// guard refused its decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The object that it is about.
+    pub regarding: Regarding,
+    /// `type`.
+    pub event_type: EventType,
+    /// `reason`.
+    pub reason: &'static str,
+    /// `message`.
+    pub message: String,
+}
+
+/// `reason` of the event on an object whose decision the guard refused.
+pub const REASON_REFUSED: &str = "DecisionRefused";
+
+impl From<&Event> for Note {
+    fn from(event: &Event) -> Self {
+        let (event_type, reason) = event.kind.type_and_reason();
+        Self { regarding: event.regarding.clone(), event_type, reason, message: event.kind.to_string() }
+    }
+}

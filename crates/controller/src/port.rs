@@ -1,0 +1,126 @@
+//! The one narrow port through which the binder reaches a cluster.
+//!
+//! The same binder runs on a real API server, on the simulator and on a test's double, because everything
+//! that it does to the world is one of: a live read, one write, one event, the time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bindery_core::{Claim, ClaimKey, Lookup, Text, Timestamp, Volume};
+
+use crate::{Note, Write};
+
+/// A cluster, as the binder reaches it.
+pub trait Port: Send + Sync + 'static {
+    /// A volume that a plugin has provisioned and that does not exist yet: opaque to the binder, which keeps
+    /// it between [`crate::Plugin::provision`] and [`Write::CreateVolume`].
+    type Template: Clone + Send + Sync + 'static;
+
+    /// Reads a volume from the API server, never from a cache.
+    fn read_volume(&self, name: &Text, purpose: Purpose) -> impl Future<Output = Lookup<Arc<Volume>>> + Send;
+
+    /// Reads a claim from the API server, never from a cache.
+    fn read_claim(&self, key: &ClaimKey, purpose: Purpose)
+    -> impl Future<Output = Lookup<Arc<Claim>>> + Send;
+
+    /// Makes one write, as one request.
+    ///
+    /// # Errors
+    ///
+    /// The API server refused it, or nobody knows whether it was made; see [`WriteError`].
+    fn write(
+        &self,
+        write: &Write<Self::Template>,
+    ) -> impl Future<Output = Result<Written, WriteError>> + Send;
+
+    /// Records an event. Best effort: a lost event never fails a decision, so there is nothing to wait for.
+    fn record(&self, note: &Note);
+
+    /// The time. The binder has no other clock for what it tells engines; delays are measured by
+    /// [`tokio::time`], so that a test's paused clock rules them.
+    fn now(&self) -> Timestamp;
+}
+
+/// What a live read is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// The engine asked.
+    Engine,
+    /// The guard wants proof before something is released, recycled or deleted (G4 of the design).
+    Guard,
+}
+
+/// What a write left on the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// This volume.
+    Volume(Arc<Volume>),
+    /// This claim.
+    Claim(Arc<Claim>),
+    /// A deletion was accepted; the watch tells what became of the object.
+    Deletion,
+}
+
+/// Why a write was not made, or is not known to be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// The object changed since it was read (409 Conflict): decide again from what it is now.
+    #[error("conflict: {0}")]
+    Conflict(String),
+    /// There is no such object any more (404).
+    #[error("not found: {0}")]
+    NotFound(String),
+    /// There is an object of that name (409 AlreadyExists).
+    #[error("already exists: {0}")]
+    AlreadyExists(String),
+    /// The API server does not accept the object (422, 400): retried, because another actor may mend it.
+    #[error("invalid: {0}")]
+    Invalid(String),
+    /// Bindery may not do this (401, 403): the operator has to grant it.
+    #[error("forbidden: {0}; check the RBAC rules of the service account")]
+    Forbidden(String),
+    /// The API server is busy (429, or 503 with Retry-After): retried, not before this delay has passed.
+    #[error("throttled: {message}")]
+    Throttled {
+        /// What it said.
+        message: String,
+        /// How long to wait at least.
+        retry_after: Duration,
+    },
+    /// It was made, but the answer cannot be read: the watch tells what became of it.
+    #[error("written, but the answer cannot be read: {0}")]
+    Unreadable(String),
+    /// Anything else: the server or the connection failed. The write may have been made all the same.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl WriteError {
+    /// What the API server or the connection said, without a word of ours: upstream puts it into the status
+    /// of volumes.
+    pub fn message(&self) -> &str {
+        match self {
+            Self::Conflict(message)
+            | Self::NotFound(message)
+            | Self::AlreadyExists(message)
+            | Self::Invalid(message)
+            | Self::Forbidden(message)
+            | Self::Throttled { message, .. }
+            | Self::Unreadable(message)
+            | Self::Failed(message) => message,
+        }
+    }
+
+    /// How long to wait at least before the next attempt, where the API server asked for it.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Throttled { retry_after, .. } => Some(*retry_after),
+            _ => None,
+        }
+    }
+
+    /// Whether the object was written by somebody else in between: expected, cheap, and no cause for alarm.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict(_))
+    }
+}
