@@ -107,13 +107,9 @@ impl Change {
     pub fn is_empty(&self) -> bool {
         self.topics.is_empty() && self.offers.is_empty()
     }
-
-    pub(crate) fn ignored(revision: Revision) -> Self {
-        Self { revision, ..Self::default() }
-    }
 }
 
-/// The facts that a decision depends on, by what its engine asked.
+/// The facts that a decision depends on, by what its engine asked; each once.
 pub fn topics_of(exchanges: &[Exchange]) -> Vec<Topic> {
     let mut topics = Vec::with_capacity(exchanges.len());
     for exchange in exchanges {
@@ -131,7 +127,7 @@ fn topics_of_exchange(Exchange { question, answer }: &Exchange, topics: &mut Vec
         Question::Class(name) => Topic::Class(name.clone()),
         Question::DefaultClasses => Topic::DefaultClasses,
         Question::PluginForVolume(name) => {
-            topics.push(Topic::Configuration);
+            push(topics, Topic::Configuration);
             Topic::Volume(Source::Overlay, name.clone())
         }
         Question::Plugin(_)
@@ -149,7 +145,14 @@ fn topics_of_exchange(Exchange { question, answer }: &Exchange, topics: &mut Vec
             _ => return,
         },
     };
-    topics.push(topic);
+    push(topics, topic);
+}
+
+/// Topics of one decision are few, and some are asked for again and again.
+fn push(topics: &mut Vec<Topic>, topic: Topic) {
+    if !topics.contains(&topic) {
+        topics.push(topic);
+    }
 }
 
 fn wanted(query: &Query, sets: WantedSets) -> Topic {

@@ -1,16 +1,35 @@
-//! The volume index.
+//! The volume index: what engines ask about many volumes at once.
 
-use std::collections::BTreeSet;
+mod bucket;
+mod ids;
+mod labels;
+mod ordered;
+mod tally;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use bindery_core::{AccessModes, ClaimKey, Quantity, Query, Tally, Text, Uid, Volume, VolumePhase};
+use bindery_core::{AccessModes, ClaimKey, Query, Text, Uid, Volume, VolumePhase};
 
+use self::bucket::{Bucket, BucketKey};
+pub(crate) use self::ids::Ids;
+use self::ordered::{Ordered, Row};
+pub(crate) use self::tally::Asked;
 use crate::state::{VolumeId, Volumes};
 
+/// All volumes as the overlay has them, by what engines search them by.
+///
+/// Upstream groups volumes by access-mode set and scans (reference section 8); here they are grouped by
+/// everything that has to be equal, and sorted by capacity and name within a group.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    held: BTreeSet<VolumeId>,
-    ids: BTreeSet<VolumeId>,
+    buckets: BTreeMap<BucketKey, Bucket>,
+    /// By the claim that claimRef names.
+    reserved: HashMap<ClaimKey, Ids>,
+    /// How many readable volumes of any phase have each access-mode set, by its bits.
+    access_sets: [u32; 16],
+    /// Names of the volumes that cannot be read.
+    unreadable: BTreeSet<Text>,
 }
 
 /// A volume as the overlay has it.
@@ -21,126 +40,206 @@ pub(crate) enum Seen {
     Readable(Arc<Volume>),
 }
 
+/// A row of a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) id: VolumeId,
+    pub(crate) whole: u64,
+    pub(crate) nanos: u32,
+    /// Whether a decision in flight has picked it.
+    pub(crate) held: bool,
+}
+
+/// What can be done with a volume; of several the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has a claimRef.
+    Taken,
+    /// It is marked for deletion.
+    Deleting,
+    /// Its phase is not Available.
+    Unavailable,
+    /// It can be taken.
+    Free,
+}
+
+impl Standing {
+    pub(crate) fn of(volume: &Volume) -> Self {
+        if volume.claim_ref.is_some() {
+            Self::Taken
+        } else if volume.deleting {
+            Self::Deleting
+        } else if volume.phase != VolumePhase::Available {
+            Self::Unavailable
+        } else {
+            Self::Free
+        }
+    }
+}
+
 impl Seen {
     pub(crate) fn volume(&self) -> Option<&Arc<Volume>> {
         match self {
-            Self::Readable(v) => Some(v),
-            _ => None,
+            Self::Readable(volume) => Some(volume),
+            Self::Absent | Self::Unreadable => None,
         }
     }
-    pub(crate) fn indexed_like(&self, other: &Self) -> bool {
+
+    /// Whether the index has the same of both, so that nothing that it answers changes.
+    pub(crate) fn is_indexed_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Absent, Self::Absent) | (Self::Unreadable, Self::Unreadable) => true,
-            (Self::Readable(a), Self::Readable(b)) => a == b,
+            (Self::Readable(a), Self::Readable(b)) => {
+                Standing::of(a) == Standing::of(b)
+                    && a.capacity.unwrap_or_default() == b.capacity.unwrap_or_default()
+                    && a.access_set() == b.access_set()
+                    && a.class == b.class
+                    && a.mode == b.mode
+                    && a.attributes_class_or_empty() == b.attributes_class_or_empty()
+                    && a.claim_ref == b.claim_ref
+                    && a.labels == b.labels
+            }
             _ => false,
         }
     }
 }
 
-pub(crate) struct Row {
-    pub(crate) id: VolumeId,
-    pub(crate) whole: u64,
-    pub(crate) nanos: u32,
-    pub(crate) held: bool,
-}
-
+/// The claim that claimRef names.
 pub(crate) fn claim_of(volume: &Volume) -> Option<ClaimKey> {
-    volume.claim_ref.as_ref().map(|r| ClaimKey { namespace: r.namespace.clone(), name: r.name.clone() })
-}
-
-pub(crate) fn is_free(volume: &Volume) -> bool {
-    volume.claim_ref.is_none() && volume.phase == VolumePhase::Available && !volume.deleting
+    let claim_ref = volume.claim_ref.as_ref()?;
+    Some(ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() })
 }
 
 impl Index {
-    pub(crate) fn insert(&mut self, _: &Volumes, id: VolumeId, _: &Text, now: &Seen, held: bool) {
-        if let Seen::Readable(_) = now {
-            self.ids.insert(id);
-            if held {
-                self.held.insert(id);
+    pub(crate) fn insert(&mut self, volumes: &Volumes, id: VolumeId, name: &Text, now: &Seen, held: bool) {
+        let volume = match now {
+            Seen::Absent => return,
+            Seen::Unreadable => {
+                self.unreadable.insert(name.clone());
+                return;
             }
+            Seen::Readable(volume) => volume,
+        };
+        self.access_sets[set_index(volume.access_set())] += 1;
+        if let Some(claim) = claim_of(volume) {
+            self.reserved.entry(claim).and_modify(|ids| ids.insert(id.0)).or_insert(Ids::One(id.0));
+        }
+        let bucket = self.buckets.entry(BucketKey::of_volume(volume)).or_default();
+        match bucket.list_mut(Standing::of(volume)) {
+            // Nobody asks these lists by slot.
+            Some(list) => {
+                list.insert(Row::new(id, volume), |_| {});
+            }
+            None => bucket.free.insert(volumes, id, volume, held),
         }
     }
-    pub(crate) fn remove(&mut self, _: &Volumes, id: VolumeId, _: &Text, _: &Seen) {
-        self.ids.remove(&id);
-        self.held.remove(&id);
-    }
-    pub(crate) fn hold(&mut self, _: &Volumes, id: VolumeId, held: bool) {
-        if held {
-            self.held.insert(id);
-        } else {
-            self.held.remove(&id);
+
+    /// Takes out a volume, which was inserted as `was`. The other volumes are as they were inserted.
+    pub(crate) fn remove(&mut self, volumes: &Volumes, id: VolumeId, name: &Text, was: &Seen) {
+        let volume = match was {
+            Seen::Absent => return,
+            Seen::Unreadable => {
+                self.unreadable.remove(name);
+                return;
+            }
+            Seen::Readable(volume) => volume,
+        };
+        self.access_sets[set_index(volume.access_set())] -= 1;
+        if let Some(claim) = claim_of(volume)
+            && self.reserved.get_mut(&claim).is_some_and(|ids| ids.remove(id.0))
+        {
+            self.reserved.remove(&claim);
+        }
+        let key = BucketKey::of_volume(volume);
+        let Some(bucket) = self.buckets.get_mut(&key) else { return };
+        match bucket.list_mut(Standing::of(volume)) {
+            Some(list) => {
+                list.remove(&Row::new(id, volume), |_| {});
+            }
+            None => bucket.free.remove(volumes, id, volume),
+        }
+        if bucket.is_empty() {
+            self.buckets.remove(&key);
         }
     }
+
+    /// A decision in flight picks the volume, or has ended.
+    pub(crate) fn hold(&mut self, id: VolumeId, volume: &Volume, held: bool) {
+        if let Some(bucket) = self.buckets.get_mut(&BucketKey::of_volume(volume)) {
+            bucket.free.hold(id, volume, held);
+        }
+    }
+
     pub(crate) fn has_access_set(&self, set: AccessModes) -> bool {
-        let _ = set;
-        true
+        self.access_sets[set_index(set)] > 0
     }
+
+    /// The sets that exist and contain this one, fewest modes first, then by bits.
     pub(crate) fn access_sets(&self, containing: AccessModes) -> Vec<AccessModes> {
-        let mut sets: Vec<_> =
-            (0..16).filter_map(AccessModes::from_bits).filter(|s| s.contains(containing)).collect();
-        sets.sort_by_key(|s| (s.len(), *s));
+        let mut sets: Vec<AccessModes> = (0..)
+            .zip(self.access_sets)
+            .filter(|(_, count)| *count > 0)
+            .filter_map(|(bits, _)| AccessModes::from_bits(bits))
+            .filter(|set| set.contains(containing))
+            .collect();
+        sets.sort_unstable_by_key(|set| (set.len(), set.bits()));
         sets
     }
-    fn sorted(&self, volumes: &Volumes) -> Vec<(Quantity, Text, VolumeId)> {
-        let mut all: Vec<_> = self
-            .ids
+
+    /// The volumes whose claimRef names the claim, by its UID or by its name alone, in ascending
+    /// (capacity, name).
+    pub(crate) fn reserved_for(&self, volumes: &Volumes, claim: &ClaimKey, uid: &Uid) -> Vec<VolumeId> {
+        let Some(ids) = self.reserved.get(claim) else { return Vec::new() };
+        let names_uid = |volume: &Volume| {
+            volume.claim_ref.as_ref().is_some_and(|claim_ref| claim_ref.uid.as_ref().is_none_or(|u| u == uid))
+        };
+        let mut rows: Vec<Row> = ids
             .iter()
-            .map(|id| {
-                let v = volumes.indexed(*id);
-                (v.capacity.unwrap_or_default(), v.name.clone(), *id)
-            })
+            .map(|id| (VolumeId(id), volumes.indexed(VolumeId(id))))
+            .filter(|(_, volume)| names_uid(volume))
+            .map(|(id, volume)| Row::new(id, volume))
             .collect();
-        all.sort();
-        all
+        rows.sort_unstable_by(ordered::compare);
+        rows.into_iter().map(|row| row.id).collect()
     }
-    pub(crate) fn reserved_for(&self, volumes: &Volumes, key: &ClaimKey, uid: &Uid) -> Vec<VolumeId> {
-        self.sorted(volumes)
-            .into_iter()
-            .map(|r| r.2)
-            .filter(|id| {
-                volumes.indexed(*id).claim_ref.as_ref().is_some_and(|r| {
-                    r.namespace == key.namespace
-                        && r.name == key.name
-                        && r.uid.as_ref().is_none_or(|u| u == uid)
-                })
-            })
-            .collect()
-    }
+
+    /// Gives `each` the free volumes that meet the query, in ascending (capacity, name), those after `after`
+    /// and at most `limit` of them. Answers whether there are more.
     pub(crate) fn page(
         &self,
-        volumes: &Volumes,
         query: &Query,
-        after: Option<VolumeId>,
+        after: Option<(VolumeId, &Volume)>,
         limit: usize,
-        mut each: impl FnMut(Row),
+        mut each: impl FnMut(Candidate),
     ) -> bool {
-        let mut left = limit;
-        let after = after.map(|id| {
-            let v = volumes.indexed(id);
-            (v.capacity.unwrap_or_default(), v.name.clone())
-        });
-        for (capacity, name, id) in self.sorted(volumes) {
-            let v = volumes.indexed(id);
-            let fits = is_free(v)
-                && v.class == query.class
-                && v.mode == query.mode
-                && v.attributes_class_or_empty() == &*query.attributes_class
-                && v.access_set() == query.access_set
-                && capacity >= query.at_least
-                && query.labels.iter().all(|r| r.matches(v.labels.get(&r.key).map(|v| &**v)))
-                && after.as_ref().is_none_or(|a| (capacity, &name) > (a.0, &a.1));
-            if fits {
-                if left == 0 {
-                    return true;
-                }
-                left -= 1;
-                each(Row { id, whole: capacity.whole, nanos: capacity.nanos, held: self.held.contains(&id) });
-            }
+        let Some(bucket) = self.buckets.get(&BucketKey::of_query(query)) else { return false };
+        let free = &bucket.free;
+        let mut from = free.order().at_least(query.at_least);
+        if let Some((id, volume)) = after {
+            from = Ordered::later(from, free.order().after(&Row::new(id, volume)));
         }
-        false
+        let slots = free.matching(&query.labels);
+        let mut rows = free.select(from, slots.as_ref());
+        for row in rows.by_ref().take(limit) {
+            let Row { id, whole, nanos, .. } = *row;
+            each(Candidate { id, whole, nanos, held: free.is_held(row) });
+        }
+        rows.next().is_some()
     }
-    pub(crate) fn tallies(&self, _: &Volumes, _: &Query, _: Option<&(ClaimKey, Uid)>) -> Vec<Tally> {
-        Vec::new()
+}
+
+impl Bucket {
+    /// The list of the volumes of that standing; `None` for the free ones, which are more than a list.
+    fn list_mut(&mut self, standing: Standing) -> Option<&mut Ordered> {
+        match standing {
+            Standing::Taken => Some(&mut self.taken),
+            Standing::Deleting => Some(&mut self.deleting),
+            Standing::Unavailable => Some(&mut self.unavailable),
+            Standing::Free => None,
+        }
     }
+}
+
+fn set_index(set: AccessModes) -> usize {
+    set.bits() as usize
 }

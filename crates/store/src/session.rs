@@ -137,11 +137,12 @@ impl<'a> Session<'a> {
         if limit == 0 {
             return Err(Stop::Nonsense("a page of no rows"));
         }
-        let after = after.map(|handle| self.volume(handle)).transpose()?;
         let mut page = Page::default();
         let holder = self.asker.as_ref().map(|(key, _)| key);
+        let after = after.map(|handle| self.volume(handle)).transpose()?;
         let (state, handles) = (&*self.state, &mut self.handles);
-        page.more = state.index.page(&state.volumes, query, after, limit as usize, |row| {
+        let after = after.map(|id| (id, &**state.volumes.indexed(id)));
+        page.more = state.index.page(query, after, limit as usize, |row| {
             page.handles.push(handles.of(row.id));
             page.whole.push(row.whole);
             page.nanos.push(row.nanos);

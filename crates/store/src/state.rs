@@ -15,7 +15,7 @@ use self::pods::Pods;
 pub(crate) use self::records::{VolumeId, Volumes};
 use crate::cached::Cached;
 use crate::change::{Change, Revision, Topic};
-use crate::index::Index;
+use crate::index::{Asked, Index};
 use crate::observed::{Kind, Observed};
 
 #[derive(Debug, Default)]
@@ -145,6 +145,8 @@ impl State {
     }
 
     pub(crate) fn tallies(&self, query: &Query, asker: Option<&(ClaimKey, Uid)>) -> Vec<Tally> {
-        self.index.tallies(&self.volumes, query, asker)
+        let is_picked_for_claim = |id| asker.is_some_and(|(key, _)| self.holder(id) == Some(key));
+        self.index
+            .tallies(&self.volumes, Asked { query, claim: asker, is_picked_for_claim: &is_picked_for_claim })
     }
 }

@@ -36,7 +36,7 @@ impl Pods {
             self.detach(&key, &before);
             claims.insert(key);
         }
-        for pod in &pod {
+        if let Some(pod) = &pod {
             for claim in &pod.claims {
                 let key = ClaimKey { namespace: namespace.clone(), name: claim.clone() };
                 let (scheduled, terminated) = (pod.scheduled, pod.terminated);

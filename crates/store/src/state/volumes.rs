@@ -8,7 +8,7 @@ use bindery_core::{AccessModes, ClaimKey, Lookup, Source, Text, Volume};
 use super::{State, VolumeId};
 use crate::cached::{Cached, Moved};
 use crate::change::{Change, Topic};
-use crate::index::{Seen, claim_of, is_free};
+use crate::index::{Seen, Standing, claim_of};
 use crate::observed::{Observed, Unreadable};
 use crate::store::HeldBy;
 
@@ -111,7 +111,7 @@ impl State {
 
     /// Brings the index from what the overlay had to what it has, and says whose answers that alters.
     fn reindex(&mut self, id: VolumeId, was: &Seen, now: &Seen, change: &mut Change) {
-        if was.indexed_like(now) {
+        if was.is_indexed_like(now) {
             return;
         }
         let name = self.volumes.get(id).name.clone();
@@ -131,7 +131,13 @@ impl State {
             [was, now].iter().filter_map(|s| s.volume()).filter_map(|v| claim_of(v)).collect();
         claims.dedup();
         change.topics.extend(claims.into_iter().map(Topic::ReservedFor));
-        change.offers.extend([was, now].iter().filter_map(|s| s.volume()).filter(|v| is_free(v)).cloned());
+        change.offers.extend(
+            [was, now]
+                .iter()
+                .filter_map(|s| s.volume())
+                .filter(|v| Standing::of(v) == Standing::Free)
+                .cloned(),
+        );
     }
 
     pub(crate) fn reserve(&mut self, volume: &str, claim: &ClaimKey) -> Result<(), HeldBy> {
@@ -141,9 +147,7 @@ impl State {
         let known = self.volumes.id(volume);
         let name = known.map_or_else(|| volume.into(), |id| self.volumes.get(id).name.clone());
         self.reservations.insert(name, claim.clone());
-        if let Some(id) = known {
-            self.index.hold(&self.volumes, id, true);
-        }
+        self.hold(known, true);
         Ok(())
     }
 
@@ -153,11 +157,22 @@ impl State {
         }
         self.reservations.remove(volume);
         let mut change = Change { fresh: true, ..Change::default() };
-        if let Some(id) = self.volumes.id(volume) {
-            self.index.hold(&self.volumes, id, false);
-            change.offers.extend(self.seen(id).volume().filter(|v| is_free(v)).cloned());
+        let known = self.volumes.id(volume);
+        self.hold(known, false);
+        if let Some(id) = known {
+            change
+                .offers
+                .extend(self.seen(id).volume().filter(|v| Standing::of(v) == Standing::Free).cloned());
         }
         self.commit(change)
+    }
+
+    fn hold(&mut self, id: Option<VolumeId>, held: bool) {
+        if let Some(id) = id
+            && let Ok(volume) = self.volumes.overlay(id)
+        {
+            self.index.hold(id, volume, held);
+        }
     }
 
     pub(crate) fn reserved(&self, volume: &str) -> Option<ClaimKey> {

@@ -1,0 +1,211 @@
+//! Why volumes do not meet a query, in numbers.
+//!
+//! Each volume is counted once, under the first reason that applies in the order of [`Reason`]: unreadable,
+//! reserved for another, deleting, another class, another volume mode, another attributes class, access modes
+//! missing, not available, too small, labels differ, in flight. A volume to which none applies can be taken
+//! and is not counted. [`Reason::WaitsForConsumer`] is about the claim and never counted here.
+//!
+//! Counts come from the lengths of lists, so that their cost grows with the number of buckets and not with
+//! that of volumes.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use bindery_core::{ClaimKey, NEAREST_MAX, Query, Reason, Tally, Text, Uid, Volume, VolumePhase};
+
+use super::Index;
+use super::bucket::{Bucket, BucketKey, Free};
+use super::ordered::{self, Ordered, Row};
+use crate::state::{VolumeId, Volumes};
+
+/// Buckets that are searched for the nearest volumes, at most; those of the query's class first. More there
+/// are only where classes are made by the hundred, and then a volume of the 65th explains nothing.
+const BUCKETS_MAX: usize = 64;
+
+/// What tallies are asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) query: &'a Query,
+    /// The claim that asks, where it is known: its volumes are not reserved for another.
+    pub(crate) claim: Option<&'a (ClaimKey, Uid)>,
+    /// Whether the decision in flight that has picked a volume is one for this claim.
+    pub(crate) is_picked_for_claim: &'a dyn Fn(VolumeId) -> bool,
+}
+
+/// A volume that was not chosen, and how near it came: fewest differing properties first; then the large
+/// enough, smallest first; then the too small, largest first.
+#[derive(Clone, Copy)]
+struct Near<'a> {
+    differences: usize,
+    row: &'a Row,
+    too_small: bool,
+}
+
+#[derive(Default)]
+struct Count<'a> {
+    count: usize,
+    near: Vec<Near<'a>>,
+}
+
+struct Counts<'a> {
+    asked: Asked<'a>,
+    /// The volumes whose claimRef names the claim that asks.
+    own: BTreeSet<VolumeId>,
+    by_reason: BTreeMap<Reason, Count<'a>>,
+}
+
+impl Index {
+    /// See the documentation of this module.
+    pub(crate) fn tallies(&self, volumes: &Volumes, asked: Asked<'_>) -> Vec<Tally> {
+        let query = asked.query;
+        let own = asked.claim.map(|(key, uid)| self.reserved_for(volumes, key, uid)).unwrap_or_default();
+        let own_rows: Vec<Row> = own.iter().map(|id| Row::new(*id, volumes.indexed(*id))).collect();
+        let mut counts = Counts { asked, own: own.into_iter().collect(), by_reason: BTreeMap::new() };
+        let same = self.buckets.iter().filter(|(key, _)| key.class == query.class);
+        let other = self.buckets.iter().filter(|(key, _)| key.class != query.class);
+        for (position, (key, bucket)) in same.chain(other).enumerate() {
+            counts.bucket(key, bucket, position < BUCKETS_MAX);
+        }
+        for row in &own_rows {
+            let volume = volumes.indexed(row.id);
+            if let Some(reason) = reason_of_own(volume, query) {
+                counts.add(reason, 1);
+                let differences = BucketKey::of_volume(volume).differences(query).count();
+                counts.near(reason, differences, [row]);
+            }
+        }
+        counts.finish(&self.unreadable)
+    }
+}
+
+impl<'a> Counts<'a> {
+    fn add(&mut self, reason: Reason, count: usize) {
+        self.by_reason.entry(reason).or_default().count += count;
+    }
+
+    /// Remembers the nearest of some volumes, which come nearest first.
+    fn near(&mut self, reason: Reason, differences: usize, rows: impl IntoIterator<Item = &'a Row>) {
+        let at_least = self.asked.query.at_least;
+        let near = &mut self.by_reason.entry(reason).or_default().near;
+        if near.iter().filter(|near| near.differences < differences).count() >= NEAREST_MAX {
+            return;
+        }
+        let rows = rows.into_iter().take(NEAREST_MAX);
+        near.extend(rows.map(|row| Near { differences, row, too_small: row.is_below(at_least) }));
+    }
+
+    /// All volumes of a list have one reason.
+    fn list(&mut self, reason: Reason, list: &'a Ordered, differences: Option<usize>) {
+        self.add(reason, list.len());
+        if let Some(differences) = differences {
+            let at = list.at_least(self.asked.query.at_least);
+            self.near(reason, differences, list.rows_from(at).chain(list.rows_before(at)));
+        }
+    }
+
+    fn bucket(&mut self, key: &BucketKey, bucket: &'a Bucket, named: bool) {
+        let query = self.asked.query;
+        let differences = key.differences(query).count();
+        let named = named.then_some(differences);
+        self.taken(&bucket.taken, named);
+        self.list(Reason::Deleting, &bucket.deleting, named);
+        if let Some(reason) = key.differences(query).next() {
+            self.list(reason, &bucket.unavailable, named);
+            self.list(reason, bucket.free.order(), named);
+        } else {
+            self.list(Reason::NotAvailable, &bucket.unavailable, named);
+            self.alike(&bucket.free, named);
+        }
+    }
+
+    fn taken(&mut self, list: &'a Ordered, named: Option<usize>) {
+        let at = list.at_least(self.asked.query.at_least);
+        self.add(Reason::ReservedForOther, list.len());
+        if let Some(differences) = named {
+            let own = std::mem::take(&mut self.own);
+            let rows = list.rows_from(at).chain(list.rows_before(at));
+            self.near(Reason::ReservedForOther, differences, rows.filter(|row| !own.contains(&row.id)));
+            self.own = own;
+        }
+    }
+
+    /// Free volumes that are alike in everything that has to be equal.
+    fn alike(&mut self, free: &'a Free, named: Option<usize>) {
+        let Asked { query, is_picked_for_claim, .. } = self.asked;
+        let at = free.order().at_least(query.at_least);
+        let too_small = free.order().rank(at);
+        let slots = free.matching(&query.labels);
+        let large_enough = free.order().len() - too_small;
+        let meeting = slots.as_ref().map_or(large_enough, |slots| free.count(at, slots));
+        let held = free.held_of(slots.as_ref());
+        let in_flight: Vec<&Row> =
+            free.select(at, Some(&held)).filter(|row| !is_picked_for_claim(row.id)).collect();
+        self.add(Reason::TooSmall, too_small);
+        self.add(Reason::SelectorDiffers, large_enough - meeting);
+        self.add(Reason::InFlight, in_flight.len());
+        let Some(differences) = named else { return };
+        self.near(Reason::TooSmall, differences, free.order().rows_before(at));
+        self.near(Reason::InFlight, differences, in_flight);
+        if let Some(slots) = &slots {
+            let others = free.others(slots);
+            let rows: Vec<&Row> = free.select(at, Some(&others)).take(NEAREST_MAX).collect();
+            self.near(Reason::SelectorDiffers, differences, rows);
+        }
+    }
+
+    fn finish(mut self, unreadable: &BTreeSet<Text>) -> Vec<Tally> {
+        // The volumes of the asking claim were counted again, under what else is wrong with them.
+        if let Some(reserved) = self.by_reason.get_mut(&Reason::ReservedForOther) {
+            reserved.count -= self.own.len();
+        }
+        let names = unreadable.iter().take(NEAREST_MAX).cloned().collect();
+        let unreadable = tally(Reason::Unreadable, unreadable.len(), names);
+        let readable = self.by_reason.into_iter().map(|(reason, Count { count, mut near })| {
+            near.sort_by(Near::compare);
+            tally(reason, count, near.iter().take(NEAREST_MAX).map(|near| near.row.name.clone()).collect())
+        });
+        std::iter::once(unreadable).chain(readable).filter(|tally| tally.count > 0).collect()
+    }
+}
+
+impl Near<'_> {
+    fn compare(&self, other: &Self) -> Ordering {
+        (self.differences, self.too_small).cmp(&(other.differences, other.too_small)).then_with(|| {
+            let by_size = ordered::compare(self.row, other.row);
+            if self.too_small { by_size.reverse() } else { by_size }
+        })
+    }
+}
+
+fn tally(reason: Reason, count: usize, nearest: Vec<Text>) -> Tally {
+    Tally { reason, count: u32::try_from(count).unwrap_or(u32::MAX), nearest }
+}
+
+/// Why a volume that names the asking claim does not meet the query; its claimRef is no reason.
+fn reason_of_own(volume: &Volume, query: &Query) -> Option<Reason> {
+    let labels_match =
+        || query.labels.iter().all(|r| r.matches(volume.labels.get(&r.key).map(|value| &**value)));
+    if volume.deleting {
+        return Some(Reason::Deleting);
+    }
+    BucketKey::of_volume(volume)
+        .differences(query)
+        .next()
+        .or_else(|| (volume.phase != VolumePhase::Available).then_some(Reason::NotAvailable))
+        .or_else(|| (volume.capacity.unwrap_or_default() < query.at_least).then_some(Reason::TooSmall))
+        .or_else(|| (!labels_match()).then_some(Reason::SelectorDiffers))
+}
+
+impl BucketKey {
+    /// The properties that differ from what is asked for, in the order of [`Reason`].
+    fn differences(&self, query: &Query) -> impl Iterator<Item = Reason> {
+        [
+            (self.class != query.class, Reason::ClassDiffers),
+            (self.mode != query.mode, Reason::VolumeModeDiffers),
+            (self.attributes_class != query.attributes_class, Reason::AttributesClassDiffers),
+            (!self.access_set.contains(query.access_set), Reason::AccessModesMissing),
+        ]
+        .into_iter()
+        .filter_map(|(differs, reason)| differs.then_some(reason))
+    }
+}
