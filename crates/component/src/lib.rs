@@ -1,1 +1,14 @@
-//! The default engine as a WebAssembly component: WIT types to core types and nothing else.
+//! The default engine as a WebAssembly component: types of the contract (`wit/`) to core types, the engine, and
+//! back. Nothing else is here, and nothing outside the contract is imported.
+//!
+//! Natively this is an empty library with the same conversions; `cargo xtask components` makes the component.
+
+mod bindings;
+#[cfg_attr(not(target_family = "wasm"), expect(dead_code, reason = "called by the export, which is wasm only"))]
+mod carry;
+#[cfg(target_family = "wasm")]
+mod cluster;
+#[cfg(target_family = "wasm")]
+mod export;
+#[cfg(target_family = "wasm")]
+mod heap;

@@ -1,1 +1,172 @@
-//! Hosts decision engines: load, check, limit, run and swap WebAssembly components.
+//! Hosts decision engines: WebAssembly components of the contract in `wit/`.
+//!
+//! 1. [`Host`]: how WebAssembly is run, shared by all engines of a process.
+//! 2. [`Host::load`] checks a component and compiles it, once; [`LoadError`] says why one is refused.
+//! 3. [`ComponentEngine`] decides, in a fresh instance for every decision, within its [`Limits`].
+//!
+//! # Guarantees
+//!
+//! - An engine sees the request and the answers to its questions, and nothing else: no file, clock, environment or
+//!   randomness, nothing of an earlier decision. So a decision and its fuel can be repeated.
+//! - An engine that loops, recurses, allocates, traps, asks for ever or answers nonsense ends in an
+//!   [`EngineFault`](bindery_core::EngineFault); the next decision is not affected.
+//! - A question that the cluster answers by a [`Stop`](bindery_core::Stop) ends the call at once, and the caller
+//!   gets that very stop.
+//! - Native code is made here, of a component that was checked, or read from a folder that only we can write to.
+
+mod borrow;
+mod cache;
+mod call;
+mod engine;
+mod gate;
+mod limits;
+mod load;
+mod settings;
+mod v0_1;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+use wasmtime::component::{Component, Linker};
+
+pub use engine::{ComponentEngine, Stats};
+pub use limits::Limits;
+pub use load::LoadError;
+pub use settings::FUEL_SCHEDULE;
+
+use cache::Cache;
+use engine::{Contract, Shared};
+use gate::Gate;
+
+/// Largest component that is compiled, in bytes. Engines in Rust have tens of KiB; those with an interpreter inside
+/// have up to 20 MiB.
+const COMPONENT_BYTES_MAX: usize = 64 << 20;
+
+/// How a host is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Most decisions at a time; more wait until one is done. Default 64. Each reserves 16 MiB of address space,
+    /// and of memory what its engine touches.
+    pub concurrency: u32,
+    /// Folder for compiled engines; by default none is kept. It must belong to this user, and nobody else may
+    /// write to it, because what lies in it is run.
+    pub cache: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { concurrency: 64, cache: None }
+    }
+}
+
+/// Why a host cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// No decision could ever run.
+    #[error("concurrency is 0; at least one decision must be able to run")]
+    NoConcurrency,
+    /// The folder for compiled engines is not one to trust.
+    #[error("the folder {folder} cannot hold compiled engines: {reason}")]
+    CacheFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong with it, and the remedy.
+        reason: String,
+    },
+    /// WebAssembly does not run here.
+    #[error("WebAssembly cannot be run here: {0}")]
+    Runtime(String),
+}
+
+/// Runs engines. One host serves a process; engines keep what they need of it alive.
+pub struct Host {
+    shared: Arc<Shared>,
+    cache: Option<Cache>,
+}
+
+impl Host {
+    /// Sets up a host.
+    ///
+    /// # Errors
+    ///
+    /// The options make no sense, or this machine has not the address space for the pool.
+    pub fn new(options: &Options) -> Result<Self, HostError> {
+        if options.concurrency == 0 {
+            return Err(HostError::NoConcurrency);
+        }
+        let runtime = |reason: String| HostError::Runtime(reason);
+        let config = settings::config(options.concurrency);
+        let engine = wasmtime::Engine::new(&config).map_err(|error| runtime(format!("{error:#}")))?;
+        let fingerprint = settings::fingerprint(&config, &engine);
+        let cache = options.cache.as_deref().map(|folder| Cache::open(folder, fingerprint)).transpose()?;
+        let gate = Gate::new(options.concurrency, engine.weak()).map_err(|error| runtime(error.to_string()))?;
+        Ok(Self { shared: Arc::new(Shared { engine, gate }), cache })
+    }
+
+    /// Loads an engine from the bytes of a component. Compiles it where that was not done before, which takes
+    /// milliseconds for an engine in Rust and seconds for one with an interpreter inside.
+    ///
+    /// # Errors
+    ///
+    /// It is not an engine that this host serves.
+    pub fn load(&self, bytes: &[u8], limits: Limits) -> Result<ComponentEngine, LoadError> {
+        if bytes.len() > COMPONENT_BYTES_MAX {
+            return Err(LoadError::TooLarge { bytes: bytes.len(), max: COMPONENT_BYTES_MAX });
+        }
+        load::check_shape(bytes)?;
+        let digest = Sha256::digest(bytes);
+        let component = self.compile(bytes, &digest)?;
+        let version = load::check_world(&self.shared.engine, &component)?;
+        Ok(ComponentEngine {
+            contract: self.prepare(&component, version)?,
+            shared: Arc::clone(&self.shared),
+            limits: Arc::new(limits),
+            digest: format!("sha256:{}", hex(&digest)),
+        })
+    }
+
+    /// Loads an engine from a file, as [`Host::load`].
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or is not an engine that this host serves.
+    pub fn load_file(&self, path: impl AsRef<Path>, limits: Limits) -> Result<ComponentEngine, LoadError> {
+        let path = path.as_ref();
+        let bytes =
+            std::fs::read(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+        self.load(&bytes, limits)
+    }
+
+    fn compile(&self, bytes: &[u8], digest: &[u8]) -> Result<Component, LoadError> {
+        let engine = &self.shared.engine;
+        match &self.cache {
+            Some(cache) => cache.get(engine, bytes, digest),
+            None => Component::from_binary(engine, bytes),
+        }
+        .map_err(|error| LoadError::Invalid(format!("{error:#}")))
+    }
+
+    /// Binds the engine to the version of the contract that it is made for.
+    fn prepare(&self, component: &Component, version: (u64, u64)) -> Result<Contract, LoadError> {
+        let mismatch = |error: wasmtime::Error| LoadError::Mismatch(format!("{error:#}"));
+        let mut linker = Linker::new(&self.shared.engine);
+        match version {
+            (0, 1) => {
+                v0_1::offer(&mut linker).map_err(mismatch)?;
+                Contract::v0_1(linker.instantiate_pre(component).map_err(mismatch)?)
+            }
+            // `check_world` has refused every other.
+            (major, minor) => Err(LoadError::Mismatch(format!("no bindings for version {major}.{minor}"))),
+        }
+    }
+}
+
+/// Bytes in hexadecimal.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

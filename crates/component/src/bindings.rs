@@ -1,0 +1,17 @@
+//! What `wit-bindgen` makes of `wit/`.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    unsafe_code,
+    clippy::too_many_lines,
+    clippy::str_to_string,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code; wit/ has the documentation"
+)]
+
+wit_bindgen::generate!({
+    path: "../../wit",
+    world: "engine",
+    pub_export_macro: true,
+    default_bindings_module: "crate::bindings",
+});

@@ -1,0 +1,161 @@
+//! An engine that is a component.
+
+use std::sync::Arc;
+
+use bindery_core::{Cluster, Decision, Engine, EngineFault, Request, Stop};
+use wasmtime::component::InstancePre;
+use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
+
+use crate::borrow::Borrowed;
+use crate::call::{Call, Excess};
+use crate::gate::{Gate, TICK};
+use crate::settings::STACK_BYTES;
+use crate::v0_1::Decided;
+use crate::{Limits, LoadError, v0_1};
+
+/// Stack that must be left when a decision begins: an engine's own and as much for the host's answers. A thread
+/// with less would overflow before wasmtime notices, and that ends the process.
+const STACK_LEFT_BYTES: usize = STACK_BYTES + (256 << 10);
+/// Stack that a decision gets where too little is left.
+const STACK_NEW_BYTES: usize = 1 << 20;
+
+/// A decision engine in a component. Every decision runs in a fresh instance, which is gone afterwards.
+///
+/// It may be asked from any number of threads at a time, whatever their stack: `decide` takes some 12 us, less
+/// than handing it to a thread of its own would, so it runs where it is called. Where less than 512 KiB of stack
+/// is left, it runs on a new stack.
+pub struct ComponentEngine {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) digest: String,
+    pub(crate) contract: Contract,
+}
+
+/// What the engines of a host share.
+pub(crate) struct Shared {
+    pub(crate) engine: wasmtime::Engine,
+    pub(crate) gate: Gate,
+}
+
+/// The bindings of each version of the contract that is served.
+pub(crate) enum Contract {
+    V0_1(v0_1::Prepared),
+}
+
+/// What a decision used, also where it came to none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Units of fuel, comparable under one [`crate::FUEL_SCHEDULE`].
+    pub fuel: u64,
+    /// Questions to the cluster.
+    pub questions: u32,
+    /// Volumes that the answers listed.
+    pub rows: u32,
+    /// Bytes of linear memory at the end.
+    pub memory_bytes: usize,
+}
+
+impl ComponentEngine {
+    /// As [`Engine::decide`], and what it used.
+    pub fn decide_with_stats(
+        &self,
+        request: &Request,
+        cluster: &mut dyn Cluster,
+    ) -> (Result<Decision, EngineFault>, Stats) {
+        let pass = self.shared.gate.enter();
+        stacker::maybe_grow(STACK_LEFT_BYTES, STACK_NEW_BYTES, || {
+            #[allow(unsafe_code, reason = "see the safety comment")]
+            // SAFETY: the store that this goes into is dropped at the end of this closure, within the borrow.
+            let cluster = unsafe { Borrowed::new(cluster) };
+            let call = Call::new(cluster, Arc::clone(&self.limits), pass.clock());
+            self.run(call, request)
+        })
+    }
+
+    /// The limits of each of its decisions.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn run(&self, call: Call, request: &Request) -> (Result<Decision, EngineFault>, Stats) {
+        let mut store = Store::new(&self.shared.engine, call);
+        // All limits hold before instantiation, because a start function can loop, too.
+        let decided = self.limit(&mut store).and_then(|()| self.contract.decide(&mut store, request, &self.limits));
+        let fuel = self.limits.fuel.saturating_sub(store.get_fuel().unwrap_or_default());
+        let Call { used, room, .. } = store.data();
+        let stats =
+            Stats { fuel, questions: used.questions, rows: used.rows, memory_bytes: room.memory_bytes };
+        let decision = match decided {
+            Ok(Ok(decision)) => Ok(decision),
+            Ok(Err(what)) => Err(EngineFault::BadAnswer(what)),
+            Err(error) => Err(fault(&error)),
+        };
+        (decision, stats)
+    }
+
+    fn limit(&self, store: &mut Store<Call>) -> wasmtime::Result<()> {
+        let ticks = self.limits.time.as_micros().div_ceil(TICK.as_micros());
+        store.limiter(|call| &mut call.room);
+        store.set_hostcall_fuel(self.limits.lifted_bytes);
+        store.set_epoch_deadline(u64::try_from(ticks).unwrap_or(u64::MAX));
+        store.epoch_deadline_callback(|mut store| store.data_mut().at_deadline());
+        store.set_fuel(self.limits.fuel)
+    }
+}
+
+impl Engine for ComponentEngine {
+    fn decide(&self, request: &Request, cluster: &mut dyn Cluster) -> Result<Decision, EngineFault> {
+        self.decide_with_stats(request, cluster).0
+    }
+
+    fn digest(&self) -> &str {
+        &self.digest
+    }
+}
+
+impl Contract {
+    pub(crate) fn v0_1(instance: InstancePre<Call>) -> Result<Self, LoadError> {
+        let mismatch = |error: wasmtime::Error| LoadError::Mismatch(format!("{error:#}"));
+        v0_1::Prepared::new(instance).map(Self::V0_1).map_err(mismatch)
+    }
+
+    fn decide(
+        &self,
+        store: &mut Store<Call>,
+        request: &Request,
+        limits: &Limits,
+    ) -> wasmtime::Result<Decided> {
+        match self {
+            Self::V0_1(prepared) => prepared.decide(store, request, limits),
+        }
+    }
+}
+
+/// Why a call ended without an answer.
+fn fault(error: &wasmtime::Error) -> EngineFault {
+    if let Some(stop) = error.downcast_ref::<Stop>() {
+        return EngineFault::Stopped(stop.clone());
+    }
+    match error.downcast_ref::<Excess>() {
+        Some(Excess::Deadline) => return EngineFault::Exhausted("past its deadline"),
+        Some(excess @ (Excess::Memory { .. } | Excess::Table { .. })) => {
+            return EngineFault::Trapped(excess.to_string());
+        }
+        None => {}
+    }
+    match error.downcast_ref::<Trap>() {
+        Some(Trap::OutOfFuel) => EngineFault::Exhausted("out of fuel"),
+        // What it handed over does not lie in its memory, or has no meaning.
+        Some(
+            trap @ (Trap::StringOutOfBounds
+            | Trap::ListOutOfBounds
+            | Trap::InvalidDiscriminant
+            | Trap::UnalignedPointer
+            | Trap::InvalidChar),
+        ) => EngineFault::BadAnswer(trap.to_string()),
+        Some(trap) => EngineFault::Trapped(trap.to_string()),
+        None if error.is::<PoolConcurrencyLimitError>() => EngineFault::Unavailable(error.to_string()),
+        // Nothing else fails while it runs but reading what it hands over.
+        None => EngineFault::BadAnswer(error.root_cause().to_string()),
+    }
+}

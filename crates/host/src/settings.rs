@@ -1,0 +1,140 @@
+//! How wasmtime is set up, and why so.
+
+use std::hash::{Hash, Hasher};
+
+use sha2::{Digest, Sha256};
+use wasmtime::{
+    Config, Enabled, Engine, InstanceAllocationStrategy, OperatorCost, OptLevel, PoolingAllocationConfig,
+    Strategy,
+};
+
+use crate::Limits;
+
+/// Names how fuel is counted. Fuel of two decisions is comparable only under the same schedule: between major
+/// versions of wasmtime, other operator costs or without copy-on-write the same decision uses other fuel.
+pub const FUEL_SCHEDULE: &str = "wasmtime 48, operator costs 1, copy-on-write";
+
+/// Native stack of an engine. Rust engines keep their frames in linear memory, so this is ample.
+pub(crate) const STACK_BYTES: usize = 256 << 10;
+
+/// Core instances of one component: the module itself and what `wit-component` puts around it.
+const CORE_INSTANCES: u32 = 4;
+/// Tables of one component.
+const TABLES: u32 = 4;
+
+/// Costs of operators whose time is far from a unit's. With these no unit takes longer than 1.2 ns; left at one
+/// unit, a loop of `memory.grow` or of `memory.fill` runs for seconds on a small budget.
+fn operator_costs() -> OperatorCost {
+    const BULK: u8 = 255;
+    const SLOW: u8 = 8;
+    let mut costs = OperatorCost::new();
+    for cost in [
+        &mut costs.MemoryGrow,
+        &mut costs.MemoryFill,
+        &mut costs.MemoryCopy,
+        &mut costs.MemoryInit,
+        &mut costs.TableGrow,
+        &mut costs.TableFill,
+        &mut costs.TableCopy,
+        &mut costs.TableInit,
+        &mut costs.variable.memory_grow_per_page,
+    ] {
+        *cost = BULK;
+    }
+    for cost in [
+        &mut costs.I32DivS,
+        &mut costs.I32DivU,
+        &mut costs.I32RemS,
+        &mut costs.I32RemU,
+        &mut costs.I64DivS,
+        &mut costs.I64DivU,
+        &mut costs.I64RemS,
+        &mut costs.I64RemU,
+        &mut costs.F32Div,
+        &mut costs.F64Div,
+        &mut costs.F32Sqrt,
+        &mut costs.F64Sqrt,
+    ] {
+        *cost = SLOW;
+    }
+    costs
+}
+
+/// A pool with room for so many instances at a time: instantiating is then a matter of resetting a slot.
+fn pool(instances: u32) -> PoolingAllocationConfig {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(instances)
+        .total_core_instances(instances * CORE_INSTANCES)
+        .max_core_instances_per_component(CORE_INSTANCES)
+        .total_memories(instances)
+        .max_memories_per_component(1)
+        .max_memory_size(Limits::MEMORY_BYTES_MAX)
+        .total_tables(instances * TABLES)
+        .max_tables_per_component(TABLES)
+        .max_tables_per_module(TABLES)
+        .table_elements(Limits::TABLE_ELEMENTS_MAX)
+        // Dirty pages are zeroed by copying rather than given back to the kernel, which would fault them in again
+        // for the next decision. The kernel says which are dirty (Linux 6.7); without that, all of these count.
+        .linear_memory_keep_resident(512 << 10)
+        .table_keep_resident(16 << 10)
+        .pagemap_scan(Enabled::Auto);
+    pool
+}
+
+/// The settings of every engine of a host with room for so many instances.
+pub(crate) fn config(instances: u32) -> Config {
+    let mut config = Config::new();
+    config
+        .strategy(Strategy::Cranelift)
+        .cranelift_opt_level(OptLevel::Speed)
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool(instances)))
+        .memory_init_cow(true)
+        // Address space for 64 instances is 1.1 GiB rather than 258; the price is a bounds check, 1%.
+        .memory_reservation(Limits::MEMORY_BYTES_MAX as u64)
+        .memory_guard_size(64 << 10)
+        .memory_may_move(false)
+        .max_wasm_stack(STACK_BYTES)
+        .consume_fuel(true)
+        .operator_cost(operator_costs())
+        .epoch_interruption(true)
+        // The only freedom that WebAssembly leaves: what a NaN looks like.
+        .cranelift_nan_canonicalization(true)
+        // A decision is synchronous; support for more costs 9% of each.
+        .concurrency_support(false)
+        // What the contract does not need is off: each has had its own advisories.
+        .wasm_simd(false)
+        .wasm_relaxed_simd(false)
+        .wasm_threads(false)
+        .shared_memory(false)
+        .wasm_tail_call(false)
+        .wasm_multi_memory(false)
+        .wasm_memory64(false)
+        .wasm_wide_arithmetic(false)
+        .wasm_custom_page_sizes(false)
+        .wasm_extended_const(false);
+    config
+}
+
+/// SHA-256 over every setting, the version of wasmtime and the machine that code is made for, as the cache's key:
+/// wasmtime itself accepts an artefact that was made with another NaN setting.
+pub(crate) fn fingerprint(config: &Config, engine: &Engine) -> [u8; 32] {
+    let mut hasher = Hashing(Sha256::new());
+    hasher.write(format!("{config:?}").as_bytes());
+    hasher.write(FUEL_SCHEDULE.as_bytes());
+    engine.precompile_compatibility_hash().hash(&mut hasher);
+    hasher.0.finalize().into()
+}
+
+/// Feeds what is hashed to SHA-256.
+struct Hashing(Sha256);
+
+impl Hasher for Hashing {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Not meaningful: the digest is taken from the inner hasher.
+    fn finish(&self) -> u64 {
+        0
+    }
+}

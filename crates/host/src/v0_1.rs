@@ -1,0 +1,195 @@
+//! Version 0.1 of the contract: its bindings, the questions that its engines ask, and their decisions.
+
+use bindery_core::{Cluster, Decision, NEAREST_MAX, Request, Stop, Subject};
+use wasmtime::component::{HasSelf, InstancePre, Linker};
+use wasmtime::{Error, Result, Store};
+
+use self::bindings::bindery::policy::{actions, cluster, types};
+use self::bindings::exports::bindery::policy::decide;
+use self::carry::{Carry, IllTyped, lower_progress};
+use crate::Limits;
+use crate::call::Call;
+
+mod bindings {
+    #![allow(missing_docs, unreachable_pub, reason = "generated code; wit/ has the documentation")]
+    #![allow(clippy::all, clippy::allow_attributes_without_reason, reason = "generated code")]
+
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "engine",
+        imports: { default: trappable },
+    });
+}
+
+// The same file as in the component: see there.
+#[cfg_attr(not(test), expect(dead_code, reason = "the component's half of the progress of an operation"))]
+#[path = "../../component/src/carry.rs"]
+mod carry;
+
+/// An engine of this version, ready to be instantiated.
+pub(crate) struct Prepared(bindings::EnginePre<Call>);
+
+/// What became of a call: a decision, or what is wrong with the answer.
+pub(crate) type Decided = std::result::Result<Decision, String>;
+
+/// Offers what an engine of this version may import.
+pub(crate) fn offer(linker: &mut Linker<Call>) -> Result<()> {
+    bindings::Engine::add_to_linker::<_, HasSelf<Call>>(linker, |call| call)
+}
+
+impl Prepared {
+    /// Checks the exports, with their types.
+    pub(crate) fn new(instance: InstancePre<Call>) -> Result<Self> {
+        bindings::EnginePre::new(instance).map(Self)
+    }
+
+    /// Instantiates the engine in `store` and has it decide.
+    pub(crate) fn decide(&self, store: &mut Store<Call>, request: &Request, limits: &Limits) -> Result<Decided> {
+        let engine = self.0.instantiate(&mut *store)?;
+        let api = engine.bindery_policy_decide();
+        let now = request.now;
+        let decision = match &request.subject {
+            Subject::SyncClaim(claim) => api.call_sync_claim(store, now, &claim.lower()),
+            Subject::SyncVolume(volume) => api.call_sync_volume(store, now, &volume.lower()),
+            Subject::SyncClaimOperation(progress) => {
+                let object = decide::Operated::Claim(progress.object.lower());
+                api.call_sync_operation(store, now, &lower_progress(progress, object))
+            }
+            Subject::SyncVolumeOperation(progress) => {
+                let object = decide::Operated::Volume(progress.object.lower());
+                api.call_sync_operation(store, now, &lower_progress(progress, object))
+            }
+            Subject::ReviewClaim { new, old } => {
+                api.call_review_claim(store, now, &new.lower(), old.lower().as_ref())
+            }
+            Subject::ReviewVolume { new, old } => {
+                api.call_review_volume(store, now, &new.lower(), old.lower().as_ref())
+            }
+        }?;
+        Ok(check_size(&decision, limits)
+            .and_then(|()| Decision::lift(decision).map_err(|IllTyped(what)| format!("it has {what}"))))
+    }
+}
+
+/// Whether a decision is within its limits.
+fn check_size(decision: &actions::Decision, limits: &Limits) -> std::result::Result<(), String> {
+    let nearest = decision.tallies.iter().map(|tally| tally.nearest.len()).max().unwrap_or_default();
+    for (found, max, what) in [
+        (decision.steps.len(), limits.steps, "steps"),
+        (decision.tallies.len(), limits.tallies, "tallies"),
+        (decision.findings.len(), limits.findings, "findings"),
+        (nearest, NEAREST_MAX, "nearest volumes in a tally"),
+    ] {
+        if found > max {
+            return Err(format!("it has {found} {what}; the limit is {max}"));
+        }
+    }
+    Ok(())
+}
+
+/// An answer in the contract's types; a stop ends the call.
+fn answer<T: Carry>(answer: std::result::Result<T, Stop>) -> Result<T::Wit> {
+    answer.map(|answer| answer.lower()).map_err(Error::new)
+}
+
+/// An argument in core's types; one that stands for nothing ends the call.
+fn argument<T: Carry>(wit: T::Wit) -> Result<T> {
+    T::lift(wit).map_err(|IllTyped(what)| Error::new(Stop::Nonsense(what)))
+}
+
+impl Call {
+    fn cluster(&mut self) -> &mut dyn Cluster {
+        self
+    }
+}
+
+impl types::Host for Call {}
+impl bindings::bindery::policy::events::Host for Call {}
+impl actions::Host for Call {}
+
+impl cluster::Host for Call {
+    fn get_claim(&mut self, source: cluster::Source, key: types::ClaimKey) -> Result<cluster::ClaimLookup> {
+        answer(self.cluster().claim(argument(source)?, argument(key)?))
+    }
+
+    fn get_volume(&mut self, source: cluster::Source, name: String) -> Result<cluster::VolumeLookup> {
+        answer(self.cluster().volume(argument(source)?, argument(name)?))
+    }
+
+    fn list_pods(&mut self, key: types::ClaimKey) -> Result<std::result::Result<Vec<cluster::Pod>, String>> {
+        answer(self.cluster().pods(argument(key)?))
+    }
+
+    fn get_node(&mut self, name: String) -> Result<cluster::NodeLookup> {
+        answer(self.cluster().node(argument(name)?))
+    }
+
+    fn get_class(&mut self, name: String) -> Result<cluster::ClassLookup> {
+        answer(self.cluster().class(argument(name)?))
+    }
+
+    fn list_default_classes(&mut self) -> Result<std::result::Result<Vec<String>, String>> {
+        answer(self.cluster().default_classes())
+    }
+
+    fn get_plugin(&mut self, name: String) -> Result<Option<cluster::Plugin>> {
+        answer(self.cluster().plugin(argument(name)?))
+    }
+
+    fn match_plugin(&mut self, volume: String) -> Result<cluster::PluginMatch> {
+        answer(self.cluster().plugin_for_volume(argument(volume)?))
+    }
+
+    fn check_plugin(
+        &mut self,
+        name: String,
+        operation: types::PluginOperation,
+    ) -> Result<std::result::Result<(), String>> {
+        answer(self.cluster().plugin_ready(argument(name)?, argument(operation)?))
+    }
+
+    fn get_migration(&mut self, plugin: String) -> Result<cluster::Migration> {
+        answer(self.cluster().migration(argument(plugin)?))
+    }
+
+    fn has_dynamic_provisioning(&mut self) -> Result<bool> {
+        answer(self.cluster().dynamic_provisioning())
+    }
+
+    fn get_operation_state(
+        &mut self,
+        kind: types::OperationKind,
+        uid: String,
+    ) -> Result<cluster::OperationState> {
+        answer(self.cluster().operation(argument(kind)?, argument(uid)?))
+    }
+
+    fn list_access_sets(&mut self, containing: u32) -> Result<Vec<u32>> {
+        answer(self.cluster().access_sets(argument(containing)?))
+    }
+
+    fn list_candidates(
+        &mut self,
+        query: cluster::Query,
+        after: Option<u32>,
+        limit: u32,
+    ) -> Result<cluster::Page> {
+        answer(self.cluster().candidates(argument(query)?, argument(after)?, limit))
+    }
+
+    fn list_reserved(&mut self, key: types::ClaimKey, uid: String) -> Result<Vec<u32>> {
+        answer(self.cluster().reserved_for(argument(key)?, argument(uid)?))
+    }
+
+    fn identify(&mut self, handle: u32) -> Result<types::VolumeTarget> {
+        answer(self.cluster().identify(argument(handle)?))
+    }
+
+    fn describe(&mut self, handle: u32) -> Result<types::Volume> {
+        answer(self.cluster().describe(argument(handle)?))
+    }
+
+    fn list_tallies(&mut self, query: cluster::Query) -> Result<Vec<types::Tally>> {
+        answer(self.cluster().tallies(argument(query)?))
+    }
+}
