@@ -74,8 +74,10 @@ async fn main() -> Result<()> {
         let document = get(&client, &format!("/openapi/v3/{path}"), "application/json").await?;
         let document = serde_json::to_vec(&trim(document, path, resources))?;
         let name = path.rsplit_once('/').map_or(path, |(group, _)| group).replace("apis/", "");
-        let mut file =
-            GzEncoder::new(std::fs::File::create(folder.join(format!("openapi-{name}.json.gz")))?, Compression::best());
+        let mut file = GzEncoder::new(
+            std::fs::File::create(folder.join(format!("openapi-{name}.json.gz")))?,
+            Compression::best(),
+        );
         file.write_all(&document)?;
         file.finish()?;
     }
@@ -102,7 +104,9 @@ async fn discovery(client: &Client) -> Result<Value> {
     }
     let mut groups = get(client, "/apis", "application/json").await?;
     if let Some(groups) = groups["groups"].as_array_mut() {
-        groups.retain(|group| SERVED.iter().any(|(path, _)| *path == format!("apis/{}/v1", text(group, "/name"))));
+        groups.retain(|group| {
+            SERVED.iter().any(|(path, _)| *path == format!("apis/{}/v1", text(group, "/name")))
+        });
         for group in groups {
             keep_v1(group, "/versions", "/version");
         }
@@ -140,7 +144,8 @@ async fn aggregated(client: &Client, root: &str) -> Result<Value> {
             for resource in resources {
                 let name = text(resource, "/resource").to_owned();
                 if let Some(subresources) = resource["subresources"].as_array_mut() {
-                    subresources.retain(|sub| is_served(&path, &format!("{name}/{}", text(sub, "/subresource"))));
+                    subresources
+                        .retain(|sub| is_served(&path, &format!("{name}/{}", text(sub, "/subresource"))));
                 }
             }
         }
@@ -184,7 +189,8 @@ fn trim(mut document: Value, group_version: &str, resources: &[&str]) -> Value {
 fn references(value: &Value, all: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
-            if let Some(name) = fields.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next())
+            if let Some(name) =
+                fields.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next())
                 && found.insert(name.to_owned())
             {
                 references(&all[name], all, found);

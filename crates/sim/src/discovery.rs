@@ -19,7 +19,8 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 
 /// Discovery as a real server tells it, cut to what is served (`examples/capture.rs`).
 static DISCOVERY: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../data/discovery.json")).expect("the discovery data is generated JSON")
+    serde_json::from_str(include_str!("../data/discovery.json"))
+        .expect("the discovery data is generated JSON")
 });
 
 /// Answers a request that is for no resource.
@@ -41,9 +42,8 @@ pub(crate) fn answer(method: &Method, path: &str, query: &Query, headers: &Heade
         "apis" => json_answer(&DISCOVERY["groups"]),
         "openapi/v3" => json_answer(&openapi::index()),
         _ => match path.strip_prefix("openapi/v3/") {
-            Some(group_version) => openapi::document(group_version).map_or_else(not_found, |document| {
-                respond(StatusCode::OK, JSON, SimBody::full(document))
-            }),
+            Some(group_version) => openapi::document(group_version)
+                .map_or_else(not_found, |document| respond(StatusCode::OK, JSON, SimBody::full(document))),
             None => group(path).map_or_else(not_found, json_answer),
         },
     }
@@ -59,7 +59,8 @@ fn not_found() -> Response<SimBody> {
 }
 
 fn health(path: &str, query: &Query) -> Response<SimBody> {
-    let text = if query.has("verbose") { format!("[+]ping ok\n{path} check passed\n") } else { "ok".to_owned() };
+    let text =
+        if query.has("verbose") { format!("[+]ping ok\n{path} check passed\n") } else { "ok".to_owned() };
     respond(StatusCode::OK, TEXT, SimBody::full(text))
 }
 
@@ -141,7 +142,8 @@ mod tests {
             let status = told.contains(&format!("{path}/{}/status", resource.plural));
             assert_eq!(status, resource.has_status, "{}", resource.qualified());
             let list = &DISCOVERY["lists"][path.as_str()]["resources"];
-            let told = list.as_array().unwrap().iter().find(|other| other["name"] == resource.plural).unwrap();
+            let told =
+                list.as_array().unwrap().iter().find(|other| other["name"] == resource.plural).unwrap();
             assert_eq!(told["kind"], resource.kind);
             assert_eq!(told["namespaced"], resource.namespaced);
         }

@@ -141,6 +141,8 @@ pub(crate) enum Route {
     Resource(Call),
     /// A resource, by a method that it does not have.
     MethodNotAllowed,
+    /// A resource, or a part of one, that a served group does not have.
+    UnknownResource,
     /// Anything else: discovery, health, documents. The path without slashes at its ends.
     Other(String),
 }
@@ -169,19 +171,21 @@ pub(crate) fn route(method: &Method, path: &str, query: &str) -> Route {
         [plural] => (*plural, "", ""),
         [plural, name] => (*plural, *name, ""),
         [plural, name, subresource] => (*plural, *name, *subresource),
-        _ => return other(),
+        [] => return other(),
+        _ => return Route::UnknownResource,
     };
     let Some(resource) = registry::by_plural(group, plural) else {
-        return other();
+        let served = group.is_empty() || registry::GROUPS.contains(&group);
+        return if served { Route::UnknownResource } else { other() };
     };
     let scoped = resource.namespaced == !namespace.is_empty();
     let all_namespaces = resource.namespaced && namespace.is_empty() && name.is_empty();
     if !(scoped || all_namespaces) || !has_subresource(resource, subresource) {
-        return other();
+        return Route::UnknownResource;
     }
     let query = Query::parse(query);
     let watching = deprecated_watch || query.flag("watch");
-    let Some(verb) = verb(method, name, all_namespaces, watching, subresource) else {
+    let Some(verb) = verb(method, plural, name, all_namespaces, watching, subresource) else {
         return Route::MethodNotAllowed;
     };
     Route::Resource(Call {
@@ -221,7 +225,7 @@ fn verb(
         Method::PUT if !collection => Verb::Update,
         Method::PATCH if !collection => Verb::Patch,
         Method::DELETE if !collection && subresource.is_empty() => Verb::Delete,
-        Method::DELETE if collection && !all_namespaces => Verb::DeleteCollection,
+        Method::DELETE if collection && !all_namespaces && plural != "namespaces" => Verb::DeleteCollection,
         _ => return None,
     };
     let allowed = match subresource {
@@ -249,6 +253,7 @@ mod tests {
                 call.subresource
             ),
             Route::MethodNotAllowed => "405".to_owned(),
+            Route::UnknownResource => "404".to_owned(),
             Route::Other(path) => format!("other {path}"),
         };
         assert_eq!(found.trim_end(), expected, "{uri}");
@@ -284,14 +289,10 @@ mod tests {
         check(Method::POST, "/api/v1/persistentvolumeclaims", "405");
         check(Method::POST, "/api/v1/persistentvolumes/a", "405");
         check(Method::GET, "/api/v1", "other api/v1");
-        check(
-            Method::GET,
-            "/api/v1/namespaces/d/persistentvolumes",
-            "other api/v1/namespaces/d/persistentvolumes",
-        );
-        check(Method::GET, "/api/v1/services", "other api/v1/services");
+        check(Method::GET, "/api/v1/namespaces/d/persistentvolumes", "404");
+        check(Method::GET, "/api/v1/services", "404");
         check(Method::GET, "/apis/apps/v1/deployments", "other apis/apps/v1/deployments");
-        check(Method::GET, "/api/v1/persistentvolumes/a/scale", "other api/v1/persistentvolumes/a/scale");
+        check(Method::GET, "/api/v1/persistentvolumes/a/scale", "404");
     }
 
     #[test]

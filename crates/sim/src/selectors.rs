@@ -76,7 +76,6 @@ impl Requirement {
 /// The value of a selectable field; empty where there is none. Unset flags read as `false`.
 fn field_value<'a>(object: &'a Value, field: &str) -> &'a str {
     let field = match field {
-        "name" => "metadata.name",
         // The view of events.k8s.io names these fields otherwise; objects are kept in the core form.
         "reportingController" => "reportingComponent",
         other => other,
@@ -119,23 +118,21 @@ const EVENT_FIELDS: [&str; 11] = [
 ];
 
 fn is_selectable(resource: &Resource, field: &str) -> bool {
-    if field == "metadata.name"
-        || (field == "metadata.namespace" && (resource.namespaced || resource.group.is_empty()))
-    {
+    if field == "metadata.name" {
         return true;
     }
     match (resource.group, resource.plural) {
-        ("", "pods") => POD_FIELDS.contains(&field),
-        ("", "events") => EVENT_FIELDS.contains(&field),
+        ("", "pods") => field == "metadata.namespace" || POD_FIELDS.contains(&field),
+        ("", "events") => field == "metadata.namespace" || EVENT_FIELDS.contains(&field),
         ("events.k8s.io", "events") => {
             EVENT_FIELDS.contains(&field.replacen("regarding.", "involvedObject.", 1).as_str())
                 || field == "reportingController"
         }
         ("", "nodes") => field == "spec.unschedulable",
         ("", "namespaces") => matches!(field, "status.phase" | "name"),
-        ("", "persistentvolumes" | "persistentvolumeclaims") => field == "name",
-        ("", "secrets") => field == "type",
-        _ => false,
+        ("", "secrets") => matches!(field, "type" | "metadata.namespace"),
+        // The others have what every kind has, cluster-scoped ones too.
+        _ => field == "metadata.namespace",
     }
 }
 
@@ -161,21 +158,11 @@ fn parse_fields(resource: &Resource, text: &str) -> ApiResult<Vec<(String, Strin
 
 /// The sentence differs between kinds with and without selectable fields of their own.
 fn unsupported_field(resource: &Resource, field: &str) -> String {
-    match (resource.group, resource.plural) {
-        (
-            "",
-            "pods"
-            | "nodes"
-            | "events"
-            | "namespaces"
-            | "secrets"
-            | "persistentvolumes"
-            | "persistentvolumeclaims",
-        )
-        | ("events.k8s.io", _) => format!("field label not supported: {field}"),
-        _ => {
-            format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
-        }
+    let has_own = matches!(resource.plural, "pods" | "nodes" | "events" | "namespaces" | "secrets");
+    if has_own {
+        format!("field label not supported: {field}")
+    } else {
+        format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
     }
 }
 

@@ -97,6 +97,12 @@ impl SimService {
             Route::Resource(call) => self.resource(call, headers, body).await,
             Route::MethodNotAllowed => Ok(refuse(&ApiError::method_not_allowed(), &Accept::default())),
             Route::Other(path) => Ok(discovery::answer(method, &path, &Query::parse(query), headers)),
+            Route::UnknownResource => {
+                let message = "the server could not find the requested resource";
+                let mut error = ApiError::new(404, "NotFound", message);
+                error.details = Some(serde_json::json!({}));
+                Ok(refuse(&error, &Accept::default()))
+            }
         }
     }
 

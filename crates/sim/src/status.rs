@@ -158,6 +158,8 @@ pub(crate) enum FieldErrorKind {
     Forbidden,
     /// A value must be unique and is not.
     Duplicate,
+    /// A value names what does not exist.
+    NotFound,
     /// A text is too long.
     TooLong,
 }
@@ -170,6 +172,7 @@ impl FieldErrorKind {
             FieldErrorKind::NotSupported => "FieldValueNotSupported",
             FieldErrorKind::Forbidden => "FieldValueForbidden",
             FieldErrorKind::Duplicate => "FieldValueDuplicate",
+            FieldErrorKind::NotFound => "FieldValueNotFound",
             FieldErrorKind::TooLong => "FieldValueTooLong",
         }
     }
@@ -181,6 +184,7 @@ impl FieldErrorKind {
             FieldErrorKind::NotSupported => "Unsupported value",
             FieldErrorKind::Forbidden => "Forbidden",
             FieldErrorKind::Duplicate => "Duplicate value",
+            FieldErrorKind::NotFound => "Not found",
             FieldErrorKind::TooLong => "Too long",
         }
     }
@@ -230,6 +234,15 @@ impl FieldError {
     pub(crate) fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
         FieldError {
             kind: FieldErrorKind::Duplicate,
+            field: field.into(),
+            value: value.into(),
+            detail: String::new(),
+        }
+    }
+
+    pub(crate) fn not_found(field: impl Into<String>, value: impl Into<Value>) -> Self {
+        FieldError {
+            kind: FieldErrorKind::NotFound,
             field: field.into(),
             value: value.into(),
             detail: String::new(),

@@ -44,7 +44,13 @@ pub(crate) enum Header {
 }
 
 /// An object or a list as a table.
-pub(crate) fn table(resource: &Resource, body: &Value, include: Include, header: Header, clock: &Clock) -> Value {
+pub(crate) fn table(
+    resource: &Resource,
+    body: &Value,
+    include: Include,
+    header: Header,
+    clock: &Clock,
+) -> Value {
     let root = if resource.group.is_empty() { "api" } else { "apis" };
     let path = format!("{root}/{}/{}", resource.api_version(), resource.plural);
     let objects = body.get("items").and_then(Value::as_array);
@@ -110,9 +116,8 @@ fn cells(resource: &Resource, object: &Value, clock: &Clock) -> Vec<Value> {
         "VolumeAttributesClass" => json!([name, text(object, "/driverName"), age]),
         "Lease" => json!([name, text(object, "/spec/holderIdentity"), age]),
         "CSINode" => json!([name, items(object, "/spec/drivers").len(), age]),
-        "CSIStorageCapacity" => {
-            json!([name, text(object, "/storageClassName"), or(text(object, "/capacity"), "<unset>")])
-        }
+        // The real server has no columns of its own for these; the second one is "Created At".
+        "CSIStorageCapacity" => json!([name, object::meta_text(object, "creationTimestamp")]),
         "VolumeAttachment" => json!([
             name,
             text(object, "/spec/attacher"),
@@ -208,7 +213,9 @@ fn claim(claim: &Value, age: &str) -> Value {
 
 fn class(class: &Value, age: &str) -> Value {
     let annotation = |name: &str| {
-        object::meta_field(class, "annotations").and_then(|all| all.get(name)).is_some_and(|value| value == "true")
+        object::meta_field(class, "annotations")
+            .and_then(|all| all.get(name))
+            .is_some_and(|value| value == "true")
     };
     let is_default = annotation("storageclass.kubernetes.io/is-default-class")
         || annotation("storageclass.beta.kubernetes.io/is-default-class");
@@ -251,10 +258,13 @@ fn node(node: &Value, age: &str) -> Value {
         status.push_str(",SchedulingDisabled");
     }
     let mut roles: Vec<&str> = Vec::new();
-    for (label, value) in object::meta_field(node, "labels").and_then(Value::as_object).into_iter().flatten() {
+    for (label, value) in object::meta_field(node, "labels").and_then(Value::as_object).into_iter().flatten()
+    {
         match label.strip_prefix("node-role.kubernetes.io/") {
             Some(role) if !role.is_empty() => roles.push(role),
-            None if label == "kubernetes.io/role" => roles.extend(value.as_str().filter(|role| !role.is_empty())),
+            None if label == "kubernetes.io/role" => {
+                roles.extend(value.as_str().filter(|role| !role.is_empty()))
+            }
             _ => {}
         }
     }
@@ -349,6 +359,9 @@ mod tests {
             },
         });
         let cells = claim(&object, &since("2025-12-31T23:00:00Z", &Clock::default()));
-        assert_eq!(cells, json!(["c", "Bound", "v", "2Gi", "RWO,RWX", "gold", "<unset>", "60m", "Filesystem"]));
+        assert_eq!(
+            cells,
+            json!(["c", "Bound", "v", "2Gi", "RWO,RWX", "gold", "<unset>", "60m", "Filesystem"])
+        );
     }
 }

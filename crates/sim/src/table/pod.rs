@@ -159,7 +159,8 @@ mod tests {
     fn statuses() {
         let spec = json!({"containers": [{"name": "a"}]});
         check(json!({"spec": spec, "status": {"phase": "Pending"}}), "0/1", "Pending");
-        let running = json!({"phase": "Running", "containerStatuses": [{"ready": true, "state": {"running": {}}}]});
+        let running =
+            json!({"phase": "Running", "containerStatuses": [{"ready": true, "state": {"running": {}}}]});
         check(json!({"spec": spec, "status": running}), "1/1", "Running");
         let done = json!({
             "phase": "Succeeded",
@@ -171,7 +172,8 @@ mod tests {
             "1/1",
             "Terminating",
         );
-        let crash = json!({"phase": "Running", "containerStatuses": [{"state": {"terminated": {"exitCode": 3}}}]});
+        let crash =
+            json!({"phase": "Running", "containerStatuses": [{"state": {"terminated": {"exitCode": 3}}}]});
         check(json!({"spec": spec, "status": crash}), "0/1", "ExitCode:3");
     }
 }
