@@ -210,6 +210,7 @@ fn has_subresource(resource: &Resource, subresource: &str) -> bool {
 
 fn verb(
     method: &Method,
+    plural: &str,
     name: &str,
     all_namespaces: bool,
     watching: bool,
