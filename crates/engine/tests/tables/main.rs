@@ -1,0 +1,146 @@
+//! The rows of upstream's tables, one by one, over a small cluster.
+//!
+//! A row says what there is, and what is decided as lines of text (see [`lines`]). Every decision is also
+//! replayed from what was asked: it must be the same, from the same questions.
+
+mod claim;
+mod find;
+mod lines;
+mod operations;
+mod review;
+mod volume;
+mod world;
+
+use std::sync::Arc;
+
+use bindery_core::{
+    AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Class,
+    Decision, Quantity, ReclaimPolicy, Recorder, Replayer, Request, Subject, Volume, VolumeAnnotations,
+    VolumeMode, VolumePhase,
+};
+
+use crate::world::World;
+
+/// An Available 5Gi volume with ReadWriteOnce and no class, then changed.
+fn volume(name: &str, change: impl FnOnce(&mut Volume)) -> Volume {
+    let mut volume = Volume {
+        name: name.into(),
+        uid: format!("uid-{name}").as_str().into(),
+        version: "1".into(),
+        deleting: false,
+        labels: [].into(),
+        annotations: VolumeAnnotations::default(),
+        finalizers: Vec::new(),
+        capacity: Some(gi(5)),
+        access_modes: vec![AccessMode::ReadWriteOnce],
+        class: "".into(),
+        mode: VolumeMode::Filesystem,
+        attributes_class: None,
+        claim_ref: None,
+        policy: ReclaimPolicy::Retain,
+        node_affinity: false,
+        source: "hostPath".into(),
+        phase: VolumePhase::Available,
+    };
+    change(&mut volume);
+    volume
+}
+
+/// A Pending claim in namespace `ns` for 5Gi with ReadWriteOnce and no class, then changed.
+fn claim(name: &str, change: impl FnOnce(&mut Claim)) -> Claim {
+    let mut claim = Claim {
+        key: ClaimKey::new("ns", name),
+        uid: format!("uid-{name}").as_str().into(),
+        version: "1".into(),
+        deleting: false,
+        annotations: ClaimAnnotations::default(),
+        request: gi(5),
+        access_modes: vec![AccessMode::ReadWriteOnce],
+        class: None,
+        mode: VolumeMode::Filesystem,
+        attributes_class: None,
+        selector: None,
+        volume_name: None,
+        data_source: false,
+        status: ClaimStatus {
+            phase: ClaimPhase::Pending,
+            access_modes: Vec::new(),
+            has_capacity: false,
+            capacity: None,
+            attributes_class: None,
+        },
+    };
+    change(&mut claim);
+    claim
+}
+
+/// A class of an external provisioner with immediate binding, then changed.
+fn class(name: &str, change: impl FnOnce(&mut Class)) -> Class {
+    let mut class = Class {
+        name: name.into(),
+        provisioner: "vendor.example/disk".into(),
+        binding_mode: Some(BindingMode::Immediate),
+        mount_options: false,
+        default: false,
+        created: 0,
+    };
+    change(&mut class);
+    class
+}
+
+fn gi(number: u64) -> Quantity {
+    Quantity::bytes(number << 30)
+}
+
+/// A claimRef that names the claim with its UID.
+fn bound_to(claim: &str) -> Option<ClaimRef> {
+    Some(ClaimRef { uid: Some(format!("uid-{claim}").as_str().into()), ..reserved_by_name(claim) })
+}
+
+fn reserved_for(claim: &str) -> Option<ClaimRef> {
+    Some(reserved_by_name(claim))
+}
+
+fn reserved_by_name(claim: &str) -> ClaimRef {
+    ClaimRef { namespace: "ns".into(), name: claim.into(), uid: None }
+}
+
+/// A claim that was bound to `volume` and has all that the volume gives it.
+fn bound_claim(name: &str, volume: &str) -> Claim {
+    claim(name, |c| {
+        c.volume_name = Some(volume.into());
+        c.annotations.bind_completed = true;
+        c.status = ClaimStatus {
+            phase: ClaimPhase::Bound,
+            access_modes: vec![AccessMode::ReadWriteOnce],
+            has_capacity: true,
+            capacity: Some(gi(5)),
+            attributes_class: None,
+        };
+    })
+}
+
+/// Decides, and again from the record.
+fn decide(world: &mut World, subject: Subject) -> Decision {
+    let request = Request { now: 0, subject };
+    let mut recorder = Recorder::new(world);
+    let decision = bindery_engine::decide(&request, &mut recorder).expect("no question stops the call");
+    let exchanges = recorder.into_exchanges();
+    let mut replayer = Replayer::new(&exchanges);
+    assert_eq!(bindery_engine::decide(&request, &mut replayer), Ok(decision.clone()));
+    assert!(replayer.is_exhausted());
+    world.asked = exchanges.iter().map(|exchange| lines::question(&exchange.question)).collect();
+    decision
+}
+
+#[track_caller]
+fn check_claim(world: &mut World, claim: &Claim, expected: &[&str]) {
+    let decision = decide(world, Subject::SyncClaim(Arc::new(claim.clone())));
+    assert_eq!(lines::decision(&decision), expected);
+}
+
+#[track_caller]
+fn check_volume(world: &mut World, volume: &Volume, expected: &[&str]) {
+    let decision = decide(world, Subject::SyncVolume(Arc::new(volume.clone())));
+    assert_eq!(lines::decision(&decision), expected);
+}

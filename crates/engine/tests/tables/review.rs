@@ -1,0 +1,193 @@
+//! What admission tells the author of an object.
+
+use bindery_core::{
+    AccessMode, BindingMode, Claim, Outcome, ReclaimPolicy, Subject, Volume, VolumeMode, VolumePhase,
+};
+
+use crate::world::World;
+use crate::{bound_claim, bound_to, claim, class, decide, gi, lines, reserved_for, volume};
+
+fn named(change: impl FnOnce(&mut Claim)) -> Claim {
+    claim("c", |c| {
+        c.volume_name = Some("v".into());
+        change(c);
+    })
+}
+
+fn of_claim(world: &mut World, new: &Claim, old: Option<&Claim>) -> Vec<String> {
+    let subject = Subject::ReviewClaim { new: new.clone().into(), old: old.cloned().map(Into::into) };
+    let decision = decide(world, subject);
+    assert!(decision.steps.is_empty());
+    assert_eq!(decision.outcome, Outcome::Done);
+    lines::findings(&decision.findings)
+}
+
+fn of_volume(world: &mut World, new: &Volume, old: Option<&Volume>) -> Vec<String> {
+    let subject = Subject::ReviewVolume { new: new.clone().into(), old: old.cloned().map(Into::into) };
+    let decision = decide(world, subject);
+    assert!(decision.steps.is_empty());
+    lines::findings(&decision.findings)
+}
+
+type Change = fn(&mut Volume);
+
+/// Ways in which a volume does not satisfy a claim, with the claim's and the volume's value.
+const MISMATCHES: [(Change, &str, &str, &str); 5] = [
+    (|v| v.capacity = Some(gi(1)), "VolumeTooSmall", "5Gi", "1Gi"),
+    (|v| v.class = "gold".into(), "ClassDiffers", "", "gold"),
+    (|v| v.attributes_class = Some("fast".into()), "AttributesClassDiffers", "", "fast"),
+    (|v| v.mode = VolumeMode::Block, "VolumeModeDiffers", "Filesystem", "Block"),
+    (
+        |v| v.access_modes = vec![AccessMode::ReadOnlyMany, AccessMode::ReadWriteMany],
+        "AccessModesMissing",
+        "ReadWriteOnce",
+        "ReadOnlyMany,ReadWriteMany",
+    ),
+];
+
+#[test]
+fn a_claim_that_names_a_volume_which_cannot_satisfy_it_is_denied() {
+    for (change, rule, claim, volume_value) in MISMATCHES {
+        let mut world = World::new([volume("v", change)], []);
+        let expected = format!("{rule} {claim:?} / {volume_value:?}");
+        assert_eq!(of_claim(&mut world, &named(|_| {}), None), [expected]);
+        // Not on a request that leaves it as it was, nor on a claim that was bound before.
+        assert!(of_claim(&mut world, &named(|c| c.deleting = true), Some(&named(|_| {}))).is_empty());
+        assert!(of_claim(&mut world, &bound_claim("c", "v"), None).is_empty());
+        // On the one that names the volume, later.
+        assert_eq!(of_claim(&mut world, &named(|_| {}), Some(&crate::claim("c", |_| {}))).len(), 1);
+    }
+    assert!(of_claim(&mut World::new([volume("v", |_| {})], []), &named(|_| {}), None).is_empty());
+}
+
+#[test]
+fn pointers_that_meet_are_only_warned_of() {
+    for (change, ..) in MISMATCHES {
+        for claim_ref in [bound_to("c"), reserved_for("c")] {
+            let meeting = volume("v", |v| {
+                change(v);
+                v.claim_ref = claim_ref;
+            });
+            let findings = of_claim(&mut World::new([meeting.clone()], []), &named(|_| {}), None);
+            assert!(findings.iter().all(|finding| finding.starts_with("PairMismatch")), "{findings:?}");
+            assert_eq!(findings.len(), 1);
+            let findings = of_volume(&mut World::new([], [named(|_| {})]), &meeting, None);
+            assert!(findings.iter().all(|finding| finding.starts_with("PairMismatch")), "{findings:?}");
+            assert_eq!(findings.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_volume_of_another_claim() {
+    let taken = volume("v", |v| v.claim_ref = bound_to("d"));
+    let mut world = World::new([taken.clone()], [bound_claim("d", "v")]);
+    assert_eq!(of_claim(&mut world, &named(|_| {}), None), ["VolumeOfOther \"v\" / \"ns/d\""]);
+    // Not complete, or by name alone: it may still become free.
+    world.claims = vec![claim("d", |_| {})];
+    assert_eq!(of_claim(&mut world, &named(|_| {}), None), ["VolumeReserved \"v\" / \"ns/d\""]);
+    world.volumes = vec![volume("v", |v| v.claim_ref = reserved_for("d"))];
+    assert_eq!(of_claim(&mut world, &named(|_| {}), None), ["VolumeReserved \"v\" / \"ns/d\""]);
+    world.volumes = vec![volume("v", |v| (v.claim_ref, v.phase) = (bound_to("e"), VolumePhase::Released))];
+    assert_eq!(of_claim(&mut world, &named(|_| {}), None), ["VolumeLeaving \"v\" / \"Released\""]);
+}
+
+#[test]
+fn what_may_surprise_is_warned_of() {
+    let mut world = World::new([], []);
+    assert_eq!(of_claim(&mut world, &named(|_| {}), None), ["VolumeMissing \"v\" / \"\""]);
+    let rows: [(Change, &str); 4] = [
+        (|v| v.deleting = true, "VolumeLeaving \"v\" / \"being deleted\""),
+        (|v| v.phase = VolumePhase::Failed, "VolumeLeaving \"v\" / \"Failed\""),
+        (|v| v.capacity = Some(gi(21)), "VolumeOversized \"5Gi\" / \"21Gi\""),
+        (|v| v.node_affinity = true, "NameDefeatsAffinity \"v\" / \"spec.nodeAffinity.required\""),
+    ];
+    for (change, expected) in rows {
+        world.volumes = vec![volume("v", change)];
+        assert_eq!(of_claim(&mut world, &named(|_| {}), None), [expected]);
+    }
+    world.volumes = vec![volume("v", |v| v.class = "wait".into())];
+    world.classes = vec![class("wait", |c| c.binding_mode = Some(BindingMode::WaitForFirstConsumer))];
+    let waiting = named(|c| c.class = Some("wait".into()));
+    assert_eq!(of_claim(&mut world, &waiting, None), ["NameDefeatsWait \"v\" / \"wait\""]);
+}
+
+#[test]
+fn a_class_that_cannot_provision_is_warned_of() {
+    let gold = claim("c", |c| c.class = Some("gold".into()));
+    let mut world = World::new([], []);
+    assert_eq!(of_claim(&mut world, &gold, None), ["ClassMissing \"gold\" / \"\""]);
+    for (provisioner, known) in
+        [("vendor.example/disk", true), ("kubernetes.io/no-provisioner", true), ("kubernetes.io/gone", false)]
+    {
+        world.classes = vec![class("gold", |c| c.provisioner = provisioner.into())];
+        assert_eq!(of_claim(&mut world, &gold, None).is_empty(), known, "{provisioner}");
+    }
+    world.migration = bindery_core::Migration::On("csi.example".into());
+    assert!(of_claim(&mut world, &gold, None).is_empty());
+    for class in [None, Some("".into())] {
+        assert!(of_claim(&mut world, &claim("c", |c| c.class = class), None).is_empty());
+    }
+}
+
+#[test]
+fn a_complete_pair_is_not_broken() {
+    let (v, c) = (volume("v", |v| v.claim_ref = bound_to("c")), bound_claim("c", "v"));
+    let mut world = World::new([v.clone()], [c.clone()]);
+    let unmarked = named(|_| {});
+    let expected =
+        ["BreaksPair \"no pv.kubernetes.io/bind-completed\" / \"pv.kubernetes.io/bind-completed\""];
+    assert_eq!(of_claim(&mut world, &unmarked, Some(&c)), expected);
+    let renamed = bound_claim("c", "w");
+    assert_eq!(of_claim(&mut world, &renamed, Some(&c)), ["BreaksPair \"w\" / \"v\""]);
+    let freed = volume("v", |_| {});
+    assert_eq!(of_volume(&mut world, &freed, Some(&v)), ["BreaksPair \"\" / \"ns/c (uid-c)\""]);
+    let by_name = volume("v", |v| v.claim_ref = reserved_for("c"));
+    assert_eq!(of_volume(&mut world, &by_name, Some(&v)), ["BreaksPair \"ns/c\" / \"ns/c (uid-c)\""]);
+    // Half a pair is anybody's.
+    world.claims = vec![bound_claim("c", "w")];
+    assert!(of_volume(&mut world, &freed, Some(&v)).is_empty());
+    world.volumes = vec![freed];
+    assert!(of_claim(&mut world, &renamed, Some(&c)).is_empty());
+}
+
+#[test]
+fn a_volume_reserved_for_a_claim_that_it_cannot_satisfy_is_denied() {
+    let mut world = World::new([], [claim("c", |_| {})]);
+    for (change, rule, claim, volume_value) in MISMATCHES {
+        let reserved = volume("v", |v| {
+            change(v);
+            v.claim_ref = reserved_for("c");
+        });
+        let expected = format!("{rule} {volume_value:?} / {claim:?}");
+        // The class of a reserved volume does not count.
+        let expected = if rule == "ClassDiffers" { vec![] } else { vec![expected] };
+        assert_eq!(of_volume(&mut world, &reserved, None), expected);
+        assert!(of_volume(&mut world, &reserved, Some(&reserved)).is_empty());
+    }
+    let small = volume("v", |v| (v.claim_ref, v.capacity) = (reserved_for("c"), Some(gi(1))));
+    for claims in
+        [vec![], vec![bound_claim("c", "v")], vec![claim("c", |c| c.volume_name = Some("w".into()))]]
+    {
+        assert!(of_volume(&mut World::new([], claims), &small, None).is_empty());
+    }
+}
+
+#[test]
+fn policy_recycle_is_warned_of_once() {
+    let recycled = volume("v", |v| v.policy = ReclaimPolicy::Recycle);
+    let mut world = World::new([], []);
+    assert_eq!(of_volume(&mut world, &recycled, None), ["PolicyRecycle \"Recycle\" / \"Retain or Delete\""]);
+    assert!(of_volume(&mut world, &recycled, Some(&recycled)).is_empty());
+    assert_eq!(of_volume(&mut world, &recycled, Some(&volume("v", |_| {}))).len(), 1);
+}
+
+#[test]
+fn what_cannot_be_read_fails_the_review_without_event() {
+    let mut world = World::new([], []);
+    world.unreadable = vec!["v"];
+    let subject = Subject::ReviewClaim { new: named(|_| {}).into(), old: None };
+    let decision = decide(&mut world, subject);
+    assert!(matches!(decision.outcome, Outcome::Failed(_)));
+    assert!(decision.steps.is_empty() && decision.findings.is_empty());
+}

@@ -1,0 +1,190 @@
+//! `syncVolume`: V1 to V9, step 0 and the start of reclaiming.
+
+use bindery_core::{
+    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Migration, OperationState, ReclaimPolicy, Volume, VolumeMode,
+    VolumePhase,
+};
+
+use crate::world::World;
+use crate::{bound_claim, bound_to, check_volume, claim, reserved_for, volume};
+
+fn bound(change: impl FnOnce(&mut Volume)) -> Volume {
+    volume("v", |v| {
+        v.claim_ref = bound_to("c");
+        v.phase = VolumePhase::Bound;
+        change(v);
+    })
+}
+
+#[test]
+fn v1_and_v2_a_volume_without_claim_is_available() {
+    let mut world = World::new([], []);
+    check_volume(&mut world, &volume("v", |_| {}), &["done"]);
+    let pending = volume("v", |v| v.phase = VolumePhase::Pending);
+    check_volume(&mut world, &pending, &["volume v Available", "done"]);
+    let reserved = volume("v", |v| (v.claim_ref, v.phase) = (reserved_for("c"), VolumePhase::Failed));
+    check_volume(&mut world, &reserved, &["volume v Available", "done"]);
+    assert!(world.asked.is_empty());
+}
+
+#[test]
+fn v3_only_a_claim_that_is_gone_for_certain_releases() {
+    let mut world = World::new([], []);
+    check_volume(&mut world, &bound(|_| {}), &["volume v Released", "done"]);
+    assert_eq!(world.asked, ["claim overlay c", "claim cache c", "claim live c"]);
+    // Released before: the cache alone decides.
+    check_volume(&mut world, &bound(|v| v.phase = VolumePhase::Released), &["done"]);
+    assert_eq!(world.asked, ["claim overlay c"]);
+    check_volume(&mut world, &bound(|v| v.phase = VolumePhase::Failed), &["done"]);
+
+    world.live_error = Some("timeout");
+    check_volume(&mut world, &bound(|_| {}), &["failed: timeout"]);
+    world.live_error = None;
+    world.live_claims = Some(vec![bound_claim("c", "v")]);
+    check_volume(&mut world, &bound(|v| v.phase = VolumePhase::Available), &["volume v Bound", "done"]);
+    world.cached_claims = vec![bound_claim("c", "v")];
+    check_volume(&mut world, &bound(|_| {}), &["done"]);
+    assert_eq!(world.asked, ["claim overlay c", "claim cache c"]);
+}
+
+#[test]
+fn v3_a_claim_of_another_uid_is_read_live() {
+    let old = claim("c", |c| c.uid = "uid-old".into());
+    let mut world = World::new([], [old]);
+    check_volume(&mut world, &bound(|_| {}), &["volume v Released", "done"]);
+    assert_eq!(world.asked, ["claim overlay c", "claim live c"]);
+    world.live_claims = Some(Vec::new());
+    check_volume(&mut world, &bound(|_| {}), &["volume v Released", "done"]);
+    world.live_claims = Some(vec![bound_claim("c", "v")]);
+    check_volume(&mut world, &bound(|_| {}), &["done"]);
+    world.live_error = Some("timeout");
+    check_volume(&mut world, &bound(|_| {}), &["failed: timeout"]);
+}
+
+#[test]
+fn v4_different_modes_are_told_to_both() {
+    let block = claim("c", |c| c.mode = VolumeMode::Block);
+    let expected = ["Warning VolumeMismatch on v", "Warning VolumeMismatch on c", "done"];
+    check_volume(&mut World::new([], [block]), &bound(|_| {}), &expected);
+}
+
+#[test]
+fn v5_the_claim_completes_the_bind() {
+    let mut world = World::new([], [claim("c", |_| {})]);
+    check_volume(&mut world, &bound(|v| v.phase = VolumePhase::Pending), &["enqueue ns/c", "done"]);
+}
+
+#[test]
+fn v6_a_claim_that_points_back_makes_it_bound() {
+    let mut world = World::new([], [claim("c", |c| c.volume_name = Some("v".into()))]);
+    check_volume(&mut world, &bound(|v| v.phase = VolumePhase::Failed), &["volume v Bound", "done"]);
+}
+
+#[test]
+fn v7_v8_v9_a_claim_that_points_elsewhere() {
+    let mut world = World::new([], [bound_claim("c", "w")]);
+    let surplus = bound(|v| {
+        v.annotations.provisioned_by = Some("vendor.example/disk".into());
+        v.policy = ReclaimPolicy::Delete;
+        v.annotations.bound_by_controller = true;
+    });
+    check_volume(&mut world, &surplus, &["volume v Released", "start Delete \"\" uid-v", "done"]);
+    let by_binder = bound(|v| v.annotations.bound_by_controller = true);
+    check_volume(&mut world, &by_binder, &["unbind v Whole", "volume v Available", "done"]);
+    check_volume(&mut world, &bound(|_| {}), &["unbind v Uid", "volume v Available", "done"]);
+    let available = bound(|v| v.phase = VolumePhase::Available);
+    check_volume(&mut world, &available, &["unbind v Uid", "done"]);
+}
+
+#[test]
+fn the_policy_says_how_a_released_volume_is_reclaimed() {
+    let mut world = World::new([], []);
+    let released = |policy| bound(|v| (v.phase, v.policy) = (VolumePhase::Released, policy));
+    check_volume(&mut world, &released(ReclaimPolicy::Retain), &["done"]);
+    check_volume(&mut world, &released(ReclaimPolicy::Delete), &["start Delete \"\" uid-v", "done"]);
+    check_volume(&mut world, &released(ReclaimPolicy::Recycle), &["start Recycle \"\" uid-v", "done"]);
+    let unknown = [
+        "volume v Failed: Volume has unrecognized PersistentVolumeReclaimPolicy",
+        "Warning VolumeUnknownReclaimPolicy on v",
+        "done",
+    ];
+    check_volume(&mut world, &released(ReclaimPolicy::Unknown), &unknown);
+    let failed = bound(|v| (v.phase, v.policy) = (VolumePhase::Failed, ReclaimPolicy::Unknown));
+    check_volume(&mut world, &failed, &["done"]);
+    world.operation = OperationState::Running;
+    check_volume(&mut world, &released(ReclaimPolicy::Delete), &["done"]);
+
+    let migrated = bound(|v| {
+        (v.phase, v.policy) = (VolumePhase::Released, ReclaimPolicy::Delete);
+        v.annotations.migrated_to = Some("pd.csi.storage.gke.io".into());
+    });
+    check_volume(&mut World::new([], []), &migrated, &["done"]);
+}
+
+#[test]
+fn step_0_brings_annotation_and_finalizers_up_to_date_in_one_write() {
+    type Change = fn(&mut Volume);
+    let in_tree: Change = |v| v.annotations.provisioned_by = Some("kubernetes.io/gce-pd".into());
+    let delete: Change = |v| v.policy = ReclaimPolicy::Delete;
+    let with_in_tree: Change = |v| v.finalizers.push(FINALIZER_IN_TREE.into());
+    let with_external: Change = |v| v.finalizers.push(FINALIZER_EXTERNAL.into());
+    let migrated: Change = |v| v.annotations.migrated_to = Some("csi.example".into());
+    let external: Change = |v| v.annotations.provisioned_by = Some("vendor.example/disk".into());
+    let unknown: Change = |v| v.policy = ReclaimPolicy::Unknown;
+    let (off, on) = (Migration::Off, Migration::On("csi.example".into()));
+    let rows: [(&Migration, &[Change], Option<&str>); 13] = [
+        (&off, &[delete, with_in_tree], None),
+        (&off, &[in_tree, delete], Some(" +in-tree")),
+        (&off, &[in_tree, delete, with_in_tree], None),
+        (&off, &[in_tree, delete, with_external], Some(" +in-tree -external")),
+        (&off, &[in_tree, delete, with_external, migrated], Some(" -migrated-to +in-tree -external")),
+        (&off, &[in_tree], None),
+        (&off, &[in_tree, with_in_tree], Some(" -in-tree")),
+        (&off, &[in_tree, with_in_tree, unknown], None),
+        (&off, &[external, delete, with_in_tree, with_external], None),
+        (&on, &[in_tree, delete], Some(" migrated-to=csi.example")),
+        (&on, &[in_tree, delete, with_in_tree, with_external], Some(" migrated-to=csi.example -in-tree")),
+        (&on, &[in_tree, migrated], None),
+        (&Migration::Untranslatable, &[in_tree, with_in_tree], Some(" -in-tree")),
+    ];
+    for (migration, changes, expected) in rows {
+        let mut world = World::new([], []);
+        world.migration = migration.clone();
+        let changed = volume("v", |v| changes.iter().for_each(|change| change(v)));
+        let expected = expected.map(|edits| format!("annotate volume v{edits}"));
+        let expected: Vec<_> = expected.as_deref().into_iter().chain(["done"]).collect();
+        check_volume(&mut world, &changed, &expected);
+    }
+}
+
+#[test]
+fn a_migration_is_known_to_the_reclaim_of_the_same_sync() {
+    let released = bound(|v| {
+        (v.phase, v.policy) = (VolumePhase::Released, ReclaimPolicy::Delete);
+        v.annotations.provisioned_by = Some("kubernetes.io/gce-pd".into());
+    });
+    let mut world = World::new([], []);
+    world.migration = Migration::On("pd.csi.storage.gke.io".into());
+    let expected = ["annotate volume v migrated-to=pd.csi.storage.gke.io", "done"];
+    check_volume(&mut world, &released, &expected);
+}
+
+#[test]
+fn step_0_comes_before_a_read_that_fails() {
+    let volume = bound(|v| {
+        v.annotations.provisioned_by = Some("kubernetes.io/gce-pd".into());
+        v.policy = ReclaimPolicy::Delete;
+    });
+    let mut world = World::new([], []);
+    world.live_error = Some("timeout");
+    check_volume(&mut world, &volume, &["annotate volume v +in-tree", "failed: timeout"]);
+}
+
+#[test]
+fn a_claim_that_cannot_be_read_is_not_gone() {
+    let mut world = World::new([], []);
+    world.unreadable = vec!["c"];
+    let expected = ["Warning Unreadable on v", "failed: claim ns/c: spec.capacity is no quantity"];
+    check_volume(&mut world, &bound(|_| {}), &expected);
+    check_volume(&mut world, &bound(|v| v.phase = VolumePhase::Released), &expected);
+}
