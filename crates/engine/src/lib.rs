@@ -16,7 +16,8 @@
 //! - Equal volumes are told apart by name (upstream: by the order of a hash map).
 //! - A claim whose only fitting volumes are picked by decisions in flight waits for their end; it is neither
 //!   provisioned for nor given a class because of them.
-//! - [`operations::provision`]: cleaning up after a volume that could not be created.
+//! - The asset of a volume that could not be created is clean when the plugin says so, and is not deleted
+//!   before a live read shows that the volume does not exist after all (`operations/provision.rs`).
 //! - Ends of operations that upstream leaves to its resync every 15 s ask to be decided again after the same
 //!   time, because nothing here syncs without a cause.
 
