@@ -21,6 +21,7 @@
 mod cached;
 mod change;
 mod environment;
+mod explain;
 mod index;
 mod intern;
 mod live;
@@ -33,6 +34,7 @@ mod version;
 
 pub use change::{Change, Revision, Topic, Wanted, WantedSets, topics_of};
 pub use environment::Environment;
+pub use explain::{Candidate, Obstacle};
 pub use live::LiveReads;
 pub use observed::{Kind, Observed, PodRecord, Unreadable};
 pub use session::{Session, SessionLimits};

@@ -6,6 +6,7 @@ use bindery_core::{Claim, ClaimKey, Class, Lookup, Pod, Source, Text, Volume};
 
 use super::Store;
 use crate::change::Revision;
+use crate::explain::Candidate;
 use crate::observed::Unreadable;
 
 impl Store {
@@ -87,5 +88,15 @@ impl Store {
     /// The claims that cannot be parsed, by key.
     pub fn unreadable_claims(&self) -> Vec<(ClaimKey, Unreadable)> {
         self.state().unreadable_claims()
+    }
+
+    /// Every volume that the overlay has, as the claim sees it, the nearest to what it asks for first: fewest
+    /// obstacles; then the large enough, smallest first; then the too small, largest first; equals by name. What
+    /// cannot be read comes last.
+    ///
+    /// A selector that is none ends a decision with an error before any volume is looked at; here it is no
+    /// obstacle.
+    pub fn explain(&self, claim: &Claim) -> Vec<Candidate> {
+        self.state().explain(claim)
     }
 }

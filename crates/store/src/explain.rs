@@ -1,0 +1,176 @@
+//! Why each volume is or is not a claim's: the full list behind the tallies of a decision.
+//!
+//! A scan of all volumes with a text for each, for people who ask; decisions use the index. Both see the same
+//! reasons: the first of a [`Candidate`] is the one that [`bindery_core::Tally`] counts it under.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bindery_core::{
+    AccessModes, Claim, ClaimKey, Quantity, Reason, Requirement, Selector, SelectorOperator, Text, Volume,
+    VolumePhase,
+};
+
+use crate::state::State;
+
+/// A volume, as one claim sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Name of the volume.
+    pub volume: Text,
+    /// Everything that keeps the claim from it, in the order of [`Reason`]; empty where the claim can have it.
+    pub obstacles: Vec<Obstacle>,
+}
+
+/// One thing that keeps a claim from a volume. Printed, it is a sentence that names the field and both values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// The reason, as tallies count it.
+    pub reason: Reason,
+    /// The field of the volume, such as `spec.capacity.storage`; empty where no field is at fault.
+    pub field: &'static str,
+    /// What the volume has there.
+    pub offers: String,
+    /// What the claim asks for.
+    pub asks: String,
+}
+
+impl State {
+    pub(crate) fn explain(&self, claim: &Claim) -> Vec<Candidate> {
+        let mut volumes: Vec<_> = self
+            .volumes()
+            .into_iter()
+            .map(|volume| (obstacles(&volume, claim, self.reserved(&volume.name)), volume))
+            .collect();
+        volumes.sort_by(|(a, volume), (b, other)| {
+            a.len().cmp(&b.len()).then_with(|| nearer(claim.request, volume, other))
+        });
+        let readable = volumes
+            .into_iter()
+            .map(|(obstacles, volume)| Candidate { volume: volume.name.clone(), obstacles });
+        let unreadable = self.unreadable_volumes().into_iter().map(|(volume, unreadable)| Candidate {
+            volume,
+            obstacles: vec![Obstacle {
+                reason: Reason::Unreadable,
+                field: "",
+                offers: unreadable.why.to_string(),
+                asks: String::new(),
+            }],
+        });
+        readable.chain(unreadable).collect()
+    }
+}
+
+fn nearer(request: Quantity, a: &Volume, b: &Volume) -> Ordering {
+    let capacity = |volume: &Volume| volume.capacity.unwrap_or_default();
+    let rank = |volume: &Volume| {
+        let (capacity, too_small) = (capacity(volume), capacity(volume) < request);
+        (too_small, if too_small { (None, Some(Reverse(capacity))) } else { (Some(capacity), None) })
+    };
+    rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
+}
+
+/// All that keeps the claim from the volume. `picked_for` is the claim of a decision in flight that has picked it.
+fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<ClaimKey>) -> Vec<Obstacle> {
+    let own = volume.is_bound_to(claim);
+    let other = volume.claim_ref.as_ref().filter(|_| !own).map(|other| {
+        let key = ClaimKey::new(other.namespace.clone(), other.name.clone());
+        // A claim that was deleted and made anew has the name of the one that the volume was for.
+        let uid = other.uid.as_ref().filter(|_| key == claim.key);
+        uid.map_or_else(|| key.to_string(), |uid| format!("an earlier {key} with UID {uid}"))
+    });
+    let in_flight = picked_for.filter(|holder| volume.claim_ref.is_none() && *holder != claim.key);
+    let offered = volume.phase == VolumePhase::Available || other.is_some();
+    let capacity = volume.capacity.unwrap_or_default();
+    let (has, wants) = (volume.access_set(), claim.access_set());
+    let unmet: Vec<String> = requirements(claim)
+        .iter()
+        .filter(|r| !r.matches(volume.labels.get(&r.key).map(|value| &**value)))
+        .map(requirement)
+        .collect();
+    let name = |name: &str| if name.is_empty() { "none".to_owned() } else { format!("{name:?}") };
+    let attributes = [volume.attributes_class_or_empty(), claim.attributes_class_or_empty()];
+    let checks = [
+        other.map(|other| (Reason::ReservedForOther, "spec.claimRef", other, claim.key.to_string())),
+        volume.deleting.then(|| (Reason::Deleting, "metadata.deletionTimestamp", String::new(), String::new())),
+        (*volume.class != *claim.class_or_empty()).then(|| {
+            let (offers, asks) = (name(&volume.class), name(claim.class_or_empty()));
+            (Reason::ClassDiffers, "spec.storageClassName", offers, asks)
+        }),
+        (volume.mode != claim.mode).then(|| {
+            let (offers, asks) = (volume.mode.name().to_owned(), claim.mode.name().to_owned());
+            (Reason::VolumeModeDiffers, "spec.volumeMode", offers, asks)
+        }),
+        (attributes[0] != attributes[1]).then(|| {
+            let [offers, asks] = attributes.map(name);
+            (Reason::AttributesClassDiffers, "spec.volumeAttributesClassName", offers, asks)
+        }),
+        (!has.contains(wants)).then(|| (Reason::AccessModesMissing, "spec.accessModes", modes(has), modes(wants))),
+        (!offered).then(|| {
+            let phase = if volume.phase.name().is_empty() { "unset" } else { volume.phase.name() };
+            let available = VolumePhase::Available.name();
+            (Reason::NotAvailable, "status.phase", phase.to_owned(), available.to_owned())
+        }),
+        (capacity < claim.request).then(|| {
+            (Reason::TooSmall, "spec.capacity.storage", capacity.to_string(), claim.request.to_string())
+        }),
+        (!unmet.is_empty())
+            .then(|| (Reason::SelectorDiffers, "metadata.labels", labels(&volume.labels), unmet.join(", "))),
+        in_flight.map(|holder| (Reason::InFlight, "", holder.to_string(), claim.key.to_string())),
+    ];
+    checks
+        .into_iter()
+        .flatten()
+        .map(|(reason, field, offers, asks)| Obstacle { reason, field, offers, asks })
+        .collect()
+}
+
+fn requirements(claim: &Claim) -> &[Requirement] {
+    match &claim.selector {
+        Some(Selector::Requirements(requirements)) => requirements,
+        Some(Selector::Invalid(_)) | None => &[],
+    }
+}
+
+/// As `kubectl` writes a requirement.
+fn requirement(requirement: &Requirement) -> String {
+    let Requirement { key, operator, values } = requirement;
+    match operator {
+        SelectorOperator::In if values.len() == 1 => format!("{key}={}", values[0]),
+        SelectorOperator::In => format!("{key} in ({})", values.join(",")),
+        SelectorOperator::NotIn => format!("{key} notin ({})", values.join(",")),
+        SelectorOperator::Exists => key.to_string(),
+        SelectorOperator::DoesNotExist => format!("!{key}"),
+    }
+}
+
+fn labels(labels: &BTreeMap<Text, Text>) -> String {
+    let pairs: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if pairs.is_empty() { "none".to_owned() } else { pairs.join(",") }
+}
+
+fn modes(modes: AccessModes) -> String {
+    let names: Vec<&str> = modes.iter().map(bindery_core::AccessMode::name).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(",") }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reason, field, offers, asks } = self;
+        match reason {
+            Reason::Unreadable => write!(f, "the volume cannot be read: {offers}"),
+            Reason::ReservedForOther => write!(f, "{field}: belongs to {offers}"),
+            Reason::Deleting => write!(f, "{field}: the volume is being deleted"),
+            Reason::NotAvailable => write!(f, "{field}: is {offers}, must be {asks}"),
+            Reason::InFlight => write!(f, "picked for {offers} by a decision in flight"),
+            Reason::WaitsForConsumer => f.write_str("the class waits for the first consumer"),
+            Reason::ClassDiffers
+            | Reason::VolumeModeDiffers
+            | Reason::AttributesClassDiffers
+            | Reason::AccessModesMissing
+            | Reason::TooSmall
+            | Reason::SelectorDiffers => write!(f, "{field}: offers {offers}, asked for {asks}"),
+        }
+    }
+}

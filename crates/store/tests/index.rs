@@ -1,0 +1,211 @@
+//! The index against a scan: over random worlds every query, page and tally is the same.
+
+mod support;
+
+use std::sync::Arc;
+
+use bindery_core::{AccessModes, ClaimKey, Cluster, Query, Slot, Source, Text, Uid, Version, Volume};
+use bindery_store::{LiveReads, SessionLimits, Store};
+use proptest::prelude::*;
+use support::{
+    Model, Nothing, any_key, any_query, any_uid, any_volume, gib, query, readable, unreadable, volume,
+};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Apply(usize, Volume),
+    Break(usize),
+    Assume(usize, Volume),
+    Remove(usize),
+    Reserve(usize, ClaimKey),
+    Unreserve(usize, ClaimKey),
+}
+
+fn any_step(names: usize) -> impl Strategy<Value = Step> {
+    let name = 0..names;
+    prop_oneof![
+        6 => (name.clone(), any_volume()).prop_map(|(name, volume)| Step::Apply(name, volume)),
+        1 => name.clone().prop_map(Step::Break),
+        3 => (name.clone(), any_volume()).prop_map(|(name, volume)| Step::Assume(name, volume)),
+        1 => name.clone().prop_map(Step::Remove),
+        1 => (name.clone(), any_key()).prop_map(|(name, key)| Step::Reserve(name, key)),
+        1 => (name, any_key()).prop_map(|(name, key)| Step::Unreserve(name, key)),
+    ]
+}
+
+/// Carries the steps out on a store and on the model; every step is a newer version than those before.
+fn build(steps: Vec<Step>) -> (Store, Model) {
+    let (store, mut model) = (Store::new(), Model::default());
+    for (version, step) in (1_u64..).zip(steps) {
+        let name = |number: usize| Text::from(format!("v{number:02}"));
+        let finish = |number: usize, volume: Volume| Volume {
+            name: name(number),
+            version: Version::from(&*version.to_string()),
+            ..volume
+        };
+        match step {
+            Step::Apply(number, volume) => {
+                let volume = Arc::new(finish(number, volume));
+                model.volumes.insert(name(number), Some(volume.clone()));
+                store.apply_volume(name(number), bindery_store::Observed::Readable(volume));
+            }
+            Step::Break(number) => {
+                model.volumes.insert(name(number), None);
+                store.apply_volume(name(number), unreadable("uid", version));
+            }
+            Step::Assume(number, volume) => {
+                let volume = Arc::new(finish(number, volume));
+                if let Some(known) = model.volumes.get_mut(&name(number)) {
+                    *known = Some(volume.clone());
+                }
+                store.assume_volume(volume);
+            }
+            Step::Remove(number) => {
+                model.volumes.remove(&name(number));
+                store.remove_volume(&name(number));
+            }
+            Step::Reserve(number, key) => {
+                let holder = model.picked.entry(name(number)).or_insert(key.clone()).clone();
+                assert_eq!(store.reserve(&name(number), &key).is_ok(), holder == key);
+            }
+            Step::Unreserve(number, key) => {
+                if model.picked.get(&name(number)) == Some(&key) {
+                    model.picked.remove(&name(number));
+                }
+                store.unreserve(&name(number), &key);
+            }
+        }
+    }
+    (store, model)
+}
+
+/// All candidates, by pages of these sizes.
+fn pages(
+    cluster: &mut dyn Cluster,
+    query: &Query,
+    limit: u32,
+) -> Vec<(bindery_core::Handle, u64, u32, Slot)> {
+    let mut rows = Vec::new();
+    loop {
+        let after = rows.last().map(|row: &(bindery_core::Handle, u64, u32, Slot)| row.0);
+        let page = cluster.candidates(query.clone(), after, limit).unwrap();
+        assert!(page.handles.len() <= limit as usize);
+        assert!(
+            [page.whole.len(), page.nanos.len(), page.slots.len()].iter().all(|l| *l == page.handles.len())
+        );
+        let columns = page.handles.into_iter().zip(page.whole).zip(page.nanos).zip(page.slots);
+        rows.extend(columns.map(|(((handle, whole), nanos), slot)| (handle, whole, nanos, slot)));
+        if !page.more {
+            return rows;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn every_question_is_answered_as_by_a_scan(
+        steps in prop::collection::vec(any_step(24), 0..80),
+        queries in prop::collection::vec((any_query(), 1..5_u32), 4),
+        (key, uid) in (any_key(), any_uid()),
+        known in any::<bool>(),
+    ) {
+        let (store, model) = build(steps);
+        let live = LiveReads::new();
+        let mut session = store.session(&Nothing, &live, SessionLimits::default());
+        let asker = known.then(|| (key.clone(), uid.clone()));
+        if let Some((key, uid)) = asker.clone() {
+            session = session.for_claim(key, uid);
+        }
+        for bits in 0..16 {
+            let set = AccessModes::from_bits(bits).unwrap();
+            let sets = (&mut session as &mut dyn Cluster).access_sets(set).unwrap();
+            prop_assert_eq!(sets, model.access_sets(set));
+        }
+        let reserved = (&mut session as &mut dyn Cluster).reserved_for(key.clone(), uid.clone()).unwrap();
+        let names: Vec<Text> = reserved.iter().map(|handle| session.name(*handle).unwrap()).collect();
+        prop_assert_eq!(names, model.reserved_for(&key, &uid));
+        for (query, limit) in queries {
+            let rows = pages(&mut session, &query, limit);
+            let expected = model.candidates(&query, asker.as_ref().map(|asker| &asker.0));
+            prop_assert_eq!(rows.len(), expected.len());
+            for ((handle, whole, nanos, slot), (name, free)) in rows.into_iter().zip(expected) {
+                let described = (&mut session as &mut dyn Cluster).describe(handle).unwrap();
+                let target = (&mut session as &mut dyn Cluster).identify(handle).unwrap();
+                prop_assert_eq!(&described.name, &name);
+                prop_assert_eq!(target, described.target());
+                let capacity = described.capacity.unwrap_or_default();
+                prop_assert_eq!((whole, nanos), (capacity.whole, capacity.nanos));
+                prop_assert_eq!(slot == Slot::Free, free);
+            }
+            let tallies = (&mut session as &mut dyn Cluster).tallies(query.clone()).unwrap();
+            prop_assert_eq!(tallies, model.tallies(&query, asker.as_ref()));
+        }
+    }
+}
+
+#[test]
+fn a_volume_is_not_offered_once_the_overlay_says_that_it_is_taken() {
+    let store = Store::new();
+    store.apply_volume("v".into(), readable(volume("v", 1)));
+    let mut taken = volume("v", 2);
+    taken.claim_ref =
+        Some(bindery_core::ClaimRef { namespace: "ns".into(), name: "a".into(), uid: Some(Uid::from("u")) });
+    store.assume_volume(Arc::new(taken));
+    let live = LiveReads::new();
+    let mut session = store.session(&Nothing, &live, SessionLimits::default());
+    assert!(pages(&mut session, &query(), 8).is_empty());
+    let cache = (&mut session as &mut dyn Cluster).volume(Source::Cache, "v".into()).unwrap();
+    assert!(matches!(cache, bindery_core::Lookup::Found(volume) if volume.claim_ref.is_none()));
+}
+
+/// Enough volumes for chunks to be split and merged, with labels that have to follow.
+#[test]
+fn thousands_of_volumes_keep_order_and_labels_through_growth_and_shrinkage() {
+    let (store, mut model) = (Store::new(), Model::default());
+    // Deterministic and out of order: multiples of a number that is prime to the length.
+    let shuffled = |step: usize| (0..4_000_usize).map(move |n| n * step % 4_000);
+    for number in shuffled(1_237) {
+        let mut volume = volume(&format!("v{number:04}"), 1);
+        volume.capacity = Some(gib(1 + number as u64 / 100));
+        volume.labels.insert("parity".into(), if number % 2 == 0 { "even" } else { "odd" }.into());
+        volume.labels.insert("name".into(), volume.name.clone());
+        store.apply_volume(volume.name.clone(), readable(volume.clone()));
+        model.volumes.insert(volume.name.clone(), Some(Arc::new(volume)));
+    }
+    let check = |store: &Store, model: &Model| {
+        let live = LiveReads::new();
+        let limits = SessionLimits { rows: 1_000_000, ..SessionLimits::default() };
+        let mut session = store.session(&Nothing, &live, limits);
+        for (key, value) in [("parity", "even"), ("name", "v3999"), ("name", "v0007")] {
+            let requirement = bindery_core::Requirement {
+                key: key.into(),
+                operator: bindery_core::SelectorOperator::In,
+                values: vec![value.into()],
+            };
+            for query in [
+                Query { labels: vec![requirement.clone()], ..query() },
+                Query { at_least: gib(20), labels: vec![requirement.clone()], ..query() },
+                Query { at_least: gib(20), ..query() },
+            ] {
+                let rows = pages(&mut session, &query, 700);
+                let names: Vec<Text> = rows.iter().map(|row| session.name(row.0).unwrap()).collect();
+                let expected = model.candidates(&query, None).into_iter().map(|row| row.0);
+                assert_eq!(names, expected.collect::<Vec<Text>>());
+                let tallies = (&mut session as &mut dyn Cluster).tallies(query.clone()).unwrap();
+                assert_eq!(tallies, model.tallies(&query, None));
+            }
+        }
+    };
+    check(&store, &model);
+    for (count, number) in shuffled(2_741).enumerate() {
+        let name = Text::from(format!("v{number:04}"));
+        store.remove_volume(&name);
+        model.volumes.remove(&name);
+        if count % 997 == 0 {
+            check(&store, &model);
+        }
+    }
+    check(&store, &model);
+}

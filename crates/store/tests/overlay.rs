@@ -1,0 +1,305 @@
+//! Own writes laid over the watch cache: a simple model, and the hazards of the reference section 20.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bindery_core::{Claim, ClaimKey, Lookup, Source, Uid, Version, Volume};
+use bindery_store::{Change, Kind, Observed, Store, Topic};
+use proptest::prelude::*;
+use support::{claim, readable, unreadable, volume};
+
+fn key(name: &str) -> ClaimKey {
+    ClaimKey::new("ns", name)
+}
+
+/// A delivery or an own write of the only volume, whose UID is its incarnation.
+#[derive(Clone, Debug)]
+enum Step {
+    Watch { version: u64, incarnation: u8, readable: bool },
+    Write { version: u64, incarnation: u8 },
+    Gone,
+    Relist(Option<u64>),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let version = 1..12_u64;
+    prop_oneof![
+        4 => (version.clone(), 0..2_u8, prop::bool::weighted(0.8))
+            .prop_map(|(version, incarnation, readable)| Step::Watch { version, incarnation, readable }),
+        4 => (version.clone(), 0..2_u8).prop_map(|(version, incarnation)| Step::Write { version, incarnation }),
+        1 => Just(Step::Gone),
+        1 => prop::option::of(version).prop_map(Step::Relist),
+    ]
+}
+
+fn incarnation(version: u64, number: u8) -> Volume {
+    Volume { uid: Uid::from(&*format!("uid-{number}")), ..volume("v", version) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_048))]
+
+    /// The model: what the watch delivered last, and the newest own write since it knows the object.
+    #[test]
+    fn the_overlay_is_the_newer_of_watch_and_write_and_never_more_than_the_watch_knows(
+        steps in prop::collection::vec(any_step(), 0..24),
+    ) {
+        let store = Store::new();
+        let mut watch: Option<(u64, Lookup<Arc<Volume>>)> = None;
+        let mut write: Option<(u64, Arc<Volume>)> = None;
+        for step in steps {
+            match step {
+                Step::Watch { version, incarnation: number, readable: is_readable } => {
+                    let object = Arc::new(incarnation(version, number));
+                    let observed = if is_readable {
+                        Observed::Readable(object.clone())
+                    } else {
+                        unreadable("uid-0", version)
+                    };
+                    let expected = watch.as_ref().is_none_or(|(known, _)| *known <= version);
+                    prop_assert_eq!(store.apply_volume("v".into(), observed).fresh, expected);
+                    if expected {
+                        let why = "spec.capacity: no quantity".into();
+                        let found = if is_readable { Lookup::Found(object) } else { Lookup::Unreadable(why) };
+                        watch = Some((version, found));
+                    }
+                }
+                Step::Write { version, incarnation: number } => {
+                    let object = Arc::new(incarnation(version, number));
+                    let known = watch.as_ref().map(|watch| watch.0.max(write.as_ref().map_or(0, |w| w.0)));
+                    let expected = known.is_some_and(|known| version > known);
+                    prop_assert_eq!(store.assume_volume(object.clone()).fresh, expected);
+                    if expected {
+                        write = Some((version, object));
+                    }
+                }
+                Step::Gone => {
+                    store.remove_volume("v");
+                    watch = None;
+                }
+                Step::Relist(version) => {
+                    let list = version.map(|version| ("v".into(), readable(incarnation(version, 0))));
+                    store.replace_volumes(list.into_iter().collect());
+                    watch = version.map(|v| (v, Lookup::Found(Arc::new(incarnation(v, 0)))));
+                }
+            }
+            let known = watch.as_ref().map(|watch| watch.0);
+            write = write.filter(|(version, _)| known.is_some_and(|known| *version > known));
+            let cache = watch.as_ref().map_or(Lookup::Absent, |(_, found)| found.clone());
+            let overlay = write.as_ref().map_or(cache.clone(), |(_, object)| Lookup::Found(object.clone()));
+            prop_assert_eq!(store.volume(Source::Cache, "v"), cache);
+            prop_assert_eq!(store.volume(Source::Overlay, "v"), overlay);
+        }
+    }
+}
+
+fn found(store: &Store, source: Source) -> Option<Version> {
+    match store.volume(source, "v") {
+        Lookup::Found(volume) => Some(volume.version.clone()),
+        _ => None,
+    }
+}
+
+/// Hazard 3 (kubernetes #124224): a write returns after the watch has seen the deletion.
+#[test]
+fn a_late_write_does_not_bring_a_deleted_object_back() {
+    let store = Store::new();
+    store.apply_volume("v".into(), readable(volume("v", 1)));
+    let (_, removed) = store.remove_volume("v");
+    assert_eq!(removed.unwrap().version, Version::from("1"));
+    let change = store.assume_volume(Arc::new(volume("v", 9)));
+    assert!(!change.fresh && change.is_empty());
+    assert_eq!(store.volume(Source::Overlay, "v"), Lookup::Absent);
+
+    store.apply_claim(key("c"), readable(claim(&key("c"), 1)));
+    store.remove_claim(&key("c"));
+    assert!(!store.assume_claim(Arc::new(claim(&key("c"), 9))).fresh);
+    assert_eq!(store.claim(Source::Overlay, &key("c")), Lookup::Absent);
+}
+
+/// A create returns before the watch delivers the object: nothing is inserted.
+#[test]
+fn a_write_does_not_create_an_object() {
+    let store = Store::new();
+    assert!(!store.assume_volume(Arc::new(volume("v", 5))).fresh);
+    assert_eq!(store.volume_names(), Vec::<bindery_core::Text>::new());
+}
+
+/// Hazard 4: versions are numbers, equality passes, and what cannot be compared wins by coming last.
+#[test]
+fn versions_are_numbers_and_equal_ones_pass() {
+    let store = Store::new();
+    let apply = |version: &str| {
+        let volume = Volume { version: Version::from(version), ..volume("v", 1) };
+        store.apply_volume("v".into(), readable(volume)).fresh
+    };
+    assert!(apply("9"));
+    assert!(apply("10"));
+    assert!(apply("10"));
+    assert!(!apply("9"));
+    assert!(apply("opaque"));
+    assert!(apply("3"));
+    assert_eq!(found(&store, Source::Cache), Some(Version::from("3")));
+}
+
+/// After a restore of etcd versions start again below those that were seen: a list is believed.
+#[test]
+fn a_complete_list_is_believed_even_where_it_is_older() {
+    let store = Store::new();
+    store.apply_volume("v".into(), readable(volume("v", 100)));
+    store.assume_volume(Arc::new(volume("v", 101)));
+    store.apply_volume("w".into(), readable(volume("w", 99)));
+    let (change, gone) = store.replace_volumes(vec![("v".into(), readable(volume("v", 7)))]);
+    assert!(change.topics.contains(&Topic::Volume(Source::Cache, "w".into())));
+    assert_eq!(gone.iter().map(|volume| &*volume.name).collect::<Vec<_>>(), ["w"]);
+    assert_eq!(found(&store, Source::Cache), Some(Version::from("7")));
+}
+
+/// Hazard 17: what is laid over is the object that the server returned, and an equal version in the watch
+/// ends it.
+#[test]
+fn the_echo_of_a_write_changes_the_cache_and_not_the_overlay() {
+    let store = Store::new();
+    store.apply_volume("v".into(), readable(volume("v", 1)));
+    let written = store.assume_volume(Arc::new(volume("v", 2)));
+    assert_eq!(written.topics, [Topic::Volume(Source::Overlay, "v".into())]);
+    let echo = store.apply_volume("v".into(), readable(volume("v", 2)));
+    assert_eq!((echo.fresh, echo.topics), (true, vec![Topic::Volume(Source::Cache, "v".into())]));
+    let resync = store.apply_volume("v".into(), readable(volume("v", 2)));
+    assert!(resync.fresh && resync.is_empty());
+    assert_eq!(resync.revision, echo.revision);
+}
+
+/// Hazard 32: delete and re-create under one name may arrive as one update; the old write goes with the old
+/// object.
+#[test]
+fn a_write_of_an_earlier_incarnation_is_not_laid_over_a_later_one() {
+    let store = Store::new();
+    store.apply_volume("v".into(), readable(incarnation(1, 0)));
+    store.assume_volume(Arc::new(incarnation(2, 0)));
+    let change = store.apply_volume("v".into(), readable(incarnation(5, 1)));
+    assert!(change.topics.contains(&Topic::Volume(Source::Overlay, "v".into())));
+    assert!(!store.assume_volume(Arc::new(incarnation(3, 0))).fresh);
+    assert!(matches!(store.volume(Source::Overlay, "v"), Lookup::Found(v) if v.uid == Uid::from("uid-1")));
+}
+
+#[test]
+fn what_cannot_be_read_is_unreadable_and_not_absent() {
+    let store = Store::new();
+    store.apply_volume("v".into(), unreadable("u", 3));
+    store.apply_claim(key("c"), unreadable("u", 3));
+    let why = || "spec.capacity: no quantity".into();
+    assert_eq!(store.volume(Source::Overlay, "v"), Lookup::Unreadable(why()));
+    assert_eq!(store.claim(Source::Cache, &key("c")), Lookup::Unreadable(why()));
+    assert_eq!(store.unreadable_volumes().len(), 1);
+    assert_eq!(store.unreadable_claims().len(), 1);
+    assert!(store.volumes().is_empty() && store.claims().is_empty());
+    assert_eq!(store.claim_keys(), [key("c")]);
+
+    // An own write that is newer can be read, until the watch says that it cannot.
+    store.assume_volume(Arc::new(volume("v", 4)));
+    assert_eq!(found(&store, Source::Overlay), Some(Version::from("4")));
+    store.apply_volume("v".into(), unreadable("u", 4));
+    assert_eq!(store.volume(Source::Overlay, "v"), Lookup::Unreadable(why()));
+}
+
+#[test]
+fn nothing_is_synced_before_all_kinds_are() {
+    let store = Store::new();
+    for kind in Kind::ALL {
+        assert!(!store.synced());
+        store.mark_synced(kind);
+    }
+    assert!(store.synced());
+}
+
+#[test]
+fn a_reservation_is_for_one_claim_until_that_one_ends_it() {
+    let store = Store::new();
+    store.apply_volume("v".into(), readable(volume("v", 1)));
+    store.reserve("v", &key("a")).unwrap();
+    store.reserve("v", &key("a")).unwrap();
+    assert_eq!(store.reserve("v", &key("b")).unwrap_err().0, key("a"));
+    assert!(store.unreserve("v", &key("b")).is_empty());
+    assert_eq!(store.reserved("v"), Some(key("a")));
+    let change: Change = store.unreserve("v", &key("a"));
+    assert_eq!(change.offers.iter().map(|volume| &*volume.name).collect::<Vec<_>>(), ["v"]);
+    store.reserve("v", &key("b")).unwrap();
+}
+
+#[test]
+fn default_classes_come_newest_first_and_an_unreadable_class_may_be_one() {
+    let class = |name: &str, created, default| bindery_core::Class {
+        name: name.into(),
+        provisioner: "p".into(),
+        binding_mode: None,
+        mount_options: false,
+        default,
+        created,
+    };
+    let store = Store::new();
+    for (name, created, default) in [("b", 5, true), ("a", 5, true), ("new", 9, true), ("other", 10, false)] {
+        store.apply_class(name.into(), readable(class(name, created, default)));
+    }
+    let names: Vec<_> = store.default_classes().unwrap();
+    assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["new", "a", "b"]);
+    let change = store.apply_class("other".into(), readable(class("other", 11, false)));
+    assert_eq!(change.topics, [Topic::Class("other".into())]);
+    let change = store.apply_class("odd".into(), unreadable("u", 1));
+    assert_eq!(change.topics, [Topic::Class("odd".into()), Topic::DefaultClasses]);
+    assert!(store.default_classes().unwrap_err().contains("odd"));
+    assert!(store.remove_class("odd").topics.contains(&Topic::DefaultClasses));
+}
+
+#[test]
+fn pods_are_found_by_the_claims_that_they_reference() {
+    let pod = |name: &str, claims: &[&str], scheduled| bindery_store::PodRecord {
+        namespace: "ns".into(),
+        name: name.into(),
+        claims: claims.iter().map(|claim| (*claim).into()).collect(),
+        scheduled,
+        terminated: false,
+    };
+    let names = |store: &Store, claim: &str| -> BTreeMap<String, bool> {
+        let pods = store.pods_using(&key(claim)).into_iter();
+        pods.map(|pod| (pod.name.to_string(), pod.scheduled)).collect()
+    };
+    let store = Store::new();
+    store.apply_pod(pod("p", &["a", "b", "a"], false));
+    store.apply_pod(pod("q", &["b"], true));
+    assert!(store.apply_pod(pod("r", &[], true)).is_empty());
+    assert_eq!(names(&store, "b"), BTreeMap::from([("p".to_owned(), false), ("q".to_owned(), true)]));
+    let change = store.apply_pod(pod("p", &["a"], true));
+    assert_eq!(change.topics, [Topic::Pods(key("a")), Topic::Pods(key("b"))]);
+    assert_eq!(names(&store, "a"), BTreeMap::from([("p".to_owned(), true)]));
+    assert!(store.apply_pod(pod("p", &["a"], true)).is_empty());
+    assert_eq!(store.replace_pods(vec![pod("p", &["a"], true)]).topics, [Topic::Pods(key("b"))]);
+    assert_eq!(store.remove_pod("ns", "p").topics, [Topic::Pods(key("a"))]);
+    assert!(names(&store, "a").is_empty());
+}
+
+#[test]
+fn claims_are_laid_over_as_volumes_are() {
+    let store = Store::new();
+    let version = |source| match store.claim(source, &key("c")) {
+        Lookup::Found(claim) => claim.version.to_string(),
+        other => format!("{other:?}"),
+    };
+    let at = |version| Arc::new(Claim { deleting: version > 2, ..claim(&key("c"), version) });
+    store.apply_claim(key("c"), Observed::Readable(at(1)));
+    assert!(store.assume_claim(at(3)).fresh);
+    assert!(!store.assume_claim(at(2)).fresh);
+    assert_eq!((version(Source::Overlay), version(Source::Cache)), ("3".into(), "1".into()));
+    assert!(
+        !store
+            .apply_claim(key("c"), Observed::Readable(at(2)))
+            .topics
+            .contains(&Topic::Claim(Source::Overlay, key("c")))
+    );
+    store.apply_claim(key("c"), Observed::Readable(at(4)));
+    assert_eq!((version(Source::Overlay), version(Source::Cache)), ("4".into(), "4".into()));
+    let (change, gone) = store.replace_claims(Vec::new());
+    assert_eq!((change.topics.len(), gone.len()), (2, 1));
+}

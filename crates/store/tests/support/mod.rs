@@ -1,0 +1,335 @@
+//! Worlds for tests: builders of objects, an environment, and a naive model of what the store answers.
+
+#![allow(dead_code, reason = "every test file uses its part")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bindery_core::{
+    AccessMode, AccessModes, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Migration,
+    NEAREST_MAX, OperationKind, OperationState, Plugin, PluginMatch, PluginOperation, Quantity, Query,
+    Reason, ReclaimPolicy, Requirement, Tally, Text, Uid, Version, Volume, VolumeAnnotations, VolumeMode,
+    VolumePhase,
+};
+use bindery_store::{Environment, Observed, Unreadable};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// An environment without plugins, where nothing runs.
+pub(crate) struct Nothing;
+
+impl Environment for Nothing {
+    fn plugin(&self, _: &str) -> Option<Plugin> {
+        None
+    }
+
+    fn plugin_for_volume(&self, _: &Volume) -> PluginMatch {
+        PluginMatch::None
+    }
+
+    fn plugin_ready(&self, _: &str, _: PluginOperation) -> Result<(), Text> {
+        Err("no plugin".into())
+    }
+
+    fn migration(&self, _: &str) -> Migration {
+        Migration::Off
+    }
+
+    fn dynamic_provisioning(&self) -> bool {
+        true
+    }
+
+    fn operation(&self, _: OperationKind, _: &Uid) -> OperationState {
+        OperationState::Idle
+    }
+}
+
+/// A free volume of one gibibyte.
+pub(crate) fn volume(name: &str, version: u64) -> Volume {
+    Volume {
+        name: name.into(),
+        uid: Uid::from(&*format!("uid-{name}")),
+        version: Version::from(&*version.to_string()),
+        deleting: false,
+        labels: BTreeMap::new(),
+        annotations: VolumeAnnotations::default(),
+        finalizers: Vec::new(),
+        capacity: Some(gib(1)),
+        access_modes: vec![AccessMode::ReadWriteOnce],
+        class: "".into(),
+        mode: VolumeMode::Filesystem,
+        attributes_class: None,
+        claim_ref: None,
+        policy: ReclaimPolicy::Retain,
+        node_affinity: false,
+        source: "csi".into(),
+        phase: VolumePhase::Available,
+    }
+}
+
+/// A pending claim.
+pub(crate) fn claim(key: &ClaimKey, version: u64) -> Claim {
+    Claim {
+        key: key.clone(),
+        uid: Uid::from(&*format!("uid-{key}")),
+        version: Version::from(&*version.to_string()),
+        deleting: false,
+        annotations: ClaimAnnotations::default(),
+        request: gib(1),
+        access_modes: vec![AccessMode::ReadWriteOnce],
+        class: None,
+        mode: VolumeMode::Filesystem,
+        attributes_class: None,
+        selector: None,
+        volume_name: None,
+        data_source: false,
+        status: ClaimStatus {
+            phase: ClaimPhase::Pending,
+            access_modes: Vec::new(),
+            has_capacity: false,
+            capacity: None,
+            attributes_class: None,
+        },
+    }
+}
+
+pub(crate) fn gib(number: u64) -> Quantity {
+    Quantity::bytes(number << 30)
+}
+
+pub(crate) fn readable<T>(object: T) -> Observed<T> {
+    Observed::Readable(Arc::new(object))
+}
+
+pub(crate) fn unreadable<T>(uid: &str, version: u64) -> Observed<T> {
+    let version = Version::from(&*version.to_string());
+    Observed::Unreadable(Unreadable { uid: uid.into(), version, why: "spec.capacity: no quantity".into() })
+}
+
+/// What free claims ask for.
+pub(crate) fn query() -> Query {
+    Query {
+        class: "".into(),
+        mode: VolumeMode::Filesystem,
+        attributes_class: "".into(),
+        access_set: [AccessMode::ReadWriteOnce].iter().collect(),
+        at_least: gib(1),
+        labels: Vec::new(),
+    }
+}
+
+pub(crate) fn any_key() -> impl Strategy<Value = ClaimKey> {
+    select(vec!["a", "b", "c"]).prop_map(|name| ClaimKey::new("ns", name))
+}
+
+pub(crate) fn any_uid() -> impl Strategy<Value = Uid> {
+    select(vec!["uid-ns/a", "uid-ns/b", "other"]).prop_map(Uid::from)
+}
+
+fn any_capacity() -> impl Strategy<Value = Quantity> {
+    prop_oneof![
+        (1..4_u64).prop_map(gib),
+        Just(Quantity::ZERO),
+        Just(Quantity { whole: 1 << 30, nanos: 5, ..Quantity::ZERO }),
+    ]
+}
+
+fn any_labels() -> impl Strategy<Value = BTreeMap<Text, Text>> {
+    let label = (select(vec!["tier", "zone"]), select(vec!["x", "y", "z"]));
+    prop::collection::btree_map(label.0.prop_map(Text::from), label.1.prop_map(Text::from), 0..3)
+}
+
+fn any_modes() -> impl Strategy<Value = Vec<AccessMode>> {
+    select(vec![
+        vec![AccessMode::ReadWriteOnce],
+        vec![AccessMode::ReadWriteOnce, AccessMode::ReadOnlyMany, AccessMode::ReadWriteOnce],
+        vec![AccessMode::ReadWriteMany],
+        vec![],
+    ])
+}
+
+fn any_claim_ref() -> impl Strategy<Value = Option<ClaimRef>> {
+    let claim_ref = (any_key(), prop::option::of(any_uid())).prop_map(|(key, uid)| ClaimRef {
+        namespace: key.namespace,
+        name: key.name,
+        uid,
+    });
+    prop_oneof![3 => Just(None), 1 => claim_ref.prop_map(Some)]
+}
+
+/// A volume that may be anything; its name and version are given later.
+pub(crate) fn any_volume() -> impl Strategy<Value = Volume> {
+    let phase = prop_oneof![
+        4 => Just(VolumePhase::Available),
+        1 => select(vec![VolumePhase::Unset, VolumePhase::Bound, VolumePhase::Released]),
+    ];
+    let equal = (
+        select(vec!["", "", "slow"]),
+        prop_oneof![4 => Just(VolumeMode::Filesystem), 1 => Just(VolumeMode::Block)],
+        prop_oneof![4 => Just(None), 1 => Just(Some("")), 1 => Just(Some("gold"))],
+    );
+    let differing = (prop::option::of(any_capacity()), any_labels(), any_modes(), any_claim_ref());
+    (equal, differing, phase, prop::bool::weighted(0.1)).prop_map(
+        |((class, mode, attributes_class), (capacity, labels, access_modes, claim_ref), phase, deleting)| {
+            Volume {
+                class: class.into(),
+                mode,
+                attributes_class: attributes_class.map(Text::from),
+                capacity,
+                labels,
+                access_modes,
+                claim_ref,
+                phase,
+                deleting,
+                ..volume("", 1)
+            }
+        },
+    )
+}
+
+fn any_requirement() -> impl Strategy<Value = Requirement> {
+    use bindery_core::SelectorOperator::{DoesNotExist, Exists, In, NotIn};
+    let key = select(vec!["tier", "zone", "unknown"]).prop_map(Text::from);
+    let values = prop::collection::vec(select(vec!["x", "y", "nowhere"]).prop_map(Text::from), 1..3);
+    (key, select(vec![In, NotIn, Exists, DoesNotExist]), values).prop_map(|(key, operator, values)| {
+        let values = if matches!(operator, In | NotIn) { values } else { Vec::new() };
+        Requirement { key, operator, values }
+    })
+}
+
+pub(crate) fn any_query() -> impl Strategy<Value = Query> {
+    let equal = (
+        select(vec!["", "", "slow", "unknown"]),
+        prop_oneof![4 => Just(VolumeMode::Filesystem), 1 => Just(VolumeMode::Block)],
+        prop_oneof![4 => Just(""), 1 => Just("gold")],
+    );
+    (equal, any_modes(), any_capacity(), prop::collection::vec(any_requirement(), 0..3)).prop_map(
+        |((class, mode, attributes_class), modes, at_least, labels)| Query {
+            class: class.into(),
+            mode,
+            attributes_class: attributes_class.into(),
+            access_set: modes.iter().collect(),
+            at_least,
+            labels,
+        },
+    )
+}
+
+/// What the overlay should have, answered by scanning.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    /// The volumes; `None` where one is unreadable.
+    pub(crate) volumes: BTreeMap<Text, Option<Arc<Volume>>>,
+    /// The claim that holds each picked volume.
+    pub(crate) picked: BTreeMap<Text, ClaimKey>,
+}
+
+fn capacity(volume: &Volume) -> Quantity {
+    volume.capacity.unwrap_or(Quantity::ZERO)
+}
+
+fn labels_meet(query: &Query, volume: &Volume) -> bool {
+    query.labels.iter().all(|r| r.matches(volume.labels.get(&r.key).map(|value| &**value)))
+}
+
+impl Model {
+    pub(crate) fn readable(&self) -> Vec<&Volume> {
+        let mut volumes: Vec<&Volume> = self.volumes.values().flatten().map(|volume| &**volume).collect();
+        volumes.sort_by(|a, b| (capacity(a), &a.name).cmp(&(capacity(b), &b.name)));
+        volumes
+    }
+
+    pub(crate) fn access_sets(&self, containing: AccessModes) -> Vec<AccessModes> {
+        let mut sets: Vec<AccessModes> = self.readable().iter().map(|volume| volume.access_set()).collect();
+        sets.retain(|set| set.contains(containing));
+        sets.sort_by_key(|set| (set.len(), set.bits()));
+        sets.dedup();
+        sets
+    }
+
+    pub(crate) fn reserved_for(&self, key: &ClaimKey, uid: &Uid) -> Vec<Text> {
+        let asker = Claim { uid: uid.clone(), ..claim(key, 1) };
+        let reserved = self.readable().into_iter().filter(|volume| volume.is_bound_to(&asker));
+        reserved.map(|volume| volume.name.clone()).collect()
+    }
+
+    /// Names of the candidates, each with whether it is free for the claim.
+    pub(crate) fn candidates(&self, query: &Query, asker: Option<&ClaimKey>) -> Vec<(Text, bool)> {
+        let is_candidate = |volume: &&Volume| {
+            volume.claim_ref.is_none()
+                && volume.phase == VolumePhase::Available
+                && !volume.deleting
+                && volume.class == query.class
+                && volume.mode == query.mode
+                && volume.attributes_class_or_empty() == &*query.attributes_class
+                && volume.access_set() == query.access_set
+                && capacity(volume) >= query.at_least
+                && labels_meet(query, volume)
+        };
+        let candidates = self.readable().into_iter().filter(is_candidate);
+        let is_free = |name: &Text| self.picked.get(name).is_none_or(|claim| Some(claim) == asker);
+        candidates.map(|volume| (volume.name.clone(), is_free(&volume.name))).collect()
+    }
+
+    fn reason(&self, query: &Query, asker: Option<&(ClaimKey, Uid)>, volume: &Volume) -> Option<Reason> {
+        let is_own =
+            |(key, uid): &(ClaimKey, Uid)| volume.is_bound_to(&Claim { uid: uid.clone(), ..claim(key, 1) });
+        let own = asker.is_some_and(is_own);
+        let picked = self.picked.get(&volume.name);
+        let reasons = [
+            (volume.claim_ref.is_some() && !own, Reason::ReservedForOther),
+            (volume.deleting, Reason::Deleting),
+            (volume.class != query.class, Reason::ClassDiffers),
+            (volume.mode != query.mode, Reason::VolumeModeDiffers),
+            (volume.attributes_class_or_empty() != &*query.attributes_class, Reason::AttributesClassDiffers),
+            (!volume.access_set().contains(query.access_set), Reason::AccessModesMissing),
+            (volume.phase != VolumePhase::Available, Reason::NotAvailable),
+            (capacity(volume) < query.at_least, Reason::TooSmall),
+            (!labels_meet(query, volume), Reason::SelectorDiffers),
+            (!own && picked.is_some_and(|claim| Some(claim) != asker.map(|a| &a.0)), Reason::InFlight),
+        ];
+        reasons.into_iter().find_map(|(applies, reason)| applies.then_some(reason))
+    }
+
+    pub(crate) fn tallies(&self, query: &Query, asker: Option<&(ClaimKey, Uid)>) -> Vec<Tally> {
+        let mut by_reason: BTreeMap<Reason, Vec<&Volume>> = BTreeMap::new();
+        for volume in self.readable() {
+            if let Some(reason) = self.reason(query, asker, volume) {
+                by_reason.entry(reason).or_default().push(volume);
+            }
+        }
+        let mut tallies: Vec<Tally> = Vec::new();
+        let unreadable: Vec<Text> =
+            self.volumes.iter().filter(|(_, v)| v.is_none()).map(|(name, _)| name.clone()).collect();
+        if !unreadable.is_empty() {
+            tallies.push(tally(Reason::Unreadable, unreadable));
+        }
+        for (reason, mut volumes) in by_reason {
+            // Ascending already; a stable sort keeps that, and the too small go the other way.
+            volumes.sort_by_key(|volume| (differences(query, volume), capacity(volume) < query.at_least));
+            for group in volumes.chunk_by_mut(|a, b| {
+                let level = |v: &Volume| (differences(query, v), capacity(v) < query.at_least);
+                level(a) == level(b)
+            }) {
+                if capacity(group[0]) < query.at_least {
+                    group.reverse();
+                }
+            }
+            tallies.push(tally(reason, volumes.into_iter().map(|volume| volume.name.clone()).collect()));
+        }
+        tallies
+    }
+}
+
+fn tally(reason: Reason, mut names: Vec<Text>) -> Tally {
+    let count = u32::try_from(names.len()).unwrap();
+    names.truncate(NEAREST_MAX);
+    Tally { reason, count, nearest: names }
+}
+
+fn differences(query: &Query, volume: &Volume) -> usize {
+    usize::from(volume.class != query.class)
+        + usize::from(volume.mode != query.mode)
+        + usize::from(volume.attributes_class_or_empty() != &*query.attributes_class)
+        + usize::from(!volume.access_set().contains(query.access_set))
+}
