@@ -93,7 +93,9 @@ fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<ClaimKey>) -> Ve
     let attributes = [volume.attributes_class_or_empty(), claim.attributes_class_or_empty()];
     let checks = [
         other.map(|other| (Reason::ReservedForOther, "spec.claimRef", other, claim.key.to_string())),
-        volume.deleting.then(|| (Reason::Deleting, "metadata.deletionTimestamp", String::new(), String::new())),
+        volume
+            .deleting
+            .then(|| (Reason::Deleting, "metadata.deletionTimestamp", String::new(), String::new())),
         (*volume.class != *claim.class_or_empty()).then(|| {
             let (offers, asks) = (name(&volume.class), name(claim.class_or_empty()));
             (Reason::ClassDiffers, "spec.storageClassName", offers, asks)
@@ -106,7 +108,8 @@ fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<ClaimKey>) -> Ve
             let [offers, asks] = attributes.map(name);
             (Reason::AttributesClassDiffers, "spec.volumeAttributesClassName", offers, asks)
         }),
-        (!has.contains(wants)).then(|| (Reason::AccessModesMissing, "spec.accessModes", modes(has), modes(wants))),
+        (!has.contains(wants))
+            .then(|| (Reason::AccessModesMissing, "spec.accessModes", modes(has), modes(wants))),
         (!offered).then(|| {
             let phase = if volume.phase.name().is_empty() { "unset" } else { volume.phase.name() };
             let available = VolumePhase::Available.name();

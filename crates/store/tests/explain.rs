@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessMode, Claim, ClaimKey, ClaimRef, Cluster, Query, Reason, Requirement, Selector, SelectorOperator, Text,
-    Uid, Volume, VolumeMode, VolumePhase,
+    AccessMode, Claim, ClaimKey, ClaimRef, Cluster, Query, Reason, Requirement, Selector, SelectorOperator,
+    Text, Uid, Volume, VolumeMode, VolumePhase,
 };
 use bindery_store::{LiveReads, Observed, SessionLimits, Store};
 use proptest::prelude::*;
@@ -95,7 +95,11 @@ fn every_obstacle_names_the_field_and_both_values() {
         volume("small", 1),
         Volume { capacity: Some(gib(2)), deleting: true, ..volume("leaving", 1) },
         Volume { capacity: Some(gib(2)), claim_ref: reference("b", None), ..volume("taken", 1) },
-        Volume { capacity: Some(gib(2)), claim_ref: reference("a", Some("old".into())), ..volume("was-mine", 1) },
+        Volume {
+            capacity: Some(gib(2)),
+            claim_ref: reference("a", Some("old".into())),
+            ..volume("was-mine", 1)
+        },
         Volume { capacity: Some(gib(3)), ..volume("plain", 1) },
         Volume {
             capacity: Some(gib(4)),
