@@ -40,6 +40,7 @@ mod object;
 mod openapi;
 mod patch;
 mod protection;
+mod protobuf;
 mod quantity;
 mod registry;
 mod request;

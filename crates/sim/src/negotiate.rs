@@ -13,6 +13,7 @@ use crate::table;
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The text in which an answer is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,9 +166,13 @@ pub(crate) fn read_object(content_type: &str, body: &Bytes) -> ApiResult<Value> 
         YAML | "application/x-yaml" | "text/yaml" => {
             serde_norway::from_slice(body).map_err(|error| error.to_string())
         }
+        PROTOBUF => {
+            crate::protobuf::read(body).ok_or_else(|| "the body is no protobuf of a known kind".to_owned())
+        }
         _ => {
             return Err(ApiError::unsupported_media_type(format!(
-                "the body of the request was in an unknown format - accepted media types include: {JSON}, {YAML}"
+                "the body of the request was in an unknown format - accepted media types include: {JSON}, {YAML}, \
+                 {PROTOBUF}"
             )));
         }
     };

@@ -51,10 +51,10 @@ pub(crate) struct Field {
     omit: Omit,
     /// Whether lists are merged by a strategic merge patch.
     pub(crate) merge: bool,
-    /// Whether `$retainKeys` is honoured.
-    pub(crate) retain_keys: bool,
     /// The key by which the items of a merged list are told apart; `None` for lists of plain values.
     pub(crate) merge_key: Option<String>,
+    /// The number in protobuf; a path (`2/1`) where JSON inlines what protobuf nests, empty where there is none.
+    pub(crate) number: String,
 }
 
 /// One struct.
@@ -125,8 +125,8 @@ fn field(raw: &[String], index: &HashMap<&str, usize>) -> Field {
             _ => Omit::Never,
         },
         merge: part(3).split(',').any(|strategy| strategy == "merge"),
-        retain_keys: part(3).split(',').any(|strategy| strategy == "retainKeys"),
         merge_key: Some(part(4)).filter(|key| !key.is_empty()).map(str::to_owned),
+        number: part(5).to_owned(),
     }
 }
 

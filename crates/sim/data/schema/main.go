@@ -19,7 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// field is [type, Go type, flags, patch strategy, patch merge key]; trailing empty strings are left out.
+// field is [type, Go type, flags, patch strategy, patch merge key, protobuf number]; trailing empty strings are left
+// out. The number of a field that is inlined in JSON but not in protobuf is a path, such as 2/1.
 type field []string
 
 var types = map[string]map[string]field{}
@@ -73,11 +74,11 @@ func structure(t reflect.Type) string {
 		return name
 	}
 	types[name] = map[string]field{}
-	fields(t, types[name])
+	fields(t, types[name], "")
 	return name
 }
 
-func fields(t reflect.Type, into map[string]field) {
+func fields(t reflect.Type, into map[string]field, outer string) {
 	for i := 0; i < t.NumField(); i++ {
 		f := t.Field(i)
 		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -86,7 +87,12 @@ func fields(t reflect.Type, into map[string]field) {
 		}
 		if tag == "" {
 			if f.Anonymous || strings.Contains(options, "inline") {
-				fields(f.Type, into)
+				// What has no number, such as TypeMeta, is not on the wire.
+				inner := "-"
+				if n := number(f); n != "" {
+					inner = outer + n + "/"
+				}
+				fields(f.Type, into, inner)
 			}
 			continue
 		}
@@ -97,12 +103,24 @@ func fields(t reflect.Type, into map[string]field) {
 		if strings.Contains(options, "omitzero") {
 			flags = "omitzero"
 		}
-		entry := field{shape(f.Type), f.Type.String(), flags, f.Tag.Get("patchStrategy"), f.Tag.Get("patchMergeKey")}
+		entry := field{shape(f.Type), f.Type.String(), flags, f.Tag.Get("patchStrategy"), f.Tag.Get("patchMergeKey"), ""}
+		if n := number(f); n != "" && outer != "-" {
+			entry[5] = outer + n
+		}
 		for len(entry) > 2 && entry[len(entry)-1] == "" {
 			entry = entry[:len(entry)-1]
 		}
 		into[tag] = entry
 	}
+}
+
+// number is the protobuf number of a field.
+func number(f reflect.StructField) string {
+	parts := strings.Split(f.Tag.Get("protobuf"), ",")
+	if len(parts) < 2 {
+		return ""
+	}
+	return parts[1]
 }
 
 // shape writes a type: "*" a pointer, "[]" a list, "{}" a map, ">" a struct, else the name of a leaf.
