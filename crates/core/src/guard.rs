@@ -120,13 +120,15 @@ fn is_word(action: &Action) -> bool {
     matches!(action, Action::Emit(_) | Action::EnqueueClaim(_))
 }
 
-/// The states that a decision goes through.
+/// The states that a decision may go through, as its writes succeed or fail.
 struct Course<'a> {
     facts: Facts<'a>,
-    /// After every step so far.
-    intended: Scene,
-    /// After some of them, because others failed. Kept only while a later step follows regardless.
-    others: Vec<Scene>,
+    /// In which the next step is carried out: every write before it succeeded, but for those that follow
+    /// regardless, whose failure changes nothing else.
+    open: Vec<Scene>,
+    /// In which a write failed, so that only steps that follow regardless are still carried out. Kept only
+    /// while there are such.
+    ended: Vec<Scene>,
     /// Steps from here on that act and follow regardless.
     regardless: usize,
     /// First claim that has to be read live.
@@ -137,37 +139,39 @@ impl<'a> Course<'a> {
     fn new(facts: Facts<'a>) -> Self {
         let steps = &facts.case.decision.steps;
         let regardless = steps.iter().filter(|step| acts_regardless(step)).count();
-        Self { facts, intended: Scene::default(), others: Vec::new(), regardless, needed: None }
+        Self { facts, open: vec![Scene::default()], ended: Vec::new(), regardless, needed: None }
     }
 
     fn step(&mut self, index: u32, step: &Step) -> Result<(), Objection> {
         if is_word(&step.action) {
             return Ok(());
         }
-        let before = std::mem::take(&mut self.intended);
-        self.intended = self.judge(&before, index, &step.action)?;
+        let before = std::mem::take(&mut self.open);
+        self.open = self.judge(&before, index, &step.action)?;
         if acts_regardless(step) {
             self.regardless -= 1;
-            for other in std::mem::take(&mut self.others) {
-                let after = self.judge(&other, index, &step.action)?;
-                self.others.extend([other, after]);
-            }
-        }
-        if self.regardless > 0 {
-            self.others.push(before);
+            self.open.extend(before);
+            let after = self.judge(&self.ended.clone(), index, &step.action)?;
+            self.ended.extend(after);
+        } else if self.regardless > 0 {
+            self.ended.extend(before);
         }
         Ok(())
     }
 
-    /// Checks a step on one state and says what it makes of it.
-    fn judge(&mut self, scene: &Scene, index: u32, action: &Action) -> Result<Scene, Objection> {
-        let judge = Judge { facts: self.facts, scene, step: Some(index) };
-        match judge.check(action) {
-            Ok(()) => {}
-            Err(Objection::Prove(key)) => _ = self.needed.get_or_insert(key),
-            Err(objection) => return Err(objection),
+    /// Checks a step on some states and says what it makes of them.
+    fn judge(&mut self, scenes: &[Scene], index: u32, action: &Action) -> Result<Vec<Scene>, Objection> {
+        let mut after = Vec::with_capacity(scenes.len());
+        for scene in scenes {
+            let judge = Judge { facts: self.facts, scene, step: Some(index) };
+            match judge.check(action) {
+                Ok(()) => {}
+                Err(Objection::Prove(key)) => _ = self.needed.get_or_insert(key),
+                Err(objection) => return Err(objection),
+            }
+            after.push(judge.apply(action));
         }
-        Ok(judge.apply(action))
+        Ok(after)
     }
 }
 

@@ -18,8 +18,8 @@ impl Judge<'_> {
         let volume = self.volume(volume)?;
         let claim = self.claim(claim)?;
         self.legal(&claim, &volume)?;
-        self.still_claim(&claim, "it has got another volume or is gone", |now| {
-            now.volume_name.as_ref().is_none_or(|name| *name == volume.name)
+        self.still_claim(&claim, "it may not have the volume any more", |now| {
+            self.legal(now, &volume).is_ok()
         })?;
         if let Some(other) = self.scene.volumes.iter().find(|v| v.uid != volume.uid && carries(v, &claim)) {
             let sentence = format!("an earlier step gives volume {} to claim {}", other.name, claim.key);
@@ -56,7 +56,9 @@ impl Judge<'_> {
             );
             return self.refuse_claim(Breach::BindOrder, &claim, sentence);
         }
-        self.still_volume(&volume, "it is no longer bound to the claim", holds)?;
+        self.still_volume(&volume, "it is not the claim's any more", |now| {
+            holds(now) && self.legal(&claim, now).is_ok()
+        })?;
         if set_volume_name != claim.volume_name.is_none() {
             let sentence = format!(
                 "set-volume-name is {set_volume_name}, but spec.volumeName is {:?}",

@@ -138,14 +138,17 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Whether what the step relies on still holds of a claim that the decision does not write itself.
+    /// Whether what the step relies on still holds of a claim that the decision does not write itself. The
+    /// overlay may not have seen a claim yet that was read live for this decision.
     pub(super) fn still_claim(
         &self,
         claim: &Claim,
         what: &'static str,
         holds: impl Fn(&Claim) -> bool,
     ) -> Result<(), Objection> {
-        if self.scene.claim(&claim.uid).is_some() {
+        let is_live =
+            matches!(self.facts.live_claim(&claim.key), Some(Lookup::Found(live)) if live.uid == claim.uid);
+        if is_live || self.scene.claim(&claim.uid).is_some() {
             return Ok(());
         }
         match self.facts.case.world.claim(&claim.key) {

@@ -4,8 +4,8 @@ use super::judge::Judge;
 use super::proof::{Fate, is_surplus};
 use super::{Breach, Objection};
 use crate::{
-    Clear, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, FinalizerEdit, IN_TREE_PREFIX, Message, Migration,
-    OperationKind, Point, ReclaimPolicy, Text, Volume, VolumePhase, VolumeTarget,
+    Claim, Clear, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, FinalizerEdit, IN_TREE_PREFIX, Message,
+    Migration, OperationKind, Point, ReclaimPolicy, Text, Volume, VolumePhase, VolumeTarget,
 };
 
 impl Judge<'_> {
@@ -52,7 +52,13 @@ impl Judge<'_> {
             let sentence = "no claim is known of the UID in spec.claimRef, so it cannot become Bound";
             return self.refuse_volume(Breach::VolumePhaseWrong, volume, sentence);
         };
-        if claim.volume_name.as_ref() == Some(&volume.name) { Ok(()) } else { self.legal(&claim, volume) }
+        let points = |claim: &Claim| claim.volume_name.as_ref() == Some(&volume.name);
+        if !points(&claim) {
+            self.legal(&claim, volume)?;
+        }
+        self.still_claim(&claim, "it may not have the volume any more", |now| {
+            points(now) || self.legal(now, volume).is_ok()
+        })
     }
 
     /// Released: the claim of the UID in claimRef has left, by proof.

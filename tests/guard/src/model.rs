@@ -1,0 +1,165 @@
+//! A small world in three ages: what the engine was shown, what the overlay has when the guard looks, and
+//! what the API server has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bindery_core::guard::World;
+use bindery_core::{
+    AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Cluster, Handle, Lookup, Migration,
+    OperationState, Plugin, PluginMatch, Pod, Question, Source, Stop, Text, Volume,
+};
+
+/// The objects at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Objects {
+    pub(crate) volumes: BTreeMap<Text, Arc<Volume>>,
+    pub(crate) claims: BTreeMap<ClaimKey, Arc<Claim>>,
+}
+
+/// A world.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    /// What the engine was shown, and the request is made of.
+    pub(crate) seen: Objects,
+    /// The overlay at the time of the check.
+    pub(crate) now: Objects,
+    /// The API server.
+    pub(crate) truth: Objects,
+    pub(crate) classes: BTreeMap<Text, Arc<Class>>,
+    pub(crate) migrations: BTreeMap<Text, Migration>,
+    pub(crate) plugins: Vec<Plugin>,
+    pub(crate) pod_runs: bool,
+    pub(crate) provisioning: bool,
+    pub(crate) synced: bool,
+    pub(crate) offers_again: bool,
+    pub(crate) live_fails: bool,
+    pub(crate) unreadable: Option<Unreadable>,
+    /// What the guard has had read.
+    pub(crate) proofs: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
+}
+
+/// The one object that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    Volume(Text),
+    Claim(ClaimKey),
+}
+
+impl Model {
+    /// Whether the overlay is the truth.
+    pub(crate) fn is_current(&self) -> bool {
+        self.now == self.truth
+    }
+
+    /// Carries out the live read that the guard asks for.
+    pub(crate) fn prove(&mut self, key: ClaimKey) {
+        let proof = self.claim_in(Source::Live, &key);
+        self.proofs.insert(key, proof);
+    }
+
+    fn claim_in(&self, source: Source, key: &ClaimKey) -> Lookup<Arc<Claim>> {
+        let objects = if source == Source::Live { &self.truth } else { &self.seen };
+        if source == Source::Live && self.live_fails {
+            return Lookup::Failed("the API server is away".into());
+        }
+        if self.unreadable == Some(Unreadable::Claim(key.clone())) {
+            return Lookup::Unreadable("spec is not an object".into());
+        }
+        objects.claims.get(key).cloned().map_or(Lookup::Absent, Lookup::Found)
+    }
+
+    fn volume_in(&self, source: Source, name: &Text) -> Lookup<Arc<Volume>> {
+        let objects = if source == Source::Live { &self.truth } else { &self.seen };
+        if self.unreadable == Some(Unreadable::Volume(name.clone())) {
+            return Lookup::Unreadable("spec is not an object".into());
+        }
+        objects.volumes.get(name).cloned().map_or(Lookup::Absent, Lookup::Found)
+    }
+
+    fn handle(&self, handle: Handle) -> Result<&Arc<Volume>, Stop> {
+        let index = usize::try_from(handle.0).unwrap_or(usize::MAX);
+        self.seen.volumes.values().nth(index).ok_or(Stop::Nonsense("a handle that was not given"))
+    }
+
+    /// Whether the class makes a claim wait for the scheduler; `None` where nobody can say.
+    pub(crate) fn waits(&self, class: &str) -> Option<bool> {
+        match self.classes.get(class) {
+            None => Some(false),
+            Some(class) => class.binding_mode.map(|mode| mode == BindingMode::WaitForFirstConsumer),
+        }
+    }
+}
+
+impl Cluster for Model {
+    fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
+        Ok(match question {
+            Question::Claim(source, key) => Answer::Claim(self.claim_in(source, &key)),
+            Question::Volume(source, name) => Answer::Volume(self.volume_in(source, &name)),
+            Question::Pods(_) => {
+                let pod = Pod { name: "p".into(), scheduled: true, terminated: false };
+                Answer::Pods(Ok(if self.pod_runs { vec![pod] } else { Vec::new() }))
+            }
+            Question::Node(_) => Answer::Node(Lookup::Found(())),
+            Question::Class(name) => {
+                Answer::Class(self.classes.get(&name).cloned().map_or(Lookup::Absent, Lookup::Found))
+            }
+            Question::DefaultClasses => Answer::DefaultClasses(Ok(self
+                .classes
+                .values()
+                .filter(|class| class.default)
+                .map(|class| class.name.clone())
+                .collect())),
+            Question::Plugin(name) => Answer::Plugin(self.plugins.iter().find(|p| p.name == name).cloned()),
+            Question::PluginForVolume(_) => Answer::PluginMatch(match self.plugins.as_slice() {
+                [] => PluginMatch::None,
+                [plugin] => PluginMatch::One(plugin.clone()),
+                plugins => PluginMatch::Several(plugins.iter().map(|p| p.name.clone()).collect()),
+            }),
+            Question::PluginReady(..) => Answer::Ready(Ok(())),
+            Question::Migration(plugin) => {
+                Answer::Migration(self.migrations.get(&plugin).cloned().unwrap_or(Migration::Off))
+            }
+            Question::DynamicProvisioning => Answer::DynamicProvisioning(self.provisioning),
+            Question::Operation(..) => Answer::Operation(OperationState::Idle),
+            Question::AccessSets(_) => Answer::AccessSets(vec![AccessModes::default()]),
+            Question::Identify(handle) => Answer::Identity(self.handle(handle)?.target()),
+            Question::Describe(handle) => Answer::Described(Arc::clone(self.handle(handle)?)),
+            Question::Candidates { .. } | Question::ReservedFor { .. } | Question::Tallies(_) => {
+                return Err(Stop::Nonsense("this world has no index"));
+            }
+        })
+    }
+}
+
+impl World for Model {
+    fn synced(&self) -> bool {
+        self.synced
+    }
+
+    fn volume(&self, name: &str) -> Lookup<Arc<Volume>> {
+        if self.unreadable == Some(Unreadable::Volume(name.into())) {
+            return Lookup::Unreadable("spec is not an object".into());
+        }
+        self.now.volumes.get(name).cloned().map_or(Lookup::Absent, Lookup::Found)
+    }
+
+    fn claim(&self, key: &ClaimKey) -> Lookup<Arc<Claim>> {
+        if self.unreadable == Some(Unreadable::Claim(key.clone())) {
+            return Lookup::Unreadable("spec is not an object".into());
+        }
+        self.now.claims.get(key).cloned().map_or(Lookup::Absent, Lookup::Found)
+    }
+
+    fn class(&self, name: &str) -> Lookup<Arc<Class>> {
+        self.classes.get(name).cloned().map_or(Lookup::Absent, Lookup::Found)
+    }
+
+    fn proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>> {
+        self.proofs.get(key)
+    }
+
+    fn allows_offer_again(&self) -> bool {
+        self.offers_again
+    }
+}

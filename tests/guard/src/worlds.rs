@@ -1,0 +1,395 @@
+//! Random worlds and requests, small enough that objects meet often.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bindery_core::{
+    AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Class,
+    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Migration, Operation, OperationKind, Plugin, Point, Progress,
+    Quantity, ReclaimPolicy, Request, Requirement, Returned, Selector, SelectorOperator, Subject, Text, Uid,
+    Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+};
+
+use crate::choices::Choices;
+use crate::model::{Model, Objects, Unreadable};
+
+/// The in-tree plugin of these worlds.
+pub(crate) const PLUGIN: &str = "kubernetes.io/mock";
+/// The external provisioner of these worlds.
+pub(crate) const DRIVER: &str = "vendor.example/disk";
+/// The in-tree plugin that has migrated, and its driver.
+pub(crate) const MIGRATED: (&str, &str) = ("kubernetes.io/old", "csi.old.example");
+
+const VOLUMES: [&str; 3] = ["v0", "v1", "v2"];
+const CLAIMS: [&str; 3] = ["c0", "c1", "c2"];
+const CLASSES: [&str; 6] = ["", "gold", "wait", "unset", "external", "old"];
+const GIB: u64 = 1 << 30;
+
+/// A world of up to three volumes and three claims.
+pub(crate) fn model(c: &mut Choices<'_>) -> Model {
+    let (volumes, claims) = (1 + c.below(3), 1 + c.below(3));
+    let mut seen = Objects::default();
+    for name in &CLAIMS[..claims] {
+        let claim = claim(c, name);
+        seen.claims.insert(claim.key.clone(), Arc::new(claim));
+    }
+    for name in &VOLUMES[..volumes] {
+        let volume = volume(c, name, &seen);
+        seen.volumes.insert(volume.name.clone(), Arc::new(volume));
+    }
+    if c.percent(30) {
+        pair(c, &mut seen);
+    }
+    let now = if c.percent(25) { evolved(c, &seen) } else { seen.clone() };
+    let truth = if c.percent(25) { evolved(c, &now) } else { now.clone() };
+    let unreadable = c.percent(5).then(|| {
+        if c.percent(50) {
+            Unreadable::Volume(c.pick(&VOLUMES).into())
+        } else {
+            Unreadable::Claim(ClaimKey::new("d", c.pick(&CLAIMS)))
+        }
+    });
+    Model {
+        seen,
+        now,
+        truth,
+        classes: classes(c),
+        migrations: BTreeMap::from([(MIGRATED.0.into(), Migration::On(MIGRATED.1.into()))]),
+        plugins: plugins(c),
+        pod_runs: c.percent(15),
+        provisioning: !c.percent(5),
+        synced: !c.percent(3),
+        offers_again: c.percent(20),
+        live_fails: c.percent(5),
+        unreadable,
+        proofs: BTreeMap::new(),
+    }
+}
+
+fn plugins(c: &mut Choices<'_>) -> Vec<Plugin> {
+    let plugin = |name: &str, able: bool| Plugin {
+        name: name.into(),
+        provisions: able,
+        deletes: able,
+        recycles: able,
+        mount_options: false,
+    };
+    match c.usually(&[0, 1, 2, 3]) {
+        0 => vec![plugin(PLUGIN, true)],
+        1 => vec![plugin(PLUGIN, false)],
+        2 => vec![],
+        _ => vec![plugin(PLUGIN, true), plugin("kubernetes.io/second", true)],
+    }
+}
+
+fn classes(c: &mut Choices<'_>) -> BTreeMap<Text, Arc<Class>> {
+    let immediate = Some(BindingMode::Immediate);
+    let mut classes: Vec<(&str, &str, Option<BindingMode>)> = vec![
+        ("gold", PLUGIN, immediate),
+        ("wait", PLUGIN, Some(BindingMode::WaitForFirstConsumer)),
+        ("unset", DRIVER, None),
+        ("external", DRIVER, immediate),
+        ("old", MIGRATED.0, immediate),
+    ];
+    if c.percent(20) {
+        classes.remove(c.below(5));
+    }
+    let default = c.pick(&["", "gold", "external"]);
+    let made = classes.into_iter().map(|(name, provisioner, binding_mode)| {
+        let class = Class {
+            name: name.into(),
+            provisioner: provisioner.into(),
+            binding_mode,
+            mount_options: false,
+            default: name == default,
+            created: 0,
+        };
+        (class.name.clone(), Arc::new(class))
+    });
+    made.collect()
+}
+
+fn modes(c: &mut Choices<'_>) -> Vec<AccessMode> {
+    use AccessMode::{ReadOnlyMany, ReadWriteMany, ReadWriteOnce};
+    c.usually(&[
+        vec![ReadWriteOnce],
+        vec![ReadWriteOnce, ReadOnlyMany],
+        vec![ReadOnlyMany, ReadWriteOnce],
+        vec![ReadWriteMany],
+        vec![],
+    ])
+}
+
+fn size(c: &mut Choices<'_>) -> Quantity {
+    Quantity::bytes(c.usually(&[GIB, 2 * GIB, 0, GIB + 1]))
+}
+
+fn some(c: &mut Choices<'_>, percent: usize, items: &[&str]) -> Option<Text> {
+    c.percent(percent).then(|| c.pick(items).into())
+}
+
+fn uid_of(claim: &str) -> Uid {
+    Uid(format!("uid-{claim}").into())
+}
+
+fn claim(c: &mut Choices<'_>, name: &str) -> Claim {
+    let has_capacity = c.percent(20);
+    Claim {
+        key: ClaimKey::new("d", name),
+        uid: uid_of(name),
+        version: "1".into(),
+        deleting: c.percent(5),
+        annotations: ClaimAnnotations {
+            bind_completed: c.percent(20),
+            bound_by_controller: c.percent(20),
+            selected_node: some(c, 20, &["node"]),
+            storage_provisioner: some(c, 15, &[PLUGIN, DRIVER, MIGRATED.0, ""]),
+            beta_storage_provisioner: some(c, 10, &[PLUGIN, MIGRATED.0]),
+            migrated_to: some(c, 10, &[MIGRATED.1, "other", ""]),
+        },
+        request: size(c),
+        access_modes: modes(c),
+        class: match c.usually(&[0, 1, 2]) {
+            0 => Some("".into()),
+            1 => None,
+            _ => Some(c.pick(&CLASSES).into()),
+        },
+        mode: c.usually(&[VolumeMode::Filesystem, VolumeMode::Block]),
+        attributes_class: some(c, 10, &["slow", ""]),
+        selector: c.percent(15).then(|| selector(c)),
+        volume_name: some(c, 30, &VOLUMES),
+        data_source: false,
+        status: ClaimStatus {
+            phase: c.usually(&[ClaimPhase::Pending, ClaimPhase::Bound, ClaimPhase::Lost, ClaimPhase::Unset]),
+            access_modes: if c.percent(20) { modes(c) } else { vec![] },
+            has_capacity,
+            capacity: if has_capacity { Some(size(c)) } else { None },
+            attributes_class: some(c, 10, &["slow"]),
+        },
+    }
+}
+
+fn selector(c: &mut Choices<'_>) -> Selector {
+    if c.percent(10) {
+        return Selector::Invalid("not an operator".into());
+    }
+    let operator = c.pick(&[
+        SelectorOperator::In,
+        SelectorOperator::NotIn,
+        SelectorOperator::Exists,
+        SelectorOperator::DoesNotExist,
+    ]);
+    let values = match operator {
+        SelectorOperator::In | SelectorOperator::NotIn => vec!["a".into()],
+        SelectorOperator::Exists | SelectorOperator::DoesNotExist => vec![],
+    };
+    Selector::Requirements(vec![Requirement { key: "tier".into(), operator, values }])
+}
+
+fn volume(c: &mut Choices<'_>, name: &str, objects: &Objects) -> Volume {
+    let claim_ref = c.percent(50).then(|| {
+        let claim = c.pick(&CLAIMS);
+        let uid = match c.below(4) {
+            0 => None,
+            1 => Some(Uid("uid-former".into())),
+            _ => Some(uid_of(claim)),
+        };
+        ClaimRef { namespace: "d".into(), name: claim.into(), uid }
+    });
+    let finalizers = [("other", 20), (FINALIZER_IN_TREE, 30), (FINALIZER_EXTERNAL, 15)];
+    Volume {
+        name: name.into(),
+        uid: Uid(format!("uid-{name}").into()),
+        version: "1".into(),
+        deleting: c.percent(8),
+        labels: some(c, 50, &["a", "b"]).map(|tier| ("tier".into(), tier)).into_iter().collect(),
+        annotations: VolumeAnnotations {
+            bound_by_controller: c.percent(40),
+            provisioned_by: some(c, 40, &[PLUGIN, DRIVER, MIGRATED.0, "", "kubernetes.io/none"]),
+            migrated_to: some(c, 10, &[MIGRATED.1, ""]),
+            pre_resize_capacity: if c.percent(10) { Some(size(c)) } else { None },
+        },
+        finalizers: finalizers
+            .into_iter()
+            .filter(|(_, percent)| c.percent(*percent))
+            .map(|(name, _)| name.into())
+            .collect(),
+        capacity: if c.percent(4) { None } else { Some(size(c)) },
+        access_modes: modes(c),
+        class: match c.usually(&[0, 1]) {
+            0 => objects.claims.values().next().and_then(|c| c.class.clone()).unwrap_or_default(),
+            _ => c.pick(&CLASSES).into(),
+        },
+        mode: c.usually(&[VolumeMode::Filesystem, VolumeMode::Block]),
+        attributes_class: some(c, 10, &["slow", ""]),
+        claim_ref,
+        policy: c.pick(&[
+            ReclaimPolicy::Retain,
+            ReclaimPolicy::Delete,
+            ReclaimPolicy::Recycle,
+            ReclaimPolicy::Delete,
+            ReclaimPolicy::Unknown,
+        ]),
+        node_affinity: c.percent(10),
+        source: c.usually(&["hostPath", "csi"]).into(),
+        phase: c.pick(&[
+            VolumePhase::Available,
+            VolumePhase::Bound,
+            VolumePhase::Released,
+            VolumePhase::Failed,
+            VolumePhase::Pending,
+            VolumePhase::Unset,
+        ]),
+    }
+}
+
+/// Makes the first volume and the first claim a complete pair, all but sometimes one trait of it.
+fn pair(c: &mut Choices<'_>, objects: &mut Objects) {
+    let (Some(volume), Some(claim)) =
+        (objects.volumes.values_mut().next(), objects.claims.values_mut().next())
+    else {
+        return;
+    };
+    let (volume, claim, missing) = (Arc::make_mut(volume), Arc::make_mut(claim), c.below(6));
+    volume.claim_ref = Some(ClaimRef {
+        namespace: claim.key.namespace.clone(),
+        name: claim.key.name.clone(),
+        uid: (missing != 1).then(|| claim.uid.clone()),
+    });
+    claim.annotations.bind_completed = missing != 2;
+    claim.volume_name = (missing != 3).then(|| volume.name.clone());
+    if missing != 4 {
+        volume.phase = VolumePhase::Bound;
+    }
+    if missing != 5 {
+        claim.status.phase = ClaimPhase::Bound;
+    }
+}
+
+/// The objects after somebody else has changed one of them.
+fn evolved(c: &mut Choices<'_>, before: &Objects) -> Objects {
+    let mut after = before.clone();
+    let claim = ClaimKey::new("d", c.pick(&CLAIMS));
+    let volume: Text = c.pick(&VOLUMES).into();
+    match c.below(7) {
+        0 => _ = after.claims.remove(&claim),
+        1 => _ = after.volumes.remove(&volume),
+        choice => {
+            if let Some(claim) = after.claims.get_mut(&claim).filter(|_| choice < 5) {
+                let claim = Arc::make_mut(claim);
+                claim.version = next(&claim.version);
+                match choice {
+                    2 => claim.volume_name = claim.volume_name.take().or(Some(volume)),
+                    3 => (claim.uid, claim.volume_name) = ("uid-again".into(), None),
+                    _ => claim.status.phase = ClaimPhase::Pending,
+                }
+            } else if let Some(volume) = after.volumes.get_mut(&volume) {
+                let volume = Arc::make_mut(volume);
+                volume.version = next(&volume.version);
+                match choice {
+                    5 => volume.claim_ref = None,
+                    6 => volume.phase = VolumePhase::Released,
+                    _ => volume.policy = ReclaimPolicy::Retain,
+                }
+            }
+        }
+    }
+    after
+}
+
+/// The version after this one.
+pub(crate) fn next(version: &Version) -> Version {
+    let number: u64 = version.0.parse().unwrap_or(0);
+    Version((number + 1).to_string().into())
+}
+
+/// A request about one of the objects that the engine is shown.
+pub(crate) fn request(c: &mut Choices<'_>, model: &mut Model) -> Request {
+    let claims: Vec<_> = model.seen.claims.values().cloned().collect();
+    let volumes: Vec<_> = model.seen.volumes.values().cloned().collect();
+    let (claim, volume) = (c.pick(&claims), c.pick(&volumes));
+    let subject = match c.below(12) {
+        0..4 => Subject::SyncClaim(claim),
+        4..8 => Subject::SyncVolume(volume),
+        8 | 9 => {
+            let kind = c.pick(&[OperationKind::Provision, OperationKind::ProvisionExternal]);
+            let mut object = Claim::clone(&claim);
+            if c.percent(80) {
+                object.volume_name = None;
+                object.annotations.bind_completed = false;
+                // One version has one content, at all times.
+                for objects in [&mut model.seen, &mut model.now, &mut model.truth] {
+                    for other in objects.claims.values_mut() {
+                        if other.target() == object.target() {
+                            *other = Arc::new(object.clone());
+                        }
+                    }
+                }
+            }
+            let class = object.class.clone().unwrap_or_default();
+            let served = model.classes.get(&class).map(|class| class.provisioner.clone());
+            let plugin = served.filter(|_| !c.percent(10)).unwrap_or_else(|| PLUGIN.into());
+            let points = [
+                Point::Start,
+                Point::Annotated,
+                Point::Provisioned,
+                Point::Created { attempt: 1 },
+                Point::CleanedUp { attempt: 1 },
+            ];
+            let operation = Operation { kind, plugin, uid: object.uid.clone() };
+            Subject::SyncClaimOperation(progress(c, operation, object, None, &points))
+        }
+        10 => reclaim(c, model, &volume),
+        _ if c.percent(20) => Subject::ReviewVolume { new: volume, old: None },
+        _ => reclaim(c, model, &volume),
+    };
+    Request { now: 0, subject }
+}
+
+fn reclaim(c: &mut Choices<'_>, model: &mut Model, volume: &Arc<Volume>) -> Subject {
+    let mut volume = Volume::clone(volume);
+    if c.percent(60) {
+        volume.phase = c.usually(&[VolumePhase::Released, VolumePhase::Failed]);
+        volume.policy = c.pick(&[ReclaimPolicy::Delete, ReclaimPolicy::Recycle]);
+        volume.annotations.migrated_to = None;
+        if let Some(claim_ref) = &mut volume.claim_ref {
+            claim_ref.uid = Some("uid-former".into());
+        }
+        for objects in [&mut model.seen, &mut model.now, &mut model.truth] {
+            for other in objects.volumes.values_mut() {
+                if other.target() == volume.target() {
+                    *other = Arc::new(volume.clone());
+                }
+            }
+        }
+    }
+    let kind = if volume.policy == ReclaimPolicy::Recycle || c.percent(10) {
+        OperationKind::Recycle
+    } else {
+        OperationKind::Delete
+    };
+    let fresh = model.truth.volumes.get(&volume.name).filter(|_| c.percent(50)).map(|v| Volume::clone(v));
+    let points = [Point::Start, Point::Deleted, Point::FinalizerRemoved, Point::Recycled];
+    let operation = Operation { kind, plugin: "".into(), uid: volume.uid.clone() };
+    Subject::SyncVolumeOperation(progress(c, operation, volume, fresh, &points))
+}
+
+fn progress<T>(
+    c: &mut Choices<'_>,
+    operation: Operation,
+    object: T,
+    fresh: Option<Volume>,
+    points: &[Point],
+) -> Progress<T> {
+    let point = c.pick(points);
+    let returned = match point {
+        Point::Start => Returned::Success,
+        _ => c.pick(&[
+            Returned::Success,
+            Returned::Failed("backend refused".into()),
+            Returned::InUse("mounted".into()),
+            Returned::AlreadyExists,
+        ]),
+    };
+    Progress { operation, object, fresh, point, returned }
+}
