@@ -1,0 +1,305 @@
+//! No wake-up is missed: over random changes, whoever's answer is altered is woken, or is told when it
+//! subscribes.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bindery_core::{
+    AccessModes, Answer, BindingMode, ClaimKey, Class, Cluster, Exchange, Handle, OperationKind, Query,
+    Question, Recorder, Source, Text, Uid, Version, Volume,
+};
+use bindery_store::{
+    Change, LiveReads, PodRecord, Revision, SessionLimits, Store, Subscriptions, Topic, topics_of,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+use support::{
+    Nothing, any_key, any_query, any_uid, any_volume, claim, gib, query, readable, unreadable, volume,
+};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Apply(usize, Volume),
+    Break(usize),
+    Assume(usize, Volume),
+    Remove(usize),
+    Relist(Vec<(usize, Volume)>),
+    Unreserve(usize, ClaimKey),
+    Claim(ClaimKey, Option<bool>),
+    AssumeClaim(ClaimKey),
+    Class(&'static str, Option<bool>),
+    Pod(ClaimKey, Option<bool>),
+    Node(bool),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let name = 0..8_usize;
+    prop_oneof![
+        6 => (name.clone(), any_volume()).prop_map(|(name, volume)| Step::Apply(name, volume)),
+        1 => name.clone().prop_map(Step::Break),
+        4 => (name.clone(), any_volume()).prop_map(|(name, volume)| Step::Assume(name, volume)),
+        2 => name.clone().prop_map(Step::Remove),
+        1 => prop::collection::vec((name.clone(), any_volume()), 0..8).prop_map(Step::Relist),
+        2 => (name, any_key()).prop_map(|(name, key)| Step::Unreserve(name, key)),
+        1 => (any_key(), prop::option::of(any::<bool>())).prop_map(|(key, readable)| Step::Claim(key, readable)),
+        1 => any_key().prop_map(Step::AssumeClaim),
+        1 => (select(vec!["fast", "slow"]), prop::option::of(any::<bool>()))
+            .prop_map(|(name, default)| Step::Class(name, default)),
+        1 => (any_key(), prop::option::of(any::<bool>())).prop_map(|(key, scheduled)| Step::Pod(key, scheduled)),
+        1 => any::<bool>().prop_map(Step::Node),
+    ]
+}
+
+fn carry_out(store: &Store, version: u64, step: Step) -> Change {
+    let name = |number: usize| Text::from(format!("v{number}"));
+    let finish = |number: usize, volume: Volume| {
+        let version = Version::from(&*version.to_string());
+        Volume { name: name(number), version, ..volume }
+    };
+    match step {
+        Step::Apply(number, volume) => store.apply_volume(name(number), readable(finish(number, volume))),
+        Step::Break(number) => store.apply_volume(name(number), unreadable("uid", version)),
+        Step::Assume(number, volume) => store.assume_volume(Arc::new(finish(number, volume))),
+        Step::Remove(number) => store.remove_volume(&name(number)).0,
+        Step::Relist(list) => {
+            let list = list.into_iter().map(|(number, v)| (name(number), readable(finish(number, v))));
+            store.replace_volumes(list.collect()).0
+        }
+        Step::Unreserve(number, key) => store.unreserve(&name(number), &key),
+        Step::Claim(key, Some(true)) => store.apply_claim(key.clone(), readable(claim(&key, version))),
+        Step::Claim(key, Some(false)) => store.apply_claim(key, unreadable("uid", version)),
+        Step::Claim(key, None) => store.remove_claim(&key).0,
+        Step::AssumeClaim(key) => store.assume_claim(Arc::new(claim(&key, version))),
+        Step::Class(name, Some(default)) => store.apply_class(name.into(), readable(class(name, default))),
+        Step::Class(name, None) => store.remove_class(name),
+        Step::Pod(key, Some(scheduled)) => store.apply_pod(PodRecord {
+            namespace: key.namespace,
+            name: "pod".into(),
+            claims: vec![key.name],
+            scheduled,
+            terminated: false,
+        }),
+        Step::Pod(key, None) => store.remove_pod(&key.namespace, "pod"),
+        Step::Node(true) => store.apply_node("node".into()),
+        Step::Node(false) => store.remove_node("node"),
+    }
+}
+
+fn class(name: &str, default: bool) -> Class {
+    let binding_mode = Some(BindingMode::Immediate);
+    Class {
+        name: name.into(),
+        provisioner: "p".into(),
+        binding_mode,
+        mount_options: false,
+        default,
+        created: 1,
+    }
+}
+
+/// Questions of one decision. Pages are described to their last row.
+#[derive(Clone, Debug)]
+enum Asked {
+    One(Question),
+    Page(Query, u32),
+    Reserved(ClaimKey, Uid),
+}
+
+fn any_asked() -> impl Strategy<Value = Asked> {
+    let source = || select(vec![Source::Overlay, Source::Cache]);
+    let one = prop_oneof![
+        (source(), 0..8_usize).prop_map(|(s, n)| Question::Volume(s, format!("v{n}").into())),
+        (source(), any_key()).prop_map(|(source, key)| Question::Claim(source, key)),
+        any_key().prop_map(Question::Pods),
+        select(vec!["fast", "slow"]).prop_map(|name| Question::Class(name.into())),
+        Just(Question::DefaultClasses),
+        Just(Question::Node("node".into())),
+        (0..16_u32).prop_map(|bits| Question::AccessSets(AccessModes::from_bits(bits).unwrap())),
+    ];
+    prop_oneof![
+        2 => one.prop_map(Asked::One),
+        3 => (any_query(), 1..4_u32).prop_map(|(query, limit)| Asked::Page(query, limit)),
+        1 => (any_key(), any_uid()).prop_map(|(key, uid)| Asked::Reserved(key, uid)),
+    ]
+}
+
+/// What a decision learns: the exchanges, and the volumes that its handles stand for.
+type Learnt = (Vec<Exchange>, Vec<Text>);
+
+fn converse(store: &Store, asked: &[Asked], describe: bool) -> (Learnt, Revision) {
+    let live = LiveReads::new();
+    let mut session = store.session(&Nothing, &live, SessionLimits::default());
+    let since = session.revision();
+    let mut recorder = Recorder::new(&mut session);
+    let mut handles: BTreeSet<Handle> = BTreeSet::new();
+    for asked in asked {
+        let question = match asked.clone() {
+            Asked::One(question) => question,
+            Asked::Page(query, limit) => Question::Candidates { query, after: None, limit },
+            Asked::Reserved(key, uid) => Question::ReservedFor { key, uid },
+        };
+        let mentioned = match recorder.ask(question).unwrap() {
+            Answer::Page(page) => page.handles,
+            Answer::Reserved(handles) => handles,
+            _ => Vec::new(),
+        };
+        handles.extend(&mentioned);
+        for handle in mentioned.into_iter().filter(|_| describe) {
+            recorder.ask(Question::Identify(handle)).unwrap();
+        }
+    }
+    let exchanges = recorder.into_exchanges();
+    ((exchanges, handles.into_iter().map(|handle| session.name(handle).unwrap()).collect()), since)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn whoever_has_an_answer_that_is_altered_is_woken(
+        before in prop::collection::vec(any_step(), 0..24),
+        picked in prop::collection::vec((0..8_usize, any_key()), 0..3),
+        keys in prop::collection::vec((prop::collection::vec(any_asked(), 1..4), any::<bool>()), 1..6),
+        after in prop::collection::vec((any_step(), any::<bool>()), 1..12),
+    ) {
+        let store = Store::new();
+        let subscriptions = Subscriptions::new();
+        let mut version = 0;
+        let mut next = || { version += 1; version };
+        for step in before {
+            carry_out(&store, next(), step);
+        }
+        for (number, key) in picked {
+            let _ = store.reserve(&format!("v{number}"), &key);
+        }
+        let mut learnt: Vec<Learnt> = Vec::new();
+        for (number, (asked, describe)) in keys.iter().enumerate() {
+            let (facts, since) = converse(&store, asked, *describe);
+            prop_assert!(!subscriptions.subscribe(number, since, topics_of(&facts.0)));
+            learnt.push(facts);
+        }
+        for (step, interrupts) in after {
+            // A decision that is made before the change and subscribed after it: the change falls in between.
+            let (number, (asked, describe)) = (keys.len(), &keys[0]);
+            let (interrupted, since) = converse(&store, asked, *describe);
+            let change = carry_out(&store, next(), step.clone());
+            let woken: BTreeSet<usize> = subscriptions.wake(&change).into_iter().collect();
+            if interrupts {
+                let told = subscriptions.subscribe(number, since, topics_of(&interrupted.0));
+                let altered = converse(&store, asked, *describe).0 != interrupted;
+                prop_assert!(told || !altered, "{:?} was told nothing of {:?}", interrupted, step);
+                subscriptions.unsubscribe(&number);
+            }
+            for (number, (asked, describe)) in keys.iter().enumerate() {
+                let (facts, since) = converse(&store, asked, *describe);
+                let altered = facts != learnt[number];
+                prop_assert!(woken.contains(&number) || !altered, "{:?} slept through {:?}", learnt[number], step);
+                if altered {
+                    prop_assert!(!subscriptions.subscribe(number, since, topics_of(&facts.0)));
+                    learnt[number] = facts;
+                }
+            }
+        }
+    }
+}
+
+fn candidates(query: Query) -> Vec<Topic> {
+    let question = Question::Candidates { query, after: None, limit: 8 };
+    topics_of(&[Exchange { question, answer: Answer::Page(bindery_core::Page::default()) }])
+}
+
+#[test]
+fn a_volume_wakes_those_whose_query_it_meets_and_no_others() {
+    let store = Store::new();
+    let subscriptions = Subscriptions::new();
+    let tier = bindery_core::Requirement {
+        key: "tier".into(),
+        operator: bindery_core::SelectorOperator::In,
+        values: vec!["gold".into()],
+    };
+    for (key, query) in [
+        ("fits", query()),
+        ("larger", Query { at_least: gib(3), ..query() }),
+        ("class", Query { class: "fast".into(), ..query() }),
+        ("labels", Query { labels: vec![tier.clone()], ..query() }),
+        ("modes", Query { access_set: AccessModes::from_bits(3).unwrap(), ..query() }),
+    ] {
+        assert!(!subscriptions.subscribe(key, store.revision(), candidates(query)));
+    }
+    let tallies = Question::Tallies(Query { access_set: AccessModes::default(), ..query() });
+    let exchange = Exchange { question: tallies, answer: Answer::Tallies(Vec::new()) };
+    assert!(!subscriptions.subscribe("any set", store.revision(), topics_of(&[exchange])));
+    let woken = |change: &Change| {
+        let mut keys = subscriptions.wake(change);
+        keys.sort_unstable();
+        keys
+    };
+    assert_eq!(woken(&store.apply_volume("v".into(), readable(volume("v", 1)))), ["any set", "fits"]);
+    let mut labelled = volume("v", 2);
+    labelled.labels.insert("tier".into(), "gold".into());
+    assert_eq!(woken(&store.apply_volume("v".into(), readable(labelled))), ["any set", "fits", "labels"]);
+
+    subscriptions.unsubscribe(&"labels");
+    store.reserve("v", &ClaimKey::new("ns", "a")).unwrap();
+    let freed = store.unreserve("v", &ClaimKey::new("ns", "a"));
+    assert_eq!(woken(&freed), ["any set", "fits"]);
+    assert!(!subscriptions.subscribe("fits", store.revision(), Vec::new()));
+    assert_eq!(woken(&store.remove_volume("v").0), ["any set"]);
+    assert_eq!(subscriptions.len(), 4);
+}
+
+#[test]
+fn a_change_told_late_is_still_found_by_whoever_subscribes() {
+    let store = Store::new();
+    let subscriptions = Subscriptions::new();
+    let topic = |name: &str| vec![Topic::Volume(Source::Overlay, name.into())];
+    let since = store.revision();
+    let first = store.apply_volume("v".into(), readable(volume("v", 1)));
+    let second = store.apply_volume("w".into(), readable(volume("w", 2)));
+    assert!(subscriptions.wake(&second).is_empty());
+    // The first change is not told yet: it is told by waking.
+    assert!(!subscriptions.subscribe("v", since, topic("v")));
+    assert!(subscriptions.subscribe("w", since, topic("w")));
+    assert_eq!(subscriptions.wake(&first), ["v"]);
+    assert!(subscriptions.subscribe("late", since, topic("v")));
+    assert!(!subscriptions.subscribe("late", second.revision, topic("v")));
+}
+
+#[test]
+fn a_decision_older_than_what_is_remembered_is_made_again() {
+    let store = Store::new();
+    let subscriptions = Subscriptions::new();
+    let since = store.revision();
+    for version in 1..=2_000 {
+        subscriptions.wake(&store.apply_volume("v".into(), readable(volume("v", version))));
+    }
+    let topics = || vec![Topic::Node("node".into())];
+    assert!(subscriptions.subscribe("old", since, topics()));
+    assert!(!subscriptions.subscribe("new", store.revision(), topics()));
+
+    // A relist changes more than is remembered.
+    let since = store.revision();
+    let list: Vec<_> = (0..1_000).map(|n| Text::from(format!("w{n}"))).collect();
+    let list = list.into_iter().map(|name| (name.clone(), readable(volume(&name, 1)))).collect();
+    subscriptions.wake(&store.replace_volumes(list).0);
+    assert!(subscriptions.subscribe("old", since, topics()));
+}
+
+#[test]
+fn facts_of_the_environment_wake_as_others_do() {
+    let store = Store::new();
+    let subscriptions = Subscriptions::new();
+    let operation = Question::Operation(OperationKind::Delete, Uid::from("u"));
+    let exchanges = [
+        Exchange { question: operation, answer: Answer::Operation(bindery_core::OperationState::Running) },
+        Exchange { question: Question::Migration("p".into()), answer: Answer::DynamicProvisioning(true) },
+    ];
+    assert!(!subscriptions.subscribe("key", store.revision(), topics_of(&exchanges)));
+    let other = store.note(vec![Topic::Operation(OperationKind::Recycle, Uid::from("u"))]);
+    assert!(subscriptions.wake(&other).is_empty());
+    let ended = store.note(vec![Topic::Operation(OperationKind::Delete, Uid::from("u"))]);
+    assert_eq!(subscriptions.wake(&ended), ["key"]);
+    assert_eq!(subscriptions.wake(&store.note(vec![Topic::Configuration])), ["key"]);
+}
