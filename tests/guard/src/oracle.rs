@@ -4,15 +4,21 @@
 //! Written from the design alone, and differently from the guard: states instead of steps, and a table of
 //! checks by situation instead of a tree of questions.
 
+mod meet;
+mod operations;
+mod writes;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{
-    Action, CapacityChange, Claim, ClaimPhase, Clear, Decision, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE,
-    FinalizerEdit, Follows, Migration, Operation, OperationKind, PluginOperation, Point, ReclaimPolicy,
-    Request, Returned, Selector, SelectorOperator, Step, Subject, Text, Uid, Version, Volume, VolumePhase,
+    Action, Claim, ClaimPhase, Decision, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Follows, Migration,
+    OperationKind, Point, ReclaimPolicy, Request, Returned, Step, Subject, Text, Uid, Version, Volume,
+    VolumePhase,
 };
 
+use self::meet::may_meet;
+use self::writes::{claim_of, volume_of, write_claim, write_volume};
 use crate::model::{Model, Objects, Unreadable};
 use crate::worlds::next;
 
@@ -205,7 +211,7 @@ impl Trial<'_> {
         }
         let claim = before.claims.values().find(|claim| claim.uid == *uid);
         let claim = claim.ok_or("reserves a volume for a claim that does not exist")?;
-        check(self.may_meet(claim, old), "reserves a volume that the claim may not have")
+        check(may_meet(self.model, claim, old), "reserves a volume that the claim may not have")
     }
 
     fn unbound(&self, old: &Volume, new: &Volume) -> Result<(), String> {
@@ -232,7 +238,7 @@ impl Trial<'_> {
                 let claim = before.claims.values().find(|claim| Some(&claim.uid) == uid_in(new));
                 let claim = claim.ok_or("Bound without claim")?;
                 let points = claim.volume_name.as_ref() == Some(&new.name);
-                check(points || self.may_meet(claim, old), "Bound to a claim that may not have it")
+                check(points || may_meet(self.model, claim, old), "Bound to a claim that may not have it")
             }
             VolumePhase::Bound => check(uid_in(new).is_some(), "Bound without a claim's UID"),
             VolumePhase::Released => {
@@ -322,7 +328,7 @@ impl Trial<'_> {
                 let volume =
                     complete(&self.objects, new).ok_or("binds a claim to a volume that is not its own")?;
                 check(volume.phase == VolumePhase::Bound, "binds a claim before its volume is Bound")?;
-                check(self.may_meet(old, volume), "binds a claim to a volume that it may not have")?;
+                check(may_meet(self.model, old, volume), "binds a claim to a volume that it may not have")?;
             }
         }
         check(old.annotations.bind_completed <= new.annotations.bind_completed, "removes bind-completed")?;
@@ -406,76 +412,6 @@ impl Trial<'_> {
         }
     }
 
-    fn start(&self, operation: &Operation) -> Result<(), String> {
-        match (&self.request.subject, operation.kind) {
-            (Subject::SyncVolume(volume), OperationKind::Delete | OperationKind::Recycle) => {
-                check(volume.uid == operation.uid, "reclaims another volume")?;
-                let wanted = if operation.kind == OperationKind::Delete {
-                    ReclaimPolicy::Delete
-                } else {
-                    ReclaimPolicy::Recycle
-                };
-                check(volume.policy == wanted, "reclaims against the policy")?;
-                self.claim_is_elsewhere(volume).map(|_| ())
-            }
-            (Subject::SyncClaim(claim), OperationKind::Provision | OperationKind::ProvisionExternal) => {
-                let settled = claim.annotations.bind_completed || claim.volume_name.is_some();
-                let may = claim.uid == operation.uid && !settled && self.model.provisioning;
-                check(may, "provisions for a claim that needs nothing")?;
-                let waits = self.model.waits(claim.class_or_empty());
-                let chosen = claim.annotations.selected_node.is_some();
-                check(waits == Some(false) || (waits == Some(true) && chosen), "provisions too early")
-            }
-            _ => Err("starts an operation on another object".into()),
-        }
-    }
-
-    fn call(&self, plugin: &Text, call: PluginOperation) -> Result<(), String> {
-        let (kind, _, point, returned) = self.progress().ok_or("calls a plugin outside an operation")?;
-        match (&self.request.subject, call) {
-            (Subject::SyncClaimOperation(progress), PluginOperation::Provision) => {
-                let claim = &progress.object;
-                let name: Text = format!("pvc-{}", claim.uid).into();
-                check(kind == OperationKind::Provision, "provisions what others provision")?;
-                check(matches!(point, Point::Start | Point::Annotated), "provisions twice")?;
-                check(progress.operation.plugin == *plugin, "provisions with a wrong plugin")?;
-                check(!self.model.truth.volumes.contains_key(&name), "provisions a second asset")?;
-                check(
-                    !claim.annotations.bind_completed && claim.volume_name.is_none(),
-                    "provisions for nothing",
-                )
-            }
-            (Subject::SyncClaimOperation(progress), PluginOperation::Delete) => {
-                let failed = matches!(returned, Returned::Failed(_) | Returned::InUse(_));
-                let due = matches!(point, Point::Created { .. } | Point::CleanedUp { .. });
-                let own = progress.operation.plugin == *plugin && kind == OperationKind::Provision;
-                check(failed && due && own, "deletes an asset that a volume needs")
-            }
-            (Subject::SyncVolumeOperation(progress), PluginOperation::Delete | PluginOperation::Recycle) => {
-                check(point == Point::Start, "reclaims twice")?;
-                let name = &progress.object.name;
-                let live = self.model.truth.volumes.get(name).filter(|v| v.uid == progress.operation.uid);
-                let live = live.ok_or("reclaims a volume that is not there")?;
-                let deletes = call == PluginOperation::Delete;
-                let wanted = if deletes { ReclaimPolicy::Delete } else { ReclaimPolicy::Recycle };
-                check(live.policy == wanted, "reclaims against the policy")?;
-                let able = self
-                    .model
-                    .plugins
-                    .iter()
-                    .any(|p| p.name == *plugin && if deletes { p.deletes } else { p.recycles });
-                check(able, "calls a plugin that cannot")?;
-                let namesake = live
-                    .claim_ref
-                    .as_ref()
-                    .is_some_and(|r| self.model.seen.claims.keys().any(|key| key.name == r.name));
-                check(deletes || !self.model.pod_runs || namesake, "scrubs under a running pod")?;
-                self.claim_is_elsewhere(live).map(|_| ())
-            }
-            _ => Err("calls a plugin for what it is not".into()),
-        }
-    }
-
     /// Kind, UID, point and outcome of the operation.
     fn progress(&self) -> Option<(OperationKind, &Uid, Point, &Returned)> {
         match &self.request.subject {
@@ -501,93 +437,6 @@ impl Trial<'_> {
             _ => Ok(()),
         }
     }
-
-    /// Whether claim and volume may become a pair: by situation, which checks count.
-    fn may_meet(&self, claim: &Claim, volume: &Volume) -> bool {
-        let points = match &claim.volume_name {
-            None => Points::Nowhere,
-            Some(name) if *name == volume.name => Points::Here,
-            Some(_) => Points::Elsewhere,
-        };
-        let holds = match &volume.claim_ref {
-            None => Holds::Nobody,
-            Some(r) => match (&r.uid, r.name == claim.key.name && r.namespace == claim.key.namespace) {
-                (Some(uid), true) if *uid == claim.uid => Holds::Uid,
-                (Some(uid), false) if *uid == claim.uid => Holds::UidOfOtherName,
-                (None, true) => Holds::Name,
-                _ => Holds::Other,
-            },
-        };
-        let counts = match (claim.annotations.bind_completed, points, holds) {
-            (true, Points::Here, Holds::Nobody | Holds::Uid | Holds::UidOfOtherName)
-            | (false, Points::Here, Holds::Uid | Holds::Name) => 0,
-            (false, Points::Here, Holds::Nobody) => SIZE | MODES | VOLUME_MODE | ATTRIBUTES | ALIVE | CLASS,
-            (false, Points::Nowhere, Holds::Uid | Holds::Name) => {
-                SIZE | MODES | VOLUME_MODE | ATTRIBUTES | ALIVE
-            }
-            (false, Points::Nowhere, Holds::Nobody) => !0,
-            _ => return false,
-        };
-        self.failures(claim, volume) & counts == 0
-    }
-
-    fn failures(&self, claim: &Claim, volume: &Volume) -> u32 {
-        let empty: Text = "".into();
-        let class = claim.class.as_ref().unwrap_or(&empty);
-        let bit = |fails: bool, bit: u32| if fails { bit } else { 0 };
-        let labels = match &claim.selector {
-            None => true,
-            Some(Selector::Invalid(_)) => false,
-            Some(Selector::Requirements(all)) => all.iter().all(|r| {
-                let listed =
-                    volume.labels.iter().any(|(k, v)| *k == r.key && r.values.iter().any(|x| x == v));
-                match r.operator {
-                    SelectorOperator::In => listed,
-                    SelectorOperator::NotIn => !listed,
-                    SelectorOperator::Exists => volume.labels.keys().any(|k| *k == r.key),
-                    SelectorOperator::DoesNotExist => !volume.labels.keys().any(|k| *k == r.key),
-                }
-            }),
-        };
-        let attributes = |class: &Option<Text>| class.clone().unwrap_or_else(|| empty.clone());
-        bit(volume.capacity.map_or(0, |c| c.whole) < claim.request.whole, SIZE)
-            | bit(
-                claim.access_modes.iter().filter(|m| volume.access_modes.contains(m)).count()
-                    < claim.access_modes.len(),
-                MODES,
-            )
-            | bit(volume.class != *class, CLASS)
-            | bit(volume.mode != claim.mode, VOLUME_MODE)
-            | bit(attributes(&volume.attributes_class) != attributes(&claim.attributes_class), ATTRIBUTES)
-            | bit(!labels, LABELS)
-            | bit(volume.phase != VolumePhase::Available, PHASE)
-            | bit(volume.deleting, ALIVE)
-            | bit(!class.is_empty() && self.model.waits(class) != Some(false), NO_WAIT)
-    }
-}
-
-const SIZE: u32 = 1;
-const MODES: u32 = 2;
-const CLASS: u32 = 4;
-const VOLUME_MODE: u32 = 8;
-const ATTRIBUTES: u32 = 16;
-const LABELS: u32 = 32;
-const PHASE: u32 = 64;
-const ALIVE: u32 = 128;
-const NO_WAIT: u32 = 256;
-
-enum Points {
-    Nowhere,
-    Here,
-    Elsewhere,
-}
-
-enum Holds {
-    Nobody,
-    Name,
-    Uid,
-    UidOfOtherName,
-    Other,
 }
 
 fn check(holds: bool, harm: &str) -> Result<(), String> {
@@ -602,108 +451,4 @@ fn uid_in(volume: &Volume) -> Option<&Uid> {
 fn complete<'a>(objects: &'a Objects, claim: &Claim) -> Option<&'a Volume> {
     let volume = objects.volumes.get(claim.volume_name.as_ref()?)?;
     (claim.annotations.bind_completed && uid_in(volume) == Some(&claim.uid)).then_some(volume)
-}
-
-fn volume_of(action: &Action) -> Option<(&Uid, &Version, &Text)> {
-    match action {
-        Action::ReserveVolume { volume, .. }
-        | Action::SetVolumePhase { volume, .. }
-        | Action::AnnotateVolume { volume, .. }
-        | Action::UnbindVolume { volume, .. }
-        | Action::DeleteVolume { volume } => Some((&volume.uid, &volume.version, &volume.name)),
-        _ => None,
-    }
-}
-
-fn claim_of(action: &Action) -> Option<&bindery_core::ClaimTarget> {
-    match action {
-        Action::BindClaim { claim, .. }
-        | Action::SetClaimStatus { claim, .. }
-        | Action::SetClaimClass { claim, .. }
-        | Action::AnnotateClaim { claim, .. }
-        | Action::RemoveSelectedNode { claim } => Some(claim),
-        _ => None,
-    }
-}
-
-fn write_volume(volume: &mut Volume, action: &Action) {
-    match action {
-        Action::ReserveVolume { claim, mark, .. } => {
-            let (namespace, name) = (claim.key.namespace.clone(), claim.key.name.clone());
-            let uid = Some(claim.uid.clone());
-            volume.claim_ref = Some(bindery_core::ClaimRef { namespace, name, uid });
-            volume.annotations.bound_by_controller |= *mark;
-        }
-        Action::SetVolumePhase { phase, .. } => volume.phase = *phase,
-        Action::AnnotateVolume { migrated_to, in_tree_finalizer, external_finalizer, .. } => {
-            let edits = [(FINALIZER_IN_TREE, in_tree_finalizer), (FINALIZER_EXTERNAL, external_finalizer)];
-            for (name, edit) in edits {
-                match edit {
-                    FinalizerEdit::Keep => {}
-                    FinalizerEdit::Add => volume.finalizers.push(name.into()),
-                    FinalizerEdit::Remove => volume.finalizers.retain(|f| **f != *name),
-                }
-            }
-            set(&mut volume.annotations.migrated_to, migrated_to);
-        }
-        Action::UnbindVolume { clear, .. } => match clear {
-            Clear::Whole => {
-                volume.claim_ref = None;
-                volume.annotations.bound_by_controller = false;
-            }
-            Clear::Uid => {
-                if let Some(claim_ref) = volume.claim_ref.as_mut() {
-                    claim_ref.uid = None;
-                }
-            }
-        },
-        _ => {}
-    }
-}
-
-fn write_claim(claim: &mut Claim, action: &Action) {
-    match action {
-        Action::BindClaim { volume, set_volume_name, mark, .. } => {
-            if *set_volume_name {
-                claim.volume_name = Some(volume.name.clone());
-            }
-            claim.annotations.bind_completed = true;
-            claim.annotations.bound_by_controller |= *mark;
-        }
-        Action::SetClaimStatus { phase, access_modes, capacity, attributes_class, .. } => {
-            claim.status.phase = *phase;
-            if let Edit::Set(modes) = access_modes {
-                claim.status.access_modes.clone_from(modes);
-            } else if *access_modes == Edit::Remove {
-                claim.status.access_modes = vec![];
-            }
-            let amount = match capacity {
-                CapacityChange::Keep => claim.status.capacity,
-                CapacityChange::Remove => None,
-                CapacityChange::Storage(amount) | CapacityChange::Whole(amount) => Some(*amount),
-            };
-            if *capacity != CapacityChange::Keep {
-                (claim.status.capacity, claim.status.has_capacity) = (amount, amount.is_some());
-            }
-            set(&mut claim.status.attributes_class, attributes_class);
-        }
-        Action::SetClaimClass { class, .. } => claim.class = Some(class.clone()),
-        Action::AnnotateClaim { provisioner, migrated_to, .. } => {
-            if let Some(provisioner) = provisioner {
-                claim.annotations.storage_provisioner = Some(provisioner.clone());
-                claim.annotations.beta_storage_provisioner = Some(provisioner.clone());
-            }
-            set(&mut claim.annotations.migrated_to, migrated_to);
-        }
-        Action::RemoveSelectedNode { .. } => claim.annotations.selected_node = None,
-        _ => {}
-    }
-}
-
-fn set(field: &mut Option<Text>, edit: &Edit<Text>) {
-    match edit {
-        Edit::Keep => {}
-        Edit::Set(value) => *field = Some(value.clone()),
-        Edit::Remove => *field = None,
-    }
 }

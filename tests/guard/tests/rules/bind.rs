@@ -1,0 +1,257 @@
+//! G1 to G3.
+
+use bindery_core::guard::Breach;
+use bindery_core::{
+    AccessMode, Action, BindingMode, Claim, ClaimRef, Lookup, Message, Quantity, Requirement, Selector,
+    SelectorOperator, Subject, Volume, VolumeMode, VolumePhase,
+};
+
+use crate::scene::{Row, Scene, Verdict, claim, claim_ref, class, pair, volume};
+
+/// First write of a bind, as the default engine makes it.
+fn reserve(claim: &Claim, volume: &Volume) -> Scene {
+    let mark = !volume.is_bound_to(claim);
+    let action = Action::ReserveVolume { volume: volume.target(), claim: claim.target(), mark };
+    Scene::new(Subject::SyncClaim(claim.clone().into()), [action]).with_claim(claim).with_volume(volume)
+}
+
+/// The first three writes.
+fn bind(claim: &Claim, volume: &Volume) -> Scene {
+    let (v, c) = (volume.target(), claim.target());
+    let set_volume_name = claim.volume_name.is_none();
+    let actions = [
+        Action::ReserveVolume { volume: v.clone(), claim: c.clone(), mark: !volume.is_bound_to(claim) },
+        Action::SetVolumePhase { volume: v.clone(), phase: VolumePhase::Bound, message: Message::Empty },
+        Action::BindClaim { claim: c, volume: v, set_volume_name, mark: set_volume_name },
+    ];
+    Scene::new(Subject::SyncClaim(claim.clone().into()), actions).with_claim(claim).with_volume(volume)
+}
+
+fn with(change: impl FnOnce(&mut Claim, &mut Volume)) -> (Claim, Volume) {
+    let (mut claim, mut volume) = (claim(), volume());
+    change(&mut claim, &mut volume);
+    (claim, volume)
+}
+
+fn tier(value: &str) -> Requirement {
+    Requirement { key: "tier".into(), operator: SelectorOperator::In, values: vec![value.into()] }
+}
+
+type Change = fn(&mut Claim, &mut Volume);
+
+/// One trait each that the claim does not bear, and whether it counts for a volume that is free, named by
+/// the claim, reserved for the claim, and pointed at from both sides.
+const TRAITS: [(&str, Change, Breach, [bool; 4]); 9] = [
+    ("small", |_, v| v.capacity = Some(Quantity::bytes(4)), Breach::TooSmall, [true, true, true, false]),
+    ("no capacity", |_, v| v.capacity = None, Breach::TooSmall, [true, true, true, false]),
+    (
+        "modes",
+        |c, _| c.access_modes = vec![AccessMode::ReadWriteMany],
+        Breach::AccessModesMissing,
+        [true, true, true, false],
+    ),
+    ("class", |_, v| v.class = "gold".into(), Breach::ClassDiffers, [true, true, false, false]),
+    ("mode", |_, v| v.mode = VolumeMode::Block, Breach::VolumeModeDiffers, [true, true, true, false]),
+    (
+        "attributes",
+        |c, _| c.attributes_class = Some("slow".into()),
+        Breach::AttributesClassDiffers,
+        [true, true, true, false],
+    ),
+    (
+        "labels",
+        |c, _| c.selector = Some(Selector::Requirements(vec![tier("a")])),
+        Breach::SelectorDiffers,
+        [true, false, false, false],
+    ),
+    ("phase", |_, v| v.phase = VolumePhase::Released, Breach::NotAvailable, [true, false, false, false]),
+    ("deleting", |_, v| v.deleting = true, Breach::Deleting, [true, true, true, false]),
+];
+
+/// Every trait in every situation: exactly the checks that upstream makes there.
+fn situations() -> Vec<Row> {
+    let point: [Change; 4] = [
+        |_, _| {},
+        |c, _| c.volume_name = Some("v".into()),
+        |_, v| v.claim_ref = claim_ref(Some("u-c")),
+        |c, v| {
+            c.volume_name = Some("v".into());
+            v.claim_ref = claim_ref(None);
+        },
+    ];
+    let mut rows = Vec::new();
+    for (situation, point) in point.into_iter().enumerate() {
+        let (claim, volume) = with(point);
+        rows.push(bind(&claim, &volume).allowed("a volume that fits is bound"));
+        for (name, spoil, breach, counts) in TRAITS {
+            let (claim, volume) = with(|claim, volume| {
+                point(claim, volume);
+                spoil(claim, volume);
+            });
+            let scene = reserve(&claim, &volume);
+            rows.push(if counts[situation] { scene.refused(name, breach) } else { scene.allowed(name) });
+        }
+    }
+    rows
+}
+
+fn pointers() -> Vec<Row> {
+    let other = |uid: Option<&str>| {
+        Some(ClaimRef { namespace: "ns".into(), name: "d".into(), uid: uid.map(Into::into) })
+    };
+    let row = |name, breach, change: Change| {
+        let (claim, volume) = with(change);
+        let scene = reserve(&claim, &volume);
+        match breach {
+            Some(breach) => scene.refused(name, breach),
+            None => scene.allowed(name),
+        }
+    };
+    let mut rows = vec![
+        row("a namesake's UID", Some(Breach::ClaimRefTaken), |_, v| {
+            v.claim_ref = claim_ref(Some("u-former"))
+        }),
+        row("volumeName is another's", Some(Breach::VolumeNameSet), |c, _| c.volume_name = Some("w".into())),
+        row("both pointers meet by UID", None, |c, v| {
+            c.volume_name = Some("v".into());
+            v.claim_ref = claim_ref(Some("u-c"));
+        }),
+        row("bound, and the volume has lost its claimRef", None, |c, _| {
+            c.volume_name = Some("v".into());
+            c.annotations.bind_completed = true;
+        }),
+        row("bound, and the volume has the UID", None, |c, v| {
+            c.volume_name = Some("v".into());
+            c.annotations.bind_completed = true;
+            v.claim_ref = claim_ref(Some("u-c"));
+        }),
+        row("bound, and the volume names it without UID", Some(Breach::UidMissing), |c, v| {
+            c.volume_name = Some("v".into());
+            c.annotations.bind_completed = true;
+            v.claim_ref = claim_ref(None);
+        }),
+        row("bound, and the volume has another UID", Some(Breach::ClaimRefTaken), |c, v| {
+            c.volume_name = Some("v".into());
+            c.annotations.bind_completed = true;
+            v.claim_ref = claim_ref(Some("u-former"));
+        }),
+        row("bound without volumeName", Some(Breach::ReferenceLost), |c, _| {
+            c.annotations.bind_completed = true;
+        }),
+    ];
+    let (claim, volume) = with(|_, v| v.claim_ref = other(None));
+    rows.push(reserve(&claim, &volume).refused("reserved by name for another", Breach::ReservedForOther));
+    let (claim, volume) = with(|_, v| v.claim_ref = other(Some("u-c")));
+    rows.push(
+        reserve(&claim, &volume).refused("unbound, its UID under another name", Breach::ReservedForOther),
+    );
+    let (claim, volume) = with(|c, v| {
+        c.volume_name = Some("v".into());
+        c.annotations.bind_completed = true;
+        v.claim_ref = other(Some("u-c"));
+    });
+    rows.push(reserve(&claim, &volume).allowed("bound, its UID under another name: healed"));
+    rows
+}
+
+fn waiting() -> Vec<Row> {
+    let (c, v) = with(|c, v| {
+        c.class = Some("slow".into());
+        v.class = "slow".into();
+    });
+    let of = |mode| reserve(&c, &v).with_class(class("slow", "p", mode));
+    let mut failed = reserve(&c, &v);
+    failed.world.classes.insert("slow".into(), Lookup::Failed("away".into()));
+    let (named, reserved) = (
+        Claim { volume_name: Some("v".into()), ..c.clone() },
+        Volume { claim_ref: claim_ref(None), ..v.clone() },
+    );
+    let waits = class("slow", "p", Some(BindingMode::WaitForFirstConsumer));
+    vec![
+        of(Some(BindingMode::Immediate)).allowed("the class does not wait"),
+        of(Some(BindingMode::WaitForFirstConsumer)).refused("the class waits", Breach::WaitsForConsumer),
+        of(None).refused("the class has no binding mode", Breach::ClassUnknown),
+        reserve(&c, &v).allowed("there is no such class"),
+        failed.refused("the class cannot be read", Breach::ClassUnknown),
+        reserve(&named, &v)
+            .with_class(waits.clone())
+            .allowed("the class waits, but the claim names the volume"),
+        reserve(&c, &reserved).with_class(waits).allowed("the class waits, but the volume is reserved"),
+    ]
+}
+
+fn order() -> Vec<Row> {
+    let (c, v) = (claim(), volume());
+    let whole = bind(&c, &v);
+    let without = |index: usize| {
+        let mut scene = whole.clone();
+        scene.decision.steps.remove(index);
+        scene
+    };
+    let spoiled = |index: usize, action: Action| {
+        let mut scene = whole.clone();
+        scene.decision.steps[index].action = action;
+        scene
+    };
+    let reserve = |mark| Action::ReserveVolume { volume: v.target(), claim: c.target(), mark };
+    let point = |set_volume_name, mark| {
+        let (claim, volume) = (c.target(), v.target());
+        Action::BindClaim { claim, volume, set_volume_name, mark }
+    };
+    let mut regardless = whole.clone();
+    regardless.decision.steps[2].follows = bindery_core::Follows::Regardless;
+    let mut swapped = whole.clone();
+    swapped.decision.steps.swap(1, 2);
+    let second = Volume { name: "v2".into(), uid: "u-v2".into(), ..volume() };
+    let mut twice = whole.clone().with_volume(&second);
+    twice.decision.steps.truncate(1);
+    let action = Action::ReserveVolume { volume: second.target(), claim: c.target(), mark: true };
+    twice.decision.steps.push(action.into());
+    vec![
+        without(0).refused("volumeName without claimRef", Breach::VolumePhaseWrong),
+        without(1).refused("volumeName before the volume is Bound", Breach::BindOrder),
+        swapped.refused("volumeName before the phase", Breach::BindOrder),
+        regardless.refused("volumeName though the volume may not be reserved", Breach::BindOrder),
+        spoiled(0, reserve(false)).refused("the binder's choice is not marked", Breach::MarkWrong),
+        spoiled(2, point(true, false)).refused("the claim's pointer is not marked", Breach::MarkWrong),
+        spoiled(2, point(false, false)).refused("volumeName is left out", Breach::BindOrder),
+        twice.refused("two volumes for one claim", Breach::BindOrder),
+    ]
+}
+
+/// The claim's write has no precondition on the volume, nor the volume's on the claim.
+fn moved() -> Vec<Row> {
+    let (c, v) =
+        (claim(), Volume { claim_ref: claim_ref(Some("u-c")), phase: VolumePhase::Bound, ..volume() });
+    let action =
+        Action::BindClaim { claim: c.target(), volume: v.target(), set_volume_name: true, mark: true };
+    let point = Scene::new(Subject::SyncClaim(c.clone().into()), [action]).with_claim(&c).with_volume(&v);
+    let now = |volume: Volume| {
+        let mut scene = point.clone();
+        scene.world.volumes.insert("v".into(), Lookup::Found(volume.into()));
+        scene
+    };
+    let mut gone = point.clone();
+    gone.world.volumes.clear();
+    let mut bound = reserve(&c, &volume());
+    bound.world.claims.insert(c.key.clone(), Lookup::Found(pair().0.into()));
+    let elsewhere = Claim { volume_name: Some("w".into()), version: "c2".into(), ..c.clone() };
+    let mut other = reserve(&c, &volume());
+    other.world.claims.insert(c.key.clone(), Lookup::Found(elsewhere.into()));
+    vec![
+        point.clone().allowed("the volume is as it was"),
+        now(Volume { version: "v2".into(), deleting: false, ..v.clone() })
+            .allowed("another thing of it changed"),
+        now(Volume { claim_ref: None, version: "v2".into(), ..v.clone() })
+            .is("the volume was unbound meanwhile", Verdict::Stale),
+        now(Volume { phase: VolumePhase::Failed, version: "v2".into(), ..v.clone() })
+            .is("the volume has another phase", Verdict::Stale),
+        gone.is("the volume is gone", Verdict::Stale),
+        bound.allowed("the claim names the volume meanwhile"),
+        other.is("the claim has another volume meanwhile", Verdict::Stale),
+    ]
+}
+
+pub(crate) fn rows() -> Vec<Row> {
+    [situations(), pointers(), waiting(), order(), moved()].concat()
+}

@@ -1,0 +1,222 @@
+//! G9 for claims.
+
+use bindery_core::guard::Breach;
+use bindery_core::{
+    Action, CapacityChange, Claim, ClaimPhase, Class, Edit, Lookup, Migration, OperationKind, Point,
+    Quantity, Returned, Subject, Text, Volume, VolumePhase,
+};
+
+use crate::scene::{Row, Scene, Verdict, claim, claim_ref, class, on_claim, pair};
+
+/// A status write.
+#[derive(Clone)]
+struct Status(ClaimPhase, Edit<Vec<bindery_core::AccessMode>>, CapacityChange, Edit<Text>);
+
+fn status(claim: &Claim, Status(phase, access_modes, capacity, attributes_class): Status) -> Scene {
+    let action =
+        Action::SetClaimStatus { claim: claim.target(), phase, access_modes, capacity, attributes_class };
+    Scene::new(Subject::SyncClaim(claim.clone().into()), [action]).with_claim(claim)
+}
+
+fn plain(claim: &Claim, phase: ClaimPhase) -> Scene {
+    status(claim, Status(phase, Edit::Keep, CapacityChange::Keep, Edit::Keep))
+}
+
+fn statuses() -> Vec<Row> {
+    let (bound, volume) = pair();
+    let full = || {
+        let mut claim = claim();
+        claim.status.access_modes = claim.access_modes.clone();
+        (claim.status.has_capacity, claim.status.capacity) = (true, Some(Quantity::bytes(5)));
+        claim.status.attributes_class = Some("slow".into());
+        claim
+    };
+    let cleared = |phase| Status(phase, Edit::Remove, CapacityChange::Remove, Edit::Remove);
+    let dangling = Claim { volume_name: None, ..bound.clone() };
+    let lost = |now: Option<Volume>| {
+        let scene = plain(&bound, ClaimPhase::Lost);
+        match now {
+            Some(volume) => scene.with_volume(&volume),
+            None => scene,
+        }
+    };
+    let foreign = Volume { claim_ref: claim_ref(Some("u-former")), ..volume.clone() };
+    let by_name = Volume { claim_ref: claim_ref(None), ..volume.clone() };
+    let free = Volume { claim_ref: None, ..volume.clone() };
+    let mut back = lost(Some(foreign.clone()));
+    back.world.volumes.insert("v".into(), Lookup::Found(volume.clone().into()));
+    let mut unreadable = lost(None);
+    unreadable.world.volumes.insert("v".into(), Lookup::Unreadable("spec is no object".into()));
+    let mut named = plain(&Claim { volume_name: Some("v".into()), ..claim() }, ClaimPhase::Pending);
+    let absent = named.clone();
+    named.world.volumes.insert("v".into(), Lookup::Unreadable("spec is no object".into()));
+    vec![
+        status(&full(), cleared(ClaimPhase::Pending)).allowed("Pending, all cleared"),
+        plain(&claim(), ClaimPhase::Pending).allowed("Pending, nothing to clear"),
+        plain(&full(), ClaimPhase::Pending).refused("Pending with capacity", Breach::StatusWrong),
+        plain(&bound, ClaimPhase::Pending).refused("Pending though bound", Breach::ClaimPhaseWrong),
+        absent.allowed("Pending, its volume is not there"),
+        named.refused("Pending, its volume cannot be read", Breach::Unreadable),
+        plain(&claim(), ClaimPhase::Unset).refused("unset", Breach::ClaimPhaseWrong),
+        plain(&dangling, ClaimPhase::Lost).allowed("Lost, no volumeName"),
+        lost(None).allowed("Lost, no volume"),
+        lost(Some(foreign)).allowed("Lost, another's volume"),
+        lost(Some(by_name)).allowed("Lost, the volume has it without UID, as upstream"),
+        lost(Some(free)).refused("Lost, but the volume is free", Breach::PairBroken),
+        lost(Some(volume)).refused("Lost, but it has its volume", Breach::PairBroken),
+        back.is("Lost, but its volume is back", Verdict::Stale),
+        unreadable.refused("Lost, but the volume cannot be read", Breach::Unreadable),
+        plain(&claim(), ClaimPhase::Lost).refused("Lost though never bound", Breach::ClaimPhaseWrong),
+    ]
+}
+
+fn bound_status() -> Vec<Row> {
+    let (pair_claim, v) = pair();
+    let bound = pair_claim.clone();
+    let pending = Claim { status: claim().status, ..pair_claim };
+    let modes = || Edit::Set(v.access_modes.clone());
+    let whole = |bytes| CapacityChange::Whole(Quantity::bytes(bytes));
+    let right = || Status(ClaimPhase::Bound, modes(), whole(5), Edit::Keep);
+    let on = |volume: &Volume, write: Status| status(&pending, write).with_volume(volume);
+    let mut resizing = Volume { capacity: Some(Quantity::bytes(9)), ..v.clone() };
+    resizing.annotations.pre_resize_capacity = Some(Quantity::bytes(5));
+    let fast = Volume { attributes_class: Some("fast".into()), ..v.clone() };
+    let with = |edit| Status(ClaimPhase::Bound, modes(), whole(5), edit);
+    let lost = Claim {
+        status: bindery_core::ClaimStatus { phase: ClaimPhase::Lost, ..pending.status.clone() },
+        ..pending.clone()
+    };
+    let mut unbound = right_scene(&Claim { volume_name: None, ..pending.clone() }, &v, right());
+    unbound.world.volumes.insert("v".into(), Lookup::Found(v.clone().into()));
+    let incomplete = Claim { annotations: bindery_core::ClaimAnnotations::default(), ..pending.clone() };
+    let bytes = Quantity::bytes;
+    let wrong = Breach::StatusWrong;
+    vec![
+        on(&v, right()).allowed("the volume's status"),
+        on(&v, Status(ClaimPhase::Bound, Edit::Keep, whole(5), Edit::Keep)).refused("no modes", wrong),
+        on(&v, Status(ClaimPhase::Bound, modes(), whole(9), Edit::Keep)).refused("more capacity", wrong),
+        on(&v, Status(ClaimPhase::Bound, modes(), CapacityChange::Keep, Edit::Keep)).refused("none", wrong),
+        on(&v, Status(ClaimPhase::Bound, modes(), CapacityChange::Storage(bytes(5)), Edit::Keep))
+            .refused("other keys of capacity stay", wrong),
+        on(&resizing, Status(ClaimPhase::Bound, modes(), CapacityChange::Storage(bytes(5)), Edit::Keep))
+            .allowed("the capacity before the resize"),
+        on(&resizing, Status(ClaimPhase::Bound, modes(), whole(9), Edit::Keep)).refused("after it", wrong),
+        on(&fast, with(Edit::Set("fast".into()))).allowed("the volume's attributes class"),
+        on(&fast, with(Edit::Keep)).refused("no attributes class", wrong),
+        right_scene(&lost, &fast, with(Edit::Keep)).allowed("the resizer's attributes class stays"),
+        right_scene(&lost, &fast, with(Edit::Set("fast".into()))).refused("takes it over", wrong),
+        right_scene(&bound, &v, Status(ClaimPhase::Bound, modes(), CapacityChange::Keep, Edit::Keep))
+            .allowed("Bound already: only the modes"),
+        right_scene(&bound, &v, right()).refused("Bound already: the capacity too", wrong),
+        on(&Volume { phase: VolumePhase::Available, ..v.clone() }, right())
+            .refused("the volume is not Bound", Breach::BindOrder),
+        on(&Volume { claim_ref: None, ..v.clone() }, right()).refused("no claimRef", Breach::BindOrder),
+        unbound.refused("no volumeName", Breach::BindOrder),
+        right_scene(&incomplete, &v, right()).refused("no bind-completed", Breach::BindOrder),
+        status(&pending, right()).refused("no volume", Breach::BindOrder),
+        on(
+            &Volume { capacity: None, ..v.clone() },
+            Status(ClaimPhase::Bound, modes(), CapacityChange::Keep, Edit::Keep),
+        )
+        .refused("the volume has no capacity", wrong),
+    ]
+}
+
+fn right_scene(claim: &Claim, volume: &Volume, write: Status) -> Scene {
+    status(claim, write).with_volume(volume)
+}
+
+fn classes() -> Vec<Row> {
+    let give = |claim: &Claim, default: bool| {
+        let action = Action::SetClaimClass { claim: claim.target(), class: "gold".into() };
+        Scene::new(Subject::SyncClaim(claim.clone().into()), [action])
+            .with_claim(claim)
+            .with_class(Class { default, ..class("gold", "p", None) })
+    };
+    let none = Claim { class: None, ..claim() };
+    let told = |scene: Scene| {
+        let answer = bindery_core::Answer::DefaultClasses(Ok(vec!["gold".into()]));
+        scene.told(bindery_core::Question::DefaultClasses, answer)
+    };
+    let mut gone = give(&none, true);
+    gone.world.classes.clear();
+    let named = Claim { volume_name: Some("v".into()), ..none.clone() };
+    let mut bound = none.clone();
+    bound.annotations.bind_completed = true;
+    vec![
+        give(&none, true).allowed("the default class"),
+        give(&none, false).refused("no default class", Breach::ClassNotDefault),
+        told(give(&none, false)).is("no default class any more", Verdict::Stale),
+        gone.refused("no class of that name", Breach::ClassNotDefault),
+        give(&claim(), true).refused("it wants none", Breach::ClassNotDefault),
+        give(&named, true).refused("it names a volume", Breach::ClassNotDefault),
+        give(&bound, true).refused("it was bound", Breach::ClassNotDefault),
+    ]
+}
+
+fn annotations() -> Vec<Row> {
+    use OperationKind::{Provision, ProvisionExternal};
+    let gold = Claim { class: Some("gold".into()), ..claim() };
+    let hand = |kind, point, provisioner: &str, migrated_to| {
+        let action = Action::AnnotateClaim {
+            claim: gold.target(),
+            provisioner: Some(provisioner.into()),
+            migrated_to,
+        };
+        Scene::new(on_claim(kind, "kubernetes.io/p", &gold, point, Returned::Success), [action])
+            .with_class(class("gold", "kubernetes.io/p", None))
+            .continues(Point::Annotated)
+    };
+    let start = |provisioner| hand(ProvisionExternal, Point::Start, provisioner, Edit::Keep);
+    let on = |scene: Scene| scene.migration("kubernetes.io/p", Migration::On("driver".into()));
+    let off = |scene: Scene| scene.migration("kubernetes.io/p", Migration::Off);
+    let migrate = |edit: Edit<Text>| {
+        let mut claim = claim();
+        claim.annotations.storage_provisioner = Some("kubernetes.io/p".into());
+        claim.annotations.migrated_to = Some("old".into());
+        let action = Action::AnnotateClaim { claim: claim.target(), provisioner: None, migrated_to: edit };
+        Scene::new(Subject::SyncClaim(claim.clone().into()), [action]).with_claim(&claim)
+    };
+    let in_sync = Scene::new(
+        Subject::SyncClaim(gold.clone().into()),
+        [Action::AnnotateClaim {
+            claim: gold.target(),
+            provisioner: Some("kubernetes.io/p".into()),
+            migrated_to: Edit::Keep,
+        }],
+    )
+    .with_class(class("gold", "kubernetes.io/p", None));
+    let node = |point, returned, has: bool| {
+        let mut claim = gold.clone();
+        claim.annotations.selected_node = has.then(|| "node".into());
+        let action = Action::RemoveSelectedNode { claim: claim.target() };
+        Scene::new(on_claim(Provision, "kubernetes.io/p", &claim, point, returned), [action])
+    };
+    let failed = || Returned::Failed("no room".into());
+    let wrong = Breach::AnnotationWrong;
+    vec![
+        off(start("kubernetes.io/p")).allowed("the class's provisioner"),
+        start("someone.else").refused("another provisioner", wrong),
+        on(start("driver")).allowed("the driver that it migrates to"),
+        on(start("kubernetes.io/p")).refused("its name before the migration", wrong),
+        on(start("someone.else")).refused("another driver", wrong),
+        hand(Provision, Point::Start, "kubernetes.io/p", Edit::Keep).allowed("in-tree"),
+        hand(ProvisionExternal, Point::Annotated, "kubernetes.io/p", Edit::Keep)
+            .outcome(bindery_core::Outcome::Done)
+            .refused("too late", Breach::OutOfPlace),
+        in_sync.refused("in a sync", Breach::OutOfPlace),
+        on(migrate(Edit::Set("driver".into()))).allowed("migrated"),
+        on(migrate(Edit::Set("other".into()))).refused("migrated to another driver", wrong),
+        migrate(Edit::Set("driver".into())).refused("migrated, by no answer", wrong),
+        off(migrate(Edit::Remove)).allowed("rolled back"),
+        on(migrate(Edit::Remove)).refused("rolled back though migrated", wrong),
+        node(Point::Provisioned, failed(), true).allowed("another node may be chosen"),
+        node(Point::Provisioned, Returned::Success, true).refused("the node was right", Breach::OutOfPlace),
+        node(Point::Start, Returned::Success, true).refused("not tried yet", Breach::OutOfPlace),
+        node(Point::Provisioned, failed(), false).refused("no node was chosen", Breach::OutOfPlace),
+    ]
+}
+
+pub(crate) fn rows() -> Vec<Row> {
+    [statuses(), bound_status(), classes(), annotations()].concat()
+}

@@ -1,0 +1,272 @@
+//! G9 for operations.
+
+use std::sync::Arc;
+
+use bindery_core::guard::{ATTEMPTS_MAX, Breach};
+use bindery_core::{
+    Action, Answer, BindingMode, Claim, Lookup, Migration, Operation, OperationKind, Outcome, Plugin,
+    PluginMatch, PluginOperation, Pod, Point, Question, ReclaimPolicy, Returned, Source, Subject, Volume,
+};
+
+use crate::scene::{Row, Scene, Verdict, claim, class, key, on_claim, on_volume, plugin, released};
+
+const PLUGIN: &str = "kubernetes.io/p";
+const NAME: &str = "pvc-u-c";
+
+fn gold() -> Claim {
+    Claim { class: Some("gold".into()), ..claim() }
+}
+
+fn starts() -> Vec<Row> {
+    use OperationKind::{Provision, ProvisionExternal};
+    let start = |claim: &Claim, kind, name: &str, provisioner: &str, mode| {
+        let operation = Operation { kind, plugin: name.into(), uid: claim.uid.clone() };
+        Scene::new(Subject::SyncClaim(claim.clone().into()), [Action::StartOperation(operation)])
+            .with_claim(claim)
+            .with_class(class("gold", provisioner, mode))
+            .told(Question::DynamicProvisioning, Answer::DynamicProvisioning(true))
+    };
+    let immediate = Some(BindingMode::Immediate);
+    let waits = Some(BindingMode::WaitForFirstConsumer);
+    let knows = |scene: Scene, found: Option<Plugin>| {
+        scene.migration(PLUGIN, Migration::Off).told(Question::Plugin(PLUGIN.into()), Answer::Plugin(found))
+    };
+    let unable = Plugin { provisions: false, ..plugin(PLUGIN) };
+    let vendor = |scene: Scene| scene.migration("vendor.example/p", Migration::Off);
+    let external = |claim: &Claim| {
+        vendor(start(claim, ProvisionExternal, "vendor.example/p", "vendor.example/p", immediate))
+    };
+    let mut chosen = gold();
+    chosen.annotations.selected_node = Some("node".into());
+    let off = external(&gold()).told(Question::DynamicProvisioning, Answer::DynamicProvisioning(false));
+    let mut unasked = external(&gold());
+    unasked.exchanges.retain(|exchange| exchange.question != Question::DynamicProvisioning);
+    let wrong = Breach::OperationWrong;
+    let mut other = external(&gold());
+    other.request.subject = Subject::SyncClaim(Claim { uid: "u-other".into(), ..gold() }.into());
+    let migrating = |name: &str| {
+        start(&gold(), ProvisionExternal, name, PLUGIN, immediate)
+            .migration(PLUGIN, Migration::On("driver".into()))
+    };
+    vec![
+        knows(start(&gold(), Provision, PLUGIN, PLUGIN, immediate), Some(plugin(PLUGIN))).allowed("in-tree"),
+        knows(start(&gold(), Provision, PLUGIN, PLUGIN, immediate), Some(unable)).refused("unable", wrong),
+        knows(start(&gold(), Provision, PLUGIN, PLUGIN, immediate), None).refused("no plugin", wrong),
+        start(&gold(), Provision, PLUGIN, PLUGIN, immediate).refused("nothing was asked", wrong),
+        knows(start(&gold(), ProvisionExternal, PLUGIN, PLUGIN, immediate), None)
+            .refused("nobody provisions for an in-tree name", wrong),
+        external(&gold()).allowed("external"),
+        start(&gold(), ProvisionExternal, "vendor.example/p", "vendor.example/p", immediate)
+            .refused("external, migration not asked", wrong),
+        vendor(start(&gold(), ProvisionExternal, "other", "vendor.example/p", immediate))
+            .refused("another provisioner", wrong),
+        migrating("driver").allowed("migrated"),
+        migrating(PLUGIN).allowed("migrated, by its old name"),
+        migrating("other").refused("migrated, another driver", wrong),
+        vendor(start(&gold(), ProvisionExternal, "vendor.example/p", "vendor.example/p", waits))
+            .refused("the scheduler has not chosen", wrong),
+        vendor(start(&chosen, ProvisionExternal, "vendor.example/p", "vendor.example/p", waits))
+            .allowed("the scheduler has chosen"),
+        vendor(start(&gold(), ProvisionExternal, "vendor.example/p", "vendor.example/p", None))
+            .refused("no binding mode", wrong),
+        external(&Claim { volume_name: Some("v".into()), ..gold() }).refused("it names a volume", wrong),
+        external(&claim()).refused("no class", wrong),
+        off.refused("provisioning is off", wrong),
+        unasked.refused("whether it is on was not asked", wrong),
+        other.refused("for another claim", Breach::OutOfPlace),
+    ]
+}
+
+fn reclaim_starts() -> Vec<Row> {
+    use OperationKind::{Delete, Provision};
+    let wrong = Breach::OperationWrong;
+    let reclaim = |volume: &Volume, kind| {
+        let operation = Operation { kind, plugin: "".into(), uid: volume.uid.clone() };
+        Scene::new(Subject::SyncVolume(volume.clone().into()), [Action::StartOperation(operation)])
+            .with_volume(volume)
+            .proven(Lookup::Absent)
+    };
+    let mut migrated = released(ReclaimPolicy::Delete);
+    migrated.annotations.migrated_to = Some("driver".into());
+    let bound = Volume { phase: bindery_core::VolumePhase::Bound, ..released(ReclaimPolicy::Delete) };
+    vec![
+        reclaim(&released(ReclaimPolicy::Delete), Delete).allowed("delete"),
+        reclaim(&released(ReclaimPolicy::Retain), Delete).refused("delete what is kept", wrong),
+        reclaim(&released(ReclaimPolicy::Delete), OperationKind::Recycle).refused("recycle", wrong),
+        reclaim(&bound, Delete).refused("delete what is Bound", wrong),
+        reclaim(&migrated, Delete).refused("delete what has migrated", Breach::Migrated),
+        reclaim(&released(ReclaimPolicy::Delete), Provision)
+            .refused("provision a volume", Breach::OutOfPlace),
+    ]
+}
+
+fn call(subject: Subject, operation: PluginOperation, next: Point) -> Scene {
+    Scene::new(subject, [Action::CallPlugin { plugin: PLUGIN.into(), operation }]).continues(next)
+}
+
+fn reads(scene: Scene, found: Lookup<Arc<Volume>>, name: &str) -> Scene {
+    scene.told(Question::Volume(Source::Live, name.into()), Answer::Volume(found))
+}
+
+fn provisioning() -> Vec<Row> {
+    let at = |point, returned| on_claim(OperationKind::Provision, PLUGIN, &gold(), point, returned);
+    let failed = || Returned::Failed("no".into());
+    let provision =
+        |point| call(at(point, Returned::Success), PluginOperation::Provision, Point::Provisioned);
+    let absent = |scene| reads(scene, Lookup::Absent, NAME);
+    let mut wrong_plugin = absent(provision(Point::Start));
+    wrong_plugin.decision.steps[0].action =
+        Action::CallPlugin { plugin: "other".into(), operation: PluginOperation::Provision };
+    let mut not_last = absent(provision(Point::Start));
+    not_last.decision.steps.push(Action::EnqueueClaim(key()).into());
+    let cleanup = |point, returned, next| call(at(point, returned), PluginOperation::Delete, next);
+    let mut exists = cleanup(Point::Created { attempt: 5 }, failed(), Point::CleanedUp { attempt: 1 });
+    exists.world.volumes.insert(NAME.into(), Lookup::Found(crate::scene::volume().into()));
+    let create = |point, returned, name: &str, class: &str, plugin: &str, next| {
+        let claim = gold().target();
+        let (name, class, plugin) = (name.into(), class.into(), plugin.into());
+        Scene::new(at(point, returned), [Action::CreateVolume { claim, name, class, plugin }]).continues(next)
+    };
+    let first = Point::Created { attempt: 1 };
+    let made =
+        |name, class, plugin| create(Point::Provisioned, Returned::Success, name, class, plugin, first);
+    let again = |before, after| {
+        let (before, after) = (Point::Created { attempt: before }, Point::Created { attempt: after });
+        create(before, failed(), NAME, "gold", PLUGIN, after)
+    };
+    let mut both = again(1, 2);
+    both.decision
+        .steps
+        .push(Action::CallPlugin { plugin: PLUGIN.into(), operation: PluginOperation::Delete }.into());
+    let wrong = Breach::PluginCallWrong;
+    vec![
+        absent(provision(Point::Start)).allowed("provision"),
+        absent(provision(Point::Annotated)).allowed("provision, annotated"),
+        provision(Point::Start).refused("provision without looking", wrong),
+        reads(provision(Point::Start), Lookup::Found(crate::scene::volume().into()), NAME)
+            .refused("provision again", wrong),
+        reads(provision(Point::Start), Lookup::Failed("away".into()), NAME).refused("nobody knows", wrong),
+        absent(provision(Point::Provisioned)).refused("provision twice", Breach::OperationWrong),
+        wrong_plugin.refused("another plugin", wrong),
+        not_last.refused("a step after the call", wrong),
+        cleanup(Point::Created { attempt: 5 }, failed(), Point::CleanedUp { attempt: 1 }).allowed("clean up"),
+        cleanup(Point::Created { attempt: 5 }, Returned::Success, Point::CleanedUp { attempt: 1 })
+            .refused("clean up what was created", wrong),
+        exists.refused("clean up what exists after all", wrong),
+        made(NAME, "gold", PLUGIN).allowed("create"),
+        made("pvc-other", "gold", PLUGIN).refused("another name", Breach::NameNotDerived),
+        made(NAME, "silver", PLUGIN).refused("another class", Breach::OperationWrong),
+        made(NAME, "gold", "other").refused("by another plugin", Breach::OperationWrong),
+        made(NAME, "gold", PLUGIN).outcome(Outcome::Done).refused("not waited for", Breach::OperationWrong),
+        create(Point::Provisioned, failed(), NAME, "gold", PLUGIN, first)
+            .refused("create what failed", Breach::OutOfPlace),
+        again(1, 2).allowed("create again"),
+        again(1, 3).refused("skips an attempt", Breach::OperationWrong),
+        again(ATTEMPTS_MAX, ATTEMPTS_MAX + 1).refused("for ever", Breach::OperationWrong),
+        both.refused("create and clean up at once", Breach::OperationWrong),
+    ]
+}
+
+fn reclaiming() -> Vec<Row> {
+    use OperationKind::{Delete, Recycle};
+    let matched = |scene: Scene, found: Plugin| {
+        scene.told(Question::PluginForVolume("v".into()), Answer::PluginMatch(PluginMatch::One(found)))
+    };
+    let delete = |object: &Volume, live: Volume| {
+        let subject = on_volume(Delete, object, Point::Start, Returned::Success);
+        let scene = call(subject, PluginOperation::Delete, Point::Deleted);
+        reads(matched(scene, plugin(PLUGIN)), Lookup::Found(live.into()), "v")
+    };
+    let gone = released(ReclaimPolicy::Delete);
+    let usual = || delete(&gone, gone.clone());
+    let proven = |scene: Scene| scene.proven(Lookup::Absent);
+    let mut unread = proven(usual());
+    unread.exchanges.pop();
+    let mut unmatched = proven(usual());
+    unmatched.exchanges.remove(0);
+    let mut made = gone.clone();
+    made.annotations.provisioned_by = Some("other".into());
+    let csi = Volume { source: "csi".into(), ..gone.clone() };
+    let kept = Volume { policy: ReclaimPolicy::Retain, ..gone.clone() };
+    let again = Volume { uid: "u-again".into(), ..gone.clone() };
+    let free = Volume { claim_ref: None, ..gone.clone() };
+    let later = on_volume(Delete, &gone, Point::Deleted, Returned::Success);
+    let scrubbed = released(ReclaimPolicy::Recycle);
+    let recycle = |pods: Vec<Pod>| {
+        let subject = on_volume(Recycle, &scrubbed, Point::Start, Returned::Success);
+        let scene = call(subject, PluginOperation::Recycle, Point::Recycled);
+        let scene = reads(matched(scene, plugin(PLUGIN)), Lookup::Found(scrubbed.clone().into()), "v");
+        proven(scene).told(Question::Pods(key()), Answer::Pods(Ok(pods)))
+    };
+    let pod = |terminated| Pod { name: "p".into(), scheduled: true, terminated };
+    let namesake = Answer::Claim(Lookup::Found(Claim { uid: "u-again".into(), ..claim() }.into()));
+    let mut unasked = recycle(vec![]);
+    unasked.exchanges.pop();
+    let wrong = Breach::PluginCallWrong;
+    vec![
+        proven(usual()).allowed("delete"),
+        usual().is("delete the asset without proof", Verdict::Prove),
+        usual()
+            .live(Lookup::Found(crate::scene::pair().0.into()))
+            .refused("under a claim", Breach::ClaimLives),
+        unread.refused("delete without looking", wrong),
+        unmatched.refused("no plugin was found", wrong),
+        proven(delete(&made, made.clone())).refused("another provisioned it", wrong),
+        proven(delete(&csi, csi.clone())).refused("a CSI volume", wrong),
+        proven(delete(&gone, kept)).refused("kept meanwhile", Breach::OperationWrong),
+        proven(delete(&gone, again)).refused("created again meanwhile", wrong),
+        proven(delete(&gone, free)).refused("nobody's meanwhile", Breach::VolumePhaseWrong),
+        proven(call(later, PluginOperation::Delete, Point::Deleted))
+            .refused("delete twice", Breach::OperationWrong),
+        proven(usual()).outcome(Outcome::Done).refused("not waited for", Breach::OperationWrong),
+        recycle(vec![]).allowed("recycle"),
+        recycle(vec![pod(true)]).allowed("recycle under a terminated pod"),
+        recycle(vec![pod(false)]).refused("recycle under a pod", wrong),
+        recycle(vec![pod(false)])
+            .told(Question::Claim(Source::Overlay, key()), namesake)
+            .allowed("the pod uses a namesake's volume"),
+        unasked.refused("pods were not asked for", wrong),
+    ]
+}
+
+fn points() -> Vec<Row> {
+    use OperationKind::{Delete, Provision, ProvisionExternal, Recycle};
+    let gone = released(ReclaimPolicy::Delete);
+    let on = |kind, point, returned| Scene::new(on_volume(kind, &gone, point, returned), []);
+    let claim = |kind, point| Scene::new(on_claim(kind, PLUGIN, &gold(), point, Returned::Success), []);
+    let wrong = Breach::OperationWrong;
+    let mut waits = on(Delete, Point::Start, Returned::Success);
+    waits.decision.wait_ms = 10;
+    let mut sync = Scene::new(Subject::SyncVolume(gone.clone().into()), []);
+    sync.decision.wait_ms = 10;
+    vec![
+        claim(ProvisionExternal, Point::Start).continues(Point::Annotated).allowed("annotated already"),
+        claim(Provision, Point::Start).continues(Point::Provisioned).refused("not provisioned", wrong),
+        claim(Provision, Point::Provisioned)
+            .continues(Point::Created { attempt: 1 })
+            .refused("not created", wrong),
+        claim(Provision, Point::Annotated).continues(Point::Start).refused("from the start", wrong),
+        on(Delete, Point::Start, Returned::Success).continues(Point::Deleted).refused("not deleted", wrong),
+        on(Delete, Point::Start, Returned::Success)
+            .continues(Point::FinalizerRemoved)
+            .refused("skips the asset", wrong),
+        on(Delete, Point::Deleted, Returned::Success)
+            .continues(Point::FinalizerRemoved)
+            .allowed("had no finalizer"),
+        on(Delete, Point::Deleted, Returned::Failed("no".into()))
+            .continues(Point::FinalizerRemoved)
+            .refused("the plugin failed", wrong),
+        on(Recycle, Point::Start, Returned::Success)
+            .continues(Point::Recycled)
+            .refused("not scrubbed", wrong),
+        Scene::new(Subject::SyncVolume(gone.clone().into()), [])
+            .continues(Point::Deleted)
+            .refused("a sync does not go on", wrong),
+        waits.allowed("an operation waits"),
+        sync.refused("a sync does not wait", Breach::OutOfPlace),
+    ]
+}
+
+pub(crate) fn rows() -> Vec<Row> {
+    [starts(), reclaim_starts(), provisioning(), reclaiming(), points()].concat()
+}

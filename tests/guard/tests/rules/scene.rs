@@ -1,0 +1,285 @@
+//! A claim, a volume and a decision about them, to spoil one thing of.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bindery_core::guard::{self, Breach, Case, Objection, World};
+use bindery_core::{
+    AccessMode, Action, Answer, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef,
+    ClaimStatus, Class, Decision, Exchange, Lookup, Migration, Operation, OperationKind, Outcome, Plugin,
+    Point, Progress, Quantity, Question, ReclaimPolicy, Request, Returned, Source, Step, Subject, Text, Uid,
+    Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+};
+
+/// What the guard says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Allowed,
+    Prove,
+    Stale,
+    Refused(Breach),
+}
+
+/// A decision and what the guard must say.
+#[derive(Clone)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) scene: Scene,
+    pub(crate) expected: Verdict,
+}
+
+/// A decision and all that it is judged by.
+#[derive(Clone)]
+pub(crate) struct Scene {
+    pub(crate) request: Request,
+    pub(crate) exchanges: Vec<Exchange>,
+    pub(crate) decision: Decision,
+    pub(crate) world: Plain,
+}
+
+/// A world of maps.
+#[derive(Clone)]
+pub(crate) struct Plain {
+    pub(crate) synced: bool,
+    pub(crate) offers_again: bool,
+    pub(crate) volumes: BTreeMap<Text, Lookup<Arc<Volume>>>,
+    pub(crate) claims: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
+    pub(crate) classes: BTreeMap<Text, Lookup<Arc<Class>>>,
+    pub(crate) proofs: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
+}
+
+impl Scene {
+    /// The decision that these actions make about a subject; the world has what is added to it.
+    pub(crate) fn new(subject: Subject, actions: impl IntoIterator<Item = Action>) -> Self {
+        let steps = actions.into_iter().map(Step::from).collect();
+        Self {
+            request: Request { now: 0, subject },
+            exchanges: Vec::new(),
+            decision: Decision::new(steps, Outcome::Done),
+            world: Plain {
+                synced: true,
+                offers_again: false,
+                volumes: BTreeMap::new(),
+                claims: BTreeMap::new(),
+                classes: BTreeMap::new(),
+                proofs: BTreeMap::new(),
+            },
+        }
+    }
+
+    /// The engine was told this.
+    pub(crate) fn told(mut self, question: Question, answer: Answer) -> Self {
+        self.exchanges.push(Exchange { question, answer });
+        self
+    }
+
+    /// The engine read the claim, and the world has it.
+    pub(crate) fn with_claim(mut self, claim: &Claim) -> Self {
+        self.world.claims.insert(claim.key.clone(), Lookup::Found(Arc::new(claim.clone())));
+        let answer = Answer::Claim(Lookup::Found(Arc::new(claim.clone())));
+        self.told(Question::Claim(Source::Overlay, claim.key.clone()), answer)
+    }
+
+    /// The engine read the volume, and the world has it.
+    pub(crate) fn with_volume(mut self, volume: &Volume) -> Self {
+        self.world.volumes.insert(volume.name.clone(), Lookup::Found(Arc::new(volume.clone())));
+        let answer = Answer::Volume(Lookup::Found(Arc::new(volume.clone())));
+        self.told(Question::Volume(Source::Overlay, volume.name.clone()), answer)
+    }
+
+    pub(crate) fn with_class(mut self, class: Class) -> Self {
+        self.world.classes.insert(class.name.clone(), Lookup::Found(Arc::new(class)));
+        self
+    }
+
+    /// The engine read the claim of `ns/c` live.
+    pub(crate) fn live(self, found: Lookup<Arc<Claim>>) -> Self {
+        self.told(Question::Claim(Source::Live, key()), Answer::Claim(found))
+    }
+
+    /// The guard had the claim of `ns/c` read live.
+    pub(crate) fn proven(mut self, found: Lookup<Arc<Claim>>) -> Self {
+        self.world.proofs.insert(key(), found);
+        self
+    }
+
+    pub(crate) fn migration(self, plugin: &str, migration: Migration) -> Self {
+        self.told(Question::Migration(plugin.into()), Answer::Migration(migration))
+    }
+
+    pub(crate) fn outcome(mut self, outcome: Outcome) -> Self {
+        self.decision.outcome = outcome;
+        self
+    }
+
+    pub(crate) fn continues(self, point: Point) -> Self {
+        self.outcome(Outcome::Continue(point))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Objection> {
+        let Self { request, exchanges, decision, world } = self;
+        guard::check(&Case { request, exchanges, decision, world })
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        match self.check() {
+            Ok(()) => Verdict::Allowed,
+            Err(Objection::Prove(_)) => Verdict::Prove,
+            Err(Objection::Stale { .. }) => Verdict::Stale,
+            Err(Objection::Refused(refusal)) => Verdict::Refused(refusal.breach),
+        }
+    }
+
+    pub(crate) fn allowed(self, name: &'static str) -> Row {
+        Row { name, scene: self, expected: Verdict::Allowed }
+    }
+
+    pub(crate) fn refused(self, name: &'static str, breach: Breach) -> Row {
+        Row { name, scene: self, expected: Verdict::Refused(breach) }
+    }
+
+    pub(crate) fn is(self, name: &'static str, expected: Verdict) -> Row {
+        Row { name, scene: self, expected }
+    }
+}
+
+impl World for Plain {
+    fn synced(&self) -> bool {
+        self.synced
+    }
+
+    fn volume(&self, name: &str) -> Lookup<Arc<Volume>> {
+        self.volumes.get(name).cloned().unwrap_or(Lookup::Absent)
+    }
+
+    fn claim(&self, key: &ClaimKey) -> Lookup<Arc<Claim>> {
+        self.claims.get(key).cloned().unwrap_or(Lookup::Absent)
+    }
+
+    fn class(&self, name: &str) -> Lookup<Arc<Class>> {
+        self.classes.get(name).cloned().unwrap_or(Lookup::Absent)
+    }
+
+    fn proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>> {
+        self.proofs.get(key)
+    }
+
+    fn allows_offer_again(&self) -> bool {
+        self.offers_again
+    }
+}
+
+/// Key of the claim of these tests.
+pub(crate) fn key() -> ClaimKey {
+    ClaimKey::new("ns", "c")
+}
+
+/// An unbound claim of one byte.
+pub(crate) fn claim() -> Claim {
+    Claim {
+        key: key(),
+        uid: "u-c".into(),
+        version: "c1".into(),
+        deleting: false,
+        annotations: ClaimAnnotations::default(),
+        request: Quantity::bytes(5),
+        access_modes: vec![AccessMode::ReadWriteOnce],
+        class: Some("".into()),
+        mode: VolumeMode::Filesystem,
+        attributes_class: None,
+        selector: None,
+        volume_name: None,
+        data_source: false,
+        status: ClaimStatus {
+            phase: ClaimPhase::Pending,
+            access_modes: vec![],
+            has_capacity: false,
+            capacity: None,
+            attributes_class: None,
+        },
+    }
+}
+
+/// A free volume that fits the claim.
+pub(crate) fn volume() -> Volume {
+    Volume {
+        name: "v".into(),
+        uid: "u-v".into(),
+        version: "v1".into(),
+        deleting: false,
+        labels: BTreeMap::new(),
+        annotations: VolumeAnnotations::default(),
+        finalizers: vec![],
+        capacity: Some(Quantity::bytes(5)),
+        access_modes: vec![AccessMode::ReadWriteOnce, AccessMode::ReadOnlyMany],
+        class: "".into(),
+        mode: VolumeMode::Filesystem,
+        attributes_class: None,
+        claim_ref: None,
+        policy: ReclaimPolicy::Retain,
+        node_affinity: false,
+        source: "hostPath".into(),
+        phase: VolumePhase::Available,
+    }
+}
+
+/// A claimRef of the claim, with this UID.
+pub(crate) fn claim_ref(uid: Option<&str>) -> Option<ClaimRef> {
+    Some(ClaimRef { namespace: "ns".into(), name: "c".into(), uid: uid.map(Uid::from) })
+}
+
+/// The claim and the volume as a complete pair.
+pub(crate) fn pair() -> (Claim, Volume) {
+    let (mut claim, mut volume) = (claim(), volume());
+    claim.annotations.bind_completed = true;
+    claim.volume_name = Some("v".into());
+    claim.status.phase = ClaimPhase::Bound;
+    volume.claim_ref = claim_ref(Some("u-c"));
+    volume.phase = VolumePhase::Bound;
+    (claim, volume)
+}
+
+/// The volume whose claim `u-c` is gone, in phase Released.
+pub(crate) fn released(policy: ReclaimPolicy) -> Volume {
+    Volume { claim_ref: claim_ref(Some("u-c")), phase: VolumePhase::Released, policy, ..volume() }
+}
+
+/// The claim as it is when it has another volume.
+pub(crate) fn elsewhere() -> Lookup<Arc<Claim>> {
+    Lookup::Found(Arc::new(Claim { volume_name: Some("other".into()), ..claim() }))
+}
+
+/// A class.
+pub(crate) fn class(name: &str, provisioner: &str, mode: Option<BindingMode>) -> Class {
+    Class {
+        name: name.into(),
+        provisioner: provisioner.into(),
+        binding_mode: mode,
+        mount_options: false,
+        default: false,
+        created: 0,
+    }
+}
+
+/// A plugin that can do everything.
+pub(crate) fn plugin(name: &str) -> Plugin {
+    Plugin { name: name.into(), provisions: true, deletes: true, recycles: true, mount_options: false }
+}
+
+/// An operation on a claim, at a point.
+pub(crate) fn on_claim(
+    kind: OperationKind,
+    plugin: &str,
+    claim: &Claim,
+    point: Point,
+    returned: Returned,
+) -> Subject {
+    let operation = Operation { kind, plugin: plugin.into(), uid: claim.uid.clone() };
+    Subject::SyncClaimOperation(Progress { operation, object: claim.clone(), fresh: None, point, returned })
+}
+
+/// An operation on a volume, at a point.
+pub(crate) fn on_volume(kind: OperationKind, volume: &Volume, point: Point, returned: Returned) -> Subject {
+    let operation = Operation { kind, plugin: "".into(), uid: volume.uid.clone() };
+    Subject::SyncVolumeOperation(Progress { operation, object: volume.clone(), fresh: None, point, returned })
+}

@@ -1,0 +1,304 @@
+//! G4, and G9 for volumes.
+
+use std::sync::Arc;
+
+use bindery_core::guard::Breach;
+use bindery_core::{
+    Action, Claim, Clear, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, FinalizerEdit, Lookup, Message,
+    Migration, Operation, OperationKind, Point, ReclaimPolicy, Returned, Subject, Volume, VolumePhase,
+};
+
+use crate::scene::{Row, Scene, Verdict, claim, claim_ref, elsewhere, on_volume, pair, released, volume};
+
+fn sync(volume: &Volume, actions: impl IntoIterator<Item = Action>) -> Scene {
+    Scene::new(Subject::SyncVolume(volume.clone().into()), actions).with_volume(volume)
+}
+
+fn set(volume: &Volume, phase: VolumePhase) -> Action {
+    let message = if phase == VolumePhase::Failed { Message::UnknownReclaimPolicy } else { Message::Empty };
+    Action::SetVolumePhase { volume: volume.target(), phase, message }
+}
+
+fn phase(volume: &Volume, phase: VolumePhase) -> Scene {
+    sync(volume, [set(volume, phase)])
+}
+
+fn found(claim: Claim) -> Lookup<Arc<Claim>> {
+    Lookup::Found(claim.into())
+}
+
+/// A volume bound to the claim `u-c`, before anybody knows what became of that.
+fn bound() -> Volume {
+    pair().1
+}
+
+fn proofs() -> Vec<Row> {
+    let release = || phase(&bound(), VolumePhase::Released);
+    let start = |policy, kind| {
+        let volume = released(policy);
+        let operation = Operation { kind, plugin: "".into(), uid: volume.uid.clone() };
+        sync(&volume, [Action::StartOperation(operation)])
+    };
+    let delete = || start(ReclaimPolicy::Delete, OperationKind::Delete);
+    let namesake = || Claim { uid: "u-again".into(), ..claim() };
+    let surplus = |policy| {
+        let mut volume = Volume { policy, ..bound() };
+        volume.annotations.provisioned_by = Some("p".into());
+        phase(&volume, VolumePhase::Released).live(elsewhere())
+    };
+    let unreadable = || Lookup::Unreadable("spec is no object".into());
+    let failed = || Lookup::Failed("away".into());
+    vec![
+        release().is("release without proof", Verdict::Prove),
+        release().live(Lookup::Absent).allowed("the claim is gone"),
+        release().proven(Lookup::Absent).allowed("the claim is gone, by the guard's read"),
+        release().live(found(namesake())).allowed("a namesake has come"),
+        release().live(found(pair().0)).refused("the claim is there", Breach::ClaimLives),
+        release().live(found(claim())).refused("the claim points nowhere yet", Breach::ClaimLives),
+        release().live(failed()).refused("the engine's read failed", Breach::Unproven),
+        release().live(failed()).proven(Lookup::Absent).refused("the engine's read counts", Breach::Unproven),
+        release().proven(failed()).refused("the guard's read failed", Breach::Unproven),
+        release().live(unreadable()).refused("the claim cannot be read", Breach::Unreadable),
+        release().proven(unreadable()).refused("the claim cannot be read live", Breach::Unreadable),
+        surplus(ReclaimPolicy::Delete).allowed("a surplus volume, provisioned to be deleted"),
+        surplus(ReclaimPolicy::Retain).refused("the claim has another volume", Breach::VolumePhaseWrong),
+        delete().is("delete without proof", Verdict::Prove),
+        delete().proven(Lookup::Absent).allowed("delete with proof"),
+        delete().proven(found(pair().0)).refused("delete under a claim", Breach::ClaimLives),
+        start(ReclaimPolicy::Recycle, OperationKind::Recycle).proven(Lookup::Absent).allowed("recycle"),
+        start(ReclaimPolicy::Recycle, OperationKind::Recycle)
+            .proven(found(pair().0))
+            .refused("recycle under a claim", Breach::ClaimLives),
+    ]
+}
+
+fn phases() -> Vec<Row> {
+    let free = Volume { phase: VolumePhase::Pending, ..volume() };
+    let named = Volume { claim_ref: claim_ref(None), ..free.clone() };
+    let (c, v) = pair();
+    let crashed = Volume { phase: VolumePhase::Available, ..v.clone() };
+    let unbound = Claim { volume_name: None, ..claim() };
+    let mut loud = phase(&free, VolumePhase::Available);
+    loud.decision.steps[0].action = Action::SetVolumePhase {
+        volume: free.target(),
+        phase: VolumePhase::Available,
+        message: Message::NoRecycler,
+    };
+    let was_failed = Volume { phase: VolumePhase::Failed, ..v.clone() };
+    let unknown = released(ReclaimPolicy::Unknown);
+    let mut migrated = unknown.clone();
+    migrated.annotations.migrated_to = Some("driver".into());
+    let failed = |volume: &Volume| phase(volume, VolumePhase::Failed);
+    let twice = [set(&v, VolumePhase::Released), set(&v, VolumePhase::Failed)];
+    let v_unknown = Volume { policy: ReclaimPolicy::Unknown, ..v.clone() };
+    vec![
+        phase(&free, VolumePhase::Available).allowed("free: Available"),
+        phase(&named, VolumePhase::Available).allowed("reserved by name: Available"),
+        phase(&v, VolumePhase::Available)
+            .with_claim(&c)
+            .refused("of a pair: Available", Breach::VolumePhaseWrong),
+        phase(&v, VolumePhase::Available).refused("claim gone: Available", Breach::VolumePhaseWrong),
+        loud.refused("Available with a message of failure", Breach::VolumePhaseWrong),
+        phase(&crashed, VolumePhase::Bound).with_claim(&c).allowed("the claim points back: Bound"),
+        phase(&crashed, VolumePhase::Bound).with_claim(&unbound).allowed("reserved and fits: Bound"),
+        phase(&crashed, VolumePhase::Bound)
+            .with_claim(&Claim { request: bindery_core::Quantity::bytes(9), ..unbound })
+            .refused("reserved and too small: Bound", Breach::TooSmall),
+        phase(&crashed, VolumePhase::Bound).refused("no claim: Bound", Breach::VolumePhaseWrong),
+        phase(&free, VolumePhase::Bound)
+            .with_claim(&c)
+            .refused("no claimRef: Bound", Breach::VolumePhaseWrong),
+        phase(&crashed, VolumePhase::Bound)
+            .live(found(c.clone()))
+            .allowed("the overlay has no claim yet: Bound"),
+        phase(&free, VolumePhase::Pending).refused("Pending", Breach::VolumePhaseWrong),
+        phase(&free, VolumePhase::Unset).refused("unset", Breach::VolumePhaseWrong),
+        phase(&was_failed, VolumePhase::Released)
+            .live(Lookup::Absent)
+            .refused("Released over Failed", Breach::VolumePhaseWrong),
+        phase(&named, VolumePhase::Released).refused("no UID: Released", Breach::VolumePhaseWrong),
+        failed(&unknown).allowed("unknown policy: Failed"),
+        failed(&unknown).with_claim(&c).refused("claim points at it: Failed", Breach::PairBroken),
+        failed(&migrated).refused("unknown policy, migrated: Failed", Breach::VolumePhaseWrong),
+        failed(&released(ReclaimPolicy::Retain)).refused("Retain: Failed", Breach::VolumePhaseWrong),
+        failed(&v_unknown).refused("not Released: Failed", Breach::VolumePhaseWrong),
+        sync(&v_unknown, twice.clone()).live(Lookup::Absent).allowed("Released, then Failed"),
+        sync(&v_unknown, twice).is("Released, then Failed, without proof", Verdict::Prove),
+        Scene::new(
+            on_volume(
+                OperationKind::Delete,
+                &released(ReclaimPolicy::Delete),
+                Point::Start,
+                Returned::Success,
+            ),
+            [set(&released(ReclaimPolicy::Delete), VolumePhase::Failed)],
+        )
+        .allowed("no deleter: Failed"),
+    ]
+}
+
+fn unbinding() -> Vec<Row> {
+    let unbind = |mark: bool, clear| {
+        let mut volume = bound();
+        volume.annotations.bound_by_controller = mark;
+        let set = Action::SetVolumePhase {
+            volume: volume.target(),
+            phase: VolumePhase::Available,
+            message: Message::Empty,
+        };
+        sync(&volume, [Action::UnbindVolume { volume: volume.target(), clear }, set])
+    };
+    let mut surplus = Volume { policy: ReclaimPolicy::Delete, ..bound() };
+    surplus.annotations.provisioned_by = Some("p".into());
+    let clear = Action::UnbindVolume { volume: surplus.target(), clear: Clear::Uid };
+    let kept = released(ReclaimPolicy::Retain);
+    let offer = |volume: &Volume, allowed| {
+        let action = Action::UnbindVolume { volume: volume.target(), clear: Clear::Uid };
+        let mut scene = sync(volume, [action]).live(Lookup::Absent);
+        scene.world.offers_again = allowed;
+        scene
+    };
+    let scrubbed = |returned| {
+        let volume = released(ReclaimPolicy::Recycle);
+        let action = Action::UnbindVolume { volume: volume.target(), clear: Clear::Uid };
+        let subject = on_volume(OperationKind::Recycle, &volume, Point::Recycled, returned);
+        Scene::new(subject, [action]).proven(Lookup::Absent)
+    };
+    vec![
+        unbind(true, Clear::Whole).live(elsewhere()).allowed("the binder's choice is taken back"),
+        unbind(false, Clear::Uid).live(elsewhere()).allowed("the user's reservation stays"),
+        unbind(true, Clear::Uid)
+            .live(elsewhere())
+            .refused("half of the binder's choice", Breach::UnbindWrong),
+        unbind(false, Clear::Whole).live(elsewhere()).refused("the user's reservation", Breach::UnbindWrong),
+        unbind(true, Clear::Whole).is("unbind without proof", Verdict::Prove),
+        unbind(true, Clear::Whole).live(found(pair().0)).refused("unbind a pair", Breach::ClaimLives),
+        sync(&surplus, [clear])
+            .live(elsewhere())
+            .refused("unbind what is to be deleted", Breach::UnbindWrong),
+        unbind(true, Clear::Whole).live(Lookup::Absent).refused("offer with data", Breach::OfferedAgain),
+        offer(&kept, true).allowed("offer again, as the operator allows"),
+        offer(&kept, false).refused("offer again", Breach::OfferedAgain),
+        offer(&Volume { deleting: true, ..kept.clone() }, true)
+            .refused("offer what is being deleted", Breach::OfferedAgain),
+        offer(&bound(), true).refused("offer what was not released", Breach::OfferedAgain),
+        scrubbed(Returned::Success).allowed("scrubbed"),
+        scrubbed(Returned::Failed("dirty".into())).refused("not scrubbed", Breach::OfferedAgain),
+    ]
+}
+
+fn annotate(
+    volume: &Volume,
+    edit: Edit<bindery_core::Text>,
+    tree: FinalizerEdit,
+    out: FinalizerEdit,
+) -> Scene {
+    let action = Action::AnnotateVolume {
+        volume: volume.target(),
+        migrated_to: edit,
+        in_tree_finalizer: tree,
+        external_finalizer: out,
+    };
+    sync(volume, [action])
+}
+
+fn made_by(plugin: &str, policy: ReclaimPolicy, finalizers: &[&str]) -> Volume {
+    let mut volume = Volume { policy, ..volume() };
+    volume.annotations.provisioned_by = Some(plugin.into());
+    volume.finalizers = finalizers.iter().map(|&name| name.into()).collect();
+    volume
+}
+
+fn finalizers() -> Vec<Row> {
+    use FinalizerEdit::{Add, Keep, Remove};
+    use ReclaimPolicy::{Delete, Retain, Unknown};
+    const IN_TREE: &str = "kubernetes.io/p";
+    let tree = |volume: &Volume, edit| annotate(volume, Edit::Keep, edit, Keep);
+    let off = |scene: Scene| scene.migration(IN_TREE, Migration::Off);
+    let on = |scene: Scene| scene.migration(IN_TREE, Migration::On("driver".into()));
+    let bare = made_by(IN_TREE, Delete, &[]);
+    let held = made_by(IN_TREE, Delete, &[FINALIZER_IN_TREE]);
+    let wrong = Breach::FinalizerWrong;
+    let operation = |volume: &Volume, point, returned| {
+        let action = Action::AnnotateVolume {
+            volume: volume.target(),
+            migrated_to: Edit::Keep,
+            in_tree_finalizer: Remove,
+            external_finalizer: Keep,
+        };
+        let subject = on_volume(OperationKind::Delete, volume, point, returned);
+        Scene::new(subject, [action]).continues(Point::FinalizerRemoved)
+    };
+    let static_held = Volume { finalizers: vec![FINALIZER_IN_TREE.into()], ..released(Delete) };
+    vec![
+        off(tree(&bare, Add)).allowed("protects what is to be deleted"),
+        off(tree(&Volume { deleting: true, ..bare.clone() }, Add))
+            .allowed("adds while deleting, as upstream"),
+        tree(&bare, Add).refused("adds without knowing of the migration", wrong),
+        on(tree(&bare, Add)).refused("adds to what has migrated", wrong),
+        off(tree(&held, Add)).refused("adds twice", wrong),
+        off(tree(&made_by(IN_TREE, Retain, &[]), Add)).refused("adds to what is kept", wrong),
+        tree(&volume(), Add).refused("adds to a static volume", wrong),
+        tree(&made_by("vendor.example/p", Delete, &[]), Add)
+            .migration("vendor.example/p", Migration::Off)
+            .refused("adds to what others provision", wrong),
+        off(tree(&held, Remove)).refused("removes while the asset is there", wrong),
+        on(tree(&held, Remove)).allowed("removes from what has migrated"),
+        off(tree(&made_by(IN_TREE, Retain, &[FINALIZER_IN_TREE]), Remove))
+            .allowed("removes from what is kept"),
+        off(tree(&made_by(IN_TREE, Unknown, &[FINALIZER_IN_TREE]), Remove))
+            .allowed("removes, unknown policy"),
+        off(tree(&made_by(IN_TREE, Retain, &[]), Remove)).refused("removes what is not there", wrong),
+        operation(&static_held, Point::Deleted, Returned::Success).allowed("removes when the asset is gone"),
+        operation(&static_held, Point::Deleted, Returned::Failed("in use".into()))
+            .refused("removes though the asset is there", Breach::OperationWrong),
+        off(annotate(&made_by(IN_TREE, Retain, &[FINALIZER_EXTERNAL]), Edit::Keep, Keep, Remove))
+            .allowed("removes the provisioner's after a rollback"),
+        on(annotate(&made_by(IN_TREE, Retain, &[FINALIZER_EXTERNAL]), Edit::Keep, Keep, Remove))
+            .refused("removes the provisioner's", wrong),
+        annotate(&volume(), Edit::Keep, Keep, Add).refused("adds the provisioner's", wrong),
+        on(annotate(&bare, Edit::Set("driver".into()), Keep, Keep)).allowed("migrated"),
+        on(annotate(&bare, Edit::Set("other".into()), Keep, Keep))
+            .refused("migrated to another driver", Breach::AnnotationWrong),
+        off(annotate(&bare, Edit::Set("driver".into()), Keep, Keep))
+            .refused("not migrated", Breach::AnnotationWrong),
+        annotate(&volume(), Edit::Set("driver".into()), Keep, Keep)
+            .refused("static and migrated", Breach::AnnotationWrong),
+        off(annotate(&bare, Edit::Remove, Keep, Keep))
+            .refused("nothing to roll back", Breach::AnnotationWrong),
+    ]
+}
+
+fn deletion() -> Vec<Row> {
+    let gone = released(ReclaimPolicy::Delete);
+    let delete =
+        |volume: &Volume, subject| Scene::new(subject, [Action::DeleteVolume { volume: volume.target() }]);
+    let at = |point, returned| {
+        delete(&gone, on_volume(OperationKind::Delete, &gone, point, returned)).proven(Lookup::Absent)
+    };
+    let other = Volume { name: "v2".into(), uid: "u-v2".into(), ..gone.clone() };
+    let subject = on_volume(OperationKind::Delete, &gone, Point::Deleted, Returned::Success);
+    let freed = Volume { claim_ref: None, ..gone.clone() };
+    vec![
+        at(Point::Deleted, Returned::Success).allowed("the asset is gone"),
+        at(Point::FinalizerRemoved, Returned::Success).allowed("asset and finalizer are gone"),
+        at(Point::Start, Returned::Success).refused("the asset is there", Breach::OutOfPlace),
+        at(Point::Deleted, Returned::Failed("no".into())).refused("the plugin failed", Breach::OutOfPlace),
+        at(Point::Deleted, Returned::InUse("yes".into())).refused("it is in use", Breach::OutOfPlace),
+        delete(&gone, subject.clone()).is("delete the object without proof", Verdict::Prove),
+        delete(&gone, subject.clone())
+            .proven(found(pair().0))
+            .refused("delete the object under a claim", Breach::ClaimLives),
+        delete(&other, subject)
+            .with_volume(&other)
+            .proven(Lookup::Absent)
+            .refused("delete another volume", Breach::OutOfPlace),
+        delete(&gone, Subject::SyncVolume(gone.clone().into())).refused("in a sync", Breach::OutOfPlace),
+        delete(&freed, on_volume(OperationKind::Delete, &freed, Point::Deleted, Returned::Success))
+            .allowed("nobody's"),
+    ]
+}
+
+pub(crate) fn rows() -> Vec<Row> {
+    [proofs(), phases(), unbinding(), finalizers(), deletion()].concat()
+}

@@ -1,0 +1,140 @@
+//! G5 to G8: versions, the initial lists, unreadable objects, sizes.
+
+use bindery_core::guard::{Breach, FINDINGS_MAX, REGARDLESS_MAX, STEPS_MAX, TALLIES_MAX, TEXT_BYTES_MAX};
+use bindery_core::{
+    Action, Answer, Event, EventKind, Finding, Follows, Handle, Lookup, Message, NEAREST_MAX, Question,
+    Reason, Regarding, Rule, Source, Step, Subject, Tally, Volume, VolumePhase, VolumeTarget,
+};
+
+use crate::scene::{Row, Scene, Verdict, claim, claim_ref, key, volume};
+
+/// Makes a free volume Available.
+fn offer(target: VolumeTarget) -> Action {
+    Action::SetVolumePhase { volume: target, phase: VolumePhase::Available, message: Message::Empty }
+}
+
+fn free() -> Volume {
+    Volume { phase: VolumePhase::Pending, ..volume() }
+}
+
+fn scene(actions: impl IntoIterator<Item = Action>) -> Scene {
+    Scene::new(Subject::SyncVolume(free().into()), actions).with_volume(&free())
+}
+
+fn versions() -> Vec<Row> {
+    let target = free().target();
+    let spoiled = |change: fn(&mut VolumeTarget)| {
+        let mut target = target.clone();
+        change(&mut target);
+        scene([offer(target)])
+    };
+    let newer = Volume { version: "v2".into(), ..free() };
+    let mut two = scene([offer(target.clone()), offer(newer.target())]);
+    two = two.told(
+        Question::Volume(Source::Live, "v".into()),
+        Answer::Volume(Lookup::Found(newer.clone().into())),
+    );
+    // What is known of this volume is its identity alone.
+    let other = Volume { name: "w".into(), uid: "u-w".into(), ..free() };
+    let identified = |now: &Volume| {
+        let mut scene = scene([offer(other.target())])
+            .told(Question::Identify(Handle(0)), Answer::Identity(other.target()));
+        scene.world.volumes.insert("w".into(), Lookup::Found(now.clone().into()));
+        scene
+    };
+    let mut unasked = scene([offer(other.target())]);
+    unasked.world.volumes.insert("w".into(), Lookup::Found(other.clone().into()));
+    vec![
+        scene([offer(target.clone())]).allowed("as it was read"),
+        spoiled(|target| target.uid = "u-other".into()).refused("another UID", Breach::NotRead),
+        spoiled(|target| target.name = "w".into()).refused("another name", Breach::NotRead),
+        spoiled(|target| target.version = "v0".into()).is("another version than the world's", Verdict::Stale),
+        two.refused("two versions", Breach::TwoVersions),
+        scene([offer(newer.target())])
+            .told(Question::Volume(Source::Live, "v".into()), Answer::Volume(Lookup::Found(newer.into())))
+            .allowed("as it was read live"),
+        identified(&other).allowed("identified"),
+        identified(&Volume { version: "v9".into(), ..other.clone() })
+            .is("identified, and moved", Verdict::Stale),
+        identified(&Volume { uid: "u-again".into(), ..other.clone() })
+            .refused("identified, and another", Breach::NotRead),
+        unasked.refused("the engine was not told of it", Breach::NotRead),
+    ]
+}
+
+fn readiness() -> Vec<Row> {
+    let mut early = scene([offer(free().target())]);
+    early.world.synced = false;
+    let mut idle = scene([]);
+    idle.world.synced = false;
+    let broken = || Lookup::Unreadable("spec is no object".into());
+    let mut unreadable = scene([offer(free().target())]);
+    unreadable.world.volumes.insert("v".into(), broken());
+    let named = Volume { claim_ref: claim_ref(None), ..free() };
+    let mut by_name =
+        Scene::new(Subject::SyncVolume(named.clone().into()), [offer(named.target())]).with_volume(&named);
+    by_name.world.claims.insert(key(), Lookup::Unreadable("spec is no object".into()));
+    let c = claim();
+    let action = Action::ReserveVolume { volume: volume().target(), claim: c.target(), mark: true };
+    let reserve =
+        Scene::new(Subject::SyncClaim(c.clone().into()), [action]).with_claim(&c).with_volume(&volume());
+    let mut broken_claim = reserve.clone();
+    broken_claim.world.claims.insert(key(), Lookup::Unreadable("spec is no object".into()));
+    let review = Subject::ReviewVolume { new: free().into(), old: None };
+    vec![
+        early.refused("before the lists are complete", Breach::NotSynced),
+        idle.allowed("nothing to do before the lists are complete"),
+        unreadable.refused("a volume that cannot be read any more", Breach::Unreadable),
+        by_name.allowed("offered, though the claim that it is reserved for cannot be read"),
+        reserve.allowed("a claim that can be read"),
+        broken_claim.refused("a claim that cannot be read", Breach::Unreadable),
+        Scene::new(review.clone(), []).allowed("a review"),
+        Scene::new(review, [Action::EnqueueClaim(key())]).refused("a review that acts", Breach::OutOfPlace),
+    ]
+}
+
+fn sizes() -> Vec<Row> {
+    let say = |bytes: usize| {
+        let kind = EventKind::Unreadable("x".repeat(bytes).into());
+        Action::Emit(Event { regarding: Regarding::Volume(free().target()), kind })
+    };
+    let many = |steps| scene((0..steps).map(|_| Action::EnqueueClaim(key())));
+    let large = Breach::TooLarge;
+    let tally = |nearest| Tally { reason: Reason::TooSmall, count: 1, nearest: vec!["v".into(); nearest] };
+    let tallied = |tallies: usize, nearest| {
+        let mut scene = scene([]);
+        scene.decision.tallies = vec![tally(nearest); tallies];
+        scene
+    };
+    let found = |findings| {
+        let mut scene = scene([]);
+        let (volume, found, wanted) = ("v".into(), "".into(), "".into());
+        let finding = Finding { rule: Rule::VolumeTooSmall, volume, claim: None, found, wanted };
+        scene.decision.findings = vec![finding; findings];
+        scene
+    };
+    let regardless = |count: usize| {
+        let mut scene = scene([]);
+        let step = Step { action: offer(free().target()), follows: Follows::Regardless };
+        scene.decision.steps = vec![step; count];
+        scene
+    };
+    vec![
+        many(STEPS_MAX).allowed("many steps"),
+        many(STEPS_MAX + 1).refused("too many steps", large),
+        scene([say(TEXT_BYTES_MAX)]).allowed("a long text"),
+        scene([say(TEXT_BYTES_MAX + 1)]).refused("too long a text", large),
+        scene((0..17).map(|_| say(TEXT_BYTES_MAX))).refused("too many long texts", large),
+        tallied(TALLIES_MAX, NEAREST_MAX).allowed("tallies"),
+        tallied(TALLIES_MAX + 1, 0).refused("too many tallies", large),
+        tallied(1, NEAREST_MAX + 1).refused("too many candidates", large),
+        found(FINDINGS_MAX).allowed("findings"),
+        found(FINDINGS_MAX + 1).refused("too many findings", large),
+        regardless(REGARDLESS_MAX).allowed("writes that follow regardless"),
+        regardless(REGARDLESS_MAX + 1).refused("too many of them", large),
+    ]
+}
+
+pub(crate) fn rows() -> Vec<Row> {
+    [versions(), readiness(), sizes()].concat()
+}
