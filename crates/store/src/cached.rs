@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bindery_core::{Lookup, Source};
+use bindery_core::{Lookup, Source, Version};
 
 use crate::observed::{Object, Observed, Unreadable};
 use crate::version;
@@ -14,8 +14,9 @@ use crate::version;
 /// object back (kubernetes #124224).
 #[derive(Debug)]
 pub(crate) struct Cached<T> {
-    observed: Observed<T>,
-    /// Result of an own write. Always newer than `observed`, else it is dropped.
+    /// Boxed, because it is rare and there are hundreds of thousands of these.
+    observed: Result<Arc<T>, Box<Unreadable>>,
+    /// Result of an own write. Always newer than what was observed, else it is dropped.
     assumed: Option<Arc<T>>,
 }
 
@@ -30,22 +31,25 @@ pub(crate) struct Moved {
 
 impl<T: Object + Eq> Cached<T> {
     pub(crate) fn new(observed: Observed<T>) -> Self {
-        Self { observed, assumed: None }
+        Self { observed: boxed(observed), assumed: None }
     }
 
     /// Whether the watch has already delivered something newer than `incoming`. Equal versions pass, and so
     /// do versions that cannot be compared: the newest delivery wins.
     pub(crate) fn outdates(&self, incoming: &Observed<T>) -> bool {
-        version::is_newer(self.observed.version(), incoming.version())
+        version::is_newer(self.cache_version(), incoming.version())
     }
 
     /// Takes what the watch delivers. Objects are compared whole: a relist delivers again what is known, and
     /// an own write comes back as its own echo, and neither changes an answer.
     pub(crate) fn observe(&mut self, incoming: Observed<T>) -> Moved {
         let before = self.overlay().cloned().map_err(Clone::clone);
+        let incoming = boxed(incoming);
         let cache = self.observed != incoming;
         self.observed = incoming;
-        self.assumed.take_if(|assumed| !version::is_newer(assumed.version(), self.observed.version()));
+        if self.assumed.as_ref().is_some_and(|a| !version::is_newer(a.version(), self.cache_version())) {
+            self.assumed = None;
+        }
         Moved { cache, overlay: before.as_ref() != self.overlay() }
     }
 
@@ -61,19 +65,12 @@ impl<T: Object + Eq> Cached<T> {
 
     /// The object as the overlay has it.
     pub(crate) fn overlay(&self) -> Result<&Arc<T>, &Unreadable> {
-        match (&self.assumed, &self.observed) {
-            (Some(assumed), _) => Ok(assumed),
-            (None, Observed::Readable(object)) => Ok(object),
-            (None, Observed::Unreadable(unreadable)) => Err(unreadable),
-        }
+        self.assumed.as_ref().map_or_else(|| self.cache(), Ok)
     }
 
     /// The object as the watch delivered it.
     pub(crate) fn cache(&self) -> Result<&Arc<T>, &Unreadable> {
-        match &self.observed {
-            Observed::Readable(object) => Ok(object),
-            Observed::Unreadable(unreadable) => Err(unreadable),
-        }
+        self.observed.as_ref().map_err(|unreadable| &**unreadable)
     }
 
     /// The object of that source, as the store answers it. The store reads nothing live.
@@ -85,7 +82,18 @@ impl<T: Object + Eq> Cached<T> {
         }
     }
 
-    fn overlay_version(&self) -> &bindery_core::Version {
-        self.assumed.as_ref().map_or_else(|| self.observed.version(), |assumed| assumed.version())
+    fn cache_version(&self) -> &Version {
+        self.cache().map_or_else(|unreadable| &unreadable.version, |object| object.version())
+    }
+
+    fn overlay_version(&self) -> &Version {
+        self.overlay().map_or_else(|unreadable| &unreadable.version, |object| object.version())
+    }
+}
+
+fn boxed<T>(observed: Observed<T>) -> Result<Arc<T>, Box<Unreadable>> {
+    match observed {
+        Observed::Readable(object) => Ok(object),
+        Observed::Unreadable(unreadable) => Err(Box::new(unreadable)),
     }
 }

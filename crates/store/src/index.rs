@@ -122,7 +122,7 @@ impl Index {
         };
         self.access_sets[set_index(volume.access_set())] += 1;
         if let Some(claim) = claim_of(volume) {
-            self.reserved.entry(claim).and_modify(|ids| ids.insert(id.0)).or_insert(Ids::One(id.0));
+            self.reserved.entry(claim).and_modify(|ids| ids.insert(id.0)).or_insert(Ids::one(id.0));
         }
         let bucket = self.buckets.entry(BucketKey::of_volume(volume)).or_default();
         match bucket.list_mut(Standing::of(volume)) {

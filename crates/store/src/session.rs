@@ -137,7 +137,8 @@ impl<'a> Session<'a> {
         if limit == 0 {
             return Err(Stop::Nonsense("a page of no rows"));
         }
-        let mut page = Page::default();
+        let mut page = page_of(limit);
+        self.handles.reserve(limit);
         let holder = self.asker.as_ref().map(|(key, _)| key);
         let after = after.map(|handle| self.volume(handle)).transpose()?;
         let (state, handles) = (&*self.state, &mut self.handles);
@@ -180,6 +181,23 @@ impl Cluster for Session<'_> {
     }
 }
 
+/// An empty page, with room for as many rows as most have.
+fn page_of(limit: u32) -> Page {
+    let rows = room(limit);
+    Page {
+        handles: Vec::with_capacity(rows),
+        whole: Vec::with_capacity(rows),
+        nanos: Vec::with_capacity(rows),
+        slots: Vec::with_capacity(rows),
+        more: false,
+    }
+}
+
+/// An engine begins with a page of a few rows; more than that is left to growth, whatever it asks for.
+fn room(limit: u32) -> usize {
+    limit.min(16) as usize
+}
+
 fn within(what: &'static str, count: u64, max: u64) -> Result<(), Stop> {
     if count > max { Err(Stop::TooMany { what, max }) } else { Ok(()) }
 }
@@ -192,6 +210,11 @@ struct Handles {
 }
 
 impl Handles {
+    fn reserve(&mut self, limit: u32) {
+        self.ids.reserve(room(limit));
+        self.by_id.reserve(room(limit));
+    }
+
     fn of(&mut self, id: VolumeId) -> Handle {
         *self.by_id.entry(id).or_insert_with(|| {
             self.ids.push(id);

@@ -4,9 +4,9 @@ mod own;
 mod read;
 mod watch;
 
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use bindery_core::ClaimKey;
+use bindery_core::{Claim, ClaimKey, Volume};
 
 use crate::environment::Environment;
 use crate::intern::Interner;
@@ -57,6 +57,16 @@ impl Store {
 
     fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().expect("no code panics while it holds the store's lock")
+    }
+
+    fn share_volume(&self, volume: &mut Arc<Volume>) {
+        self.texts().share_volume(volume);
+        self.state().share_claim_ref(volume);
+    }
+
+    fn share_claim(&self, claim: &mut Arc<Claim>) {
+        self.texts().share_claim(claim);
+        self.state().share_volume_name(claim);
     }
 
     /// Only a cache: whatever a panic left in it is right.

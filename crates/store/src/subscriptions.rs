@@ -52,8 +52,11 @@ struct Subscriber<K> {
 /// it meets without looking at others. Equal queries, of a thousand equal claims, are one.
 #[derive(Debug, Default)]
 struct Queries {
-    groups: HashMap<Group, BTreeMap<(u64, u32), HashMap<Wanted, Ids>>>,
+    groups: HashMap<Group, Sizes>,
 }
+
+/// Queries of a group, by whole bytes and nanos of what they ask for at least.
+type Sizes = BTreeMap<(u64, u32), HashMap<Wanted, Ids>>;
 
 /// Class, volume mode and attributes class.
 type Group = (Text, VolumeMode, Text);
@@ -241,7 +244,7 @@ fn add<T: Clone + Eq + Hash>(map: &mut HashMap<T, Ids>, entry: &T, number: u32) 
     match map.get_mut(entry) {
         Some(ids) => ids.insert(number),
         None => {
-            map.insert(entry.clone(), Ids::One(number));
+            map.insert(entry.clone(), Ids::one(number));
         }
     }
 }

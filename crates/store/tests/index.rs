@@ -1,5 +1,7 @@
 //! The index against a scan: over random worlds every query, page and tally is the same.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod support;
 
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! No wake-up is missed: over random changes, whoever's answer is altered is woken, or is told when it
 //! subscribes.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod support;
 
 use std::collections::BTreeSet;

@@ -27,15 +27,15 @@ impl Labels {
     pub(super) fn insert(&mut self, slot: u32, labels: &BTreeMap<Text, Text>) {
         for (key, value) in labels {
             let Some(postings) = self.keys.get_mut(key) else {
-                let values = HashMap::from([(value.clone(), Ids::One(slot))]);
-                self.keys.insert(key.clone(), Key { any: Ids::One(slot), values });
+                let values = HashMap::from([(value.clone(), Ids::one(slot))]);
+                self.keys.insert(key.clone(), Key { any: Ids::one(slot), values });
                 continue;
             };
             postings.any.insert(slot);
             match postings.values.get_mut(value) {
                 Some(ids) => ids.insert(slot),
                 None => {
-                    postings.values.insert(value.clone(), Ids::One(slot));
+                    postings.values.insert(value.clone(), Ids::one(slot));
                 }
             }
         }

@@ -1,10 +1,9 @@
 //! Changes of claims.
 
 use std::collections::HashSet;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimKey, Lookup, Source};
+use bindery_core::{Claim, ClaimKey, Lookup, Source, Volume};
 
 use super::State;
 use crate::cached::{Cached, Moved};
@@ -55,17 +54,18 @@ impl State {
     }
 
     fn observe_claim(&mut self, key: ClaimKey, observed: Observed<Claim>) -> Vec<Topic> {
-        match self.claims.entry(key) {
-            Entry::Occupied(mut entry) => {
-                let moved = entry.get_mut().observe(observed);
-                topics(entry.key(), moved)
-            }
-            Entry::Vacant(entry) => {
-                let topics = topics(entry.key(), Moved { cache: true, overlay: true });
-                entry.insert(Cached::new(observed));
-                topics
-            }
+        if let Some(cached) = self.claims.get_mut(&key) {
+            let moved = cached.observe(observed);
+            return topics(&key, moved);
         }
+        let key = match &observed {
+            // The object's own texts, so that the delivery's can go.
+            Observed::Readable(claim) if claim.key == key => claim.key.clone(),
+            _ => key,
+        };
+        let topics = topics(&key, Moved { cache: true, overlay: true });
+        self.claims.insert(key, Cached::new(observed));
+        topics
     }
 
     pub(crate) fn claim(&self, source: Source, key: &ClaimKey) -> Lookup<Arc<Claim>> {
@@ -88,6 +88,37 @@ impl State {
         let mut list: Vec<_> = unreadable.collect();
         list.sort_by(|a, b| a.0.cmp(&b.0));
         list
+    }
+
+    /// Lets a volume name its claim by the texts of the claim itself, where that is known. Half of the memory
+    /// of a bound pair that is not structure is these names and UIDs.
+    pub(crate) fn share_claim_ref(&self, volume: &mut Arc<Volume>) {
+        let Some(claim_ref) = Arc::get_mut(volume).and_then(|volume| volume.claim_ref.as_mut()) else {
+            return;
+        };
+        let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
+        let Some((key, cached)) = self.claims.get_key_value(&key) else { return };
+        claim_ref.namespace = key.namespace.clone();
+        claim_ref.name = key.name.clone();
+        if let Ok(claim) = cached.overlay()
+            && claim_ref.uid.as_ref() == Some(&claim.uid)
+        {
+            claim_ref.uid = Some(claim.uid.clone());
+        }
+    }
+
+    /// Lets a claim name its volume by the volume's own text, and itself by those of the volume's claimRef.
+    pub(crate) fn share_volume_name(&self, claim: &mut Arc<Claim>) {
+        let Some(claim) = Arc::get_mut(claim) else { return };
+        let Some(name) = &mut claim.volume_name else { return };
+        let Some(record) = self.volumes.find(name) else { return };
+        name.clone_from(&record.name);
+        if let Ok(volume) = record.cached.overlay()
+            && let Some(claim_ref) = volume.claim_ref.as_ref().filter(|_| volume.is_bound_to(claim))
+        {
+            claim.key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
+            claim.uid = claim_ref.uid.clone().unwrap_or_else(|| claim.uid.clone());
+        }
     }
 }
 

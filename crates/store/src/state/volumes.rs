@@ -1,5 +1,6 @@
 //! Changes of volumes, and what they do to the index.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ impl State {
 
     pub(crate) fn replace_volumes(
         &mut self,
-        list: Vec<(Text, Observed<Volume>)>,
+        mut list: Vec<(Text, Observed<Volume>)>,
     ) -> (Change, Vec<Arc<Volume>>) {
         let mut change = Change { fresh: true, ..Change::default() };
         let listed: HashSet<&Text> = list.iter().map(|(name, _)| name).collect();
@@ -42,6 +43,8 @@ impl State {
             .filter_map(|record| self.volumes.id(&record.name))
             .collect();
         let removed = gone.into_iter().filter_map(|id| self.drop_volume(id, &mut change)).collect();
+        // In the order of the index, so that its chunks are filled one after the other and never split.
+        list.sort_by(|(_, a), (_, b)| by_capacity_and_name(a, b));
         for (name, observed) in list {
             self.observe_volume(name, observed, &mut change);
         }
@@ -64,6 +67,11 @@ impl State {
         if let Some(id) = self.volumes.id(&name) {
             return self.edit_volume(id, change, |cached, _| cached.observe(observed));
         }
+        let name = match &observed {
+            // The object's own text, so that the delivery's can go.
+            Observed::Readable(volume) if volume.name == name => volume.name.clone(),
+            _ => name,
+        };
         let id = self.volumes.insert(name, Cached::new(observed));
         self.moved(id, Moved { cache: true, overlay: true }, change);
         self.reindex(id, &Seen::Absent, &self.seen(id), change);
@@ -200,4 +208,12 @@ impl State {
         list.sort_by(|a, b| a.0.cmp(&b.0));
         list
     }
+}
+
+fn by_capacity_and_name(a: &Observed<Volume>, b: &Observed<Volume>) -> Ordering {
+    let place = |observed: &Observed<Volume>| match observed {
+        Observed::Readable(volume) => Some((volume.capacity.unwrap_or_default(), volume.name.clone())),
+        Observed::Unreadable(_) => None,
+    };
+    place(a).cmp(&place(b))
 }

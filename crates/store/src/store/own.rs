@@ -13,13 +13,13 @@ impl Store {
     /// Not taken ([`Change::fresh`] is `false`) where the watch does not know the volume (it is not created
     /// there yet, or is gone again), or knows the same or a newer version.
     pub fn assume_volume(&self, mut volume: Arc<Volume>) -> Change {
-        self.texts().share_volume(&mut volume);
+        self.share_volume(&mut volume);
         self.state_mut().assume_volume(volume)
     }
 
     /// A write returned this claim; see [`Store::assume_volume`].
     pub fn assume_claim(&self, mut claim: Arc<Claim>) -> Change {
-        self.texts().share_claim(&mut claim);
+        self.share_claim(&mut claim);
         self.state_mut().assume_claim(claim)
     }
 

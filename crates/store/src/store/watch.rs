@@ -100,15 +100,16 @@ impl Store {
         self.state_mut().mark_synced(kind);
     }
 
+    /// Shares texts while the object is still nobody else's.
     fn compact_volume(&self, observed: &mut Observed<Volume>) {
         if let Observed::Readable(volume) = observed {
-            self.texts().share_volume(volume);
+            self.share_volume(volume);
         }
     }
 
     fn compact_claim(&self, observed: &mut Observed<Claim>) {
         if let Observed::Readable(claim) = observed {
-            self.texts().share_claim(claim);
+            self.share_claim(claim);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Worlds for tests: builders of objects, an environment, and a naive model of what the store answers.
 
 #![allow(dead_code, reason = "every test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
