@@ -172,7 +172,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_of_a_name_runs_at_a_time() {
         let map = Arc::new(OperationMap::default());
-        let ticket = map.start(OperationKind::Provision, &uid()).ok().expect("idle");
+        let ticket = map.start(OperationKind::Provision, &uid()).expect("idle");
         assert_eq!(map.start(OperationKind::ProvisionExternal, &uid()).err(), Some(Refusal::Running));
         assert_eq!(map.state(OperationKind::Delete, &uid()), OperationState::Idle);
         assert_eq!(ticket.finish(true), Ended { backoff: None, awaited: true });
@@ -185,15 +185,15 @@ mod tests {
         let map = Arc::new(OperationMap::default());
         let mut expected = OPERATION_BACKOFF;
         for _ in 0..10 {
-            let ticket = map.start(OperationKind::Delete, &uid()).ok().expect("idle");
+            let ticket = map.start(OperationKind::Delete, &uid()).expect("idle");
             assert_eq!(ticket.finish(false), Ended { backoff: Some(expected), awaited: false });
             assert_eq!(map.state(OperationKind::Delete, &uid()), OperationState::BackingOff);
             assert_eq!(map.start(OperationKind::Delete, &uid()).err(), Some(Refusal::BackingOff(expected)));
             tokio::time::advance(expected).await;
             expected = (expected * 2).min(OPERATION_BACKOFF_MAX);
         }
-        map.start(OperationKind::Delete, &uid()).ok().expect("idle").finish(true);
-        let ticket = map.start(OperationKind::Delete, &uid()).ok().expect("idle");
+        map.start(OperationKind::Delete, &uid()).expect("idle").finish(true);
+        let ticket = map.start(OperationKind::Delete, &uid()).expect("idle");
         assert_eq!(ticket.finish(false).backoff, Some(OPERATION_BACKOFF));
         map.forget(&uid());
         assert!(map.entries().is_empty());

@@ -1,1 +1,29 @@
-//! The Kubernetes shell: lean decoding, watches into the store, actions into API writes, events.
+//! The Kubernetes shell: lean decoding, watches into the store, actions into API writes, events, and the
+//! in-tree plugins that ship.
+//!
+//! Read in this order:
+//!
+//! 1. [`decode`]: Kubernetes JSON to core types.
+//! 2. [`ApiPort`]: the binder's [`bindery_controller::Port`] over a Kubernetes client.
+//! 3. [`watch`]: lists and watches into the binder's [`bindery_controller::Intake`].
+//! 4. [`Events`]: what users are told.
+//! 5. [`plugins`]: hostPath and NFS.
+//!
+//! # Guarantees
+//!
+//! - What cannot be parsed is `Unreadable`, never absent.
+//! - Every update, patch and delete carries the UID and the resourceVersion that the API server must find.
+//! - An idle cluster costs no request but the watches.
+
+pub mod decode;
+mod events;
+mod keys;
+pub mod plugins;
+mod port;
+mod request;
+mod rest;
+pub mod watch;
+
+pub use events::{COMPONENT, EventWorker, Events};
+pub use port::{ApiPort, Clock, GUARD_HEADER, GUARD_LIVE_READ, system_clock};
+pub use request::Template;

@@ -1,0 +1,115 @@
+//! `metav1.LabelSelector` to requirements (apimachinery's `LabelSelectorAsSelector`).
+
+use std::collections::BTreeMap;
+
+use bindery_core::{Requirement, Selector, SelectorOperator, Text};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LabelSelector {
+    #[serde(default)]
+    match_labels: Option<BTreeMap<Text, Text>>,
+    #[serde(default)]
+    match_expressions: Option<Vec<Expression>>,
+}
+
+#[derive(Deserialize)]
+struct Expression {
+    #[serde(default)]
+    key: Text,
+    #[serde(default)]
+    operator: String,
+    #[serde(default)]
+    values: Option<Vec<Text>>,
+}
+
+/// The selector; what is none is kept as such with apimachinery's complaint, because matching then fails with
+/// it, as upstream's does.
+pub(super) fn decode(wire: LabelSelector) -> Selector {
+    let labels = wire.match_labels.unwrap_or_default().into_iter().map(|(key, value)| Requirement {
+        key,
+        operator: SelectorOperator::In,
+        values: vec![value],
+    });
+    let expressions = wire.match_expressions.unwrap_or_default().into_iter().map(|expression| {
+        Ok(Requirement {
+            operator: operator(&expression.operator)?,
+            key: expression.key,
+            values: expression.values.unwrap_or_default(),
+        })
+    });
+    labels
+        .map(Ok)
+        .chain(expressions)
+        .map(|requirement| requirement.and_then(check))
+        .collect::<Result<Vec<_>, String>>()
+        .map_or_else(|error| Selector::Invalid(error.into()), Selector::Requirements)
+}
+
+fn operator(name: &str) -> Result<SelectorOperator, String> {
+    match name {
+        "In" => Ok(SelectorOperator::In),
+        "NotIn" => Ok(SelectorOperator::NotIn),
+        "Exists" => Ok(SelectorOperator::Exists),
+        "DoesNotExist" => Ok(SelectorOperator::DoesNotExist),
+        other => Err(format!("{other:?} is not a valid label selector operator")),
+    }
+}
+
+/// apimachinery's `labels.NewRequirement`.
+fn check(requirement: Requirement) -> Result<Requirement, String> {
+    let Requirement { key, operator, values } = &requirement;
+    if let Some(fault) = key_fault(key) {
+        return Err(format!("key: Invalid value: {key:?}: {fault}"));
+    }
+    match operator {
+        SelectorOperator::In | SelectorOperator::NotIn if values.is_empty() => {
+            return Err("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty"
+                .to_owned());
+        }
+        SelectorOperator::Exists | SelectorOperator::DoesNotExist if !values.is_empty() => {
+            return Err(format!(
+                "values: Invalid value: {values:?}: values set must be empty for exists and does not exist"
+            ));
+        }
+        _ => {}
+    }
+    match values.iter().enumerate().find(|(_, value)| !value.is_empty() && !is_label_name(value)) {
+        Some((index, value)) => Err(format!(
+            "values[{index}][{key}]: Invalid value: {value:?}: a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character, and be no more than 63 characters"
+        )),
+        None => Ok(requirement),
+    }
+}
+
+/// What is wrong with a qualified name, if anything (`validation.IsQualifiedName`).
+fn key_fault(key: &str) -> Option<&'static str> {
+    let name = match key.split_once('/') {
+        Some((prefix, _)) if !is_subdomain(prefix) => {
+            return Some("prefix part must be a lowercase RFC 1123 subdomain of no more than 253 characters");
+        }
+        Some((_, name)) => name,
+        None => key,
+    };
+    (!is_label_name(name)).then_some(
+        "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character, and be no more than 63 characters",
+    )
+}
+
+fn is_label_name(name: &str) -> bool {
+    let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    bytes.len() <= 63
+        && is_end(bytes.first())
+        && is_end(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+}
+
+fn is_subdomain(name: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    name.len() <= 253
+        && name.split('.').all(|part| {
+            !part.is_empty() && part.bytes().all(is_inner) && !part.starts_with('-') && !part.ends_with('-')
+        })
+}

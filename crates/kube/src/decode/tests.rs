@@ -1,0 +1,338 @@
+//! What each field of an object becomes.
+
+use bindery_core::{
+    AccessMode, BindingMode, Claim, ClaimPhase, Class, ReclaimPolicy, Requirement, Selector,
+    SelectorOperator, Volume, VolumeMode, VolumePhase,
+};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn a_volume(change: Value) -> Volume {
+    match volume(&merged(base_volume(), change)).unwrap().1 {
+        Observed::Readable(volume) => Arc::unwrap_or_clone(volume),
+        Observed::Unreadable(unreadable) => panic!("{}", unreadable.why),
+    }
+}
+
+fn a_claim(change: Value) -> Claim {
+    match claim(&merged(base_claim(), change)).unwrap().1 {
+        Observed::Readable(claim) => Arc::unwrap_or_clone(claim),
+        Observed::Unreadable(unreadable) => panic!("{}", unreadable.why),
+    }
+}
+
+fn a_class(change: Value) -> Class {
+    let base = json!({"metadata": {"name": "c1", "uid": "u3"}, "provisioner": "p"});
+    match class(&merged(base, change)).unwrap().1 {
+        Observed::Readable(class) => Arc::unwrap_or_clone(class),
+        Observed::Unreadable(unreadable) => panic!("{}", unreadable.why),
+    }
+}
+
+fn why<N, T>(decoded: Result<(N, Observed<T>), DecodeError>) -> String {
+    match decoded.unwrap().1 {
+        Observed::Unreadable(unreadable) => {
+            assert_eq!((&*unreadable.uid.0, &*unreadable.version.0), ("u1", "5"));
+            unreadable.why.to_string()
+        }
+        Observed::Readable(_) => panic!("it can be read"),
+    }
+}
+
+fn merged(mut base: Value, change: Value) -> Value {
+    merge(&mut base, change);
+    base
+}
+
+fn merge(base: &mut Value, change: Value) {
+    match (base, change) {
+        (Value::Object(base), Value::Object(change)) => {
+            for (key, value) in change {
+                merge(base.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (base, change) => *base = change,
+    }
+}
+
+fn base_volume() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {
+            "name": "v1", "uid": "u1", "resourceVersion": "5", "creationTimestamp": "2026-01-02T03:04:05Z",
+            "managedFields": [{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}],
+        },
+        "spec": {
+            "capacity": {"storage": "5Gi"},
+            "accessModes": ["ReadWriteOnce", "ReadOnlyMany"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": "/tmp/x", "type": ""},
+        },
+        "status": {"phase": "Available", "lastPhaseTransitionTime": null},
+    })
+}
+
+fn base_claim() -> Value {
+    json!({
+        "metadata": {"namespace": "ns", "name": "c1", "uid": "u1", "resourceVersion": "5"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        "status": {"phase": "Pending"},
+    })
+}
+
+#[test]
+fn a_volume_is_reduced_to_what_decisions_need() {
+    let plain = a_volume(json!({}));
+    assert_eq!((&*plain.name, &*plain.uid.0, &*plain.version.0), ("v1", "u1", "5"));
+    assert_eq!(plain.capacity, Some(Quantity::bytes(5 << 30)));
+    assert_eq!(plain.access_modes, [AccessMode::ReadWriteOnce, AccessMode::ReadOnlyMany]);
+    assert_eq!((&*plain.class, plain.mode, &*plain.source), ("", VolumeMode::Filesystem, "hostPath"));
+    assert_eq!((plain.policy, plain.phase), (ReclaimPolicy::Retain, VolumePhase::Available));
+    assert_eq!((plain.claim_ref, plain.deleting, plain.node_affinity), (None, false, false));
+
+    let rich = a_volume(json!({
+        "metadata": {
+            "deletionTimestamp": "2026-01-02T03:04:05Z",
+            "labels": {"zone": "a"},
+            "finalizers": ["kubernetes.io/pv-protection"],
+            "annotations": {
+                "pv.kubernetes.io/bound-by-controller": "",
+                "pv.kubernetes.io/provisioned-by": "p",
+                "pv.kubernetes.io/migrated-to": "",
+                "volume.alpha.kubernetes.io/pre-resize-capacity": "1Gi",
+            },
+        },
+        "spec": {
+            "claimRef": {"namespace": "ns", "name": "c1", "uid": "u2"},
+            "volumeMode": "Block",
+            "storageClassName": "gold",
+            "volumeAttributesClassName": "",
+            "nodeAffinity": {"required": {"nodeSelectorTerms": []}},
+            "hostPath": null,
+            "csi": {"driver": "d", "volumeHandle": "h"},
+        },
+    }));
+    assert!(rich.deleting && rich.node_affinity && rich.is_csi() && rich.annotations.bound_by_controller);
+    assert_eq!(rich.annotations.provisioned_by.as_deref(), Some("p"));
+    assert_eq!(rich.annotations.migrated_to.as_deref(), Some(""));
+    assert_eq!(rich.annotations.pre_resize_capacity, Some(Quantity::bytes(1 << 30)));
+    assert_eq!(
+        (&*rich.class, rich.mode, rich.attributes_class.as_deref()),
+        ("gold", VolumeMode::Block, Some(""))
+    );
+    assert_eq!(rich.claim_ref.unwrap().uid, Some("u2".into()));
+    assert_eq!(rich.finalizers, ["kubernetes.io/pv-protection".into()]);
+}
+
+#[test]
+fn the_beta_class_annotation_takes_precedence_even_empty() {
+    let beta = |value: &str| json!({"metadata": {"annotations": {"volume.beta.kubernetes.io/storage-class": value}}});
+    let with_field = |value: &str| merged(beta(value), json!({"spec": {"storageClassName": "field"}}));
+    assert_eq!(&*a_volume(with_field("beta")).class, "beta");
+    assert_eq!(&*a_volume(with_field("")).class, "");
+    assert_eq!(a_claim(with_field("beta")).class.as_deref(), Some("beta"));
+    assert_eq!(a_claim(with_field("")).class.as_deref(), Some(""));
+    assert_eq!(a_claim(json!({"spec": {"storageClassName": ""}})).class.as_deref(), Some(""));
+    assert_eq!(a_claim(json!({})).class, None);
+}
+
+#[test]
+fn empty_pointers_are_none() {
+    let reserved = a_volume(json!({"spec": {"claimRef": {"namespace": "ns", "name": "c1", "uid": ""}}}));
+    assert_eq!(reserved.claim_ref.unwrap().uid, None);
+    assert_eq!(a_claim(json!({"spec": {"volumeName": ""}})).volume_name, None);
+    assert_eq!(a_claim(json!({"spec": {"volumeName": "v1"}})).volume_name.as_deref(), Some("v1"));
+}
+
+#[test]
+fn a_claim_is_reduced_to_what_decisions_need() {
+    let plain = a_claim(json!({}));
+    assert_eq!((plain.key.to_string().as_str(), plain.request), ("ns/c1", Quantity::bytes(1 << 30)));
+    assert_eq!(
+        (plain.status.phase, plain.status.has_capacity, plain.data_source),
+        (ClaimPhase::Pending, false, false)
+    );
+    let rich = a_claim(json!({
+        "metadata": {"annotations": {
+            "pv.kubernetes.io/bind-completed": "yes",
+            "volume.kubernetes.io/selected-node": "",
+            "volume.kubernetes.io/storage-provisioner": "p",
+            "volume.beta.kubernetes.io/storage-provisioner": "q",
+        }},
+        "spec": {"dataSource": {"kind": "VolumeSnapshot", "name": "s"}, "resources": {"requests": null}},
+        "status": {
+            "phase": "Bound", "accessModes": ["ReadWriteOncePod"], "capacity": {"storage": "1500m"},
+            "currentVolumeAttributesClassName": "silver",
+        },
+    }));
+    assert!(rich.annotations.bind_completed && !rich.annotations.bound_by_controller && rich.data_source);
+    assert_eq!(rich.annotations.selected_node.as_deref(), Some(""));
+    assert_eq!(rich.annotations.beta_storage_provisioner.as_deref(), Some("q"));
+    assert_eq!(rich.request, Quantity::ZERO);
+    assert_eq!(rich.status.access_modes, [AccessMode::ReadWriteOncePod]);
+    assert_eq!(rich.status.capacity, Some(Quantity::parse("1500m").unwrap()));
+    assert_eq!(rich.status.attributes_class.as_deref(), Some("silver"));
+    let numbers = a_claim(json!({"spec": {"resources": {"requests": {"storage": 1024}}}}));
+    assert_eq!(numbers.request, Quantity::bytes(1024));
+}
+
+#[test]
+fn what_makes_no_sense_is_unreadable_and_named() {
+    for (change, field) in [
+        (json!({"spec": {"accessModes": ["ReadSometimes"]}}), "spec.accessModes: \"ReadSometimes\""),
+        (json!({"spec": {"capacity": {"storage": "5GB"}}}), "spec.capacity.storage: \"5GB\""),
+        (json!({"spec": {"capacity": {"storage": "-5"}}}), "spec.capacity.storage: \"-5\""),
+        (json!({"spec": {"capacity": {"storage": "20E"}}}), "spec.capacity.storage: \"20E\""),
+        (json!({"spec": {"volumeMode": "Tape"}}), "spec.volumeMode: \"Tape\""),
+        (json!({"status": {"phase": "Confused"}}), "status.phase: \"Confused\""),
+        (json!({"spec": {"claimRef": "c1"}}), "spec.claimRef: "),
+        (json!({"spec": {"accessModes": "ReadWriteOnce"}}), "spec.accessModes: "),
+    ] {
+        let why = why(volume(&merged(base_volume(), change)));
+        assert!(why.starts_with(field), "{why} should begin with {field}");
+    }
+    for (change, field) in [
+        (
+            json!({"spec": {"resources": {"requests": {"storage": "20E"}}}}),
+            "spec.resources.requests.storage: \"20E\"",
+        ),
+        (json!({"status": {"accessModes": ["RWO"]}}), "status.accessModes: \"RWO\""),
+        (json!({"status": {"capacity": {"storage": "x"}}}), "status.capacity.storage: \"x\""),
+        (json!({"status": {"phase": "Available"}}), "status.phase: \"Available\""),
+        (json!({"spec": {"volumeName": 7}}), "spec.volumeName: "),
+    ] {
+        let why = why(claim(&merged(base_claim(), change)));
+        assert!(why.starts_with(field), "{why} should begin with {field}");
+    }
+    assert!(volume(&json!({"metadata": {}})).is_err());
+    assert!(claim(b"{".as_slice()).is_err());
+}
+
+#[test]
+fn bytes_and_values_mean_the_same() {
+    let json = base_volume();
+    assert_eq!(volume(json.to_string().as_bytes()).unwrap(), volume(&json).unwrap());
+    let json = base_claim();
+    assert_eq!(claim(json.to_string().as_bytes()).unwrap(), claim(&json).unwrap());
+}
+
+#[test]
+fn an_unknown_reclaim_policy_is_a_value() {
+    for (policy, expected) in [
+        (json!("Delete"), ReclaimPolicy::Delete),
+        (json!("Recycle"), ReclaimPolicy::Recycle),
+        (json!("Burn"), ReclaimPolicy::Unknown),
+        (json!(""), ReclaimPolicy::Unknown),
+        (json!(null), ReclaimPolicy::Unknown),
+    ] {
+        let volume = a_volume(json!({"spec": {"persistentVolumeReclaimPolicy": policy}}));
+        assert_eq!(volume.policy, expected);
+    }
+    let odd = json!({"metadata": {"annotations": {"volume.alpha.kubernetes.io/pre-resize-capacity": "?"}}});
+    assert_eq!(a_volume(odd).annotations.pre_resize_capacity, None);
+}
+
+#[test]
+fn selectors_become_requirements() {
+    let selector = |json: Value| a_claim(json!({"spec": {"selector": json}})).selector;
+    let requirement = |key: &str, operator, values: &[&str]| Requirement {
+        key: key.into(),
+        operator,
+        values: values.iter().map(|value| Text::from(*value)).collect(),
+    };
+    assert_eq!(selector(json!(null)), None);
+    assert_eq!(selector(json!({})), Some(Selector::Requirements(Vec::new())));
+    assert_eq!(
+        selector(json!({
+            "matchLabels": {"b": "", "a.io/x": "1"},
+            "matchExpressions": [
+                {"key": "c", "operator": "NotIn", "values": ["1", "2"]},
+                {"key": "d", "operator": "Exists"},
+                {"key": "e", "operator": "DoesNotExist", "values": []},
+            ],
+        })),
+        Some(Selector::Requirements(vec![
+            requirement("a.io/x", SelectorOperator::In, &["1"]),
+            requirement("b", SelectorOperator::In, &[""]),
+            requirement("c", SelectorOperator::NotIn, &["1", "2"]),
+            requirement("d", SelectorOperator::Exists, &[]),
+            requirement("e", SelectorOperator::DoesNotExist, &[]),
+        ]))
+    );
+    for (expression, complaint) in [
+        (json!({"key": "a", "operator": "Near"}), "\"Near\" is not a valid label selector operator"),
+        (json!({"key": "a", "operator": "In"}), "values: Invalid value: []: for 'in', 'notin' operators"),
+        (
+            json!({"key": "a", "operator": "Exists", "values": ["1"]}),
+            "values: Invalid value: [\"1\"]: values set must be empty",
+        ),
+        (json!({"key": "-a", "operator": "Exists"}), "key: Invalid value: \"-a\": name part"),
+        (json!({"key": "A_b/x", "operator": "Exists"}), "key: Invalid value: \"A_b/x\": prefix part"),
+        (
+            json!({"key": "a", "operator": "In", "values": ["1", "x y"]}),
+            "values[1][a]: Invalid value: \"x y\"",
+        ),
+    ] {
+        match selector(json!({"matchExpressions": [expression]})) {
+            Some(Selector::Invalid(text)) => assert!(text.starts_with(complaint), "{text}"),
+            other => panic!("{complaint}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn classes() {
+    let plain = a_class(json!({}));
+    assert_eq!(
+        (plain.binding_mode, plain.default, plain.mount_options, plain.created),
+        (None, false, false, 0)
+    );
+    let rich = a_class(json!({
+        "metadata": {
+            "creationTimestamp": "1970-01-01T00:01:00Z",
+            "annotations": {"storageclass.beta.kubernetes.io/is-default-class": "true"},
+        },
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "mountOptions": ["ro"],
+    }));
+    assert_eq!(rich.binding_mode, Some(BindingMode::WaitForFirstConsumer));
+    assert_eq!((rich.default, rich.mount_options, rich.created), (true, true, 60));
+    let no = json!({"metadata": {"annotations": {"storageclass.kubernetes.io/is-default-class": "True"}}});
+    assert!(!a_class(no).default);
+    let odd =
+        json!({"metadata": {"name": "c", "uid": "u1", "resourceVersion": "5"}, "volumeBindingMode": "Later"});
+    assert!(why(class(&odd)).starts_with("volumeBindingMode: \"Later\""));
+}
+
+#[test]
+fn pods() {
+    let pod = |change: Value| {
+        let base = json!({"metadata": {"namespace": "ns", "name": "p"}, "spec": {"volumes": [
+            {"name": "a", "persistentVolumeClaim": {"claimName": "c1"}},
+            {"name": "b", "ephemeral": {"volumeClaimTemplate": {}}},
+            {"name": "c", "emptyDir": {}},
+        ]}});
+        super::pod(&merged(base, change)).unwrap()
+    };
+    let plain = pod(json!({}));
+    assert_eq!(plain.claims, ["c1".into(), Text::from("p-b")]);
+    assert!(!plain.scheduled && !plain.terminated);
+    assert!(pod(json!({"spec": {"nodeName": "n"}})).scheduled);
+    assert!(pod(json!({"status": {"phase": "Succeeded"}})).terminated);
+    assert!(pod(json!({"status": {"phase": "Failed"}})).terminated);
+    assert!(!pod(json!({"status": {"phase": "Running"}})).terminated);
+    let deleting = |statuses: Value| {
+        pod(
+            json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}, "status": {"containerStatuses": statuses}}),
+        )
+    };
+    assert!(deleting(json!(null)).terminated);
+    assert!(
+        deleting(json!([{"state": {"waiting": {}}}, {"state": {"terminated": {"exitCode": 0}}}])).terminated
+    );
+    assert!(!deleting(json!([{"state": {"waiting": {}}}, {"state": {"running": {}}}])).terminated);
+    assert!(!deleting(json!([{"state": {}}])).terminated);
+    assert!(!pod(json!({"status": {"containerStatuses": [{"state": {"waiting": {}}}]}})).terminated);
+}

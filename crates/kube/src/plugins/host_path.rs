@@ -1,0 +1,188 @@
+//! hostPath volumes (upstream's `pkg/volume/hostpath`): for single-node test clusters.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use bindery_controller::{Order, Plugin, PluginError};
+use bindery_core::{Plugin as Description, PluginOperation, Text, Volume, VolumeMode};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::recycler::{Recycler, live_source};
+use crate::request::Template;
+use crate::rest;
+
+/// Name of the plugin.
+pub const HOST_PATH: &str = "kubernetes.io/host-path";
+
+/// Serves volumes of source `hostPath`.
+///
+/// Folders are made and deleted on the machine that the binder runs on, below one folder that the operator
+/// names; where none is named, nothing is provisioned or deleted. (Upstream deletes whatever matches
+/// `/tmp/.+`; here a path outside of that folder is refused.)
+pub struct HostPath {
+    client: kube::Client,
+    root: Option<PathBuf>,
+    recycler: Option<Recycler>,
+}
+
+impl HostPath {
+    /// Provisions below `root` and recycles by `recycler`; without one of them, that is off.
+    pub fn new(client: kube::Client, root: Option<PathBuf>, recycler: Option<Recycler>) -> Self {
+        Self { client, root, recycler }
+    }
+
+    async fn make(&self, order: &Order) -> Result<Template, PluginError> {
+        let root = self.root()?;
+        if order.claim.mode == VolumeMode::Block {
+            return Err(failed("hostPath does not support block volume provisioning"));
+        }
+        let class = format!("/apis/storage.k8s.io/v1/storageclasses/{}", order.class);
+        let class = rest::json(&self.client, http::Method::GET, &class, None)
+            .await
+            .map_err(|fault| failed(&format!("storage class {:?} cannot be read: {fault}", order.class)))?;
+        let path = root.join(&*order.name);
+        create_folder(path.clone()).await?;
+        let modes: Vec<&str> = order.claim.access_modes.iter().map(|mode| mode.name()).collect();
+        Ok(Template(json!({
+            "metadata": {"annotations": {"kubernetes.io/createdby": "hostpath-dynamic-provisioner"}},
+            "spec": {
+                "accessModes": modes,
+                "capacity": {"storage": order.claim.request.to_string()},
+                "hostPath": {"path": path},
+                "persistentVolumeReclaimPolicy": class["reclaimPolicy"].as_str().unwrap_or("Delete"),
+            },
+        })))
+    }
+
+    async fn remove(&self, path: &Value) -> Result<(), PluginError> {
+        let root = self.root()?;
+        let path = path.as_str().ok_or_else(|| failed("the volume has no spec.hostPath.path"))?;
+        let path = PathBuf::from(path);
+        if !is_child(root, &path) {
+            return Err(failed(&format!(
+                "only folders directly below {} are deleted, and the volume's is {}",
+                root.display(),
+                path.display()
+            )));
+        }
+        blocking(move || match std::fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(failed(&format!("{}: {error}", path.display())))
+            }
+            _ => Ok(()),
+        })
+        .await
+    }
+
+    fn root(&self) -> Result<&Path, PluginError> {
+        self.root.as_deref().ok_or_else(|| failed(&disabled()))
+    }
+}
+
+impl Plugin<Template> for HostPath {
+    fn describe(&self) -> Description {
+        Description {
+            name: HOST_PATH.into(),
+            provisions: true,
+            deletes: true,
+            recycles: true,
+            mount_options: false,
+        }
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        &*volume.source == "hostPath"
+    }
+
+    fn ready(&self, operation: PluginOperation) -> Result<(), Text> {
+        let on = match operation {
+            PluginOperation::Provision | PluginOperation::Delete => self.root.is_some(),
+            PluginOperation::Recycle => self.recycler.is_some(),
+        };
+        if on { Ok(()) } else { Err(disabled().into()) }
+    }
+
+    fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Template, PluginError>> {
+        self.make(order).boxed()
+    }
+
+    fn discard<'a>(&'a self, template: &'a Template) -> BoxFuture<'a, Result<(), PluginError>> {
+        self.remove(&template.0["spec"]["hostPath"]["path"]).boxed()
+    }
+
+    fn delete<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
+        async move {
+            let source = live_source(&self.client, volume, "hostPath").await?;
+            self.remove(&source["path"]).await
+        }
+        .boxed()
+    }
+
+    fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
+        async move {
+            let recycler = self.recycler.as_ref().ok_or_else(|| failed(&disabled()))?;
+            let source = live_source(&self.client, volume, "hostPath").await?;
+            recycler.run(volume, json!({"hostPath": {"path": source["path"]}})).await
+        }
+        .boxed()
+    }
+}
+
+fn failed(text: &str) -> PluginError {
+    PluginError::Failed(text.into())
+}
+
+fn disabled() -> String {
+    format!("volume plugin {HOST_PATH:?} is disabled for this; enable it in Bindery's configuration")
+}
+
+/// Whether `path` is a folder directly below `root`, by its text: a plain name and nothing that leads
+/// elsewhere.
+fn is_child(root: &Path, path: &Path) -> bool {
+    path.parent() == Some(root)
+        && matches!(path.components().next_back(), Some(std::path::Component::Normal(_)))
+}
+
+async fn create_folder(path: PathBuf) -> Result<(), PluginError> {
+    blocking(move || {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o750)
+            .create(&path)
+            .map_err(|error| failed(&format!("{}: {error}", path.display())))
+    })
+    .await
+}
+
+async fn blocking(
+    work: impl FnOnce() -> Result<(), PluginError> + Send + 'static,
+) -> Result<(), PluginError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(failed(&format!("the folder could not be worked on: {error}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_folders_of_its_own_are_deleted() {
+        let root = Path::new("/srv/volumes");
+        assert!(is_child(root, Path::new("/srv/volumes/pvc-1")));
+        for path in [
+            "/srv/volumes",
+            "/srv/volumes/",
+            "/srv/volumes/..",
+            "/srv/volumes/a/b",
+            "/tmp/x",
+            "/",
+            "",
+            "pvc-1",
+        ] {
+            assert!(!is_child(root, Path::new(path)), "{path}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The binder's [`Port`] over a Kubernetes client.
+
+use std::sync::Arc;
+
+use bindery_controller::{Note, Port, Purpose, Write, WriteError, Written};
+use bindery_core::{Claim, ClaimKey, Lookup, Text, Timestamp, Volume};
+use bindery_store::Observed;
+use bytes::Bytes;
+use kube::client::Body;
+
+use crate::decode;
+use crate::events::Events;
+use crate::request::{self, Answers, Template};
+use crate::rest::{self, Fault};
+
+/// Marks a live read that only the guard makes, so that proxies, faults and audits can tell it apart.
+pub const GUARD_HEADER: &str = "x-bindery-guard";
+/// Value of [`GUARD_HEADER`].
+pub const GUARD_LIVE_READ: &str = "live-read";
+
+/// A clock: seconds since the Unix epoch.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// A cluster behind a Kubernetes client.
+pub struct ApiPort {
+    client: kube::Client,
+    clock: Clock,
+    events: Events,
+}
+
+/// The clock of the machine.
+pub fn system_clock() -> Clock {
+    Arc::new(|| jiff::Timestamp::now().as_second())
+}
+
+impl ApiPort {
+    /// A port to the cluster of this client, which records what is told it as `events` says.
+    pub fn new(client: kube::Client, clock: Clock, events: Events) -> Self {
+        Self { client, clock, events }
+    }
+
+    /// The client.
+    pub fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    async fn get(&self, path: String, purpose: Purpose) -> Result<Bytes, Fault> {
+        let mut request = http::Request::get(path);
+        if purpose == Purpose::Guard {
+            request = request.header(GUARD_HEADER, GUARD_LIVE_READ);
+        }
+        // The path is made of checked names.
+        let request = request.body(Body::empty()).map_err(|error| Fault::NoAnswer(error.to_string()))?;
+        rest::send(&self.client, request).await
+    }
+}
+
+impl Port for ApiPort {
+    type Template = Template;
+
+    async fn read_volume(&self, name: &Text, purpose: Purpose) -> Lookup<Arc<Volume>> {
+        match request::volume_path(name) {
+            Ok(path) => lookup(self.get(path, purpose).await, decode::volume),
+            Err(error) => Lookup::Failed(error.to_string().into()),
+        }
+    }
+
+    async fn read_claim(&self, key: &ClaimKey, purpose: Purpose) -> Lookup<Arc<Claim>> {
+        match request::claim_path(key) {
+            Ok(path) => lookup(self.get(path, purpose).await, decode::claim),
+            Err(error) => Lookup::Failed(error.to_string().into()),
+        }
+    }
+
+    async fn write(&self, write: &Write<Template>) -> Result<Written, WriteError> {
+        let (outgoing, answers) = request::of(write)?;
+        let request = http::Request::builder()
+            .method(outgoing.method)
+            .uri(outgoing.path)
+            .header(http::header::CONTENT_TYPE, outgoing.content_type)
+            .body(Body::from(outgoing.body.to_string().into_bytes()))
+            .map_err(|error| WriteError::Invalid(error.to_string()))?;
+        let bytes = rest::send(&self.client, request).await?;
+        match answers {
+            Answers::Deletion => Ok(Written::Deletion),
+            Answers::Volume => written(decode::volume(&*bytes)).map(Written::Volume),
+            Answers::Claim => written(decode::claim(&*bytes)).map(Written::Claim),
+        }
+    }
+
+    fn record(&self, note: &Note) {
+        self.events.record(note, self.now());
+    }
+
+    fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+}
+
+type Decoded<N, T> = Result<(N, Observed<T>), decode::DecodeError>;
+
+fn lookup<N, T>(answer: Result<Bytes, Fault>, decode: impl Fn(&[u8]) -> Decoded<N, T>) -> Lookup<Arc<T>> {
+    match answer {
+        Ok(bytes) => match decode(&bytes) {
+            Ok((_, Observed::Readable(object))) => Lookup::Found(object),
+            Ok((_, Observed::Unreadable(unreadable))) => Lookup::Unreadable(unreadable.why),
+            Err(error) => Lookup::Failed(error.to_string().into()),
+        },
+        Err(Fault::Refused { code: 404, reason, message, .. }) if reason == "NotFound" => {
+            tracing::trace!(%message, "absent");
+            Lookup::Absent
+        }
+        Err(fault) => Lookup::Failed(fault.to_string().into()),
+    }
+}
+
+fn written<N, T>(decoded: Decoded<N, T>) -> Result<Arc<T>, WriteError> {
+    match decoded {
+        Ok((_, Observed::Readable(object))) => Ok(object),
+        Ok((_, Observed::Unreadable(unreadable))) => Err(WriteError::Unreadable(unreadable.why.to_string())),
+        Err(error) => Err(WriteError::Unreadable(error.to_string())),
+    }
+}

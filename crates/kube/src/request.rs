@@ -1,0 +1,278 @@
+//! Writes as requests: plain values, no IO.
+//!
+//! Every change is a JSON merge patch whose metadata carries the UID and the resourceVersion that the API
+//! server must find, so that it is refused where the object has changed (G5 of the design). A patch sends what
+//! changes only: fields that this version of Bindery does not know stay as they are. The fields and their
+//! values are those that upstream's full updates change (reference section 7.1).
+
+#[cfg(test)]
+mod tests;
+
+use bindery_controller::{Write, WriteError};
+use bindery_core::{
+    CapacityChange, ClaimKey, ClaimPhase, ClaimTarget, Clear, Edit, FINALIZER_IN_TREE, Text, VolumeTarget,
+};
+use serde_json::{Map, Value, json};
+
+use crate::keys;
+
+/// Who writes, for `managedFields`.
+const FIELD_MANAGER: &str = "bindery";
+
+/// A volume that a plugin has provisioned: the manifest of a PersistentVolume, with whatever of `metadata`
+/// the plugin wants kept, and the `spec` with its source. Name, claimRef, class, annotations and finalizer of
+/// the binder are added when it is created.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Template(pub Value);
+
+/// A request, ready to be sent.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Outgoing {
+    pub(crate) method: http::Method,
+    pub(crate) path: String,
+    pub(crate) content_type: &'static str,
+    pub(crate) body: Value,
+}
+
+/// What a write's answer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answers {
+    Volume,
+    Claim,
+    Deletion,
+}
+
+/// The request of a write, and what its answer holds.
+///
+/// # Errors
+///
+/// A name cannot be part of a path, or a template is no object.
+pub(crate) fn of(write: &Write<Template>) -> Result<(Outgoing, Answers), WriteError> {
+    Ok(match write {
+        Write::ReserveVolume { volume, claim, mark } => {
+            (patch_volume(volume, "", reservation(claim, *mark))?, Answers::Volume)
+        }
+        Write::SetVolumePhase { volume, phase, message } => {
+            let message = match message.to_string() {
+                text if text.is_empty() => Value::Null,
+                text => text.into(),
+            };
+            let status = json!({"status": {"phase": phase.name(), "message": message}});
+            (patch_volume(volume, "/status", status)?, Answers::Volume)
+        }
+        Write::AnnotateVolume { volume, migrated_to, finalizers } => {
+            let mut metadata = Map::new();
+            edit(&mut metadata, keys::MIGRATED_TO, migrated_to);
+            let mut metadata = if metadata.is_empty() { json!({}) } else { json!({"annotations": metadata}) };
+            if let Some(finalizers) = finalizers {
+                metadata["finalizers"] = list(finalizers.iter().map(|finalizer| &**finalizer));
+            }
+            (patch_volume(volume, "", json!({"metadata": metadata}))?, Answers::Volume)
+        }
+        Write::UnbindVolume { volume, clear } => {
+            let change = match clear {
+                Clear::Whole => json!({
+                    "metadata": {"annotations": {keys::BOUND_BY_CONTROLLER: null}},
+                    "spec": {"claimRef": null},
+                }),
+                Clear::Uid => json!({"spec": {"claimRef": {"uid": null}}}),
+            };
+            (patch_volume(volume, "", change)?, Answers::Volume)
+        }
+        Write::CreateVolume { claim, name, class, plugin, template } => {
+            (create_volume(claim, name, class, plugin, template)?, Answers::Volume)
+        }
+        Write::DeleteVolume { volume } => (delete_volume(volume)?, Answers::Deletion),
+        Write::BindClaim { .. }
+        | Write::SetClaimStatus { .. }
+        | Write::SetClaimClass { .. }
+        | Write::AnnotateClaim { .. }
+        | Write::RemoveSelectedNode { .. } => (claim_patch(write)?, Answers::Claim),
+    })
+}
+
+fn claim_patch(write: &Write<Template>) -> Result<Outgoing, WriteError> {
+    match write {
+        Write::BindClaim { claim, volume_name, mark } => {
+            let mut annotations = json!({keys::BIND_COMPLETED: keys::YES});
+            if *mark {
+                annotations[keys::BOUND_BY_CONTROLLER] = keys::YES.into();
+            }
+            let mut change = json!({"metadata": {"annotations": annotations}});
+            if let Some(name) = volume_name {
+                change["spec"] = json!({"volumeName": **name});
+            }
+            patch_claim(claim, "", change)
+        }
+        Write::SetClaimStatus { claim, phase, access_modes, capacity, attributes_class } => {
+            let mut status = claim_status(*phase, capacity);
+            match access_modes {
+                Edit::Keep => {}
+                Edit::Remove => status["accessModes"] = Value::Null,
+                Edit::Set(modes) if modes.is_empty() => status["accessModes"] = Value::Null,
+                Edit::Set(modes) => status["accessModes"] = list(modes.iter().map(|mode| mode.name())),
+            }
+            match attributes_class {
+                Edit::Keep => {}
+                Edit::Remove => status["currentVolumeAttributesClassName"] = Value::Null,
+                Edit::Set(class) => status["currentVolumeAttributesClassName"] = Value::from(&**class),
+            }
+            patch_claim(claim, "/status", json!({"status": status}))
+        }
+        Write::SetClaimClass { claim, class } => {
+            patch_claim(claim, "", json!({"spec": {"storageClassName": **class}}))
+        }
+        Write::AnnotateClaim { claim, provisioner, migrated_to } => {
+            let mut annotations = Map::new();
+            if let Some(provisioner) = provisioner {
+                for key in [keys::STORAGE_PROVISIONER, keys::BETA_STORAGE_PROVISIONER] {
+                    annotations.insert(key.to_owned(), Value::from(&**provisioner));
+                }
+            }
+            edit(&mut annotations, keys::MIGRATED_TO, migrated_to);
+            patch_claim(claim, "", json!({"metadata": {"annotations": annotations}}))
+        }
+        Write::RemoveSelectedNode { claim } => {
+            patch_claim(claim, "", json!({"metadata": {"annotations": {keys::SELECTED_NODE: null}}}))
+        }
+        other => Err(WriteError::Invalid(format!("{} is no write of a claim", other.name()))),
+    }
+}
+
+/// `spec.claimRef` in full, as upstream's `GetReference` makes it, and the mark.
+fn reservation(claim: &ClaimTarget, mark: bool) -> Value {
+    let mut change = json!({"spec": {"claimRef": reference(claim)}});
+    // A reference replaces what was there, and a merge keeps what it does not name.
+    change["spec"]["claimRef"]["fieldPath"] = Value::Null;
+    if mark {
+        change["metadata"] = json!({"annotations": {keys::BOUND_BY_CONTROLLER: keys::YES}});
+    }
+    change
+}
+
+fn reference(claim: &ClaimTarget) -> Value {
+    json!({
+        "kind": "PersistentVolumeClaim",
+        "apiVersion": "v1",
+        "namespace": *claim.key.namespace,
+        "name": *claim.key.name,
+        "uid": *claim.uid.0,
+        "resourceVersion": *claim.version.0,
+    })
+}
+
+/// Phase and capacity. The API knows no other capacity of a claim than `storage`, so replacing the whole map
+/// and replacing that key are the same.
+fn claim_status(phase: ClaimPhase, capacity: &CapacityChange) -> Value {
+    let mut status = json!({"phase": phase.name()});
+    match capacity {
+        CapacityChange::Keep => {}
+        CapacityChange::Remove => status["capacity"] = Value::Null,
+        CapacityChange::Storage(amount) | CapacityChange::Whole(amount) => {
+            status["capacity"] = json!({"storage": amount.to_string()});
+        }
+    }
+    status
+}
+
+fn create_volume(
+    claim: &ClaimTarget,
+    name: &Text,
+    class: &Text,
+    plugin: &Text,
+    template: &Template,
+) -> Result<Outgoing, WriteError> {
+    let mut body = template.0.clone();
+    let not_an_object = || WriteError::Invalid(format!("plugin {plugin:?} provisioned no PersistentVolume"));
+    let object = body.as_object_mut().ok_or_else(not_an_object)?;
+    object.insert("apiVersion".to_owned(), "v1".into());
+    object.insert("kind".to_owned(), "PersistentVolume".into());
+    // Discarded by the API server, and written by upstream all the same.
+    object.insert("status".to_owned(), json!({"phase": "Bound"}));
+    let metadata = child(object, "metadata").ok_or_else(not_an_object)?;
+    metadata.insert("name".to_owned(), Value::from(&**name));
+    let annotations = child(metadata, "annotations").ok_or_else(not_an_object)?;
+    annotations.insert(keys::BOUND_BY_CONTROLLER.to_owned(), keys::YES.into());
+    annotations.insert(keys::PROVISIONED_BY.to_owned(), Value::from(&**plugin));
+    let spec = child(object, "spec").ok_or_else(not_an_object)?;
+    spec.insert("claimRef".to_owned(), reference(claim));
+    spec.insert("storageClassName".to_owned(), Value::from(&**class));
+    if spec.get("persistentVolumeReclaimPolicy").and_then(Value::as_str) == Some("Delete") {
+        body["metadata"]["finalizers"] = json!([FINALIZER_IN_TREE]);
+    }
+    Ok(Outgoing {
+        method: http::Method::POST,
+        path: format!("/api/v1/persistentvolumes?fieldManager={FIELD_MANAGER}"),
+        content_type: "application/json",
+        body,
+    })
+}
+
+fn child<'a>(object: &'a mut Map<String, Value>, key: &str) -> Option<&'a mut Map<String, Value>> {
+    object.entry(key).or_insert_with(|| json!({})).as_object_mut()
+}
+
+fn delete_volume(volume: &VolumeTarget) -> Result<Outgoing, WriteError> {
+    Ok(Outgoing {
+        method: http::Method::DELETE,
+        path: volume_path(&volume.name)?,
+        content_type: "application/json",
+        body: json!({
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "preconditions": {"uid": *volume.uid.0, "resourceVersion": *volume.version.0},
+        }),
+    })
+}
+
+fn patch_volume(volume: &VolumeTarget, subresource: &str, change: Value) -> Result<Outgoing, WriteError> {
+    Ok(patch(&volume_path(&volume.name)?, subresource, change, &volume.uid.0, &volume.version.0))
+}
+
+fn patch_claim(claim: &ClaimTarget, subresource: &str, change: Value) -> Result<Outgoing, WriteError> {
+    Ok(patch(&claim_path(&claim.key)?, subresource, change, &claim.uid.0, &claim.version.0))
+}
+
+fn patch(path: &str, subresource: &str, mut change: Value, uid: &str, version: &str) -> Outgoing {
+    change["metadata"]["uid"] = uid.into();
+    change["metadata"]["resourceVersion"] = version.into();
+    Outgoing {
+        method: http::Method::PATCH,
+        path: format!("{path}{subresource}?fieldManager={FIELD_MANAGER}"),
+        content_type: "application/merge-patch+json",
+        body: change,
+    }
+}
+
+fn edit(annotations: &mut Map<String, Value>, key: &str, change: &Edit<Text>) {
+    match change {
+        Edit::Keep => {}
+        Edit::Set(value) => drop(annotations.insert(key.to_owned(), Value::from(&**value))),
+        Edit::Remove => drop(annotations.insert(key.to_owned(), Value::Null)),
+    }
+}
+
+fn list<'a>(items: impl Iterator<Item = &'a str>) -> Value {
+    items.map(Value::from).collect()
+}
+
+/// The path of a volume.
+pub(crate) fn volume_path(name: &str) -> Result<String, WriteError> {
+    Ok(format!("/api/v1/persistentvolumes/{}", segment(name)?))
+}
+
+/// The path of a claim.
+pub(crate) fn claim_path(key: &ClaimKey) -> Result<String, WriteError> {
+    let (namespace, name) = (segment(&key.namespace)?, segment(&key.name)?);
+    Ok(format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"))
+}
+
+/// A name as one segment of a path. Names of objects are DNS names; anything else did not come from an API
+/// server, and must not become another path.
+fn segment(name: &str) -> Result<&str, WriteError> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
+    if !name.is_empty() && name != "." && name != ".." && name.bytes().all(fits) {
+        return Ok(name);
+    }
+    Err(WriteError::Invalid(format!("{name:?} is not the name of an object")))
+}

@@ -1,0 +1,146 @@
+//! The bodies that are sent, to the byte where upstream's matter.
+
+use bindery_core::{AccessMode, Message, Quantity, VolumePhase};
+
+use super::*;
+
+fn volume() -> VolumeTarget {
+    VolumeTarget { name: "v1".into(), uid: "uv".into(), version: "7".into() }
+}
+
+fn claim() -> ClaimTarget {
+    ClaimTarget { key: ClaimKey::new("ns", "c1"), uid: "uc".into(), version: "9".into() }
+}
+
+fn sent(write: Write<Template>) -> (String, String, Value) {
+    let (outgoing, _) = of(&write).unwrap();
+    (outgoing.method.to_string(), outgoing.path, outgoing.body)
+}
+
+#[test]
+fn a_bind_is_four_patches() {
+    let (method, path, body) = sent(Write::ReserveVolume { volume: volume(), claim: claim(), mark: true });
+    assert_eq!(
+        (method.as_str(), path.as_str()),
+        ("PATCH", "/api/v1/persistentvolumes/v1?fieldManager=bindery")
+    );
+    assert_eq!(
+        body,
+        json!({
+            "metadata": {"uid": "uv", "resourceVersion": "7", "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
+            "spec": {"claimRef": {
+                "kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": "ns", "name": "c1",
+                "uid": "uc", "resourceVersion": "9", "fieldPath": null,
+            }},
+        })
+    );
+    let (_, path, body) =
+        sent(Write::SetVolumePhase { volume: volume(), phase: VolumePhase::Bound, message: Message::Empty });
+    assert_eq!(path, "/api/v1/persistentvolumes/v1/status?fieldManager=bindery");
+    assert_eq!(body["status"], json!({"phase": "Bound", "message": null}));
+    let (_, path, body) =
+        sent(Write::BindClaim { claim: claim(), volume_name: Some("v1".into()), mark: false });
+    assert_eq!(path, "/api/v1/namespaces/ns/persistentvolumeclaims/c1?fieldManager=bindery");
+    assert_eq!(
+        body,
+        json!({
+            "metadata": {"uid": "uc", "resourceVersion": "9", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": "v1"},
+        })
+    );
+    let (_, path, body) = sent(Write::SetClaimStatus {
+        claim: claim(),
+        phase: ClaimPhase::Bound,
+        access_modes: Edit::Set(vec![AccessMode::ReadWriteOnce]),
+        capacity: CapacityChange::Whole(Quantity::parse("1024Mi").unwrap()),
+        attributes_class: Edit::Keep,
+    });
+    assert_eq!(path, "/api/v1/namespaces/ns/persistentvolumeclaims/c1/status?fieldManager=bindery");
+    assert_eq!(
+        body["status"],
+        json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}})
+    );
+}
+
+#[test]
+fn a_claim_without_volume_loses_what_the_volume_gave_it() {
+    let (_, _, body) = sent(Write::SetClaimStatus {
+        claim: claim(),
+        phase: ClaimPhase::Lost,
+        access_modes: Edit::Set(Vec::new()),
+        capacity: CapacityChange::Remove,
+        attributes_class: Edit::Remove,
+    });
+    let status = json!({
+        "phase": "Lost", "accessModes": null, "capacity": null, "currentVolumeAttributesClassName": null,
+    });
+    assert_eq!(body["status"], status);
+}
+
+#[test]
+fn an_unbind_clears_what_the_binder_wrote_and_keeps_what_the_user_wrote() {
+    let (_, _, body) = sent(Write::UnbindVolume { volume: volume(), clear: Clear::Whole });
+    assert_eq!(body["spec"], json!({"claimRef": null}));
+    assert_eq!(body["metadata"]["annotations"], json!({"pv.kubernetes.io/bound-by-controller": null}));
+    let (_, _, body) = sent(Write::UnbindVolume { volume: volume(), clear: Clear::Uid });
+    assert_eq!(body["spec"], json!({"claimRef": {"uid": null}}));
+    assert_eq!(body["metadata"], json!({"uid": "uv", "resourceVersion": "7"}));
+}
+
+#[test]
+fn finalizers_and_migration_go_in_one_patch() {
+    let (_, _, body) = sent(Write::AnnotateVolume {
+        volume: volume(),
+        migrated_to: Edit::Remove,
+        finalizers: Some(vec!["a".into(), "kubernetes.io/pv-controller".into()]),
+    });
+    assert_eq!(
+        body,
+        json!({"metadata": {
+            "uid": "uv", "resourceVersion": "7",
+            "annotations": {"pv.kubernetes.io/migrated-to": null},
+            "finalizers": ["a", "kubernetes.io/pv-controller"],
+        }})
+    );
+}
+
+#[test]
+fn a_provisioned_volume_is_completed() {
+    let template = Template(json!({"spec": {"persistentVolumeReclaimPolicy": "Delete", "nfs": {}}}));
+    let create = |template| Write::CreateVolume {
+        claim: claim(),
+        name: "pvc-uc".into(),
+        class: "gold".into(),
+        plugin: "p".into(),
+        template,
+    };
+    let (method, path, body) = sent(create(template));
+    assert_eq!((method.as_str(), path.as_str()), ("POST", "/api/v1/persistentvolumes?fieldManager=bindery"));
+    assert_eq!(body["metadata"]["name"], "pvc-uc");
+    assert_eq!(body["metadata"]["finalizers"], json!(["kubernetes.io/pv-controller"]));
+    assert_eq!(
+        body["metadata"]["annotations"],
+        json!({"pv.kubernetes.io/bound-by-controller": "yes", "pv.kubernetes.io/provisioned-by": "p"})
+    );
+    assert_eq!(body["spec"]["claimRef"]["uid"], "uc");
+    assert_eq!(body["spec"]["storageClassName"], "gold");
+    let retained = Template(json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}));
+    assert_eq!(sent(create(retained)).2["metadata"].get("finalizers"), None);
+    assert!(of(&create(Template(json!([])))).is_err());
+}
+
+#[test]
+fn a_delete_has_preconditions() {
+    let (method, path, body) = sent(Write::DeleteVolume { volume: volume() });
+    assert_eq!((method.as_str(), path.as_str()), ("DELETE", "/api/v1/persistentvolumes/v1"));
+    assert_eq!(body["preconditions"], json!({"uid": "uv", "resourceVersion": "7"}));
+}
+
+#[test]
+fn a_name_cannot_become_another_path() {
+    for name in ["", ".", "..", "a/b", "a?b", "a%2fb", "a b", "ü"] {
+        assert!(volume_path(name).is_err(), "{name:?}");
+        assert!(claim_path(&ClaimKey::new("ns", name)).is_err(), "{name:?}");
+        assert!(claim_path(&ClaimKey::new(name, "c")).is_err(), "{name:?}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Sends requests to an API server and tells its refusals apart.
+
+use std::time::Duration;
+
+use bindery_controller::WriteError;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde::Deserialize;
+
+/// Longest that a request other than a watch may take: an API server gives up after a minute at the latest.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a throttled client waits where the server does not say.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Why a request came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Fault {
+    /// The API server refused it.
+    #[error("{message}")]
+    Refused {
+        /// HTTP status.
+        code: u16,
+        /// `reason` of the Status, `""` where the answer was none.
+        reason: String,
+        /// `message` of the Status, or the beginning of whatever was answered.
+        message: String,
+        /// `Retry-After`.
+        retry_after: Option<Duration>,
+    },
+    /// There was no answer: the connection failed, or it took too long. The request may have been carried out.
+    #[error("no answer from the API server: {0}")]
+    NoAnswer(String),
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    reason: String,
+    message: String,
+    details: Option<Details>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Details {
+    retry_after_seconds: u64,
+}
+
+/// Sends a request and collects the answer.
+pub(crate) async fn send(client: &kube::Client, request: http::Request<Body>) -> Result<Bytes, Fault> {
+    tokio::time::timeout(TIMEOUT, exchange(client, request))
+        .await
+        .unwrap_or_else(|_| Err(Fault::NoAnswer(format!("it took more than {TIMEOUT:?}"))))
+}
+
+async fn exchange(client: &kube::Client, request: http::Request<Body>) -> Result<Bytes, Fault> {
+    let response = client.send(request).await.map_err(no_answer)?;
+    let (parts, body) = response.into_parts();
+    let bytes = body.collect().await.map_err(no_answer)?.to_bytes();
+    if parts.status.is_success() { Ok(bytes) } else { Err(refused(&parts, &bytes)) }
+}
+
+fn no_answer(error: impl std::error::Error) -> Fault {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    Fault::NoAnswer(text)
+}
+
+/// What the refusal says.
+pub(crate) fn refused(parts: &http::response::Parts, bytes: &[u8]) -> Fault {
+    // Proxies answer text: its beginning says enough.
+    const TEXT_MAX: usize = 512;
+    let status: Status = serde_json::from_slice(bytes).unwrap_or_default();
+    let header = parts.headers.get(http::header::RETRY_AFTER);
+    let seconds = header
+        .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+        .or_else(|| status.details.as_ref().map(|details| details.retry_after_seconds).filter(|s| *s > 0));
+    let message = match status.message.as_str() {
+        "" if bytes.is_empty() => parts.status.to_string(),
+        "" => String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_MAX)]).trim().to_owned(),
+        message => message.to_owned(),
+    };
+    Fault::Refused {
+        code: parts.status.as_u16(),
+        reason: status.reason,
+        message,
+        retry_after: seconds.map(Duration::from_secs),
+    }
+}
+
+impl From<Fault> for WriteError {
+    fn from(fault: Fault) -> Self {
+        let Fault::Refused { code, reason, message, retry_after } = fault else {
+            return Self::Failed(fault.to_string());
+        };
+        match (code, reason.as_str()) {
+            (_, "AlreadyExists") => Self::AlreadyExists(message),
+            (409, _) => Self::Conflict(message),
+            (404, _) => Self::NotFound(message),
+            (401 | 403, _) => Self::Forbidden(message),
+            (429, _) => Self::Throttled { message, retry_after: retry_after.unwrap_or(RETRY_AFTER) },
+            (503, _) if retry_after.is_some() => {
+                Self::Throttled { message, retry_after: retry_after.unwrap_or(RETRY_AFTER) }
+            }
+            (400 | 415 | 422, _) => Self::Invalid(message),
+            _ => Self::Failed(message),
+        }
+    }
+}
+
+/// Sends a request with a JSON body, or none, and reads the answer as JSON.
+pub(crate) async fn json(
+    client: &kube::Client,
+    method: http::Method,
+    path: &str,
+    body: Option<serde_json::Value>,
+) -> Result<serde_json::Value, Fault> {
+    let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    let request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(Body::from(bytes))
+        .map_err(|error| Fault::NoAnswer(error.to_string()))?;
+    let answer = send(client, request).await?;
+    serde_json::from_slice(&answer)
+        .map_err(|error| Fault::NoAnswer(format!("the API server's answer is not JSON: {error}")))
+}

@@ -1,0 +1,162 @@
+//! Lists and watches into the binder's [`Intake`].
+//!
+//! One loop for each kind: list in pages, hand the complete list over, watch from its version with bookmarks,
+//! list again when the server has forgotten that version (410). Objects are read one by one from the bytes,
+//! so a list of 100,000 is never in memory as JSON, and one that makes no sense spoils none of the others.
+
+mod feed;
+mod stream;
+
+use std::time::Duration;
+
+use bindery_controller::Intake;
+use bindery_store::Kind;
+use bytes::Bytes;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+use self::feed::Feed;
+use crate::rest::{self, Fault};
+
+/// Objects in one page of a list (client-go's default).
+const PAGE: u32 = 500;
+/// First pause after a failure, doubled by each that follows (client-go's reflector).
+const BACKOFF: Duration = Duration::from_millis(800);
+/// Longest pause.
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// A watch that lasted this long was a good one: the next failure starts at [`BACKOFF`] again.
+const BACKOFF_RESET: Duration = Duration::from_secs(120);
+
+/// Keeps a binder's store up to date until `shutdown`.
+pub async fn run(client: kube::Client, intake: Intake, shutdown: CancellationToken) {
+    let watches = Kind::ALL.map(|kind| {
+        let watch = Watch { client: client.clone(), feed: Feed::new(kind, intake.clone()) };
+        Box::pin(watch.run())
+    });
+    shutdown.run_until_cancelled(futures::future::join_all(watches)).await;
+}
+
+/// The watch of one kind.
+struct Watch {
+    client: kube::Client,
+    feed: Feed,
+}
+
+/// Why a list or a watch came to nothing.
+#[derive(Debug, thiserror::Error)]
+enum WatchError {
+    /// The API server has forgotten the version or the page that was asked for: list anew, at once.
+    #[error("the API server has forgotten the version")]
+    Expired,
+    /// Anything else.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// The answer is not what it should be.
+    #[error("the API server's answer makes no sense: {0}")]
+    Nonsense(String),
+}
+
+/// A page of a list.
+#[derive(Deserialize)]
+struct Page<'a> {
+    metadata: ListMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
+}
+
+impl Watch {
+    async fn run(mut self) {
+        let kind = self.feed.kind();
+        let mut pause = BACKOFF;
+        let mut version: Option<String> = None;
+        loop {
+            let began = tokio::time::Instant::now();
+            let error = match self.turn(&mut version).await {
+                Ok(()) => {
+                    pause = BACKOFF;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if matches!(error, WatchError::Expired) && version.take().is_some() {
+                tracing::info!(%kind, "the watch has expired; listing again");
+                continue;
+            }
+            if began.elapsed() >= BACKOFF_RESET {
+                pause = BACKOFF;
+            }
+            tracing::warn!(%kind, %error, ?pause, "watching failed; trying again");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    /// Lists where there is no version to watch from, and watches until the server ends the watch.
+    async fn turn(&mut self, version: &mut Option<String>) -> Result<(), WatchError> {
+        let from = match version {
+            Some(version) => version,
+            None => version.insert(self.list().await?),
+        };
+        self.watch(from).await
+    }
+
+    /// Lists all objects and hands them over. Answers the version of the list.
+    async fn list(&mut self) -> Result<String, WatchError> {
+        let mut next: Option<String> = None;
+        self.feed.begin();
+        loop {
+            let bytes = self.page(next.as_deref()).await?;
+            let page: Page<'_> =
+                serde_json::from_slice(&bytes).map_err(|error| WatchError::Nonsense(error.to_string()))?;
+            page.items.iter().flatten().for_each(|item| self.feed.list(item));
+            match page.metadata.next.filter(|token| !token.is_empty()) {
+                Some(token) => next = Some(token),
+                None => {
+                    self.feed.complete();
+                    tracing::debug!(kind = %self.feed.kind(), version = page.metadata.resource_version, "listed");
+                    return Ok(page.metadata.resource_version);
+                }
+            }
+        }
+    }
+
+    async fn page(&self, next: Option<&str>) -> Result<Bytes, WatchError> {
+        let path = self.feed.path();
+        let uri = match next {
+            Some(token) => format!("{path}?limit={PAGE}&continue={}", encode(token)),
+            None => format!("{path}?limit={PAGE}"),
+        };
+        let request = http::Request::get(uri)
+            .body(Body::empty())
+            .map_err(|error| WatchError::Nonsense(error.to_string()))?;
+        match rest::send(&self.client, request).await {
+            Ok(bytes) => Ok(bytes),
+            Err(Fault::Refused { code: 410, .. }) => Err(WatchError::Expired),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+}
+
+/// Percent-encodes a value of a query.
+fn encode(value: &str) -> String {
+    value
+        .bytes()
+        .map(|byte| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(byte).to_string()
+            }
+            byte => format!("%{byte:02X}"),
+        })
+        .collect()
+}

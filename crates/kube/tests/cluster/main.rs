@@ -1,0 +1,7 @@
+//! The binder on a simulated cluster: the same code, requests and watches as on a real one.
+
+mod binding;
+mod faults;
+mod reclaim;
+mod telling;
+mod world;

@@ -1,0 +1,185 @@
+//! Volumes are released, deleted and recycled, and only on proof.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bindery_controller::{Order, Plugin, PluginError};
+use bindery_core::{ClaimKey, PluginOperation, Text, Volume};
+use bindery_kube::Template;
+use bindery_kube::plugins::{HostPath, Recycler, RecyclerSettings};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+use serde_json::{Value, json};
+
+use crate::world::{World, claim, settle, volume, with};
+
+/// Deletes and provisions hostPath volumes in its imagination; the first calls fail.
+#[derive(Clone, Default)]
+struct Imaginary {
+    failures: u32,
+    calls: Arc<AtomicU32>,
+}
+
+impl Imaginary {
+    fn outcome<'a, T: Send + 'a>(&self, value: T) -> BoxFuture<'a, Result<T, PluginError>> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let failed = || PluginError::Failed("the disk is busy".into());
+        ready(if call < self.failures { Err(failed()) } else { Ok(value) }).boxed()
+    }
+}
+
+impl Plugin<Template> for Imaginary {
+    fn describe(&self) -> bindery_core::Plugin {
+        bindery_core::Plugin {
+            name: "kubernetes.io/host-path".into(),
+            provisions: true,
+            deletes: true,
+            recycles: false,
+            mount_options: false,
+        }
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        &*volume.source == "hostPath"
+    }
+
+    fn ready(&self, _: PluginOperation) -> Result<(), Text> {
+        Ok(())
+    }
+
+    fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Template, PluginError>> {
+        self.outcome(Template(json!({"spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": order.claim.request.to_string()},
+            "hostPath": {"path": format!("/srv/{}", order.name)},
+            "persistentVolumeReclaimPolicy": "Delete",
+        }})))
+    }
+
+    fn discard<'a>(&'a self, _: &'a Template) -> BoxFuture<'a, Result<(), PluginError>> {
+        self.outcome(())
+    }
+
+    fn delete<'a>(&'a self, _: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
+        self.outcome(())
+    }
+
+    fn recycle<'a>(&'a self, _: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
+        self.outcome(())
+    }
+}
+
+fn bound_to(volume: Value, claim: &str) -> Value {
+    let reference = json!({"namespace": "default", "name": claim, "uid": format!("uid-{claim}")});
+    with(volume, json!({"spec": {"claimRef": reference}, "status": {"phase": "Bound"}}))
+}
+
+fn bound_with(claim: Value, volume: &str) -> Value {
+    with(
+        claim,
+        json!({
+            "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": volume},
+            "status": {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}},
+        }),
+    )
+}
+
+fn policy(volume: Value, policy: &str) -> Value {
+    with(volume, json!({"spec": {"persistentVolumeReclaimPolicy": policy}}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_without_claim_is_released_after_a_live_read() {
+    let world = World::new();
+    world.add(bound_to(volume("v1"), "c1"));
+    world.add(bound_with(claim("c1"), "v1"));
+    let running = world.start();
+    settle().await;
+    assert_eq!(world.writes(), [""; 0]);
+    world.sim.remove("persistentvolumeclaims", Some("default"), "c1");
+    settle().await;
+    assert_eq!(world.phases("c1", "v1").1, "Released");
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_lies_releases_nothing() {
+    let world = World::new().with_plugin(Imaginary::default());
+    world.add(policy(bound_to(volume("v1"), "c1"), "Delete"));
+    world.add(bound_with(claim("c1"), "v1"));
+    let running = world.start();
+    settle().await;
+    running.binder.intake().claim_gone(&ClaimKey::new("default", "c1"));
+    settle().await;
+    world.assert_bound("c1", "v1");
+    assert_eq!(world.writes(), [""; 0]);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_volume_is_deleted_as_often_as_it_takes() {
+    let plugin = Imaginary { failures: 2, ..Imaginary::default() };
+    let world = World::new().with_plugin(plugin.clone());
+    world.add(policy(bound_to(volume("v1"), "c1"), "Delete"));
+    let running = world.start();
+    settle().await;
+    assert_eq!(world.volume("v1"), Value::Null);
+    assert_eq!(plugin.calls.load(Ordering::Relaxed), 3);
+    running.events.flush().await;
+    let reasons: Vec<Value> =
+        world.sim.objects("events").iter().map(|event| event["reason"].clone()).collect();
+    assert_eq!(reasons, ["VolumeFailedDelete"]);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_an_in_tree_class_gets_a_volume() {
+    let world = World::new().with_plugin(Imaginary { failures: 1, ..Imaginary::default() });
+    world.add(json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "local"},
+        "provisioner": "kubernetes.io/host-path",
+        "volumeBindingMode": "Immediate",
+    }));
+    world.add(with(claim("c1"), json!({"spec": {"storageClassName": "local"}})));
+    let running = world.start();
+    settle().await;
+    world.assert_bound("c1", "pvc-uid-c1");
+    let volume = world.volume("pvc-uid-c1");
+    let finalizers = volume["metadata"]["finalizers"].as_array().unwrap();
+    assert!(finalizers.contains(&json!("kubernetes.io/pv-controller")));
+    assert_eq!(
+        volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"],
+        "kubernetes.io/host-path"
+    );
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recycler_pod_scrubs_a_volume_that_is_then_free() {
+    let mut world = World::new();
+    let (events, worker) = bindery_kube::Events::new(world.client());
+    tokio::spawn(worker.run());
+    let recycler = Recycler::new(world.client(), world.clock(), events, RecyclerSettings::host_path());
+    world = {
+        let plugin = HostPath::new(world.client(), None, Some(recycler));
+        world.with_plugin(plugin)
+    };
+    let marked = json!({"metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}});
+    world.add(with(policy(bound_to(volume("v1"), "c1"), "Recycle"), marked));
+    let running = world.start();
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    let pod = world.sim.object("pods", Some("default"), "recycler-for-v1").expect("a recycler pod");
+    assert_eq!(pod["spec"]["volumes"][0]["hostPath"]["path"], "/srv/v1");
+    assert_eq!(pod["spec"]["activeDeadlineSeconds"], 60);
+    assert_eq!(world.phases("c1", "v1").1, "Released");
+    world.sim.put(with(pod, json!({"status": {"phase": "Succeeded"}})));
+    settle().await;
+    assert_eq!(world.phases("c1", "v1").1, "Available");
+    assert_eq!(world.volume("v1")["spec"]["claimRef"], json!(null));
+    assert_eq!(world.volume("v1")["metadata"].get("annotations"), None);
+    assert_eq!(world.sim.object("pods", Some("default"), "recycler-for-v1"), None);
+    running.stop().await;
+}

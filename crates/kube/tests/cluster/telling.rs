@@ -1,0 +1,57 @@
+//! What users are told.
+
+use serde_json::{Value, json};
+
+use crate::world::{World, claim, settle, volume, with};
+
+fn events(world: &World, reason: &str) -> Vec<Value> {
+    world.sim.objects("events").into_iter().filter(|event| event["reason"] == reason).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_claim_is_told_of_in_one_event_that_counts() {
+    let world = World::new();
+    world.add(claim("c1"));
+    let running = world.start();
+    settle().await;
+    for size in 1..100 {
+        let small = json!({"spec": {"capacity": {"storage": format!("{size}Mi")}}});
+        world.add(with(volume(&format!("v{size}")), small));
+        world
+            .sim
+            .put(with(world.claim("c1"), json!({"metadata": {"labels": {"touched": size.to_string()}}})));
+        settle().await;
+    }
+    running.events.flush().await;
+    let told = events(&world, "FailedBinding");
+    assert_eq!(told.len(), 1);
+    let event = &told[0];
+    assert_eq!(event["metadata"]["namespace"], "default");
+    assert_eq!(event["type"], "Normal");
+    assert_eq!(event["source"]["component"], "persistentvolume-controller");
+    assert_eq!(event["involvedObject"]["kind"], "PersistentVolumeClaim");
+    assert_eq!(event["involvedObject"]["uid"], "uid-c1");
+    let count = event["count"].as_u64().unwrap();
+    assert!((25..=60).contains(&count), "{count} of 100 notes are written: 25 at once, then one in 300 s");
+    assert_ne!(event["firstTimestamp"], event["lastTimestamp"]);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_volumes_go_to_the_default_namespace() {
+    let world = World::new();
+    let reference = json!({"namespace": "default", "name": "c1", "uid": "uid-c1"});
+    let change = json!({"spec": {"claimRef": reference, "persistentVolumeReclaimPolicy": "Delete"}, "status": {"phase": "Bound"}});
+    world.add(with(volume("v1"), change));
+    let running = world.start();
+    settle().await;
+    assert_eq!(world.phases("c1", "v1").1, "Failed");
+    let message = "error getting deleter volume plugin for volume \"v1\": no volume plugin matched";
+    assert_eq!(world.volume("v1")["status"]["message"], message);
+    running.events.flush().await;
+    let told = events(&world, "VolumeFailedDelete");
+    assert_eq!(told.len(), 1);
+    assert_eq!((&told[0]["metadata"]["namespace"], &told[0]["type"]), (&json!("default"), &json!("Warning")));
+    assert_eq!(told[0]["involvedObject"]["kind"], "PersistentVolume");
+    running.stop().await;
+}

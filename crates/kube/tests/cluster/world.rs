@@ -1,0 +1,186 @@
+//! A simulated cluster with a running binder.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bindery_controller::{Binder, Facts, Parts, Plugin, Plugins, Settings};
+use bindery_engine::DefaultEngine;
+use bindery_kube::{ApiPort, Clock, Events, Template};
+use bindery_sim::{RequestRecord, Sim, SimOptions, Verb};
+use bindery_store::Store;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub type ApiBinder = Binder<ApiPort>;
+
+/// A cluster. Time is virtual: it passes when everything waits.
+pub struct World {
+    pub sim: Sim,
+    plugins: Vec<Arc<dyn Plugin<Template>>>,
+}
+
+/// A binder on it, with its watches.
+pub struct Running {
+    pub binder: Arc<ApiBinder>,
+    pub events: Events,
+    shutdown: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self { sim: Sim::new(SimOptions { log_reads: true, ..SimOptions::default() }), plugins: Vec::new() }
+    }
+
+    pub fn with_plugin(mut self, plugin: impl Plugin<Template> + 'static) -> Self {
+        self.plugins.push(Arc::new(plugin));
+        self
+    }
+
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.sim.service(), "default")
+    }
+
+    pub fn clock(&self) -> Clock {
+        let start = tokio::time::Instant::now();
+        Arc::new(move || 1_767_225_600 + i64::try_from(start.elapsed().as_secs()).unwrap())
+    }
+
+    pub fn start(&self) -> Running {
+        let (client, shutdown) = (self.client(), CancellationToken::new());
+        let (events, worker) = Events::new(client.clone());
+        let plugins: Plugins<Template> = self.plugins.iter().cloned().collect();
+        let binder = Arc::new(Binder::new(Parts {
+            store: Arc::new(Store::new()),
+            port: ApiPort::new(client.clone(), self.clock(), events.clone()),
+            engine: Arc::new(DefaultEngine),
+            facts: Facts { plugins: Arc::new(plugins), ..Facts::default() },
+            settings: Settings::default(),
+            journal: None,
+        }));
+        let watches = bindery_kube::watch::run(client, binder.intake().clone(), shutdown.clone());
+        let tasks = vec![
+            tokio::spawn(worker.run()),
+            tokio::spawn(watches),
+            tokio::spawn(Arc::clone(&binder).run(shutdown.clone())),
+        ];
+        Running { binder, events, shutdown, tasks }
+    }
+
+    pub fn add(&self, object: Value) {
+        self.sim.seed([object]).unwrap();
+    }
+
+    pub fn volume(&self, name: &str) -> Value {
+        self.sim.object("persistentvolumes", None, name).unwrap_or_default()
+    }
+
+    pub fn claim(&self, name: &str) -> Value {
+        self.sim.object("persistentvolumeclaims", Some("default"), name).unwrap_or_default()
+    }
+
+    /// Phases of a claim and a volume.
+    pub fn phases(&self, claim: &str, volume: &str) -> (String, String) {
+        let phase = |object: Value| object["status"]["phase"].as_str().unwrap_or("-").to_owned();
+        (phase(self.claim(claim)), phase(self.volume(volume)))
+    }
+
+    /// Asserts that claim and volume point at each other and are Bound.
+    #[track_caller]
+    pub fn assert_bound(&self, claim: &str, volume: &str) {
+        assert_eq!(self.phases(claim, volume), ("Bound".to_owned(), "Bound".to_owned()));
+        let (claim, volume) = (self.claim(claim), self.volume(volume));
+        assert_eq!(claim["spec"]["volumeName"], volume["metadata"]["name"]);
+        assert_eq!(volume["spec"]["claimRef"]["uid"], claim["metadata"]["uid"]);
+        assert_eq!(claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"], "yes");
+        assert_eq!(claim["status"]["capacity"], volume["spec"]["capacity"]);
+    }
+
+    /// The writes of volumes and claims since the last call, as `VERB RESOURCE[/SUBRESOURCE] NAME CODE`.
+    pub fn writes(&self) -> Vec<String> {
+        let is_write = |record: &RequestRecord| {
+            !matches!(record.verb, Verb::Get | Verb::List | Verb::Watch)
+                && record.resource.starts_with("persistentvolume")
+        };
+        let line = |record: RequestRecord| {
+            let slash = if record.subresource.is_empty() { "" } else { "/" };
+            format!(
+                "{:?} {}{slash}{} {} {}",
+                record.verb, record.resource, record.subresource, record.name, record.code
+            )
+            .to_lowercase()
+        };
+        self.sim.take_requests().into_iter().filter(is_write).map(line).collect()
+    }
+}
+
+impl Running {
+    /// Ends it as a crash does.
+    pub fn kill(self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+
+    /// Ends it in order.
+    pub async fn stop(self) {
+        self.shutdown.cancel();
+        for task in self.tasks.into_iter().skip(1) {
+            task.await.unwrap();
+        }
+    }
+}
+
+/// Lets everything happen that happens within a while.
+pub async fn settle() {
+    tokio::time::sleep(Duration::from_secs(60)).await;
+}
+
+/// A volume of 1 GiB, free and Available.
+pub fn volume(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": format!("/srv/{name}")},
+            "persistentVolumeReclaimPolicy": "Retain",
+            "volumeMode": "Filesystem",
+        },
+        "status": {"phase": "Available"},
+    })
+}
+
+/// A claim for 1 GiB.
+pub fn claim(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}")},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "volumeMode": "Filesystem",
+        },
+        "status": {"phase": "Pending"},
+    })
+}
+
+/// `object` with a JSON merge patch applied: what is null goes, what is an object merges.
+pub fn with(mut object: Value, change: Value) -> Value {
+    fn merge(object: &mut Value, change: Value) {
+        let Value::Object(change) = change else { return *object = change };
+        if !object.is_object() {
+            *object = json!({});
+        }
+        for (key, value) in change {
+            match value {
+                Value::Null => drop(object.as_object_mut().unwrap().remove(&key)),
+                value => merge(&mut object[&key], value),
+            }
+        }
+    }
+    merge(&mut object, change);
+    object
+}
