@@ -186,6 +186,11 @@ impl Index {
         sets
     }
 
+    /// How many volumes have a claimRef of the claim's name.
+    pub(crate) fn count_reserved_for(&self, claim: &ClaimKey) -> u64 {
+        self.reserved.get(claim).map_or(0, Ids::len)
+    }
+
     /// The volumes whose claimRef names the claim, by its UID or by its name alone, in ascending
     /// (capacity, name).
     pub(crate) fn reserved_for(&self, volumes: &Volumes, claim: &ClaimKey, uid: &Uid) -> Vec<VolumeId> {

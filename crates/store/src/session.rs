@@ -143,7 +143,9 @@ impl<'a> Session<'a> {
         let after = after.map(|handle| self.volume(handle)).transpose()?;
         let (state, handles) = (&*self.state, &mut self.handles);
         let after = after.map(|id| (id, &**state.volumes.indexed(id)));
-        page.more = state.index.page(query, after, limit as usize, |row| {
+        // One row too many shows that the limit is exceeded; more would be work for nothing.
+        let rows = u64::from(limit).min(self.limits.rows.saturating_sub(self.rows).saturating_add(1));
+        page.more = state.index.page(query, after, usize::try_from(rows).unwrap_or(usize::MAX), |row| {
             page.handles.push(handles.of(row.id));
             page.whole.push(row.whole);
             page.nanos.push(row.nanos);
@@ -157,6 +159,7 @@ impl<'a> Session<'a> {
     }
 
     fn reserved_for(&mut self, key: &ClaimKey, uid: &Uid) -> Result<Vec<Handle>, Stop> {
+        within("volumes", self.state.index.count_reserved_for(key), self.limits.handles)?;
         let ids = self.state.index.reserved_for(&self.state.volumes, key, uid);
         let handles = ids.into_iter().map(|id| self.handles.of(id)).collect();
         self.check_handles()?;

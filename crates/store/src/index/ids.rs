@@ -55,6 +55,13 @@ impl Ids {
         }
     }
 
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Few(few) => few.iter().filter(|member| **member != NONE).count() as u64,
+            Self::Many(many) => many.len(),
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
         let (few, many) = match self {
             Self::Few(few) => (&few[..], None),
@@ -86,6 +93,7 @@ mod tests {
             ids.insert(number);
             model.insert(number);
             assert_eq!(ids.bitmap().iter().collect::<BTreeSet<u32>>(), model);
+            assert_eq!(ids.len(), model.len() as u64);
         }
         assert!(matches!(ids, Ids::Many(_)));
         let mut few = Ids::one(1);
