@@ -1,0 +1,142 @@
+//! The manifests of `examples/`, compiled in, so that the program can tell its stories wherever it lies.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::output;
+
+/// Print the manifests of an example, for `kubectl apply -f -`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Name of the example; without it, all are listed.
+    name: Option<String>,
+    /// Print the example's README instead: what to do, what you see, and why.
+    #[arg(long, requires = "name")]
+    readme: bool,
+}
+
+/// An example: one folder of `examples/`.
+pub(crate) struct Example {
+    /// Name of the folder.
+    pub(crate) name: &'static str,
+    /// What it shows.
+    pub(crate) about: &'static str,
+    /// Its story.
+    readme: &'static str,
+    /// The manifests that the story begins with: name and text. What comes later in the story lies in `then/`.
+    pub(crate) files: &'static [(&'static str, &'static str)],
+}
+
+macro_rules! example {
+    ($name:literal, $about:literal, [$($file:literal),+ $(,)?]) => {
+        Example {
+            name: $name,
+            about: $about,
+            readme: include_str!(concat!("../../../examples/", $name, "/README.md")),
+            files: &[$(($file, include_str!(concat!("../../../examples/", $name, "/", $file)))),+],
+        }
+    };
+}
+
+/// All examples, in the order in which they are best read.
+pub(crate) const EXAMPLES: [Example; 5] = [
+    example!(
+        "static-binding",
+        "three claims, three volumes: each claim gets the smallest that fits",
+        ["1-volumes.yaml", "2-claims.yaml"]
+    ),
+    example!(
+        "pre-bound",
+        "a volume reserved for a claim, and a claim that names its volume",
+        ["1-volumes.yaml", "2-claims.yaml"]
+    ),
+    example!(
+        "delayed-binding",
+        "a claim that waits until a pod is scheduled",
+        ["1-class.yaml", "2-nodes.yaml", "3-volumes.yaml", "4-claim.yaml"]
+    ),
+    example!(
+        "release-and-delete",
+        "what becomes of volumes when their claims are deleted: Retain and Delete",
+        ["1-class.yaml", "2-volume.yaml", "3-claims.yaml"]
+    ),
+    example!(
+        "provisioner",
+        "a claim handed to an external provisioner, and what that one does",
+        ["1-class.yaml", "2-claim.yaml"]
+    ),
+];
+
+/// The example of that name.
+///
+/// # Errors
+///
+/// There is none; the error lists those that there are.
+pub(crate) fn find(name: &str) -> Result<&'static Example> {
+    let Some(example) = EXAMPLES.iter().find(|example| example.name == name) else {
+        let names: Vec<&str> = EXAMPLES.iter().map(|example| example.name).collect();
+        bail!("there is no example {name:?}; there are {}", names.join(", "));
+    };
+    Ok(example)
+}
+
+/// Carries out `bindery example`.
+///
+/// # Errors
+///
+/// There is no example of that name.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let text = match &arguments.name {
+        None => {
+            output::table(&EXAMPLES.map(|example| vec![example.name.to_owned(), example.about.to_owned()]))
+        }
+        Some(name) if arguments.readme => find(name)?.readme.to_owned(),
+        Some(name) => find(name)?.files.iter().map(|(file, text)| format!("---\n# {file}\n{text}")).collect(),
+    };
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::{manifest, objects};
+
+    fn names(folder: &Path, keep: impl Fn(&str) -> bool) -> BTreeSet<String> {
+        let names =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| keep(name)).collect()
+    }
+
+    #[test]
+    fn every_example_and_every_manifest_is_compiled_in() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        let here = names(&folder, |name| folder.join(name).is_dir());
+        assert_eq!(here, EXAMPLES.map(|example| example.name.to_owned()).into_iter().collect());
+        for example in &EXAMPLES {
+            let manifests = names(&folder.join(example.name), |name| name.ends_with(".yaml"));
+            assert_eq!(
+                manifests,
+                example.files.iter().map(|(file, _)| (*file).to_owned()).collect(),
+                "{}",
+                example.name
+            );
+        }
+    }
+
+    #[test]
+    fn every_manifest_is_of_kinds_that_decisions_depend_on() {
+        for example in &EXAMPLES {
+            for (file, text) in example.files {
+                let manifests = manifest::parse(file, text).unwrap();
+                assert!(!manifests.is_empty(), "{file}");
+                assert!(manifests.iter().all(|m| objects::Kind::of(&m.object).is_some()), "{file}");
+            }
+        }
+    }
+}

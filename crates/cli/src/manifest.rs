@@ -1,0 +1,171 @@
+//! Manifests: YAML with one or more documents, JSON, and lists of objects, as people write them and as `kubectl get`
+//! prints them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+/// What stands for standard input.
+const STDIN: &str = "-";
+/// Endings of the names of files that are read from a folder; other files may lie beside them.
+const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+
+/// An object and where it was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Manifest {
+    /// The file, as the user named it.
+    pub(crate) file: String,
+    /// The object.
+    pub(crate) object: Value,
+}
+
+/// Reads files, folders and, for `-`, standard input. Of a folder the manifests directly in it are read, in the order
+/// of their names; with `recursive` those of its folders too.
+///
+/// # Errors
+///
+/// Something cannot be read or is no manifest; the error names the file and the document.
+pub(crate) fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Manifest>> {
+    let mut manifests = Vec::new();
+    for path in paths {
+        if path.as_os_str() == STDIN {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).context("standard input cannot be read as UTF-8")?;
+            manifests.extend(parse("standard input", &text)?);
+            continue;
+        }
+        for file in files(path, recursive)? {
+            let name = file.display().to_string();
+            let text = fs::read_to_string(&file).with_context(|| format!("{name} cannot be read"))?;
+            manifests.extend(parse(&name, &text)?);
+        }
+    }
+    Ok(manifests)
+}
+
+fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
+    let unreadable = || format!("{} cannot be read", path.display());
+    if !fs::metadata(path).with_context(unreadable)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    let mut folders = BTreeSet::from([path.to_owned()]);
+    while let Some(folder) = folders.pop_first() {
+        let mut entries = BTreeSet::new();
+        for entry in fs::read_dir(&folder).with_context(|| format!("{} cannot be read", folder.display()))? {
+            entries.insert(entry.with_context(unreadable)?.path());
+        }
+        let is_manifest = |path: &&PathBuf| {
+            let ending = path.extension().and_then(|ending| ending.to_str());
+            !path.is_dir() && ending.is_some_and(|ending| ENDINGS.contains(&ending))
+        };
+        files.extend(entries.iter().filter(is_manifest).cloned());
+        // A link to a folder may lead back here.
+        folders.extend(entries.into_iter().filter(|path| recursive && path.is_dir() && !path.is_symlink()));
+    }
+    if files.is_empty() {
+        bail!("{} holds no manifest: no file in it ends in .{}", path.display(), ENDINGS.join(", ."));
+    }
+    Ok(files)
+}
+
+/// The objects of a file. Documents without content are skipped, lists are taken apart.
+///
+/// # Errors
+///
+/// It is neither YAML nor JSON, or a document is no Kubernetes object.
+pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Manifest>> {
+    let mut manifests = Vec::new();
+    for (number, document) in (1..).zip(serde_norway::Deserializer::from_str(text)) {
+        let document = Value::deserialize(document)
+            .with_context(|| format!("{file}: document {number} is neither YAML nor JSON"))?;
+        let place = || format!("{file}: document {number}");
+        take_apart(document, &place, &mut |object| {
+            manifests.push(Manifest { file: file.to_owned(), object })
+        })?;
+    }
+    Ok(manifests)
+}
+
+fn take_apart(document: Value, place: &dyn Fn() -> String, each: &mut dyn FnMut(Value)) -> Result<()> {
+    let mut object = match document {
+        Value::Null => return Ok(()),
+        Value::Object(object) => object,
+        Value::Array(_) => bail!("{} is a list: put it under items of an object of kind List", place()),
+        _ => bail!("{} is no Kubernetes object: one begins with apiVersion and kind", place()),
+    };
+    let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let is_list =
+        kind.ends_with("List") && object.get("items").is_none_or(|items| items.is_array() || items.is_null());
+    if is_list {
+        let Some(Value::Array(items)) = object.remove("items") else { return Ok(()) };
+        // A list of one kind, as the API itself answers it, leaves out what its items have in common.
+        let (common, version) =
+            (kind.trim_end_matches("List"), object.remove("apiVersion").unwrap_or_default());
+        for (number, mut item) in (1..).zip(items) {
+            if let (false, Value::Object(item)) = (common.is_empty(), &mut item) {
+                item.entry("kind").or_insert_with(|| common.into());
+                item.entry("apiVersion").or_insert_with(|| version.clone());
+            }
+            take_apart(item, &|| format!("{}, item {number}", place()), each)?;
+        }
+        return Ok(());
+    }
+    for field in ["apiVersion", "kind"] {
+        if !object.get(field).is_some_and(Value::is_string) {
+            bail!("{} has no {field}: every Kubernetes object begins with apiVersion and kind", place());
+        }
+    }
+    each(Value::Object(object));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Vec<String> {
+        let manifests = parse("f", text).unwrap();
+        manifests.iter().map(|m| m.object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn complaint(text: &str) -> String {
+        format!("{:#}", parse("f", text).unwrap_err())
+    }
+
+    #[test]
+    fn documents_and_lists_are_taken_apart() {
+        let object = |name: &str| format!("apiVersion: v1\nkind: A\nmetadata: {{name: {name}}}\n");
+        assert_eq!(names(&format!("---\n{}---\n# nothing\n---\n{}", object("a"), object("b"))), ["a", "b"]);
+        let json = r#"{"kind": "List", "apiVersion": "v1", "items": [
+            {"kind": "AList", "apiVersion": "v1", "items": [{"metadata": {"name": "a"}}]},
+            {"apiVersion": "v1", "kind": "A", "metadata": {"name": "b"}}]}"#;
+        assert_eq!(names(json), ["a", "b"]);
+        assert!(parse("f", "").unwrap().is_empty());
+        assert!(parse("f", r#"{"kind": "List", "items": null}"#).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_no_manifest_is_named() {
+        assert!(
+            complaint("a: [").starts_with("f: document 1 is neither YAML nor JSON: "),
+            "{}",
+            complaint("a: [")
+        );
+        assert_eq!(
+            complaint("- apiVersion: v1\n"),
+            "f: document 1 is a list: put it under items of an object of kind List"
+        );
+        assert!(complaint("hello").starts_with("f: document 1 is no Kubernetes object"));
+        assert!(complaint("kind: A").starts_with("f: document 1 has no apiVersion"));
+        assert!(
+            complaint("{kind: List, items: [{apiVersion: v1}]}")
+                .starts_with("f: document 1, item 1 has no kind")
+        );
+    }
+}

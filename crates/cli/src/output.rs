@@ -1,0 +1,34 @@
+//! Standard output.
+
+use std::io::{self, ErrorKind, Write as _};
+
+use anyhow::Context as _;
+
+/// Prints a result. Whoever has closed our output, as `head` does, does not want the rest.
+///
+/// # Errors
+///
+/// Standard output cannot be written to.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("standard output cannot be written to")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Rows as columns of equal width, two spaces apart; the first row is the head.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let line: Vec<String> = cells.collect();
+        format!("{}\n", line.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}

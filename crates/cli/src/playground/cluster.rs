@@ -1,0 +1,157 @@
+//! The cluster of a playground: the simulator on a socket, and a binder beside it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use bindery_controller::{Binder, Facts, Journal, Parts, Plugin, Settings};
+use bindery_core::Engine;
+use bindery_kube::plugins::{HostPath, Nfs, Recycler, RecyclerSettings};
+use bindery_kube::{ApiPort, Events, Template, system_clock, watch};
+use bindery_sim::{Clock, Sim, SimOptions};
+use bindery_store::Store;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::wait::await_condition;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::example::Example;
+use crate::manifest;
+use crate::objects::{self, Kind, Title};
+
+/// Name of the one node.
+const NODE: &str = "playground";
+/// How long a volume of an example may take to become available; it is two requests within this process.
+const SETTLE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A running cluster.
+pub(super) struct Cluster {
+    client: kube::Client,
+    stop_binder: CancellationToken,
+    stop_server: CancellationToken,
+    binder: JoinHandle<()>,
+    server: JoinHandle<std::io::Result<()>>,
+}
+
+impl Cluster {
+    /// Serves an empty cluster on the socket, in which `engine` decides. Volumes that are provisioned live in
+    /// `volumes`, and nothing outside that folder is ever deleted.
+    pub(super) fn start(
+        listener: TcpListener,
+        engine: Arc<dyn Engine>,
+        volumes: &Path,
+        journal: Option<Arc<dyn Journal>>,
+    ) -> Self {
+        let sim = Sim::new(SimOptions { clock: Clock::Real, ..SimOptions::default() });
+        sim.put(node());
+        let client = kube::Client::new(sim.service(), "default");
+        let (stop_binder, stop_server) = (CancellationToken::new(), CancellationToken::new());
+        let stopped = stop_server.clone().cancelled_owned();
+        let server = tokio::spawn(sim.serve(listener, stopped));
+        let (events, event_worker) = Events::new(client.clone());
+        let binder = Arc::new(Binder::new(Parts {
+            store: Arc::new(Store::new()),
+            port: ApiPort::new(client.clone(), system_clock(), events.clone()),
+            engine,
+            facts: Facts {
+                plugins: Arc::new(plugins(&client, &events, volumes).into_iter().collect()),
+                ..Facts::default()
+            },
+            settings: Settings::default(),
+            journal,
+        }));
+        let (watching, stop) = (client.clone(), stop_binder.clone());
+        let binder = tokio::spawn(async move {
+            let event_worker = tokio::spawn(event_worker.run());
+            let watches = watch::run(watching, binder.intake().clone(), stop.clone());
+            tokio::join!(watches, binder.run(stop));
+            events.flush().await;
+            event_worker.abort();
+        });
+        Self { client, stop_binder, stop_server, binder, server }
+    }
+
+    /// Creates the objects of some examples through the API, as `kubectl apply` would.
+    ///
+    /// # Errors
+    ///
+    /// The API server refuses an object.
+    pub(super) async fn create(&self, examples: &[&Example]) -> Result<()> {
+        for example in examples {
+            let mut objects = Vec::new();
+            for (file, text) in example.files {
+                for manifest in manifest::parse(file, text)? {
+                    let kind =
+                        Kind::of(&manifest.object).with_context(|| format!("{file}: an unknown kind"))?;
+                    objects.push((kind, manifest.object));
+                }
+            }
+            // A claim that is there before its volumes are available gets the first of them, not the best.
+            objects.sort_by_key(|(kind, _)| *kind);
+            for (kind, object) in objects {
+                let created = objects::create(&self.client, kind, &object).await;
+                created.map_err(|why| anyhow!("example {}: {}: {why}", example.name, Title(&object)))?;
+                if kind == Kind::Volume {
+                    self.until_available(object["metadata"]["name"].as_str().unwrap_or_default()).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn until_available(&self, volume: &str) -> Result<()> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "PersistentVolume"));
+        let volumes: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let is_decided = |object: Option<&DynamicObject>| {
+            object.is_some_and(|volume| {
+                !matches!(volume.data["status"]["phase"].as_str(), None | Some("" | "Pending"))
+            })
+        };
+        let decided = await_condition(volumes, volume, is_decided);
+        tokio::time::timeout(SETTLE_TIME_MAX, decided)
+            .await
+            .with_context(|| {
+                format!("the volume {volume:?} does not become available: does the engine decide?")
+            })?
+            .with_context(|| format!("the volume {volume:?} cannot be watched"))?;
+        Ok(())
+    }
+
+    /// Ends it: decisions in flight are finished, then the server answers what it was asked and closes.
+    ///
+    /// # Errors
+    ///
+    /// The server had failed.
+    pub(super) async fn stop(self) -> Result<()> {
+        self.stop_binder.cancel();
+        self.binder.await.context("the binder has failed")?;
+        self.stop_server.cancel();
+        self.server.await.context("the server has failed")?.context("the server has failed")
+    }
+}
+
+/// hostPath with a folder of its own, and the recyclers. Nothing runs the recyclers' pods here, as nothing runs others.
+fn plugins(client: &kube::Client, events: &Events, volumes: &Path) -> [Arc<dyn Plugin<Template>>; 2] {
+    let recycler = |settings| Some(Recycler::new(client.clone(), system_clock(), events.clone(), settings));
+    let host_path =
+        HostPath::new(client.clone(), Some(volumes.to_owned()), recycler(RecyclerSettings::host_path()));
+    let nfs = Nfs::new(client.clone(), recycler(RecyclerSettings::nfs()));
+    [Arc::new(host_path), Arc::new(nfs)]
+}
+
+fn node() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}},
+        "status": {"conditions": [{
+            "type": "Ready",
+            "status": "True",
+            "reason": "Playground",
+            "message": "there is no kubelet: pods stay where they are",
+        }]},
+    })
+}

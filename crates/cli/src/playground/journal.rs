@@ -1,0 +1,74 @@
+//! The journal of a playground: written on a thread of its own, because decisions do not wait.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, Result};
+use bindery_controller::{Journal, Key, Verdict};
+use bindery_core::Evidence;
+use bindery_journal::{Record, Writer};
+
+/// A journal that is being written.
+pub(super) struct JournalFile {
+    path: PathBuf,
+    sink: Arc<Sink>,
+    thread: JoinHandle<std::io::Result<()>>,
+}
+
+/// Hands records over to the thread.
+struct Sink(Sender<Record>);
+
+impl JournalFile {
+    /// Starts a journal in a new file.
+    ///
+    /// # Errors
+    ///
+    /// The file is there already, or cannot be made.
+    pub(super) fn create(path: &Path) -> Result<Self> {
+        let why = || format!("the journal {} cannot be started", path.display());
+        let writer =
+            Writer::create(BufWriter::new(File::create_new(path).with_context(why)?)).with_context(why)?;
+        let (sender, receiver) = channel();
+        let thread =
+            std::thread::Builder::new().name("journal".to_owned()).spawn(move || write(writer, &receiver));
+        Ok(Self { path: path.to_owned(), sink: Arc::new(Sink(sender)), thread: thread.with_context(why)? })
+    }
+
+    /// Where decisions are to be told.
+    pub(super) fn sink(&self) -> Arc<dyn Journal> {
+        Arc::<Sink>::clone(&self.sink)
+    }
+
+    /// Waits until everything is written. To be called when nobody holds the sink any more.
+    ///
+    /// # Errors
+    ///
+    /// Writing failed; the records before that are whole.
+    pub(super) fn finish(self) -> Result<()> {
+        drop(self.sink);
+        let written = self.thread.join().expect("the journal's thread does not panic");
+        written.with_context(|| format!("the journal {} is not complete", self.path.display()))
+    }
+}
+
+fn write(mut writer: Writer<BufWriter<File>>, records: &Receiver<Record>) -> std::io::Result<()> {
+    for record in records {
+        writer.append(&record).inspect_err(|error| tracing::error!(%error, "the journal ends here"))?;
+    }
+    Ok(())
+}
+
+impl Journal for Sink {
+    fn decided(&self, _key: &Key, evidence: Evidence, verdict: Verdict) {
+        let refused = match verdict {
+            Verdict::Passed => None,
+            Verdict::Refused(why) | Verdict::Stale(why) => Some(why),
+        };
+        // Where the thread has given up, it has said so.
+        let _ = self.0.send(Record { evidence, refused });
+    }
+}

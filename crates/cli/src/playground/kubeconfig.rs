@@ -1,0 +1,143 @@
+//! The kubeconfig of a playground: there while it runs.
+
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use tempfile::NamedTempFile;
+
+/// First line of every kubeconfig that a playground writes. A file without it is somebody else's.
+const MARK: &str = "# Written by bindery playground, which removes it when it ends.\n";
+
+/// A kubeconfig on disk, readable by this user alone. Dropped, it is removed, unless another playground has taken its
+/// place.
+pub(super) struct Kubeconfig {
+    path: PathBuf,
+    content: String,
+}
+
+impl Kubeconfig {
+    /// Writes the kubeconfig for the server at this address, in one step: to `path`, or to its place in the user's cache
+    /// folder.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written there, or a file is there that no playground wrote.
+    pub(super) fn write(path: Option<&Path>, address: SocketAddr) -> Result<Self> {
+        let path = match path {
+            // Absolute, because the user will be elsewhere when the path is used.
+            Some(path) => {
+                std::path::absolute(path).with_context(|| format!("--kubeconfig {}", path.display()))?
+            }
+            None => usual_path(address)?,
+        };
+        let content = content(address);
+        write(&path, &content).with_context(|| {
+            format!(
+                "the kubeconfig {} cannot be written; name another place with --kubeconfig",
+                path.display()
+            )
+        })?;
+        Ok(Self { path, content })
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Kubeconfig {
+    fn drop(&mut self) {
+        let is_ours = fs::read_to_string(&self.path).is_ok_and(|content| content == self.content);
+        if is_ours && let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "the kubeconfig cannot be removed");
+        }
+    }
+}
+
+fn write(path: &Path, content: &str) -> Result<()> {
+    let is_replaced = match fs::read_to_string(path) {
+        Ok(present) if present.starts_with(MARK) => true,
+        Err(error) if error.kind() == ErrorKind::NotFound => false,
+        Ok(_) => bail!("there is a file that no playground wrote"),
+        Err(error) => return Err(error.into()),
+    };
+    let folder = path.parent().context("it names no file")?;
+    let mut file = NamedTempFile::new_in(folder)?;
+    file.write_all(content.as_bytes())?;
+    if is_replaced {
+        file.persist(path)?;
+    } else {
+        file.persist_noclobber(path)?;
+    }
+    Ok(())
+}
+
+/// A place of its own for each port, so that playgrounds side by side keep out of each other's way.
+fn usual_path(address: SocketAddr) -> Result<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
+    let folder =
+        cache.context("there is no place for the kubeconfig: name one with --kubeconfig")?.join("bindery");
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(&folder).with_context(|| {
+        format!("the folder {} cannot be made; name a place with --kubeconfig", folder.display())
+    })?;
+    Ok(folder.join(format!("playground-{}.kubeconfig", address.port())))
+}
+
+fn content(address: SocketAddr) -> String {
+    let name = "bindery-playground";
+    format!(
+        "{MARK}apiVersion: v1\nkind: Config\ncurrent-context: {name}\n\
+         clusters:\n  - name: {name}\n    cluster: {{server: \"http://{address}\"}}\n\
+         contexts:\n  - name: {name}\n    context: {{cluster: {name}, user: {name}, namespace: default}}\n\
+         users:\n  - name: {name}\n    user: {{}}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn it_is_there_while_it_is_held_and_for_this_user_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        let kubeconfig = Kubeconfig::write(Some(&path), address(1)).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let config: serde_json::Value = serde_norway::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        assert_eq!(config["clusters"][0]["cluster"]["server"], "http://127.0.0.1:1");
+        drop(kubeconfig);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_others_wrote_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        fs::write(&path, "apiVersion: v1\n").unwrap();
+        let error = Kubeconfig::write(Some(&path), address(1)).err().unwrap();
+        assert!(format!("{error:#}").contains("a file that no playground wrote"), "{error:#}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "apiVersion: v1\n");
+        fs::remove_file(&path).unwrap();
+        // The second takes the place of the first, and the first leaves it alone when it ends.
+        let first = Kubeconfig::write(Some(&path), address(1)).unwrap();
+        let second = Kubeconfig::write(Some(&path), address(2)).unwrap();
+        drop(first);
+        assert_eq!(fs::read_to_string(&path).unwrap(), content(address(2)));
+        drop(second);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,80 @@
+//! `bindery replay`: decides the records of a journal again, from their evidence alone.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use bindery_journal::{Reader, Record, Replayed, replay};
+
+use crate::engine::EngineArguments;
+use crate::output;
+
+/// Decide the records of a journal again and tell where the engine would have decided otherwise.
+///
+/// Exits with status 1 when a record is decided differently or not at all, and with 2 when the journal cannot be read.
+/// A record that asks what was not recorded is counted and no difference: nobody knows what would have been decided.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// A journal, as `bindery playground --journal` writes it.
+    journal: PathBuf,
+    #[command(flatten)]
+    engine: EngineArguments,
+}
+
+#[derive(Default)]
+struct Counts {
+    records: usize,
+    same: usize,
+    different: usize,
+    unknown: usize,
+    faulted: usize,
+}
+
+/// Carries out `bindery replay`.
+///
+/// # Errors
+///
+/// The journal or the engine cannot be used.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let engine = arguments.engine.load()?;
+    let path = arguments.journal.display();
+    let file = File::open(&arguments.journal).with_context(|| format!("{path} cannot be read"))?;
+    let mut counts = Counts::default();
+    for record in Reader::open(BufReader::new(file)).with_context(|| path.to_string())? {
+        let record = record.with_context(|| path.to_string())?;
+        let replayed = replay(&record, &*engine);
+        counts.records += 1;
+        match &replayed {
+            Replayed::Same => counts.same += 1,
+            Replayed::Different(_) => counts.different += 1,
+            Replayed::NotReplayable => counts.unknown += 1,
+            Replayed::Faulted(_) => counts.faulted += 1,
+        }
+        output::print(&line(counts.records, &record, &replayed))?;
+    }
+    let Counts { records, same, different, unknown, faulted } = counts;
+    output::print(&format!(
+        "{records} records: {same} the same, {different} different, {unknown} not replayable, {faulted} not decided\n"
+    ))?;
+    Ok(if different + faulted == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What is to be told of a record; nothing where it is decided the same.
+fn line(number: usize, record: &Record, replayed: &Replayed) -> String {
+    let subject = &record.evidence.request.subject;
+    match replayed {
+        Replayed::Same => String::new(),
+        Replayed::NotReplayable => {
+            format!("record {number}: asks what was not recorded; it was to decide {subject:?}\n")
+        }
+        Replayed::Faulted(fault) => {
+            format!("record {number}: not decided: {fault}; it was to decide {subject:?}\n")
+        }
+        Replayed::Different(decision) => format!(
+            "record {number}: decided differently: {subject:?}\n  then {:?}\n  now  {decision:?}\n",
+            record.evidence.decision
+        ),
+    }
+}

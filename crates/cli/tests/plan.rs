@@ -1,0 +1,329 @@
+//! `bindery plan` as its users see it.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Home, example};
+
+/// The plan of some manifests as a table.
+fn table(manifests: &str) -> String {
+    let ended = Home::new().bindery_with(&["plan", "-f", "-"], manifests);
+    assert_eq!(ended.status, 0, "{ended:?}");
+    ended.stdout
+}
+
+/// The plan of some manifests, which are not written down anywhere, as JSON.
+fn plan(manifests: &Value) -> Value {
+    let home = Home::new();
+    let ended = home.bindery_with(&["plan", "-o", "json", "-f", "-"], &manifests.to_string());
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert!(home.content().is_empty(), "{:?}", home.content());
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+fn list(items: &[Value]) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items})
+}
+
+fn volume(name: &str, spec: Value) -> Value {
+    let mut volume = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "5Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "nfs": {"server": "files.example", "path": "/"},
+        },
+    });
+    merge(&mut volume["spec"], spec);
+    volume
+}
+
+fn claim(name: &str, spec: Value) -> Value {
+    let mut claim = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    merge(&mut claim["spec"], spec);
+    claim
+}
+
+fn class(name: &str, provisioner: &str, mode: &str) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": provisioner,
+        "volumeBindingMode": mode,
+    })
+}
+
+/// As an object of a cluster that has all that the API server adds.
+fn from_cluster(mut object: Value, uid: &str, status: Value) -> Value {
+    let meta = json!({
+        "uid": uid,
+        "resourceVersion": "4711",
+        "creationTimestamp": "2026-03-01T08:00:00Z",
+        "managedFields": [{"manager": "kubectl", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:spec": {"f:capacity": {".": {}, "f:storage": {}}}}, "time": "2026-03-01T08:00:00Z"}],
+    });
+    merge(&mut object["metadata"], meta);
+    object["status"] = status;
+    object
+}
+
+fn merge(object: &mut Value, fields: Value) {
+    let Value::Object(fields) = fields else { panic!("{fields} is no object") };
+    object.as_object_mut().unwrap().extend(fields);
+}
+
+#[test]
+fn each_claim_gets_its_outcome_and_each_candidate_its_reasons() {
+    let home = Home::new();
+    let folder = example("static-binding");
+    let ended = home.bindery(&["plan", "-f", folder.to_str().unwrap()]);
+    let expected = "\
+CLAIM            REQUEST  CLASS  OUTCOME         VOLUME  CAPACITY
+default/archive  200Gi    -      pending         -       -
+default/notes    4Gi      -      would be bound  small   5Gi
+default/reports  4Gi      -      would be bound  large   100Gi
+
+default/archive: no persistent volumes available for this claim and no storage class is set
+  medium  spec.capacity.storage: offers 10Gi, asked for 200Gi
+  large   spec.claimRef: belongs to default/reports; spec.capacity.storage: offers 100Gi, asked for 200Gi
+  small   spec.claimRef: belongs to default/notes; spec.capacity.storage: offers 5Gi, asked for 200Gi
+";
+    assert_eq!((ended.status, ended.stdout.as_str(), ended.stderr.as_str()), (0, expected, ""));
+    assert!(home.content().is_empty(), "{:?}", home.content());
+}
+
+#[test]
+fn every_way_to_give_manifests_gives_the_same_plan() {
+    let home = Home::new();
+    let folder = example("static-binding");
+    let (volumes, claims) = (folder.join("1-volumes.yaml"), folder.join("2-claims.yaml"));
+    let (volumes, claims) = (volumes.to_str().unwrap(), claims.to_str().unwrap());
+    let from_folder = home.bindery(&["plan", "-f", folder.to_str().unwrap()]).stdout;
+    assert_eq!(home.bindery(&["plan", "-f", volumes, "-f", claims]).stdout, from_folder);
+    assert_eq!(home.bindery(&["plan", "-f", claims, volumes]).stdout, from_folder);
+    let printed = home.bindery(&["example", "static-binding"]).stdout;
+    assert_eq!(home.bindery_with(&["plan", "-f", "-"], &printed).stdout, from_folder);
+    // What the story does later lies in a folder of the folder.
+    let whole = home.bindery(&["plan", "-R", "-f", folder.to_str().unwrap()]).stdout;
+    assert!(whole.contains("default/archive  200Gi    -      would be bound  huge"), "{whole}");
+    let as_yaml = home.bindery(&["plan", "-o", "yaml", "-f", folder.to_str().unwrap()]).stdout;
+    let as_json = home.bindery(&["plan", "-o", "json", "-f", folder.to_str().unwrap()]).stdout;
+    let as_yaml: Value = serde_norway::from_str(&as_yaml).unwrap();
+    assert_eq!(as_yaml, serde_json::from_str::<Value>(&as_json).unwrap());
+    assert_eq!(
+        as_json.parse::<Value>().unwrap()["claims"][0]["candidates"][0]["obstacles"][0]["reason"],
+        "too-small"
+    );
+}
+
+#[test]
+fn what_a_cluster_has_is_taken_as_it_is() {
+    let reference =
+        |name: &str, uid: &str| json!({"claimRef": {"namespace": "default", "name": name, "uid": uid}});
+    let mut bound = claim("bound", json!({"volumeName": "v-bound", "storageClassName": ""}));
+    bound["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+    let mut lost = claim("lost", json!({"volumeName": "v-gone", "storageClassName": ""}));
+    lost["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+    let phase = |phase: &str| json!({"phase": phase});
+    let mut policy = reference("deleted", "u-deleted");
+    policy["persistentVolumeReclaimPolicy"] = json!("Retain");
+    let mut external = policy.clone();
+    external["persistentVolumeReclaimPolicy"] = json!("Delete");
+    let mut external = volume("v-external", external);
+    external["metadata"]["annotations"] = json!({"pv.kubernetes.io/provisioned-by": "disks.example.com"});
+    let bound_status =
+        json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "5Gi"}});
+    let plan = plan(&list(&[
+        from_cluster(volume("v-bound", reference("bound", "u-bound")), "u1", phase("Bound")),
+        from_cluster(volume("v-kept", policy), "u2", phase("Released")),
+        from_cluster(external, "u3", phase("Bound")),
+        from_cluster(bound, "u-bound", bound_status.clone()),
+        from_cluster(lost, "u-lost", bound_status),
+        from_cluster(claim("waiting", json!({"storageClassName": ""})), "u-waiting", phase("Pending")),
+    ]));
+    let outcome = |index: usize| (&plan["claims"][index]["name"], &plan["claims"][index]["outcome"]);
+    assert_eq!(outcome(0), (&json!("bound"), &json!("bound")));
+    assert_eq!(plan["claims"][0]["changed"], false);
+    assert_eq!(outcome(1), (&json!("lost"), &json!("lost")));
+    assert_eq!(outcome(2), (&json!("waiting"), &json!("pending")));
+    let reasons: Vec<String> = plan["claims"][2]["candidates"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|candidate| format!("{}: {}", candidate["volume"], candidate["obstacles"][0]["message"]))
+        .collect();
+    assert_eq!(
+        reasons,
+        [
+            r#""v-bound": "spec.claimRef: belongs to default/bound""#,
+            r#""v-external": "spec.claimRef: belongs to default/deleted""#,
+            r#""v-kept": "spec.claimRef: belongs to default/deleted""#,
+        ]
+    );
+    let fates: Vec<(&Value, &Value, &Value)> = plan["volumes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|volume| (&volume["name"], &volume["phase"], &volume["fate"]))
+        .collect();
+    assert_eq!(
+        fates,
+        [
+            (
+                &json!("v-external"),
+                &json!("Released"),
+                &json!("\"disks.example.com\" is expected to delete it")
+            ),
+            (
+                &json!("v-kept"),
+                &json!("Released"),
+                &json!("it is kept with its data until an administrator clears spec.claimRef or deletes it")
+            ),
+        ]
+    );
+}
+
+#[test]
+fn classes_provision_or_wait() {
+    let of_class = |name: &str, class: &str| claim(name, json!({"storageClassName": class}));
+    let mut default = class("standard", "disks.example.com", "Immediate");
+    default["metadata"]["annotations"] = json!({"storageclass.kubernetes.io/is-default-class": "true"});
+    let plan = plan(&list(&[
+        default,
+        class("later", "kubernetes.io/no-provisioner", "WaitForFirstConsumer"),
+        class("ebs", "kubernetes.io/aws-ebs", "Immediate"),
+        class("folders", "kubernetes.io/host-path", "Immediate"),
+        volume("local", json!({"storageClassName": "later"})),
+        of_class("a-external", "standard"),
+        claim("b-default", json!({})),
+        of_class("c-later", "later"),
+        of_class("d-migrated", "ebs"),
+        of_class("e-off", "folders"),
+        of_class("f-missing", "nowhere"),
+        claim("g-named", json!({"volumeName": "unheard-of", "storageClassName": ""})),
+    ]));
+    let told: Vec<(&str, &str, &str)> = plan["claims"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|claim| {
+            let text = |value: &'static str| claim[value].as_str().unwrap_or_default();
+            (text("outcome"), text("provisioner"), claim["messages"][0].as_str().unwrap_or_default())
+        })
+        .collect();
+    let starts = [
+        ("provisioning", "disks.example.com", "Waiting for a volume to be created"),
+        ("provisioning", "disks.example.com", "Waiting for a volume to be created"),
+        ("waits-for-consumer", "", "waiting for first consumer to be created before binding"),
+        ("provisioning", "ebs.csi.aws.com", "Waiting for a volume to be created"),
+        ("pending", "", "Failed to provision volume: Failed to create provisioner: volume plugin"),
+        ("pending", "", "Failed to provision volume: storageclass.storage.k8s.io \"nowhere\""),
+        ("pending", "", "spec.volumeName: there is no volume \"unheard-of\" yet"),
+    ];
+    assert_eq!(told.len(), starts.len());
+    for (told, start) in told.iter().zip(starts) {
+        assert!(
+            told.0 == start.0 && told.1 == start.1 && told.2.starts_with(start.2),
+            "{told:?} and not {start:?}"
+        );
+    }
+    assert_eq!(plan["claims"][1]["storageClass"], "standard");
+    assert_eq!(plan["claims"][2]["candidates"], json!([{"volume": "local", "fits": true}]));
+}
+
+#[test]
+fn only_the_nearest_are_listed_for_people() {
+    let mut items: Vec<Value> =
+        (1..=25).map(|n| volume(&format!("v{n:02}"), json!({"volumeMode": "Block"}))).collect();
+    items.push(claim("c", json!({"storageClassName": ""})));
+    let manifests = list(&items).to_string();
+    let text = table(&manifests);
+    assert!(text.contains("  v20  spec.volumeMode: offers Block, asked for Filesystem\n"), "{text}");
+    assert!(text.ends_with("  and 5 more volumes, further away: --nearest 0 lists all\n"), "{text}");
+    let all = Home::new().bindery_with(&["plan", "--nearest", "0", "-f", "-"], &manifests).stdout;
+    assert!(all.ends_with("  v25  spec.volumeMode: offers Block, asked for Filesystem\n"), "{all}");
+}
+
+#[test]
+fn what_no_decision_depends_on_is_left_out_with_a_note() {
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}});
+    let manifests = list(&[service.clone(), service, claim("c", json!({}))]).to_string();
+    let ended = Home::new().bindery_with(&["plan", "-f", "-"], &manifests);
+    assert_eq!(ended.status, 0);
+    assert_eq!(ended.stderr, "note: 2 x v1 Service ignored: nothing that is decided here depends on it\n");
+    assert_eq!(table(""), "There are no claims, and no volumes to reclaim.\n");
+}
+
+/// Each is refused with one sentence, status 2, nothing on standard output, and nothing is written.
+#[test]
+fn bad_input_is_refused_in_one_sentence() {
+    let capacity = |text: &str| volume("v", json!({"capacity": {"storage": text}})).to_string();
+    let modes = |mode: &str| claim("c", json!({"accessModes": [mode]})).to_string();
+    let twice = list(&[volume("v", json!({})), volume("v", json!({}))]).to_string();
+    let mut nameless = volume("v", json!({}));
+    nameless["metadata"] = json!({});
+    for (manifest, starts) in [
+        ("a: [".to_owned(), "bad.yaml: document 1 is neither YAML nor JSON: "),
+        ("{\"a\": ".to_owned(), "bad.yaml: document 1 is neither YAML nor JSON: "),
+        ("just words".to_owned(), "bad.yaml: document 1 is no Kubernetes object: "),
+        ("kind: PersistentVolume".to_owned(), "bad.yaml: document 1 has no apiVersion: "),
+        (nameless.to_string(), "bad.yaml: PersistentVolume \"\": it has no metadata.name: give it one"),
+        (twice, "bad.yaml: PersistentVolume \"v\" is there twice, first in bad.yaml: remove one"),
+        (
+            capacity("100E"),
+            "bad.yaml: PersistentVolume \"v\": spec.capacity.storage: \"100E\" is out of range; Bindery handles less than",
+        ),
+        (capacity("-1Gi"), "bad.yaml: PersistentVolume \"v\": spec.capacity.storage: \"-1Gi\" is negative; "),
+        (
+            capacity("5 gigabytes"),
+            "bad.yaml: PersistentVolume \"v\": spec.capacity.storage: \"5 gigabytes\" is not a quantity; write a number",
+        ),
+        (
+            modes("ReadWriteSometimes"),
+            "bad.yaml: PersistentVolumeClaim \"default/c\": spec.accessModes: \"ReadWriteSometimes\" is not an access mode; one of ReadWriteOnce,",
+        ),
+        (
+            claim("c", json!({"accessModes": []})).to_string(),
+            "bad.yaml: PersistentVolumeClaim \"default/c\": PersistentVolumeClaim \"c\" is invalid: spec.accessModes: Required value",
+        ),
+    ] {
+        let home = Home::new();
+        let file = home.file("bad.yaml", manifest);
+        let ended = home.bindery(&["plan", "-f", &file]);
+        assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{ended:?}");
+        assert!(ended.stderr.starts_with(&format!("error: {starts}")), "{}\nand not\n{starts}", ended.stderr);
+        assert_eq!(home.content(), ["bad.yaml"]);
+    }
+}
+
+#[test]
+fn files_and_engines_that_are_none_are_refused() {
+    let home = Home::new();
+    home.file("empty/readme.txt", "");
+    home.file("claim.yaml", claim("c", json!({})).to_string());
+    home.file("text.wasm", "#!/bin/sh\n");
+    home.file("module.wasm", b"\0asm\x01\0\0\0");
+    home.file("cut.wasm", b"\0asm\x0d\0\x01\0\x00\x05\x00");
+    let before = home.content();
+    for (arguments, starts) in [
+        (vec!["-f", "missing.yaml"], "missing.yaml cannot be read: "),
+        (vec!["-f", "empty"], "empty holds no manifest: no file in it ends in .yaml, .yml, .json"),
+        (vec!["-f", "claim.yaml", "--engine", "missing.wasm"], "the engine missing.wasm cannot be read: "),
+        (vec!["-f", "claim.yaml", "--engine", "text.wasm"], "text.wasm: the engine is not WebAssembly"),
+        (vec!["-f", "claim.yaml", "--engine", "module.wasm"], "module.wasm: the engine is a core module"),
+        (vec!["-f", "claim.yaml", "--engine", "cut.wasm"], "cut.wasm: the engine is truncated"),
+    ] {
+        let ended = home.bindery(&[&["plan"], &arguments[..]].concat());
+        assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{ended:?}");
+        assert!(ended.stderr.starts_with(&format!("error: {starts}")), "{}\nand not\n{starts}", ended.stderr);
+    }
+    assert_eq!(home.content(), before);
+}

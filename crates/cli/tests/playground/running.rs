@@ -1,0 +1,152 @@
+//! A playground in a process of its own, and kubectl to reach it.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Ended, Home, ended};
+
+/// A running `bindery playground`.
+pub(crate) struct Playground {
+    home: Home,
+    process: Running,
+    welcome: String,
+}
+
+/// A process that ends with this value, whatever becomes of the test.
+pub(crate) struct Running {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, output }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // An error means that it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads lines until one is what is waited for, and answers all that were read.
+pub(crate) fn lines_until(process: &mut Running, is_it: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        let length = process.output.read_line(&mut line).unwrap();
+        assert!(length > 0, "the output ended after {lines:?}");
+        lines.push(line);
+        if is_it(lines.last().unwrap()) {
+            return lines;
+        }
+    }
+}
+
+impl Playground {
+    /// Starts one on a free port and returns when it answers. The engine is that of `BINDERY_ENGINE`, as everywhere.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let home = Home::new();
+        std::fs::create_dir(home.path().join("tmp")).unwrap();
+        let mut command = home.command(&["playground", "--address", "127.0.0.1:0", "--kubeconfig", "config"]);
+        command.args(arguments).env("TMPDIR", home.path().join("tmp"));
+        if let Some(engine) = std::env::var_os("BINDERY_ENGINE") {
+            command.env("BINDERY_ENGINE", engine);
+        }
+        let mut process = Running::start(&mut command);
+        let welcome = lines_until(&mut process, |line| line.starts_with("Ctrl-C ends it")).concat();
+        assert!(
+            welcome.contains(&format!("export KUBECONFIG={}/config\n", home.path().display())),
+            "{welcome}"
+        );
+        Self { home, process, welcome }
+    }
+
+    /// Where its files are.
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// The folder for its temporary files.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.home.path().join("tmp")
+    }
+
+    /// What it printed at the start.
+    pub(crate) fn welcome(&self) -> &str {
+        &self.welcome
+    }
+
+    /// Runs kubectl, which must succeed; answers its output.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+        let ended = self.kubectl_with(arguments, &[]);
+        assert_eq!(ended.status, 0, "kubectl {arguments:?}: {ended:?}");
+        ended.stdout
+    }
+
+    /// Runs kubectl with these environment variables.
+    pub(crate) fn kubectl_with(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Ended {
+        let mut command = self.kubectl_command(arguments);
+        command.envs(environment.iter().copied());
+        ended(command, None)
+    }
+
+    /// Starts kubectl, to read its output as it comes.
+    pub(crate) fn spawn(&self, arguments: &[&str]) -> Running {
+        Running::start(&mut self.kubectl_command(arguments))
+    }
+
+    /// Waits until an object has that phase.
+    pub(crate) fn wait_for(&self, object: &str, phase: &str) {
+        self.kubectl(&[
+            "wait",
+            object,
+            &format!("--for=jsonpath={{.status.phase}}={phase}"),
+            "--timeout=60s",
+        ]);
+    }
+
+    /// Ends it by a signal: cleanly, and without a trace but what was asked for.
+    pub(crate) fn stop(self, signal: Signal) -> Home {
+        let Self { home, mut process, .. } = self;
+        let id = i32::try_from(process.child.id()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
+        let mut rest = String::new();
+        process.output.read_to_string(&mut rest).unwrap();
+        let status = process.child.wait().unwrap();
+        assert_eq!((status.code(), rest.as_str()), (Some(0), ""));
+        assert!(!home.path().join("config").exists(), "the kubeconfig is left");
+        let temporary: Vec<_> = std::fs::read_dir(home.path().join("tmp")).unwrap().collect();
+        assert!(temporary.is_empty(), "{temporary:?} is left");
+        home
+    }
+
+    fn kubectl_command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.home.program(kubectl());
+        // What `kubectl edit` and `sed` need.
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("KUBECONFIG", self.home.path().join("config")).args(arguments);
+        command
+    }
+}
+
+/// The kubectl of `BINDERY_KUBECTL`, else the one in the tools cache.
+fn kubectl() -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = || {
+        let cache = set("BINDERY_CACHE")
+            .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("bindery")))
+            .or_else(|| set("HOME").map(|home| home.join(".cache/bindery")))?;
+        Some(cache.join("tools/kubectl"))
+    };
+    let kubectl = set("BINDERY_KUBECTL").or_else(cache).filter(|kubectl| kubectl.is_file());
+    kubectl.expect("there is no kubectl: run `cargo xtask tools kubectl`, or name one in BINDERY_KUBECTL")
+}

@@ -1,0 +1,107 @@
+//! Running the `bindery` command in a home of its own.
+
+#![allow(dead_code, reason = "every test file uses its part")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+/// A folder that is home, current and temporary folder of the commands that run in it.
+pub(crate) struct Home {
+    folder: TempDir,
+}
+
+/// What a command left.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Its exit status.
+    pub(crate) status: i32,
+    /// Its standard output.
+    pub(crate) stdout: String,
+    /// Its standard error.
+    pub(crate) stderr: String,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Writes a file and answers its path, relative to this home.
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+        name.to_owned()
+    }
+
+    /// Names of all files and folders, sorted, relative to this home.
+    pub(crate) fn content(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut folders = vec![self.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                names.push(path.strip_prefix(self.path()).unwrap().display().to_string());
+                folders.extend(path.is_dir().then_some(path));
+            }
+        }
+        names.sort();
+        names
+    }
+
+    /// A program that knows no other place than this home.
+    pub(crate) fn program(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.path()).env_clear().env("HOME", self.path()).env("TMPDIR", self.path());
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// The command `bindery`, with these arguments.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.program(env!("CARGO_BIN_EXE_bindery"));
+        command.args(arguments);
+        command
+    }
+
+    /// Runs `bindery` to its end.
+    pub(crate) fn bindery(&self, arguments: &[&str]) -> Ended {
+        ended(self.command(arguments), None)
+    }
+
+    /// Runs `bindery` to its end, with this on standard input.
+    pub(crate) fn bindery_with(&self, arguments: &[&str], input: &str) -> Ended {
+        ended(self.command(arguments), Some(input))
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn ended(mut command: Command, input: Option<&str>) -> Ended {
+    if input.is_some() {
+        command.stdin(Stdio::piped());
+    }
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    if let Some(input) = input {
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    Ended {
+        status: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// The folder of an example in the checkout.
+pub(crate) fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name).canonicalize().unwrap()
+}
