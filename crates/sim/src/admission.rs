@@ -1,10 +1,14 @@
-//! The admission plugins of the default set that matter here, at creation.
+//! The admission plugins of the default set that matter here.
 //!
-//! `NamespaceLifecycle`, `DefaultStorageClass` and `StorageObjectInUseProtection`, in upstream's order.
+//! `NamespaceLifecycle`, `TaintNodesByCondition`, `Priority`, `DefaultTolerationSeconds`, `DefaultStorageClass`,
+//! `StorageObjectInUseProtection` and `PersistentVolumeClaimResize`.
+
+use std::cmp::Ordering;
 
 use serde_json::{Value, json};
 
 use crate::object;
+use crate::quantity::Quantity;
 use crate::registry::{self, CLASSES, NAMESPACES, Resource};
 use crate::state::State;
 use crate::status::{ApiError, ApiResult};
@@ -26,6 +30,11 @@ const ATTRIBUTES_CLASS_PROTECTION: &str = "kubernetes.io/vac-protection";
 /// Changes or refuses an object to be created.
 pub(crate) fn on_create(state: &State, resource: &Resource, value: &mut Value) -> ApiResult<()> {
     namespace_lifecycle(state, resource, value)?;
+    match resource.kind {
+        "Pod" => pod(value),
+        "Node" => node(value),
+        _ => {}
+    }
     if resource.kind == "PersistentVolumeClaim" {
         default_class(state, value);
     }
@@ -41,6 +50,48 @@ pub(crate) fn on_create(state: &State, resource: &Resource, value: &mut Value) -
         object::meta_mut(value).insert("finalizers".to_owned(), finalizers.into());
     }
     Ok(())
+}
+
+/// Refuses an update: `PersistentVolumeClaimResize`.
+pub(crate) fn on_update(state: &State, resource: &Resource, new: &Value, old: &Value) -> ApiResult<()> {
+    if resource.kind != "PersistentVolumeClaim" {
+        return Ok(());
+    }
+    let size = |claim: &Value| Quantity::parse(object::text(claim, "/spec/resources/requests/storage"));
+    let grows = match (size(new), size(old)) {
+        (Some(new), Some(old)) => new.compare(&old) == Ordering::Greater,
+        _ => false,
+    };
+    if !grows {
+        return Ok(());
+    }
+    let name = object::name(new);
+    if object::text(old, "/status/phase") != "Bound" {
+        return Err(ApiError::forbidden(
+            resource,
+            name,
+            "Only bound persistent volume claims can be expanded",
+        ));
+    }
+    let class = class_of(new);
+    let expandable = class == class_of(old)
+        && state
+            .store
+            .get(CLASSES, &Key::new("", class))
+            .is_some_and(|class| class.get("allowVolumeExpansion") == Some(&Value::Bool(true)));
+    if expandable {
+        return Ok(());
+    }
+    let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must \
+               support resize";
+    Err(ApiError::forbidden(resource, name, why))
+}
+
+/// The class of a claim by the old annotation, else by the field.
+fn class_of(claim: &Value) -> &str {
+    let annotation =
+        object::meta_field(claim, "annotations").and_then(|all| all.get(BETA_CLASS)).and_then(Value::as_str);
+    annotation.unwrap_or_else(|| object::text(claim, "/spec/storageClassName"))
 }
 
 fn namespace_lifecycle(state: &State, resource: &Resource, value: &Value) -> ApiResult<()> {
@@ -64,6 +115,33 @@ fn namespace_lifecycle(state: &State, resource: &Resource, value: &Value) -> Api
         }]);
     }
     Err(error)
+}
+
+/// `DefaultTolerationSeconds` and `Priority`.
+fn pod(pod: &mut Value) {
+    const KEYS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+    let mut tolerations = object::items(pod, "/spec/tolerations").to_vec();
+    for key in KEYS {
+        if !tolerations.iter().any(|toleration| toleration["key"] == key || toleration.get("key").is_none()) {
+            tolerations.push(json!({
+                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
+            }));
+        }
+    }
+    let spec = object::child_mut(pod, "spec");
+    spec.insert("tolerations".to_owned(), tolerations.into());
+    spec.entry("priority").or_insert_with(|| 0.into());
+    spec.entry("preemptionPolicy").or_insert_with(|| "PreemptLowerPriority".into());
+}
+
+/// `TaintNodesByCondition`: a node is not ready until somebody says so.
+fn node(node: &mut Value) {
+    const KEY: &str = "node.kubernetes.io/not-ready";
+    let mut taints = object::items(node, "/spec/taints").to_vec();
+    if !taints.iter().any(|taint| taint["key"] == KEY) {
+        taints.push(json!({"key": KEY, "effect": "NoSchedule"}));
+    }
+    object::child_mut(node, "spec").insert("taints".to_owned(), taints.into());
 }
 
 /// A claim that names no class gets the default one; of several the newest, then the first by name.

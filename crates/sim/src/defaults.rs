@@ -18,7 +18,19 @@ pub(crate) fn apply(resource: &Resource, value: &mut Value) {
         "CSIDriver" => driver(value),
         "Pod" => pod(value),
         "Namespace" => namespace(value),
+        "Secret" => secret(value),
         _ => {}
+    }
+}
+
+fn secret(value: &mut Value) {
+    default(value, "type", "Opaque");
+    let Some(plain) = value.as_object_mut().and_then(|fields| fields.remove("stringData")) else {
+        return;
+    };
+    for (key, text) in plain.as_object().into_iter().flatten() {
+        let encoded = crate::protobuf::base64(text.as_str().unwrap_or("").as_bytes());
+        child_mut(value, "data").insert(key.clone(), encoded.into());
     }
 }
 
@@ -146,7 +158,6 @@ pub(crate) fn prepare_for_create(resource: &Resource, value: &mut Value, clock: 
         }
         "PersistentVolumeClaim" => {
             value["status"] = json!({"phase": "Pending"});
-            copy_data_source(value);
         }
         "Pod" => value["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"}),
         "Namespace" => {
@@ -175,11 +186,21 @@ fn event(value: &mut Value) {
     }
 }
 
-/// `dataSource` and `dataSourceRef` say the same, where only one is given.
-fn copy_data_source(value: &mut Value) {
+/// What becomes of a claim's data sources: a `dataSource` that was never supported is dropped, unless the claim had
+/// one before; then `dataSource` and `dataSourceRef` say the same where only one is given.
+pub(crate) fn data_sources(value: &mut Value, old: Option<&Value>) {
+    let had = old.is_some_and(|old| {
+        ["/spec/dataSource", "/spec/dataSourceRef"].iter().any(|pointer| old.pointer(pointer).is_some())
+    });
     let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
     };
+    if !had
+        && spec.get("dataSourceRef").is_none()
+        && !spec.get("dataSource").is_some_and(is_claim_or_snapshot)
+    {
+        spec.remove("dataSource");
+    }
     let (source, reference) = (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned());
     match (source, reference) {
         (Some(source), None) => {
@@ -190,6 +211,11 @@ fn copy_data_source(value: &mut Value) {
         }
         _ => {}
     }
+}
+
+fn is_claim_or_snapshot(source: &Value) -> bool {
+    let (group, kind) = (object::text(source, "/apiGroup"), object::text(source, "/kind"));
+    matches!((group, kind), ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot"))
 }
 
 /// Takes from the old object what an update of this (sub)resource cannot change.
@@ -208,7 +234,7 @@ pub(crate) fn prepare_for_update(
             // A volume attachment's status could once be written by a main update; v1 keeps it.
             copy_field(old, value, "status");
             if resource.kind == "PersistentVolumeClaim" {
-                copy_data_source(value);
+                data_sources(value, Some(old));
             }
             if resource.kind == "Namespace" {
                 let finalizers = old.pointer("/spec/finalizers").cloned();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::clock::Clock;
 use crate::object;
-use crate::registry::Resource;
+use crate::registry::{self, Resource};
 use crate::request::Query;
 use crate::status::{ApiError, ApiResult};
 use crate::table;
@@ -79,7 +79,7 @@ impl Accept {
     /// Refuses a client that takes nothing that can be served.
     pub(crate) fn check(&self) -> ApiResult<()> {
         if self.format == Format::None {
-            let message = format!("only the following media types are accepted: {JSON}, {YAML}");
+            let message = format!("only the following media types are accepted: {JSON}, {YAML}, {PROTOBUF}");
             return Err(ApiError::new(406, "NotAcceptable", message));
         }
         Ok(())
@@ -159,7 +159,7 @@ fn metadata(body: &Value) -> Value {
 }
 
 /// Reads a body that holds an object.
-pub(crate) fn read_object(content_type: &str, body: &Bytes) -> ApiResult<Value> {
+pub(crate) fn read_object(content_type: &str, kind: &str, body: &Bytes) -> ApiResult<Value> {
     let media_type = content_type.split(';').next().unwrap_or("").trim();
     let parsed = match media_type {
         "" | JSON => serde_json::from_slice(body).map_err(|error| error.to_string()),
@@ -176,31 +176,46 @@ pub(crate) fn read_object(content_type: &str, body: &Bytes) -> ApiResult<Value> 
             )));
         }
     };
-    match parsed {
-        Ok(value @ Value::Object(_)) => Ok(value),
-        Ok(_) => {
-            Err(ApiError::bad_request("couldn't get version/kind; json parse error: the body is no object"))
-        }
-        Err(why) => Err(ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"))),
+    let why = match parsed {
+        Ok(value @ Value::Object(_)) => return Ok(value),
+        Ok(_) => "the body is no object".to_owned(),
+        Err(_) if body.is_empty() => "unexpected end of JSON input (<empty>)".to_owned(),
+        Err(why) => why,
+    };
+    Err(ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: \
+         {why}"
+    )))
+}
+
+/// What the real server says of an object of a kind that a path is not for.
+pub(crate) fn wrong_kind(given: (&str, &str), wanted: &str) -> String {
+    let (api_version, kind) = given;
+    match registry::by_kind(api_version, kind) {
+        Some(_) => format!("converting (v1.{kind}) to (core.{wanted}): unknown conversion"),
+        None => format!(
+            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+        ),
     }
 }
 
 /// Refuses an object that is not of the kind that a path is for, and fills in what it left open.
 pub(crate) fn check_kind(resource: &Resource, value: &mut Value) -> ApiResult<()> {
-    let expected = resource.api_version();
-    let (api_version, kind) = (object::text(value, "/apiVersion"), object::text(value, "/kind"));
-    if (!kind.is_empty() && kind != resource.kind) || (!api_version.is_empty() && api_version != expected) {
-        let message = format!(
-            "the API version in the data ({api_version}) does not match the expected API version ({expected})"
-        );
-        let kinds = format!(
-            "{kind} in version {:?} cannot be handled as a {}: no kind {kind:?} is registered for the expected \
-             version {expected:?}",
-            api_version, resource.kind
-        );
-        return Err(ApiError::bad_request(if api_version == expected { kinds } else { message }));
+    let wanted = resource.api_version();
+    let given = |pointer: &str, otherwise: &str| {
+        let given = object::text(value, pointer);
+        if given.is_empty() { otherwise.to_owned() } else { given.to_owned() }
+    };
+    let (api_version, kind) = (given("/apiVersion", &wanted), given("/kind", resource.kind));
+    if kind != resource.kind || api_version != wanted {
+        let why = wrong_kind((&api_version, &kind), resource.kind);
+        let version = api_version.rsplit('/').next().unwrap_or("");
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {}: {why}",
+            resource.kind
+        )));
     }
-    value["apiVersion"] = expected.into();
+    value["apiVersion"] = wanted.into();
     value["kind"] = resource.kind.into();
     Ok(())
 }

@@ -3,7 +3,7 @@
 mod strategic;
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::registry::Resource;
 use crate::schema::Schema;
@@ -27,11 +27,19 @@ impl Kind {
             "application/json-patch+json" => Ok(Kind::Json),
             "application/merge-patch+json" => Ok(Kind::Merge),
             "application/strategic-merge-patch+json" => Ok(Kind::Strategic),
-            _ => Err(ApiError::unsupported_media_type(
-                "the body of the request was in an unknown format - accepted media types include: \
-                 application/json-patch+json, application/merge-patch+json, \
-                 application/strategic-merge-patch+json",
-            )),
+            // kubectl shows this sentence to whoever tries `apply --server-side`.
+            "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
+                Err(ApiError::unsupported_media_type(
+                    "the simulator does not do server-side apply: leave out --server-side, or send one of \
+                     application/json-patch+json, application/merge-patch+json, \
+                     application/strategic-merge-patch+json",
+                ))
+            }
+            _ => {
+                let mut error = ApiError::unsupported_media_type("415: Unsupported Media Type");
+                error.details = Some(json!({}));
+                Err(error)
+            }
         }
     }
 }
@@ -43,8 +51,10 @@ pub(crate) fn apply(kind: Kind, resource: &Resource, object: &Value, body: &Byte
     let mut patched = object.clone();
     match kind {
         Kind::Json => {
-            let patch: json_patch::Patch = serde_json::from_value(patch)
-                .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+            if !patch.is_array() {
+                return Err(wrong_type(&patch, "[]handlers.jsonPatchOp"));
+            }
+            let patch: json_patch::Patch = serde_json::from_value(patch).map_err(|_| cannot_apply())?;
             if patch.0.len() > OPERATIONS_MAX {
                 let message = format!(
                     "Request entity too large: The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, \
@@ -53,21 +63,64 @@ pub(crate) fn apply(kind: Kind, resource: &Resource, object: &Value, body: &Byte
                 );
                 return Err(ApiError::new(413, "RequestEntityTooLarge", message));
             }
-            json_patch::patch(&mut patched, &patch.0).map_err(|_| {
-                let message = "the server rejected our request due to an error in our request";
-                let mut error = ApiError::new(422, "Invalid", message);
-                error.details = Some(serde_json::json!({}));
-                error
-            })?;
+            json_patch::patch(&mut patched, &patch.0).map_err(|_| cannot_apply())?;
         }
         Kind::Merge if patch.is_object() => json_patch::merge(&mut patched, &patch),
         Kind::Strategic if patch.is_object() => {
             let structure = Schema::get().kind(&resource.api_version(), resource.kind);
-            strategic::merge(&mut patched, patch, structure).map_err(ApiError::bad_request)?;
+            strategic::merge(&mut patched, patch, structure).map_err(|fault| match fault {
+                // The real server does not foresee this one, and so has no reason for it.
+                strategic::Fault::UnknownDirective(directive) => {
+                    let message = format!("unknown patch type: {directive} in map: map[$patch:{directive}]");
+                    ApiError::new(500, "", message)
+                }
+                strategic::Fault::NoMergeKey { item, key } => {
+                    let message =
+                        format!("map: {} does not contain declared merge key: {key}", go_map(&item));
+                    ApiError::new(500, "", message)
+                }
+            })?;
         }
-        Kind::Merge | Kind::Strategic => {
-            return Err(ApiError::bad_request("error decoding patch: a merge patch must be a JSON object"));
-        }
+        Kind::Merge | Kind::Strategic => return Err(wrong_type(&patch, "map[string]interface {}")),
     }
     Ok(patched)
+}
+
+fn wrong_type(patch: &Value, wanted: &str) -> Box<ApiError> {
+    let found = match patch {
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        Value::Null => "null",
+    };
+    ApiError::bad_request(format!(
+        "error decoding patch: json: cannot unmarshal {found} into Go value of type {wanted}"
+    ))
+}
+
+/// A JSON patch that does not fit the object; the real server keeps the reason to itself.
+fn cannot_apply() -> Box<ApiError> {
+    let message = "the server rejected our request due to an error in our request";
+    let mut error = ApiError::new(422, "Invalid", message);
+    error.details = Some(json!({}));
+    error
+}
+
+/// A value as Go prints maps.
+fn go_map(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let fields: Vec<String> =
+                fields.iter().map(|(name, value)| format!("{name}:{}", go_map(value))).collect();
+            format!("map[{}]", fields.join(" "))
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_map).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }

@@ -3,18 +3,22 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::admission::{CLAIM_PROTECTION, VOLUME_PROTECTION};
 use crate::object;
 use crate::registry::{CLAIMS, NAMESPACES, PODS, RESOURCES, VOLUMES};
 use crate::state::State;
 use crate::store::Key;
-use crate::verbs::{delete_object, mark_deleting};
+use crate::verbs::{DeleteOptions, delete_object, mark_deleting};
 
 impl State {
     /// Looks at everything that changed since the last time, and at what that changes, until nothing does.
     pub(crate) fn settle_protection(&mut self) {
+        if !self.controllers {
+            self.dirty.clear();
+            return;
+        }
         while let Some((resource, key)) = self.dirty.pop_front() {
             if RESOURCES[resource].namespaced {
                 self.end_namespace(&key.namespace);
@@ -130,22 +134,34 @@ fn pod_uses(pod: &Value, claim: &Value) -> bool {
 }
 
 /// Begins the end of a namespace: it and all that is in it are deleted as far as finalizers let them.
-pub(crate) fn delete_namespace(state: &mut State, key: &Key) -> Option<Arc<Value>> {
-    let existing = state.store.get(NAMESPACES, key)?.clone();
-    let marked = mark_deleting(state, NAMESPACES, &existing, 0);
-    let mut terminating = (*marked).clone();
-    let metadata = object::meta_mut(&mut terminating);
-    metadata.remove("deletionGracePeriodSeconds");
-    terminating["status"] = json!({"phase": "Terminating"});
-    let answer = state.put(NAMESPACES, terminating);
+pub(crate) fn delete_namespace(
+    state: &mut State,
+    key: &Key,
+    existing: &Arc<Value>,
+    dry_run: bool,
+) -> Arc<Value> {
+    let mut terminating = (**existing).clone();
+    if !object::is_deleting(existing) {
+        mark_deleting(&mut terminating, &state.clock, 0);
+        object::meta_mut(&mut terminating).remove("deletionGracePeriodSeconds");
+    }
+    terminating["status"]["phase"] = "Terminating".into();
+    if dry_run {
+        return Arc::new(terminating);
+    }
+    let answer =
+        if terminating == **existing { Arc::clone(existing) } else { state.put(NAMESPACES, terminating) };
+    if !state.controllers {
+        return answer;
+    }
     for (index, _) in RESOURCES.iter().enumerate().filter(|(_, resource)| resource.namespaced) {
-        let keys: Vec<Key> =
-            state.store.all(index).keys().filter(|object| object.namespace == key.name).cloned().collect();
+        let objects = state.store.all(index).keys().filter(|object| object.namespace == key.name);
+        let keys: Vec<Key> = objects.cloned().collect();
         for key in keys {
             // The namespace controller gives pods no grace period of its own; theirs counts.
-            delete_object(state, index, &key, &crate::verbs::DeleteOptions::default());
+            delete_object(state, index, &key, &DeleteOptions::default());
         }
     }
     state.end_namespace(&key.name);
-    Some(answer)
+    answer
 }

@@ -81,6 +81,12 @@ impl Quantity {
         self.nanos.signum()
     }
 
+    /// The value as a whole number, rounded away from zero.
+    pub(crate) fn whole(&self) -> i64 {
+        let units = self.nanos / NANO + if self.is_whole() { 0 } else { self.sign() };
+        i64::try_from(units).unwrap_or(if units < 0 { i64::MIN } else { i64::MAX })
+    }
+
     /// Whether the value is a whole number.
     pub(crate) fn is_whole(&self) -> bool {
         self.nanos % NANO == 0

@@ -194,7 +194,10 @@ impl Decoder {
         let mut encoded = Map::new();
         for (name, field) in &structure.fields {
             let value = given.remove(name).unwrap_or(Value::Null);
-            if value.is_null() && field.omit != Omit::Never && !matches!(field.shape, Shape::Struct(_)) {
+            if value.is_null()
+                && field.omit != Omit::Never
+                && !(field.omit == Omit::Empty && field.is_struct())
+            {
                 continue;
             }
             self.path.push(name.clone());
@@ -295,14 +298,23 @@ impl Decoder {
     }
 }
 
+impl Field {
+    /// Whether Go keeps the value in a struct, which omitempty does not leave out.
+    fn is_struct(&self) -> bool {
+        matches!(
+            self.shape,
+            Shape::Struct(_) | Shape::Time | Shape::MicroTime | Shape::Quantity | Shape::IntOrString
+        )
+    }
+}
+
 fn left_out(field: &Field, value: &Value) -> bool {
     let empty = match value {
-        Value::Null => true,
+        Value::Null => field.omit == Omit::Zero || !field.is_struct(),
         // An empty value behind a pointer was given, and so is kept.
         _ if matches!(field.shape, Shape::Pointer(_)) => false,
-        Value::Object(fields) => {
-            fields.is_empty() && (field.omit == Omit::Zero || !matches!(field.shape, Shape::Struct(_)))
-        }
+        Value::Object(fields) => fields.is_empty() && (field.omit == Omit::Zero || !field.is_struct()),
+        _ if field.is_struct() => false,
         other => crate::object::is_empty(Some(other)),
     };
     empty && field.omit != Omit::Never

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::object;
 use crate::registry::Resource;
 use crate::status::{ApiError, ApiResult};
+use crate::validate::{label_value_faults, qualified_faults};
 
 /// One requirement on labels.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +56,26 @@ impl Selector {
 }
 
 impl Requirement {
+    /// Keys and values must be such as labels can have.
+    fn check(&self) -> Result<(), String> {
+        let (key, values): (&str, &[String]) = match self {
+            Requirement::In(key, values) | Requirement::NotIn(key, values) => (key, values),
+            Requirement::Exists(key)
+            | Requirement::Missing(key)
+            | Requirement::Greater(key, _)
+            | Requirement::Less(key, _) => (key, &[]),
+        };
+        if let Some(fault) = qualified_faults(key).first() {
+            return Err(format!("key: Invalid value: {key:?}: {fault}"));
+        }
+        for (index, value) in values.iter().enumerate() {
+            if let Some(fault) = label_value_faults(value).first() {
+                return Err(format!("values[{index}][{key}]: Invalid value: {value:?}: {fault}"));
+            }
+        }
+        Ok(())
+    }
+
     fn matches(&self, object: &Value) -> bool {
         let label = |key: &str| object::meta_field(object, "labels")?.get(key)?.as_str();
         let number = |key: &str| label(key)?.parse::<i64>().ok();
@@ -172,7 +193,9 @@ fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
     let mut rest = text.trim();
     while !rest.is_empty() {
         let end = end_of_requirement(rest);
-        requirements.push(parse_requirement(rest[..end].trim())?);
+        let requirement = parse_requirement(rest[..end].trim())?;
+        requirement.check()?;
+        requirements.push(requirement);
         rest = rest[end..].strip_prefix(',').unwrap_or("").trim();
     }
     Ok(requirements)
@@ -221,8 +244,9 @@ fn parse_requirement(text: &str) -> Result<Requirement, String> {
         Ok(Requirement::Greater(key, number(value)?))
     } else if let Some((key, value)) = pair("<") {
         Ok(Requirement::Less(key, number(value)?))
-    } else if text.contains([' ', '(', ')']) {
-        Err(format!("found '{text}', expected: ',' or 'end of string'"))
+    } else if let Some((_, rest)) = text.split_once([' ', '(', ')']) {
+        let found = rest.split_whitespace().next().unwrap_or("");
+        Err(format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt"))
     } else {
         Ok(Requirement::Exists(text.to_owned()))
     }

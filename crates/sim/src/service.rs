@@ -207,7 +207,7 @@ impl SimService {
 fn fault_name(call: &Call, body: &Bytes) -> String {
     if call.verb == Verb::Create && call.name.is_empty() {
         // Only a well-formed body names anything; others are refused later.
-        return read_object("application/json", body)
+        return read_object("application/json", "", body)
             .map(|object| object::name(&object).to_owned())
             .unwrap_or_default();
     }

@@ -26,6 +26,9 @@ pub struct SimOptions {
     /// Whether volumes and claims are protected while in use, as by `StorageObjectInUseProtection` and the two
     /// protection controllers: finalizers added at creation, removed when a deleted object is no longer used.
     pub protection: bool,
+    /// Whether what controllers beside the API server do is done: the two protection controllers, where `protection`
+    /// is on, and the end of namespaces that are being deleted. Without, it is an API server alone.
+    pub controllers: bool,
     /// Whether the strategies of the real server apply: defaults, admission, validation, a status that nobody can
     /// create, finalizers that hold a deletion back. Without them only versions and UIDs are checked, as by the
     /// API server that upstream's unit tests use and that recorded cases come from.
@@ -42,6 +45,7 @@ impl Default for SimOptions {
             seed: 0,
             clock: Clock::default(),
             protection: true,
+            controllers: true,
             strategies: true,
             // A busy test makes a few thousand changes; a change is a few hundred bytes.
             history_max: 20_000,

@@ -13,6 +13,8 @@ mod volume;
 
 use serde_json::Value;
 
+pub(crate) use names::{label_value as label_value_faults, qualified as qualified_faults};
+
 use crate::object;
 use crate::registry::Resource;
 use crate::status::FieldError;

@@ -21,7 +21,7 @@ use crate::registry::Resource;
 use crate::request::{Call, Verb};
 use crate::schema;
 use crate::state::State;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, FieldError};
 
 /// An answer to a request that was not refused.
 #[derive(Debug)]
@@ -68,12 +68,13 @@ fn check_options(call: &Call) -> ApiResult<()> {
         _ => "DeleteOptions",
     };
     let mut errors = Vec::new();
-    for value in call.query.all("dryRun").filter(|value| *value != "All") {
-        errors.push(crate::status::FieldError::not_supported("dryRun", value, &["All"]));
+    let dry_run: Vec<&str> = call.query.all("dryRun").collect();
+    if dry_run.iter().any(|value| *value != "All") {
+        errors.push(FieldError::not_supported("dryRun", dry_run, &["All"]));
     }
     let directive = call.query.get("fieldValidation");
     if !matches!(directive, "" | "Ignore" | "Warn" | "Strict") {
-        errors.push(crate::status::FieldError::not_supported(
+        errors.push(FieldError::not_supported(
             "fieldValidation",
             directive,
             &["", "Ignore", "Strict", "Warn"],
@@ -126,7 +127,9 @@ fn check_namespace(resource: &Resource, namespace: &str, value: &mut Value) -> A
 fn check_name(name: &str, value: &mut Value) -> ApiResult<()> {
     let given = object::name(value);
     if given.is_empty() {
-        return Err(ApiError::bad_request("name must be provided"));
+        let message =
+            format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+        return Err(ApiError::bad_request(message));
     }
     if given != name {
         return Err(ApiError::bad_request(format!(

@@ -13,8 +13,22 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
+/// Why a patch cannot be merged.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// `$patch` is none of merge, replace and delete.
+    UnknownDirective(String),
+    /// An item of a list lacks the field that tells items apart.
+    NoMergeKey {
+        /// The item.
+        item: Value,
+        /// The field.
+        key: String,
+    },
+}
+
 /// Merges a patch into an object of a struct of the schema.
-pub(super) fn merge(object: &mut Value, patch: Value, structure: Option<usize>) -> Result<(), String> {
+pub(super) fn merge(object: &mut Value, patch: Value, structure: Option<usize>) -> Result<(), Fault> {
     if let (Value::Object(original), Value::Object(patch)) = (object, patch) {
         *original = merge_map(std::mem::take(original), patch, structure)?;
     }
@@ -25,16 +39,18 @@ fn merge_map(
     mut original: Map<String, Value>,
     mut patch: Map<String, Value>,
     structure: Option<usize>,
-) -> Result<Map<String, Value>, String> {
+) -> Result<Map<String, Value>, Fault> {
     match patch.remove(PATCH) {
         None => {}
-        Some(Value::String(directive)) => match directive.as_str() {
-            "replace" => return Ok(patch),
-            "delete" => return Ok(Map::new()),
-            "merge" => {}
-            other => return Err(format!("Unknown patch type found: {other}")),
+        Some(directive) => match directive.as_str() {
+            Some("replace") => return Ok(patch),
+            Some("delete") => return Ok(Map::new()),
+            Some("merge") => {}
+            _ => {
+                let other = directive.as_str().map_or_else(|| directive.to_string(), str::to_owned);
+                return Err(Fault::UnknownDirective(other));
+            }
         },
-        Some(other) => return Err(format!("Unknown patch type found: {other}")),
     }
     if let Some(Value::Array(kept)) = patch.remove(RETAIN_KEYS) {
         original.retain(|key, _| kept.iter().any(|kept| kept == key));
@@ -82,7 +98,7 @@ fn merge_field(
     value: Value,
     field: Option<&Field>,
     order: Option<&[Value]>,
-) -> Result<(), String> {
+) -> Result<(), Fault> {
     let inner = field.and_then(|field| inner_struct(&field.shape));
     match (original.get_mut(&name), value) {
         (_, Value::Null) => {
@@ -94,32 +110,33 @@ fn merge_field(
         (Some(Value::Array(old)), Value::Array(new)) if field.is_some_and(|field| field.merge) => {
             let key = field.and_then(|field| field.merge_key.as_deref());
             let server_order = old.clone();
+            let patch_order: Vec<Value> =
+                new.iter().filter(|item| item.get(PATCH).is_none()).cloned().collect();
             let merged = match key {
                 Some(key) => merge_objects(std::mem::take(old), new, key, inner)?,
                 None => merge_values(std::mem::take(old), new),
             };
-            *old = match order {
-                Some(order) => put_in_order(merged, order, &server_order, key),
-                None => merged,
-            };
+            // Without an order of its own, that of the patch counts.
+            *old = put_in_order(merged, order.unwrap_or(&patch_order), &server_order, key);
         }
         (_, new) => {
-            original.insert(name, without_directives(new, inner)?);
+            if let Some(value) = without_directives(new) {
+                original.insert(name, value);
+            }
         }
     }
     Ok(())
 }
 
-/// A value that meets nothing to be merged with; directives in it have done their work.
-fn without_directives(value: Value, structure: Option<usize>) -> Result<Value, String> {
-    Ok(match value {
-        Value::Object(fields) => Value::Object(merge_map(Map::new(), fields, structure)?),
-        Value::Array(items) => {
-            let kept = items.into_iter().filter(|item| item.get(PATCH).is_none());
-            let items: Result<Vec<Value>, String> =
-                kept.map(|item| without_directives(item, structure)).collect();
-            Value::Array(items?)
+/// A value that meets nothing to be merged with: what carries a directive vanishes, as do nulls.
+fn without_directives(value: Value) -> Option<Value> {
+    Some(match value {
+        Value::Object(fields) if fields.contains_key(PATCH) => return None,
+        Value::Object(fields) => {
+            let kept = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.filter_map(|(name, value)| Some((name, without_directives(value)?))).collect())
         }
+        Value::Array(items) => Value::Array(items.into_iter().filter_map(without_directives).collect()),
         other => other,
     })
 }
@@ -147,14 +164,14 @@ fn merge_objects(
     new: Vec<Value>,
     key: &str,
     structure: Option<usize>,
-) -> Result<Vec<Value>, String> {
+) -> Result<Vec<Value>, Fault> {
     if new.iter().any(|item| item.get(PATCH).is_some_and(|directive| directive == "replace")) {
         let kept = new.into_iter().filter(|item| item.get(PATCH).is_none());
         return Ok(kept.collect());
     }
     for item in new {
         let Some(wanted) = item.get(key).cloned() else {
-            return Err(format!("map: {item} does not contain declared merge key: {key}"));
+            return Err(Fault::NoMergeKey { item, key: key.to_owned() });
         };
         let place = old.iter().position(|item| item.get(key) == Some(&wanted));
         if item.get(PATCH).is_some_and(|directive| directive == "delete") {
@@ -162,7 +179,7 @@ fn merge_objects(
         } else if let Some(place) = place {
             merge(&mut old[place], item, structure)?;
         } else {
-            old.push(without_directives(item, structure)?);
+            old.extend(without_directives(item));
         }
     }
     Ok(old)
@@ -258,7 +275,7 @@ mod tests {
             json!({"metadata": {"ownerReferences": [{"uid": "1", "name": "a"}]}}),
             json!({"metadata": {"ownerReferences": [{"uid": "2", "name": "b"}, {"uid": "1", "kind": "Pod"}]}}),
             json!({"metadata": {"ownerReferences": [
-                {"uid": "1", "name": "a", "kind": "Pod"}, {"uid": "2", "name": "b"},
+                {"uid": "2", "name": "b"}, {"uid": "1", "name": "a", "kind": "Pod"},
             ]}}),
         );
     }
@@ -283,6 +300,6 @@ mod tests {
         let mut object = json!({"spec": {"containers": [{"name": "a"}]}});
         let patch = json!({"spec": {"containers": [{"image": "x"}]}});
         let error = merge(&mut object, patch, Schema::get().kind("v1", "Pod")).unwrap_err();
-        assert!(error.contains("does not contain declared merge key: name"), "{error}");
+        assert!(matches!(error, Fault::NoMergeKey { ref key, .. } if key == "name"), "{error:?}");
     }
 }

@@ -227,9 +227,13 @@ fn quantities(errors: &mut Vec<FieldError>, claim: &Value, part: &str) {
     for (key, value) in all.into_iter().flatten() {
         if quantity(Some(value)).is_some_and(|quantity| quantity.sign() < 0) {
             let why = "must be a valid resource quantity";
-            errors.push(FieldError::invalid(format!("status.{part}[{key}]"), value.clone(), why));
+            errors.push(FieldError::invalid(format!("status.{part}[{key}]"), whole(value), why));
         }
     }
+}
+
+fn whole(value: &Value) -> i64 {
+    quantity(Some(value)).map_or(0, |quantity| quantity.whole())
 }
 
 /// Of unprefixed resource names only `storage` is known.

@@ -12,6 +12,9 @@ use crate::status::FieldError;
 /// The most bytes that all annotations of an object may have.
 const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
 
+/// Finalizers that need no prefix.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+
 /// What a name must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Name {
@@ -65,6 +68,14 @@ pub(super) fn check(resource: &Resource, value: &Value, rule: Name) -> Vec<Field
     owners(&mut errors, value);
     for finalizer in finalizers(value) {
         errors.extend(each("metadata.finalizers", finalizer, names::qualified(finalizer)));
+    }
+    if rule != Name::PathSegment {
+        for (index, finalizer) in finalizers(value).into_iter().enumerate() {
+            if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+                let why = "name is neither a standard finalizer name nor is it fully qualified";
+                errors.push(FieldError::invalid(format!("metadata.finalizers[{index}]"), finalizer, why));
+            }
+        }
     }
     errors
 }

@@ -42,7 +42,7 @@ fn is_key(text: &str) -> bool {
 }
 
 /// `IsDNS1123Subdomain`.
-pub(crate) fn subdomain(text: &str) -> Vec<String> {
+pub(super) fn subdomain(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.len() > 253 {
         faults.push(too_long(253));
@@ -70,7 +70,7 @@ pub(super) fn label(text: &str) -> Vec<String> {
 }
 
 /// `IsQualifiedName`: a name with an optional prefix and a slash.
-pub(super) fn qualified(text: &str) -> Vec<String> {
+pub(crate) fn qualified(text: &str) -> Vec<String> {
     let words = || pattern(KEY_WORDS, KEY, &["MyName", "my.name", "123-abc"]);
     let mut faults = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>().as_slice() {
@@ -102,7 +102,7 @@ pub(super) fn qualified(text: &str) -> Vec<String> {
 }
 
 /// `IsValidLabelValue`.
-pub(super) fn label_value(text: &str) -> Vec<String> {
+pub(crate) fn label_value(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.len() > 63 {
         faults.push(too_long(63));

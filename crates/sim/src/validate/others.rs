@@ -107,7 +107,12 @@ fn event(errors: &mut Vec<FieldError>, event: &Value) {
 pub(super) fn check_update(resource: &Resource, new: &Value, old: &Value) -> Vec<FieldError> {
     let fields: &[&str] = match resource.kind {
         "StorageClass" => &["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"],
-        "VolumeAttributesClass" => &["driverName", "parameters"],
+        "VolumeAttributesClass" => {
+            let changed =
+                ["driverName", "parameters"].into_iter().filter(|field| new.get(field) != old.get(field));
+            let refuse = |field| FieldError::forbidden(field, format!("updates to {field} are forbidden."));
+            return changed.map(refuse).collect();
+        }
         "VolumeAttachment" => &["spec"],
         "CSIStorageCapacity" => &["nodeTopology", "storageClassName"],
         "Pod" => return pod_update(new, old),
@@ -118,9 +123,10 @@ pub(super) fn check_update(resource: &Resource, new: &Value, old: &Value) -> Vec
 
 /// Of a pod's spec only images, tolerations and few more may change.
 fn pod_update(new: &Value, old: &Value) -> Vec<FieldError> {
-    const WHY: &str = "pod updates may not change fields other than `spec.containers[*].image`, \
-                       `spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only \
-                       additions to existing tolerations), `spec.terminationGracePeriodSeconds` (allow it to be set \
+    const WHY: &str = "pod updates may not change fields other than \
+                       `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
+                       `spec.tolerations` (only additions to existing tolerations),\
+                       `spec.terminationGracePeriodSeconds` (allow it to be set \
                        to 1 if it was previously negative)";
     let fixed = |pod: &Value| {
         let mut spec = pod["spec"].clone();

@@ -145,10 +145,6 @@ pub(super) fn node(resource: &Resource, node: &Value) -> Vec<FieldError> {
 pub(super) fn capacity(resource: &Resource, capacity: &Value) -> Vec<FieldError> {
     let mut errors = meta::check(resource, capacity, Name::Subdomain);
     let class = text(capacity, "/storageClassName");
-    if class.is_empty() {
-        errors.push(FieldError::required("storageClassName", ""));
-    } else {
-        errors.extend(each("storageClassName", class, names::subdomain(class)));
-    }
+    errors.extend(each("storageClassName", class, names::subdomain(class)));
     errors
 }

@@ -27,6 +27,15 @@ const MOUNTABLE: [&str; 13] = [
     "photonPersistentDisk",
 ];
 
+/// Labels of nodes that have been replaced: the old key, since when, and the key of today.
+const DEPRECATED_LABELS: [(&str, &str, &str); 5] = [
+    ("failure-domain.beta.kubernetes.io/zone", "v1.17", "topology.kubernetes.io/zone"),
+    ("failure-domain.beta.kubernetes.io/region", "v1.17", "topology.kubernetes.io/region"),
+    ("beta.kubernetes.io/os", "v1.14", "kubernetes.io/os"),
+    ("beta.kubernetes.io/arch", "v1.14", "kubernetes.io/arch"),
+    ("beta.kubernetes.io/instance-type", "v1.17", "node.kubernetes.io/instance-type"),
+];
+
 /// `ValidatePersistentVolume` of the strategy: the common checks, then those of volume plugins.
 pub(super) fn check(resource: &Resource, volume: &Value) -> Vec<FieldError> {
     let mut errors = check_common(resource, volume);
@@ -112,11 +121,11 @@ fn capacity(errors: &mut Vec<FieldError>, spec: &Value) {
     }
     for (key, value) in capacity {
         let field = format!("spec.capacity[{key}]");
-        let sign = value.as_str().and_then(Quantity::parse).map_or(0, |quantity| quantity.sign());
-        if sign < 0 {
-            errors.push(FieldError::invalid(&field, value.clone(), "must be a valid resource quantity"));
+        let quantity = value.as_str().and_then(Quantity::parse);
+        if let Some(quantity) = quantity.filter(|quantity| quantity.sign() < 0) {
+            errors.push(FieldError::invalid(&field, quantity.whole(), "must be a valid resource quantity"));
         }
-        if sign <= 0 {
+        if quantity.is_none_or(|quantity| quantity.sign() <= 0) {
             errors.push(FieldError::invalid(&field, value.clone(), "must be greater than zero"));
         }
     }
@@ -178,15 +187,10 @@ fn with_current_labels(affinity: &Value) -> Value {
     for term in terms.into_iter().flatten() {
         for expression in term.get_mut("matchExpressions").and_then(Value::as_array_mut).into_iter().flatten()
         {
-            let current = match text(expression, "/key") {
-                "failure-domain.beta.kubernetes.io/zone" => "topology.kubernetes.io/zone",
-                "failure-domain.beta.kubernetes.io/region" => "topology.kubernetes.io/region",
-                "beta.kubernetes.io/os" => "kubernetes.io/os",
-                "beta.kubernetes.io/arch" => "kubernetes.io/arch",
-                "beta.kubernetes.io/instance-type" => "node.kubernetes.io/instance-type",
-                _ => continue,
-            };
-            expression["key"] = current.into();
+            let key = text(expression, "/key");
+            if let Some((.., current)) = DEPRECATED_LABELS.iter().find(|(label, ..)| *label == key) {
+                expression["key"] = (*current).into();
+            }
         }
     }
     affinity
@@ -213,6 +217,17 @@ pub(super) fn warnings(volume: &Value) -> Vec<String> {
              approach is to use dynamic provisioning."
                 .to_owned(),
         );
+    }
+    for (place, term) in items(volume, "/spec/nodeAffinity/required/nodeSelectorTerms").iter().enumerate() {
+        for (index, expression) in items(term, "/matchExpressions").iter().enumerate() {
+            let key = text(expression, "/key");
+            if let Some((_, since, current)) = DEPRECATED_LABELS.iter().find(|(label, ..)| *label == key) {
+                warnings.push(format!(
+                    "spec.nodeAffinity.required.nodeSelectorTerms[{place}].matchExpressions[{index}].key: {key} is \
+                     deprecated since {since}; use {current:?} instead"
+                ));
+            }
+        }
     }
     for (source, field, since) in [
         ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),

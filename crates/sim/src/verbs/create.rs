@@ -15,7 +15,7 @@ use crate::{admission, defaults, object, validate};
 const GENERATE_ATTEMPTS_MAX: usize = 8;
 
 pub(super) fn create(state: &mut State, call: &Call, content_type: &str, body: &Bytes) -> ApiResult<Answer> {
-    let mut value = read_object(content_type, body)?;
+    let mut value = read_object(content_type, call.resource.kind, body)?;
     if !call.subresource.is_empty() {
         return super::pods::create_subresource(state, call, &value);
     }
@@ -60,7 +60,8 @@ fn insert_named(
 ) -> ApiResult<Value> {
     let resource = call.resource;
     if !object::resource_version(&value).is_empty() {
-        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        // An error of the storage that the real server does not foresee, and so has no reason for.
+        return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
     if state.strategies {
         defaults::apply(resource, &mut value);
@@ -75,11 +76,14 @@ fn insert_named(
     {
         metadata.remove(field);
     }
-    if resource.generation {
+    if resource.kind == "Pod" {
         metadata.insert("generation".to_owned(), 1.into());
     }
     if state.strategies {
         defaults::prepare_for_create(resource, &mut value, &state.clock);
+        if resource.kind == "PersistentVolumeClaim" {
+            defaults::data_sources(&mut value, None);
+        }
         let errors = validate::create(resource, &value);
         if !errors.is_empty() {
             return Err(ApiError::invalid(resource.kind, resource.group, object::name(&value), &errors));

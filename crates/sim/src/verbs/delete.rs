@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::{Answer, list, to_view};
-use crate::clock;
+use crate::clock::{self, Clock};
 use crate::negotiate::read_object;
 use crate::object;
 use crate::registry::{NAMESPACES, RESOURCES};
@@ -33,12 +34,12 @@ pub(super) fn delete(state: &mut State, call: &Call, content_type: &str, body: &
         .cloned()
         .ok_or_else(|| ApiError::not_found(call.resource, &call.name))?;
     check_preconditions(call, &existing, &options)?;
-    let deleted = if options.dry_run { None } else { delete_object(state, call.stored_as(), &key, &options) };
+    let deleted = delete_object(state, call.stored_as(), &key, &options);
     Ok(match deleted {
-        // It stays until its finalizers are gone or its grace period is over.
-        Some(pending) => Answer::ok(to_view(call.resource, &pending)),
-        None if call.resource.delete_returns_object => Answer::ok(to_view(call.resource, &existing)),
-        None => Answer::ok(success(call, &existing)),
+        Some(deleted) if deleted.pending || call.resource.delete_returns_object => {
+            Answer::ok(to_view(call.resource, &deleted.object))
+        }
+        _ => Answer::ok(success(call, &existing)),
     })
 }
 
@@ -70,10 +71,8 @@ pub(super) fn delete_collection(
         .filter(|(_, object)| selector.matches(object))
         .map(|(key, _)| key.clone())
         .collect();
-    if !options.dry_run {
-        for key in keys {
-            delete_object(state, call.stored_as(), &key, &options);
-        }
+    for key in keys {
+        delete_object(state, call.stored_as(), &key, &options);
     }
     Ok(answer)
 }
@@ -87,7 +86,7 @@ fn options(call: &Call, content_type: &str, body: &Bytes) -> ApiResult<Options> 
     };
     let mut policy = Some(query.get("propagationPolicy").to_owned()).filter(|policy| !policy.is_empty());
     if !body.is_empty() {
-        let value = read_object(content_type, body)?;
+        let value = read_object(content_type, "DeleteOptions", body)?;
         let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         options.grace_seconds = value["gracePeriodSeconds"].as_i64().or(options.grace_seconds);
         options.uid = text("/preconditions/uid");
@@ -101,7 +100,7 @@ fn options(call: &Call, content_type: &str, body: &Bytes) -> ApiResult<Options> 
             let error = FieldError::not_supported(
                 "propagationPolicy",
                 other,
-                &["Background", "Foreground", "Orphan", "nil"],
+                &["Foreground", "Background", "Orphan", "nil"],
             );
             Err(ApiError::invalid("DeleteOptions", "meta.k8s.io", "", &[error]))
         }
@@ -124,34 +123,54 @@ fn check_preconditions(call: &Call, existing: &Value, options: &Options) -> ApiR
     }
 }
 
-/// Deletes an object as far as its finalizers and grace period let it. Answers it if it is still there.
+/// What became of an object that was deleted.
+pub(crate) struct Deleted {
+    /// The object as it is, or as it was last.
+    pub(crate) object: Arc<Value>,
+    /// Whether it is still there, for its finalizers or its grace period.
+    pub(crate) pending: bool,
+}
+
+/// Deletes an object as far as its finalizers and grace period let it. `None` where there is none.
 pub(crate) fn delete_object(
     state: &mut State,
     resource: usize,
     key: &Key,
     options: &Options,
-) -> Option<Arc<Value>> {
+) -> Option<Deleted> {
     let existing = state.store.get(resource, key)?.clone();
-    if RESOURCES[resource].graceful {
-        let grace = grace_seconds(&existing, options);
-        let pending = object::meta_field(&existing, "deletionGracePeriodSeconds").and_then(Value::as_i64);
-        match pending {
-            // The grace period that runs may only be made shorter.
-            Some(pending) if pending > 0 && options.grace_seconds.is_none_or(|grace| grace >= pending) => {
-                return Some(existing);
-            }
-            _ if grace > 0 => return Some(mark_deleting(state, resource, &existing, grace)),
-            _ => {}
-        }
-    }
     if resource == NAMESPACES {
-        return crate::protection::delete_namespace(state, key);
+        let object = crate::protection::delete_namespace(state, key, &existing, options.dry_run);
+        return Some(Deleted { object, pending: true });
     }
-    if object::finalizers(&existing).is_empty() || !state.strategies {
-        state.remove(resource, key);
-        return None;
+    let mut object = (*existing).clone();
+    let graceful = RESOURCES[resource].graceful;
+    let pending =
+        object::meta_field(&existing, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    let mut seconds = 0;
+    if graceful && !(object::is_deleting(&existing) && pending == 0) {
+        seconds = grace_seconds(&existing, options);
+        // The grace period that runs may only be made shorter.
+        if pending > 0 && options.grace_seconds.is_none_or(|seconds| seconds >= pending) {
+            return Some(Deleted { object: existing, pending: true });
+        }
+        mark_deleting(&mut object, &state.clock, seconds);
     }
-    Some(mark_deleting(state, resource, &existing, 0))
+    let finalizers = !object::finalizers(&existing).is_empty();
+    if finalizers && seconds == 0 {
+        mark_deleting(&mut object, &state.clock, 0);
+    }
+    let stays = finalizers || seconds > 0;
+    let object = match (options.dry_run, stays) {
+        (true, _) => Arc::new(object),
+        (false, true) if object == *existing => existing,
+        (false, true) => state.put(resource, object),
+        (false, false) => {
+            state.remove(resource, key);
+            Arc::new(object)
+        }
+    };
+    Some(Deleted { object, pending: stays })
 }
 
 /// How long a pod may take to end.
@@ -168,23 +187,26 @@ fn grace_seconds(pod: &Value, options: &Options) -> i64 {
     }
 }
 
-/// Sets the time from which an object is being deleted, unless it is set already.
-pub(crate) fn mark_deleting(
-    state: &mut State,
-    resource: usize,
-    existing: &Arc<Value>,
-    grace_seconds: i64,
-) -> Arc<Value> {
-    let mut object = (**existing).clone();
-    let at = state.clock.now() + jiff::SignedDuration::from_secs(grace_seconds);
-    let was_deleting = object::is_deleting(&object);
-    let metadata = object::meta_mut(&mut object);
-    if !was_deleting || grace_seconds > 0 {
-        metadata.insert("deletionTimestamp".to_owned(), clock::seconds_text(at).into());
-        if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
-            metadata.insert("generation".to_owned(), (generation + 1).into());
+/// Sets the time from which an object is being deleted, and its grace period, which may only become shorter.
+pub(crate) fn mark_deleting(object: &mut Value, clock: &Clock, grace_seconds: i64) {
+    let now = clock.now();
+    let marked = clock::parse(object::meta_text(object, "deletionTimestamp"));
+    let pending =
+        object::meta_field(object, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    let metadata = object::meta_mut(object);
+    let at = match marked {
+        // What was marked before counts from then.
+        Some(marked) => {
+            let began = marked - SignedDuration::from_secs(pending);
+            marked.min((began + SignedDuration::from_secs(grace_seconds)).max(now))
         }
-    }
+        None => {
+            if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
+                metadata.insert("generation".to_owned(), (generation + 1).into());
+            }
+            now + SignedDuration::from_secs(grace_seconds)
+        }
+    };
+    metadata.insert("deletionTimestamp".to_owned(), clock::seconds_text(at).into());
     metadata.insert("deletionGracePeriodSeconds".to_owned(), grace_seconds.into());
-    if object == **existing { Arc::clone(existing) } else { state.put(resource, object) }
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::registry::{EVENTS, Resource};
+use crate::schema;
 
 /// Field of events.k8s.io/v1, and the same in core/v1.
 const FIELDS: [(&str, &str); 7] = [
@@ -26,6 +27,7 @@ pub(crate) fn to_stored(resource: &Resource, mut object: Value) -> Value {
             rename(&mut object, view, stored);
         }
         object["apiVersion"] = "v1".into();
+        object = schema::normalise(object);
     }
     object
 }
@@ -38,6 +40,7 @@ pub(crate) fn to_view(resource: &Resource, object: &Value) -> Value {
             rename(&mut object, stored, view);
         }
         object["apiVersion"] = resource.api_version().into();
+        object = schema::normalise(object);
     }
     object
 }

@@ -95,16 +95,16 @@ fn page(state: &State, call: &Call) -> ApiResult<Page> {
             ));
         }
         let (revision, after) = read_token(given).ok_or_else(|| {
-            ApiError::bad_request("continue key is not valid: the token was not made by this server")
+            ApiError::bad_request(
+                "invalid continue token: continue key is not valid: it was not made by this server",
+            )
         })?;
         return Ok(Page { revision, after: Some(after) });
     }
     let wanted: u64 = match version {
         "" => 0,
         text => text.parse().map_err(|_| {
-            ApiError::bad_request(format!(
-                "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: invalid syntax"
-            ))
+            ApiError::bad_request(format!("invalid resource version: {}", unreadable_version(text)))
         })?,
     };
     if wanted > newest {
@@ -139,6 +139,11 @@ fn check_match(call: &Call) -> ApiResult<()> {
         errors.push(FieldError::not_supported("resourceVersionMatch", matching, &supported));
     }
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("ListOptions", "meta.k8s.io", "", &errors)) }
+}
+
+/// What is said of a resourceVersion that is no number.
+pub(super) fn unreadable_version(text: &str) -> String {
+    format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax")
 }
 
 /// A resourceVersion that has not happened yet.

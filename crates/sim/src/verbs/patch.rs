@@ -4,6 +4,8 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::{Answer, check_name, check_namespace, to_view, update};
+use crate::negotiate::wrong_kind;
+use crate::object;
 use crate::patch::{self, Kind};
 use crate::request::Call;
 use crate::schema;
@@ -34,10 +36,13 @@ fn decode(call: &Call, patched: Value, warnings: &mut Vec<String>) -> ApiResult<
     let text = patched.to_string();
     let refuse = |why: String| {
         let error = FieldError::invalid("patch", text.as_str(), why);
-        let mut refusal = ApiError::invalid("", "", "", &[error]);
-        refusal.message = refusal.message.replacen("\"\" ", " \"\" ", 1).trim_start().to_owned();
-        refusal
+        ApiError::invalid("", "", "", &[error])
     };
+    let wanted = (call.resource.api_version(), call.resource.kind);
+    let given = (object::text(&patched, "/apiVersion"), object::text(&patched, "/kind"));
+    if given != (wanted.0.as_str(), wanted.1) {
+        return Err(refuse(wrong_kind(given, wanted.1)));
+    }
     let decoded =
         schema::decode(&call.resource.api_version(), call.resource.kind, patched).map_err(refuse)?;
     if !decoded.unknown.is_empty() {

@@ -12,13 +12,13 @@ use crate::request::Call;
 use crate::state::State;
 use crate::status::{ApiError, ApiResult, FieldError};
 use crate::store::Key;
-use crate::{defaults, validate};
+use crate::{admission, defaults, validate};
 
 const LOCK_MESSAGE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 pub(super) fn put(state: &mut State, call: &Call, content_type: &str, body: &Bytes) -> ApiResult<Answer> {
-    let mut value = read_object(content_type, body)?;
+    let mut value = read_object(content_type, call.resource.kind, body)?;
     check_kind(call.resource, &mut value)?;
     let mut warnings = Vec::new();
     let mut value = decode(call, value, &mut warnings)?;
@@ -80,6 +80,7 @@ pub(super) fn replace(
         return Err(ApiError::invalid(resource.kind, resource.group, &call.name, &errors));
     }
     if call.subresource.is_empty() {
+        admission::on_update(state, resource, &value, &old)?;
         warnings.extend(validate::warnings(resource, &value));
     }
     store(state, call, existing, &old, value)
@@ -99,9 +100,8 @@ fn check_version(call: &Call, old: &Value, value: &mut Value) -> ApiResult<()> {
         return Ok(());
     }
     if given.parse::<u64>().is_err() {
-        let error =
-            FieldError::invalid("metadata.resourceVersion", given, "strconv.ParseUint: invalid syntax");
-        return Err(ApiError::invalid(call.resource.kind, call.resource.group, &call.name, &[error]));
+        let message = format!("strconv.ParseUint: parsing {given:?}: invalid syntax");
+        return Err(ApiError::new(500, "", message));
     }
     if given != current {
         return Err(ApiError::conflict(call.resource, &call.name, LOCK_MESSAGE));
@@ -115,11 +115,9 @@ fn prepare(state: &State, call: &Call, old: &Value, value: &mut Value) {
     defaults::prepare_for_update(call.resource, &call.subresource, old, value, &state.clock);
     let changed = call.resource.generation && value.get("spec") != old.get("spec");
     let metadata = object::meta_mut(value);
-    let generation = old_meta("generation").map(|generation| match generation.as_i64() {
-        Some(number) if changed => (number + 1).into(),
-        _ => generation,
-    });
-    object::set(metadata, "generation", generation);
+    let generation = old_meta("generation").and_then(|generation| generation.as_i64()).unwrap_or(0);
+    let generation = generation + i64::from(changed);
+    object::set(metadata, "generation", Some(generation.into()).filter(|_| generation > 0));
     if !metadata.contains_key("uid") {
         object::set(metadata, "uid", old_meta("uid"));
     }

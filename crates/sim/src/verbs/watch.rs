@@ -101,9 +101,9 @@ impl Watch {
         let version = call.query.get("resourceVersion");
         let from: u64 = match version {
             "" => 0,
-            text => text
-                .parse()
-                .map_err(|_| ApiError::bad_request(format!("resourceVersion: Invalid value: {text:?}")))?,
+            text => {
+                text.parse().map_err(|_| ApiError::new(500, "", super::list::unreadable_version(text)))?
+            }
         };
         if from > newest {
             return Err(too_large(from, newest));

@@ -1,0 +1,22 @@
+//! Records what a real API server answers to the requests of the matrix test, in an empty cluster without controllers.
+//!
+//! ```sh
+//! KUBECONFIG=FILE cargo run -p bindery-sim --example record > crates/sim/tests/matrix/answers.jsonl
+//! ```
+
+#[path = "../tests/matrix/driver.rs"]
+mod driver;
+
+use kube::Client;
+use serde_json::json;
+
+#[tokio::main]
+async fn main() -> Result<(), kube::Error> {
+    let client = Client::try_default().await?;
+    let mut memory = driver::Memory::default();
+    for step in driver::steps() {
+        let answer = driver::send(&client, &step, &mut memory).await;
+        println!("{}", json!({"id": step.id, "answer": answer}));
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! Sends the requests of `requests.jsonl` to any API server, and brings the answers into a form that can be compared.
+
+use std::collections::BTreeMap;
+
+use http::Request;
+use kube::Client;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// One request. `@uid(RESOURCE/NAME)` and `@rv(RESOURCE/NAME)` stand for what the server last told of that object.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Step {
+    /// What the request is about.
+    pub id: String,
+    /// Method and path.
+    #[serde(rename = "do")]
+    pub request: String,
+    /// Media type of the body, unless it is JSON.
+    #[serde(rename = "type")]
+    pub content_type: Option<String>,
+    /// Media types that are accepted, unless it is JSON.
+    pub accept: Option<String>,
+    /// The body: a text as it is, anything else as JSON.
+    pub body: Option<Value>,
+}
+
+/// Reads the requests.
+pub fn steps() -> Vec<Step> {
+    let lines = include_str!("requests.jsonl").lines();
+    lines.map(|line| serde_json::from_str(line).expect("a step is JSON of its form")).collect()
+}
+
+/// What the server told of its objects.
+#[derive(Default)]
+pub struct Memory {
+    values: BTreeMap<String, String>,
+}
+
+impl Memory {
+    fn fill_in(&self, text: &str) -> String {
+        let mut filled = text.to_owned();
+        for (place, value) in &self.values {
+            filled = filled.replace(place, value);
+        }
+        filled
+    }
+
+    fn learn(&mut self, path: &str, body: &Value) {
+        let parts: Vec<&str> = path.split(['/', '?']).filter(|part| !part.is_empty()).collect();
+        let (Some(name), Some(uid)) = (body["metadata"]["name"].as_str(), body["metadata"]["uid"].as_str())
+        else {
+            return;
+        };
+        let known = ["persistentvolumes", "persistentvolumeclaims"];
+        if let Some(resource) = known.iter().find(|resource| parts.contains(resource)) {
+            let version = body["metadata"]["resourceVersion"].as_str().unwrap_or("");
+            self.values.insert(format!("@uid({resource}/{name})"), uid.to_owned());
+            self.values.insert(format!("@rv({resource}/{name})"), version.to_owned());
+        }
+    }
+}
+
+/// Sends one request. The answer is `{code, warnings, body}`, free of what differs from run to run.
+pub async fn send(client: &Client, step: &Step, memory: &mut Memory) -> Value {
+    let request = memory.fill_in(&step.request);
+    let (method, path) = request.split_once(' ').expect("a request has a method and a path");
+    let body = match &step.body {
+        None => Vec::new(),
+        Some(Value::String(text)) => text.clone().into_bytes(),
+        Some(value) => memory.fill_in(&value.to_string()).into_bytes(),
+    };
+    let mut builder = Request::builder().method(method).uri(path);
+    builder = builder.header("accept", step.accept.as_deref().unwrap_or("application/json"));
+    if !body.is_empty() {
+        builder = builder.header("content-type", step.content_type.as_deref().unwrap_or("application/json"));
+    }
+    let request = builder.body(Body::from(body)).expect("a request is well-formed");
+    let response = client.send(request).await.expect("the server answers");
+    let code = response.status().as_u16();
+    let warnings: Vec<String> = response
+        .headers()
+        .get_all("warning")
+        .iter()
+        .filter_map(|value| value.to_str().ok().map(str::to_owned))
+        .collect();
+    let bytes = response.into_body().collect_bytes().await.expect("the answer is complete");
+    let text = String::from_utf8_lossy(&bytes);
+    let body = match serde_json::from_str::<Value>(&text) {
+        Ok(body) => body,
+        Err(_) => {
+            text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| json!(line))).collect()
+        }
+    };
+    if code < 300 {
+        memory.learn(path, &body);
+    }
+    let mut answer = json!({"code": code, "body": body});
+    if !warnings.is_empty() {
+        answer["warnings"] = json!(warnings);
+    }
+    normalise(&mut answer);
+    answer
+}
+
+/// Takes out of an answer what differs from run to run: names made up, versions, times, who manages which field.
+fn normalise(value: &mut Value) {
+    match value {
+        Value::Object(fields) => normalise_fields(fields),
+        Value::Array(items) => {
+            for item in items.iter_mut() {
+                normalise(item);
+                // Cells of tables.
+                if item.as_str().is_some_and(is_age) {
+                    *item = "AGE".into();
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn normalise_fields(fields: &mut Map<String, Value>) {
+    fields.remove("managedFields");
+    for (name, value) in fields.iter_mut() {
+        let stand_in = match name.as_str() {
+            "uid" => "UID",
+            "resourceVersion" => "VERSION",
+            "continue" => "CONTINUE",
+            "creationTimestamp" | "deletionTimestamp" | "lastPhaseTransitionTime" | "startTime" => "TIME",
+            _ => "",
+        };
+        if let Value::String(text) = value {
+            if name == "name" && text.len() == 9 && text.to_lowercase().starts_with("gen") {
+                *value = "GENERATED".into();
+            } else if !stand_in.is_empty() && !text.is_empty() {
+                *value = stand_in.into();
+            } else if name == "message" {
+                // A multi-line message shows a difference in the words of Go's types.
+                *value = without_patch(&without_uids(text.lines().next().unwrap_or(""))).into();
+            }
+        } else {
+            normalise(value);
+        }
+    }
+}
+
+fn is_age(text: &str) -> bool {
+    text.strip_suffix('s')
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// A message about a patch shows the whole patched object, with what the real server keeps in it.
+fn without_patch(text: &str) -> String {
+    let Some((before, rest)) = text.split_once("Invalid value: \"{") else {
+        return text.to_owned();
+    };
+    let after = rest.rsplit_once("}\": ").map_or("", |(_, after)| after);
+    format!("{before}Invalid value: \"{{…}}\": {after}")
+}
+
+/// Replaces UUIDs and the versions of objects in a sentence.
+fn without_uids(text: &str) -> String {
+    let words = text.split_inclusive([' ', ',', ')', '(', '"']);
+    let mut previous_is_version = false;
+    let mut clean = String::new();
+    for word in words {
+        let core = word.trim_end_matches([' ', ',', ')', '(', '"', '.']);
+        let is_uid = core.len() == 36 && core.bytes().filter(|byte| *byte == b'-').count() == 4;
+        let number = !core.is_empty() && core.bytes().all(|byte| byte.is_ascii_digit());
+        let generated =
+            ["gen-", "Gen_"].iter().any(|base| core.trim_matches('"').starts_with(base) && core.len() == 9);
+        if generated {
+            clean.push_str(&word.replace(core, "GENERATED"));
+        } else if is_uid {
+            clean.push_str(&word.replace(core, "UID"));
+        } else if number && previous_is_version {
+            clean.push_str(&word.replace(core, "VERSION"));
+        } else {
+            clean.push_str(word);
+        }
+        let lower = word.to_lowercase();
+        if !lower.trim().is_empty()
+            && !matches!(core, "in" | "record" | "the" | "precondition" | "current:" | "")
+        {
+            previous_is_version = lower.contains("version");
+        }
+    }
+    clean
+}
