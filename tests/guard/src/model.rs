@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bindery_core::guard::World;
 use bindery_core::{
     AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Cluster, Handle, Lookup, Migration,
-    OperationState, Plugin, PluginMatch, Pod, Question, Source, Stop, Text, Volume,
+    OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, Slot, Source, Stop, Text, Volume,
+    VolumePhase,
 };
 
 /// The objects at one time.
@@ -82,6 +83,38 @@ impl Model {
         self.seen.volumes.values().nth(index).ok_or(Stop::Nonsense("a handle that was not given"))
     }
 
+    /// The volumes that the pick takes, in ascending (capacity, name).
+    fn handles(&self, pick: impl Fn(&Volume) -> bool) -> Vec<Handle> {
+        let mut rows: Vec<_> = (0_u32..).zip(self.seen.volumes.values()).filter(|(_, v)| pick(v)).collect();
+        rows.sort_by_key(|(_, volume)| (volume.capacity, volume.name.clone()));
+        rows.into_iter().map(|(index, _)| Handle(index)).collect()
+    }
+
+    fn access_sets(&self, wanted: AccessModes) -> Vec<AccessModes> {
+        let all = self.seen.volumes.values().map(|volume| volume.access_set());
+        let mut sets: Vec<_> = all.filter(|set| set.contains(wanted)).collect();
+        sets.sort_by_key(|set| (set.len(), set.bits()));
+        sets.dedup();
+        sets
+    }
+
+    fn candidates(&self, query: &Query) -> Page {
+        let handles = self.handles(|volume| {
+            let labels = query.labels.iter();
+            volume.claim_ref.is_none()
+                && volume.phase == VolumePhase::Available
+                && !volume.deleting
+                && volume.class == query.class
+                && volume.mode == query.mode
+                && volume.attributes_class_or_empty() == &*query.attributes_class
+                && volume.access_set() == query.access_set
+                && volume.capacity.unwrap_or_default() >= query.at_least
+                && labels.into_iter().all(|r| r.matches(volume.labels.get(&r.key).map(|value| &**value)))
+        });
+        let (rows, slots) = (handles.len(), vec![Slot::Free; handles.len()]);
+        Page { handles, whole: vec![0; rows], nanos: vec![0; rows], slots, more: false }
+    }
+
     /// Whether the class makes a claim wait for the scheduler; `None` where nobody can say.
     pub(crate) fn waits(&self, class: &str) -> Option<bool> {
         match self.classes.get(class) {
@@ -122,12 +155,15 @@ impl Cluster for Model {
             }
             Question::DynamicProvisioning => Answer::DynamicProvisioning(self.provisioning),
             Question::Operation(..) => Answer::Operation(OperationState::Idle),
-            Question::AccessSets(_) => Answer::AccessSets(vec![AccessModes::default()]),
+            Question::AccessSets(wanted) => Answer::AccessSets(self.access_sets(wanted)),
             Question::Identify(handle) => Answer::Identity(self.handle(handle)?.target()),
             Question::Describe(handle) => Answer::Described(Arc::clone(self.handle(handle)?)),
-            Question::Candidates { .. } | Question::ReservedFor { .. } | Question::Tallies(_) => {
-                return Err(Stop::Nonsense("this world has no index"));
-            }
+            Question::Candidates { query, after: None, .. } => Answer::Page(self.candidates(&query)),
+            Question::Candidates { .. } => Answer::Page(Page::default()),
+            Question::ReservedFor { key, .. } => Answer::Reserved(self.handles(|volume| {
+                volume.claim_ref.as_ref().is_some_and(|r| r.name == key.name && r.namespace == key.namespace)
+            })),
+            Question::Tallies(_) => Answer::Tallies(Vec::new()),
         })
     }
 }

@@ -2,7 +2,7 @@
 //! other. The body of the property tests and of the fuzz target.
 
 use bindery_core::guard::{self, Breach, Case, Objection};
-use bindery_core::{Decision, Exchange, Request};
+use bindery_core::{Decision, Engine, Exchange, Recorder, Request};
 
 use crate::choices::Choices;
 use crate::model::Model;
@@ -48,6 +48,24 @@ pub fn run(bytes: &[u8]) -> Result<Verdict, String> {
     }
     decisions::ask_more(c, &model, &mut exchanges);
     withstands(&mut model, &request, &exchanges, &decision)
+}
+
+/// Runs the world and the request that the bytes describe through an engine whose decisions must pass, by
+/// the same measure as upstream's.
+///
+/// # Errors
+///
+/// The guard refuses the engine's decision, or it harms: a report with everything to see it by.
+pub fn run_engine(bytes: &[u8], engine: &dyn Engine) -> Result<Verdict, String> {
+    let c = &mut Choices::new(bytes);
+    let mut model = worlds::model(c);
+    let request = worlds::request(c, &mut model);
+    let mut cluster = model.clone();
+    let mut recorder = Recorder::new(&mut cluster);
+    match engine.decide(&request, &mut recorder) {
+        Ok(decision) => allows(&mut model, &request, &recorder.into_exchanges(), &decision),
+        Err(fault) => Err(format!("the engine does not decide: {fault}")),
+    }
 }
 
 /// The guard allows what upstream does, unless the live read or the world as it is now speaks against it.

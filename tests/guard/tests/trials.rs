@@ -1,6 +1,7 @@
-//! The body of the fuzz target, over bytes that are the same in every run.
+//! The body of the fuzz target, and the default engine, over bytes that are the same in every run.
 
-use bindery_guard_tests::trial;
+use bindery_engine::DefaultEngine;
+use bindery_guard_tests::trial::{self, Verdict};
 
 /// Bytes of the trial of that number (xorshift64*).
 fn bytes(number: u64) -> Vec<u8> {
@@ -29,4 +30,16 @@ fn a_trial_depends_on_its_bytes_alone() {
     for number in 0..200 {
         assert_eq!(trial::run(&bytes(number)), trial::run(&bytes(number)));
     }
+}
+
+#[test]
+fn what_the_default_engine_decides_is_allowed() {
+    let mut allowed = 0;
+    for number in 0..20_000 {
+        match trial::run_engine(&bytes(number), &DefaultEngine) {
+            Ok(verdict) => allowed += u32::from(verdict == Verdict::Upstream),
+            Err(report) => panic!("trial {number}: {report}"),
+        }
+    }
+    assert!(allowed > 5_000, "{allowed} decisions wrote something");
 }

@@ -158,10 +158,12 @@ impl Judge<'_> {
                 if is_settled(claim) { no("the claim has a volume") } else { Ok(()) }
             }
             (PluginOperation::Delete, Point::Created { .. } | Point::CleanedUp { .. }) if work.failed() => {
-                match self.facts.case.world.volume(&name) {
-                    Lookup::Absent => Ok(()),
-                    _ => no(&format!("volume {name} exists after all and needs its asset")),
-                }
+                // A create whose answer was lost may have been carried out.
+                let is_absent = match self.facts.live_volume(&name) {
+                    Some(live) => matches!(live, Lookup::Absent),
+                    None => self.facts.case.world.volume(&name) == Lookup::Absent,
+                };
+                if is_absent { Ok(()) } else { no(&format!("volume {name} exists and needs its asset")) }
             }
             _ => no("that is not the next thing to do"),
         }
