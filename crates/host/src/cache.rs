@@ -14,8 +14,7 @@ use tracing::{debug, warn};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use crate::HostError;
-use crate::hex;
+use crate::{HostError, hex};
 
 /// Others may not write: group and world.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -34,8 +33,7 @@ impl Cache {
     ///
     /// It cannot be created, or is not ours alone.
     pub(crate) fn open(folder: &Path, fingerprint: [u8; 32]) -> Result<Self, HostError> {
-        let unusable =
-            |reason: String| HostError::CacheFolder { folder: folder.to_owned(), reason };
+        let unusable = |reason: String| HostError::CacheFolder { folder: folder.to_owned(), reason };
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -44,11 +42,15 @@ impl Cache {
         let metadata = fs::symlink_metadata(folder)
             .map_err(|error| unusable(format!("it cannot be examined: {error}")))?;
         if !metadata.is_dir() {
-            return Err(unusable("it is not a folder itself; give the folder that the link points to".to_owned()));
+            return Err(unusable(
+                "it is not a folder itself; give the folder that the link points to".to_owned(),
+            ));
         }
         let (owner, us) = (metadata.uid(), rustix::process::geteuid().as_raw());
         if owner != us {
-            return Err(unusable(format!("it belongs to user {owner}, this is user {us}; chown it or name another")));
+            return Err(unusable(format!(
+                "it belongs to user {owner}, this is user {us}; chown it or name another"
+            )));
         }
         if metadata.mode() & WRITABLE_BY_OTHERS != 0 {
             return Err(unusable("others may write to it; chmod it to 0700".to_owned()));
@@ -109,7 +111,8 @@ fn load(engine: &Engine, path: &Path) -> io::Result<Component> {
     if hex(&Sha256::digest(&artefact)) != expected {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not what was written"));
     }
-    deserialize(engine, &artefact).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+    deserialize(engine, &artefact)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
 }
 
 #[allow(unsafe_code, reason = "wasmtime cannot check an artefact; the callers' argument is given here")]
@@ -117,4 +120,90 @@ fn deserialize(engine: &Engine, artefact: &[u8]) -> wasmtime::Result<Component> 
     // SAFETY: the artefact was made by `precompile_component` with these settings: either just now, or it comes
     // from a folder that only we can write to, under a name that digests all settings, with an equal digest.
     unsafe { Component::deserialize(engine, artefact) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use wasmtime::Config;
+
+    use super::*;
+
+    /// The smallest component.
+    const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
+
+    fn files(folder: &Path) -> Vec<PathBuf> {
+        let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
+    }
+
+    #[test]
+    fn an_artefact_that_is_not_what_was_written_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Engine::new(&Config::new()).unwrap();
+        let cache = Cache::open(folder.path(), [0; 32]).unwrap();
+        cache.get(&engine, EMPTY, b"digest").unwrap();
+        let path = cache.path(b"digest");
+        assert_eq!(files(folder.path()), [path.clone(), sidecar(&path)]);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(load(&engine, &path).is_ok());
+
+        let whole = fs::read(&path).unwrap();
+        let mut flipped = whole.clone();
+        flipped[whole.len() / 2] ^= 1;
+        for broken in [flipped, whole[..whole.len() / 2].to_vec(), Vec::new()] {
+            fs::write(&path, broken).unwrap();
+            assert!(load(&engine, &path).is_err());
+            cache.get(&engine, EMPTY, b"digest").unwrap();
+            assert_eq!(fs::read(&path).unwrap(), whole);
+        }
+        fs::remove_file(sidecar(&path)).unwrap();
+        assert!(load(&engine, &path).is_err());
+    }
+
+    #[test]
+    fn other_settings_and_other_components_have_other_artefacts() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = |fingerprint| Cache::open(folder.path(), fingerprint).unwrap();
+        assert_ne!(cache([0; 32]).path(b"a"), cache([1; 32]).path(b"a"));
+        assert_ne!(cache([0; 32]).path(b"a"), cache([0; 32]).path(b"b"));
+    }
+
+    #[test]
+    fn every_setting_is_in_the_fingerprint() {
+        let fingerprint = |change: fn(&mut Config)| {
+            let mut config = crate::settings::config(1);
+            change(&mut config);
+            crate::settings::fingerprint(&config, &Engine::new(&config).unwrap())
+        };
+        let changes: [fn(&mut Config); 6] = [
+            |_| {},
+            |config| _ = config.cranelift_nan_canonicalization(false),
+            |config| _ = config.consume_fuel(false),
+            |config| _ = config.operator_cost(wasmtime::OperatorCost::new()),
+            |config| _ = config.wasm_simd(true),
+            |config| _ = config.memory_guard_size(1 << 20),
+        ];
+        let found: std::collections::BTreeSet<_> = changes.map(fingerprint).into_iter().collect();
+        assert_eq!(found.len(), changes.len());
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_or_a_link_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = folder.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
+        let link = folder.path().join("link");
+        symlink(folder.path(), &link).unwrap();
+        for (path, reason) in [(&shared, "others may write"), (&link, "not a folder itself")] {
+            let error = Cache::open(path, [0; 32]).err().unwrap().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        let new = folder.path().join("a/b");
+        Cache::open(&new, [0; 32]).unwrap();
+        assert_eq!(fs::metadata(&new).unwrap().mode() & 0o777, 0o700);
+    }
 }

@@ -80,7 +80,8 @@ impl ComponentEngine {
     fn run(&self, call: Call, request: &Request) -> (Result<Decision, EngineFault>, Stats) {
         let mut store = Store::new(&self.shared.engine, call);
         // All limits hold before instantiation, because a start function can loop, too.
-        let decided = self.limit(&mut store).and_then(|()| self.contract.decide(&mut store, request, &self.limits));
+        let decided =
+            self.limit(&mut store).and_then(|()| self.contract.decide(&mut store, request, &self.limits));
         let fuel = self.limits.fuel.saturating_sub(store.get_fuel().unwrap_or_default());
         let Call { used, room, .. } = store.data();
         let stats =

@@ -101,7 +101,8 @@ impl Host {
         let engine = wasmtime::Engine::new(&config).map_err(|error| runtime(format!("{error:#}")))?;
         let fingerprint = settings::fingerprint(&config, &engine);
         let cache = options.cache.as_deref().map(|folder| Cache::open(folder, fingerprint)).transpose()?;
-        let gate = Gate::new(options.concurrency, engine.weak()).map_err(|error| runtime(error.to_string()))?;
+        let gate =
+            Gate::new(options.concurrency, engine.weak()).map_err(|error| runtime(error.to_string()))?;
         Ok(Self { shared: Arc::new(Shared { engine, gate }), cache })
     }
 

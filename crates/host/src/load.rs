@@ -27,16 +27,22 @@ pub enum LoadError {
         max: usize,
     },
     /// It is no WebAssembly at all.
-    #[error("the engine is not WebAssembly: it does not begin with the bytes \\0asm; give the .wasm file of a component")]
+    #[error(
+        "the engine is not WebAssembly: it does not begin with the bytes \\0asm; give the .wasm file of a component"
+    )]
     NotWasm,
     /// It ends within a section.
-    #[error("the engine is truncated: it ends after {bytes} bytes, in the middle of a section; fetch it again")]
+    #[error(
+        "the engine is truncated: it ends after {bytes} bytes, in the middle of a section; fetch it again"
+    )]
     Truncated {
         /// Its size in bytes.
         bytes: usize,
     },
     /// It is a core module.
-    #[error("the engine is a core module, not a component; make a component of it with `wasm-tools component new`")]
+    #[error(
+        "the engine is a core module, not a component; make a component of it with `wasm-tools component new`"
+    )]
     CoreModule,
     /// It is not valid, or needs a feature of WebAssembly that is off.
     #[error("the engine is not a valid component: {0}")]
@@ -54,7 +60,9 @@ pub enum LoadError {
     )]
     NoEngine(Vec<String>),
     /// It is made for a version of the contract that is not served.
-    #[error("the engine is made for {found}; this host serves bindery:policy {served}: rebuild it against one of these")]
+    #[error(
+        "the engine is made for {found}; this host serves bindery:policy {served}: rebuild it against one of these"
+    )]
     UnsupportedVersion {
         /// The import or export that says so.
         found: String,
@@ -163,9 +171,7 @@ mod tests {
     #[test]
     fn what_is_not_a_whole_component_is_told_apart() {
         let component = b"\0asm\x0d\0\x01\0";
-        let section = |size: u8, there: usize| {
-            [&component[..], &[0, size], &vec![0; there][..]].concat()
-        };
+        let section = |size: u8, there: usize| [&component[..], &[0, size], &vec![0; there][..]].concat();
         assert!(check_shape(component).is_ok());
         assert!(check_shape(&section(3, 3)).is_ok());
         for truncated in [&component[..6], &section(3, 2), &section(0x80, 0)] {

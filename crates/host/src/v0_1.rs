@@ -44,7 +44,12 @@ impl Prepared {
     }
 
     /// Instantiates the engine in `store` and has it decide.
-    pub(crate) fn decide(&self, store: &mut Store<Call>, request: &Request, limits: &Limits) -> Result<Decided> {
+    pub(crate) fn decide(
+        &self,
+        store: &mut Store<Call>,
+        request: &Request,
+        limits: &Limits,
+    ) -> Result<Decided> {
         let engine = self.0.instantiate(&mut *store)?;
         let api = engine.bindery_policy_decide();
         let now = request.now;
@@ -191,5 +196,106 @@ impl cluster::Host for Call {
 
     fn list_tallies(&mut self, query: cluster::Query) -> Result<Vec<types::Tally>> {
         answer(self.cluster().tallies(argument(query)?))
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../tests/random.rs"]
+mod random;
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+    use std::sync::Arc;
+
+    use bindery_core::{
+        AccessModes, Claim, Class, Event, Lookup, Migration, OperationState, Page, Plugin, PluginMatch, Pod,
+        Progress, Quantity, Query, Tally, Text, Volume, VolumeTarget,
+    };
+
+    use super::carry::lift_progress;
+    use super::random::{Random, Sample};
+    use super::*;
+
+    /// Values that are tried of each type; each has its number as its seed.
+    const VALUES: u64 = 2_000;
+
+    /// Compared as they print, because quantities of other notations are equal.
+    fn crosses<T: Carry + Sample + Debug>() {
+        for seed in 0..VALUES {
+            let value: T = Random(seed).value();
+            let back = T::lift(value.lower()).unwrap();
+            assert_eq!(format!("{back:?}"), format!("{value:?}"), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn what_crosses_the_contract_loses_nothing() {
+        crosses::<Arc<Claim>>();
+        crosses::<Lookup<Arc<Volume>>>();
+        crosses::<Lookup<Arc<Claim>>>();
+        crosses::<Lookup<Arc<Class>>>();
+        crosses::<Lookup<()>>();
+        crosses::<std::result::Result<Vec<Pod>, Text>>();
+        crosses::<std::result::Result<Vec<Text>, Text>>();
+        crosses::<std::result::Result<(), Text>>();
+        crosses::<Option<Plugin>>();
+        crosses::<PluginMatch>();
+        crosses::<Migration>();
+        crosses::<OperationState>();
+        crosses::<Page>();
+        crosses::<VolumeTarget>();
+        crosses::<Vec<Tally>>();
+        crosses::<Query>();
+        crosses::<Event>();
+        crosses::<Decision>();
+    }
+
+    #[test]
+    fn an_operation_crosses_with_its_object() {
+        for seed in 0..VALUES {
+            let progress: Progress<Claim> = Random(seed).value();
+            let object = decide::Operated::Claim(progress.object.lower());
+            let back = lift_progress(lower_progress(&progress, object)).unwrap();
+            assert_eq!(
+                format!("{back:?}"),
+                format!("{:?}", Subject::SyncClaimOperation(progress)),
+                "seed {seed}"
+            );
+            let progress: Progress<Volume> = Random(seed).value();
+            let object = decide::Operated::Volume(progress.object.lower());
+            let back = lift_progress(lower_progress(&progress, object)).unwrap();
+            assert_eq!(
+                format!("{back:?}"),
+                format!("{:?}", Subject::SyncVolumeOperation(progress)),
+                "seed {seed}"
+            );
+        }
+    }
+
+    #[test]
+    fn labels_and_foreign_finalizers_of_a_volume_stay_on_the_host() {
+        let volume: Volume = Random(1).value();
+        let mut full = volume.clone();
+        full.labels.insert("tier".into(), "gold".into());
+        full.finalizers.push("kubernetes.io/pv-protection".into());
+        assert_eq!(Volume::lift(full.lower()), Ok(volume));
+    }
+
+    #[test]
+    fn what_stands_for_nothing_is_refused() {
+        let quantity =
+            types::Quantity { whole: 1, nanos: 1_000_000_000, format: types::QuantityFormat::BinarySi };
+        assert!(Quantity::lift(quantity).is_err());
+        assert!(AccessModes::lift(16).is_err());
+        let tally = types::Tally {
+            reason: types::Reason::TooSmall,
+            count: 20,
+            nearest: vec![String::new(); NEAREST_MAX + 1],
+        };
+        let mut decision = Decision::done().lower();
+        assert_eq!(check_size(&decision, &Limits::default()), Ok(()));
+        decision.tallies = vec![tally];
+        assert!(check_size(&decision, &Limits::default()).unwrap_err().contains("17 nearest volumes"));
     }
 }

@@ -1,0 +1,2 @@
+;; Not a component.
+(module (memory (export "memory") 1))

@@ -1,0 +1,305 @@
+//! The house's rules that no compiler knows: the edges between crates, and what may not be in a file.
+//!
+//! The edges are those of ARCHITECTURE.md. They are read from `cargo metadata`, where a normal or a build dependency
+//! is an edge; what only tests use is not.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// A file that is longer than this holds more than one thing.
+const LINES_MAX: usize = 500;
+
+/// Who may name a library as a dependency; nobody else in the workspace may, tests and automation aside.
+const MAY_NAME: [(&str, &[&str]); 5] = [
+    ("wasmtime", &["bindery-host"]),
+    ("kube", &["bindery-kube", "bindery-sim", "bindery-webhook", "bindery"]),
+    ("k8s-openapi", &["bindery-kube", "bindery-sim", "bindery-webhook"]),
+    ("serde_json", &["bindery-kube", "bindery-sim", "bindery-webhook", "bindery"]),
+    ("tokio", &["bindery-controller", "bindery-kube", "bindery-sim", "bindery-webhook", "bindery"]),
+];
+
+/// The crates that compute decisions: pure, and so small.
+const PURE: [&str; 3] = ["bindery-core", "bindery-engine", "bindery-component"];
+
+/// What a pure crate may not reach, not even through another crate: IO, time, chance, and the formats of the world outside.
+const IMPURE: [&str; 12] = [
+    "chrono",
+    "getrandom",
+    "http",
+    "hyper",
+    "jiff",
+    "k8s-openapi",
+    "kube",
+    "mio",
+    "rand",
+    "serde_json",
+    "tokio",
+    "wasmtime",
+];
+
+/// Who waits for nothing but what it is told of: the decision maker, its loops and its facts never see an API server.
+const BEHIND_THE_PORT: [&str; 4] = ["bindery-controller", "bindery-host", "bindery-journal", "bindery-store"];
+
+#[test]
+fn only_those_who_may_name_a_library_do() {
+    let workspace = Workspace::read();
+    let mut found = Vec::new();
+    for package in workspace.members().filter(|package| !package.is_workshop()) {
+        for (library, allowed) in MAY_NAME {
+            let names = workspace.dependencies(package).iter().any(|dependency| dependency.name == library);
+            if names && !allowed.contains(&package.name.as_str()) {
+                found.push(format!("{} depends on {library}; only {allowed:?} may", package.name));
+            }
+        }
+    }
+    nothing_in(&found);
+}
+
+#[test]
+fn what_decides_is_pure() {
+    nothing_in(&reached(&PURE, &IMPURE));
+}
+
+#[test]
+fn the_controller_reaches_a_cluster_only_through_its_port() {
+    nothing_in(&reached(&BEHIND_THE_PORT, &["kube", "k8s-openapi"]));
+}
+
+#[test]
+fn every_package_inherits_what_the_workspace_fixes() {
+    let mut found = Vec::new();
+    for package in Workspace::read().members() {
+        let manifest = fs::read_to_string(&package.manifest).unwrap();
+        for line in ["[lints]\nworkspace = true", "edition.workspace = true", "license.workspace = true"] {
+            if !manifest.contains(line) {
+                found.push(format!("{} lacks {line:?}", shown(&package.manifest)));
+            }
+        }
+    }
+    nothing_in(&found);
+}
+
+#[test]
+fn files_are_short() {
+    let lengths = rust_files().into_iter().map(|(path, text)| (path, text.lines().count()));
+    let long = lengths.filter(|(_, lines)| *lines > LINES_MAX);
+    let found: Vec<_> = long
+        .map(|(path, lines)| format!("{}: {lines} lines; {LINES_MAX} are enough", shown(&path)))
+        .collect();
+    nothing_in(&found);
+}
+
+#[test]
+fn nothing_is_put_off() {
+    // Written apart, so that this file does not find itself.
+    let marks = [concat!("#[ig", "nore"), concat!("TO", "DO"), concat!("FIX", "ME"), concat!("todo", "!(")];
+    let mut found = Vec::new();
+    for (path, text) in rust_files() {
+        for (line, number) in text.lines().zip(1..) {
+            let here = marks.iter().filter(|mark| line.contains(**mark));
+            found.extend(
+                here.map(|mark| format!("{}:{number}: {mark}: do it, or leave it out", shown(&path))),
+            );
+        }
+    }
+    nothing_in(&found);
+}
+
+#[test]
+fn no_test_sleeps_by_the_wall_clock() {
+    let mut found = Vec::new();
+    for (path, text) in rust_files() {
+        let unit_tests = text.split_once("#[cfg(test)]").map_or("", |(_, tests)| tests);
+        let tests = if shown(&path).split('/').any(|part| part == "tests") { &text } else { unit_tests };
+        if tests.contains(concat!("thread::", "sleep(")) {
+            found.push(format!("{}: a test sleeps; wait for the event itself", shown(&path)));
+        }
+        // On tokio's paused time a sleep takes none.
+        let paused = tests.contains("start_paused") || tests.contains("time::pause()");
+        if tests.contains(concat!("time::", "sleep(")) && !paused {
+            found.push(format!("{}: a test sleeps and its time is not paused", shown(&path)));
+        }
+    }
+    nothing_in(&found);
+}
+
+#[test]
+fn every_source_file_is_compiled() {
+    let files = rust_files();
+    let mut found = Vec::new();
+    for (file, _) in &files {
+        // `foo/mod.rs` is the module `foo`, as `foo.rs` would be.
+        let path = if file.ends_with("mod.rs") { &folder_of(file).with_extension("rs") } else { file };
+        let name = path.file_stem().expect("a source file must have a name").to_string_lossy();
+        let is_root = ["lib", "main", "build"].contains(&&*name);
+        let declares =
+            |text: &str| text.contains(&format!("mod {name};")) || text.contains(&format!("mod r#{name};"));
+        let is_declared = || files.iter().any(|(other, text)| may_declare(other, path) && declares(text));
+        if !is_root && !is_target(path, &name) && !is_declared() {
+            found.push(format!("{} is no module of its crate: declare it or remove it", shown(file)));
+        }
+    }
+    nothing_in(&found);
+}
+
+/// Fails with everything that was found, one a line.
+fn nothing_in(found: &[String]) {
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+/// How each of some packages reaches a library that it may not.
+fn reached(packages: &[&str], forbidden: &[&str]) -> Vec<String> {
+    let workspace = Workspace::read();
+    let paths = packages.iter().flat_map(|package| workspace.reached_from(package));
+    let wrong = paths.filter(|path| path.last().is_some_and(|library| forbidden.contains(library)));
+    wrong.map(|path| path.join(" depends on ")).collect()
+}
+
+/// Whether the manifest of the file's package names it as a target, or cargo finds it as one.
+fn is_target(path: &Path, name: &str) -> bool {
+    let folder = folder_of(path);
+    let package = folder.ancestors().find(|folder| folder.join("Cargo.toml").is_file());
+    let package = package.expect("every source file must belong to a package");
+    let manifest = fs::read_to_string(package.join("Cargo.toml")).expect("a manifest must be readable");
+    let is_named = manifest.contains(&format!("{name}.rs\""));
+    is_named
+        || ["tests", "benches", "examples", "src/bin"].iter().any(|targets| folder == package.join(targets))
+}
+
+/// Whether `other` is where the module in `path` would be declared: `foo.rs` for `foo/…`, or a file in the same folder.
+fn may_declare(other: &Path, path: &Path) -> bool {
+    let folder = folder_of(path);
+    other != path && (folder_of(other) == folder || other.with_extension("") == folder)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().expect("a source file must have a folder")
+}
+
+/// A path as one would name it from the workspace's root.
+fn shown(path: &Path) -> Cow<'_, str> {
+    path.strip_prefix(root()).unwrap_or(path).to_string_lossy()
+}
+
+/// Every Rust file of the checkout, with its text.
+fn rust_files() -> Vec<(PathBuf, String)> {
+    let mut files = Vec::new();
+    let mut folders = vec![root().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a source folder must be readable") {
+            let path = entry.expect("a source folder must be readable").path();
+            let name = path.file_name().expect("an entry must have a name").to_string_lossy();
+            let is_output = name == "target" || name.starts_with('.');
+            if path.is_dir() && !is_output {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).expect("a source file must be readable");
+                files.push((path, text));
+            }
+        }
+    }
+    assert!(files.iter().any(|(path, _)| path.ends_with("tests/tidy.rs")), "this file itself must be found");
+    files
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests must lie in the workspace")
+}
+
+/// A package as cargo resolved it.
+struct Package {
+    name: String,
+    manifest: PathBuf,
+    is_macro: bool,
+    /// Ids of what it needs to be built, its tests aside.
+    needs: Vec<String>,
+}
+
+impl Package {
+    /// Whether the package tests or automates: such a one may use anything.
+    fn is_workshop(&self) -> bool {
+        let path = shown(&self.manifest);
+        path.starts_with("tests/") || path.starts_with("crates/xtask/")
+    }
+}
+
+/// The workspace's packages and all below them, by cargo's id.
+struct Workspace {
+    packages: BTreeMap<String, Package>,
+    members: BTreeSet<String>,
+}
+
+impl Workspace {
+    fn read() -> Self {
+        let mut metadata = Command::new(env!("CARGO"));
+        metadata.current_dir(root()).args(["metadata", "--format-version", "1", "--locked"]);
+        let output = metadata.output().expect("cargo must start");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo must print JSON");
+
+        let mut needs: BTreeMap<String, Vec<String>> = list(&metadata["resolve"]["nodes"])
+            .map(|node| {
+                (text(&node["id"]), list(&node["deps"]).filter(is_needed).map(|d| text(&d["pkg"])).collect())
+            })
+            .collect();
+        let package = |package: &Value| {
+            let id = text(&package["id"]);
+            let is_macro = list(&package["targets"])
+                .any(|target| list(&target["kind"]).any(|kind| kind == "proc-macro"));
+            let needs = needs.remove(&id).unwrap_or_default();
+            let manifest = PathBuf::from(text(&package["manifest_path"]));
+            (id, Package { name: text(&package["name"]), manifest, is_macro, needs })
+        };
+        Self {
+            packages: list(&metadata["packages"]).map(package).collect(),
+            members: list(&metadata["workspace_members"]).map(text).collect(),
+        }
+    }
+
+    fn members(&self) -> impl Iterator<Item = &Package> {
+        self.members.iter().map(|id| &self.packages[id])
+    }
+
+    fn dependencies(&self, package: &Package) -> Vec<&Package> {
+        package.needs.iter().map(|id| &self.packages[id]).collect()
+    }
+
+    /// A path of names to every package that becomes part of this one's program: macros run in the compiler, so what they
+    /// need does not.
+    fn reached_from(&self, name: &str) -> Vec<Vec<&str>> {
+        let start = self.members().find(|package| package.name == name);
+        let start = start.unwrap_or_else(|| panic!("the workspace has no package {name}"));
+        let mut seen = BTreeSet::new();
+        let mut paths = Vec::new();
+        let mut pending = vec![(start, Vec::new())];
+        while let Some((package, mut path)) = pending.pop() {
+            if !seen.insert(&package.manifest) {
+                continue;
+            }
+            path.push(package.name.as_str());
+            let dependencies =
+                self.dependencies(package).into_iter().filter(|dependency| !dependency.is_macro);
+            pending.extend(dependencies.map(|dependency| (dependency, path.clone())));
+            paths.push(path);
+        }
+        paths
+    }
+}
+
+/// Whether a dependency of a node is there for more than tests.
+fn is_needed(dependency: &&Value) -> bool {
+    list(&dependency["dep_kinds"]).any(|kind| kind["kind"] != "dev")
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().expect("cargo's metadata must have a list here").iter()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("cargo's metadata must have a text here").to_owned()
+}
