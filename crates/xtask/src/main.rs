@@ -17,6 +17,8 @@ mod test;
 mod tools;
 mod workspace;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Build, test, measure and check Bindery.
@@ -38,8 +40,19 @@ enum Command {
     Playground(playground::Arguments),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // A backtrace would show our own code; the chain says what to do.
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Tools(arguments) => tools::run(&arguments),
         Command::Components(arguments) => components::run(&arguments),
         Command::Check => check::run(),

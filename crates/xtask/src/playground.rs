@@ -6,10 +6,10 @@ use anyhow::{Context as _, Result};
 
 use crate::{components, process, workspace};
 
-/// Build the engine's component and start `bindery playground` with it.
+/// Start `bindery playground`, with the default engine's component built first.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Passed on to `bindery playground`.
+    /// Passed on to `bindery playground`. With `--engine FILE` here, or `BINDERY_ENGINE` set, nothing is built.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -20,13 +20,20 @@ pub(crate) struct Arguments {
 /// When the component cannot be built or cargo not be started. Otherwise it does not return: the playground takes
 /// this process's place, so that Ctrl-C reaches it alone and the shell waits for its clean end.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let engine = components::build()?;
     if !process::exists("kubectl", "--help")? {
         eprintln!("kubectl is not on the path: `cargo xtask tools kubectl` builds it and prints where it is");
     }
     let mut command = workspace::cargo();
-    command.args(["run", "--quiet", "--package", "bindery", "--", "playground", "--engine"]).arg(&engine);
+    command.args(["run", "--quiet", "--package", "bindery", "--", "playground"]);
+    if !names_an_engine(&arguments.arguments) {
+        command.arg("--engine").arg(components::build()?);
+    }
     // Files that the user names are relative to where the user is.
     command.args(&arguments.arguments).current_dir(std::env::current_dir()?);
     Err(command.exec()).context("cannot start cargo")
+}
+
+fn names_an_engine(arguments: &[String]) -> bool {
+    let is_option = |argument: &String| argument == "--engine" || argument.starts_with("--engine=");
+    std::env::var_os("BINDERY_ENGINE").is_some() || arguments.iter().any(is_option)
 }

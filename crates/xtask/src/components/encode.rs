@@ -50,3 +50,57 @@ fn foreign_imports(resolve: &Resolve, world: &World) -> Result<Vec<String>> {
     }
     Ok(foreign)
 }
+
+#[cfg(test)]
+mod tests {
+    use wit_component::StringEncoding;
+    use wit_parser::ManglingAndAbi;
+
+    use super::*;
+
+    /// A module that does nothing, as a world asks for it.
+    fn module(world: &str) -> Vec<u8> {
+        let wit = format!(
+            "package bindery:policy@0.1.0;
+             interface cluster {{ ask: func() -> u32; }}
+             interface decide {{ sync: func() -> u32; }}
+             world engine {{ {world} }}"
+        );
+        let mut resolve = Resolve::default();
+        let package = resolve.push_str("test.wit", &wit).unwrap();
+        let world = resolve.select_world(&[package], None).unwrap();
+        let mut module = wit_component::dummy_module(&resolve, world, ManglingAndAbi::Standard32);
+        wit_component::embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8, false)
+            .unwrap();
+        module
+    }
+
+    #[test]
+    fn a_module_of_the_contract_becomes_a_component() {
+        let component = component(&module("import cluster; export decide;")).unwrap();
+        assert!(is_component(&component));
+    }
+
+    #[test]
+    fn an_import_outside_the_contract_is_refused_by_name() {
+        let error =
+            component(&module("import cluster; import now: func() -> u64; export decide;")).unwrap_err();
+        assert!(error.to_string().contains("imports now;"), "{error}");
+    }
+
+    #[test]
+    fn a_module_without_exports_is_refused() {
+        let error = component(&module("import cluster;")).unwrap_err();
+        assert!(error.to_string().contains("exports nothing"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_module_is_refused() {
+        assert!(component(b"no wasm").is_err());
+    }
+
+    /// The preamble of a component differs from a module's in its layer field.
+    fn is_component(bytes: &[u8]) -> bool {
+        bytes.starts_with(b"\0asm") && bytes[6..8] == [1, 0]
+    }
+}

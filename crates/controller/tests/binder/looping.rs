@@ -1,0 +1,95 @@
+//! The loop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bindery_controller::WriteError;
+use bindery_core::{ClaimPhase, Cluster, EngineFault, Request, Subject};
+use bindery_engine::DefaultEngine;
+use tokio_util::sync::CancellationToken;
+
+use crate::double::{Double, Scripted, binder, claim, deliver, unsynced, volume};
+
+#[tokio::test(start_paused = true)]
+async fn the_loop_begins_when_the_lists_are_complete_and_ends_on_demand() {
+    let double = Double::new();
+    double.add_volume(&volume("v1"));
+    double.add_claim(&claim("c1"));
+    let binder = unsynced(&double, DefaultEngine);
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(binder.metrics().decisions.get(), 0);
+    bindery_store::Kind::ALL.into_iter().for_each(|kind| binder.intake().synced(kind));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(double.claim("c1").status.phase, ClaimPhase::Bound);
+    shutdown.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_key_backs_off_and_holds_no_other_up() {
+    let double = Double::new();
+    double.add_claim(&claim("bad"));
+    double.add_claim(&claim("good"));
+    double.add_volume(&volume("v1"));
+    let tries = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&tries);
+    let engine = Scripted(move |request: &Request, cluster: &mut dyn Cluster| match &request.subject {
+        Subject::SyncClaim(claim) if &*claim.key.name == "bad" => {
+            counted.fetch_add(1, Ordering::Relaxed);
+            panic!("a bug in a native engine")
+        }
+        _ => bindery_engine::decide(request, cluster).map_err(EngineFault::from),
+    });
+    let binder = binder(&double, engine);
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(double.claim("good").status.phase, ClaimPhase::Bound);
+    // 5 ms doubled up to 5 min, and then each 5 min.
+    let tries = tries.load(Ordering::Relaxed);
+    assert!((20..40).contains(&tries), "{tries}");
+    shutdown.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_api_server_is_obeyed_when_it_asks_to_wait() {
+    let double = Double::new();
+    double.add_volume(&volume("v1"));
+    double.add_claim(&claim("c1"));
+    let retry_after = Duration::from_secs(7);
+    double.fail_write(1, WriteError::Throttled { message: "busy".to_owned(), retry_after });
+    let binder = binder(&double, DefaultEngine);
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(double.writes().len(), 1);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(double.claim("c1").status.phase, ClaimPhase::Bound);
+    shutdown.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_lets_decisions_in_flight_end_and_gives_up_on_those_that_hang() {
+    let double = Double::new();
+    double.add_volume(&volume("v1"));
+    double.add_claim(&claim("c1"));
+    let binder = binder(&double, DefaultEngine);
+    let held = Arc::clone(&double.gate).acquire_many_owned(1_000).await.unwrap();
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    shutdown.cancel();
+    running.await.unwrap();
+    assert_eq!(double.writes().len(), 0);
+    drop(held);
+
+    // The next binder finds everything as the cluster has it.
+    let binder = unsynced(&double, DefaultEngine);
+    deliver(&double, &binder);
+    assert_eq!(binder.store().reserved("v1"), None);
+}

@@ -1,0 +1,5 @@
+//! The binder over a cluster in memory: what it writes, when it does not, and how its loop goes on.
+
+mod double;
+mod looping;
+mod syncing;

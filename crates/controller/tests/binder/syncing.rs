@@ -1,0 +1,238 @@
+//! One sync.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bindery_controller::{Key, Purpose, SyncError, Write, WriteError};
+use bindery_core::{
+    Action, Answer, ClaimKey, ClaimPhase, ClaimRef, Cluster, Decision, EngineFault, Message, Outcome,
+    Question, Request, Source, Step, Subject, VolumePhase,
+};
+use bindery_engine::DefaultEngine;
+
+use crate::double::{Double, Scripted, binder, claim, unsynced, volume};
+
+fn claim_key(name: &str) -> Key {
+    Key::Claim(ClaimKey::new("ns", name))
+}
+
+fn volume_key(name: &str) -> Key {
+    Key::Volume(name.into())
+}
+
+/// A volume that carries the UID of a claim.
+fn taken(name: &str, by: &str) -> bindery_core::Volume {
+    let mut volume = volume(name);
+    volume.claim_ref = Some(ClaimRef {
+        namespace: "ns".into(),
+        name: by.into(),
+        uid: Some(format!("uid-{by}").as_str().into()),
+    });
+    volume.phase = VolumePhase::Bound;
+    volume
+}
+
+#[tokio::test]
+async fn nothing_is_decided_before_the_lists_are_complete() {
+    let double = Double::new();
+    double.add_claim(&claim("c1"));
+    let binder = unsynced(&double, DefaultEngine);
+    let synced = binder.sync(&claim_key("c1")).await;
+    assert_eq!(synced.result, Err(SyncError::NotSynced));
+    assert_eq!(binder.metrics().decisions.get(), 0);
+}
+
+#[tokio::test]
+async fn a_bind_sends_the_versions_that_its_own_writes_returned() {
+    let double = Double::new();
+    double.add_volume(&volume("v1"));
+    double.add_claim(&claim("c1"));
+    let binder = binder(&double, DefaultEngine);
+    let synced = binder.sync(&claim_key("c1")).await;
+    assert_eq!(synced.result, Ok(()));
+    assert_eq!(
+        double.write_names(),
+        ["reserve volume", "set volume phase", "bind claim", "set claim status"]
+    );
+    match &double.writes()[1] {
+        Write::SetVolumePhase { volume, .. } => assert_eq!(&*volume.version.0, "100"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(double.claim("c1").status.phase, ClaimPhase::Bound);
+    assert_eq!(binder.store().reserved("v1"), None);
+    // What was written is laid over the cache, so a second sync finds nothing to do.
+    assert_eq!(binder.sync(&claim_key("c1")).await.result, Ok(()));
+    assert_eq!(binder.sync(&volume_key("v1")).await.result, Ok(()));
+    assert_eq!(double.writes().len(), 4);
+}
+
+#[tokio::test]
+async fn after_a_write_that_failed_nothing_follows() {
+    for nth in 1..=4 {
+        let double = Double::new();
+        double.add_volume(&volume("v1"));
+        double.add_claim(&claim("c1"));
+        let binder = binder(&double, DefaultEngine);
+        double.fail_write(nth, WriteError::Conflict("changed".to_owned()));
+        let synced = binder.sync(&claim_key("c1")).await;
+        let error = synced.result.unwrap_err();
+        assert!(error.is_conflict(), "{error}");
+        assert_eq!(double.writes().len(), nth);
+        assert_eq!(binder.store().reserved("v1"), None);
+        assert_eq!(binder.sync(&claim_key("c1")).await.result, Ok(()));
+        assert_eq!(double.writes().len(), 5);
+        assert_eq!(double.volume("v1").phase, VolumePhase::Bound);
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_fails_writes_nothing() {
+    let double = Double::new();
+    double.add_claim(&claim("c1"));
+    let fault = EngineFault::Trapped("out of bounds".to_owned());
+    let answer = fault.clone();
+    let binder = binder(&double, Scripted(move |_: &Request, _: &mut dyn Cluster| Err(answer.clone())));
+    assert_eq!(binder.sync(&claim_key("c1")).await.result, Err(SyncError::Engine(fault)));
+    assert_eq!(binder.metrics().engine_faults.get(), 1);
+    // The next decision is another engine's.
+    let broken = binder.swap_engine(Arc::new(DefaultEngine));
+    assert_eq!(broken.digest(), "scripted");
+    assert_eq!(binder.sync(&claim_key("c1")).await.result, Ok(()));
+}
+
+#[tokio::test]
+async fn a_refused_decision_is_told_and_not_carried_out() {
+    let double = Double::new();
+    double.add_volume(&taken("v1", "c1"));
+    let binder = binder(
+        &double,
+        Scripted(|request: &Request, _: &mut dyn Cluster| match &request.subject {
+            Subject::SyncVolume(volume) => {
+                let delete = Action::DeleteVolume { volume: volume.target() };
+                Ok(Decision::new(vec![Step::from(delete)], Outcome::Done))
+            }
+            other => panic!("{other:?}"),
+        }),
+    );
+    let error = binder.sync(&volume_key("v1")).await.result.unwrap_err();
+    assert!(matches!(error, SyncError::Refused(_)), "{error}");
+    assert_eq!(double.writes(), []);
+    assert_eq!(double.reasons(), ["DecisionRefused"]);
+    assert_eq!(binder.metrics().refusals.get(), 1);
+}
+
+#[tokio::test]
+async fn a_live_read_stops_the_decision_and_is_answered_to_the_next() {
+    let double = Double::new();
+    double.add_volume(&taken("v1", "c1"));
+    let binder = binder(&double, DefaultEngine);
+    // The cache has not seen the claim yet.
+    let mut late = claim("c1");
+    late.volume_name = Some("v1".into());
+    double.add_claim(&late);
+    assert_eq!(binder.sync(&volume_key("v1")).await.result, Ok(()));
+    assert_eq!(double.reads(), [("ns/c1".to_owned(), Purpose::Engine)]);
+    assert_eq!(double.writes(), []);
+}
+
+#[tokio::test]
+async fn a_release_that_the_engine_did_not_prove_is_proved_by_the_guard() {
+    let release = |request: &Request, _: &mut dyn Cluster| match &request.subject {
+        Subject::SyncVolume(volume) => {
+            let phase = VolumePhase::Released;
+            let release = Action::SetVolumePhase { volume: volume.target(), phase, message: Message::Empty };
+            Ok(Decision::new(vec![Step::from(release)], Outcome::Done))
+        }
+        other => panic!("{other:?}"),
+    };
+    let world = || {
+        let double = Double::new();
+        double.add_volume(&taken("v1", "c1"));
+        (binder(&double, Scripted(release)), double)
+    };
+    let guard_read = ("ns/c1".to_owned(), Purpose::Guard);
+
+    let (binder, double) = world();
+    assert_eq!(binder.sync(&volume_key("v1")).await.result, Ok(()));
+    assert_eq!((double.reads(), double.writes().len()), (vec![guard_read.clone()], 1));
+
+    // The claim lives after all.
+    let (binder, double) = world();
+    double.add_claim(&claim("c1"));
+    assert!(matches!(binder.sync(&volume_key("v1")).await.result, Err(SyncError::Refused(_))));
+    assert_eq!((double.reads(), double.writes()), (vec![guard_read.clone()], Vec::new()));
+
+    // A read that fails is made once more, and then nobody knows.
+    let (binder, double) = world();
+    double.fail_reads(1);
+    assert_eq!(binder.sync(&volume_key("v1")).await.result, Ok(()));
+    assert_eq!(double.reads(), [guard_read.clone(), guard_read.clone()]);
+    let (binder, double) = world();
+    double.fail_reads(2);
+    assert!(matches!(binder.sync(&volume_key("v1")).await.result, Err(SyncError::Refused(_))));
+    assert_eq!((double.reads().len(), double.writes()), (2, Vec::new()));
+}
+
+#[tokio::test]
+async fn an_engine_cannot_read_for_ever() {
+    let double = Double::new();
+    double.add_claim(&claim("c1"));
+    let endless = |_: &Request, cluster: &mut dyn Cluster| {
+        for number in 0.. {
+            let key = ClaimKey::new("ns", format!("c{number}"));
+            match cluster.ask(Question::Claim(Source::Live, key))? {
+                Answer::Claim(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        Ok(Decision::done())
+    };
+    let binder = binder(&double, Scripted(endless));
+    assert_eq!(binder.sync(&claim_key("c1")).await.result, Err(SyncError::TooManyReads(8)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_claims_one_gets_the_volume_and_the_other_waits_for_it() {
+    let double = Double::new();
+    double.add_volume(&volume("v1"));
+    double.add_claim(&claim("c1"));
+    double.add_claim(&claim("c2"));
+    let binder = binder(&double, DefaultEngine);
+    let held = Arc::clone(&double.gate).acquire_many_owned(1_000).await.unwrap();
+    let first = {
+        let binder = Arc::clone(&binder);
+        tokio::spawn(async move { binder.sync(&claim_key("c1")).await.result })
+    };
+    tokio::task::yield_now().await;
+    assert_eq!(binder.store().reserved("v1"), Some(ClaimKey::new("ns", "c1")));
+    // It neither picks the volume nor says that there is none.
+    let second = binder.sync(&claim_key("c2")).await;
+    assert_eq!(second.result, Ok(()));
+    assert!(!second.decision.unwrap().actions().any(|action| matches!(action, Action::ReserveVolume { .. })));
+    drop(held);
+    assert_eq!(first.await.unwrap(), Ok(()));
+    assert_eq!(binder.store().reserved("v1"), None);
+    assert_eq!(double.claim("c1").status.phase, ClaimPhase::Bound);
+    assert_eq!(double.claim("c2").status.phase, ClaimPhase::Pending);
+}
+
+#[tokio::test]
+async fn a_world_that_moves_is_decided_again_a_few_times() {
+    let double = Double::new();
+    double.add_volume(&volume("v1"));
+    double.add_claim(&claim("c1"));
+    let times = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&times);
+    let binder = binder(
+        &double,
+        Scripted(move |request: &Request, cluster: &mut dyn Cluster| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            bindery_engine::decide(request, cluster).map_err(EngineFault::from)
+        }),
+    );
+    // Somebody else has the volume in hand, and the index does not know it: the reservation is lost each time.
+    binder.store().reserve("v1", &ClaimKey::new("ns", "other")).unwrap();
+    let synced = binder.sync(&claim_key("c1")).await;
+    assert_eq!(synced.result, Ok(()));
+    assert_eq!((times.load(Ordering::Relaxed), double.writes().len()), (1, 0));
+}
