@@ -104,8 +104,12 @@ pub struct Line {
 pub fn read(path: &Path) -> Result<Vec<Line>> {
     let file = File::open(path).with_context(|| format!("cannot open corpus {}", path.display()))?;
     let mut reader = BufReader::new(file);
-    let gzip = reader.fill_buf().with_context(|| format!("cannot read corpus {}", path.display()))?.starts_with(&[0x1f, 0x8b]);
-    let plain: Box<dyn Read> = if gzip { Box::new(flate2::read::MultiGzDecoder::new(reader)) } else { Box::new(reader) };
+    let gzip = reader
+        .fill_buf()
+        .with_context(|| format!("cannot read corpus {}", path.display()))?
+        .starts_with(&[0x1f, 0x8b]);
+    let plain: Box<dyn Read> =
+        if gzip { Box::new(flate2::read::MultiGzDecoder::new(reader)) } else { Box::new(reader) };
     let mut lines = Vec::new();
     for (number, line) in BufReader::new(plain).lines().enumerate() {
         let line = line.with_context(|| format!("cannot read corpus {}", path.display()))?;

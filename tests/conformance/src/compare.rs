@@ -89,7 +89,9 @@ fn prune(value: &mut Value) {
 fn is_nothing(key: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,
-        Value::String(text) => text.is_empty() && matches!(key, "phase" | "message" | "reason" | "uid" | "pdName"),
+        Value::String(text) => {
+            text.is_empty() && matches!(key, "phase" | "message" | "reason" | "uid" | "pdName")
+        }
         // An empty selector matches everything, no selector is another thing; both stay as they are.
         Value::Object(fields) => fields.is_empty() && key != "selector",
         Value::Array(items) => items.is_empty(),
@@ -110,14 +112,24 @@ fn values(path: &str, expected: &Value, found: &Value, differences: &mut Vec<Dif
     }
 }
 
-fn fields(path: &str, expected: &Map<String, Value>, found: &Map<String, Value>, differences: &mut Vec<Difference>) {
+fn fields(
+    path: &str,
+    expected: &Map<String, Value>,
+    found: &Map<String, Value>,
+    differences: &mut Vec<Difference>,
+) {
     for key in expected.keys().chain(found.keys().filter(|key| !expected.contains_key(*key))) {
         let path = format!("{path}.{key}");
         // A recording without UID stands for any: the world was written down without one.
         if key == "uid" && path.matches('.').count() == 2 && !expected.contains_key(key) {
             continue;
         }
-        values(&path, expected.get(key).unwrap_or(&Value::Null), found.get(key).unwrap_or(&Value::Null), differences);
+        values(
+            &path,
+            expected.get(key).unwrap_or(&Value::Null),
+            found.get(key).unwrap_or(&Value::Null),
+            differences,
+        );
     }
 }
 

@@ -36,10 +36,10 @@ const CREATES_MAX: usize = 5;
 
 fn asset_is_deleted_after_failed_creates(case: &Case) -> bool {
     let Some(plugin) = &case.plugin else { return false };
-    let failed_creates = case.api_errors.iter().filter(|e| e.verb == "create" && e.resource == "persistentvolumes");
+    let failed_creates =
+        case.api_errors.iter().filter(|e| e.verb == "create" && e.resource == "persistentvolumes");
     let messages: Vec<_> = failed_creates.take(CREATES_MAX).collect();
     let all_failed = messages.len() == CREATES_MAX;
     let deletes = plugin.delete.as_ref().is_some_and(|outcomes| outcomes.iter().any(Option::is_none));
     plugin.provision.is_some() && all_failed && deletes
 }
-

@@ -7,4 +7,9 @@
 pub mod case;
 pub mod compare;
 pub mod deviations;
+mod mock;
 pub mod twin;
+mod verdict;
+pub mod world;
+
+pub use verdict::{Engines, Verdict, run};

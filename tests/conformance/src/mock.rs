@@ -1,0 +1,110 @@
+//! The in-tree plugin that recorded cases install (upstream's `mockVolumePlugin`).
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use bindery_controller::{Order, Plugin, PluginError};
+use bindery_core::{PluginOperation, Text, Volume};
+use futures::future::{BoxFuture, FutureExt, ready};
+use serde_json::{Value, json};
+
+use crate::case::{Case, MockOutcomes};
+
+/// Name of the plugin.
+pub const NAME: &str = "kubernetes.io/mock-volume";
+/// Driver that every in-tree plugin is migrated to, where a case says so.
+pub const MIGRATED_DRIVER: &str = "vendor.com/MockCSIDriver";
+
+/// The plugin: supports every source, does what the case says.
+pub struct MockPlugin {
+    outcomes: MockOutcomes,
+    policies: BTreeMap<String, Value>,
+    calls: Mutex<BTreeMap<PluginOperation, usize>>,
+}
+
+impl MockPlugin {
+    /// The plugin of a case.
+    pub fn new(case: &Case) -> Option<Self> {
+        let policy = |class: &Value| {
+            Some((class["metadata"]["name"].as_str()?.to_owned(), class["reclaimPolicy"].clone()))
+        };
+        Some(Self {
+            outcomes: case.plugin.clone()?,
+            policies: case.classes.iter().filter_map(policy).collect(),
+            calls: Mutex::default(),
+        })
+    }
+
+    fn planned(&self, operation: PluginOperation) -> Option<&Vec<Option<String>>> {
+        match operation {
+            PluginOperation::Provision => self.outcomes.provision.as_ref(),
+            PluginOperation::Delete => self.outcomes.delete.as_ref(),
+            PluginOperation::Recycle => self.outcomes.recycle.as_ref(),
+        }
+    }
+
+    /// The outcome of the next call; the last one repeats.
+    fn call(&self, operation: PluginOperation) -> Result<(), PluginError> {
+        let mut calls = self.calls.lock().expect("no holder of the lock panics");
+        let call = calls.entry(operation).or_default();
+        let planned = self.planned(operation).map(Vec::as_slice).unwrap_or_default();
+        let outcome = planned.get(*call).or(planned.last()).cloned().flatten();
+        *call += 1;
+        outcome.map_or(Ok(()), |error| Err(PluginError::Failed(error.into())))
+    }
+
+    fn volume(&self, order: &Order) -> Value {
+        let modes: Vec<_> = order.claim.access_modes.iter().map(|mode| mode.name()).collect();
+        json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": &*order.name},
+            "spec": {
+                "capacity": {"storage": order.claim.request.to_string()},
+                "accessModes": modes,
+                "persistentVolumeReclaimPolicy": self.policies.get(&*order.class),
+                "gcePersistentDisk": {"pdName": ""},
+            },
+        })
+    }
+}
+
+impl Plugin<Value> for MockPlugin {
+    fn describe(&self) -> bindery_core::Plugin {
+        bindery_core::Plugin {
+            name: NAME.into(),
+            provisions: true,
+            deletes: true,
+            recycles: true,
+            mount_options: false,
+        }
+    }
+
+    fn supports(&self, _: &Volume) -> bool {
+        true
+    }
+
+    fn ready(&self, operation: PluginOperation) -> Result<(), Text> {
+        let calls = match operation {
+            PluginOperation::Provision => "provisionCalls",
+            PluginOperation::Delete => "deleteCalls",
+            PluginOperation::Recycle => "recycleCalls",
+        };
+        match self.planned(operation) {
+            Some(_) => Ok(()),
+            None => Err(format!("Mock plugin error: no {calls} configured").into()),
+        }
+    }
+
+    fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Value, PluginError>> {
+        ready(self.call(PluginOperation::Provision).map(|()| self.volume(order))).boxed()
+    }
+
+    fn delete<'a>(&'a self, _: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
+        ready(self.call(PluginOperation::Delete)).boxed()
+    }
+
+    fn recycle<'a>(&'a self, _: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
+        ready(self.call(PluginOperation::Recycle)).boxed()
+    }
+}

@@ -1,0 +1,108 @@
+//! Runs one case and judges its end.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bindery_core::Engine;
+
+use crate::case::Case;
+use crate::compare::{self, Difference};
+use crate::deviations::{DEVIATIONS, Deviation};
+use crate::twin::Twin;
+use crate::world::{End, World};
+
+/// The engine that decides and the one that replays.
+pub struct Engines {
+    /// Decides.
+    pub leader: Arc<dyn Engine>,
+    /// Replays every decision and must agree.
+    pub follower: Arc<dyn Engine>,
+}
+
+/// What became of a case.
+pub struct Verdict {
+    id: String,
+    problems: Vec<String>,
+    trace: Vec<String>,
+}
+
+impl Verdict {
+    /// A line of a corpus that is no case.
+    pub fn unreadable(error: &anyhow::Error) -> Self {
+        Self { id: "not a case".to_owned(), problems: vec![format!("{error:#}")], trace: Vec::new() }
+    }
+
+    /// Whether nothing is wrong.
+    pub fn passed(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// What is wrong, for a person: a line that names the case and one for each problem.
+    pub fn report(&self, place: &str, verbose: bool) -> String {
+        let mut report = format!("FAILED {} ({place})\n", self.id);
+        let trace = if verbose { self.trace.as_slice() } else { &[] };
+        for line in self.problems.iter().chain(trace) {
+            writeln!(report, "  {line}").expect("writing to a string cannot fail");
+        }
+        report
+    }
+}
+
+/// Runs a case in a runtime of its own, on a paused clock.
+pub fn run(case: &Case, engines: &Engines) -> Verdict {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let result =
+        runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run_case(case, engines)));
+    let (problems, trace) = match result {
+        Ok(run) => (problems(case, &run), trace(&run)),
+        Err(error) => (vec![format!("{error:#}")], Vec::new()),
+    };
+    Verdict { id: case.id.clone(), problems, trace }
+}
+
+/// A case that has run.
+struct Run {
+    end: End,
+    failure: Option<String>,
+    disagreements: Vec<String>,
+}
+
+async fn run_case(case: &Case, engines: &Engines) -> anyhow::Result<Run> {
+    let twin = Arc::new(Twin::new(Arc::clone(&engines.leader), Arc::clone(&engines.follower)));
+    let mut world = World::new(case, twin.clone())?;
+    let failure = world.call().await?;
+    Ok(Run { end: world.end(), failure, disagreements: twin.take_disagreements() })
+}
+
+fn problems(case: &Case, run: &Run) -> Vec<String> {
+    let applying: Vec<&Deviation> = DEVIATIONS.iter().filter(|deviation| (deviation.applies)(case)).collect();
+    let mut expected = case.clone();
+    applying.iter().for_each(|deviation| (deviation.expect)(&mut expected));
+    let mut problems: Vec<String> = differences(&expected, run).iter().map(describe).collect();
+    if !applying.is_empty() && differences(case, run).is_empty() {
+        let names: Vec<_> = applying.iter().map(|deviation| deviation.name).collect();
+        problems.push(format!("agrees with upstream, although {} applies", names.join(", ")));
+    }
+    problems.extend(run.disagreements.iter().map(|what| format!("the engines disagree: {what}")));
+    problems
+}
+
+fn differences(case: &Case, run: &Run) -> Vec<Difference> {
+    let mut differences = compare::objects(&case.end, &run.end.objects);
+    if let Some(events) = &case.events {
+        differences.extend(compare::plain("events", events, &run.end.events));
+    }
+    if let Some(fails) = case.fails {
+        differences.extend(compare::plain("fails", &fails, &run.failure.is_some()));
+    }
+    differences
+}
+
+fn describe(difference: &Difference) -> String {
+    format!("{}: upstream {}, here {}", difference.path, difference.expected, difference.found)
+}
+
+fn trace(run: &Run) -> Vec<String> {
+    let failure = run.failure.iter().map(|failure| format!("the call failed: {failure}"));
+    failure.chain(run.end.trace.iter().cloned()).collect()
+}
