@@ -25,13 +25,9 @@ fn ask(question: &Question) -> Result<Answer, IllTyped> {
         Question::Pods(key) => Answer::Pods(Carry::lift(cluster::list_pods(&key.lower()))?),
         Question::Node(name) => Answer::Node(Carry::lift(cluster::get_node(name))?),
         Question::Class(name) => Answer::Class(Carry::lift(cluster::get_class(name))?),
-        Question::DefaultClasses => {
-            Answer::DefaultClasses(Carry::lift(cluster::list_default_classes())?)
-        }
+        Question::DefaultClasses => Answer::DefaultClasses(Carry::lift(cluster::list_default_classes())?),
         Question::Plugin(name) => Answer::Plugin(Carry::lift(cluster::get_plugin(name))?),
-        Question::PluginForVolume(volume) => {
-            Answer::PluginMatch(Carry::lift(cluster::match_plugin(volume))?)
-        }
+        Question::PluginForVolume(volume) => Answer::PluginMatch(Carry::lift(cluster::match_plugin(volume))?),
         Question::PluginReady(name, operation) => {
             Answer::Ready(Carry::lift(cluster::check_plugin(name, operation.lower()))?)
         }

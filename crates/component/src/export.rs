@@ -27,14 +27,14 @@ impl Guest for Component {
     }
 
     fn review_claim(now: Timestamp, new: Claim, old: Option<Claim>) -> Decision {
-        let subject = Carry::lift(new)
-            .and_then(|new| Carry::lift(old).map(|old| Subject::ReviewClaim { new, old }));
+        let subject =
+            Carry::lift(new).and_then(|new| Carry::lift(old).map(|old| Subject::ReviewClaim { new, old }));
         decide(now, subject)
     }
 
     fn review_volume(now: Timestamp, new: Volume, old: Option<Volume>) -> Decision {
-        let subject = Carry::lift(new)
-            .and_then(|new| Carry::lift(old).map(|old| Subject::ReviewVolume { new, old }));
+        let subject =
+            Carry::lift(new).and_then(|new| Carry::lift(old).map(|old| Subject::ReviewVolume { new, old }));
         decide(now, subject)
     }
 }
