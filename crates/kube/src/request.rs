@@ -14,7 +14,7 @@ use bindery_core::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::keys;
+use crate::{keys, rest};
 
 /// Who writes, for `managedFields`.
 const FIELD_MANAGER: &str = "bindery";
@@ -267,12 +267,11 @@ pub(crate) fn claim_path(key: &ClaimKey) -> Result<String, WriteError> {
     Ok(format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"))
 }
 
-/// A name as one segment of a path. Names of objects are DNS names; anything else did not come from an API
-/// server, and must not become another path.
-fn segment(name: &str) -> Result<&str, WriteError> {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
-    if !name.is_empty() && name != "." && name != ".." && name.bytes().all(fits) {
-        return Ok(name);
+/// A name as one segment of a path. What cannot be one (`IsValidPathSegmentName` in apimachinery) did not come
+/// from an API server, and must not become another path.
+fn segment(name: &str) -> Result<String, WriteError> {
+    if matches!(name, "" | "." | "..") || name.contains(['/', '%']) {
+        return Err(WriteError::Invalid(format!("{name:?} is not the name of an object")));
     }
-    Err(WriteError::Invalid(format!("{name:?} is not the name of an object")))
+    Ok(rest::encode(name))
 }

@@ -131,3 +131,16 @@ pub(crate) async fn json(
     serde_json::from_slice(&answer)
         .map_err(|error| Fault::NoAnswer(format!("the API server's answer is not JSON: {error}")))
 }
+
+/// Percent-encodes a value of a query or a segment of a path.
+pub(crate) fn encode(value: &str) -> String {
+    value
+        .bytes()
+        .map(|byte| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(byte).to_string()
+            }
+            byte => format!("%{byte:02X}"),
+        })
+        .collect()
+}

@@ -134,7 +134,7 @@ impl Watch {
     async fn page(&self, next: Option<&str>) -> Result<Bytes, WatchError> {
         let path = self.feed.path();
         let uri = match next {
-            Some(token) => format!("{path}?limit={PAGE}&continue={}", encode(token)),
+            Some(token) => format!("{path}?limit={PAGE}&continue={}", rest::encode(token)),
             None => format!("{path}?limit={PAGE}"),
         };
         let request = http::Request::get(uri)
@@ -146,17 +146,4 @@ impl Watch {
             Err(fault) => Err(fault.into()),
         }
     }
-}
-
-/// Percent-encodes a value of a query.
-fn encode(value: &str) -> String {
-    value
-        .bytes()
-        .map(|byte| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                char::from(byte).to_string()
-            }
-            byte => format!("%{byte:02X}"),
-        })
-        .collect()
 }

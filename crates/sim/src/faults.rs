@@ -96,11 +96,15 @@ impl FaultRule {
     }
 
     /// An entry of `api_errors` in the conformance corpora: `update` means any write of the resource, and the first
-    /// match fails with an internal error of that message.
+    /// match fails with that message, and with the reason that the message tells, for corpora keep no other.
     pub fn api_error(verb: &str, resource: &str, message: &str) -> Self {
         let rule =
             if verb == "update" { FaultRule::writes(resource) } else { FaultRule::new(verb, resource) };
-        rule.fail(500, "InternalError", message)
+        match message {
+            _ if message.ends_with(" already exists") => rule.fail(409, "AlreadyExists", message),
+            _ if message.ends_with(" not found") => rule.fail(404, "NotFound", message),
+            _ => rule.fail(500, "InternalError", message),
+        }
     }
 
     /// Only this subresource; `""` for the main resource.

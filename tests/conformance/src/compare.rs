@@ -44,6 +44,23 @@ pub fn objects(expected: &Objects, found: &Objects) -> Vec<Difference> {
     differences
 }
 
+/// Those of some objects that are not held, or not held alike.
+pub fn differing(wanted: &Objects, held: &Objects) -> Objects {
+    let pick = |wanted: &[Value], held: &[Value]| {
+        let held = by_name(held);
+        let is_held = |object: &Value| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let mut differences = Vec::new();
+            held.get(name).is_some_and(|held| {
+                values(name, &normal(object), held, &mut differences);
+                differences.is_empty()
+            })
+        };
+        wanted.iter().filter(|object| !is_held(object)).cloned().collect()
+    };
+    Objects { volumes: pick(&wanted.volumes, &held.volumes), claims: pick(&wanted.claims, &held.claims) }
+}
+
 /// The difference between two plain values, if any.
 pub fn plain<T: PartialEq + std::fmt::Debug>(path: &str, expected: &T, found: &T) -> Option<Difference> {
     (expected != found).then(|| Difference {

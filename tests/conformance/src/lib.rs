@@ -1,15 +1,16 @@
 //! Recorded cases of upstream's controller, run through the real binder on the simulator.
 //!
-//! [`case`] reads a corpus, [`world`] builds the world of a case and runs its call, [`compare`] holds the
-//! result against the recording, [`deviations`] lists where Bindery differs on purpose, and [`twin`] holds
+//! [`case`] reads a corpus, `world` builds the world of a case and runs its call, [`compare`] holds the
+//! result against the recording, [`deviations`] lists where Bindery differs on purpose, and `twin` holds
 //! the two engines against each other on every decision.
 
 pub mod case;
 pub mod compare;
 pub mod deviations;
 mod mock;
-pub mod twin;
+mod port;
+mod twin;
 mod verdict;
-pub mod world;
+mod world;
 
 pub use verdict::{Engines, Verdict, run};

@@ -5,18 +5,19 @@ use std::sync::Mutex;
 
 use bindery_controller::{Order, Plugin, PluginError};
 use bindery_core::{PluginOperation, Text, Volume};
+use bindery_kube::Template;
 use futures::future::{BoxFuture, FutureExt, ready};
 use serde_json::{Value, json};
 
 use crate::case::{Case, MockOutcomes};
 
 /// Name of the plugin.
-pub const NAME: &str = "kubernetes.io/mock-volume";
+pub(crate) const NAME: &str = "kubernetes.io/mock-volume";
 /// Driver that every in-tree plugin is migrated to, where a case says so.
-pub const MIGRATED_DRIVER: &str = "vendor.com/MockCSIDriver";
+pub(crate) const MIGRATED_DRIVER: &str = "vendor.com/MockCSIDriver";
 
 /// The plugin: supports every source, does what the case says.
-pub struct MockPlugin {
+pub(crate) struct MockPlugin {
     outcomes: MockOutcomes,
     policies: BTreeMap<String, Value>,
     calls: Mutex<BTreeMap<PluginOperation, usize>>,
@@ -24,7 +25,7 @@ pub struct MockPlugin {
 
 impl MockPlugin {
     /// The plugin of a case.
-    pub fn new(case: &Case) -> Option<Self> {
+    pub(crate) fn new(case: &Case) -> Option<Self> {
         let policy = |class: &Value| {
             Some((class["metadata"]["name"].as_str()?.to_owned(), class["reclaimPolicy"].clone()))
         };
@@ -47,29 +48,32 @@ impl MockPlugin {
     fn call(&self, operation: PluginOperation) -> Result<(), PluginError> {
         let mut calls = self.calls.lock().expect("no holder of the lock panics");
         let call = calls.entry(operation).or_default();
+        // Upstream constructs what discards an asset only when it is needed.
+        self.ready(operation).map_err(PluginError::Failed)?;
         let planned = self.planned(operation).map(Vec::as_slice).unwrap_or_default();
         let outcome = planned.get(*call).or(planned.last()).cloned().flatten();
         *call += 1;
         outcome.map_or(Ok(()), |error| Err(PluginError::Failed(error.into())))
     }
 
-    fn volume(&self, order: &Order) -> Value {
+    fn volume(&self, order: &Order) -> Template {
         let modes: Vec<_> = order.claim.access_modes.iter().map(|mode| mode.name()).collect();
-        json!({
+        Template(json!({
             "apiVersion": "v1",
             "kind": "PersistentVolume",
             "metadata": {"name": &*order.name},
             "spec": {
                 "capacity": {"storage": order.claim.request.to_string()},
                 "accessModes": modes,
+                "volumeMode": format!("{:?}", order.claim.mode),
                 "persistentVolumeReclaimPolicy": self.policies.get(&*order.class),
                 "gcePersistentDisk": {"pdName": ""},
             },
-        })
+        }))
     }
 }
 
-impl Plugin<Value> for MockPlugin {
+impl Plugin<Template> for MockPlugin {
     fn describe(&self) -> bindery_core::Plugin {
         bindery_core::Plugin {
             name: NAME.into(),
@@ -96,8 +100,12 @@ impl Plugin<Value> for MockPlugin {
         }
     }
 
-    fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Value, PluginError>> {
+    fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Template, PluginError>> {
         ready(self.call(PluginOperation::Provision).map(|()| self.volume(order))).boxed()
+    }
+
+    fn discard<'a>(&'a self, _: &'a Template) -> BoxFuture<'a, Result<(), PluginError>> {
+        ready(self.call(PluginOperation::Delete)).boxed()
     }
 
     fn delete<'a>(&'a self, _: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use bindery_core::{Cluster, Decision, Engine, EngineFault, Recorder, Replayer, Request};
 
 /// An engine that decides as `leader` does and checks that `follower` would have asked and decided the same.
-pub struct Twin {
+pub(crate) struct Twin {
     leader: Arc<dyn Engine>,
     follower: Arc<dyn Engine>,
     disagreements: Mutex<Vec<String>>,
@@ -14,12 +14,12 @@ pub struct Twin {
 
 impl Twin {
     /// Lets `leader` decide and `follower` replay.
-    pub fn new(leader: Arc<dyn Engine>, follower: Arc<dyn Engine>) -> Self {
+    pub(crate) fn new(leader: Arc<dyn Engine>, follower: Arc<dyn Engine>) -> Self {
         Self { leader, follower, disagreements: Mutex::default() }
     }
 
     /// What the two disagreed about since the last call.
-    pub fn take_disagreements(&self) -> Vec<String> {
+    pub(crate) fn take_disagreements(&self) -> Vec<String> {
         std::mem::take(&mut self.disagreements.lock().expect("no holder of the lock panics"))
     }
 

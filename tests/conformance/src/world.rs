@@ -1,44 +1,51 @@
 //! The world of a case: the simulator with its objects, and a binder over a store filled past the watches.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bindery_controller::{
-    Binder, Facts, Key, Migrations, Note, Parts, Plugin, Port, Purpose, Settings, Synced, Write, WriteError,
-    Written,
-};
-use bindery_core::{Claim, ClaimKey, Engine, Lookup, Text, Timestamp, Volume};
+use bindery_controller::{Binder, Facts, Key, Migrations, Parts, Plugin, Settings, Synced};
+use bindery_core::{ClaimKey, Engine, Timestamp};
 use bindery_kube::decode::DecodeError;
-use bindery_kube::{ApiPort, decode};
+use bindery_kube::{ApiPort, Events, Template, decode};
 use bindery_sim::{FaultRule, Sim, SimOptions};
 use bindery_store::{Kind, Store};
 use serde_json::{Value, json};
 
 use crate::case::{Case, Objects};
+use crate::compare;
 use crate::mock::{MIGRATED_DRIVER, MockPlugin};
+use crate::port::CasePort;
 
 /// Longer than any backoff, so that between two rounds all of them expire.
 const BACKOFFS_EXPIRE: Duration = Duration::from_secs(600);
+/// The time of every case, in seconds since the Unix epoch: no decision may depend on it.
+const NOW: Timestamp = 1_700_000_000;
 /// Namespace of every claim and pod of a case.
-const NAMESPACE: &str = "default";
+pub(crate) const NAMESPACE: &str = "default";
+
+const VOLUMES: &str = "persistentvolumes";
+const CLAIMS: &str = "persistentvolumeclaims";
 
 /// The world of a case.
-pub struct World {
+pub(crate) struct World {
     sim: Sim,
     binder: Binder<CasePort>,
     case: Case,
+    /// Versions of the objects when they were looked at last.
+    seen: BTreeMap<Key, String>,
     changed: bool,
 }
 
 /// What the world's API server holds and what was told about it.
-pub struct End {
+pub(crate) struct End {
     /// The objects.
-    pub objects: Objects,
+    pub(crate) objects: Objects,
     /// The events, in order, as `TYPE REASON`.
-    pub events: Vec<String>,
+    pub(crate) events: Vec<String>,
     /// Every live read, write and event, in order, for a person.
-    pub trace: Vec<String>,
+    pub(crate) trace: Vec<String>,
 }
 
 impl World {
@@ -47,32 +54,24 @@ impl World {
     /// # Errors
     ///
     /// An object of the case cannot be seeded.
-    pub fn new(case: &Case, engine: Arc<dyn Engine>) -> Result<Self> {
+    pub(crate) fn new(case: &Case, engine: Arc<dyn Engine>) -> Result<Self> {
         let sim = Sim::new(SimOptions::bare());
         sim.seed(seeds(case)).context("the world cannot be seeded")?;
         let errors = case.api_errors.iter();
         errors.for_each(|e| sim.faults().add(FaultRule::api_error(&e.verb, &e.resource, &e.message)));
-        let plugin = MockPlugin::new(case).map(|plugin| Arc::new(plugin) as Arc<dyn Plugin<Value>>);
-        let migrated = case.plugin.as_ref().is_some_and(|plugin| plugin.migrated);
         let client = kube::Client::new(sim.service(), NAMESPACE);
+        // Events are written down as the binder records them; none goes to the API server.
+        let (events, _) = Events::new(client.clone());
         let binder = Binder::new(Parts {
             store: Arc::new(Store::new()),
-            port: CasePort { api: ApiPort::new(client), log: Mutex::default() },
+            port: CasePort::new(ApiPort::new(client, Arc::new(|| NOW), events)),
             engine,
-            facts: Facts {
-                plugins: Arc::new(plugin.into_iter().collect()),
-                migrations: if migrated {
-                    Migrations::Every(MIGRATED_DRIVER.into())
-                } else {
-                    Migrations::none()
-                },
-                dynamic_provisioning: true,
-                offer_again: false,
-            },
+            facts: facts(case),
             settings: Settings::default(),
             journal: None,
         });
-        let world = Self { sim, binder, case: case.clone(), changed: false };
+        let seen = versions(&sim);
+        let world = Self { sim, binder, case: case.clone(), seen, changed: false };
         world.fill_caches(&case.uncached)?;
         Ok(world)
     }
@@ -82,7 +81,7 @@ impl World {
     /// # Errors
     ///
     /// The call is of no known kind.
-    pub async fn call(&mut self) -> Result<Option<String>> {
+    pub(crate) async fn call(&mut self) -> Result<Option<String>> {
         let call = self.case.call.clone();
         if call == "settle" {
             self.settle().await?;
@@ -95,17 +94,15 @@ impl World {
         };
         let failure = self.sync(&key).await?;
         if self.case.then_settle {
+            self.follow_changes().await?;
             self.settle().await?;
         }
         Ok(failure)
     }
 
     /// What is there at the end.
-    pub fn end(&self) -> End {
-        let objects = Objects {
-            volumes: self.sim.objects("persistentvolumes"),
-            claims: self.sim.objects("persistentvolumeclaims"),
-        };
+    pub(crate) fn end(&self) -> End {
+        let objects = Objects { volumes: self.sim.objects(VOLUMES), claims: self.sim.objects(CLAIMS) };
         let log = self.binder.port().log();
         End { objects, events: log.events.clone(), trace: log.trace.clone() }
     }
@@ -114,16 +111,46 @@ impl World {
     async fn settle(&mut self) -> Result<()> {
         loop {
             tokio::time::advance(BACKOFFS_EXPIRE).await;
-            self.sim.take_requests();
+            let writes_before = self.writes();
             self.fill_caches(&[])?;
-            let keys = self.keys();
-            for key in &keys {
+            for key in &self.keys() {
                 self.sync(key).await?;
             }
-            if self.sim.requests().iter().all(|request| request.code >= 300) {
+            if self.writes() == writes_before {
                 return Ok(());
             }
+            if self.case.then_settle {
+                self.follow_changes().await?;
+            }
         }
+    }
+
+    /// Syncs whatever changed since it was looked at last, until nothing does, as watches make a binder do.
+    async fn follow_changes(&mut self) -> Result<()> {
+        loop {
+            let changed = self.take_changed();
+            if changed.is_empty() {
+                return Ok(());
+            }
+            self.fill_caches(&[])?;
+            for key in &changed {
+                self.sync(key).await?;
+            }
+        }
+    }
+
+    /// The objects whose version is not the one that was looked at last; it is from now on.
+    fn take_changed(&mut self) -> Vec<Key> {
+        let versions = versions(&self.sim);
+        let is_new = |(key, version): &(&Key, &String)| self.seen.get(key) != Some(version);
+        let changed = versions.iter().filter(is_new).map(|(key, _)| key.clone()).collect();
+        self.seen = versions;
+        changed
+    }
+
+    /// How many writes the API server has carried out.
+    fn writes(&self) -> usize {
+        self.sim.requests().iter().filter(|request| request.code < 300).count()
     }
 
     /// Syncs one object and runs the operations that this starts; answers the failure of the sync.
@@ -152,16 +179,17 @@ impl World {
             return Ok(());
         }
         self.changed = true;
-        for (resource, objects) in
-            [("persistentvolumes", &change.api.volumes), ("persistentvolumeclaims", &change.api.claims)]
-        {
+        for (resource, objects) in [(VOLUMES, &change.api.volumes), (CLAIMS, &change.api.claims)] {
             for existing in self.sim.objects(resource) {
                 if !objects.iter().any(|object| name(object) == name(&existing)) {
                     self.sim.remove(resource, existing["metadata"]["namespace"].as_str(), name(&existing));
                 }
             }
         }
-        typed(&change.api).for_each(|object| self.sim.put(object));
+        // What is already so keeps its version, as the recorded API server left it.
+        let held = Objects { volumes: self.sim.objects(VOLUMES), claims: self.sim.objects(CLAIMS) };
+        let differing = compare::differing(&change.api, &held);
+        typed(&differing).for_each(|object| self.sim.put(object));
         self.fill_caches(&[])?;
         self.keep_in_caches(&change.cache)
     }
@@ -177,15 +205,15 @@ impl World {
                 object["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse::<usize>().ok());
             !existed || version == Some(1 + writes(resource, name(object)))
         };
-        objects.volumes.iter().all(|v| reached("persistentvolumes", v))
-            && objects.claims.iter().all(|c| reached("persistentvolumeclaims", c))
+        objects.volumes.iter().all(|v| reached(VOLUMES, v))
+            && objects.claims.iter().all(|c| reached(CLAIMS, c))
     }
 
     /// Fills the caches with what the API server has, but for some claims.
     fn fill_caches(&self, uncached: &[String]) -> Result<()> {
         let store = self.binder.store();
-        store.replace_volumes(self.decoded("persistentvolumes", decode::volume, &[])?);
-        store.replace_claims(self.decoded("persistentvolumeclaims", decode::claim, uncached)?);
+        store.replace_volumes(self.decoded(VOLUMES, decode::volume, &[])?);
+        store.replace_claims(self.decoded(CLAIMS, decode::claim, uncached)?);
         store.replace_classes(self.decoded("storageclasses", decode::class, &[])?);
         store.replace_pods(self.decoded("pods", decode::pod, &[])?);
         store.replace_nodes(vec!["node1".into()]);
@@ -211,7 +239,7 @@ impl World {
     fn keep_in_caches(&self, cache: &Objects) -> Result<()> {
         let store = self.binder.store();
         for volume in typed(&Objects { volumes: cache.volumes.clone(), claims: Vec::new() }) {
-            if self.sim.object("persistentvolumes", None, name(&volume)).is_none() {
+            if self.sim.object(VOLUMES, None, name(&volume)).is_none() {
                 let (name, volume) = decode::volume(&volume)?;
                 store.apply_volume(name, volume);
             }
@@ -222,65 +250,20 @@ impl World {
 
 impl Case {
     fn initial_has(&self, resource: &str, wanted: &str) -> bool {
-        let objects =
-            if resource == "persistentvolumes" { &self.initial.volumes } else { &self.initial.claims };
+        let objects = if resource == VOLUMES { &self.initial.volumes } else { &self.initial.claims };
         objects.iter().any(|object| name(object) == wanted)
     }
 }
 
-/// The port of a case: that of a cluster, with all that goes through it written down.
-pub struct CasePort {
-    api: ApiPort,
-    log: Mutex<Log>,
-}
-
-#[derive(Default)]
-struct Log {
-    events: Vec<String>,
-    trace: Vec<String>,
-}
-
-impl CasePort {
-    fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().expect("no holder of the lock panics")
-    }
-
-    fn trace(&self, line: String) {
-        self.log().trace.push(line);
-    }
-}
-
-impl Port for CasePort {
-    type Template = <ApiPort as Port>::Template;
-
-    async fn read_volume(&self, name: &Text, purpose: Purpose) -> Lookup<Arc<Volume>> {
-        let volume = self.api.read_volume(name, purpose).await;
-        self.trace(format!("{purpose:?} reads volume {name}: {volume:?}"));
-        volume
-    }
-
-    async fn read_claim(&self, key: &ClaimKey, purpose: Purpose) -> Lookup<Arc<Claim>> {
-        let claim = self.api.read_claim(key, purpose).await;
-        self.trace(format!("{purpose:?} reads claim {key}: {claim:?}"));
-        claim
-    }
-
-    async fn write(&self, write: &Write<Self::Template>) -> Result<Written, WriteError> {
-        let result = self.api.write(write).await;
-        let outcome = result.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
-        self.trace(format!("{} {}: {outcome}; {write:?}", write.name(), write.object()));
-        result
-    }
-
-    fn record(&self, note: &Note) {
-        let event = format!("{} {}", note.event_type.name(), note.reason);
-        let mut log = self.log();
-        log.trace.push(format!("event {event}: {}", note.message));
-        log.events.push(event);
-    }
-
-    fn now(&self) -> Timestamp {
-        self.api.now()
+/// What the operator of the case's cluster configured.
+fn facts(case: &Case) -> Facts<Template> {
+    let plugin = MockPlugin::new(case).map(|plugin| Arc::new(plugin) as Arc<dyn Plugin<Template>>);
+    let migrated = case.plugin.as_ref().is_some_and(|plugin| plugin.migrated);
+    Facts {
+        plugins: Arc::new(plugin.into_iter().collect()),
+        migrations: if migrated { Migrations::Every(MIGRATED_DRIVER.into()) } else { Migrations::upstream() },
+        dynamic_provisioning: true,
+        offer_again: false,
     }
 }
 
@@ -308,4 +291,13 @@ fn with_kind(mut object: Value, api_version: &str, kind: &str) -> Value {
     object["apiVersion"] = json!(api_version);
     object["kind"] = json!(kind);
     object
+}
+
+/// The versions of the volumes and claims that the API server holds.
+fn versions(sim: &Sim) -> BTreeMap<Key, String> {
+    let version = |object: &Value| object["metadata"]["resourceVersion"].to_string();
+    let claim = |object: &Value| (Key::Claim(ClaimKey::new(NAMESPACE, name(object))), version(object));
+    let volume = |object: &Value| (Key::Volume(name(object).into()), version(object));
+    let (claims, volumes) = (sim.objects(CLAIMS), sim.objects(VOLUMES));
+    claims.iter().map(claim).chain(volumes.iter().map(volume)).collect()
 }

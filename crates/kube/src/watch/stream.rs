@@ -6,8 +6,8 @@ use futures::{AsyncBufReadExt, AsyncReadExt};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Watch, WatchError, encode};
-use crate::rest::Fault;
+use super::{Watch, WatchError};
+use crate::rest::{self, Fault};
 
 /// Seconds after which the server is asked to end the watch (client-go asks for 5 to 10 minutes), so that a
 /// connection that died without a word is noticed.
@@ -52,7 +52,7 @@ impl Watch {
         let uri = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
             self.feed.path(),
-            encode(version),
+            rest::encode(version),
         );
         let request = http::Request::get(uri)
             // A compressed stream holds events back until a block is full.

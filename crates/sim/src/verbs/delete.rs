@@ -156,7 +156,7 @@ pub(crate) fn delete_object(
         }
         mark_deleting(&mut object, &state.clock, seconds);
     }
-    let finalizers = !object::finalizers(&existing).is_empty();
+    let finalizers = state.strategies && !object::finalizers(&existing).is_empty();
     if finalizers && seconds == 0 {
         mark_deleting(&mut object, &state.clock, 0);
     }

@@ -1,0 +1,74 @@
+//! The port of a case: that of a cluster, with all that goes through it written down.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bindery_controller::{Note, Port, Purpose, Write, WriteError, Written};
+use bindery_core::{Claim, ClaimKey, Lookup, Text, Timestamp, Volume};
+use bindery_kube::ApiPort;
+
+use crate::world::NAMESPACE;
+
+/// The port of a case: that of a cluster, with all that goes through it written down.
+pub(crate) struct CasePort {
+    api: ApiPort,
+    log: Mutex<Log>,
+}
+
+/// What went through a port.
+#[derive(Default)]
+pub(crate) struct Log {
+    /// The events, in order, as `TYPE REASON`.
+    pub(crate) events: Vec<String>,
+    /// Every live read, write and event, in order, for a person.
+    pub(crate) trace: Vec<String>,
+}
+
+impl CasePort {
+    pub(crate) fn new(api: ApiPort) -> Self {
+        Self { api, log: Mutex::default() }
+    }
+
+    pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a line for a person.
+    pub(crate) fn trace(&self, line: String) {
+        self.log().trace.push(line);
+    }
+}
+
+impl Port for CasePort {
+    type Template = <ApiPort as Port>::Template;
+
+    async fn read_volume(&self, name: &Text, purpose: Purpose) -> Lookup<Arc<Volume>> {
+        let volume = self.api.read_volume(name, purpose).await;
+        self.trace(format!("{purpose:?} reads volume {name}: {volume:?}"));
+        volume
+    }
+
+    async fn read_claim(&self, key: &ClaimKey, purpose: Purpose) -> Lookup<Arc<Claim>> {
+        // The recorded API server looks a claim up by its name alone, and every claim of a case is in one namespace.
+        let claim = self.api.read_claim(&ClaimKey::new(NAMESPACE, &*key.name), purpose).await;
+        self.trace(format!("{purpose:?} reads claim {key}: {claim:?}"));
+        claim
+    }
+
+    async fn write(&self, write: &Write<Self::Template>) -> Result<Written, WriteError> {
+        let result = self.api.write(write).await;
+        let outcome = result.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
+        self.trace(format!("{} {}: {outcome}; {write:?}", write.name(), write.object()));
+        result
+    }
+
+    fn record(&self, note: &Note) {
+        let event = format!("{} {}", note.event_type.name(), note.reason);
+        let mut log = self.log();
+        log.trace.push(format!("event {event}: {}", note.message));
+        log.events.push(event);
+    }
+
+    fn now(&self) -> Timestamp {
+        self.api.now()
+    }
+}
