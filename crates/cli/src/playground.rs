@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let kubeconfig = Kubeconfig::write(arguments.kubeconfig.as_deref(), address)?;
         let journal = arguments.journal.as_deref().map(JournalFile::create).transpose()?;
         let sink = journal.as_ref().map(JournalFile::sink);
-        let cluster = Cluster::start(listener, engine.clone(), volumes.path(), sink);
+        let cluster = Cluster::start(listener, engine.clone(), volumes.path(), sink).await?;
         let told = async {
             cluster.create(&examples).await?;
             output::print(&welcome(
@@ -102,18 +102,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 struct Stop {
     interrupt: Signal,
     terminate: Signal,
+    /// The terminal was closed.
+    hangup: Signal,
 }
 
 impl Stop {
     fn new() -> Result<Self> {
         let hear = |kind| signal(kind).context("signals cannot be heard");
-        Ok(Self { interrupt: hear(SignalKind::interrupt())?, terminate: hear(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: hear(SignalKind::interrupt())?,
+            terminate: hear(SignalKind::terminate())?,
+            hangup: hear(SignalKind::hangup())?,
+        })
     }
 
     async fn signalled(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
         }
     }
 }
@@ -146,7 +153,7 @@ fn welcome(address: SocketAddr, engine: &str, kubeconfig: &Path, examples: &[&Ex
     let apply = if folder.is_dir() {
         format!("kubectl apply -f {}", folder.display())
     } else {
-        format!("bindery example {FIRST_EXAMPLE} | kubectl apply -f -")
+        format!("{} example {FIRST_EXAMPLE} | kubectl apply -f -", program())
     };
     let mut text = format!("The playground serves Kubernetes at http://{address}; {engine} decides.\n");
     for Example { name, about, .. } in examples {
@@ -158,6 +165,14 @@ fn welcome(address: SocketAddr, engine: &str, kubeconfig: &Path, examples: &[&Ex
         quoted(kubeconfig)
     );
     text
+}
+
+/// This program as a shell finds it, wherever the user is by then.
+fn program() -> String {
+    let name = std::env::args_os().next().map(PathBuf::from).unwrap_or_else(|| "bindery".into());
+    let is_on_path = name.components().count() == 1;
+    let path = std::env::current_exe().ok().filter(|_| !is_on_path);
+    quoted(&path.unwrap_or(name))
 }
 
 /// A path as a shell reads it.

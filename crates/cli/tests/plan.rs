@@ -1,5 +1,7 @@
 //! `bindery plan` as its users see it.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod support;
 
 use serde_json::{Value, json};

@@ -1,79 +1,49 @@
-//! `bindery playground` under stock kubectl: every example as its README tells it, and every command that users type.
+//! `bindery playground` under stock kubectl: every example by the commands of its README, and every command that users
+//! type.
 //!
 //! Waits are kubectl's own: `kubectl wait`, and watches that are read until they say what is waited for.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod playground {
     pub(crate) mod running;
 }
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
 
-use playground::running::{Playground, lines_until};
+use playground::running::{Playground, Story, lines_until};
 use rustix::process::Signal;
 use support::{Home, example};
-
-/// The rows of a table as columns, without the head and without the age, which is the last one.
-fn rows(table: &str) -> Vec<Vec<&str>> {
-    let columns = |line: &'_ str| -> Vec<String> {
-        line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
-    };
-    assert!(!columns(table.lines().next().unwrap()).is_empty());
-    table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>()).collect()
-}
 
 #[test]
 fn static_binding() {
     let playground = Playground::start(&[]);
-    let kubectl = |arguments: &[&str]| playground.kubectl(arguments);
-    let mut watch = playground.spawn(&["get", "pvc", "-w", "--no-headers"]);
-    let applied = kubectl(&["apply", "-f", example("static-binding").to_str().unwrap()]);
-    assert!(applied.contains("persistentvolume/small created"), "{applied}");
-    assert!(applied.contains("persistentvolumeclaim/archive created"), "{applied}");
-    let seen = lines_until(&mut watch, |line| line.starts_with("reports") && line.contains("Bound"));
-    assert!(seen.iter().any(|line| line.starts_with("archive") && line.contains("Pending")), "{seen:?}");
-    playground.wait_for("pvc/notes", "Bound");
-
-    let claims = kubectl(&["get", "pvc"]);
-    assert!(claims.starts_with("NAME"), "{claims}");
-    let rows = rows(&claims);
+    let mut story = Story::of("static-binding");
+    let mut watch = playground.spawn(&["get", "pvc", "--watch", "--no-headers"]);
+    playground.tell(&mut story);
+    let mut awaited = BTreeSet::from([["archive", "Pending"], ["notes", "Bound"], ["reports", "Bound"]]);
+    lines_until(&mut watch, |line| {
+        awaited.retain(|is| !line.split_whitespace().take(2).eq(is.iter().copied()));
+        awaited.is_empty()
+    });
+    let claims = playground.kubectl(&["get", "pvc", "--no-headers"]);
+    let rows: Vec<Vec<&str>> = claims.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0][..2], ["archive", "Pending"]);
     assert_eq!(rows[1][..5], ["notes", "Bound", "small", "5Gi", "RWO"]);
     assert_eq!(rows[2][..5], ["reports", "Bound", "large", "100Gi", "RWO,RWX"]);
-    let wide = kubectl(&["get", "pv", "-o", "wide"]);
-    assert!(wide.lines().next().unwrap().contains("VOLUMEMODE"), "{wide}");
-    assert!(wide.lines().any(|line| line.starts_with("large") && line.contains("default/reports")), "{wide}");
-    assert_eq!(
-        kubectl(&["get", "pvc", "notes", "-o", "jsonpath={.spec.volumeName} {.status.phase}"]),
-        "small Bound"
-    );
-    let yaml: serde_json::Value =
-        serde_norway::from_str(&kubectl(&["get", "pv,pvc,sc", "-A", "-o", "yaml"])).unwrap();
-    assert_eq!(yaml["items"].as_array().unwrap().len(), 6);
-    let names = kubectl(&["get", "pv", "-l", "tier=silver", "-o", "name"]);
-    assert_eq!(names, "persistentvolume/medium\npersistentvolume/small\n");
 
-    let described = kubectl(&["describe", "pvc", "archive"]);
-    assert!(described.contains("FailedBinding"), "{described}");
-    assert!(described.contains("no persistent volumes available for this claim"), "{described}");
-    let described = kubectl(&["describe", "pv", "large"]);
-    assert!(described.contains("default/reports"), "{described}");
-    let events = kubectl(&["events", "--for", "pvc/archive"]);
-    assert!(events.contains("FailedBinding"), "{events}");
-
-    // The plan of what the cluster has is what the cluster did.
-    let printed = kubectl(&["get", "pv,pvc,sc", "-A", "-o", "yaml"]);
-    let plan = playground.home().bindery_with(&["plan", "-f", "-"], &printed);
-    assert!(plan.stdout.contains("default/notes    4Gi      -      is bound  small   5Gi"), "{plan:?}");
-    assert!(
-        plan.stdout.contains("  medium  spec.capacity.storage: offers 10Gi, asked for 200Gi"),
-        "{plan:?}"
-    );
-
-    kubectl(&["apply", "-f", example("static-binding").join("then").to_str().unwrap()]);
-    playground.wait_for("pvc/archive", "Bound");
-    let applied = kubectl(&["apply", "-f", example("static-binding").to_str().unwrap()]);
+    playground.wait_for_event("pvc/archive", "FailedBinding");
+    let told = playground.tell(&mut story);
+    assert!(told.contains("no persistent volumes available for this claim"), "{told}");
+    assert!(told.contains("  medium  spec.capacity.storage: offers 10Gi, asked for 200Gi"), "{told}");
+    playground.tell(&mut story);
+    let volume = playground.kubectl(&["get", "pvc", "archive", "-o", "jsonpath={.spec.volumeName}"]);
+    assert_eq!(volume, "huge");
+    story.end();
+    let applied = playground.kubectl(&["apply", "-f", example("static-binding").to_str().unwrap()]);
     assert!(applied.lines().all(|line| line.ends_with("unchanged")), "{applied}");
     playground.stop(Signal::INT);
 }
@@ -81,61 +51,81 @@ fn static_binding() {
 #[test]
 fn pre_bound() {
     let playground = Playground::start(&[]);
-    playground.kubectl(&["create", "-f", example("pre-bound").to_str().unwrap()]);
+    let mut story = Story::of("pre-bound");
+    playground.tell(&mut story);
     playground.wait_for("pvc/media", "Bound");
-    playground.wait_for("pvc/intruder", "Pending");
+    playground.wait_for_event("pvc/intruder", "FailedBinding");
     playground.wait_for("pv/database-disk", "Available");
-    playground.kubectl(&["create", "-f", example("pre-bound").join("then").to_str().unwrap()]);
+    playground.tell(&mut story);
     playground.wait_for("pvc/database", "Bound");
-    let volume = playground.kubectl(&["get", "pv", "database-disk", "-o", "jsonpath={.spec.claimRef.uid}"]);
-    let claim = playground.kubectl(&["get", "pvc", "database", "-o", "jsonpath={.metadata.uid}"]);
-    assert!(!claim.is_empty());
-    assert_eq!(volume, claim);
-    assert_eq!(playground.kubectl(&["get", "pvc", "intruder", "-o", "jsonpath={.status.phase}"]), "Pending");
+    let uid = playground.tell(&mut story);
+    assert!(!uid.is_empty());
+    assert_eq!(playground.kubectl(&["get", "pvc", "database", "-o", "jsonpath={.metadata.uid}"]), uid);
+    let volumes = |claim| playground.kubectl(&["get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"]);
+    assert_eq!(["media", "database", "intruder"].map(volumes), ["media-disk", "database-disk", ""]);
+    story.end();
     playground.stop(Signal::TERM);
 }
 
 #[test]
 fn delayed_binding() {
     let playground = Playground::start(&[]);
-    let folder = example("delayed-binding");
-    let apply = |file: &str| playground.kubectl(&["apply", "-f", folder.join(file).to_str().unwrap()]);
-    apply("");
-    playground.wait_for("pvc/scratch", "Pending");
-    let watch_events = || playground.spawn(&["events", "--for", "pvc/scratch", "--watch", "--no-headers"]);
-    lines_until(&mut watch_events(), |line| line.contains("WaitForFirstConsumer"));
-    apply("then/5-pod.yaml");
-    let seen = lines_until(&mut watch_events(), |line| line.contains("WaitForPodScheduled"));
-    assert!(seen.last().unwrap().contains("worker"), "{seen:?}");
-    apply("then/6-scheduler.yaml");
+    let mut story = Story::of("delayed-binding");
+    playground.tell(&mut story);
+    playground.wait_for_event("pvc/scratch", "WaitForFirstConsumer");
+    playground.tell(&mut story);
+    let told = playground.wait_for_event("pvc/scratch", "WaitForPodScheduled");
+    assert!(told.contains("worker"), "{told}");
+    playground.tell(&mut story);
     playground.wait_for("pvc/scratch", "Bound");
-    assert_eq!(
-        playground.kubectl(&["get", "pvc", "scratch", "-o", "jsonpath={.spec.volumeName}"]),
-        "local-b"
-    );
+    let volume = playground.kubectl(&["get", "pvc", "scratch", "-o", "jsonpath={.spec.volumeName}"]);
+    assert_eq!(volume, "local-b");
+    playground.wait_for("pv/local-a", "Available");
+    story.end();
     playground.stop(Signal::INT);
 }
 
 #[test]
 fn release_and_delete() {
     let playground = Playground::start(&[]);
-    playground.kubectl(&["apply", "-f", example("release-and-delete").to_str().unwrap()]);
+    let mut story = Story::of("release-and-delete");
+    playground.tell(&mut story);
     playground.wait_for("pvc/ledger", "Bound");
     playground.wait_for("pvc/cache", "Bound");
     let volume = playground.kubectl(&["get", "pvc", "cache", "-o", "jsonpath={.spec.volumeName}"]);
-    let path = playground.kubectl(&["get", "pv", &volume, "-o", "jsonpath={.spec.hostPath.path}"]);
-    assert!(fs::metadata(&path).unwrap().is_dir(), "{path}");
+    let paths = playground.tell(&mut story);
+    let path = paths.lines().find_map(|line| line.strip_prefix(&volume)).unwrap().trim();
+    assert!(fs::metadata(path).unwrap().is_dir(), "{path}");
     assert!(path.starts_with(playground.temporary().to_str().unwrap()), "{path}");
 
-    let deleted = playground.kubectl(&["delete", "pvc", "ledger", "cache"]);
+    let deleted = playground.tell(&mut story);
     assert!(deleted.contains("persistentvolumeclaim \"cache\" deleted"), "{deleted}");
     playground.kubectl(&["wait", &format!("pv/{volume}"), "--for=delete", "--timeout=60s"]);
-    assert!(!fs::exists(&path).unwrap(), "{path} is left");
+    assert!(!fs::exists(path).unwrap(), "{path} is left");
     playground.wait_for("pv/ledger-disk", "Released");
-    let patch = r#"[{"op": "remove", "path": "/spec/claimRef"}]"#;
-    playground.kubectl(&["patch", "pv", "ledger-disk", "--type", "json", "-p", patch]);
+    playground.tell(&mut story);
     playground.wait_for("pv/ledger-disk", "Available");
+    story.end();
     playground.stop(Signal::INT);
+}
+
+#[test]
+fn a_provisioner() {
+    let playground = Playground::start(&[]);
+    let mut story = Story::of("provisioner");
+    playground.tell(&mut story);
+    playground.wait_for_event("pvc/shop", "ExternalProvisioning");
+    let shop = |path: &str| playground.kubectl(&["get", "pvc", "shop", "-o", &format!("jsonpath={path}")]);
+    assert_eq!(shop("{.spec.storageClassName}"), "fast");
+    let provisioner = r"{.metadata.annotations.volume\.kubernetes\.io/storage-provisioner}";
+    assert_eq!(shop(provisioner), "disks.example.com");
+    playground.tell(&mut story);
+    playground.wait_for("pvc/shop", "Bound");
+    assert_eq!(shop("{.spec.volumeName}"), "pvc-shop");
+    playground.tell(&mut story);
+    playground.wait_for("pv/pvc-shop", "Released");
+    story.end();
+    playground.stop(Signal::HUP);
 }
 
 /// A volume with policy Delete whose path lies elsewhere fails, and what it points at is left alone.
@@ -172,28 +162,6 @@ fn nothing_outside_the_playgrounds_own_folder_is_deleted() {
 }
 
 #[test]
-fn a_provisioner() {
-    let playground = Playground::start(&[]);
-    playground.kubectl(&["apply", "-f", example("provisioner").to_str().unwrap()]);
-    let annotation = r"jsonpath={.metadata.annotations.volume\.kubernetes\.io/storage-provisioner}";
-    playground.kubectl(&[
-        "wait",
-        "pvc/shop",
-        &format!("--for={annotation}=disks.example.com"),
-        "--timeout=60s",
-    ]);
-    let class = playground.kubectl(&["get", "pvc", "shop", "-o", "jsonpath={.spec.storageClassName}"]);
-    assert_eq!(class, "fast");
-    let mut events = playground.spawn(&["events", "--for", "pvc/shop", "--watch", "--no-headers"]);
-    lines_until(&mut events, |line| line.contains("ExternalProvisioning"));
-    playground.kubectl(&["apply", "-f", example("provisioner").join("then").to_str().unwrap()]);
-    playground.wait_for("pvc/shop", "Bound");
-    playground.kubectl(&["delete", "pvc", "shop"]);
-    playground.wait_for("pv/pvc-shop", "Released");
-    playground.stop(Signal::INT);
-}
-
-#[test]
 fn objects_are_changed_in_every_way_that_kubectl_has() {
     let playground = Playground::start(&["--example", "static-binding"]);
     let kubectl = |arguments: &[&str]| playground.kubectl(arguments);
@@ -211,10 +179,8 @@ fn objects_are_changed_in_every_way_that_kubectl_has() {
     ]);
     let json = r#"[{"op": "add", "path": "/metadata/labels/json", "value": "yes"}]"#;
     kubectl(&["patch", "pvc", "notes", "--type", "json", "-p", json]);
-    let editor =
-        playground.home().file("editor.sh", "#!/bin/sh\nsed -i 's/json: \"yes\"/json: edited/' \"$1\"\n");
-    let editor = format!("sh {}", playground.home().path().join(editor).display());
-    let edited = playground.kubectl_with(&["edit", "pvc", "notes"], &[("KUBE_EDITOR", &editor)]);
+    let editor = r#"sed -i 's/json: "yes"/json: edited/'"#;
+    let edited = playground.kubectl_with(&["edit", "pvc", "notes"], &[("EDITOR", editor)]);
     assert_eq!(
         (edited.status, edited.stdout.as_str()),
         (0, "persistentvolumeclaim/notes edited\n"),
@@ -233,21 +199,59 @@ fn objects_are_changed_in_every_way_that_kubectl_has() {
     assert_eq!(refused.status, 1, "{refused:?}");
     assert!(refused.stderr.contains("Forbidden"), "{refused:?}");
 
-    let created = kubectl(&["create", "namespace", "team"]);
-    assert_eq!(created, "namespace/team created\n");
-    let namespaces = kubectl(&["get", "ns", "-o", "name"]);
-    assert!(namespaces.contains("namespace/team"), "{namespaces}");
-    let explained = kubectl(&["explain", "pvc.spec.volumeName"]);
-    assert!(explained.contains("volumeName"), "{explained}");
-    let resources = kubectl(&["api-resources"]);
-    for name in
-        ["persistentvolumeclaims", "persistentvolumes", "storageclasses", "volumeattributesclasses", "events"]
-    {
-        assert!(resources.lines().any(|line| line.starts_with(name)), "{name} is missing: {resources}");
-    }
     kubectl(&["delete", "pv", "medium"]);
     kubectl(&["wait", "pv/medium", "--for=delete", "--timeout=60s"]);
-    kubectl(&["get", "nodes", "playground"]);
+    let created = kubectl(&["create", "namespace", "team"]);
+    assert_eq!(created, "namespace/team created\n");
+    let deleted = kubectl(&["delete", "namespace", "team"]);
+    assert_eq!(deleted, "namespace \"team\" deleted\n");
+    playground.stop(Signal::INT);
+}
+
+#[test]
+fn everything_is_shown_in_every_way_that_kubectl_has() {
+    let playground = Playground::start(&["--example", "static-binding"]);
+    let kubectl = |arguments: &[&str]| playground.kubectl(arguments);
+    for claim in ["notes", "reports"] {
+        playground.wait_for(&format!("pvc/{claim}"), "Bound");
+    }
+    playground.wait_for_event("pvc/archive", "FailedBinding");
+    let wide = kubectl(&["get", "pv", "-o", "wide"]);
+    assert!(wide.lines().next().unwrap().ends_with("VOLUMEMODE"), "{wide}");
+    assert!(wide.lines().any(|line| line.starts_with("large") && line.contains("default/reports")), "{wide}");
+    let notes = kubectl(&["get", "pvc", "notes", "-o", "jsonpath={.spec.volumeName} {.status.phase}"]);
+    assert_eq!(notes, "small Bound");
+    let names = kubectl(&["get", "pv", "-l", "tier=silver", "-o", "name"]);
+    assert_eq!(names, "persistentvolume/medium\npersistentvolume/small\n");
+    let node = kubectl(&["get", "nodes", "--no-headers"]);
+    assert!(node.starts_with("playground   Ready ") && !node.contains("unknown"), "{node}");
+    let described = kubectl(&["describe", "pvc", "archive"]);
+    assert!(described.contains("FailedBinding"), "{described}");
+    let described = kubectl(&["describe", "pv", "large"]);
+    assert!(described.lines().any(|line| line.starts_with("Claim:") && line.ends_with("default/reports")));
+    let events = kubectl(&["events"]);
+    assert!(events.contains("PersistentVolumeClaim/archive"), "{events}");
+    let explained = kubectl(&["explain", "pvc.spec.volumeName"]);
+    assert!(explained.contains("FIELD: volumeName <string>"), "{explained}");
+    let resources = kubectl(&["api-resources", "--no-headers"]);
+    let resources: Vec<Vec<&str>> = resources.lines().map(|line| line.split_whitespace().collect()).collect();
+    for row in [
+        ["persistentvolumeclaims", "pvc", "v1", "true", "PersistentVolumeClaim"],
+        ["persistentvolumes", "pv", "v1", "false", "PersistentVolume"],
+        ["storageclasses", "sc", "storage.k8s.io/v1", "false", "StorageClass"],
+    ] {
+        assert!(resources.iter().any(|known| *known == row), "{row:?} is missing: {resources:?}");
+    }
+
+    // The plan of what the cluster has is what the cluster did.
+    let printed = kubectl(&["get", "pv,pvc,sc", "-A", "-o", "yaml"]);
+    let parsed: serde_json::Value = serde_norway::from_str(&printed).unwrap();
+    assert_eq!(parsed["items"].as_array().unwrap().len(), 6);
+    let plan = playground.home().bindery_with(&["plan", "-f", "-"], &printed);
+    assert_eq!((plan.status, plan.stderr.as_str()), (0, ""));
+    assert!(plan.stdout.contains("default/notes    4Gi      -      is bound  small   5Gi"), "{plan:?}");
+    let reason = "  medium  spec.capacity.storage: offers 10Gi, asked for 200Gi";
+    assert!(plan.stdout.contains(reason), "{plan:?}");
     playground.stop(Signal::INT);
 }
 
@@ -259,8 +263,13 @@ fn all_examples_can_be_there_from_the_start() {
     for bound in ["notes", "reports", "media", "ledger", "cache"] {
         playground.wait_for(&format!("pvc/{bound}"), "Bound");
     }
-    for pending in ["archive", "intruder", "scratch", "shop"] {
-        playground.wait_for(&format!("pvc/{pending}"), "Pending");
+    for (pending, why) in [
+        ("archive", "FailedBinding"),
+        ("intruder", "FailedBinding"),
+        ("scratch", "WaitForFirstConsumer"),
+        ("shop", "ExternalProvisioning"),
+    ] {
+        playground.wait_for_event(&format!("pvc/{pending}"), why);
     }
     let volumes =
         playground.kubectl(&["get", "pvc", "notes", "reports", "-o", "jsonpath={.items[*].spec.volumeName}"]);

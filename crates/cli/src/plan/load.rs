@@ -65,7 +65,7 @@ fn settle_name(value: &mut Value, kind: Kind) -> Result<()> {
     let Some(meta) = value["metadata"].as_object_mut() else {
         bail!("it has no metadata: give it a metadata.name")
     };
-    if !meta.get("name").is_some_and(|name| name.as_str().is_some_and(|name| !name.is_empty())) {
+    if meta.get("name").and_then(Value::as_str).is_none_or(str::is_empty) {
         bail!("it has no metadata.name: give it one");
     }
     if !kind.is_namespaced() {

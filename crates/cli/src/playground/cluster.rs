@@ -39,15 +39,20 @@ pub(super) struct Cluster {
 impl Cluster {
     /// Serves an empty cluster on the socket, in which `engine` decides. Volumes that are provisioned live in
     /// `volumes`, and nothing outside that folder is ever deleted.
-    pub(super) fn start(
+    ///
+    /// # Errors
+    ///
+    /// The API server refuses the node.
+    pub(super) async fn start(
         listener: TcpListener,
         engine: Arc<dyn Engine>,
         volumes: &Path,
         journal: Option<Arc<dyn Journal>>,
-    ) -> Self {
+    ) -> Result<Self> {
         let sim = Sim::new(SimOptions { clock: Clock::Real, ..SimOptions::default() });
-        sim.put(node());
         let client = kube::Client::new(sim.service(), "default");
+        let node = objects::create(&client, Kind::Node, &node()).await;
+        node.map_err(|why| anyhow!("the node {NODE}: {why}"))?;
         let (stop_binder, stop_server) = (CancellationToken::new(), CancellationToken::new());
         let stopped = stop_server.clone().cancelled_owned();
         let server = tokio::spawn(sim.serve(listener, stopped));
@@ -71,7 +76,7 @@ impl Cluster {
             events.flush().await;
             event_worker.abort();
         });
-        Self { client, stop_binder, stop_server, binder, server }
+        Ok(Self { client, stop_binder, stop_server, binder, server })
     }
 
     /// Creates the objects of some examples through the API, as `kubectl apply` would.

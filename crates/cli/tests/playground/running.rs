@@ -1,18 +1,38 @@
 //! A playground in a process of its own, and kubectl to reach it.
 
+use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Ended, Home, ended};
+use crate::support::{Ended, Home, ended, root};
 
 /// A running `bindery playground`.
 pub(crate) struct Playground {
     home: Home,
     process: Running,
     welcome: String,
+}
+
+/// The commands of an example's README, block by block.
+pub(crate) struct Story {
+    blocks: VecDeque<String>,
+}
+
+impl Story {
+    pub(crate) fn of(example: &str) -> Self {
+        let text = std::fs::read_to_string(root().join("examples").join(example).join("README.md")).unwrap();
+        let blocks = text.split("```sh\n").skip(1);
+        Self { blocks: blocks.map(|block| block.split("```").next().unwrap().to_owned()).collect() }
+    }
+
+    /// Nothing of it is left untold.
+    pub(crate) fn end(self) {
+        assert!(self.blocks.is_empty(), "{:?}", self.blocks);
+    }
 }
 
 /// A process that ends with this value, whatever becomes of the test.
@@ -38,7 +58,7 @@ impl Drop for Running {
 }
 
 /// Reads lines until one is what is waited for, and answers all that were read.
-pub(crate) fn lines_until(process: &mut Running, is_it: impl Fn(&str) -> bool) -> Vec<String> {
+pub(crate) fn lines_until(process: &mut Running, mut is_it: impl FnMut(&str) -> bool) -> Vec<String> {
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();
@@ -102,6 +122,33 @@ impl Playground {
     /// Starts kubectl, to read its output as it comes.
     pub(crate) fn spawn(&self, arguments: &[&str]) -> Running {
         Running::start(&mut self.kubectl_command(arguments))
+    }
+
+    /// Carries out the next block of commands of a story, in the checkout, as its reader does; each must succeed.
+    pub(crate) fn tell(&self, story: &mut Story) -> String {
+        let commands = story.blocks.pop_front().expect("the story goes on");
+        let tools = self.home.path().join("bin");
+        if !tools.exists() {
+            std::fs::create_dir(&tools).unwrap();
+            symlink(kubectl(), tools.join("kubectl")).unwrap();
+            symlink(env!("CARGO_BIN_EXE_bindery"), tools.join("bindery")).unwrap();
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths([tools].into_iter().chain(std::env::split_paths(&path))).unwrap();
+        let mut command = self.home.program("sh");
+        command.args(["-euxc", &commands]).current_dir(root()).env("PATH", path);
+        command.env("KUBECONFIG", self.home.path().join("config"));
+        let ended = ended(command, None);
+        assert_eq!(ended.status, 0, "{ended:?}");
+        ended.stdout
+    }
+
+    /// Waits until an event with that reason tells of an object, and answers its line.
+    pub(crate) fn wait_for_event(&self, object: &str, reason: &str) -> String {
+        let mut events = self.spawn(&["events", "--for", object, "--watch", "--no-headers"]);
+        lines_until(&mut events, |line| line.split_whitespace().any(|word| word == reason))
+            .pop()
+            .unwrap_or_default()
     }
 
     /// Waits until an object has that phase.

@@ -101,7 +101,12 @@ pub(crate) fn ended(mut command: Command, input: Option<&str>) -> Ended {
     }
 }
 
+/// The checkout.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
 /// The folder of an example in the checkout.
 pub(crate) fn example(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name).canonicalize().unwrap()
+    root().join("examples").join(name)
 }
