@@ -3,7 +3,11 @@
 //! Each entry says what in the world of a case makes the result differ, how it differs, and why. A case
 //! that an entry applies to must differ in exactly that way, any other must agree.
 
+use bindery_core::Migration;
+use serde_json::Value;
+
 use crate::case::Case;
+use crate::mock::migrations;
 
 /// One deliberate difference.
 pub struct Deviation {
@@ -18,7 +22,9 @@ pub struct Deviation {
 }
 
 /// Every deliberate difference.
-pub const DEVIATIONS: &[Deviation] = &[Deviation {
+pub const DEVIATIONS: &[Deviation] = &[CLEAN_ASSET_IS_NO_ORPHAN, LIVE_CLAIM_KEEPS_ITS_VOLUME];
+
+const CLEAN_ASSET_IS_NO_ORPHAN: Deviation = Deviation {
     name: "clean-asset-is-no-orphan",
     reason: "upstream looks for the finalizer of a volume that was never created, takes its absence for a \
              failed delete, and reports an orphan although the asset is gone \
@@ -29,7 +35,21 @@ pub const DEVIATIONS: &[Deviation] = &[Deviation {
             events.retain(|event| event != "Warning ProvisioningCleanupFailed");
         }
     },
-}];
+};
+
+const LIVE_CLAIM_KEEPS_ITS_VOLUME: Deviation = Deviation {
+    name: "live-claim-keeps-its-volume",
+    reason: "for a volume that is Released or Failed upstream trusts its cache that the claim is gone, and reclaims \
+             the data of a claim that the cache has not seen yet; the guard reads the claim live before anything is \
+             reclaimed and refuses (pv_controller.go, syncVolume: the double check is made for other phases only; \
+             https://github.com/kubernetes/kubernetes/issues/46674)",
+    applies: reclaims_from_an_unseen_claim,
+    expect: |case| {
+        case.end = case.initial.clone();
+        case.events = Some(vec!["Warning DecisionRefused".to_owned()]);
+        case.fails = Some(true);
+    },
+};
 
 /// Tries of a create before the asset is given up (`createProvisionedPVRetryCount`).
 const CREATES_MAX: usize = 5;
@@ -42,4 +62,35 @@ fn asset_is_deleted_after_failed_creates(case: &Case) -> bool {
     let all_failed = messages.len() == CREATES_MAX;
     let deletes = plugin.delete.as_ref().is_some_and(|outcomes| outcomes.iter().any(Option::is_none));
     plugin.provision.is_some() && all_failed && deletes
+}
+
+/// Whether the one volume that the case syncs is to be reclaimed while its claim, which the cache has not seen, is
+/// on the API server and has it or may yet have it.
+fn reclaims_from_an_unseen_claim(case: &Case) -> bool {
+    let Some(("sync-volume", name)) = case.call.split_once(' ') else { return false };
+    let Some(volume) = case.initial.volumes.iter().find(|volume| volume["metadata"]["name"] == name) else {
+        return false;
+    };
+    let claim_ref = &volume["spec"]["claimRef"];
+    let is_unseen = |claim: &&Value| {
+        let unseen = case.uncached.iter().any(|missing| claim["metadata"]["name"] == missing.as_str());
+        let same =
+            ["name", "namespace", "uid"].iter().all(|field| claim["metadata"][field] == claim_ref[field]);
+        unseen && same && claim_ref["uid"].is_string()
+    };
+    let Some(claim) = case.initial.claims.iter().find(is_unseen) else { return false };
+    let uses_it = claim["spec"]["volumeName"].as_str().is_none_or(|used| used.is_empty() || used == name);
+    let is_released = matches!(volume["status"]["phase"].as_str(), Some("Released" | "Failed"));
+    let policy = volume["spec"]["persistentVolumeReclaimPolicy"].as_str();
+    is_released && uses_it && matches!(policy, Some("Delete" | "Recycle")) && !is_migrated(case, volume)
+}
+
+/// Whether the volume counts as migrated once its annotations are brought up to date: then an external
+/// provisioner reclaims it.
+fn is_migrated(case: &Case, volume: &Value) -> bool {
+    let annotations = &volume["metadata"]["annotations"];
+    match annotations["pv.kubernetes.io/provisioned-by"].as_str() {
+        Some(provisioner) => matches!(migrations(case).get(provisioner), Migration::On(_)),
+        None => annotations["pv.kubernetes.io/migrated-to"].as_str().is_some_and(|driver| !driver.is_empty()),
+    }
 }

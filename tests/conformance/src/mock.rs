@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use bindery_controller::{Order, Plugin, PluginError};
+use bindery_controller::{Migrations, Order, Plugin, PluginError};
 use bindery_core::{PluginOperation, Text, Volume};
 use bindery_kube::Template;
 use futures::future::{BoxFuture, FutureExt, ready};
@@ -14,7 +14,7 @@ use crate::case::{Case, MockOutcomes};
 /// Name of the plugin.
 pub(crate) const NAME: &str = "kubernetes.io/mock-volume";
 /// Driver that every in-tree plugin is migrated to, where a case says so.
-pub(crate) const MIGRATED_DRIVER: &str = "vendor.com/MockCSIDriver";
+const MIGRATED_DRIVER: &str = "vendor.com/MockCSIDriver";
 
 /// The plugin: supports every source, does what the case says.
 pub(crate) struct MockPlugin {
@@ -115,4 +115,12 @@ impl Plugin<Template> for MockPlugin {
     fn recycle<'a>(&'a self, _: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
         ready(self.call(PluginOperation::Recycle)).boxed()
     }
+}
+
+/// Which in-tree plugins are migrated in a case.
+pub(crate) fn migrations(case: &Case) -> Migrations {
+    if case.plugin.as_ref().is_some_and(|plugin| plugin.migrated) {
+        return Migrations::Every(MIGRATED_DRIVER.into());
+    }
+    Migrations::upstream()
 }

@@ -48,8 +48,13 @@ impl Port for CasePort {
     }
 
     async fn read_claim(&self, key: &ClaimKey, purpose: Purpose) -> Lookup<Arc<Claim>> {
-        // The recorded API server looks a claim up by its name alone, and every claim of a case is in one namespace.
-        let claim = self.api.read_claim(&ClaimKey::new(NAMESPACE, &*key.name), purpose).await;
+        // The recorded API server looked claims up by their names alone, and every claim of a case is in one
+        // namespace. Upstream's reads get what they got; the guard gets the truth.
+        let asked = match purpose {
+            Purpose::Engine => &ClaimKey::new(NAMESPACE, &*key.name),
+            Purpose::Guard => key,
+        };
+        let claim = self.api.read_claim(asked, purpose).await;
         self.trace(format!("{purpose:?} reads claim {key}: {claim:?}"));
         claim
     }

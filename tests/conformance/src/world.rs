@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bindery_controller::{Binder, Facts, Key, Migrations, Parts, Plugin, Settings, Synced};
+use bindery_controller::{Binder, Facts, Key, Parts, Plugin, Settings, Synced};
 use bindery_core::{ClaimKey, Engine, Timestamp};
 use bindery_kube::decode::DecodeError;
 use bindery_kube::{ApiPort, Events, Template, decode};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::case::{Case, Objects};
 use crate::compare;
-use crate::mock::{MIGRATED_DRIVER, MockPlugin};
+use crate::mock::{MockPlugin, migrations};
 use crate::port::CasePort;
 
 /// Longer than any backoff, so that between two rounds all of them expire.
@@ -258,10 +258,9 @@ impl Case {
 /// What the operator of the case's cluster configured.
 fn facts(case: &Case) -> Facts<Template> {
     let plugin = MockPlugin::new(case).map(|plugin| Arc::new(plugin) as Arc<dyn Plugin<Template>>);
-    let migrated = case.plugin.as_ref().is_some_and(|plugin| plugin.migrated);
     Facts {
         plugins: Arc::new(plugin.into_iter().collect()),
-        migrations: if migrated { Migrations::Every(MIGRATED_DRIVER.into()) } else { Migrations::upstream() },
+        migrations: migrations(case),
         dynamic_provisioning: true,
         offer_again: false,
     }
