@@ -156,6 +156,13 @@ impl Intake {
         self.inner.queue.add_all(self.inner.subscriptions.wake(change).into_iter().map(|(key, _)| key));
     }
 
+    /// Takes the end of a claim's reservation to everyone else. The claim itself has bound the volume, or is
+    /// tried again after its backoff, which waking it now would undo.
+    pub(crate) fn unreserved(&self, change: &Change, by: &ClaimKey) {
+        let woken = self.inner.subscriptions.wake(change).into_iter().map(|(key, _)| key);
+        self.inner.queue.add_all(woken.filter(|key| !matches!(key, Key::Claim(key) if key == by)));
+    }
+
     pub(crate) fn queue(&self) -> &Queue {
         &self.inner.queue
     }

@@ -2,7 +2,10 @@
 //! other. The body of the property tests and of the fuzz target.
 
 use bindery_core::guard::{self, Breach, Case, Objection};
-use bindery_core::{Decision, Engine, Exchange, Recorder, Request};
+use bindery_core::{
+    Decision, Engine, Exchange, OperationKind, Point, ReclaimPolicy, Recorder, Request, Returned, Subject,
+    VolumePhase,
+};
 
 use crate::choices::Choices;
 use crate::model::Model;
@@ -64,7 +67,35 @@ pub fn run_engine(bytes: &[u8], engine: &dyn Engine) -> Result<Verdict, String> 
     let mut recorder = Recorder::new(&mut cluster);
     match engine.decide(&request, &mut recorder) {
         Ok(decision) => allows(&mut model, &request, &recorder.into_exchanges(), &decision),
-        Err(fault) => Err(format!("the engine does not decide: {fault}")),
+        // No host asks that.
+        Err(_) if !fits(&request) => Ok(Verdict::Nothing),
+        Err(fault) => Err(format!("the engine does not decide: {fault}\n--- request\n{request:?}")),
+    }
+}
+
+/// Whether the operation of the request can be at its point, with that outcome: random progress need not.
+fn fits(request: &Request) -> bool {
+    use OperationKind::{Delete, Provision, ProvisionExternal, Recycle};
+    let (kind, point, returned, has_read) = match &request.subject {
+        Subject::SyncClaimOperation(p) => (p.operation.kind, p.point, &p.returned, p.fresh.is_some()),
+        Subject::SyncVolumeOperation(p) => (p.operation.kind, p.point, &p.returned, p.fresh.is_some()),
+        Subject::SyncClaim(_)
+        | Subject::SyncVolume(_)
+        | Subject::ReviewClaim { .. }
+        | Subject::ReviewVolume { .. } => return true,
+    };
+    // Only what is created can be there already.
+    let was_created = matches!(point, Point::Created { .. });
+    if *returned == Returned::AlreadyExists && !was_created {
+        return false;
+    }
+    match (kind, point) {
+        (_, Point::Start) | (Provision | ProvisionExternal, Point::Annotated) | (Delete, Point::Deleted) => {
+            true
+        }
+        (Provision, Point::Provisioned | Point::Created { .. } | Point::CleanedUp { .. }) => true,
+        (Delete, Point::FinalizerRemoved) | (Recycle, Point::Recycled) => has_read,
+        _ => false,
     }
 }
 
@@ -93,10 +124,15 @@ fn allows(
             Breach::ClaimLives | Breach::Unproven => model.live_fails || model.seen != model.truth,
             Breach::Unreadable => model.unreadable.is_some(),
             Breach::NotSynced => !model.synced,
-            _ => model.seen != model.truth,
+            // The live read shows that the claim, which had another volume, is gone: the data would be offered.
+            Breach::OfferedAgain => model.seen != model.truth,
+            // An operation reads its volume again, and finds another than the one that it was started for.
+            _ if matches!(request.subject, Subject::SyncVolumeOperation(_)) => model.seen != model.truth,
+            // Of all else the guard knows what the engine knew, unless the overlay has moved.
+            _ => model.seen != model.now,
         },
     };
-    if excused || !plausible(model, request) {
+    if excused || !fits(request) || !plausible(model, request) {
         return Ok(Verdict::UpstreamRefused);
     }
     let why = format!("{objection:?}");
@@ -105,7 +141,6 @@ fn allows(
 
 /// Whether the operation of the request could have been started: random progress need not be reachable.
 fn plausible(model: &Model, request: &Request) -> bool {
-    use bindery_core::{OperationKind, ReclaimPolicy, Subject, VolumePhase};
     match &request.subject {
         Subject::SyncClaimOperation(progress) => {
             let claim = &progress.object;

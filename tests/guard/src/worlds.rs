@@ -40,8 +40,15 @@ pub(crate) fn model(c: &mut Choices<'_>) -> Model {
     if c.percent(30) {
         pair(c, &mut seen);
     }
-    let now = if c.percent(25) { evolved(c, &seen) } else { seen.clone() };
+    let late = if c.percent(15) { late_claim(c, &mut seen) } else { None };
+    let mut now = if c.percent(25) { evolved(c, &seen) } else { seen.clone() };
     let truth = if c.percent(25) { evolved(c, &now) } else { now.clone() };
+    if let Some(late) = late {
+        seen.claims.remove(&late);
+        if c.percent(75) {
+            now.claims.remove(&late);
+        }
+    }
     let unreadable = c.percent(5).then(|| {
         if c.percent(50) {
             Unreadable::Volume(c.pick(&VOLUMES).into())
@@ -264,6 +271,30 @@ fn pair(c: &mut Choices<'_>, objects: &mut Objects) {
     if missing != 5 {
         claim.status.phase = ClaimPhase::Bound;
     }
+}
+
+/// Picks a claim that the watch has not delivered yet, and often a volume that it left: what the cache says
+/// then differs from what a live read does.
+fn late_claim(c: &mut Choices<'_>, objects: &mut Objects) -> Option<ClaimKey> {
+    let keys: Vec<_> = objects.claims.keys().cloned().collect();
+    let names: Vec<_> = objects.volumes.keys().cloned().collect();
+    if keys.len() < 2 {
+        return None;
+    }
+    let (key, name) = (c.pick(&keys), c.pick(&names));
+    if c.percent(60) {
+        let (claim, volume) = (objects.claims.get_mut(&key)?, objects.volumes.get_mut(&name)?);
+        let (claim, volume) = (Arc::make_mut(claim), Arc::make_mut(volume));
+        claim.volume_name = Some(c.usually(&["elsewhere".into(), name]));
+        volume.claim_ref = Some(ClaimRef {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            uid: Some(claim.uid.clone()),
+        });
+        volume.phase = c.usually(&[VolumePhase::Released, VolumePhase::Failed, VolumePhase::Bound]);
+        volume.policy = c.pick(&[ReclaimPolicy::Delete, ReclaimPolicy::Recycle, ReclaimPolicy::Retain]);
+    }
+    Some(key)
 }
 
 /// The objects after somebody else has changed one of them.

@@ -272,6 +272,6 @@ impl<P: Port> Binder<P> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.intake.changed(&self.store.unreserve(&self.volume, &self.claim));
+        self.intake.unreserved(&self.store.unreserve(&self.volume, &self.claim), &self.claim);
     }
 }

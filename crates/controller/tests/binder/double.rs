@@ -6,19 +6,19 @@ use std::sync::{Arc, Mutex};
 
 use bindery_controller::{Binder, Facts, Note, Parts, Port, Purpose, Settings, Write, WriteError, Written};
 use bindery_core::{
-    AccessMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Cluster, Decision,
-    Engine, EngineFault, Lookup, Quantity, ReclaimPolicy, Request, Text, Timestamp, Version, Volume,
-    VolumeAnnotations, VolumeMode, VolumePhase,
+    AccessMode, CapacityChange, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus,
+    Cluster, Decision, Edit, Engine, EngineFault, Lookup, Quantity, ReclaimPolicy, Request, Text, Timestamp,
+    Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
 };
 use bindery_store::{Kind, Observed, Store};
 use tokio::sync::Semaphore;
 
 /// The cluster. Writes are applied as an API server would, versions included.
 #[derive(Clone)]
-pub struct Double {
+pub(crate) struct Double {
     inner: Arc<Mutex<Inner>>,
     /// Writes wait for a permit; there are plenty unless a test takes them away.
-    pub gate: Arc<Semaphore>,
+    pub(crate) gate: Arc<Semaphore>,
     version: Arc<AtomicU64>,
 }
 
@@ -35,7 +35,7 @@ struct Inner {
 }
 
 impl Double {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let inner = Arc::<Mutex<Inner>>::default();
         Self { inner, gate: Arc::new(Semaphore::new(1_000)), version: Arc::new(AtomicU64::new(100)) }
     }
@@ -44,47 +44,47 @@ impl Double {
         self.inner.lock().unwrap()
     }
 
-    pub fn add_volume(&self, volume: &Volume) {
+    pub(crate) fn add_volume(&self, volume: &Volume) {
         self.inner().volumes.insert(volume.name.clone(), volume.clone());
     }
 
-    pub fn add_claim(&self, claim: &Claim) {
+    pub(crate) fn add_claim(&self, claim: &Claim) {
         self.inner().claims.insert(claim.key.clone(), claim.clone());
     }
 
-    pub fn volume(&self, name: &str) -> Volume {
+    pub(crate) fn volume(&self, name: &str) -> Volume {
         self.inner().volumes[name].clone()
     }
 
-    pub fn claim(&self, name: &str) -> Claim {
+    pub(crate) fn claim(&self, name: &str) -> Claim {
         self.inner().claims[&ClaimKey::new("ns", name)].clone()
     }
 
     /// Has the `nth` write from now on (from 1) fail.
-    pub fn fail_write(&self, nth: usize, error: WriteError) {
+    pub(crate) fn fail_write(&self, nth: usize, error: WriteError) {
         let mut inner = self.inner();
         let at = inner.writes.len() + nth - 1;
         inner.failures.push((at, error));
     }
 
     /// Has so many live reads fail.
-    pub fn fail_reads(&self, times: usize) {
+    pub(crate) fn fail_reads(&self, times: usize) {
         self.inner().failing_reads = times;
     }
 
-    pub fn writes(&self) -> Vec<Write<()>> {
+    pub(crate) fn writes(&self) -> Vec<Write<()>> {
         self.inner().writes.clone()
     }
 
-    pub fn write_names(&self) -> Vec<&'static str> {
+    pub(crate) fn write_names(&self) -> Vec<&'static str> {
         self.inner().writes.iter().map(Write::name).collect()
     }
 
-    pub fn reads(&self) -> Vec<(String, Purpose)> {
+    pub(crate) fn reads(&self) -> Vec<(String, Purpose)> {
         self.inner().reads.clone()
     }
 
-    pub fn reasons(&self) -> Vec<&'static str> {
+    pub(crate) fn reasons(&self) -> Vec<&'static str> {
         self.inner().notes.iter().map(|note| note.reason).collect()
     }
 
@@ -159,15 +159,41 @@ impl Double {
                 claim.annotations.bound_by_controller |= mark;
                 claim.volume_name = volume_name.clone().or(claim.volume_name.take());
             }),
-            Write::SetClaimStatus { claim, phase, .. } => {
-                self.change_claim(claim, |claim| claim.status.phase = *phase)
-            }
+            Write::SetClaimStatus { claim, phase, access_modes, capacity, attributes_class } => self
+                .change_claim(claim, |claim| {
+                    let status = &mut claim.status;
+                    status.phase = *phase;
+                    edit(&mut status.access_modes, access_modes.clone());
+                    status.capacity = match capacity {
+                        CapacityChange::Keep => status.capacity,
+                        CapacityChange::Remove => None,
+                        CapacityChange::Storage(amount) | CapacityChange::Whole(amount) => Some(*amount),
+                    };
+                    status.has_capacity = status.capacity.is_some();
+                    edit(
+                        &mut status.attributes_class,
+                        match attributes_class {
+                            Edit::Keep => Edit::Keep,
+                            Edit::Set(class) => Edit::Set(Some(class.clone())),
+                            Edit::Remove => Edit::Remove,
+                        },
+                    );
+                }),
             Write::DeleteVolume { volume } => {
+                self.change_volume(volume, |_| {})?;
                 self.inner().volumes.remove(&volume.name);
                 Ok(Written::Deletion)
             }
             other => panic!("no test makes this write: {other:?}"),
         }
+    }
+}
+
+fn edit<T: Default>(field: &mut T, edit: Edit<T>) {
+    match edit {
+        Edit::Keep => {}
+        Edit::Set(value) => *field = value,
+        Edit::Remove => *field = T::default(),
     }
 }
 
@@ -203,7 +229,7 @@ impl Port for Double {
 }
 
 /// An engine that does as it is told.
-pub struct Scripted<F>(pub F);
+pub(crate) struct Scripted<F>(pub(crate) F);
 
 impl<F> Engine for Scripted<F>
 where
@@ -219,14 +245,14 @@ where
 }
 
 /// A binder on the cluster, whose store knows all that the cluster holds.
-pub fn binder(double: &Double, engine: impl Engine + 'static) -> Arc<Binder<Double>> {
+pub(crate) fn binder(double: &Double, engine: impl Engine + 'static) -> Arc<Binder<Double>> {
     let binder = unsynced(double, engine);
     Kind::ALL.into_iter().for_each(|kind| binder.intake().synced(kind));
     binder
 }
 
 /// A binder on the cluster before its lists are complete.
-pub fn unsynced(double: &Double, engine: impl Engine + 'static) -> Arc<Binder<Double>> {
+pub(crate) fn unsynced(double: &Double, engine: impl Engine + 'static) -> Arc<Binder<Double>> {
     let binder = Binder::new(Parts {
         store: Arc::new(Store::new()),
         port: double.clone(),
@@ -240,7 +266,7 @@ pub fn unsynced(double: &Double, engine: impl Engine + 'static) -> Arc<Binder<Do
 }
 
 /// Delivers all that the cluster holds, as watches do.
-pub fn deliver(double: &Double, binder: &Binder<Double>) {
+pub(crate) fn deliver(double: &Double, binder: &Binder<Double>) {
     let (volumes, claims) = {
         let inner = double.inner();
         (inner.volumes.clone(), inner.claims.clone())
@@ -254,7 +280,7 @@ pub fn deliver(double: &Double, binder: &Binder<Double>) {
 }
 
 /// A free volume of 1 GiB.
-pub fn volume(name: &str) -> Volume {
+pub(crate) fn volume(name: &str) -> Volume {
     Volume {
         name: name.into(),
         uid: format!("uid-{name}").as_str().into(),
@@ -277,7 +303,7 @@ pub fn volume(name: &str) -> Volume {
 }
 
 /// A claim for 1 GiB.
-pub fn claim(name: &str) -> Claim {
+pub(crate) fn claim(name: &str) -> Claim {
     Claim {
         key: ClaimKey::new("ns", name),
         uid: format!("uid-{name}").as_str().into(),

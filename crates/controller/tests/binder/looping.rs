@@ -74,6 +74,22 @@ async fn the_api_server_is_obeyed_when_it_asks_to_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_bind_that_fails_backs_off_though_its_own_reservation_ends() {
+    let double = Double::new();
+    double.add_volume(&volume("v1"));
+    double.add_claim(&claim("c1"));
+    (1..=40).for_each(|nth| double.fail_write(nth, WriteError::Invalid("a policy denies it".to_owned())));
+    let binder = binder(&double, DefaultEngine);
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    // 5 ms doubled: the fourteenth delay ends after more than a minute.
+    assert_eq!(double.writes().len(), 14);
+    shutdown.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn shutdown_lets_decisions_in_flight_end_and_gives_up_on_those_that_hang() {
     let double = Double::new();
     double.add_volume(&volume("v1"));

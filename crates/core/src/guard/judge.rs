@@ -138,21 +138,28 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Whether what the step relies on still holds of a claim that the decision does not write itself. The
-    /// overlay may not have seen a claim yet that was read live for this decision.
+    /// Whether what the step relies on still holds of a claim that the decision does not write itself. A live
+    /// read made for this decision outranks the overlay, which may not have seen the claim, or its last
+    /// change, yet.
     pub(super) fn still_claim(
         &self,
         claim: &Claim,
         what: &'static str,
         holds: impl Fn(&Claim) -> bool,
     ) -> Result<(), Objection> {
-        let is_live =
-            matches!(self.facts.live_claim(&claim.key), Some(Lookup::Found(live)) if live.uid == claim.uid);
-        if is_live || self.scene.claim(&claim.uid).is_some() {
+        if self.scene.claim(&claim.uid).is_some() {
             return Ok(());
         }
-        match self.facts.case.world.claim(&claim.key) {
-            Lookup::Found(now) if now.uid == claim.uid && holds(&now) => Ok(()),
+        let overlay;
+        let now = match self.facts.live_claim(&claim.key) {
+            Some(live @ (Lookup::Found(_) | Lookup::Absent)) => live,
+            Some(Lookup::Failed(_) | Lookup::Unreadable(_)) | None => {
+                overlay = self.facts.case.world.claim(&claim.key);
+                &overlay
+            }
+        };
+        match now {
+            Lookup::Found(now) if now.uid == claim.uid && holds(now) => Ok(()),
             _ => Err(Objection::Stale { object: Object::Claim(claim.key.clone()), what }),
         }
     }

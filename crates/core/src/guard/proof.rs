@@ -49,17 +49,25 @@ impl Judge<'_> {
         }
     }
 
-    /// Upstream reclaims a volume whose claim is gone, and of those whose claim has another volume only what
-    /// was provisioned for it and is to be deleted (`syncVolume`); the rest it unbinds.
-    pub(super) fn reclaimable(&self, volume: &Volume) -> Result<(), Objection> {
+    /// What a volume must be that becomes Released: upstream releases a volume whose claim is gone, and of
+    /// those whose claim has another volume only what was provisioned for it and is to be deleted
+    /// (`syncVolume`); the rest it unbinds.
+    pub(super) fn releasable(&self, volume: &Volume) -> Result<(), Objection> {
         match self.fate(volume)? {
             Fate::Gone => Ok(()),
             Fate::Elsewhere if is_surplus(volume) => Ok(()),
             Fate::Elsewhere => {
-                let sentence = "its claim has another volume, and it was not provisioned with policy Delete: it is unbound, not reclaimed";
+                let sentence = "its claim has another volume, and it was not provisioned with policy Delete: it is unbound, not released";
                 self.refuse_volume(Breach::VolumePhaseWrong, volume, sentence)
             }
         }
+    }
+
+    /// What a released volume must be that is deleted or recycled: no claim uses it. For a volume that is
+    /// Released or Failed already upstream looks its claim up in the cache alone (`syncVolume`, reference
+    /// 4.1), and so reclaims it where the cache has not seen the claim yet, which may have another volume.
+    pub(super) fn reclaimable(&self, volume: &Volume) -> Result<(), Objection> {
+        self.fate(volume).map(|_| ())
     }
 }
 

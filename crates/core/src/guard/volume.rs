@@ -67,7 +67,7 @@ impl Judge<'_> {
             let sentence = format!("status.phase is {:?} and stays so", volume.phase.name());
             return self.refuse_volume(Breach::VolumePhaseWrong, volume, sentence);
         }
-        self.reclaimable(volume)
+        self.releasable(volume)
     }
 
     /// Failed: reclaiming a released volume failed.

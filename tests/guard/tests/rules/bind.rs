@@ -237,7 +237,8 @@ fn moved() -> Vec<Row> {
     bound.world.claims.insert(c.key.clone(), Lookup::Found(pair().0.into()));
     let elsewhere = Claim { volume_name: Some("w".into()), version: "c2".into(), ..c.clone() };
     let mut other = reserve(&c, &volume());
-    other.world.claims.insert(c.key.clone(), Lookup::Found(elsewhere.into()));
+    other.world.claims.insert(c.key.clone(), Lookup::Found(elsewhere.clone().into()));
+    let namesake = Claim { uid: "u-again".into(), ..c.clone() };
     vec![
         point.clone().allowed("the volume is as it was"),
         now(Volume { version: "v2".into(), deleting: false, ..v.clone() })
@@ -249,6 +250,19 @@ fn moved() -> Vec<Row> {
         gone.is("the volume is gone", Verdict::Stale),
         bound.allowed("the claim names the volume meanwhile"),
         other.is("the claim has another volume meanwhile", Verdict::Stale),
+        reserve(&c, &volume()).live(Lookup::Found(c.clone().into())).allowed("read live, as it was"),
+        reserve(&c, &volume())
+            .live(Lookup::Found(elsewhere.into()))
+            .is("the live read shows another volume, and the overlay lags", Verdict::Stale),
+        reserve(&c, &volume())
+            .live(Lookup::Absent)
+            .is("the live read shows no claim, and the overlay lags", Verdict::Stale),
+        reserve(&c, &volume())
+            .live(Lookup::Found(namesake.into()))
+            .is("the live read shows a namesake, and the overlay lags", Verdict::Stale),
+        reserve(&c, &volume())
+            .live(Lookup::Failed("away".into()))
+            .allowed("the live read failed, and the overlay has it"),
     ]
 }
 

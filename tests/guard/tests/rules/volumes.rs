@@ -40,6 +40,12 @@ fn proofs() -> Vec<Row> {
         sync(&volume, [Action::StartOperation(operation)])
     };
     let delete = || start(ReclaimPolicy::Delete, OperationKind::Delete);
+    let with_phase = |phase| {
+        let volume = Volume { phase, ..released(ReclaimPolicy::Recycle) };
+        let operation =
+            Operation { kind: OperationKind::Recycle, plugin: "".into(), uid: volume.uid.clone() };
+        sync(&volume, [Action::StartOperation(operation)])
+    };
     let namesake = || Claim { uid: "u-again".into(), ..claim() };
     let surplus = |policy| {
         let mut volume = Volume { policy, ..bound() };
@@ -69,6 +75,19 @@ fn proofs() -> Vec<Row> {
         start(ReclaimPolicy::Recycle, OperationKind::Recycle)
             .proven(found(pair().0))
             .refused("recycle under a claim", Breach::ClaimLives),
+        // What is released already is reclaimed by what the cache says; no claim uses it either way.
+        start(ReclaimPolicy::Recycle, OperationKind::Recycle)
+            .proven(elsewhere())
+            .allowed("recycle, its claim is not cached and has another volume"),
+        start(ReclaimPolicy::Recycle, OperationKind::Recycle)
+            .live(elsewhere())
+            .allowed("recycle, the engine has read that its claim has another volume"),
+        delete().proven(elsewhere()).allowed("delete, its claim is not cached and has another volume"),
+        delete().proven(found(claim())).refused("delete, its claim points nowhere yet", Breach::ClaimLives),
+        with_phase(VolumePhase::Failed).proven(elsewhere()).allowed("recycle again what is Failed"),
+        with_phase(VolumePhase::Bound)
+            .proven(elsewhere())
+            .refused("recycle what is not released yet", Breach::OperationWrong),
     ]
 }
 
