@@ -6,11 +6,13 @@
 //! - [`tools`]: the pinned programs that tests and checks use, built from packages;
 //! - [`components`]: the default engine as a WebAssembly component;
 //! - [`check`], [`mod@test`]: what a change must pass;
+//! - [`conformance`]: recorded cases of upstream's controller;
 //! - [`playground`]: a cluster to try, on this machine;
 //! - [`workspace`], [`process`]: where things are, and running other programs.
 
 mod check;
 mod components;
+mod conformance;
 mod playground;
 mod process;
 mod test;
@@ -38,6 +40,7 @@ enum Command {
     Check,
     Test(test::Arguments),
     Playground(playground::Arguments),
+    Conformance(conformance::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +61,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Check => check::run(),
         Command::Test(arguments) => test::run(&arguments),
         Command::Playground(arguments) => playground::run(&arguments),
+        Command::Conformance(arguments) => conformance::run(&arguments),
     }
 }
 

@@ -1,8 +1,6 @@
 //! `cargo xtask playground`: a cluster to try, whose volumes are bound by the default engine's component.
 
-use std::os::unix::process::CommandExt as _;
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::{components, process, workspace};
 
@@ -30,7 +28,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     // Files that the user names are relative to where the user is.
     command.args(&arguments.arguments).current_dir(std::env::current_dir()?);
-    Err(command.exec()).context("cannot start cargo")
+    process::replace(&mut command)
 }
 
 fn names_an_engine(arguments: &[String]) -> bool {

@@ -1,6 +1,7 @@
 //! Running other programs: each is named when it cannot be started or fails.
 
 use std::io::ErrorKind;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, Result, bail};
@@ -25,6 +26,14 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
         .with_context(|| format!("cannot start {}", shown(command)))?;
     succeeded(command, output.status)?;
     String::from_utf8(output.stdout).with_context(|| format!("{} printed what is not UTF-8", shown(command)))
+}
+
+/// Runs a program in the place of this process, so that signals reach it and its exit status is ours.
+///
+/// # Errors
+/// When it cannot be started; otherwise it does not return.
+pub(crate) fn replace(command: &mut Command) -> Result<()> {
+    Err(command.exec()).with_context(|| format!("cannot start {}", shown(command)))
 }
 
 /// Whether a program of this name can be started; it is run with the argument given, which must do nothing.
