@@ -41,7 +41,7 @@ impl Double {
     }
 
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap()
+        self.inner.lock().expect("no test panics while it holds the cluster")
     }
 
     pub(crate) fn add_volume(&self, volume: &Volume) {
@@ -209,7 +209,7 @@ impl Port for Double {
     }
 
     async fn write(&self, write: &Write<()>) -> Result<Written, WriteError> {
-        let _permit = self.gate.acquire().await.unwrap();
+        let _permit = self.gate.acquire().await.expect("the gate is never closed");
         let failure = {
             let mut inner = self.inner();
             let at = inner.writes.len();

@@ -252,6 +252,23 @@ fn u6_and_u7_the_named_volume_is_checked() {
     }
 }
 
+/// Upstream up to v1.37 rounds both to 64 bits here, where these two overflow to the same number.
+#[test]
+fn u6_compares_capacities_beyond_63_bits() {
+    let exa = |number: u64| bindery_core::Quantity::bytes(number << 60);
+    let c = |size| {
+        claim("c", |c| {
+            c.volume_name = Some("v".into());
+            c.request = exa(size);
+        })
+    };
+    let world = || World::new([volume("v", |v| v.capacity = Some(exa(9)))], []);
+    let mismatch = ["Warning VolumeMismatch on c", "done"];
+    check_claim(&mut world(), &c(10), &mismatch);
+    let decision = decide(&mut world(), Subject::SyncClaim(c(9).into()));
+    assert_eq!(crate::lines::decision(&decision)[0], "reserve v for c mark");
+}
+
 #[test]
 fn u8_pointers_that_meet_bind_unchecked() {
     let unfit = volume("v", |v| {
@@ -276,6 +293,12 @@ fn u9_and_u10_the_named_volume_is_of_another_claim() {
         c.volume_name = Some("v".into());
         c.annotations.bound_by_controller = true;
     });
+    let namesake = volume("v", |v| {
+        v.claim_ref = bound_to("c");
+        v.claim_ref.as_mut().expect("just set").uid = Some("uid-old".into());
+    });
+    let mut former = World::new([namesake], []);
+    check_claim(&mut former, &by_user, &["Warning FailedBinding on c", "claim c Pending", "done"]);
     let decision = decide(&mut world, Subject::SyncClaim(by_binder.into()));
     assert_eq!(decision.steps.len(), 1);
     let failure = bindery_core::Failure::VolumeOfOther("v".into());

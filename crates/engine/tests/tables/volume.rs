@@ -109,8 +109,11 @@ fn the_policy_says_how_a_released_volume_is_reclaimed() {
         "done",
     ];
     check_volume(&mut world, &released(ReclaimPolicy::Unknown), &unknown);
-    let failed = bound(|v| (v.phase, v.policy) = (VolumePhase::Failed, ReclaimPolicy::Unknown));
-    check_volume(&mut world, &failed, &["done"]);
+    let failed = |policy| bound(|v| (v.phase, v.policy) = (VolumePhase::Failed, policy));
+    check_volume(&mut world, &failed(ReclaimPolicy::Unknown), &["done"]);
+    // What failed is tried again at every sync, however long ago that was.
+    check_volume(&mut world, &failed(ReclaimPolicy::Delete), &["start Delete \"\" uid-v", "done"]);
+    check_volume(&mut world, &failed(ReclaimPolicy::Recycle), &["start Recycle \"\" uid-v", "done"]);
     world.operation = OperationState::Running;
     check_volume(&mut world, &released(ReclaimPolicy::Delete), &["done"]);
 
@@ -131,8 +134,10 @@ fn step_0_brings_annotation_and_finalizers_up_to_date_in_one_write() {
     let migrated: Change = |v| v.annotations.migrated_to = Some("csi.example".into());
     let external: Change = |v| v.annotations.provisioned_by = Some("vendor.example/disk".into());
     let unknown: Change = |v| v.policy = ReclaimPolicy::Unknown;
+    let recycle: Change = |v| v.policy = ReclaimPolicy::Recycle;
+    let deleting: Change = |v| v.deleting = true;
     let (off, on) = (Migration::Off, Migration::On("csi.example".into()));
-    let rows: [(&Migration, &[Change], Option<&str>); 13] = [
+    let rows: [(&Migration, &[Change], Option<&str>); 16] = [
         (&off, &[delete, with_in_tree], None),
         (&off, &[in_tree, delete], Some(" +in-tree")),
         (&off, &[in_tree, delete, with_in_tree], None),
@@ -140,7 +145,11 @@ fn step_0_brings_annotation_and_finalizers_up_to_date_in_one_write() {
         (&off, &[in_tree, delete, with_external, migrated], Some(" -migrated-to +in-tree -external")),
         (&off, &[in_tree], None),
         (&off, &[in_tree, with_in_tree], Some(" -in-tree")),
+        (&off, &[in_tree, with_in_tree, recycle], Some(" -in-tree")),
         (&off, &[in_tree, with_in_tree, unknown], None),
+        // A volume that is being deleted is no exception, though the API server then refuses to add.
+        (&off, &[in_tree, delete, with_in_tree, deleting], None),
+        (&off, &[in_tree, delete, deleting], Some(" +in-tree")),
         (&off, &[external, delete, with_in_tree, with_external], None),
         (&on, &[in_tree, delete], Some(" migrated-to=csi.example")),
         (&on, &[in_tree, delete, with_in_tree, with_external], Some(" migrated-to=csi.example -in-tree")),
