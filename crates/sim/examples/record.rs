@@ -4,6 +4,8 @@
 //! KUBECONFIG=FILE cargo run -p bindery-sim --example record > crates/sim/tests/matrix/answers.jsonl
 //! ```
 
+#![expect(clippy::print_stdout, reason = "the recording is its output")]
+
 #[path = "../tests/matrix/driver.rs"]
 mod driver;
 

@@ -20,8 +20,10 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 enum Format {
     Json,
     Yaml,
-    /// Nothing that the client would take.
+    /// Nothing that the client would take: no such format.
     None,
+    /// Nothing that the client would take: no such form in a format that there is.
+    NoForm,
 }
 
 /// The form into which objects are brought.
@@ -49,13 +51,19 @@ impl Accept {
     /// Reads the Accept header: the first media type that can be served counts.
     pub(crate) fn of(headers: &HeaderMap, query: &Query) -> Self {
         let header = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
+        let mut refused = Format::None;
         for clause in header.split(',').map(str::trim).filter(|clause| !clause.is_empty()) {
             let mut parameters = clause.split(';').map(str::trim);
             let format = match parameters.next() {
                 Some("*/*" | "application/*" | JSON) => Format::Json,
                 Some(YAML | "application/x-yaml" | "text/yaml") => Format::Yaml,
+                Some(PROTOBUF) => {
+                    refused = Format::NoForm;
+                    continue;
+                }
                 _ => continue,
             };
+            refused = Format::NoForm;
             let parameters: Vec<(&str, &str)> =
                 parameters.filter_map(|parameter| parameter.split_once('=')).collect();
             let get = |name: &str| parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
@@ -73,16 +81,25 @@ impl Accept {
             };
             return Accept { format, form };
         }
-        Accept { format: Format::None, form: Form::Object }
+        Accept { format: refused, form: Form::Object }
     }
 
     /// Refuses a client that takes nothing that can be served.
     pub(crate) fn check(&self) -> ApiResult<()> {
-        if self.format == Format::None {
-            let message = format!("only the following media types are accepted: {JSON}, {YAML}, {PROTOBUF}");
-            return Err(ApiError::new(406, "NotAcceptable", message));
+        match self.format {
+            Format::Json | Format::Yaml => Ok(()),
+            // The real server's router refuses before its handlers see the request.
+            Format::None => {
+                let mut error = ApiError::new(406, "NotAcceptable", "406: Not Acceptable");
+                error.details = Some(json!({}));
+                Err(error)
+            }
+            Format::NoForm => {
+                let message =
+                    format!("only the following media types are accepted: {JSON}, {YAML}, {PROTOBUF}");
+                Err(ApiError::new(406, "NotAcceptable", message))
+            }
         }
-        Ok(())
     }
 
     pub(crate) fn content_type(&self) -> &'static str {

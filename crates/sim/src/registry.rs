@@ -1,4 +1,5 @@
-//! The kinds that the simulator serves, as one table.
+//! The kinds that the simulator serves, as one table. What only discovery tells of them, such as short names, is in its
+//! recorded documents.
 
 /// One resource of the API: its names, its scope, and how the real server treats it.
 #[derive(Debug)]
@@ -7,14 +8,8 @@ pub(crate) struct Resource {
     pub(crate) group: &'static str,
     /// The plural, as in paths.
     pub(crate) plural: &'static str,
-    /// The singular, as discovery tells it.
-    pub(crate) singular: &'static str,
     /// The kind of one object.
     pub(crate) kind: &'static str,
-    /// Short names that kubectl accepts.
-    pub(crate) short_names: &'static [&'static str],
-    /// Categories, such as `all`.
-    pub(crate) categories: &'static [&'static str],
     /// Whether objects live in namespaces.
     pub(crate) namespaced: bool,
     /// Whether there is a status subresource.
@@ -41,10 +36,7 @@ const STORAGE: &str = "storage.k8s.io";
 const BASE: Resource = Resource {
     group: "",
     plural: "",
-    singular: "",
     kind: "",
-    short_names: &[],
-    categories: &[],
     namespaced: false,
     has_status: false,
     create_on_update: false,
@@ -72,9 +64,7 @@ pub(crate) const CLASSES: usize = 9;
 pub(crate) static RESOURCES: [Resource; 17] = [
     Resource {
         plural: "persistentvolumes",
-        singular: "persistentvolume",
         kind: "PersistentVolume",
-        short_names: &["pv"],
         has_status: true,
         delete_returns_object: true,
         stored_as: 0,
@@ -82,9 +72,7 @@ pub(crate) static RESOURCES: [Resource; 17] = [
     },
     Resource {
         plural: "persistentvolumeclaims",
-        singular: "persistentvolumeclaim",
         kind: "PersistentVolumeClaim",
-        short_names: &["pvc"],
         namespaced: true,
         has_status: true,
         delete_returns_object: true,
@@ -93,10 +81,7 @@ pub(crate) static RESOURCES: [Resource; 17] = [
     },
     Resource {
         plural: "pods",
-        singular: "pod",
         kind: "Pod",
-        short_names: &["po"],
-        categories: &["all"],
         namespaced: true,
         has_status: true,
         graceful: true,
@@ -105,29 +90,11 @@ pub(crate) static RESOURCES: [Resource; 17] = [
         stored_as: 2,
         ..BASE
     },
-    Resource {
-        plural: "nodes",
-        singular: "node",
-        kind: "Node",
-        short_names: &["no"],
-        has_status: true,
-        stored_as: 3,
-        ..BASE
-    },
-    Resource {
-        plural: "namespaces",
-        singular: "namespace",
-        kind: "Namespace",
-        short_names: &["ns"],
-        has_status: true,
-        stored_as: 4,
-        ..BASE
-    },
+    Resource { plural: "nodes", kind: "Node", has_status: true, stored_as: 3, ..BASE },
+    Resource { plural: "namespaces", kind: "Namespace", has_status: true, stored_as: 4, ..BASE },
     Resource {
         plural: "events",
-        singular: "event",
         kind: "Event",
-        short_names: &["ev"],
         namespaced: true,
         create_on_update: true,
         stored_as: 5,
@@ -136,9 +103,7 @@ pub(crate) static RESOURCES: [Resource; 17] = [
     Resource {
         group: "events.k8s.io",
         plural: "events",
-        singular: "event",
         kind: "Event",
-        short_names: &["ev"],
         namespaced: true,
         create_on_update: true,
         stored_as: 5,
@@ -147,7 +112,6 @@ pub(crate) static RESOURCES: [Resource; 17] = [
     Resource {
         group: "coordination.k8s.io",
         plural: "leases",
-        singular: "lease",
         kind: "Lease",
         namespaced: true,
         create_on_update: true,
@@ -155,21 +119,11 @@ pub(crate) static RESOURCES: [Resource; 17] = [
         stored_as: 7,
         ..BASE
     },
-    Resource {
-        plural: "configmaps",
-        singular: "configmap",
-        kind: "ConfigMap",
-        short_names: &["cm"],
-        namespaced: true,
-        stored_as: 8,
-        ..BASE
-    },
+    Resource { plural: "configmaps", kind: "ConfigMap", namespaced: true, stored_as: 8, ..BASE },
     Resource {
         group: STORAGE,
         plural: "storageclasses",
-        singular: "storageclass",
         kind: "StorageClass",
-        short_names: &["sc"],
         delete_returns_object: true,
         stored_as: 9,
         ..BASE
@@ -177,9 +131,7 @@ pub(crate) static RESOURCES: [Resource; 17] = [
     Resource {
         group: STORAGE,
         plural: "volumeattributesclasses",
-        singular: "volumeattributesclass",
         kind: "VolumeAttributesClass",
-        short_names: &["vac"],
         delete_returns_object: true,
         stored_as: 10,
         ..BASE
@@ -187,7 +139,6 @@ pub(crate) static RESOURCES: [Resource; 17] = [
     Resource {
         group: STORAGE,
         plural: "csidrivers",
-        singular: "csidriver",
         kind: "CSIDriver",
         unconditional_update: false,
         generation: true,
@@ -198,7 +149,6 @@ pub(crate) static RESOURCES: [Resource; 17] = [
     Resource {
         group: STORAGE,
         plural: "csinodes",
-        singular: "csinode",
         kind: "CSINode",
         unconditional_update: false,
         delete_returns_object: true,
@@ -208,7 +158,6 @@ pub(crate) static RESOURCES: [Resource; 17] = [
     Resource {
         group: STORAGE,
         plural: "csistoragecapacities",
-        singular: "csistoragecapacity",
         kind: "CSIStorageCapacity",
         namespaced: true,
         unconditional_update: false,
@@ -218,7 +167,6 @@ pub(crate) static RESOURCES: [Resource; 17] = [
     Resource {
         group: STORAGE,
         plural: "volumeattachments",
-        singular: "volumeattachment",
         kind: "VolumeAttachment",
         has_status: true,
         unconditional_update: false,
@@ -228,22 +176,13 @@ pub(crate) static RESOURCES: [Resource; 17] = [
     },
     Resource {
         plural: "serviceaccounts",
-        singular: "serviceaccount",
         kind: "ServiceAccount",
-        short_names: &["sa"],
         namespaced: true,
         delete_returns_object: true,
         stored_as: 15,
         ..BASE
     },
-    Resource {
-        plural: "secrets",
-        singular: "secret",
-        kind: "Secret",
-        namespaced: true,
-        stored_as: 16,
-        ..BASE
-    },
+    Resource { plural: "secrets", kind: "Secret", namespaced: true, stored_as: 16, ..BASE },
 ];
 
 /// Groups in the order in which discovery lists them, the core group left out.
@@ -277,14 +216,6 @@ impl Resource {
             format!("/registry/{folder}/{name}")
         }
     }
-
-    /// The index in the table.
-    pub(crate) fn index(&self) -> usize {
-        RESOURCES
-            .iter()
-            .position(|other| other.group == self.group && other.plural == self.plural)
-            .expect("a resource comes from the table")
-    }
 }
 
 /// Finds a resource by group and plural.
@@ -315,7 +246,6 @@ mod tests {
         assert_eq!(RESOURCES[PODS].plural, "pods");
         assert_eq!(RESOURCES[CLASSES].plural, "storageclasses");
         for (index, resource) in RESOURCES.iter().enumerate() {
-            assert_eq!(resource.index(), index);
             assert!(resource.stored_as == index || resource.group == "events.k8s.io");
         }
     }

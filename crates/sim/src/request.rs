@@ -178,7 +178,7 @@ pub(crate) fn route(method: &Method, path: &str, query: &str) -> Route {
         let served = group.is_empty() || registry::GROUPS.contains(&group);
         return if served { Route::UnknownResource } else { other() };
     };
-    let scoped = resource.namespaced == !namespace.is_empty();
+    let scoped = resource.namespaced != namespace.is_empty();
     let all_namespaces = resource.namespaced && namespace.is_empty() && name.is_empty();
     if !(scoped || all_namespaces) || !has_subresource(resource, subresource) {
         return Route::UnknownResource;

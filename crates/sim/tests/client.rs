@@ -1,5 +1,7 @@
 //! The simulator under a `kube::Client`, in process and over a socket.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::time::Duration;
 
 use bindery_sim::{FaultRule, Sim, SimOptions, Verb};

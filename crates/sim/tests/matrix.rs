@@ -4,6 +4,8 @@
 //! (recorded by `examples/record.rs`), `matrix/differences.jsonl` the requests that the simulator answers otherwise on
 //! purpose, each with the reason.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 #[path = "matrix/driver.rs"]
 mod driver;
 
@@ -28,7 +30,9 @@ async fn as_kube_apiserver() {
         .collect();
     let mut memory = driver::Memory::default();
     let (mut differences, mut compared) = (String::new(), 0);
-    for (step, expected) in driver::steps().iter().zip(answers) {
+    for (step, mut expected) in driver::steps().iter().zip(answers) {
+        // What was recorded by an older driver is brought into the form of this one.
+        driver::normalise(&mut expected["answer"]);
         let answer = driver::send(&client, step, &mut memory).await;
         let same = answer == expected["answer"];
         assert_eq!(expected["id"], step.id.as_str(), "the answers were recorded for other requests");

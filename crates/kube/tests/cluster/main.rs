@@ -1,5 +1,7 @@
 //! The binder on a simulated cluster: the same code, requests and watches as on a real one.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod binding;
 mod faults;
 mod reclaim;

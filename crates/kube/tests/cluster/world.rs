@@ -12,42 +12,42 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub type ApiBinder = Binder<ApiPort>;
+pub(crate) type ApiBinder = Binder<ApiPort>;
 
 /// A cluster. Time is virtual: it passes when everything waits.
-pub struct World {
-    pub sim: Sim,
+pub(crate) struct World {
+    pub(crate) sim: Sim,
     plugins: Vec<Arc<dyn Plugin<Template>>>,
 }
 
 /// A binder on it, with its watches.
-pub struct Running {
-    pub binder: Arc<ApiBinder>,
-    pub events: Events,
+pub(crate) struct Running {
+    pub(crate) binder: Arc<ApiBinder>,
+    pub(crate) events: Events,
     shutdown: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl World {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { sim: Sim::new(SimOptions { log_reads: true, ..SimOptions::default() }), plugins: Vec::new() }
     }
 
-    pub fn with_plugin(mut self, plugin: impl Plugin<Template> + 'static) -> Self {
+    pub(crate) fn with_plugin(mut self, plugin: impl Plugin<Template> + 'static) -> Self {
         self.plugins.push(Arc::new(plugin));
         self
     }
 
-    pub fn client(&self) -> kube::Client {
+    pub(crate) fn client(&self) -> kube::Client {
         kube::Client::new(self.sim.service(), "default")
     }
 
-    pub fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> Clock {
         let start = tokio::time::Instant::now();
         Arc::new(move || 1_767_225_600 + i64::try_from(start.elapsed().as_secs()).unwrap())
     }
 
-    pub fn start(&self) -> Running {
+    pub(crate) fn start(&self) -> Running {
         let (client, shutdown) = (self.client(), CancellationToken::new());
         let (events, worker) = Events::new(client.clone());
         let plugins: Plugins<Template> = self.plugins.iter().cloned().collect();
@@ -68,27 +68,27 @@ impl World {
         Running { binder, events, shutdown, tasks }
     }
 
-    pub fn add(&self, object: Value) {
+    pub(crate) fn add(&self, object: Value) {
         self.sim.seed([object]).unwrap();
     }
 
-    pub fn volume(&self, name: &str) -> Value {
+    pub(crate) fn volume(&self, name: &str) -> Value {
         self.sim.object("persistentvolumes", None, name).unwrap_or_default()
     }
 
-    pub fn claim(&self, name: &str) -> Value {
+    pub(crate) fn claim(&self, name: &str) -> Value {
         self.sim.object("persistentvolumeclaims", Some("default"), name).unwrap_or_default()
     }
 
     /// Phases of a claim and a volume.
-    pub fn phases(&self, claim: &str, volume: &str) -> (String, String) {
+    pub(crate) fn phases(&self, claim: &str, volume: &str) -> (String, String) {
         let phase = |object: Value| object["status"]["phase"].as_str().unwrap_or("-").to_owned();
         (phase(self.claim(claim)), phase(self.volume(volume)))
     }
 
     /// Asserts that claim and volume point at each other and are Bound.
     #[track_caller]
-    pub fn assert_bound(&self, claim: &str, volume: &str) {
+    pub(crate) fn assert_bound(&self, claim: &str, volume: &str) {
         assert_eq!(self.phases(claim, volume), ("Bound".to_owned(), "Bound".to_owned()));
         let (claim, volume) = (self.claim(claim), self.volume(volume));
         assert_eq!(claim["spec"]["volumeName"], volume["metadata"]["name"]);
@@ -98,7 +98,7 @@ impl World {
     }
 
     /// The writes of volumes and claims since the last call, as `VERB RESOURCE[/SUBRESOURCE] NAME CODE`.
-    pub fn writes(&self) -> Vec<String> {
+    pub(crate) fn writes(&self) -> Vec<String> {
         let is_write = |record: &RequestRecord| {
             !matches!(record.verb, Verb::Get | Verb::List | Verb::Watch)
                 && record.resource.starts_with("persistentvolume")
@@ -117,12 +117,12 @@ impl World {
 
 impl Running {
     /// Ends it as a crash does.
-    pub fn kill(self) {
+    pub(crate) fn kill(self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 
     /// Ends it in order.
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         for task in self.tasks.into_iter().skip(1) {
             task.await.unwrap();
@@ -131,12 +131,12 @@ impl Running {
 }
 
 /// Lets everything happen that happens within a while.
-pub async fn settle() {
+pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_secs(60)).await;
 }
 
 /// A volume of 1 GiB, free and Available.
-pub fn volume(name: &str) -> Value {
+pub(crate) fn volume(name: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -153,7 +153,7 @@ pub fn volume(name: &str) -> Value {
 }
 
 /// A claim for 1 GiB.
-pub fn claim(name: &str) -> Value {
+pub(crate) fn claim(name: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -168,7 +168,7 @@ pub fn claim(name: &str) -> Value {
 }
 
 /// `object` with a JSON merge patch applied: what is null goes, what is an object merges.
-pub fn with(mut object: Value, change: Value) -> Value {
+pub(crate) fn with(mut object: Value, change: Value) -> Value {
     fn merge(object: &mut Value, change: Value) {
         let Value::Object(change) = change else { return *object = change };
         if !object.is_object() {

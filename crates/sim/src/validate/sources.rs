@@ -98,10 +98,8 @@ fn one(errors: &mut Vec<FieldError>, name: &str, source: &Value, volume: &str) {
                 errors.push(FieldError::invalid(format!("spec.{field}.partition"), partition, why));
             }
         }
-        "cephfs" | "rbd" => {
-            if items(source, "/monitors").is_empty() {
-                errors.push(FieldError::required(format!("spec.{name}.monitors"), ""));
-            }
+        "cephfs" | "rbd" if items(source, "/monitors").is_empty() => {
+            errors.push(FieldError::required(format!("spec.{name}.monitors"), ""));
         }
         _ => {}
     }

@@ -30,6 +30,9 @@ const TIMEOUT_DEFAULT: Duration = Duration::from_secs(1800);
 /// The time between bookmarks.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 
+/// How long before its end a watch gets its last bookmark.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
 /// Marks the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
@@ -78,6 +81,7 @@ impl Watch {
         check_initial_events(call)?;
         let seconds = call.query.get("timeoutSeconds").parse().ok().filter(|seconds| *seconds > 0);
         let now = Instant::now();
+        let end = now + seconds.map_or(TIMEOUT_DEFAULT, Duration::from_secs);
         Ok(Watch {
             sim: sim.clone(),
             resource: call.resource,
@@ -87,8 +91,8 @@ impl Watch {
             ready: VecDeque::new(),
             header: Header::With,
             bookmarks,
-            next_bookmark: now + BOOKMARK_PERIOD,
-            end: now + seconds.map_or(TIMEOUT_DEFAULT, Duration::from_secs),
+            next_bookmark: next_bookmark(now, end),
+            end,
             revisions: sim.inner.revisions.subscribe(),
             stopped,
             ended: false,
@@ -229,17 +233,23 @@ impl Watch {
             biased;
             () = stop => end = true,
             changed = self.revisions.changed() => end = changed.is_err(),
-            () = sleep_until(self.end) => {
-                bookmark = true;
-                end = true;
-            }
+            () = sleep_until(self.end) => end = true,
             () = sleep_until(self.next_bookmark), if self.bookmarks => bookmark = true,
         }
         self.ended = end;
-        if bookmark && self.bookmarks {
-            self.next_bookmark = Instant::now() + BOOKMARK_PERIOD;
+        if bookmark {
+            self.next_bookmark = next_bookmark(Instant::now(), self.end);
             self.bookmark(self.seen, false);
         }
+    }
+}
+
+/// Each minute, and once shortly before the end (`nextBookmarkTime` of apiserver's watch cache).
+fn next_bookmark(now: Instant, end: Instant) -> Instant {
+    let regular = now + BOOKMARK_PERIOD;
+    match end.checked_sub(LAST_BOOKMARK) {
+        Some(last) if last > now => last.min(regular),
+        _ => regular,
     }
 }
 

@@ -10,30 +10,30 @@ use serde_json::{Map, Value, json};
 
 /// One request. `@uid(RESOURCE/NAME)` and `@rv(RESOURCE/NAME)` stand for what the server last told of that object.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Step {
+pub(crate) struct Step {
     /// What the request is about.
-    pub id: String,
+    pub(crate) id: String,
     /// Method and path.
     #[serde(rename = "do")]
-    pub request: String,
+    pub(crate) request: String,
     /// Media type of the body, unless it is JSON.
     #[serde(rename = "type")]
-    pub content_type: Option<String>,
+    pub(crate) content_type: Option<String>,
     /// Media types that are accepted, unless it is JSON.
-    pub accept: Option<String>,
+    pub(crate) accept: Option<String>,
     /// The body: a text as it is, anything else as JSON.
-    pub body: Option<Value>,
+    pub(crate) body: Option<Value>,
 }
 
 /// Reads the requests.
-pub fn steps() -> Vec<Step> {
+pub(crate) fn steps() -> Vec<Step> {
     let lines = include_str!("requests.jsonl").lines();
     lines.map(|line| serde_json::from_str(line).expect("a step is JSON of its form")).collect()
 }
 
 /// What the server told of its objects.
 #[derive(Default)]
-pub struct Memory {
+pub(crate) struct Memory {
     values: BTreeMap<String, String>,
 }
 
@@ -62,7 +62,7 @@ impl Memory {
 }
 
 /// Sends one request. The answer is `{code, warnings, body}`, free of what differs from run to run.
-pub async fn send(client: &Client, step: &Step, memory: &mut Memory) -> Value {
+pub(crate) async fn send(client: &Client, step: &Step, memory: &mut Memory) -> Value {
     let request = memory.fill_in(&step.request);
     let (method, path) = request.split_once(' ').expect("a request has a method and a path");
     let body = match &step.body {
@@ -103,8 +103,9 @@ pub async fn send(client: &Client, step: &Step, memory: &mut Memory) -> Value {
     answer
 }
 
-/// Takes out of an answer what differs from run to run: names made up, versions, times, who manages which field.
-fn normalise(value: &mut Value) {
+/// Takes out of an answer what differs from run to run: names made up, versions, times, who manages which field; and of a
+/// bookmark what the API does not promise.
+pub(crate) fn normalise(value: &mut Value) {
     match value {
         Value::Object(fields) => normalise_fields(fields),
         Value::Array(items) => {
@@ -122,6 +123,11 @@ fn normalise(value: &mut Value) {
 
 fn normalise_fields(fields: &mut Map<String, Value>) {
     fields.remove("managedFields");
+    if fields.get("type").is_some_and(|kind| kind == "BOOKMARK")
+        && let Some(object) = fields.get_mut("object").and_then(Value::as_object_mut)
+    {
+        object.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind" | "metadata"));
+    }
     for (name, value) in fields.iter_mut() {
         let stand_in = match name.as_str() {
             "uid" => "UID",
@@ -145,9 +151,10 @@ fn normalise_fields(fields: &mut Map<String, Value>) {
     }
 }
 
+/// `7s` or `5m12s`.
 fn is_age(text: &str) -> bool {
-    text.strip_suffix('s')
-        .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.strip_suffix('s').is_some_and(|rest| rest.split('m').all(number))
 }
 
 /// A message about a patch shows the whole patched object, with what the real server keeps in it.
@@ -181,6 +188,7 @@ fn without_uids(text: &str) -> String {
         }
         let lower = word.to_lowercase();
         if !lower.trim().is_empty()
+            && !(number && previous_is_version)
             && !matches!(core, "in" | "record" | "the" | "precondition" | "current:" | "")
         {
             previous_is_version = lower.contains("version");
