@@ -7,12 +7,14 @@
 //! - [`components`]: the default engine as a WebAssembly component;
 //! - [`check`], [`mod@test`]: what a change must pass;
 //! - [`conformance`]: recorded cases of upstream's controller;
+//! - [`defects`]: known bugs that the tests must catch;
 //! - [`playground`]: a cluster to try, on this machine;
 //! - [`workspace`], [`process`]: where things are, and running other programs.
 
 mod check;
 mod components;
 mod conformance;
+mod defects;
 mod playground;
 mod process;
 mod test;
@@ -41,6 +43,7 @@ enum Command {
     Test(test::Arguments),
     Playground(playground::Arguments),
     Conformance(conformance::Arguments),
+    Defects(defects::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +65,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Test(arguments) => test::run(&arguments),
         Command::Playground(arguments) => playground::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
+        Command::Defects(arguments) => defects::run(&arguments),
     }
 }
 

@@ -1,0 +1,161 @@
+//! `cargo xtask defects`: shows that the suite has teeth.
+//!
+//! Each file of `tests/defects/` brings back one bug that a binder of volumes really had: a patch, with a head that
+//! says what the bug was, where upstream reported it and which tests catch it. Each is applied in turn to a copy
+//! of the checkout, and the tests that it names are run: all of them must fail, and none of them without it.
+//!
+//! The copy lies in cargo's target folder and is built into that same folder, so that other crates are built once
+//! and each defect costs seconds.
+
+mod copy;
+mod patch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+
+use self::copy::Copy;
+use self::patch::{Defect, Test};
+use crate::{say, workspace};
+
+/// Bring back known bugs, one after the other, and show which test catches each.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only defects whose name contains one of these.
+    names: Vec<String>,
+}
+
+/// Carries out `cargo xtask defects`. Every defect is tried, whatever became of those before it.
+///
+/// # Errors
+/// When a defect does not apply, or a test that it names does not catch it or fails without it.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let is_asked =
+        |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|part| name.contains(part));
+    let defects: Vec<Defect> =
+        patch::read_all(workspace::root())?.into_iter().filter(|defect| is_asked(&defect.name)).collect();
+    if defects.is_empty() {
+        bail!("no defect of tests/defects has such a name");
+    }
+    let copy = Copy::make(workspace::root(), &workspace::target_folder()?.join("defects"))?;
+    say(format_args!("{} defects; first the tests that catch them, without any", defects.len()));
+    without_defects(copy.root(), &defects)?;
+    let mut missed = 0;
+    for defect in &defects {
+        let began = Instant::now();
+        let verdict = match copy.with(&defect.file, || judge(copy.root(), defect)) {
+            Ok(()) => "caught",
+            Err(error) => {
+                eprintln!("{}: {error:#}", defect.name);
+                missed += 1;
+                "MISSED"
+            }
+        };
+        let tests: Vec<String> = defect.tests.iter().map(ToString::to_string).collect();
+        let seconds = began.elapsed().as_secs_f64();
+        say(format_args!("{verdict}  {}  ({seconds:.1} s)  {}", defect.name, tests.join(", ")));
+    }
+    say(format_args!("{} caught, {missed} missed", defects.len() - missed));
+    if missed > 0 {
+        bail!("{missed} defects were not caught");
+    }
+    Ok(())
+}
+
+/// Runs all named tests on the copy as it is: a test that fails anyway, or is not there, catches nothing.
+fn without_defects(root: &Path, defects: &[Defect]) -> Result<()> {
+    let mut names: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+    for test in defects.iter().flat_map(|defect| &defect.tests) {
+        names.entry((&test.package, &test.target)).or_default().insert(&test.name);
+    }
+    for ((package, target), names) in names {
+        let results = test(root, package, target, &names)?;
+        let bad: Vec<&str> = names.into_iter().filter(|name| results.get(*name) != Some(&true)).collect();
+        if !bad.is_empty() {
+            bail!("without any defect, these tests of {package} do not pass or are not there: {bad:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Runs the tests that must catch a defect, on the copy that has it.
+fn judge(root: &Path, defect: &Defect) -> Result<()> {
+    for Test { package, target, name } in &defect.tests {
+        match test(root, package, target, &BTreeSet::from([name.as_str()]))?.get(name) {
+            Some(false) => {}
+            Some(true) => bail!("{name} of {package} passes"),
+            None => bail!("{name} of {package} was not run"),
+        }
+    }
+    Ok(())
+}
+
+/// Runs tests of one target of a package: which of them passed, and which failed.
+///
+/// # Errors
+/// When they were not run to their end: the copy does not compile, or a test ended the process.
+fn test(root: &Path, package: &str, target: &str, names: &BTreeSet<&str>) -> Result<BTreeMap<String, bool>> {
+    let output = workspace::cargo()
+        .args(["test", "--quiet", "-p", package, "--test", target])
+        .args(["--", "--exact", "--format=pretty"])
+        .args(names)
+        .current_dir(root)
+        .env("CARGO_TARGET_DIR", workspace::target_folder()?)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start cargo")?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    if !printed.lines().any(|line| line.starts_with("test result: ")) {
+        bail!("the tests of {package} were not run:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(results(&printed))
+}
+
+/// Reads what the test harness prints of each test.
+fn results(printed: &str) -> BTreeMap<String, bool> {
+    let lines = printed.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
+    lines.map(|(name, result)| (name.to_owned(), result == "ok")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn the_harness_says_which_tests_failed() {
+        let printed =
+            "\nrunning 2 tests\ntest a::b ... ok\ntest c ... FAILED\n\ntest result: FAILED. 1 passed\n";
+        let expected = [("a::b".to_owned(), true), ("c".to_owned(), false)];
+        assert_eq!(results(printed), BTreeMap::from(expected));
+    }
+
+    /// What does not apply any more is noticed by whoever changes the code, not by whoever runs the defects.
+    #[test]
+    fn every_defect_applies_to_the_checkout_and_names_its_tests() {
+        let root = workspace::root();
+        let defects = patch::read_all(root).expect("every head is complete");
+        assert!(defects.len() >= 15, "{} defects", defects.len());
+        for defect in defects {
+            let mut command = Command::new("git");
+            command.current_dir(root).args(["apply", "--check"]).arg(&defect.file);
+            let output = command.output().expect("git is there");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{} does not apply: {errors}", defect.name);
+            for test in defect.tests {
+                let function = test.name.rsplit("::").next().expect("a name");
+                assert!(is_somewhere(root, function), "{}: there is no test {function}", defect.name);
+            }
+        }
+    }
+
+    fn is_somewhere(root: &Path, function: &str) -> bool {
+        let mut command = Command::new("git");
+        command.current_dir(root).args(["grep", "--quiet", "--fixed-strings", &format!("fn {function}(")]);
+        command.status().expect("git is there").success()
+    }
+}
