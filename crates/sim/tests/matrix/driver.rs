@@ -187,10 +187,11 @@ fn without_uids(text: &str) -> String {
             clean.push_str(word);
         }
         let lower = word.to_lowercase();
-        if !lower.trim().is_empty()
-            && !(number && previous_is_version)
-            && !matches!(core, "in" | "record" | "the" | "precondition" | "current:" | "")
-        {
+        // Words that may stand between "version" and its number.
+        let is_between = matches!(core, "in" | "record" | "the" | "precondition" | "current:" | "")
+            || lower.trim().is_empty();
+        let is_version = number && previous_is_version;
+        if !is_between && !is_version {
             previous_is_version = lower.contains("version");
         }
     }
