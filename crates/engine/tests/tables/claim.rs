@@ -185,7 +185,11 @@ fn u3_a_class_is_asked_to_provision() {
     let external = ["start ProvisionExternal \"vendor.example/disk\" uid-c", "done"];
     check_claim(&mut world, &c, &external);
 
-    world.classes[0].provisioner = "kubernetes.io/host-path".into();
+    for in_tree in ["kubernetes.io/no-provisioner", "kubernetes.io/host-path"] {
+        world.classes[0].provisioner = in_tree.into();
+        check_claim(&mut world, &c, &["Warning ProvisioningFailed on c", "done"]);
+    }
+    world.plugins = vec![Plugin { provisions: false, ..host_path() }];
     check_claim(&mut world, &c, &["Warning ProvisioningFailed on c", "done"]);
     world.plugins = vec![host_path()];
     check_claim(&mut world, &c, &["start Provision \"kubernetes.io/host-path\" uid-c", "done"]);
@@ -311,6 +315,10 @@ fn b1_b2_b5_a_bound_claim_is_lost() {
     let mut without_name = bound_claim("c", "v");
     without_name.volume_name = None;
     let b5 = |v: &mut bindery_core::Volume| v.claim_ref = reserved_for("c");
+    let of_namesake = |v: &mut bindery_core::Volume| {
+        v.claim_ref = bound_to("c");
+        v.claim_ref.as_mut().expect("just set").uid = Some("uid-old".into());
+    };
     let rows = [
         (World::new([], []), without_name, "Warning ClaimLost on c"),
         (World::new([], []), bound_claim("c", "v"), "Warning ClaimLost on c"),
@@ -320,6 +328,7 @@ fn b1_b2_b5_a_bound_claim_is_lost() {
             "Warning ClaimMisbound on c",
         ),
         (World::new([volume("v", b5)], []), bound_claim("c", "v"), "Warning ClaimMisbound on c"),
+        (World::new([volume("v", of_namesake)], []), bound_claim("c", "v"), "Warning ClaimMisbound on c"),
     ];
     for (mut world, mut c, event) in rows {
         let [event, done] = lost(event);
@@ -351,6 +360,17 @@ fn b3_and_b4_a_bound_claim_is_repaired() {
     check_claim(&mut World::new([grown], []), &c, &["done"]);
 }
 
+/// Identity is the UID: a claimRef that names the claim wrongly is written anew.
+#[test]
+fn b4_a_claim_ref_with_the_right_uid_and_a_wrong_name_is_corrected() {
+    let misnamed = volume("v", |v| {
+        v.claim_ref = bound_to("d");
+        v.claim_ref.as_mut().expect("just set").uid = Some("uid-c".into());
+        v.phase = bindery_core::VolumePhase::Bound;
+    });
+    check_claim(&mut World::new([misnamed], []), &bound_claim("c", "v"), &["reserve v for c mark", "done"]);
+}
+
 #[test]
 fn step_0_brings_the_migration_annotation_up_to_date() {
     let c = claim("c", |c| {
@@ -360,6 +380,13 @@ fn step_0_brings_the_migration_annotation_up_to_date() {
     let mut world = World::new([], []);
     world.migration = Migration::On("pd.csi.storage.gke.io".into());
     check_claim(&mut world, &c, &["annotate claim c migrated-to=pd.csi.storage.gke.io", "done"]);
+    assert_eq!(world.asked[0], "migration kubernetes.io/gce-pd");
+    let both = claim("c", |both| {
+        *both = c.clone();
+        both.annotations.storage_provisioner = Some("pd.csi.storage.gke.io".into());
+    });
+    decide(&mut world, Subject::SyncClaim(both.into()));
+    assert_eq!(world.asked[0], "migration pd.csi.storage.gke.io");
     world.migration = Migration::Untranslatable;
     check_claim(&mut world, &c, &["done"]);
     world.migration = Migration::Off;

@@ -99,6 +99,9 @@ fn labels_are_part_of_the_query() {
         |name: &str, tier: &str| volume(name, |v| v.labels = [("tier".into(), tier.into())].into());
     let mut world = World::new([labelled("v", "a"), labelled("w", "b")], []);
     assert_eq!(chosen(&mut world, &c).unwrap(), "w");
+    // No requirement is met by all.
+    let any = claim("c", |c| c.selector = Some(Selector::Requirements(Vec::new())));
+    assert_eq!(chosen(&mut world, &any).unwrap(), "v");
 }
 
 #[test]

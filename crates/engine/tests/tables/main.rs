@@ -8,6 +8,7 @@ mod find;
 mod lines;
 mod operations;
 mod review;
+mod status;
 mod volume;
 mod world;
 

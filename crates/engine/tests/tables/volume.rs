@@ -66,12 +66,21 @@ fn v4_different_modes_are_told_to_both() {
     let block = claim("c", |c| c.mode = VolumeMode::Block);
     let expected = ["Warning VolumeMismatch on v", "Warning VolumeMismatch on c", "done"];
     check_volume(&mut World::new([], [block]), &bound(|_| {}), &expected);
+    // They are no matter where the claim points somewhere.
+    let points =
+        |name: &str| claim("c", |c| (c.mode, c.volume_name) = (VolumeMode::Block, Some(name.into())));
+    check_volume(&mut World::new([], [points("v")]), &bound(|_| {}), &["done"]);
+    let expected = ["unbind v Uid", "volume v Available", "done"];
+    check_volume(&mut World::new([], [points("w")]), &bound(|_| {}), &expected);
 }
 
 #[test]
 fn v5_the_claim_completes_the_bind() {
     let mut world = World::new([], [claim("c", |_| {})]);
     check_volume(&mut world, &bound(|v| v.phase = VolumePhase::Pending), &["enqueue ns/c", "done"]);
+    // Whoever has reserved it, and whatever its phase: nothing is written.
+    let by_binder = bound(|v| (v.annotations.bound_by_controller, v.phase) = (true, VolumePhase::Failed));
+    check_volume(&mut world, &by_binder, &["enqueue ns/c", "done"]);
 }
 
 #[test]
@@ -94,6 +103,20 @@ fn v7_v8_v9_a_claim_that_points_elsewhere() {
     check_volume(&mut world, &bound(|_| {}), &["unbind v Uid", "volume v Available", "done"]);
     let available = bound(|v| v.phase = VolumePhase::Available);
     check_volume(&mut world, &available, &["unbind v Uid", "done"]);
+    // A volume that failed is reclaimed again; the key of provisioned-by counts, not what it says.
+    let failed = |policy| {
+        bound(|v| {
+            v.annotations.provisioned_by = Some("".into());
+            (v.phase, v.policy) = (VolumePhase::Failed, policy);
+        })
+    };
+    let reclaimed = ["start Delete \"\" uid-v", "done"];
+    check_volume(&mut world, &failed(ReclaimPolicy::Delete), &reclaimed);
+    let unbound = ["unbind v Uid", "volume v Available", "done"];
+    for policy in [ReclaimPolicy::Retain, ReclaimPolicy::Recycle, ReclaimPolicy::Unknown] {
+        check_volume(&mut world, &failed(policy), &unbound);
+    }
+    check_volume(&mut world, &bound(|v| v.policy = ReclaimPolicy::Delete), &unbound);
 }
 
 #[test]
@@ -117,11 +140,19 @@ fn the_policy_says_how_a_released_volume_is_reclaimed() {
     world.operation = OperationState::Running;
     check_volume(&mut world, &released(ReclaimPolicy::Delete), &["done"]);
 
-    let migrated = bound(|v| {
-        (v.phase, v.policy) = (VolumePhase::Released, ReclaimPolicy::Delete);
-        v.annotations.migrated_to = Some("pd.csi.storage.gke.io".into());
-    });
-    check_volume(&mut World::new([], []), &migrated, &["done"]);
+    let migrated = |driver: &str, policy| {
+        bound(|v| {
+            (v.phase, v.policy) = (VolumePhase::Released, policy);
+            v.annotations.migrated_to = Some(driver.into());
+        })
+    };
+    let mut world = World::new([], []);
+    for policy in [ReclaimPolicy::Delete, ReclaimPolicy::Recycle, ReclaimPolicy::Unknown] {
+        check_volume(&mut world, &migrated("pd.csi.storage.gke.io", policy), &["done"]);
+    }
+    // An empty driver is none.
+    let expected = ["start Delete \"\" uid-v", "done"];
+    check_volume(&mut world, &migrated("", ReclaimPolicy::Delete), &expected);
 }
 
 #[test]
@@ -132,18 +163,20 @@ fn step_0_brings_annotation_and_finalizers_up_to_date_in_one_write() {
     let with_in_tree: Change = |v| v.finalizers.push(FINALIZER_IN_TREE.into());
     let with_external: Change = |v| v.finalizers.push(FINALIZER_EXTERNAL.into());
     let migrated: Change = |v| v.annotations.migrated_to = Some("csi.example".into());
+    let no_driver: Change = |v| v.annotations.migrated_to = Some("".into());
     let external: Change = |v| v.annotations.provisioned_by = Some("vendor.example/disk".into());
     let unknown: Change = |v| v.policy = ReclaimPolicy::Unknown;
     let recycle: Change = |v| v.policy = ReclaimPolicy::Recycle;
     let deleting: Change = |v| v.deleting = true;
     let (off, on) = (Migration::Off, Migration::On("csi.example".into()));
-    let rows: [(&Migration, &[Change], Option<&str>); 16] = [
+    let rows: [(&Migration, &[Change], Option<&str>); 17] = [
         (&off, &[delete, with_in_tree], None),
         (&off, &[in_tree, delete], Some(" +in-tree")),
         (&off, &[in_tree, delete, with_in_tree], None),
         (&off, &[in_tree, delete, with_external], Some(" +in-tree -external")),
         (&off, &[in_tree, delete, with_external, migrated], Some(" -migrated-to +in-tree -external")),
         (&off, &[in_tree], None),
+        (&off, &[in_tree, no_driver], None),
         (&off, &[in_tree, with_in_tree], Some(" -in-tree")),
         (&off, &[in_tree, with_in_tree, recycle], Some(" -in-tree")),
         (&off, &[in_tree, with_in_tree, unknown], None),
