@@ -82,14 +82,21 @@ fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
 pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for (number, document) in (1..).zip(serde_norway::Deserializer::from_str(text)) {
-        let document = Value::deserialize(document)
-            .with_context(|| format!("{file}: document {number} is neither YAML nor JSON"))?;
+        let document =
+            json(document).with_context(|| format!("{file}: document {number} is neither YAML nor JSON"))?;
         let place = || format!("{file}: document {number}");
         take_apart(document, &place, &mut |object| {
             manifests.push(Manifest { file: file.to_owned(), object })
         })?;
     }
     Ok(manifests)
+}
+
+/// A document as JSON. By way of YAML's own values, which refuse a key that is there twice and know merge keys.
+fn json(document: serde_norway::Deserializer<'_>) -> Result<Value> {
+    let mut document = serde_norway::Value::deserialize(document)?;
+    document.apply_merge()?;
+    Ok(serde_json::to_value(document)?)
 }
 
 fn take_apart(document: Value, place: &dyn Fn() -> String, each: &mut dyn FnMut(Value)) -> Result<()> {
@@ -146,6 +153,8 @@ mod tests {
             {"kind": "AList", "apiVersion": "v1", "items": [{"metadata": {"name": "a"}}]},
             {"apiVersion": "v1", "kind": "A", "metadata": {"name": "b"}}]}"#;
         assert_eq!(names(json), ["a", "b"]);
+        let merged = "base: &b {kind: A, apiVersion: v1}\nkind: List\nitems: [{<<: *b, metadata: {name: a}}]";
+        assert_eq!(names(merged), ["a"]);
         assert!(parse("f", "").unwrap().is_empty());
         assert!(parse("f", r#"{"kind": "List", "items": null}"#).unwrap().is_empty());
     }
@@ -156,6 +165,11 @@ mod tests {
             complaint("a: [").starts_with("f: document 1 is neither YAML nor JSON: "),
             "{}",
             complaint("a: [")
+        );
+        assert!(
+            complaint("{kind: A, kind: B}").contains("duplicate entry"),
+            "{}",
+            complaint("{kind: A, kind: B}")
         );
         assert_eq!(
             complaint("- apiVersion: v1\n"),

@@ -46,6 +46,16 @@ impl Kind {
         KINDS.iter().find(|entry| entry.1 == api_version && entry.2 == kind).map(|entry| entry.0)
     }
 
+    /// The apiVersion that an object of one of these kinds should have, where it has another one of the same group.
+    pub(crate) fn version_served(object: &Value) -> Option<&'static str> {
+        fn group(api_version: &str) -> &str {
+            api_version.split_once('/').map_or("", |(group, _)| group)
+        }
+        let (api_version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
+        let entry = KINDS.iter().find(|entry| entry.2 == kind && group(entry.1) == group(api_version))?;
+        (entry.1 != api_version).then_some(entry.1)
+    }
+
     /// Whether objects of the kind live in namespaces.
     pub(crate) fn is_namespaced(self) -> bool {
         self.collection().contains("{}")
@@ -75,14 +85,16 @@ impl fmt::Display for Title<'_> {
     }
 }
 
-/// Creates an object through the API; one without namespace where it needs one goes to `default`, as with kubectl.
+/// Creates an object through the API as kubectl does: one without namespace where it needs one goes to `default`, and
+/// fields that do not exist are refused.
 ///
 /// # Errors
 ///
 /// The API server refuses it; what it says.
 pub(crate) async fn create(client: &kube::Client, kind: Kind, object: &Value) -> Result<Value, String> {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
-    let request = http::Request::post(kind.collection().replace("{}", namespace))
+    let path = kind.collection().replace("{}", namespace);
+    let request = http::Request::post(format!("{path}?fieldValidation=Strict"))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(object.to_string().into_bytes())
         .map_err(|error| format!("metadata.namespace: {namespace:?} is not a name: {error}"))?;

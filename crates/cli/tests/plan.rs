@@ -293,6 +293,26 @@ fn bad_input_is_refused_in_one_sentence() {
             "bad.yaml: PersistentVolumeClaim \"default/c\": spec.accessModes: \"ReadWriteSometimes\" is not an access mode; one of ReadWriteOnce,",
         ),
         (
+            claim("c", json!({"resources": {"requests": {"storage": ["1Gi"]}}})).to_string(),
+            "bad.yaml: PersistentVolumeClaim \"default/c\": spec.resources.requests.storage: a quantity is a text or a number",
+        ),
+        (
+            claim("c", json!({"acessModes": ["ReadWriteOnce"]})).to_string(),
+            "bad.yaml: PersistentVolumeClaim \"default/c\": PersistentVolumeClaim in version \"v1\" cannot be handled as a PersistentVolumeClaim: strict decoding error: unknown field \"spec.acessModes\"",
+        ),
+        (
+            "{kind: PersistentVolume, apiVersion: v2, metadata: {name: v}}".to_owned(),
+            "bad.yaml: PersistentVolume \"v\": apiVersion: \"v2\" is not served; write v1",
+        ),
+        (
+            "{kind: Pod, apiVersion: v1, metadata: {name: p, namespace: a/b}}".to_owned(),
+            "bad.yaml: Pod \"a/b/p\": metadata.namespace: \"a/b\" is no name; use ",
+        ),
+        (
+            "kind: Pod\napiVersion: v1\nkind: Pod\n".to_owned(),
+            "bad.yaml: document 1 is neither YAML nor JSON: duplicate entry with key \"kind\"",
+        ),
+        (
             claim("c", json!({"accessModes": []})).to_string(),
             "bad.yaml: PersistentVolumeClaim \"default/c\": PersistentVolumeClaim \"c\" is invalid: spec.accessModes: Required value",
         ),

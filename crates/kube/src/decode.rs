@@ -179,7 +179,7 @@ struct Resources {
 
 /// A quantity as it is written: the API server writes text, people also write numbers.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a quantity is a text or a number, such as 10Gi")]
 enum Amount {
     Text(String),
     Number(serde_json::Number),

@@ -41,6 +41,10 @@ pub(super) fn sort(manifests: Vec<Manifest>) -> Result<Vec<Object>> {
     for Manifest { file, object: mut value } in manifests {
         let Some(kind) = Kind::of(&value) else {
             let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+            if let Some(served) = Kind::version_served(&value) {
+                let version = text("apiVersion");
+                bail!("{file}: {}: apiVersion: {version:?} is not served; write {served}", Title(&value));
+            }
             *ignored.entry(format!("{} {}", text("apiVersion"), text("kind"))).or_default() += 1;
             continue;
         };
@@ -72,6 +76,12 @@ fn settle_name(value: &mut Value, kind: Kind) -> Result<()> {
         meta.remove("namespace");
     } else if meta.get("namespace").is_none_or(|namespace| namespace.as_str() == Some("")) {
         meta.insert("namespace".to_owned(), json!("default"));
+    }
+    // A namespace becomes part of paths before the API server sees it.
+    if let Some(namespace) = meta.get("namespace").and_then(Value::as_str)
+        && !namespace.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    {
+        bail!("metadata.namespace: {namespace:?} is no name; use lower case letters, digits and '-'");
     }
     Ok(())
 }
