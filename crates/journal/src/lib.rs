@@ -4,7 +4,7 @@
 //! a record that was changed, dropped or put elsewhere is found when the journal is read. A crash may leave
 //! an unfinished record at the end; everything before it stays readable.
 //!
-//! A record holds all that a decision rests on ([`bindery_core::Evidence`]), so [`replay`] needs no cluster.
+//! A record holds all that a decision rests on ([`bindery_core::Evidence`]), so [`replay()`] needs no cluster.
 //! Whether another engine would have decided the same can be told as long as it asks nothing that was not
 //! recorded; where it does, the answer is [`Replayed::NotReplayable`] and never a guess.
 
