@@ -5,7 +5,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Home, example};
+use support::{Home, example, root};
 
 /// The plan of some manifests as a table.
 fn table(manifests: &str) -> String {
@@ -99,6 +99,8 @@ default/archive: no persistent volumes available for this claim and no storage c
   small   spec.claimRef: belongs to default/notes; spec.capacity.storage: offers 5Gi, asked for 200Gi
 ";
     assert_eq!((ended.status, ended.stdout.as_str(), ended.stderr.as_str()), (0, expected, ""));
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(readme.contains(expected), "the README shows another plan");
     assert!(home.content().is_empty(), "{:?}", home.content());
 }
 
