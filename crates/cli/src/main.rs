@@ -1,5 +1,6 @@
 //! The `bindery` command.
 //!
+//! - `serve`: binds the claims of a real cluster;
 //! - `playground`: a cluster in one process, for stock kubectl to try;
 //! - `plan`: what each claim of some manifests would get, and why not more;
 //! - `replay`: a decision journal, decided again;
@@ -17,6 +18,8 @@ mod output;
 mod plan;
 mod playground;
 mod replay;
+mod serve;
+mod stop;
 
 use std::process::ExitCode;
 
@@ -40,6 +43,7 @@ struct Arguments {
 /// One variant for each command; each is carried out by the module of its name.
 #[derive(Subcommand)]
 enum Command {
+    Serve(serve::Arguments),
     Playground(playground::Arguments),
     Plan(plan::Arguments),
     Replay(replay::Arguments),
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Serve(arguments) => serve::run(&arguments),
         Command::Playground(arguments) => playground::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),

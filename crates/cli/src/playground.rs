@@ -15,7 +15,6 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::cluster::Cluster;
 use self::journal::JournalFile;
@@ -23,6 +22,7 @@ use self::kubeconfig::Kubeconfig;
 use crate::engine::EngineArguments;
 use crate::example::{self, Example};
 use crate::output;
+use crate::stop::Stop;
 
 /// Where the playground listens unless told otherwise.
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8180);
@@ -96,33 +96,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         journal.map_or(Ok(()), JournalFile::finish)?;
         ended
     })
-}
-
-/// The signals that end a playground.
-struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-    /// The terminal was closed.
-    hangup: Signal,
-}
-
-impl Stop {
-    fn new() -> Result<Self> {
-        let hear = |kind| signal(kind).context("signals cannot be heard");
-        Ok(Self {
-            interrupt: hear(SignalKind::interrupt())?,
-            terminate: hear(SignalKind::terminate())?,
-            hangup: hear(SignalKind::hangup())?,
-        })
-    }
-
-    async fn signalled(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
-        }
-    }
 }
 
 /// Listens on the address that was given, or on the usual one, or on any free port where that one is taken.

@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    ($($(#[doc = $doc:literal])+ $name:ident),* $(,)?) => {
         /// Counters since the start; each only grows.
         #[derive(Debug, Default)]
-        pub struct Metrics { $($(#[$doc])* pub $name: Counter,)* }
+        pub struct Metrics { $($(#[doc = $doc])+ pub $name: Counter,)* }
 
         impl Metrics {
-            /// Every counter with its name, in a fixed order.
-            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name.get())),*].into_iter()
+            /// Every counter with its name and what it counts, in a fixed order.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$((stringify!($name), concat!($($doc),+).trim(), self.$name.get())),*].into_iter()
             }
         }
     };

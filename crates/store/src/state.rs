@@ -42,8 +42,12 @@ impl State {
         self.synced.insert(kind);
     }
 
+    pub(crate) fn is_synced(&self, kind: Kind) -> bool {
+        self.synced.contains(&kind)
+    }
+
     pub(crate) fn synced(&self) -> bool {
-        Kind::ALL.iter().all(|kind| self.synced.contains(kind))
+        Kind::ALL.into_iter().all(|kind| self.is_synced(kind))
     }
 
     /// Gives a change its revision. One that changes nothing keeps the present one.

@@ -21,7 +21,13 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let engine = components::build()?;
     // The whole workspace is selected, so that its dependencies are built with the features that the tests build.
-    process::run(workspace::cargo().args(["build", "--quiet", "--workspace", "--bin", "bindery-conformance"]))?;
+    process::run(workspace::cargo().args([
+        "build",
+        "--quiet",
+        "--workspace",
+        "--bin",
+        "bindery-conformance",
+    ]))?;
     let runner = workspace::target_folder()?.join("debug/bindery-conformance");
     let mut command = std::process::Command::new(runner);
     process::replace(command.args(&arguments.arguments).env("BINDERY_ENGINE", engine))

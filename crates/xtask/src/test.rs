@@ -15,16 +15,23 @@ pub(crate) struct Arguments {
 
 /// Carries out `cargo xtask test`.
 ///
-/// The tests find the component in `BINDERY_ENGINE` and kubectl in `BINDERY_KUBECTL`.
+/// The tests find the component in `BINDERY_ENGINE`, and programs in variables of their names.
 ///
 /// # Errors
 /// When what the tests need cannot be built, or when a test fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let kubectl = tools::install(Tool::Kubectl)?;
+    let programs = [
+        ("BINDERY_KUBECTL", Tool::Kubectl),
+        ("BINDERY_ETCD", Tool::Etcd),
+        ("BINDERY_KUBE_APISERVER", Tool::KubeApiserver),
+        ("BINDERY_KUBE_CONTROLLER_MANAGER", Tool::KubeControllerManager),
+    ];
     let engine = components::build()?;
     eprintln!("engine  {}", components::description(&engine)?);
-    eprintln!("kubectl {}", kubectl.display());
     let mut command = workspace::cargo();
-    command.args(["test", "--workspace"]).args(&arguments.arguments);
-    process::run(command.env("BINDERY_ENGINE", &engine).env("BINDERY_KUBECTL", &kubectl))
+    command.args(["test", "--workspace"]).args(&arguments.arguments).env("BINDERY_ENGINE", &engine);
+    for (name, tool) in programs {
+        command.env(name, tools::install(tool)?);
+    }
+    process::run(&mut command)
 }

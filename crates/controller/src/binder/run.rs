@@ -29,7 +29,8 @@ impl<P: Port> Binder<P> {
     /// Decides whatever is to be decided until `shutdown`. Ends when the decisions in flight have ended, or
     /// after [`super::Settings::shutdown_grace`].
     ///
-    /// To be called once; it is fed through [`Binder::intake`].
+    /// Not to be called twice at the same time. Between two runs, as a replica has them that loses its lease and
+    /// gets it back, what changes is kept in the queue. It is fed through [`Binder::intake`].
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let tasks = Tasks {
             tracker: TaskTracker::new(),

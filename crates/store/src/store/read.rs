@@ -7,12 +7,18 @@ use bindery_core::{Claim, ClaimKey, Class, Lookup, Pod, Source, Text, Volume};
 use super::Store;
 use crate::change::Revision;
 use crate::explain::Candidate;
-use crate::observed::Unreadable;
+use crate::observed::{Kind, Unreadable};
 
 impl Store {
     /// Whether the initial lists of all kinds are complete (G6 of the design: before that nothing is decided).
     pub fn synced(&self) -> bool {
         self.state().synced()
+    }
+
+    /// The kinds whose first complete list is still to come.
+    pub fn awaited(&self) -> Vec<Kind> {
+        let state = self.state();
+        Kind::ALL.into_iter().filter(|kind| !state.is_synced(*kind)).collect()
     }
 
     /// Revision of the latest change.

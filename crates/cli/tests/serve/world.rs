@@ -1,0 +1,188 @@
+//! A real cluster, and replicas of `bindery serve` in it.
+
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use bindery_cluster::{ControlPlane, Server};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use kube::runtime::wait::await_condition;
+use rustix::process::Signal;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tempfile::TempDir;
+
+/// How long anything may take before the test gives up: a slow machine takes seconds.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The volumes and claims of a cluster.
+pub(crate) struct World {
+    volumes: Api<PersistentVolume>,
+    claims: Api<PersistentVolumeClaim>,
+}
+
+impl World {
+    pub(crate) async fn new(plane: &ControlPlane) -> Self {
+        let client = plane.client().await.unwrap();
+        Self { volumes: Api::all(client.clone()), claims: Api::default_namespaced(client) }
+    }
+
+    pub(crate) async fn create_volume(&self, name: &str, capacity: &str) {
+        let volume = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": capacity},
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "hostPath": {"path": format!("/nonexistent/{name}")},
+            },
+        });
+        let volume = serde_json::from_value(volume).unwrap();
+        self.volumes.create(&PostParams::default(), &volume).await.unwrap();
+    }
+
+    pub(crate) async fn create_claim(&self, name: &str, request: &str) {
+        let claim = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name},
+            "spec": {
+                "storageClassName": "",
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": request}},
+            },
+        });
+        let claim = serde_json::from_value(claim).unwrap();
+        self.claims.create(&PostParams::default(), &claim).await.unwrap();
+    }
+
+    pub(crate) async fn delete_claim(&self, name: &str) {
+        self.claims.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub(crate) async fn until_volume(
+        &self,
+        name: &str,
+        holds: impl Fn(&PersistentVolume) -> bool,
+    ) -> PersistentVolume {
+        until(&self.volumes, name, holds).await
+    }
+
+    pub(crate) async fn until_claim(
+        &self,
+        name: &str,
+        holds: impl Fn(&PersistentVolumeClaim) -> bool,
+    ) -> PersistentVolumeClaim {
+        until(&self.claims, name, holds).await
+    }
+}
+
+/// Waits until something holds of an object, and returns the object.
+async fn until<K>(api: &Api<K>, name: &str, holds: impl Fn(&K) -> bool) -> K
+where
+    K: Clone + Debug + DeserializeOwned + Send + kube::Resource<DynamicType: Default> + 'static,
+{
+    let condition = await_condition(api.clone(), name, |object: Option<&K>| object.is_some_and(&holds));
+    match tokio::time::timeout(PATIENCE, condition).await {
+        Ok(object) => object.unwrap().unwrap(),
+        Err(_) => panic!("{name} stays {:?}", api.get_opt(name).await),
+    }
+}
+
+pub(crate) fn phase(volume: &PersistentVolume) -> &str {
+    volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Whether a claim is bound to that volume.
+pub(crate) fn is_bound_to(volume: &str) -> impl Fn(&PersistentVolumeClaim) -> bool {
+    move |claim| {
+        let spec = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
+        let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+        spec == Some(volume) && phase == Some("Bound")
+    }
+}
+
+/// A running `bindery serve`.
+pub(crate) struct Replica {
+    server: Server,
+    /// Where its log is.
+    _folder: TempDir,
+    listens: u16,
+}
+
+impl Replica {
+    pub(crate) fn start(plane: &ControlPlane, identity: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let listens = bindery_cluster::free_port().unwrap();
+        let arguments = [
+            "--log=info,kube_lease_manager=debug".to_owned(),
+            "serve".to_owned(),
+            format!("--kubeconfig={}", plane.kubeconfig().display()),
+            format!("--listen=127.0.0.1:{listens}"),
+            format!("--identity={identity}"),
+            "--lease-duration=3".to_owned(),
+        ];
+        let log = folder.path().join("log");
+        let program = env!("CARGO_BIN_EXE_bindery").as_ref();
+        let server = Server::start(program, arguments.map(OsString::from), &log).unwrap();
+        Self { server, _folder: folder, listens }
+    }
+
+    /// Waits until this replica leads.
+    pub(crate) async fn until_leading(&mut self) {
+        let leading = async {
+            // Nothing tells of it but the metrics.
+            let mut ticks = tokio::time::interval(Duration::from_millis(50));
+            loop {
+                ticks.tick().await;
+                self.server.check().unwrap();
+                if self
+                    .try_get("/metrics")
+                    .await
+                    .is_some_and(|metrics| metrics.contains("bindery_leader 1\n"))
+                {
+                    return;
+                }
+            }
+        };
+        let led = tokio::time::timeout(PATIENCE, leading).await;
+        assert!(led.is_ok(), "it does not lead: {}", self.server.log().unwrap());
+    }
+
+    /// What it answers.
+    pub(crate) async fn get(&self, path: &str) -> String {
+        self.try_get(path).await.unwrap()
+    }
+
+    async fn try_get(&self, path: &str) -> Option<String> {
+        let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+        let uri = format!("http://127.0.0.1:{}{path}", self.listens).parse().unwrap();
+        let body = client.get(uri).await.ok()?.into_body().collect().await.ok()?;
+        Some(String::from_utf8(body.to_bytes().to_vec()).unwrap())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.server.signal(signal).unwrap();
+    }
+
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.server.wait().unwrap()
+    }
+}
+
+/// Runs `bindery serve` with arguments that it refuses; answers its exit status and what it says.
+pub(crate) fn serve_in_vain(arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
+    command.arg("serve").args(["--listen", "127.0.0.1:0"]).args(arguments);
+    let output = command.env_remove("KUBECONFIG").env("BINDERY_ENGINE", "native").output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}

@@ -1,0 +1,132 @@
+//! The paths, and the server that answers them.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+
+use crate::health::{Health, told};
+
+/// The content type of the OpenMetrics text format.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+struct Face<H> {
+    health: H,
+    registry: Registry,
+}
+
+/// The paths of a binder whose health and metrics these are.
+pub fn router<H: Health>(health: H, registry: Registry) -> Router {
+    Router::new()
+        .route("/livez", get(live::<H>))
+        .route("/readyz", get(ready::<H>))
+        .route("/metrics", get(metrics::<H>))
+        .with_state(Arc::new(Face { health, registry }))
+}
+
+/// Answers until `shutdown`; requests that were begun are answered.
+///
+/// # Errors
+///
+/// The listener failed for good.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    axum::serve(listener, router).with_graceful_shutdown(shutdown).await
+}
+
+async fn live<H: Health>(State(face): State<Arc<Face<H>>>, RawQuery(query): RawQuery) -> Response {
+    answer("livez", told("livez", &face.health.live(), is_verbose(query.as_deref())))
+}
+
+async fn ready<H: Health>(State(face): State<Arc<Face<H>>>, RawQuery(query): RawQuery) -> Response {
+    answer("readyz", told("readyz", &face.health.ready(), is_verbose(query.as_deref())))
+}
+
+async fn metrics<H: Health>(State(face): State<Arc<Face<H>>>) -> Response {
+    let mut body = String::new();
+    match text::encode(&mut body, &face.registry) {
+        Ok(()) => ([(header::CONTENT_TYPE, OPEN_METRICS)], body).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+fn answer(path: &str, (well, text): (bool, String)) -> Response {
+    if well {
+        return text.into_response();
+    }
+    tracing::warn!(path, "a probe fails: {}", text.trim_end());
+    (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+}
+
+/// `?verbose`, with or without a value, as kube-apiserver reads it.
+fn is_verbose(query: Option<&str>) -> bool {
+    query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("verbose")))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::Request;
+    use http_body_util::BodyExt as _;
+    use prometheus_client::metrics::counter::Counter;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::Check;
+
+    struct Doctor(Result<(), String>);
+
+    impl Health for Doctor {
+        fn live(&self) -> Vec<Check> {
+            Vec::new()
+        }
+
+        fn ready(&self) -> Vec<Check> {
+            vec![Check { name: "lists", result: self.0.clone() }]
+        }
+    }
+
+    async fn get(doctor: Doctor, path: &str) -> (StatusCode, String) {
+        let mut registry = Registry::default();
+        let counter = Counter::<u64>::default();
+        registry.register("bindery_decisions", "Decisions made", counter.clone());
+        counter.inc();
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = router(doctor, registry).oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_ready_binder_says_ok() {
+        assert_eq!(get(Doctor(Ok(())), "/readyz").await, (StatusCode::OK, "ok".to_owned()));
+        let (_, verbose) = get(Doctor(Ok(())), "/readyz?verbose").await;
+        assert_eq!(verbose, "[+]lists ok\nreadyz check passed\n");
+    }
+
+    #[tokio::test]
+    async fn a_binder_that_is_not_ready_is_alive_all_the_same() {
+        let doctor = || Doctor(Err("volumes are still listed".to_owned()));
+        let (status, text) = get(doctor(), "/readyz").await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(text.contains("volumes are still listed"), "{text}");
+        assert_eq!(get(doctor(), "/livez").await.0, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn metrics_are_in_the_text_format() {
+        let (status, text) = get(Doctor(Ok(())), "/metrics").await;
+        assert_eq!(status, StatusCode::OK);
+        assert!(text.contains("bindery_decisions_total 1\n") && text.ends_with("# EOF\n"), "{text}");
+    }
+}

@@ -1,0 +1,255 @@
+//! etcd, kube-apiserver, and upstream's controller manager.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::Server;
+
+/// Token of the one user, who may do everything. It protects nothing: the server listens on loopback, and is gone soon.
+const TOKEN: &str = "bindery";
+/// How often a server is asked whether it is ready, and how often at most: a slow machine takes half a minute.
+const READY_EVERY: Duration = Duration::from_millis(100);
+const READY_TRIES: usize = 1_200;
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// etcd.
+    pub etcd: PathBuf,
+    /// kube-apiserver.
+    pub kube_apiserver: PathBuf,
+    /// kube-controller-manager.
+    pub kube_controller_manager: PathBuf,
+}
+
+/// Which loops of upstream's controller manager run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manager {
+    /// None: no controller manager at all.
+    Off,
+    /// All but the binder: what a cluster has that runs on Bindery.
+    WithoutBinder,
+    /// The binder alone, without its rate limits: what Bindery is compared with.
+    BinderAlone,
+}
+
+/// A running control plane.
+#[derive(Debug)]
+pub struct ControlPlane {
+    programs: Programs,
+    // Servers end before their folder does: fields are dropped in this order.
+    manager: Option<Server>,
+    api_server: Server,
+    etcd: Server,
+    folder: TempDir,
+    port: u16,
+    etcd_port: u16,
+}
+
+impl Programs {
+    /// The programs that `cargo xtask` installed: `BINDERY_ETCD`, `BINDERY_KUBE_APISERVER`, `BINDERY_KUBE_CONTROLLER_MANAGER`.
+    ///
+    /// # Errors
+    ///
+    /// One of the variables is not set.
+    pub fn from_env() -> Result<Self> {
+        let program = |name: &str| {
+            let path = std::env::var_os(name).filter(|value| !value.is_empty());
+            path.map(PathBuf::from).with_context(|| format!("{name} is not set: run this by `cargo xtask`"))
+        };
+        Ok(Self {
+            etcd: program("BINDERY_ETCD")?,
+            kube_apiserver: program("BINDERY_KUBE_APISERVER")?,
+            kube_controller_manager: program("BINDERY_KUBE_CONTROLLER_MANAGER")?,
+        })
+    }
+}
+
+impl ControlPlane {
+    /// Starts a control plane and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// A program cannot be started or ends; the error shows the end of its log.
+    pub async fn start(programs: Programs, manager: Manager) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("bindery-cluster-").tempdir()?;
+        let (etcd_port, peer_port, port) = (free_port()?, free_port()?, free_port()?);
+        let etcd = start_etcd(&programs, folder.path(), etcd_port, peer_port)?;
+        write_credentials(folder.path())?;
+        let api_server = start_api_server(&programs, folder.path(), etcd_port, port)?;
+        let mut started = Self { programs, manager: None, api_server, etcd, folder, port, etcd_port };
+        started.until_ready().await?;
+        started.set_manager(manager)?;
+        Ok(started)
+    }
+
+    /// The file by which clients find the server.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    /// A client.
+    ///
+    /// # Errors
+    ///
+    /// The kubeconfig cannot be read.
+    pub async fn client(&self) -> Result<kube::Client> {
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok(kube::Client::try_from(config)?)
+    }
+
+    /// The API server.
+    pub fn api_server(&mut self) -> &mut Server {
+        &mut self.api_server
+    }
+
+    /// etcd.
+    pub fn etcd(&mut self) -> &mut Server {
+        &mut self.etcd
+    }
+
+    /// The controller manager, where one runs.
+    pub fn manager(&mut self) -> Option<&mut Server> {
+        self.manager.as_mut()
+    }
+
+    /// Lets other loops of upstream run than do now.
+    ///
+    /// # Errors
+    ///
+    /// The controller manager cannot be started.
+    pub fn set_manager(&mut self, manager: Manager) -> Result<()> {
+        self.manager = None;
+        let controllers = match manager {
+            Manager::Off => return Ok(()),
+            Manager::WithoutBinder => "*,-persistentvolume-binder-controller",
+            Manager::BinderAlone => "persistentvolume-binder-controller",
+        };
+        let folder = self.folder.path();
+        let arguments = [
+            format!("--kubeconfig={}", self.kubeconfig().display()),
+            format!("--controllers={controllers}"),
+            "--leader-elect=false".to_owned(),
+            "--kube-api-qps=10000".to_owned(),
+            "--kube-api-burst=10000".to_owned(),
+            format!("--service-account-private-key-file={}", folder.join("service-account.key").display()),
+            format!("--root-ca-file={}", folder.join("apiserver.crt").display()),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", free_port()?),
+            format!("--cert-dir={}", folder.display()),
+        ];
+        let log = folder.join("kube-controller-manager.log");
+        self.manager =
+            Some(Server::start(&self.programs.kube_controller_manager, arguments.map(OsString::from), &log)?);
+        Ok(())
+    }
+
+    /// Kills the API server and starts it again on the same port; ends when it is ready.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be started.
+    pub async fn restart_api_server(&mut self) -> Result<()> {
+        self.api_server.kill()?;
+        self.api_server = start_api_server(&self.programs, self.folder.path(), self.etcd_port, self.port)?;
+        self.until_ready().await
+    }
+
+    /// Ends when the API server is ready; a client of it then finds its certificate in the kubeconfig.
+    async fn until_ready(&mut self) -> Result<()> {
+        self.write_kubeconfig()?;
+        let mut ticks = tokio::time::interval(READY_EVERY);
+        for _ in 0..READY_TRIES {
+            ticks.tick().await;
+            self.etcd.check()?;
+            self.api_server.check()?;
+            if self.is_ready().await {
+                return Ok(());
+            }
+        }
+        anyhow::bail!("kube-apiserver does not become ready:\n{}", self.api_server.log()?)
+    }
+
+    async fn is_ready(&self) -> bool {
+        let asked = async {
+            let client = self.client().await?;
+            anyhow::Ok(client.request_text(http::Request::get("/readyz").body(Vec::new())?).await?)
+        };
+        asked.await.is_ok_and(|answer| answer == "ok")
+    }
+
+    fn write_kubeconfig(&self) -> Result<()> {
+        let certificate = self.folder.path().join("apiserver.crt");
+        let kubeconfig = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "bindery",
+            "clusters": [{"name": "bindery", "cluster": {
+                "server": format!("https://127.0.0.1:{}", self.port),
+                "certificate-authority": certificate,
+            }}],
+            "users": [{"name": "bindery", "user": {"token": TOKEN}}],
+            "contexts": [{"name": "bindery", "context": {"cluster": "bindery", "user": "bindery"}}],
+        });
+        fs::write(self.kubeconfig(), kubeconfig.to_string()).context("the kubeconfig cannot be written")
+    }
+}
+
+fn start_etcd(programs: &Programs, folder: &Path, port: u16, peer_port: u16) -> Result<Server> {
+    let arguments = [
+        format!("--data-dir={}", folder.join("etcd").display()),
+        format!("--listen-client-urls=http://127.0.0.1:{port}"),
+        format!("--advertise-client-urls=http://127.0.0.1:{port}"),
+        format!("--listen-peer-urls=http://127.0.0.1:{peer_port}"),
+        "--unsafe-no-fsync".to_owned(),
+    ];
+    Server::start(&programs.etcd, arguments.map(OsString::from), &folder.join("etcd.log"))
+}
+
+fn start_api_server(programs: &Programs, folder: &Path, etcd_port: u16, port: u16) -> Result<Server> {
+    let key = |half: &str| folder.join(format!("service-account.{half}")).display().to_string();
+    let arguments = [
+        format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--secure-port={port}"),
+        format!("--cert-dir={}", folder.display()),
+        format!("--token-auth-file={}", folder.join("tokens.csv").display()),
+        "--authorization-mode=RBAC".to_owned(),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        format!("--service-account-key-file={}", key("pub")),
+        format!("--service-account-signing-key-file={}", key("key")),
+        "--disable-admission-plugins=ServiceAccount".to_owned(),
+        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+    ];
+    let log = folder.join("kube-apiserver.log");
+    Server::start(&programs.kube_apiserver, arguments.map(OsString::from), &log)
+}
+
+/// The key of service accounts, and the one user.
+fn write_credentials(folder: &Path) -> Result<()> {
+    let key = rcgen::KeyPair::generate().context("no key can be made")?;
+    fs::write(folder.join("service-account.key"), key.serialize_pem())?;
+    fs::write(folder.join("service-account.pub"), key.public_key_pem())?;
+    fs::write(folder.join("tokens.csv"), format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
+    Ok(())
+}
+
+/// A port on loopback that was free a moment ago.
+///
+/// # Errors
+///
+/// There is none.
+pub fn free_port() -> Result<u16> {
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port on loopback")?;
+    Ok(listener.local_addr()?.port())
+}

@@ -1,0 +1,105 @@
+//! A program that runs until it is told to end.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How much of a log is shown when its program has failed.
+const LOG_SHOWN: usize = 4_000;
+
+/// A running program, whose output goes to a file. Killed when it is dropped, and when the thread that started it ends.
+#[derive(Debug)]
+pub struct Server {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts a program; what it prints goes to the end of `log`.
+    ///
+    /// # Errors
+    ///
+    /// The program or the file cannot be opened.
+    pub fn start(program: &Path, arguments: impl IntoIterator<Item = OsString>, log: &Path) -> Result<Self> {
+        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let output = File::options().create(true).append(true).open(log);
+        let output = output.with_context(|| format!("the log {} cannot be written", log.display()))?;
+        // The kernel ends the program with us, however we end.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let child = command
+            .spawn()
+            .context("setpriv (Debian package util-linux), which ends programs with us, cannot be started")?;
+        Ok(Self { name, child, log: log.to_owned() })
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it printed so far.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn log(&self) -> Result<String> {
+        fs::read_to_string(&self.log)
+            .with_context(|| format!("the log {} cannot be read", self.log.display()))
+    }
+
+    /// Whether it still runs.
+    ///
+    /// # Errors
+    ///
+    /// It does not; the error shows the end of its log.
+    pub fn check(&mut self) -> Result<()> {
+        let Some(status) = self.child.try_wait()? else { return Ok(()) };
+        let log = self.log()?;
+        let from = log.len().saturating_sub(LOG_SHOWN);
+        bail!("{} has ended: {status}\n{}", self.name, log.get(from..).unwrap_or(&log))
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    ///
+    /// It has ended and was waited for.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let pid =
+            i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("it has no process id")?;
+        kill_process(pid, signal).with_context(|| format!("{} cannot be signalled", self.name))
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be waited for.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        self.child.wait().with_context(|| format!("{} cannot be waited for", self.name))
+    }
+
+    /// Kills it with SIGKILL and waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be waited for.
+    pub fn kill(&mut self) -> Result<ExitStatus> {
+        // An error means that it has ended already.
+        let _ = self.child.kill();
+        self.wait()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
