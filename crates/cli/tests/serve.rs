@@ -1,7 +1,10 @@
 //! `bindery serve` on a real API server: etcd and kube-apiserver, upstream's controllers without its binder.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "seeds are printed")]
 
+#[path = "serve/death.rs"]
+mod death;
 #[path = "serve/world.rs"]
 mod world;
 

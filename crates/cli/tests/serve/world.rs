@@ -1,5 +1,6 @@
 //! A real cluster, and replicas of `bindery serve` in it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::process::{Command, ExitStatus};
@@ -12,7 +13,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::runtime::wait::await_condition;
 use rustix::process::Signal;
 use serde::de::DeserializeOwned;
@@ -69,6 +70,28 @@ impl World {
         self.claims.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
+    /// Checks that there are so many claims, and that each has a volume of its own that points back at it.
+    pub(crate) async fn check_pairs(&self, pairs: usize) {
+        let volumes = self.volumes.list(&ListParams::default()).await.unwrap().items;
+        let claims = self.claims.list(&ListParams::default()).await.unwrap().items;
+        assert_eq!(claims.len(), pairs);
+        let mut taken = BTreeSet::new();
+        for claim in claims {
+            let name = claim.metadata.name.unwrap();
+            let volume_name = claim.spec.unwrap().volume_name.unwrap();
+            assert!(taken.insert(volume_name.clone()), "volume {volume_name} has two claims");
+            let volume = volumes.iter().find(|volume| volume.metadata.name.as_ref() == Some(&volume_name));
+            let volume =
+                volume.unwrap_or_else(|| panic!("claim {name} has volume {volume_name}, which is gone"));
+            let claim_ref = volume.spec.as_ref().unwrap().claim_ref.as_ref().unwrap();
+            assert_eq!(
+                claim_ref.uid, claim.metadata.uid,
+                "volume {volume_name} points at another claim than {name}"
+            );
+            assert_eq!(phase(volume), "Bound", "volume {volume_name} of claim {name}");
+        }
+    }
+
     pub(crate) async fn until_volume(
         &self,
         name: &str,
@@ -100,6 +123,11 @@ where
 
 pub(crate) fn phase(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Whether a claim is bound to any volume.
+pub(crate) fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
 }
 
 /// Whether a claim is bound to that volume.
@@ -139,23 +167,28 @@ impl Replica {
 
     /// Waits until this replica leads.
     pub(crate) async fn until_leading(&mut self) {
-        let leading = async {
+        self.until_metrics("bindery_leader 1\n").await;
+    }
+
+    /// Waits until this replica leads no more.
+    pub(crate) async fn until_following(&mut self) {
+        self.until_metrics("bindery_leader 0\n").await;
+    }
+
+    async fn until_metrics(&mut self, sample: &str) {
+        let seen = async {
             // Nothing tells of it but the metrics.
             let mut ticks = tokio::time::interval(Duration::from_millis(50));
             loop {
                 ticks.tick().await;
                 self.server.check().unwrap();
-                if self
-                    .try_get("/metrics")
-                    .await
-                    .is_some_and(|metrics| metrics.contains("bindery_leader 1\n"))
-                {
+                if self.try_get("/metrics").await.is_some_and(|metrics| metrics.contains(sample)) {
                     return;
                 }
             }
         };
-        let led = tokio::time::timeout(PATIENCE, leading).await;
-        assert!(led.is_ok(), "it does not lead: {}", self.server.log().unwrap());
+        let seen = tokio::time::timeout(PATIENCE, seen).await;
+        assert!(seen.is_ok(), "no {sample:?}: {}", self.server.log().unwrap());
     }
 
     /// What it answers.
