@@ -6,6 +6,7 @@
     clippy::too_many_lines,
     clippy::str_to_string,
     clippy::allow_attributes_without_reason,
+    clippy::crate_in_macro_def,
     reason = "generated code; wit/ has the documentation"
 )]
 
