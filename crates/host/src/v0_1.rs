@@ -1,12 +1,15 @@
 //! Version 0.1 of the contract: its bindings, the questions that its engines ask, and their decisions.
 
-use bindery_core::{Cluster, Decision, NEAREST_MAX, Request, Stop, Subject};
+mod function;
+
+use bindery_core::{Cluster, Decision, NEAREST_MAX, Request, Stop, Subject, Timestamp};
 use wasmtime::component::{HasSelf, InstancePre, Linker};
-use wasmtime::{Error, Result, Store};
+use wasmtime::{Error, Result, Store, bail};
 
 use self::bindings::bindery::policy::{actions, cluster, types};
 use self::bindings::exports::bindery::policy::decide;
 use self::carry::{Carry, IllTyped, lower_progress};
+use self::function::Function;
 use crate::Limits;
 use crate::call::Call;
 
@@ -27,7 +30,17 @@ mod bindings {
 mod carry;
 
 /// An engine of this version, ready to be instantiated.
-pub(crate) struct Prepared(bindings::EnginePre<Call>);
+pub(crate) struct Prepared {
+    component: InstancePre<Call>,
+    sync_claim: Function<(Timestamp, types::Claim), actions::Decision>,
+    sync_volume: Function<(Timestamp, types::Volume), actions::Decision>,
+    sync_operation: Function<(Timestamp, decide::Progress), actions::Decision>,
+    review_claim: Function<(Timestamp, types::Claim, Option<types::Claim>), actions::Decision>,
+    review_volume: Function<(Timestamp, types::Volume, Option<types::Volume>), actions::Decision>,
+}
+
+/// The interface that an engine exports; one of a later patch version is found under this name, too.
+const INTERFACE: &str = "bindery:policy/decide@0.1.0";
 
 /// What became of a call: a decision, or what is wrong with the answer.
 pub(crate) type Decided = std::result::Result<Decision, String>;
@@ -39,8 +52,18 @@ pub(crate) fn offer(linker: &mut Linker<Call>) -> Result<()> {
 
 impl Prepared {
     /// Checks the exports, with their types.
-    pub(crate) fn new(instance: InstancePre<Call>) -> Result<Self> {
-        bindings::EnginePre::new(instance).map(Self)
+    pub(crate) fn new(component: InstancePre<Call>) -> Result<Self> {
+        let Some(interface) = component.component().get_export_index(None, INTERFACE) else {
+            bail!("it exports no {INTERFACE}");
+        };
+        Ok(Self {
+            sync_claim: Function::of(&component, &interface, "sync-claim")?,
+            sync_volume: Function::of(&component, &interface, "sync-volume")?,
+            sync_operation: Function::of(&component, &interface, "sync-operation")?,
+            review_claim: Function::of(&component, &interface, "review-claim")?,
+            review_volume: Function::of(&component, &interface, "review-volume")?,
+            component,
+        })
     }
 
     /// Instantiates the engine in `store` and has it decide.
@@ -50,25 +73,24 @@ impl Prepared {
         request: &Request,
         limits: &Limits,
     ) -> Result<Decided> {
-        let engine = self.0.instantiate(&mut *store)?;
-        let api = engine.bindery_policy_decide();
+        let engine = self.component.instantiate(&mut *store)?;
         let now = request.now;
         let decision = match &request.subject {
-            Subject::SyncClaim(claim) => api.call_sync_claim(store, now, &claim.lower()),
-            Subject::SyncVolume(volume) => api.call_sync_volume(store, now, &volume.lower()),
+            Subject::SyncClaim(claim) => self.sync_claim.call(store, &engine, (now, claim.lower())),
+            Subject::SyncVolume(volume) => self.sync_volume.call(store, &engine, (now, volume.lower())),
             Subject::SyncClaimOperation(progress) => {
                 let object = decide::Operated::Claim(progress.object.lower());
-                api.call_sync_operation(store, now, &lower_progress(progress, object))
+                self.sync_operation.call(store, &engine, (now, lower_progress(progress, object)))
             }
             Subject::SyncVolumeOperation(progress) => {
                 let object = decide::Operated::Volume(progress.object.lower());
-                api.call_sync_operation(store, now, &lower_progress(progress, object))
+                self.sync_operation.call(store, &engine, (now, lower_progress(progress, object)))
             }
             Subject::ReviewClaim { new, old } => {
-                api.call_review_claim(store, now, &new.lower(), old.lower().as_ref())
+                self.review_claim.call(store, &engine, (now, new.lower(), old.lower()))
             }
             Subject::ReviewVolume { new, old } => {
-                api.call_review_volume(store, now, &new.lower(), old.lower().as_ref())
+                self.review_volume.call(store, &engine, (now, new.lower(), old.lower()))
             }
         }?;
         Ok(check_size(&decision, limits)
