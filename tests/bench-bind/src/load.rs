@@ -1,0 +1,168 @@
+//! The volumes and claims of a round.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::Api;
+use kube::api::PostParams;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{Config, Event, watcher};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Requests of the load that are under way at the same time.
+const IN_FLIGHT: usize = 32;
+
+/// What the claims look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shape {
+    /// Any volume that fits.
+    Plain,
+    /// Each volume is reserved for a claim by its user.
+    PreBound,
+}
+
+impl Shape {
+    /// Its name in the table.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::PreBound => "pre-bound",
+        }
+    }
+}
+
+/// Volumes and claims of one API server.
+pub(crate) struct Load {
+    volumes: Api<PersistentVolume>,
+    claims: Api<PersistentVolumeClaim>,
+    shape: Shape,
+    number: usize,
+}
+
+/// When each claim became Bound, as a watcher saw it.
+pub(crate) type Sightings = HashMap<String, Instant>;
+
+impl Load {
+    pub(crate) fn new(client: &kube::Client, shape: Shape, number: usize) -> Self {
+        let (volumes, claims) = (Api::all(client.clone()), Api::default_namespaced(client.clone()));
+        Self { volumes, claims, shape, number }
+    }
+
+    /// Creates the volumes.
+    pub(crate) async fn create_volumes(&self) -> Result<()> {
+        let create = |i: usize| async move {
+            let volume = serde_json::from_value(self.volume(i))?;
+            self.volumes.create(&PostParams::default(), &volume).await?;
+            anyhow::Ok(())
+        };
+        stream::iter(0..self.number).map(create).buffer_unordered(IN_FLIGHT).try_collect::<Vec<_>>().await?;
+        Ok(())
+    }
+
+    /// Waits until every volume has been seen by the binder: it is Available, or reserved as its user wanted.
+    pub(crate) async fn until_volumes_settle(&self) -> Result<()> {
+        let settled = |volume: &PersistentVolume| {
+            let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+            matches!(phase, Some("Available" | "Bound"))
+        };
+        let mut seen = HashSet::with_capacity(self.number);
+        let mut volumes = watcher(self.volumes.clone(), Config::default()).applied_objects().boxed();
+        while seen.len() < self.number {
+            let volume = volumes.try_next().await?.context("the watch of volumes has ended")?;
+            if settled(&volume) {
+                seen.insert(volume.metadata.name.unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches the claims until every one is Bound. The receiver hears when the watch has begun.
+    pub(crate) fn watch_claims(self: &Arc<Self>) -> (oneshot::Receiver<()>, JoinHandle<Result<Sightings>>) {
+        let (begun, begins) = oneshot::channel();
+        let load = Arc::clone(self);
+        (begins, tokio::spawn(async move { load.sight(begun).await }))
+    }
+
+    async fn sight(&self, begun: oneshot::Sender<()>) -> Result<Sightings> {
+        let mut sightings = Sightings::with_capacity(self.number);
+        let mut changes = watcher(self.claims.clone(), Config::default()).boxed();
+        let mut begun = Some(begun);
+        while sightings.len() < self.number {
+            match changes.try_next().await?.context("the watch of claims has ended")? {
+                Event::Apply(claim) | Event::InitApply(claim) => {
+                    let phase = claim.status.and_then(|status| status.phase);
+                    if phase.as_deref() == Some("Bound") {
+                        sightings.entry(claim.metadata.name.unwrap_or_default()).or_insert_with(Instant::now);
+                    }
+                }
+                // Where nobody waits any more, the round has failed elsewhere.
+                Event::InitDone => drop(begun.take().map(|begun| begun.send(()))),
+                Event::Init | Event::Delete(_) => {}
+            }
+        }
+        Ok(sightings)
+    }
+
+    /// Creates the claims; answers when each was sent.
+    pub(crate) async fn create_claims(&self) -> Result<HashMap<String, Instant>> {
+        let create = |i: usize| async move {
+            let sent = Instant::now();
+            self.create_claim(i).await?;
+            anyhow::Ok((claim_name(i), sent))
+        };
+        stream::iter(0..self.number).map(create).buffer_unordered(IN_FLIGHT).try_collect().await
+    }
+
+    /// Creates one claim.
+    pub(crate) async fn create_claim(&self, i: usize) -> Result<PersistentVolumeClaim> {
+        let claim = serde_json::from_value(self.claim(i))?;
+        Ok(self.claims.create(&PostParams::default(), &claim).await?)
+    }
+
+    fn volume(&self, i: usize) -> Value {
+        let mut volume = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": volume_name(i)},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "storageClassName": "bench",
+                "hostPath": {"path": format!("/nonexistent/{i}")},
+            },
+        });
+        if self.shape == Shape::PreBound {
+            volume["spec"]["claimRef"] = json!({"namespace": "default", "name": claim_name(i)});
+        }
+        volume
+    }
+
+    fn claim(&self, i: usize) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": claim_name(i)},
+            "spec": {
+                "storageClassName": "bench",
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        })
+    }
+}
+
+pub(crate) fn volume_name(i: usize) -> String {
+    format!("volume-{i:06}")
+}
+
+pub(crate) fn claim_name(i: usize) -> String {
+    format!("claim-{i:06}")
+}

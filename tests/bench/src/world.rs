@@ -1,0 +1,170 @@
+//! The volumes and claims that are measured.
+
+use std::sync::Arc;
+
+use bindery_core::{
+    AccessMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimStatus, Migration, OperationKind,
+    OperationState, Plugin, PluginMatch, PluginOperation, Quantity, ReclaimPolicy, Request, Requirement,
+    Selector, SelectorOperator, Subject, Text, Uid, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+};
+use bindery_store::{Environment, Observed, Store};
+
+use crate::scan::Scan;
+
+/// Classes that the volumes belong to, in turn; the first is that of claims without one.
+const CLASSES: [&str; 5] = ["", "fast", "slow", "cold", "spare"];
+/// Labels of each volume.
+const LABELS: u32 = 20;
+/// Labels that the selector names.
+const SELECTED: u32 = 8;
+/// Claims that are decided in turn.
+const CLAIMS: u32 = 61;
+const GIB: u64 = 1 << 30;
+
+/// What is to be found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Each claim asks for another size, and there is a volume of the next size.
+    BestFit,
+    /// The claim is larger than every volume; it is told why in numbers.
+    NothingFits,
+    /// Of a fifth of all volumes, only the largest has all the labels; the others lack one each.
+    Selector,
+}
+
+impl Shape {
+    pub(crate) const ALL: [Self; 3] = [Self::BestFit, Self::NothingFits, Self::Selector];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::BestFit => "best fit",
+            Self::NothingFits => "nothing fits",
+            Self::Selector => "selector, 8 labels",
+        }
+    }
+}
+
+/// A store full of volumes, the same volumes for the scan, and the requests.
+pub(crate) struct World {
+    pub(crate) shape: Shape,
+    pub(crate) store: Store,
+    pub(crate) scan: Scan,
+    pub(crate) requests: Vec<Request>,
+}
+
+impl World {
+    /// A world of so many volumes, at least one of each class.
+    pub(crate) fn new(shape: Shape, volumes: u32) -> Self {
+        let per_class = volumes / 5;
+        // In no order of size: steps of a prime visit every number once.
+        let shuffled = (0..volumes).map(|i| u32::try_from(u64::from(i) * 7_919 % u64::from(volumes)));
+        let all: Vec<Arc<Volume>> =
+            shuffled.map(|i| Arc::new(volume(i.expect("it is less than the volumes"), per_class))).collect();
+        let store = Store::new();
+        let observed = all.iter().map(|volume| (volume.name.clone(), Observed::Readable(Arc::clone(volume))));
+        store.replace_volumes(observed.collect());
+        let requests = (0..CLAIMS).map(|i| request(claim(i, shape, per_class))).collect();
+        Self { shape, store, scan: Scan::new(all), requests }
+    }
+}
+
+fn volume(number: u32, per_class: u32) -> Volume {
+    let (class, size) = (CLASSES[number as usize % CLASSES.len()], number / 5 + 1);
+    // Each but the largest has another value for one of the labels that are selected.
+    let differs = (size < per_class).then_some(size % SELECTED);
+    let labels = (0..LABELS).map(|label| {
+        let value = if differs == Some(label) { "other" } else { "this" };
+        (format!("example.com/label-{label}").into(), Text::from(value))
+    });
+    Volume {
+        name: format!("volume-{number}").into(),
+        uid: Uid(format!("00000000-0000-0000-0000-{number:012}").into()),
+        version: "1".into(),
+        deleting: false,
+        labels: labels.collect(),
+        annotations: VolumeAnnotations::default(),
+        finalizers: vec!["kubernetes.io/pv-protection".into()],
+        capacity: Some(Quantity::bytes(u64::from(size) * GIB)),
+        access_modes: vec![AccessMode::ReadWriteOnce],
+        class: class.into(),
+        mode: VolumeMode::Filesystem,
+        attributes_class: None,
+        claim_ref: None,
+        policy: ReclaimPolicy::Retain,
+        node_affinity: false,
+        source: "csi".into(),
+        phase: VolumePhase::Available,
+    }
+}
+
+fn claim(number: u32, shape: Shape, per_class: u32) -> Claim {
+    let size = match shape {
+        Shape::BestFit => u64::from(number * (per_class - 1) / CLAIMS) * GIB + 1,
+        Shape::NothingFits => u64::from(per_class) * GIB + 1,
+        Shape::Selector => 1,
+    };
+    Claim {
+        key: ClaimKey::new("default", format!("claim-{number}")),
+        uid: Uid(format!("11111111-1111-1111-1111-{number:012}").into()),
+        version: "2".into(),
+        deleting: false,
+        annotations: ClaimAnnotations::default(),
+        request: Quantity::bytes(size),
+        access_modes: vec![AccessMode::ReadWriteOnce],
+        class: Some("".into()),
+        mode: VolumeMode::Filesystem,
+        attributes_class: None,
+        selector: (shape == Shape::Selector).then(selector),
+        volume_name: None,
+        data_source: false,
+        status: ClaimStatus {
+            phase: ClaimPhase::Pending,
+            access_modes: Vec::new(),
+            has_capacity: false,
+            capacity: None,
+            attributes_class: None,
+        },
+    }
+}
+
+fn selector() -> Selector {
+    let requirement = |label| Requirement {
+        key: format!("example.com/label-{label}").into(),
+        operator: SelectorOperator::In,
+        values: vec!["this".into()],
+    };
+    Selector::Requirements((0..SELECTED).map(requirement).collect())
+}
+
+fn request(claim: Claim) -> Request {
+    Request { now: 1_800_000_000, subject: Subject::SyncClaim(Arc::new(claim)) }
+}
+
+/// A binder without plugins, where nothing runs.
+pub(crate) struct Nothing;
+
+impl Environment for Nothing {
+    fn plugin(&self, _: &str) -> Option<Plugin> {
+        None
+    }
+
+    fn plugin_for_volume(&self, _: &Volume) -> PluginMatch {
+        PluginMatch::None
+    }
+
+    fn plugin_ready(&self, _: &str, _: PluginOperation) -> Result<(), Text> {
+        Err("no plugin".into())
+    }
+
+    fn migration(&self, _: &str) -> Migration {
+        Migration::Off
+    }
+
+    fn dynamic_provisioning(&self) -> bool {
+        true
+    }
+
+    fn operation(&self, _: OperationKind, _: &Uid) -> OperationState {
+        OperationState::Idle
+    }
+}

@@ -1,0 +1,167 @@
+//! What may become of a volume.
+
+use std::sync::Arc;
+
+use bindery_controller::Write;
+use bindery_core::{
+    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, IN_TREE_PREFIX, ReclaimPolicy, Text, Volume, VolumePhase,
+};
+
+use super::{Fate, check_that, claim_ref_key, claim_states, claim_then, fate, is_surplus, may_meet, uid_in};
+use crate::server::Inner;
+use crate::world::MIGRATED;
+
+/// A write to a volume that exists.
+pub(super) struct Changed<'a> {
+    pub(super) server: &'a Inner,
+    pub(super) write: &'a Write<Volume>,
+    pub(super) before: &'a Arc<Volume>,
+    pub(super) after: &'a Volume,
+}
+
+impl Changed<'_> {
+    pub(super) fn check(&self) -> Result<(), String> {
+        let (before, after) = (self.before, self.after);
+        if before.claim_ref != after.claim_ref {
+            if uid_in(after).is_some() { self.reserved() } else { self.unbound() }?;
+        }
+        if before.phase != after.phase {
+            self.phase()?;
+        }
+        for added in only_in(&after.finalizers, &before.finalizers) {
+            self.may_protect(added)?;
+        }
+        for removed in only_in(&before.finalizers, &after.finalizers) {
+            self.may_unprotect(removed)?;
+        }
+        self.migrated()
+    }
+
+    /// G2 and G3: claimRef became that of a claim.
+    fn reserved(&self) -> Result<(), String> {
+        let Write::ReserveVolume { claim: target, .. } = self.write else {
+            return Err("G9: another write than a reservation sets claimRef".to_owned());
+        };
+        let claim = claim_then(self.server, target)?;
+        check_that(uid_in(self.after) == Some(&claim.uid), "G2: reserves for another UID")?;
+        check_that(
+            uid_in(self.before).is_none_or(|uid| *uid == claim.uid),
+            "G1: puts another UID over the one in claimRef",
+        )?;
+        check_that(
+            may_meet(&self.server.classes, claim, self.before),
+            "G3: the claim may not have the volume",
+        )
+    }
+
+    /// G4 and G9: claimRef lost its UID, so that the next claim may have the volume.
+    fn unbound(&self) -> Result<(), String> {
+        check_that(
+            matches!(self.write, Write::UnbindVolume { .. }),
+            "G9: another write than an unbinding clears claimRef",
+        )?;
+        let whole = self.after.claim_ref.is_none();
+        check_that(
+            whole == self.before.annotations.bound_by_controller,
+            "G9: clears what the user has reserved, or not what the binder has",
+        )?;
+        match fate(self.server, self.before)? {
+            Fate::Elsewhere => check_that(!is_surplus(self.before), "G9: offers a surplus volume"),
+            Fate::Gone => check_that(
+                self.server.assets.recycled.contains(&self.before.uid),
+                "G9: offers a volume with the data of the last claim",
+            ),
+        }
+    }
+
+    fn phase(&self) -> Result<(), String> {
+        let was_released = matches!(self.before.phase, VolumePhase::Released | VolumePhase::Failed);
+        match self.after.phase {
+            VolumePhase::Available => {
+                check_that(uid_in(self.before).is_none(), "G9: makes a claim's volume Available")
+            }
+            VolumePhase::Bound => self.is_bound(),
+            VolumePhase::Released => {
+                check_that(!was_released, "G9: releases a volume again")?;
+                let is_gone = fate(self.server, self.before)? == Fate::Gone;
+                check_that(is_gone || is_surplus(self.before), "G9: releases a volume that is to be unbound")
+            }
+            VolumePhase::Failed => {
+                check_that(was_released, "G9: fails a volume that was not released")?;
+                let claim = claim_ref_key(self.before).and_then(|key| self.server.claims.get(&key));
+                let needed = claim.is_some_and(|claim| {
+                    uid_in(self.before) == Some(&claim.uid)
+                        && claim.volume_name.as_ref() == Some(&self.before.name)
+                });
+                check_that(!needed || !self.server.calm, "G1: fails a volume that its claim points at")
+            }
+            VolumePhase::Pending | VolumePhase::Unset => Err("G9: takes a volume's phase back".to_owned()),
+        }
+    }
+
+    /// The claim of the UID points at the volume, or may have it.
+    fn is_bound(&self) -> Result<(), String> {
+        let uid = uid_in(self.before).ok_or("G3: Bound without a claim's UID")?;
+        let mut claims = claim_states(self.server, uid);
+        let belongs = claims.any(|claim| {
+            claim.volume_name.as_ref() == Some(&self.before.name)
+                || may_meet(&self.server.classes, claim, self.before)
+        });
+        check_that(belongs, "G3: Bound to a claim that may not have it")
+    }
+
+    fn may_protect(&self, finalizer: &Text) -> Result<(), String> {
+        let due = **finalizer == *FINALIZER_IN_TREE
+            && self.before.policy == ReclaimPolicy::Delete
+            && is_in_tree(self.before);
+        check_that(due, "G9: adds a finalizer")
+    }
+
+    fn may_unprotect(&self, finalizer: &Text) -> Result<(), String> {
+        let by = self.before.annotations.provisioned_by.as_deref();
+        let may = match &**finalizer {
+            FINALIZER_IN_TREE => {
+                by == Some(MIGRATED.0)
+                    || (is_in_tree(self.before) && self.before.policy != ReclaimPolicy::Delete)
+                    || self.server.assets.deleted.contains(&self.before.uid)
+            }
+            FINALIZER_EXTERNAL => is_in_tree(self.before),
+            _ => false,
+        };
+        check_that(may, "G9: removes a finalizer that still protects")
+    }
+
+    fn migrated(&self) -> Result<(), String> {
+        let (before, after) = (&self.before.annotations, &self.after.annotations);
+        let driver = (before.provisioned_by.as_deref() == Some(MIGRATED.0)).then_some(MIGRATED.1);
+        let is_due = before.provisioned_by.is_some() && after.migrated_to.as_deref() == driver;
+        check_that(before.migrated_to == after.migrated_to || is_due, "G9: migrated-to says something untrue")
+    }
+}
+
+/// A volume is created: the plugin has provisioned it for this claim, and its name follows from the claim's UID (G5).
+pub(super) fn created(server: &Inner, write: &Write<Volume>, volume: &Volume) -> Result<(), String> {
+    let Write::CreateVolume { claim: target, name, .. } = write else {
+        return Err("G9: another write than a creation creates a volume".to_owned());
+    };
+    let claim = claim_then(server, target)?;
+    check_that(**name == *format!("pvc-{}", claim.uid), "G5: a volume's name that is not deterministic")?;
+    check_that(server.assets.provisioned.contains(&claim.uid), "G9: creates a volume without an asset")?;
+    check_that(uid_in(volume) == Some(&claim.uid), "G2: creates a volume for another UID")?;
+    check_that(claim.volume_name.is_none(), "G9: provisions for a claim that has a volume")
+}
+
+/// A volume is deleted: its asset is gone, and so is its claim (G4).
+pub(super) fn deleted(server: &Inner, volume: &Volume) -> Result<(), String> {
+    check_that(server.assets.deleted.contains(&volume.uid), "G9: deletes a volume whose asset exists")?;
+    if uid_in(volume).is_some() { fate(server, volume).map(|_| ()) } else { Ok(()) }
+}
+
+fn is_in_tree(volume: &Volume) -> bool {
+    let by = volume.annotations.provisioned_by.as_deref();
+    by.is_some_and(|by| by.starts_with(IN_TREE_PREFIX) && by != MIGRATED.0)
+}
+
+fn only_in<'a>(these: &'a [Text], those: &[Text]) -> impl Iterator<Item = &'a Text> {
+    these.iter().filter(|one| !those.contains(one))
+}

@@ -1,0 +1,238 @@
+//! The objects that a world begins with: small enough that they meet, and as odd as users make them.
+
+use std::collections::BTreeMap;
+
+use bindery_core::{
+    AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Class,
+    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Quantity, ReclaimPolicy, Requirement, Selector, SelectorOperator,
+    Text, Uid, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+};
+
+use crate::genes::{Choices, Genes};
+
+/// The in-tree plugin of these worlds, and the source of its volumes.
+pub(crate) const PLUGIN: &str = "kubernetes.io/mock";
+pub(crate) const SOURCE: &str = "mock";
+/// The external provisioner.
+pub(crate) const DRIVER: &str = "vendor.example/disk";
+/// The in-tree plugin that has migrated, and its driver.
+pub(crate) const MIGRATED: (&str, &str) = ("kubernetes.io/old", "csi.old.example");
+/// Finalizer of volumes that the API server's other controllers remove.
+pub(crate) const PROTECTION: &str = "kubernetes.io/pv-protection";
+
+pub(crate) const CLAIMS: [&str; 4] = ["c0", "c1", "c2", "c3"];
+pub(crate) const VOLUMES: [&str; 4] = ["v0", "v1", "v2", "v3"];
+const NAMESPACE: &str = "d";
+const GIB: u64 = 1 << 30;
+
+/// How a world behaves beside its objects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weather {
+    /// Milliseconds until a watch delivers a volume, and a claim.
+    pub(crate) lag: [u64; 2],
+    /// How often others get their turn before a request is carried out.
+    pub(crate) yields: usize,
+    /// How many calls of the plugin fail before the others succeed.
+    pub(crate) plugin_failures: usize,
+}
+
+/// The key of a claim of these worlds.
+pub(crate) fn key(name: &str) -> ClaimKey {
+    ClaimKey::new(NAMESPACE, name)
+}
+
+/// The UID of the so-manieth claim of a name.
+pub(crate) fn uid_of(name: &str, generation: u32) -> Uid {
+    Uid(format!("uid-{name}-{generation}").into())
+}
+
+/// Classes and weather.
+pub(crate) fn surroundings(genes: &Genes) -> (Vec<Class>, Weather) {
+    let c = &mut Choices::new(&genes.surroundings);
+    let immediate = Some(BindingMode::Immediate);
+    let mut classes = vec![
+        ("gold", PLUGIN, immediate),
+        ("wait", PLUGIN, Some(BindingMode::WaitForFirstConsumer)),
+        ("unset", DRIVER, None),
+        ("external", DRIVER, immediate),
+        ("old", MIGRATED.0, immediate),
+        ("nobody", "kubernetes.io/no-provisioner", immediate),
+    ];
+    if c.percent(20) {
+        classes.remove(c.below(6));
+    }
+    let default = c.pick(&["", "gold", "external", "nobody"]);
+    let class = |(name, provisioner, binding_mode): (&str, &str, _)| Class {
+        name: name.into(),
+        provisioner: provisioner.into(),
+        binding_mode,
+        mount_options: false,
+        default: name == default,
+        created: 0,
+    };
+    let plugin_failures = c.pick(&[0, 0, 1, 2]);
+    let weather = if genes.deeds.is_empty() {
+        Weather { lag: [0; 2], yields: 0, plugin_failures }
+    } else {
+        let lags = [0, 1, 30, 2_000];
+        Weather { lag: [c.pick(&lags), c.pick(&lags)], yields: c.below(3), plugin_failures }
+    };
+    (classes.into_iter().map(class).collect(), weather)
+}
+
+/// Any claim of that name.
+pub(crate) fn claim(name: &str, bytes: &[u8]) -> Claim {
+    let c = &mut Choices::new(bytes);
+    let class = match c.usually(&[0, 1, 2, 3]) {
+        0 => Some("".into()),
+        1 => None,
+        _ => Some(c.pick(&["gold", "wait", "external", "old", "nobody", "missing", "unset"]).into()),
+    };
+    let (request, access_modes) = (size(c), modes(c));
+    let volume_name = c.percent(40).then(|| c.pick(&VOLUMES).into());
+    let annotations = ClaimAnnotations {
+        bind_completed: c.percent(25),
+        bound_by_controller: c.percent(25),
+        selected_node: c.percent(15).then(|| "node".into()),
+        storage_provisioner: c.percent(10).then(|| c.pick(&[PLUGIN, DRIVER, MIGRATED.0]).into()),
+        beta_storage_provisioner: None,
+        migrated_to: c.percent(5).then(|| c.pick(&[MIGRATED.1, "other"]).into()),
+    };
+    let phase = c.usually(&[ClaimPhase::Pending, ClaimPhase::Bound, ClaimPhase::Lost, ClaimPhase::Unset]);
+    let is_bound = phase == ClaimPhase::Bound;
+    Claim {
+        key: key(name),
+        uid: uid_of(name, 0),
+        version: "1".into(),
+        deleting: c.percent(5),
+        annotations,
+        request,
+        class,
+        mode: c.usually(&[VolumeMode::Filesystem, VolumeMode::Block]),
+        attributes_class: c.percent(8).then(|| "slow".into()),
+        selector: c.percent(12).then(|| selector(c)),
+        volume_name,
+        data_source: false,
+        status: ClaimStatus {
+            phase,
+            access_modes: if is_bound { access_modes.clone() } else { Vec::new() },
+            has_capacity: is_bound,
+            capacity: is_bound.then_some(request),
+            attributes_class: None,
+        },
+        access_modes,
+    }
+}
+
+/// Any volume of that name.
+pub(crate) fn volume(name: &str, bytes: &[u8]) -> Volume {
+    let c = &mut Choices::new(bytes);
+    let class = c.usually(&["", "gold", "wait", "external", "nobody"]).into();
+    let (capacity, access_modes) = (size(c), modes(c));
+    let claim_ref = c.percent(45).then(|| claim_ref(c));
+    let phases = [
+        VolumePhase::Available,
+        VolumePhase::Bound,
+        VolumePhase::Released,
+        VolumePhase::Failed,
+        VolumePhase::Pending,
+    ];
+    let phase = c.usually(&phases);
+    let policy = c.pick(&[
+        ReclaimPolicy::Retain,
+        ReclaimPolicy::Delete,
+        ReclaimPolicy::Recycle,
+        ReclaimPolicy::Unknown,
+    ]);
+    let provisioned_by = c.percent(30).then(|| c.pick(&[PLUGIN, DRIVER, MIGRATED.0]).into());
+    let mut finalizers = vec![PROTECTION.into()];
+    finalizers.extend(c.percent(25).then(|| c.pick(&[FINALIZER_IN_TREE, FINALIZER_EXTERNAL]).into()));
+    Volume {
+        name: name.into(),
+        uid: Uid(format!("uid-{name}-0").into()),
+        version: "1".into(),
+        deleting: c.percent(5),
+        labels: BTreeMap::from([("tier".into(), c.usually(&["fast", "slow"]).into())]),
+        annotations: VolumeAnnotations {
+            bound_by_controller: c.percent(35),
+            provisioned_by,
+            migrated_to: c.percent(5).then(|| MIGRATED.1.into()),
+            pre_resize_capacity: None,
+        },
+        finalizers,
+        capacity: Some(capacity),
+        access_modes,
+        class,
+        mode: c.usually(&[VolumeMode::Filesystem, VolumeMode::Block]),
+        attributes_class: c.percent(8).then(|| "slow".into()),
+        claim_ref,
+        policy,
+        node_affinity: false,
+        source: c.usually(&[SOURCE, "csi", "nfs"]).into(),
+        phase,
+    }
+}
+
+/// Makes some a pair, complete or as a crash between two of the four writes of a bind has left it.
+pub(crate) fn pair(c: &mut Choices<'_>, claim: &mut Claim, volume: &mut Volume) {
+    if !c.percent(35) {
+        return;
+    }
+    let key = claim.key.clone();
+    volume.claim_ref =
+        Some(ClaimRef { namespace: key.namespace, name: key.name, uid: Some(claim.uid.clone()) });
+    let writes = c.pick(&[4, 4, 1, 2, 3]);
+    volume.phase = if writes >= 2 { VolumePhase::Bound } else { VolumePhase::Available };
+    claim.annotations.bind_completed = writes >= 3;
+    claim.volume_name = (writes >= 3).then(|| volume.name.clone());
+    let is_bound = writes >= 4;
+    claim.status = ClaimStatus {
+        phase: if is_bound { ClaimPhase::Bound } else { ClaimPhase::Pending },
+        access_modes: if is_bound { volume.access_modes.clone() } else { Vec::new() },
+        has_capacity: is_bound,
+        capacity: volume.capacity.filter(|_| is_bound),
+        attributes_class: None,
+    };
+}
+
+fn claim_ref(c: &mut Choices<'_>) -> ClaimRef {
+    let name = c.pick(&CLAIMS);
+    let uid = match c.below(4) {
+        0 => None,
+        1 => Some("uid-of-a-claim-before".into()),
+        _ => Some(uid_of(name, 0)),
+    };
+    ClaimRef { namespace: NAMESPACE.into(), name: name.into(), uid }
+}
+
+fn size(c: &mut Choices<'_>) -> Quantity {
+    Quantity::bytes(c.pick(&[GIB, GIB, 2 * GIB, 2 * GIB + 1]))
+}
+
+fn modes(c: &mut Choices<'_>) -> Vec<AccessMode> {
+    use AccessMode::{ReadOnlyMany, ReadWriteMany, ReadWriteOnce};
+    c.usually(&[
+        vec![ReadWriteOnce],
+        vec![ReadWriteOnce, ReadOnlyMany],
+        vec![ReadOnlyMany],
+        vec![ReadWriteOnce, ReadWriteMany],
+    ])
+}
+
+fn selector(c: &mut Choices<'_>) -> Selector {
+    if c.percent(10) {
+        return Selector::Invalid("\"!\" is not a valid label selector operator".into());
+    }
+    let operators = [
+        SelectorOperator::In,
+        SelectorOperator::NotIn,
+        SelectorOperator::Exists,
+        SelectorOperator::DoesNotExist,
+    ];
+    let operator = c.pick(&operators);
+    let values: Vec<Text> = match operator {
+        SelectorOperator::In | SelectorOperator::NotIn => vec![c.pick(&["fast", "slow"]).into()],
+        SelectorOperator::Exists | SelectorOperator::DoesNotExist => Vec::new(),
+    };
+    Selector::Requirements(vec![Requirement { key: "tier".into(), operator, values }])
+}
