@@ -8,15 +8,18 @@
 //! - [`check`], [`mod@test`]: what a change must pass;
 //! - [`conformance`]: recorded cases of upstream's controller;
 //! - [`defects`]: known bugs that the tests must catch;
+//! - [`bench`]: figures; [`soak`]: what is worth hours;
 //! - [`playground`]: a cluster to try, on this machine;
 //! - [`workspace`], [`process`]: where things are, and running other programs.
 
+mod bench;
 mod check;
 mod components;
 mod conformance;
 mod defects;
 mod playground;
 mod process;
+mod soak;
 mod test;
 mod tools;
 mod workspace;
@@ -44,6 +47,8 @@ enum Command {
     Playground(playground::Arguments),
     Conformance(conformance::Arguments),
     Defects(defects::Arguments),
+    Bench(bench::Arguments),
+    Soak(soak::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +71,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Playground(arguments) => playground::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Defects(arguments) => defects::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Soak(arguments) => soak::run(&arguments),
     }
 }
 

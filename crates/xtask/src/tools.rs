@@ -39,6 +39,8 @@ pub(crate) enum Tool {
     Kubelet,
     KubeProxy,
     CargoDeny,
+    CargoFuzz,
+    CargoMutants,
 }
 
 /// Where a tool comes from.
@@ -59,6 +61,8 @@ impl Tool {
             Self::Kubelet => "kubelet",
             Self::KubeProxy => "kube-proxy",
             Self::CargoDeny => "cargo-deny",
+            Self::CargoFuzz => "cargo-fuzz",
+            Self::CargoMutants => "cargo-mutants",
         }
     }
 
@@ -72,6 +76,8 @@ impl Tool {
             | Self::KubeProxy => Source::Go(go::Package::kubernetes(self.name())),
             Self::Etcd => Source::Go(go::Package::etcd()),
             Self::CargoDeny => Source::Cargo(cargo::Package { name: "cargo-deny", version: "0.20.2" }),
+            Self::CargoFuzz => Source::Cargo(cargo::Package { name: "cargo-fuzz", version: "0.13.2" }),
+            Self::CargoMutants => Source::Cargo(cargo::Package { name: "cargo-mutants", version: "27.1.0" }),
         }
     }
 

@@ -1,0 +1,45 @@
+//! `cargo xtask bench`: figures, measured on this machine; those that are told are in `docs/benchmarks.md`.
+
+use std::ffi::OsString;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::{components, process, workspace};
+
+/// Measure, and print a table.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+/// What is measured.
+#[derive(clap::Subcommand)]
+enum Bench {
+    /// One decision: through the component, natively, and as a scan like upstream's; `--help` after `--` tells options.
+    Decide {
+        /// Passed on to the benchmark.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+}
+
+/// Carries out `cargo xtask bench`.
+///
+/// # Errors
+/// When the component or the benchmark cannot be built, or the benchmark fails.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    match &arguments.bench {
+        Bench::Decide { arguments } => {
+            let mut command = released("bindery-bench")?;
+            process::run(command.arg("--engine").arg(components::build()?).args(arguments))
+        }
+    }
+}
+
+/// A benchmark, built as what is measured would be built for use.
+fn released(package: &str) -> Result<Command> {
+    process::run(workspace::cargo().args(["build", "--quiet", "--release", "--package", package]))?;
+    Ok(Command::new(workspace::target_folder()?.join("release").join(package)))
+}

@@ -1,0 +1,92 @@
+//! `cargo xtask soak`: what is worth hours, and not for every change.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::tools::{self, Tool};
+use crate::{process, workspace};
+
+/// Packages whose tests are to notice when the engine or the guard is changed.
+const WATCHING: [&str; 3] = ["bindery-engine", "bindery-guard-tests", "bindery-core"];
+
+/// Run the long tests: more random worlds, fuzzing, mutants.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// What to run; by default everything, one after the other.
+    #[arg(value_enum)]
+    runs: Vec<Run>,
+    /// Random worlds of each kind, and random decisions for the guard.
+    #[arg(long, default_value_t = 2_000_000)]
+    worlds: u32,
+    /// Seconds of fuzzing.
+    #[arg(long, default_value_t = 3_600)]
+    seconds: u32,
+}
+
+/// A long run.
+#[derive(Clone, Copy, ValueEnum)]
+enum Run {
+    /// The property tests, over more worlds.
+    Worlds,
+    /// The guard against an oracle, guided by coverage; needs a nightly toolchain.
+    Fuzz,
+    /// Changes engine and guard everywhere, one place at a time, and lists what no test notices.
+    Mutants,
+}
+
+/// Carries out `cargo xtask soak`. Every run is made, whether or not one before it failed.
+///
+/// # Errors
+/// When a run fails; the error names all that did.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let runs = if arguments.runs.is_empty() { Run::value_variants() } else { &arguments.runs };
+    let mut failed = Vec::new();
+    for run in runs {
+        let (name, result) = match run {
+            Run::Worlds => ("worlds", worlds(arguments.worlds)),
+            Run::Fuzz => ("fuzz", fuzz(arguments.seconds)),
+            Run::Mutants => ("mutants", mutants()),
+        };
+        if let Err(error) = result {
+            eprintln!("soak: {name}: {error:#}");
+            failed.push(name);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn worlds(worlds: u32) -> Result<()> {
+    let worlds = worlds.to_string();
+    for (package, test) in [("bindery-tests", "settle"), ("bindery-guard-tests", "properties")] {
+        let mut command = workspace::cargo();
+        command.args(["test", "--release", "--package", package, "--test", test, "--", "--nocapture"]);
+        process::run(command.env("BINDERY_WORLDS", &worlds).env("BINDERY_TRIALS", &worlds))?;
+    }
+    Ok(())
+}
+
+fn fuzz(seconds: u32) -> Result<()> {
+    let mut command = Command::new(tools::install(Tool::CargoFuzz)?);
+    command.current_dir(workspace::root()).args(["run", "guard", "--"]);
+    command.arg(format!("-max_total_time={seconds}")).arg("-max_len=512");
+    // Set by the cargo that runs us, to its own toolchain.
+    command.env("RUSTUP_TOOLCHAIN", "nightly").env_remove("CARGO").env_remove("LD_LIBRARY_PATH");
+    process::run(&mut command)
+}
+
+fn mutants() -> Result<()> {
+    let mut command = Command::new(tools::install(Tool::CargoMutants)?);
+    command.current_dir(workspace::root()).args(["mutants", "--output"]).arg(workspace::target_folder()?);
+    for glob in ["crates/engine/src/**/*.rs", "crates/core/src/guard.rs", "crates/core/src/guard/*.rs"] {
+        command.args(["--file", glob]);
+    }
+    for package in WATCHING {
+        command.args(["--test-package", package]);
+    }
+    process::run(&mut command)
+}
