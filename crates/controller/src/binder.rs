@@ -1,6 +1,7 @@
 //! The binder: decides one object at a time and carries out what the guard lets pass.
 
 mod decide;
+mod deletions;
 mod execute;
 mod known;
 mod perform;
@@ -17,9 +18,11 @@ use bindery_core::{
 use bindery_store::{SessionLimits, Store};
 
 use self::decide::Decided;
+use self::deletions::Deletions;
 use crate::intake::Intake;
 use crate::note::REASON_REFUSED;
 use crate::operations::{OperationMap, Ticket};
+use crate::queue::{Queue, Slot};
 use crate::{Facts, Journal, Key, Metrics, Note, Port, SyncError};
 
 /// How soon an object is decided again after a write failed that its decision tolerates: upstream leaves that
@@ -71,8 +74,10 @@ impl Default for Settings {
 /// - Nothing is decided before all initial lists are complete.
 /// - Nothing is written that [`bindery_core::guard`] has not passed, and nothing after a write that failed but
 ///   for what the decision says follows regardless.
-/// - A volume that a decision picks is reserved until its writes are done, so any number of [`Binder::sync`]
-///   calls may run at the same time; of one key only one must.
+/// - A volume that a decision picks is reserved until its writes are done, so any number of decisions may be in
+///   flight at the same time.
+/// - Of one object one decision is in flight. A sync holds the object's slot from its decision to its last write,
+///   and an operation from step to step, but not while a plugin works or while it waits: then syncs go on.
 pub struct Binder<P: Port> {
     store: Arc<Store>,
     port: P,
@@ -81,6 +86,7 @@ pub struct Binder<P: Port> {
     settings: Settings,
     journal: Option<Arc<dyn Journal>>,
     operations: Arc<OperationMap>,
+    deletions: Deletions,
     intake: Intake,
     metrics: Metrics,
 }
@@ -99,7 +105,8 @@ pub struct Synced {
     pub requeue_after: Option<Duration>,
 }
 
-/// An operation that was started and has not run yet. Dropped, it counts as never started.
+/// An operation that was started and has not run yet. Dropped, it counts as never started, and its object is to be
+/// decided again.
 pub struct PendingOperation {
     operation: Operation,
     subject: OperationSubject,
@@ -150,9 +157,11 @@ impl Synced {
 impl<P: Port> Binder<P> {
     /// A binder over these parts. It does nothing until it is asked to.
     pub fn new(parts: Parts<P>) -> Self {
-        let operations = Arc::<OperationMap>::default();
+        let queue = Arc::<Queue>::default();
+        let operations = Arc::new(OperationMap::new(Arc::clone(&queue)));
         Self {
-            intake: Intake::new(Arc::clone(&parts.store), Arc::clone(&operations)),
+            intake: Intake::new(Arc::clone(&parts.store), queue, Arc::clone(&operations)),
+            deletions: Deletions::default(),
             store: parts.store,
             port: parts.port,
             engine: RwLock::new(parts.engine),
@@ -202,11 +211,17 @@ impl<P: Port> Binder<P> {
 
     /// Decides one object and carries the decision out, but for operations: those are handed back.
     ///
-    /// Not to be called for one key twice at the same time.
+    /// Waits while another decision about the object is in flight.
     pub async fn sync(&self, key: &Key) -> Synced {
-        let synced = self.sync_inner(key).await;
+        let mut slot = self.intake.queue().slot(key).await;
+        self.sync_in(&mut slot).await
+    }
+
+    async fn sync_in(&self, slot: &mut Slot) -> Synced {
+        let synced = self.sync_inner(slot).await;
         if let Err(error) = &synced.result {
             self.metrics.sync_errors.count();
+            let key = slot.key();
             if error.is_conflict() {
                 tracing::debug!(%key, %error, "to be decided again");
             } else {
@@ -216,8 +231,8 @@ impl<P: Port> Binder<P> {
         synced
     }
 
-    async fn sync_inner(&self, key: &Key) -> Synced {
-        let decided = match self.decide_sync(key).await {
+    async fn sync_inner(&self, slot: &mut Slot) -> Synced {
+        let decided = match self.decide_sync(slot).await {
             Ok(Some(decided)) => decided,
             Ok(None) => return Synced::nothing(),
             Err(error) => return Synced::ended(Err(error)),
@@ -240,7 +255,7 @@ impl<P: Port> Binder<P> {
         }
     }
 
-    /// The request to decide the object of a key, as it is now; `None` where there is none.
+    /// The request to decide the object of a key, as it is now; `None` where there is none, or none much longer.
     fn request(&self, key: &Key) -> Option<Request> {
         let now = self.port.now();
         let subject = match key {
@@ -253,12 +268,17 @@ impl<P: Port> Binder<P> {
                 Lookup::Absent | Lookup::Failed(_) => None,
             },
             Key::Volume(name) => match self.store.volume(Source::Overlay, name) {
+                Lookup::Found(volume) if self.deletions.is_accepted(&volume) => None,
                 Lookup::Found(volume) => Some(Subject::SyncVolume(volume)),
                 Lookup::Unreadable(why) => {
                     self.report_unreadable(self.unreadable_volume(name), why);
                     None
                 }
-                Lookup::Absent | Lookup::Failed(_) => None,
+                Lookup::Absent => {
+                    self.deletions.forget(name);
+                    None
+                }
+                Lookup::Failed(_) => None,
             },
         };
         subject.map(|subject| Request { now, subject })

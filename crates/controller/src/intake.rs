@@ -18,7 +18,7 @@ pub struct Intake {
 
 struct Inner {
     store: Arc<Store>,
-    queue: Queue,
+    queue: Arc<Queue>,
     subscriptions: Subscriptions<Subscriber>,
     operations: Arc<OperationMap>,
     synced: watch::Sender<bool>,
@@ -38,9 +38,9 @@ pub(crate) enum Role {
 }
 
 impl Intake {
-    pub(crate) fn new(store: Arc<Store>, operations: Arc<OperationMap>) -> Self {
+    pub(crate) fn new(store: Arc<Store>, queue: Arc<Queue>, operations: Arc<OperationMap>) -> Self {
         let synced = watch::Sender::new(store.synced());
-        let (queue, subscriptions) = (Queue::default(), Subscriptions::new());
+        let subscriptions = Subscriptions::new();
         Self { inner: Arc::new(Inner { store, queue, subscriptions, operations, synced }) }
     }
 
@@ -163,7 +163,7 @@ impl Intake {
         self.inner.queue.add_all(woken.filter(|key| !matches!(key, Key::Claim(key) if key == by)));
     }
 
-    pub(crate) fn queue(&self) -> &Queue {
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
         &self.inner.queue
     }
 

@@ -7,14 +7,18 @@ use std::time::Duration;
 use bindery_core::{OperationKind, OperationState, Uid};
 use tokio::time::Instant;
 
+use crate::Key;
+use crate::queue::{Queue, Timer};
+
 /// Delay after the first failure of an operation (upstream's `initialDurationBeforeRetry`).
 pub const OPERATION_BACKOFF: Duration = Duration::from_millis(500);
 /// Longest delay (upstream's `maxDurationBeforeRetry`: 2 min 2 s, just above the attach limit of a cloud).
 pub const OPERATION_BACKOFF_MAX: Duration = Duration::from_secs(122);
 
-/// The operations of a binder: at most one of a name runs, and a failed one backs off.
-#[derive(Default)]
+/// The operations of a binder: at most one of a name runs, and a failed one backs off. How one ends decides
+/// when its object is decided again.
 pub(crate) struct OperationMap {
+    queue: Arc<Queue>,
     entries: Mutex<HashMap<Name, Entry>>,
 }
 
@@ -41,19 +45,22 @@ struct Entry {
     backoff: Option<(Instant, Duration)>,
 }
 
-/// The right to run one operation. Dropped without [`Ticket::finish`], the operation counts as never started.
+/// The right to run one operation. Dropped without [`Ticket::finish`], the operation counts as never started and
+/// its object is decided again; in a panic it counts as failed.
 pub(crate) struct Ticket {
     map: Arc<OperationMap>,
     name: Name,
+    /// The object of the operation.
+    key: Key,
+    ended: bool,
 }
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
-    /// After a failure: the delay before it may start again.
-    pub(crate) backoff: Option<Duration>,
-    /// Whether a decision was told meanwhile that it runs, and so may have held back.
-    pub(crate) awaited: bool,
+enum Ending {
+    Succeeded,
+    Failed,
+    Abandoned,
 }
 
 /// Why an operation does not start; the sync that asked for it succeeds all the same.
@@ -66,6 +73,11 @@ pub(crate) enum Refusal {
 }
 
 impl OperationMap {
+    /// No operation runs; objects to be decided because of one go to that queue.
+    pub(crate) fn new(queue: Arc<Queue>) -> Self {
+        Self { queue, entries: Mutex::default() }
+    }
+
     /// Whether the operation of that kind on the object of that UID may start.
     pub(crate) fn state(&self, kind: OperationKind, uid: &Uid) -> OperationState {
         match self.entries().get_mut(&Name::new(kind, uid)) {
@@ -80,12 +92,17 @@ impl OperationMap {
         }
     }
 
-    /// Takes the right to run an operation.
+    /// Takes the right to run an operation on the object of that key and UID.
     ///
     /// # Errors
     ///
     /// One of that name runs or backs off.
-    pub(crate) fn start(self: &Arc<Self>, kind: OperationKind, uid: &Uid) -> Result<Ticket, Refusal> {
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        kind: OperationKind,
+        uid: &Uid,
+        key: Key,
+    ) -> Result<Ticket, Refusal> {
         let name = Name::new(kind, uid);
         let mut entries = self.entries();
         let entry = entries.entry(name.clone()).or_default();
@@ -100,7 +117,7 @@ impl OperationMap {
             }
         }
         (entry.running, entry.awaited) = (true, false);
-        Ok(Ticket { map: Arc::clone(self), name })
+        Ok(Ticket { map: Arc::clone(self), name, key, ended: false })
     }
 
     /// Forgets the backoffs of an object that is gone, so that the map only holds objects that exist.
@@ -119,34 +136,62 @@ impl OperationMap {
     }
 }
 
-impl Ticket {
-    /// Ends the operation.
-    pub(crate) fn finish(self, succeeded: bool) -> Ended {
-        let mut entries = self.map.entries();
-        let entry = entries.entry(self.name.clone()).or_default();
-        let awaited = entry.awaited;
-        if succeeded {
-            entry.backoff = None;
-            return Ended { backoff: None, awaited };
+impl Entry {
+    /// Notes the end of a run; the delay before the next one where it failed.
+    fn end(&mut self, ending: Ending) -> Option<Duration> {
+        self.running = false;
+        match ending {
+            Ending::Abandoned => None,
+            Ending::Succeeded => {
+                self.backoff = None;
+                None
+            }
+            Ending::Failed => {
+                let delay = match self.backoff {
+                    None => OPERATION_BACKOFF,
+                    Some((_, delay)) => (delay * 2).min(OPERATION_BACKOFF_MAX),
+                };
+                self.backoff = Some((Instant::now() + delay, delay));
+                Some(delay)
+            }
         }
-        let delay = match entry.backoff {
-            None => OPERATION_BACKOFF,
-            Some((_, delay)) => (delay * 2).min(OPERATION_BACKOFF_MAX),
+    }
+}
+
+impl Ticket {
+    /// Ends the operation. Its object is decided again when a backoff has passed, and at once where a decision
+    /// was told meanwhile that it runs, and so may have held back.
+    pub(crate) fn finish(mut self, succeeded: bool) {
+        self.end(if succeeded { Ending::Succeeded } else { Ending::Failed });
+    }
+
+    fn end(&mut self, ending: Ending) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let (delay, awaited) = {
+            let mut entries = self.map.entries();
+            let Some(entry) = entries.get_mut(&self.name) else { return };
+            let (delay, awaited) = (entry.end(ending), entry.awaited);
+            if entry.backoff.is_none() {
+                entries.remove(&self.name);
+            }
+            (delay, awaited)
         };
-        entry.backoff = Some((Instant::now() + delay, delay));
-        Ended { backoff: Some(delay), awaited }
+        let queue = &self.map.queue;
+        if let Some(delay) = delay {
+            queue.add_after(self.key.clone(), Timer::Operation, delay);
+        }
+        if awaited || ending == Ending::Abandoned {
+            queue.add(self.key.clone());
+        }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let mut entries = self.map.entries();
-        if let Some(entry) = entries.get_mut(&self.name) {
-            entry.running = false;
-            if entry.backoff.is_none() {
-                entries.remove(&self.name);
-            }
-        }
+        // Tried again at once, what panics would panic without end.
+        self.end(if std::thread::panicking() { Ending::Failed } else { Ending::Abandoned });
     }
 }
 
@@ -163,47 +208,100 @@ impl Name {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
+
+    fn map() -> Arc<OperationMap> {
+        Arc::new(OperationMap::new(Arc::default()))
+    }
+
+    fn key() -> Key {
+        Key::Volume("v1".into())
+    }
 
     fn uid() -> Uid {
         "u1".into()
     }
 
+    impl OperationMap {
+        fn started(self: &Arc<Self>, kind: OperationKind) -> Ticket {
+            self.start(kind, &uid(), key()).expect("it is idle")
+        }
+
+        fn refusal(self: &Arc<Self>, kind: OperationKind) -> Option<Refusal> {
+            self.start(kind, &uid(), key()).err()
+        }
+
+        /// Whether the object is to be decided now.
+        fn wakes(&self) -> bool {
+            self.queue.next().now_or_never().is_some()
+        }
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn one_of_a_name_runs_at_a_time() {
-        let map = Arc::new(OperationMap::default());
-        let ticket = map.start(OperationKind::Provision, &uid()).expect("idle");
-        assert_eq!(map.start(OperationKind::ProvisionExternal, &uid()).err(), Some(Refusal::Running));
+    async fn one_of_a_name_runs_at_a_time_and_its_end_wakes_who_was_told() {
+        let map = map();
+        let ticket = map.started(OperationKind::Provision);
         assert_eq!(map.state(OperationKind::Delete, &uid()), OperationState::Idle);
-        assert_eq!(ticket.finish(true), Ended { backoff: None, awaited: true });
+        ticket.finish(true);
+        assert!(!map.wakes());
+        let ticket = map.started(OperationKind::Provision);
+        assert_eq!(map.refusal(OperationKind::ProvisionExternal), Some(Refusal::Running));
+        ticket.finish(true);
+        assert!(map.wakes());
         assert_eq!(map.state(OperationKind::Provision, &uid()), OperationState::Idle);
         assert!(map.entries().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_backs_off_twice_as_long_each_time_up_to_the_most() {
-        let map = Arc::new(OperationMap::default());
+        let map = map();
         let mut expected = OPERATION_BACKOFF;
         for _ in 0..10 {
-            let ticket = map.start(OperationKind::Delete, &uid()).expect("idle");
-            assert_eq!(ticket.finish(false), Ended { backoff: Some(expected), awaited: false });
+            map.started(OperationKind::Delete).finish(false);
             assert_eq!(map.state(OperationKind::Delete, &uid()), OperationState::BackingOff);
-            assert_eq!(map.start(OperationKind::Delete, &uid()).err(), Some(Refusal::BackingOff(expected)));
+            assert_eq!(map.refusal(OperationKind::Delete), Some(Refusal::BackingOff(expected)));
+            assert!(!map.wakes());
             tokio::time::advance(expected).await;
+            assert!(map.wakes());
             expected = (expected * 2).min(OPERATION_BACKOFF_MAX);
         }
-        map.start(OperationKind::Delete, &uid()).expect("idle").finish(true);
-        let ticket = map.start(OperationKind::Delete, &uid()).expect("idle");
-        assert_eq!(ticket.finish(false).backoff, Some(OPERATION_BACKOFF));
+        map.started(OperationKind::Delete).finish(true);
+        map.started(OperationKind::Delete).finish(false);
+        assert_eq!(map.refusal(OperationKind::Delete), Some(Refusal::BackingOff(OPERATION_BACKOFF)));
         map.forget(&uid());
         assert!(map.entries().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_abandoned_operation_counts_as_never_started() {
-        let map = Arc::new(OperationMap::default());
-        drop(map.start(OperationKind::Delete, &uid()));
+    async fn an_abandoned_operation_counts_as_never_started_and_its_object_is_decided_again() {
+        let map = map();
+        drop(map.started(OperationKind::Delete));
+        assert!(map.wakes());
         assert_eq!(map.state(OperationKind::Delete, &uid()), OperationState::Idle);
         assert!(map.entries().is_empty());
+
+        // The backoff of an earlier failure stays what it was.
+        map.started(OperationKind::Delete).finish(false);
+        tokio::time::advance(OPERATION_BACKOFF).await;
+        assert!(map.wakes());
+        drop(map.started(OperationKind::Delete));
+        assert!(map.wakes());
+        map.started(OperationKind::Delete).finish(false);
+        assert_eq!(map.refusal(OperationKind::Delete), Some(Refusal::BackingOff(OPERATION_BACKOFF * 2)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operation_that_panics_backs_off() {
+        let map = map();
+        let ticket = map.started(OperationKind::Delete);
+        let task = tokio::spawn(async move {
+            let _ticket = ticket;
+            panic!("a bug in a plugin")
+        });
+        assert!(task.await.is_err());
+        assert!(!map.wakes());
+        assert_eq!(map.refusal(OperationKind::Delete), Some(Refusal::BackingOff(OPERATION_BACKOFF)));
     }
 }

@@ -1,13 +1,17 @@
-//! The work queue: de-duplicating, one turn in flight per key, with timers and a backoff per key
-//! (client-go's rate-limiting work queue without its global token bucket).
+//! The work queue: de-duplicating, one slot per key, with timers and a backoff per key (client-go's
+//! rate-limiting work queue without its global token bucket).
 
+mod slot;
+
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+pub(crate) use self::slot::Slot;
 use crate::Key;
 
 /// Delay after the first failure of a key (client-go's `ItemExponentialFailureRateLimiter`).
@@ -36,15 +40,22 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Keys to be taken, in order; none of them has a turn in flight.
+    /// Keys to be taken, in order. The slot of one may be taken while it waits here: then it is passed over.
     ready: VecDeque<Key>,
     queued: HashSet<Key>,
-    in_flight: HashSet<Key>,
-    /// Keys added while their turn was in flight: they get another one.
-    again: HashSet<Key>,
+    in_flight: HashMap<Key, InFlight>,
     due: BTreeSet<(Instant, Key, Timer)>,
     timers: HashMap<(Key, Timer), Instant>,
     failures: HashMap<Key, u32>,
+}
+
+/// A key whose slot is taken: what becomes of it when the slot is given back.
+#[derive(Default)]
+struct InFlight {
+    /// Who waits for the slot, in order; whoever has given up waiting is still among them.
+    waiting: VecDeque<oneshot::Sender<Slot>>,
+    /// The key was added meanwhile: it gets a turn after those.
+    again: bool,
 }
 
 impl Queue {
@@ -68,16 +79,17 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Takes the next key, waiting for one; [`Queue::succeeded`] or [`Queue::failed`] must follow.
+    /// Takes the slot of the next key, waiting for one. [`Queue::succeeded`] or [`Queue::failed`] should be told
+    /// how its turn ended before the slot is dropped.
     ///
     /// Meant for one caller: a second one could sleep through a notification.
-    pub(crate) async fn next(&self) -> Key {
+    pub(crate) async fn next(self: &Arc<Self>) -> Slot {
         loop {
             let due = {
                 let mut state = self.state();
                 state.fire(Instant::now());
                 if let Some(key) = state.take() {
-                    return key;
+                    return Slot::new(self, key);
                 }
                 state.due.first().map(|(at, ..)| *at)
             };
@@ -89,7 +101,7 @@ impl Queue {
         }
     }
 
-    /// Ends the turn of a key: its failures are forgotten.
+    /// A turn of the key has succeeded: its failures are forgotten.
     pub(crate) fn succeeded(&self, key: &Key, again_after: Option<Duration>) {
         let mut state = self.state();
         state.failures.remove(key);
@@ -98,12 +110,11 @@ impl Queue {
         if let Some(delay) = again_after {
             state.set(key.clone(), Timer::Requeue, Instant::now() + delay);
         }
-        state.finish(key);
         drop(state);
         self.changed.notify_one();
     }
 
-    /// Ends the turn of a key that is to be tried again: after its backoff, and not before `at_least`.
+    /// A turn of the key has failed; there is another one after its backoff, and not before `at_least`.
     pub(crate) fn failed(&self, key: &Key, at_least: Option<Duration>) -> Duration {
         let mut state = self.state();
         let failures = state.failures.entry(key.clone()).or_default();
@@ -111,7 +122,6 @@ impl Queue {
         *failures = failures.saturating_add(1);
         let delay = backoff.max(at_least.unwrap_or_default());
         state.set(key.clone(), Timer::Retry, Instant::now() + delay);
-        state.finish(key);
         drop(state);
         self.changed.notify_one();
         delay
@@ -130,25 +140,26 @@ impl Queue {
 
 impl State {
     fn add(&mut self, key: Key) {
-        if self.in_flight.contains(&key) {
-            self.again.insert(key);
+        if let Some(in_flight) = self.in_flight.get_mut(&key) {
+            in_flight.again = true;
         } else if self.queued.insert(key.clone()) {
             self.ready.push_back(key);
         }
     }
 
     fn take(&mut self) -> Option<Key> {
-        let key = self.ready.pop_front()?;
-        self.queued.remove(&key);
-        self.in_flight.insert(key.clone());
-        Some(key)
-    }
-
-    fn finish(&mut self, key: &Key) {
-        self.in_flight.remove(key);
-        if self.again.remove(key) {
-            self.add(key.clone());
+        while let Some(key) = self.ready.pop_front() {
+            self.queued.remove(&key);
+            match self.in_flight.entry(key) {
+                Entry::Occupied(mut taken) => taken.get_mut().again = true,
+                Entry::Vacant(free) => {
+                    let key = free.key().clone();
+                    free.insert(InFlight::default());
+                    return Some(key);
+                }
+            }
         }
+        None
     }
 
     fn set(&mut self, key: Key, timer: Timer, at: Instant) {
@@ -182,78 +193,78 @@ mod tests {
         Key::Volume(name.into())
     }
 
-    async fn idle(queue: &Queue) -> bool {
+    fn queue() -> Arc<Queue> {
+        Arc::default()
+    }
+
+    async fn idle(queue: &Arc<Queue>) -> bool {
         tokio::time::timeout(Duration::ZERO, queue.next()).await.is_err()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_key_waits_once_and_has_one_turn_in_flight() {
-        let queue = Queue::default();
+        let queue = queue();
         queue.add_all([key("a"), key("b"), key("a")]);
         assert_eq!(queue.len(), 2);
-        assert_eq!(queue.next().await, key("a"));
+        let a = queue.next().await;
+        assert_eq!(*a.key(), key("a"));
         queue.add(key("a"));
-        assert_eq!(queue.next().await, key("b"));
+        let b = queue.next().await;
+        assert_eq!(*b.key(), key("b"));
         assert!(idle(&queue).await);
-        queue.succeeded(&key("a"), None);
-        assert_eq!(queue.next().await, key("a"));
-        queue.succeeded(&key("a"), None);
+        drop(a);
+        let a = queue.next().await;
+        assert_eq!(*a.key(), key("a"));
+        drop(a);
         assert!(idle(&queue).await);
     }
 
     #[tokio::test(start_paused = true)]
     async fn failures_back_off_up_to_the_most_and_success_forgets_them() {
-        let queue = Queue::default();
-        queue.add(key("a"));
+        let (queue, a) = (queue(), key("a"));
+        queue.add(a.clone());
         let mut expected = RETRY_BACKOFF;
         for _ in 0..40 {
-            let taken = queue.next().await;
+            let slot = queue.next().await;
             let before = Instant::now();
-            assert_eq!(queue.failed(&taken, None), expected);
-            assert_eq!(queue.next().await, taken);
+            assert_eq!(queue.failed(slot.key(), None), expected);
+            drop(slot);
+            drop(queue.next().await);
             assert!(Instant::now() - before >= expected);
-            queue.add(taken.clone());
-            queue.state().finish(&taken);
+            queue.add(a.clone());
             expected = (expected * 2).min(RETRY_BACKOFF_MAX);
         }
-        let taken = queue.next().await;
-        queue.succeeded(&taken, None);
+        drop(queue.next().await);
+        queue.succeeded(&a, None);
         assert!(idle(&queue).await);
-        queue.add(taken);
-        let taken = queue.next().await;
-        assert_eq!(queue.failed(&taken, Some(Duration::from_secs(7))), Duration::from_secs(7));
-        assert_eq!(queue.failed(&taken, None), RETRY_BACKOFF * 2);
+        assert_eq!(queue.failed(&a, Some(Duration::from_secs(7))), Duration::from_secs(7));
+        assert_eq!(queue.failed(&a, None), RETRY_BACKOFF * 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_timer_is_replaced_by_one_of_the_same_purpose_only() {
-        let queue = Queue::default();
+        let queue = queue();
         let start = Instant::now();
         queue.add_after(key("a"), Timer::Requeue, Duration::from_secs(1));
         queue.add_after(key("a"), Timer::Requeue, Duration::from_secs(5));
         queue.add_after(key("a"), Timer::Operation, Duration::from_secs(3));
         for seconds in [3, 5] {
-            let taken = queue.next().await;
+            drop(queue.next().await);
             assert_eq!((Instant::now() - start).as_secs(), seconds);
-            queue.state().finish(&taken);
         }
         assert!(queue.state().timers.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn success_clears_the_retry_but_not_the_operation() {
-        let queue = Queue::default();
-        queue.add(key("a"));
-        let taken = queue.next().await;
-        queue.add_after(key("a"), Timer::Operation, Duration::from_secs(3));
-        queue.failed(&taken, Some(Duration::from_secs(1)));
-        queue.add(key("a"));
-        let taken = queue.next().await;
-        queue.succeeded(&taken, Some(Duration::from_secs(9)));
+        let (queue, a) = (queue(), key("a"));
+        queue.add_after(a.clone(), Timer::Operation, Duration::from_secs(3));
+        queue.failed(&a, Some(Duration::from_secs(1)));
+        queue.succeeded(&a, Some(Duration::from_secs(9)));
         let start = Instant::now();
-        let taken = queue.next().await;
+        drop(queue.next().await);
         assert_eq!((Instant::now() - start).as_secs(), 3);
-        queue.succeeded(&taken, None);
+        queue.succeeded(&a, None);
         assert!(queue.state().due.is_empty());
     }
 }

@@ -14,6 +14,7 @@ use bindery_store::{LiveReads, Store, topics_of};
 use super::Binder;
 use super::world::{Surroundings, Witness};
 use crate::intake::{Intake, Role, Subscriber};
+use crate::queue::Slot;
 use crate::{Key, Port, Purpose, SyncError, Verdict};
 
 /// Most times that one object is decided in a row because the world moved: after that the key backs off, so
@@ -53,14 +54,16 @@ enum Setback {
 
 impl<P: Port> Binder<P> {
     /// Decides the object of a key as it is now; `None` where there is no object that can be decided.
-    pub(super) async fn decide_sync(&self, key: &Key) -> Result<Option<Decided<'_>>, SyncError> {
-        self.decide(key, Role::Sync, || self.request(key)).await
+    pub(super) async fn decide_sync(&self, slot: &mut Slot) -> Result<Option<Decided<'_>>, SyncError> {
+        let key = slot.key().clone();
+        self.decide(slot, Role::Sync, || self.request(&key)).await
     }
 
-    /// Decides a request, and again where the world moves meanwhile: then `request` says what it is now.
+    /// Decides a request, and again where the world moves meanwhile: then `request` says what it is now. The slot
+    /// is to be kept until the decision is carried out.
     pub(super) async fn decide(
         &self,
-        key: &Key,
+        slot: &mut Slot,
         role: Role,
         request: impl Fn() -> Option<Request>,
     ) -> Result<Option<Decided<'_>>, SyncError> {
@@ -70,11 +73,12 @@ impl<P: Port> Binder<P> {
         let mut why = String::new();
         for _ in 0..ATTEMPTS_MAX {
             let Some(request) = request() else {
-                self.intake.subscriptions().unsubscribe(&(key.clone(), Role::Sync));
-                self.intake.subscriptions().unsubscribe(&(key.clone(), Role::Operation));
+                for role in [Role::Sync, Role::Operation] {
+                    self.intake.subscriptions().unsubscribe(&(slot.key().clone(), role));
+                }
                 return Ok(None);
             };
-            match self.attempt(key, role, request).await {
+            match self.attempt(slot, role, request).await {
                 Ok(decided) => return Ok(Some(decided)),
                 Err(Setback::Moved(what)) => why = what,
                 Err(Setback::Final(error)) => return Err(error),
@@ -83,12 +87,16 @@ impl<P: Port> Binder<P> {
         Err(SyncError::Stale { attempts: ATTEMPTS_MAX, why })
     }
 
-    async fn attempt(&self, key: &Key, role: Role, request: Request) -> Result<Decided<'_>, Setback> {
+    async fn attempt(&self, slot: &mut Slot, role: Role, request: Request) -> Result<Decided<'_>, Setback> {
         let engine = Arc::clone(&self.engine.read().unwrap_or_else(PoisonError::into_inner));
+        let subscriber = (slot.key().clone(), role);
         let (decision, exchanges) =
-            self.ask_engine(&*engine, &(key.clone(), role), &request).await.map_err(Setback::Final)?;
-        if decision.wait_ms > 0 {
-            tokio::time::sleep(Duration::from_millis(decision.wait_ms).min(WAIT_MAX)).await;
+            self.ask_engine(&*engine, &subscriber, &request).await.map_err(Setback::Final)?;
+        // Only operations wait; a sync that wants to is refused. Syncs that are decided meanwhile are as good as
+        // other actors: the guard looks at what they left.
+        if decision.wait_ms > 0 && role == Role::Operation {
+            let wait = Duration::from_millis(decision.wait_ms).min(WAIT_MAX);
+            slot.lend_during(tokio::time::sleep(wait)).await;
         }
         let verdict = match self.judge(&request, &exchanges, &decision).await {
             Ok(()) => self.reserve(&decision).map_err(|held_by| {
@@ -97,7 +105,7 @@ impl<P: Port> Binder<P> {
             }),
             Err(setback) => Err(setback),
         };
-        self.write_down(key, &*engine, &request, &exchanges, &decision, &verdict);
+        self.write_down(slot.key(), &*engine, &request, &exchanges, &decision, &verdict);
         match verdict {
             Ok(reserved) => Ok(Decided { request, exchanges, decision, reserved }),
             Err(Setback::Final(error)) => {

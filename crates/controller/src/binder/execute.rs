@@ -115,7 +115,7 @@ impl<P: Port> Binder<P> {
             Ok(written) => {
                 self.metrics.writes.count();
                 tracing::debug!(write = name, %object, "written");
-                self.assume(&written);
+                self.assume(write, &written);
                 Ok(written)
             }
             Err(error) => {
@@ -126,13 +126,13 @@ impl<P: Port> Binder<P> {
         }
     }
 
-    fn assume(&self, written: &Written) {
-        let change = match written {
-            Written::Volume(volume) => self.store.assume_volume(volume.clone()),
-            Written::Claim(claim) => self.store.assume_claim(claim.clone()),
-            Written::Deletion => return,
-        };
-        self.intake.changed(&change);
+    fn assume(&self, write: &Write<P::Template>, written: &Written) {
+        match (written, write) {
+            (Written::Volume(volume), _) => self.intake.changed(&self.store.assume_volume(volume.clone())),
+            (Written::Claim(claim), _) => self.intake.changed(&self.store.assume_claim(claim.clone())),
+            (Written::Deletion, Write::DeleteVolume { volume }) => self.deletions.accept(volume),
+            (Written::Deletion, _) => {}
+        }
     }
 
     fn start_operation(&self, request: &Request, operation: &Operation, carried: &mut Carried) {
@@ -146,7 +146,7 @@ impl<P: Port> Binder<P> {
             // An operation or a review starts none; the guard refuses it, and nothing is lost by ignoring it.
             _ => return,
         };
-        match self.operations.start(operation.kind, &operation.uid) {
+        match self.operations.start(operation.kind, &operation.uid, subject.key()) {
             Ok(ticket) => {
                 carried.operations.push(PendingOperation { operation: operation.clone(), subject, ticket })
             }

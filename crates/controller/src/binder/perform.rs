@@ -12,8 +12,8 @@ use super::execute::Carried;
 use super::known::Known;
 use super::{Binder, OperationSubject, PendingOperation};
 use crate::intake::Role;
-use crate::queue::Timer;
-use crate::{Key, OperationError, Order, PluginError, Plugins, Port, SyncError, WriteError};
+use crate::queue::{Slot, Timer};
+use crate::{OperationError, Order, PluginError, Plugins, Port, SyncError, WriteError};
 
 /// Most steps of one operation. The longest, a provision whose volume cannot be created and whose asset cannot
 /// be deleted, takes 13.
@@ -39,7 +39,11 @@ impl<P: Port> Binder<P> {
     /// Runs an operation to its end. After a failure the next one of its name is refused until its backoff
     /// has passed, and then its object is decided again.
     ///
-    /// May be dropped at any point, as a crash may end it at any point: it is started anew by the next sync.
+    /// Waits while another decision about the object is in flight. Between two of its own steps none is made,
+    /// unless a plugin works or the operation waits: what a step has written is as the next step finds it.
+    ///
+    /// May be dropped at any point, as a crash may end it at any point: its object is decided again, and that
+    /// starts it anew.
     ///
     /// # Errors
     ///
@@ -47,7 +51,8 @@ impl<P: Port> Binder<P> {
     pub async fn perform(&self, pending: PendingOperation) -> Result<(), OperationError> {
         let PendingOperation { operation, subject, ticket } = pending;
         let (key, kind) = (subject.key(), operation.kind);
-        let result = self.run_steps(&key, Course::new(operation, subject)).await;
+        let mut slot = self.intake.queue().slot(&key).await;
+        let result = self.run_steps(&mut slot, Course::new(operation, subject)).await;
         match &result {
             Ok(()) => self.metrics.operations.count(),
             Err(error) => {
@@ -55,20 +60,18 @@ impl<P: Port> Binder<P> {
                 tracing::warn!(%key, ?kind, %error, "operation failed");
             }
         }
-        let ended = ticket.finish(result.is_ok());
-        if let Some(delay) = ended.backoff {
-            self.intake.queue().add_after(key.clone(), Timer::Operation, delay);
-        }
-        // A decision made meanwhile held back because of this operation.
-        if ended.awaited {
-            self.intake.enqueue(key);
-        }
+        // Before the slot is given back: whoever decides next finds it ended.
+        ticket.finish(result.is_ok());
         result
     }
 
-    async fn run_steps(&self, key: &Key, mut course: Course<P::Template>) -> Result<(), OperationError> {
+    async fn run_steps(
+        &self,
+        slot: &mut Slot,
+        mut course: Course<P::Template>,
+    ) -> Result<(), OperationError> {
         for _ in 0..STEPS_MAX {
-            match self.run_step(key, &mut course).await? {
+            match self.run_step(slot, &mut course).await? {
                 Onward::Ended => return Ok(()),
                 Onward::Continues => {}
             }
@@ -76,9 +79,13 @@ impl<P: Port> Binder<P> {
         Err(OperationError::Endless(STEPS_MAX))
     }
 
-    async fn run_step(&self, key: &Key, course: &mut Course<P::Template>) -> Result<Onward, OperationError> {
+    async fn run_step(
+        &self,
+        slot: &mut Slot,
+        course: &mut Course<P::Template>,
+    ) -> Result<Onward, OperationError> {
         let request = course.request(self.port.now());
-        let decided = self.decide(key, Role::Operation, || Some(request.clone())).await?;
+        let decided = self.decide(slot, Role::Operation, || Some(request.clone())).await?;
         let Some(Decided { request, exchanges, decision, reserved }) = decided else {
             return Ok(Onward::Ended);
         };
@@ -88,7 +95,7 @@ impl<P: Port> Binder<P> {
         carried.enqueue.drain(..).for_each(|key| self.intake.enqueue(key));
         let asked = decision.requeue_after_ms.map(Duration::from_millis);
         if let Some(delay) = [asked, carried.again_after].into_iter().flatten().min() {
-            self.intake.queue().add_after(key.clone(), Timer::Requeue, delay);
+            self.intake.queue().add_after(slot.key().clone(), Timer::Requeue, delay);
         }
         course.learn(&exchanges, &carried);
         match (decision.outcome, carried.failure.take()) {
@@ -102,7 +109,8 @@ impl<P: Port> Binder<P> {
             (Outcome::Continue(point), None) => {
                 let returned = match &carried.call {
                     None => Returned::Success,
-                    Some((plugin, call)) => self.call_plugin(course, plugin, *call).await?,
+                    // It may work for minutes, and syncs go on meanwhile.
+                    Some((plugin, call)) => slot.lend_during(self.call_plugin(course, plugin, *call)).await?,
                 };
                 course.goes_on(point, returned);
                 Ok(Onward::Continues)

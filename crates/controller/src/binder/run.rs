@@ -7,7 +7,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{Binder, PendingOperation, Synced};
-use crate::{Key, Port};
+use crate::Port;
+use crate::queue::Slot;
 
 /// The tasks of a running binder.
 #[derive(Clone)]
@@ -20,9 +21,10 @@ struct Tasks {
 }
 
 /// A turn of a key. Dropped before it ended well, by a panic or at shutdown, the key counts as failed.
-struct Turn<'a, P: Port> {
-    binder: &'a Binder<P>,
-    key: Option<Key>,
+struct Turn<P: Port> {
+    binder: Arc<Binder<P>>,
+    slot: Slot,
+    has_ended: bool,
 }
 
 impl<P: Port> Binder<P> {
@@ -55,52 +57,55 @@ impl<P: Port> Binder<P> {
             // The room is waited for before the key is taken: the longer a key waits in the queue, the more
             // changes one decision answers.
             let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-            let key = self.intake.queue().next().await;
-            let (binder, tasks) = (Arc::clone(self), tasks.clone());
+            let slot = self.intake.queue().next().await;
+            // Made here and not in the task, which may be abandoned before it begins.
+            let turn = Turn { binder: Arc::clone(self), slot, has_ended: false };
+            let tasks = tasks.clone();
             let abandon = tasks.abandon.clone();
             tasks.tracker.clone().spawn(async move {
-                abandon.run_until_cancelled_owned(binder.turn(key, permit, &tasks)).await;
+                abandon.run_until_cancelled_owned(turn.take(permit, &tasks)).await;
             });
         }
     }
+}
 
-    async fn turn(self: &Arc<Self>, key: Key, permit: OwnedSemaphorePermit, tasks: &Tasks) {
-        let turn = Turn { binder: self, key: Some(key.clone()) };
-        let synced = self.sync(&key).await;
-        let operations = turn.ended(synced);
+impl<P: Port> Turn<P> {
+    async fn take(mut self, permit: OwnedSemaphorePermit, tasks: &Tasks) {
+        let binder = Arc::clone(&self.binder);
+        let synced = binder.sync_in(&mut self.slot).await;
+        let operations = self.end(synced);
         // Operations take as long as they take, so they hold no room.
         drop(permit);
         for pending in operations {
-            let (binder, shutdown) = (Arc::clone(self), tasks.shutdown.clone());
+            let (binder, shutdown) = (Arc::clone(&binder), tasks.shutdown.clone());
             tasks.tracker.spawn(async move {
                 // The error is logged and counted where it happened.
                 let _ = shutdown.run_until_cancelled_owned(binder.perform(pending)).await;
             });
         }
     }
-}
 
-impl<P: Port> Turn<'_, P> {
-    fn ended(mut self, synced: Synced) -> Vec<PendingOperation> {
-        let Some(key) = self.key.take() else { return Vec::new() };
-        let queue = self.binder.intake.queue();
+    fn end(mut self, synced: Synced) -> Vec<PendingOperation> {
+        let (queue, key) = (self.binder.intake.queue(), self.slot.key());
         match synced.result {
-            Ok(()) => queue.succeeded(&key, synced.requeue_after),
+            Ok(()) => queue.succeeded(key, synced.requeue_after),
             Err(error) => {
-                let delay = queue.failed(&key, error.retry_after());
+                let delay = queue.failed(key, error.retry_after());
                 tracing::debug!(%key, ?delay, "to be tried again");
             }
         }
         queue.add_all(synced.enqueue);
+        self.has_ended = true;
         synced.operations
     }
 }
 
-impl<P: Port> Drop for Turn<'_, P> {
+impl<P: Port> Drop for Turn<P> {
     fn drop(&mut self) {
-        if let Some(key) = self.key.take() {
+        if !self.has_ended {
+            let key = self.slot.key();
             tracing::error!(%key, "a decision ended without result; it is tried again");
-            self.binder.intake.queue().failed(&key, None);
+            self.binder.intake.queue().failed(key, None);
         }
     }
 }

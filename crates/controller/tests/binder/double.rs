@@ -3,15 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use bindery_controller::{Binder, Facts, Note, Parts, Port, Purpose, Settings, Write, WriteError, Written};
+use bindery_controller::{
+    Binder, Facts, Intake, Journal, Key, Note, Parts, Port, Purpose, Settings, Verdict, Write, WriteError,
+    Written,
+};
 use bindery_core::{
     AccessMode, CapacityChange, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus,
-    Cluster, Decision, Edit, Engine, EngineFault, Lookup, Quantity, ReclaimPolicy, Request, Text, Timestamp,
-    Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+    Cluster, Decision, Edit, Engine, EngineFault, Evidence, Lookup, Quantity, ReclaimPolicy, Request,
+    Subject, Text, Timestamp, Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
 };
 use bindery_store::{Kind, Observed, Store};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
+
+/// The finalizer of the controller that protects volumes in use.
+pub(crate) const PROTECTION: &str = "kubernetes.io/pv-protection";
+/// How long that controller takes to let a volume go.
+const PROTECTION_LASTS: Duration = Duration::from_secs(1);
 
 /// The cluster. Writes are applied as an API server would, versions included.
 #[derive(Clone)]
@@ -19,6 +28,8 @@ pub(crate) struct Double {
     inner: Arc<Mutex<Inner>>,
     /// Writes wait for a permit; there are plenty unless a test takes them away.
     pub(crate) gate: Arc<Semaphore>,
+    /// Live reads of volumes, which only operations make, wait for a permit of these.
+    pub(crate) reads_gate: Arc<Semaphore>,
     version: Arc<AtomicU64>,
 }
 
@@ -32,12 +43,25 @@ struct Inner {
     reads: Vec<(String, Purpose)>,
     failing_reads: usize,
     notes: Vec<Note>,
+    /// What was decided, asked for and done, in order.
+    story: Vec<&'static str>,
+    /// How long a request takes to come, and its answer to come back.
+    latency: Duration,
+    watch: Option<Arc<dyn Fn(Told) + Send + Sync>>,
+}
+
+/// What a watch delivers.
+pub(crate) enum Told {
+    Volume(Volume),
+    VolumeGone(Text),
+    Claim(Claim),
 }
 
 impl Double {
     pub(crate) fn new() -> Self {
         let inner = Arc::<Mutex<Inner>>::default();
-        Self { inner, gate: Arc::new(Semaphore::new(1_000)), version: Arc::new(AtomicU64::new(100)) }
+        let gate = || Arc::new(Semaphore::new(1_000));
+        Self { inner, gate: gate(), reads_gate: gate(), version: Arc::new(AtomicU64::new(100)) }
     }
 
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -56,6 +80,10 @@ impl Double {
         self.inner().volumes[name].clone()
     }
 
+    pub(crate) fn has_volume(&self, name: &str) -> bool {
+        self.inner().volumes.contains_key(name)
+    }
+
     pub(crate) fn claim(&self, name: &str) -> Claim {
         self.inner().claims[&ClaimKey::new("ns", name)].clone()
     }
@@ -65,6 +93,60 @@ impl Double {
         let mut inner = self.inner();
         let at = inner.writes.len() + nth - 1;
         inner.failures.push((at, error));
+    }
+
+    /// Has every request take that long to come, and its answer to come back.
+    pub(crate) fn set_latency(&self, latency: Duration) {
+        self.inner().latency = latency;
+    }
+
+    /// Has what changes delivered: at once, before the answer of the write that changed it, or each after a lag.
+    pub(crate) fn watch(&self, intake: &Intake, lag: Duration) {
+        let intake = intake.clone();
+        let deliver = move |told| match told {
+            Told::Volume(volume) => {
+                intake.volume(volume.name.clone(), Observed::Readable(Arc::new(volume)));
+            }
+            Told::VolumeGone(name) => intake.volume_gone(&name),
+            Told::Claim(claim) => intake.claim(claim.key.clone(), Observed::Readable(Arc::new(claim))),
+        };
+        if lag.is_zero() {
+            self.inner().watch = Some(Arc::new(deliver));
+            return;
+        }
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        self.inner().watch =
+            Some(Arc::new(move |told| sender.send(told).expect("the watch lives as long as its runtime")));
+        tokio::spawn(async move {
+            while let Some(told) = receiver.recv().await {
+                tokio::time::sleep(lag).await;
+                deliver(told);
+            }
+        });
+    }
+
+    fn tell(&self, told: Told) {
+        let watch = self.inner().watch.clone();
+        if let Some(watch) = watch {
+            watch(told);
+        }
+    }
+
+    /// Notes what happens.
+    pub(crate) fn note(&self, what: &'static str) {
+        self.inner().story.push(what);
+    }
+
+    /// What happened so far.
+    pub(crate) fn whole_story(&self) -> Vec<&'static str> {
+        self.inner().story.clone()
+    }
+
+    /// What happened so far; what was repeated without anything else in between is told once.
+    pub(crate) fn story(&self) -> Vec<&'static str> {
+        let mut story = self.whole_story();
+        story.dedup();
+        story
     }
 
     /// Has so many live reads fail.
@@ -179,9 +261,17 @@ impl Double {
                         },
                     );
                 }),
+            Write::AnnotateVolume { volume, finalizers: Some(finalizers), migrated_to: Edit::Keep } => {
+                let comes_too_late = |before: &Volume| {
+                    before.deleting && finalizers.iter().any(|finalizer| !before.has_finalizer(finalizer))
+                };
+                if self.inner().volumes.get(&volume.name).is_some_and(comes_too_late) {
+                    return Err(WriteError::Invalid("no finalizer can be added any more".to_owned()));
+                }
+                self.change_volume(volume, |volume| volume.finalizers.clone_from(finalizers))
+            }
             Write::DeleteVolume { volume } => {
-                self.change_volume(volume, |_| {})?;
-                self.inner().volumes.remove(&volume.name);
+                self.change_volume(volume, |volume| volume.deleting = true)?;
                 Ok(Written::Deletion)
             }
             other => panic!("no test makes this write: {other:?}"),
@@ -197,18 +287,51 @@ fn edit<T: Default>(field: &mut T, edit: Edit<T>) {
     }
 }
 
+impl Double {
+    async fn travel(&self) {
+        let latency = self.inner().latency;
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
+        }
+    }
+
+    /// A volume whose deletion was accepted goes with its last finalizer, that of the protection after a while.
+    fn let_go(&self, deletion: &Write<()>) {
+        let Write::DeleteVolume { volume } = deletion else { return };
+        let volume = self.volume(&volume.name);
+        if volume.finalizers.is_empty() {
+            self.inner().volumes.remove(&volume.name);
+            self.tell(Told::VolumeGone(volume.name));
+            return;
+        }
+        assert_eq!(volume.finalizers, [PROTECTION.into()], "nobody else would take it off");
+        self.tell(Told::Volume(volume.clone()));
+        let double = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(PROTECTION_LASTS).await;
+            double.inner().volumes.remove(&volume.name);
+            double.tell(Told::VolumeGone(volume.name));
+        });
+    }
+}
+
 impl Port for Double {
     type Template = ();
 
     async fn read_volume(&self, name: &Text, purpose: Purpose) -> Lookup<Arc<Volume>> {
+        self.travel().await;
+        let _permit = self.reads_gate.acquire().await.expect("the gate is never closed");
         self.read(name.to_string(), purpose, |inner| inner.volumes.get(name).cloned())
     }
 
     async fn read_claim(&self, key: &ClaimKey, purpose: Purpose) -> Lookup<Arc<Claim>> {
+        self.travel().await;
         self.read(key.to_string(), purpose, |inner| inner.claims.get(key).cloned())
     }
 
     async fn write(&self, write: &Write<()>) -> Result<Written, WriteError> {
+        self.note(write.name());
+        self.travel().await;
         let _permit = self.gate.acquire().await.expect("the gate is never closed");
         let failure = {
             let mut inner = self.inner();
@@ -216,7 +339,15 @@ impl Port for Double {
             inner.writes.push(write.clone());
             inner.failures.iter().position(|(nth, _)| *nth == at).map(|found| inner.failures.remove(found).1)
         };
-        failure.map_or_else(|| self.apply(write), Err)
+        let result = failure.map_or_else(|| self.apply(write), Err);
+        match &result {
+            Ok(Written::Volume(volume)) => self.tell(Told::Volume(volume.as_ref().clone())),
+            Ok(Written::Claim(claim)) => self.tell(Told::Claim(claim.as_ref().clone())),
+            Ok(Written::Deletion) => self.let_go(write),
+            Err(_) => {}
+        }
+        self.travel().await;
+        result
     }
 
     fn record(&self, note: &Note) {
@@ -225,6 +356,16 @@ impl Port for Double {
 
     fn now(&self) -> Timestamp {
         1_000
+    }
+}
+
+impl Journal for Double {
+    fn decided(&self, _: &Key, evidence: Evidence, _: Verdict) {
+        self.note(match evidence.request.subject {
+            Subject::SyncClaim(_) => "claim decided",
+            Subject::SyncVolume(_) => "volume decided",
+            _ => "step decided",
+        });
     }
 }
 
@@ -246,21 +387,37 @@ where
 
 /// A binder on the cluster, whose store knows all that the cluster holds.
 pub(crate) fn binder(double: &Double, engine: impl Engine + 'static) -> Arc<Binder<Double>> {
-    let binder = unsynced(double, engine);
+    synced(unsynced(double, engine))
+}
+
+/// A binder of these parts, whose store knows all that the cluster holds.
+pub(crate) fn binder_of(parts: Parts<Double>) -> Arc<Binder<Double>> {
+    let double = parts.port.clone();
+    let binder = Binder::new(parts);
+    deliver(&double, &binder);
+    synced(Arc::new(binder))
+}
+
+fn synced(binder: Arc<Binder<Double>>) -> Arc<Binder<Double>> {
     Kind::ALL.into_iter().for_each(|kind| binder.intake().synced(kind));
     binder
 }
 
-/// A binder on the cluster before its lists are complete.
-pub(crate) fn unsynced(double: &Double, engine: impl Engine + 'static) -> Arc<Binder<Double>> {
-    let binder = Binder::new(Parts {
+/// What a binder on the cluster is made of.
+pub(crate) fn parts(double: &Double, engine: impl Engine + 'static) -> Parts<Double> {
+    Parts {
         store: Arc::new(Store::new()),
         port: double.clone(),
         engine: Arc::new(engine),
         facts: Facts::default(),
         settings: Settings::default(),
-        journal: None,
-    });
+        journal: Some(Arc::new(double.clone())),
+    }
+}
+
+/// A binder on the cluster before its lists are complete.
+pub(crate) fn unsynced(double: &Double, engine: impl Engine + 'static) -> Arc<Binder<Double>> {
+    let binder = Binder::new(parts(double, engine));
     deliver(double, &binder);
     Arc::new(binder)
 }

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bindery_controller::WriteError;
+use bindery_controller::{Parts, Settings, WriteError};
 use bindery_core::{ClaimPhase, Cluster, EngineFault, Request, Subject};
 use bindery_engine::DefaultEngine;
+use futures::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::double::{Double, Scripted, binder, claim, deliver, unsynced, volume};
+use crate::disk::Disk;
+use crate::double::{Double, Scripted, binder, binder_of, claim, deliver, parts, unsynced, volume};
+use crate::operating::{key, released, run_during};
 
 #[tokio::test(start_paused = true)]
 async fn the_loop_begins_when_the_lists_are_complete_and_ends_on_demand() {
@@ -108,4 +111,70 @@ async fn shutdown_lets_decisions_in_flight_end_and_gives_up_on_those_that_hang()
     let binder = unsynced(&double, DefaultEngine);
     deliver(&double, &binder);
     assert_eq!(binder.store().reserved("v1"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_runs_again_ends_what_the_one_before_abandoned() {
+    let double = Double::new();
+    double.add_volume(&volume("v2"));
+    double.add_claim(&claim("c2"));
+    double.add_volume(&released());
+    let disk = Disk::new(&double);
+    let binder = binder_of(Parts { facts: disk.facts(), ..parts(&double, DefaultEngine) });
+    double.watch(binder.intake(), Duration::ZERO);
+    let writes = Arc::clone(&double.gate).acquire_many_owned(1_000).await.unwrap();
+    let deletion = Arc::clone(&disk.gate).acquire_many_owned(1_000).await.unwrap();
+    // The claim's first write hangs, and so does the plugin.
+    run_during(&binder, tokio::time::sleep(Duration::from_secs(1))).await;
+    assert_eq!(binder.operations_running(), 0);
+    assert_eq!(binder.store().reserved("v2"), None);
+    assert_eq!(double.whole_story().iter().filter(|what| **what == "disk begins").count(), 1);
+
+    // Between the loops nothing happens.
+    drop((writes, deletion));
+    let before = double.whole_story();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(double.whole_story(), before);
+
+    // Nobody tells the next one what is left to do.
+    run_during(&binder, tokio::time::sleep(Duration::from_secs(1))).await;
+    assert_eq!(double.claim("c2").status.phase, ClaimPhase::Bound);
+    assert!(!double.has_volume("v1"));
+    assert_eq!(binder.keys_waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_is_dropped_while_it_decides_is_started_anew() {
+    let double = Double::new();
+    double.add_volume(&released());
+    let disk = Disk::new(&double);
+    let binder = binder_of(Parts { facts: disk.facts(), ..parts(&double, DefaultEngine) });
+    double.watch(binder.intake(), Duration::ZERO);
+    let reads = Arc::clone(&double.reads_gate).acquire_many_owned(1_000).await.unwrap();
+    let operation = binder.sync(&key()).await.operations.pop().expect("the volume is to be deleted");
+    let mut operation = binder.perform(operation).boxed();
+    assert!((&mut operation).now_or_never().is_none());
+    drop((operation, reads));
+    run_during(&binder, tokio::time::sleep(Duration::from_secs(1))).await;
+    assert!(!double.has_volume("v1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_was_abandoned_before_it_began_is_taken_by_the_next_loop() {
+    let double = Double::new();
+    double.add_volume(&volume("v1"));
+    double.add_claim(&claim("c1"));
+    let settings = Settings { shutdown_grace: Duration::ZERO, ..Settings::default() };
+    let binder = binder_of(Parts { settings, ..parts(&double, DefaultEngine) });
+    double.watch(binder.intake(), Duration::ZERO);
+    let shutdown = CancellationToken::new();
+    let mut run = Arc::clone(&binder).run(shutdown.clone()).boxed();
+    // The loop takes the keys, and ends before their tasks are polled.
+    assert!((&mut run).now_or_never().is_none());
+    shutdown.cancel();
+    assert!((&mut run).now_or_never().is_none());
+    run.await;
+    assert_eq!(double.whole_story(), [""; 0]);
+    run_during(&binder, tokio::time::sleep(Duration::from_secs(1))).await;
+    assert_eq!(double.claim("c1").status.phase, ClaimPhase::Bound);
 }

@@ -1,5 +1,7 @@
 //! The binder over a cluster in memory: what it writes, when it does not, and how its loop goes on.
 
+mod disk;
 mod double;
 mod looping;
+mod operating;
 mod syncing;

@@ -21,7 +21,7 @@ fn volume_key(name: &str) -> Key {
 }
 
 /// A volume that carries the UID of a claim.
-fn taken(name: &str, by: &str) -> bindery_core::Volume {
+pub(crate) fn taken(name: &str, by: &str) -> bindery_core::Volume {
     let mut volume = volume(name);
     volume.claim_ref = Some(ClaimRef {
         namespace: "ns".into(),

@@ -1,0 +1,81 @@
+//! The in-tree plugin of the volumes in these tests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bindery_controller::{Facts, Order, Plugin, PluginError};
+use bindery_core::{Plugin as Description, PluginOperation, Text, Volume};
+use futures::future::{BoxFuture, FutureExt as _};
+use tokio::sync::Semaphore;
+
+use crate::double::Double;
+
+/// Name of the plugin: one that is not migrated to a CSI driver.
+pub(crate) const DISK: &str = "kubernetes.io/host-path";
+
+/// A plugin that deletes, once the test lets it.
+pub(crate) struct Disk {
+    double: Double,
+    /// A deletion waits for a permit; there are plenty unless a test takes them away.
+    pub(crate) gate: Arc<Semaphore>,
+    /// So many deletions panic.
+    pub(crate) panics: AtomicU32,
+}
+
+impl Disk {
+    pub(crate) fn new(double: &Double) -> Arc<Self> {
+        let (gate, panics) = (Arc::new(Semaphore::new(1_000)), AtomicU32::new(0));
+        Arc::new(Self { double: double.clone(), gate, panics })
+    }
+
+    /// A configuration with this plugin alone.
+    pub(crate) fn facts(self: &Arc<Self>) -> Facts<()> {
+        let plugin: Arc<dyn Plugin<()>> = self.clone();
+        Facts { plugins: Arc::new([plugin].into_iter().collect()), ..Facts::default() }
+    }
+}
+
+impl Plugin<()> for Disk {
+    fn describe(&self) -> Description {
+        Description {
+            name: DISK.into(),
+            provisions: false,
+            deletes: true,
+            recycles: false,
+            mount_options: false,
+        }
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        &*volume.source == "hostPath"
+    }
+
+    fn ready(&self, _: PluginOperation) -> Result<(), Text> {
+        Ok(())
+    }
+
+    fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<(), PluginError>> {
+        panic!("no test provisions: {order:?}")
+    }
+
+    fn discard<'a>(&'a self, (): &'a ()) -> BoxFuture<'a, Result<(), PluginError>> {
+        panic!("no test provisions")
+    }
+
+    fn delete<'a>(&'a self, _: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
+        async {
+            self.double.note("disk begins");
+            let _permit = self.gate.acquire().await.expect("the gate is never closed");
+            let left = self.panics.load(Ordering::Relaxed);
+            self.panics.store(left.saturating_sub(1), Ordering::Relaxed);
+            assert_eq!(left, 0, "a bug in a plugin");
+            self.double.note("disk ends");
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
+        panic!("no test recycles: {volume:?}")
+    }
+}

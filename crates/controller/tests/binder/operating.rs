@@ -1,0 +1,274 @@
+//! Operations, and the decisions about their objects meanwhile.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bindery_controller::{Binder, Key, OPERATION_BACKOFF, Parts, Settings};
+use bindery_core::{
+    Action, Answer, ClaimPhase, Cluster, Decision, Engine, EngineFault, FINALIZER_IN_TREE, Operation,
+    OperationKind, Outcome, Question, ReclaimPolicy, Request, Source, Step, Subject, Version, Volume,
+    VolumePhase,
+};
+use bindery_engine::DefaultEngine;
+use bindery_store::Observed;
+use tokio_util::sync::CancellationToken;
+
+use crate::disk::{DISK, Disk};
+use crate::double::{Double, PROTECTION, Scripted, binder_of, claim, parts, volume};
+use crate::syncing::taken;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A volume that the plugin deletes, and whose claim is gone.
+pub(crate) fn released() -> Volume {
+    let mut volume = taken("v1", "c1");
+    volume.phase = VolumePhase::Released;
+    volume.policy = ReclaimPolicy::Delete;
+    volume.annotations.provisioned_by = Some(DISK.into());
+    volume.finalizers.push(FINALIZER_IN_TREE.into());
+    volume
+}
+
+pub(crate) fn key() -> Key {
+    Key::Volume("v1".into())
+}
+
+/// A binder with the plugin; its loop does not run yet.
+fn binder(double: &Double, disk: &Arc<Disk>, engine: impl Engine + 'static) -> Arc<Binder<Double>> {
+    binder_of(Parts { facts: disk.facts(), ..parts(double, engine) })
+}
+
+/// Lets the loop run until this has ended.
+pub(crate) async fn run_during(binder: &Arc<Binder<Double>>, this: impl Future<Output = ()>) {
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(Arc::clone(binder).run(shutdown.clone()));
+    this.await;
+    shutdown.cancel();
+    running.await.expect("the loop does not panic");
+}
+
+/// Wakes the volume every tenth of a second.
+async fn wake_without_end(binder: &Binder<Double>) {
+    loop {
+        binder.intake().enqueue(key());
+        tokio::time::sleep(SECOND / 10).await;
+    }
+}
+
+/// What the loop does about a released volume.
+const ONE_PASS: [&str; 7] = [
+    "volume decided",
+    "step decided",
+    "disk begins",
+    "disk ends",
+    "step decided",
+    "annotate volume",
+    "delete volume",
+];
+
+/// Without the decisions about the volume other than the one that started its operation.
+fn operation_of(story: &[&'static str]) -> Vec<&'static str> {
+    let (first, rest) = story.split_first().expect("something happened");
+    let rest = rest.iter().filter(|what| **what != "volume decided");
+    let mut operation: Vec<_> = std::iter::once(first).chain(rest).copied().collect();
+    operation.dedup();
+    operation
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_an_operation_decides_and_writes_its_object_is_not_decided() {
+    let double = Double::new();
+    double.add_volume(&released());
+    double.set_latency(SECOND);
+    let disk = Disk::new(&double);
+    let held = Arc::clone(&disk.gate).acquire_many_owned(1_000).await.unwrap();
+    let binder = binder(&double, &disk, DefaultEngine);
+    double.watch(binder.intake(), Duration::ZERO);
+    run_during(&binder, async {
+        tokio::select! {
+            () = wake_without_end(&binder) => {}
+            () = async {
+                tokio::time::sleep(10 * SECOND).await;
+                drop(held);
+                tokio::time::sleep(20 * SECOND).await;
+            } => {}
+        }
+    })
+    .await;
+    // Each read took a second and each write two, and in each tenth of one somebody wanted the volume to be decided.
+    // It was while the plugin worked, and nowhere else.
+    let story = [&ONE_PASS[..3], &["volume decided"], &ONE_PASS[3..5], &["annotate volume", "step decided"]];
+    assert_eq!(double.story(), [&story.concat()[..], &["delete volume"]].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_an_operation_waits_its_object_is_decided() {
+    let double = Double::new();
+    double.add_volume(&released());
+    let disk = Disk::new(&double);
+    let engine = Scripted(|request: &Request, cluster: &mut dyn Cluster| match &request.subject {
+        Subject::SyncVolumeOperation(_) => Ok(Decision { wait_ms: 10_000, ..Decision::done() }),
+        _ => bindery_engine::decide(request, cluster).map_err(EngineFault::from),
+    });
+    let binder = binder(&double, &disk, engine);
+    run_during(&binder, async {
+        tokio::time::sleep(5 * SECOND).await;
+        binder.intake().enqueue(key());
+        tokio::time::sleep(4 * SECOND).await;
+        // What is judged and written down after the wait has not been yet.
+        assert_eq!((double.story(), binder.metrics().decisions.get()), (vec!["volume decided"], 3));
+        tokio::time::sleep(2 * SECOND).await;
+        // The end of the operation wakes the sync that was told that it runs.
+        assert_eq!(double.story(), ["volume decided", "step decided", "volume decided"]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_with_the_in_tree_finalizer_is_deleted_in_one_pass() {
+    for (latency, lag, is_protected) in [0, 1, 500]
+        .into_iter()
+        .flat_map(|latency| [0, 1, 700].map(|lag| (latency, lag)))
+        .flat_map(|(latency, lag)| [false, true].map(|is_protected| (latency, lag, is_protected)))
+    {
+        let case = format!("latency {latency} ms, lag {lag} ms, protected {is_protected}");
+        let double = Double::new();
+        let mut volume = released();
+        if is_protected {
+            volume.finalizers.insert(0, PROTECTION.into());
+        }
+        double.add_volume(&volume);
+        double.set_latency(Duration::from_millis(latency));
+        let disk = Disk::new(&double);
+        let binder = binder(&double, &disk, DefaultEngine);
+        double.watch(binder.intake(), Duration::from_millis(lag));
+        run_during(&binder, tokio::time::sleep(600 * SECOND)).await;
+        let expected = [&ONE_PASS[..6], &["step decided", "delete volume"]].concat();
+        assert_eq!(operation_of(&double.story()), expected, "{case}");
+        assert!(!double.has_volume("v1"), "{case}");
+        let metrics = binder.metrics();
+        let failed =
+            [&metrics.conflicts, &metrics.write_errors, &metrics.sync_errors].map(|count| count.get());
+        assert_eq!((failed, metrics.operations.get()), ([0; 3], 1), "{case}");
+    }
+}
+
+/// An engine whose syncs of the volume start an operation until its version is the last one, and whose operation
+/// reads the volume live. The versions that syncs saw are kept.
+fn reader(seen: &Arc<Mutex<Vec<Version>>>, last: &'static str) -> impl Engine + 'static {
+    let seen = Arc::clone(seen);
+    Scripted(move |request: &Request, cluster: &mut dyn Cluster| {
+        let start = |volume: &Volume| {
+            let operation =
+                Operation { kind: OperationKind::Delete, plugin: DISK.into(), uid: volume.uid.clone() };
+            Decision::new(vec![Step::from(Action::StartOperation(operation))], Outcome::Done)
+        };
+        match &request.subject {
+            Subject::SyncVolume(volume) => {
+                seen.lock().expect("nobody panics with it").push(volume.version.clone());
+                Ok(if *volume.version.0 == *last { Decision::done() } else { start(volume) })
+            }
+            Subject::SyncVolumeOperation(progress) => {
+                match cluster.ask(Question::Volume(Source::Live, progress.object.name.clone()))? {
+                    Answer::Volume(_) => Ok(Decision::done()),
+                    other => panic!("{other:?}"),
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_while_an_operation_decides_is_decided_after_it() {
+    let double = Double::new();
+    double.add_volume(&released());
+    let seen = Arc::default();
+    let binder = binder(&double, &Disk::new(&double), reader(&seen, "2"));
+    let held = Arc::clone(&double.reads_gate).acquire_many_owned(1_000).await.unwrap();
+    run_during(&binder, async {
+        tokio::time::sleep(SECOND).await;
+        let changed = Volume { version: "2".into(), phase: VolumePhase::Failed, ..released() };
+        binder.intake().volume("v1".into(), Observed::Readable(Arc::new(changed)));
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(*seen.lock().unwrap(), ["1".into()]);
+        drop(held);
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(*seen.lock().unwrap(), ["1".into(), "2".into()]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_takes_no_room_from_others_nor_does_its_object() {
+    let double = Double::new();
+    double.add_volume(&released());
+    let disk = Disk::new(&double);
+    let settings = Settings { in_flight_max: 1, ..Settings::default() };
+    let binder = binder_of(Parts { facts: disk.facts(), settings, ..parts(&double, DefaultEngine) });
+    double.watch(binder.intake(), Duration::ZERO);
+    // First the operation hangs in its step, then in the plugin.
+    let read = Arc::clone(&double.reads_gate).acquire_many_owned(1_000).await.unwrap();
+    let deletion = Arc::clone(&disk.gate).acquire_many_owned(1_000).await.unwrap();
+    run_during(&binder, async {
+        let bind = async |name: &str| {
+            let volume = volume(&format!("volume-of-{name}"));
+            binder.intake().enqueue(key());
+            double.add_volume(&volume);
+            double.add_claim(&claim(name));
+            binder.intake().volume(volume.name.clone(), Observed::Readable(Arc::new(volume)));
+            binder.intake().claim(claim(name).key, Observed::Readable(Arc::new(claim(name))));
+            tokio::time::sleep(SECOND).await;
+            assert_eq!(double.claim(name).status.phase, ClaimPhase::Bound);
+        };
+        tokio::time::sleep(SECOND).await;
+        bind("a").await;
+        drop(read);
+        tokio::time::sleep(SECOND).await;
+        bind("b").await;
+        drop(deletion);
+        tokio::time::sleep(SECOND).await;
+    })
+    .await;
+    assert!(!double.has_volume("v1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_loop_syncs_and_operations_take_turns() {
+    let double = Double::new();
+    double.add_volume(&released());
+    double.set_latency(SECOND);
+    let disk = Disk::new(&double);
+    let binder = binder(&double, &disk, DefaultEngine);
+    double.watch(binder.intake(), Duration::ZERO);
+    let mut synced = binder.sync(&key()).await;
+    let operation = synced.operations.pop().expect("the volume is to be deleted");
+    let key = key();
+    let (first, performed, second) =
+        tokio::join!(binder.sync(&key), binder.perform(operation), binder.sync(&key));
+    assert_eq!((first.result, performed, second.result), (Ok(()), Ok(()), Ok(())));
+    let expected = [&ONE_PASS[..6], &["step decided", "delete volume"]].concat();
+    assert_eq!(operation_of(&double.story()), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_panics_backs_off_and_is_called_again() {
+    let double = Double::new();
+    double.add_volume(&released());
+    let disk = Disk::new(&double);
+    disk.panics.store(2, Ordering::Relaxed);
+    let binder = binder(&double, &disk, DefaultEngine);
+    double.watch(binder.intake(), Duration::ZERO);
+    let calls = || double.whole_story().iter().filter(|what| **what == "disk begins").count();
+    run_during(&binder, async {
+        tokio::time::sleep(OPERATION_BACKOFF / 2).await;
+        assert_eq!(calls(), 1);
+        tokio::time::sleep(OPERATION_BACKOFF).await;
+        assert_eq!(calls(), 2);
+        tokio::time::sleep(OPERATION_BACKOFF * 2).await;
+    })
+    .await;
+    assert_eq!((calls(), double.has_volume("v1")), (3, false));
+}
