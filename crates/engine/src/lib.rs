@@ -18,8 +18,6 @@
 //!   provisioned for nor given a class because of them.
 //! - The asset of a volume that could not be created is clean when the plugin says so, and is not deleted
 //!   before a live read shows that the volume does not exist after all (`operations/provision.rs`).
-//! - The finalizer of a volume whose delete operation runs is not put back (`migrate.rs`): upstream's sync does that
-//!   between the operation's last two writes, which then runs once more.
 //! - Ends of operations that upstream leaves to its resync every 15 s ask to be decided again after the same
 //!   time, because nothing here syncs without a cause.
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bindery_core::{
     Action, Claim, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, FinalizerEdit, IN_TREE_PREFIX, Migration,
-    OperationKind, OperationState, ReclaimPolicy, Stop, Text, Volume, VolumePhase,
+    ReclaimPolicy, Stop, Text, Volume,
 };
 
 use crate::call::Call;
@@ -47,10 +47,7 @@ pub(crate) fn volume(call: &mut Call<'_>, volume: &Arc<Volume>) -> Result<Arc<Vo
     let Some(plugin) = &volume.annotations.provisioned_by else { return Ok(volume) };
     let migration = call.cluster.migration(plugin.clone())?;
     let migrated_to = edit(&migration, volume.annotations.migrated_to.as_ref());
-    let (mut in_tree_finalizer, external_finalizer) = finalizers(&volume, plugin, &migration);
-    if in_tree_finalizer == FinalizerEdit::Add && is_being_reclaimed(call, &volume)? {
-        in_tree_finalizer = FinalizerEdit::Keep;
-    }
+    let (in_tree_finalizer, external_finalizer) = finalizers(&volume, plugin, &migration);
     if migrated_to == Edit::Keep
         && in_tree_finalizer == FinalizerEdit::Keep
         && external_finalizer == FinalizerEdit::Keep
@@ -66,14 +63,6 @@ pub(crate) fn volume(call: &mut Call<'_>, volume: &Arc<Volume>) -> Result<Arc<Vo
     // The rest of a sync reads the annotation, never the finalizers.
     apply(&migrated_to, &mut Arc::make_mut(&mut volume).annotations.migrated_to);
     Ok(volume)
-}
-
-/// Whether the delete operation of `volume` runs: it takes the finalizer off and then deletes the volume. Upstream puts
-/// the finalizer back where a sync comes in between, and deletes the asset again.
-fn is_being_reclaimed(call: &mut Call<'_>, volume: &Volume) -> Result<bool, Stop> {
-    let is_released = matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed);
-    let is_running = |state| state == OperationState::Running;
-    Ok(is_released && call.cluster.operation(OperationKind::Delete, volume.uid.clone()).map(is_running)?)
 }
 
 fn edit(migration: &Migration, current: Option<&Text>) -> Edit<Text> {
