@@ -160,7 +160,7 @@ impl Intake {
     /// tried again after its backoff, which waking it now would undo.
     pub(crate) fn unreserved(&self, change: &Change, by: &ClaimKey) {
         let woken = self.inner.subscriptions.wake(change).into_iter().map(|(key, _)| key);
-        self.inner.queue.add_all(woken.filter(|key| !matches!(key, Key::Claim(key) if key == by)));
+        self.inner.queue.add_all_unreserved(woken.filter(|key| !matches!(key, Key::Claim(key) if key == by)));
     }
 
     pub(crate) fn queue(&self) -> &Arc<Queue> {

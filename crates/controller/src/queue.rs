@@ -56,6 +56,8 @@ struct InFlight {
     waiting: VecDeque<oneshot::Sender<Slot>>,
     /// The key was added meanwhile: it gets a turn after those.
     again: bool,
+    /// A reservation has ended meanwhile: it gets a turn, unless the last one has failed.
+    unreserved: bool,
 }
 
 impl Queue {
@@ -69,6 +71,15 @@ impl Queue {
     pub(crate) fn add_all(&self, keys: impl IntoIterator<Item = Key>) {
         let mut state = self.state();
         keys.into_iter().for_each(|key| state.add(key));
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Adds keys that may have waited for a reservation, which has ended. One that backs off is left to its timer:
+    /// claims that want the same volume would else wake each other as fast as their writes fail.
+    pub(crate) fn add_all_unreserved(&self, keys: impl IntoIterator<Item = Key>) {
+        let mut state = self.state();
+        keys.into_iter().for_each(|key| state.add_unreserved(key));
         drop(state);
         self.changed.notify_one();
     }
@@ -103,8 +114,14 @@ impl Queue {
 
     /// A turn of the key has succeeded: its failures are forgotten.
     pub(crate) fn succeeded(&self, key: &Key, again_after: Option<Duration>) {
+        self.state().failures.remove(key);
+        self.held_back(key, again_after);
+    }
+
+    /// A turn of the key has come to nothing, because another decision in flight has picked the volume. That is no
+    /// success: its failures count on.
+    pub(crate) fn held_back(&self, key: &Key, again_after: Option<Duration>) {
         let mut state = self.state();
-        state.failures.remove(key);
         state.clear(key, Timer::Retry);
         state.clear(key, Timer::Requeue);
         if let Some(delay) = again_after {
@@ -145,6 +162,18 @@ impl State {
         } else if self.queued.insert(key.clone()) {
             self.ready.push_back(key);
         }
+    }
+
+    fn add_unreserved(&mut self, key: Key) {
+        if let Some(in_flight) = self.in_flight.get_mut(&key) {
+            in_flight.unreserved = true;
+        } else if !self.backs_off(&key) {
+            self.add(key);
+        }
+    }
+
+    fn backs_off(&self, key: &Key) -> bool {
+        self.timers.contains_key(&(key.clone(), Timer::Retry))
     }
 
     fn take(&mut self) -> Option<Key> {
@@ -238,6 +267,27 @@ mod tests {
         queue.succeeded(&a, None);
         assert!(idle(&queue).await);
         assert_eq!(queue.failed(&a, Some(Duration::from_secs(7))), Duration::from_secs(7));
+        assert_eq!(queue.failed(&a, None), RETRY_BACKOFF * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_reservation_wakes_who_waits_and_nobody_who_backs_off() {
+        let (queue, a) = (queue(), key("a"));
+        queue.add_all_unreserved([a.clone()]);
+        let slot = queue.next().await;
+        queue.add_all_unreserved([a.clone()]);
+        queue.held_back(&a, None);
+        drop(slot);
+        let slot = queue.next().await;
+        queue.add_all_unreserved([a.clone()]);
+        assert_eq!(queue.failed(&a, None), RETRY_BACKOFF);
+        drop(slot);
+        queue.add_all_unreserved([a.clone()]);
+        assert!(idle(&queue).await);
+        drop(queue.next().await);
+        queue.held_back(&a, None);
+        queue.add_all_unreserved([a.clone()]);
+        drop(queue.next().await);
         assert_eq!(queue.failed(&a, None), RETRY_BACKOFF * 2);
     }
 

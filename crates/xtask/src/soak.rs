@@ -81,7 +81,10 @@ fn fuzz(seconds: u32) -> Result<()> {
 
 fn mutants() -> Result<()> {
     let mut command = Command::new(tools::install(Tool::CargoMutants)?);
-    command.current_dir(workspace::root()).args(["mutants", "--output"]).arg(workspace::target_folder()?);
+    command
+        .current_dir(workspace::root())
+        .args(["mutants", "--workspace", "--output"])
+        .arg(workspace::target_folder()?);
     for glob in ["crates/engine/src/**/*.rs", "crates/core/src/guard.rs", "crates/core/src/guard/*.rs"] {
         command.args(["--file", glob]);
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bindery_core::{Decision, Reason};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -88,6 +89,9 @@ impl<P: Port> Turn<P> {
     fn end(mut self, synced: Synced) -> Vec<PendingOperation> {
         let (queue, key) = (self.binder.intake.queue(), self.slot.key());
         match synced.result {
+            Ok(()) if synced.decision.as_ref().is_some_and(waits_for_a_reservation) => {
+                queue.held_back(key, synced.requeue_after)
+            }
             Ok(()) => queue.succeeded(key, synced.requeue_after),
             Err(error) => {
                 let delay = queue.failed(key, error.retry_after());
@@ -98,6 +102,11 @@ impl<P: Port> Turn<P> {
         self.has_ended = true;
         synced.operations
     }
+}
+
+/// Whether a decision does nothing because another one in flight has picked the volume.
+fn waits_for_a_reservation(decision: &Decision) -> bool {
+    decision.steps.is_empty() && decision.tallies.iter().any(|tally| tally.reason == Reason::InFlight)
 }
 
 impl<P: Port> Drop for Turn<P> {

@@ -69,11 +69,14 @@ impl Slot {
             // Whoever waited has given up; this slot is not theirs to give back.
             refused.lent = true;
         }
-        if state.in_flight.remove(&self.key).is_some_and(|in_flight| in_flight.again) {
+        let Some(InFlight { again, unreserved, .. }) = state.in_flight.remove(&self.key) else { return };
+        if again {
             state.add(self.key.clone());
-            drop(state);
-            self.queue.changed.notify_one();
+        } else if unreserved {
+            state.add_unreserved(self.key.clone());
         }
+        drop(state);
+        self.queue.changed.notify_one();
     }
 }
 
