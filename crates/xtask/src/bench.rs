@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::{components, process, workspace};
+use crate::{components, process, tools, workspace};
 
 /// Measure, and print a table.
 #[derive(clap::Args)]
@@ -23,6 +23,12 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Binds a second on a real API server, which is installed first; `--help` after `--` tells options.
+    Bind {
+        /// Passed on to the benchmark: `[--claims N,...] [--shapes plain,pre-bound] [--against upstream]`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 /// Carries out `cargo xtask bench`.
@@ -34,6 +40,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Bench::Decide { arguments } => {
             let mut command = released("bindery-bench")?;
             process::run(command.arg("--engine").arg(components::build()?).args(arguments))
+        }
+        Bench::Bind { arguments } => {
+            let bindery = released("bindery")?.get_program().to_owned();
+            let mut command = released("bindery-bench-bind")?;
+            command.arg("--bindery").arg(bindery).args(arguments).env("BINDERY_ENGINE", components::build()?);
+            tools::offer_control_plane(&mut command)?;
+            process::run(&mut command)
         }
     }
 }

@@ -20,18 +20,11 @@ pub(crate) struct Arguments {
 /// # Errors
 /// When what the tests need cannot be built, or when a test fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let programs = [
-        ("BINDERY_KUBECTL", Tool::Kubectl),
-        ("BINDERY_ETCD", Tool::Etcd),
-        ("BINDERY_KUBE_APISERVER", Tool::KubeApiserver),
-        ("BINDERY_KUBE_CONTROLLER_MANAGER", Tool::KubeControllerManager),
-    ];
     let engine = components::build()?;
     eprintln!("engine  {}", components::description(&engine)?);
     let mut command = workspace::cargo();
     command.args(["test", "--workspace"]).args(&arguments.arguments).env("BINDERY_ENGINE", &engine);
-    for (name, tool) in programs {
-        command.env(name, tools::install(tool)?);
-    }
+    command.env("BINDERY_KUBECTL", tools::install(Tool::Kubectl)?);
+    tools::offer_control_plane(&mut command)?;
     process::run(&mut command)
 }

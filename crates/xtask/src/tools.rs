@@ -14,6 +14,7 @@ mod go;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
@@ -85,6 +86,22 @@ impl Tool {
     fn may_be_an_asset(self) -> bool {
         matches!(self, Self::Kubectl | Self::Etcd | Self::KubeApiserver)
     }
+}
+
+/// Installs what a control plane is made of, and tells a command where it is, in variables of the programs' names.
+///
+/// # Errors
+/// As [`install`].
+pub(crate) fn offer_control_plane(command: &mut Command) -> Result<()> {
+    let programs = [
+        ("BINDERY_ETCD", Tool::Etcd),
+        ("BINDERY_KUBE_APISERVER", Tool::KubeApiserver),
+        ("BINDERY_KUBE_CONTROLLER_MANAGER", Tool::KubeControllerManager),
+    ];
+    for (variable, tool) in programs {
+        command.env(variable, install(tool)?);
+    }
+    Ok(())
 }
 
 /// Carries out `cargo xtask tools NAME…`.
