@@ -226,6 +226,11 @@ mod tests {
         Arc::default()
     }
 
+    /// The next turn, which comes within an hour.
+    async fn next(queue: &Arc<Queue>) -> Slot {
+        tokio::time::timeout(Duration::from_secs(3_600), queue.next()).await.expect("a key is added")
+    }
+
     async fn idle(queue: &Arc<Queue>) -> bool {
         tokio::time::timeout(Duration::ZERO, queue.next()).await.is_err()
     }
@@ -235,14 +240,14 @@ mod tests {
         let queue = queue();
         queue.add_all([key("a"), key("b"), key("a")]);
         assert_eq!(queue.len(), 2);
-        let a = queue.next().await;
+        let a = next(&queue).await;
         assert_eq!(*a.key(), key("a"));
         queue.add(key("a"));
-        let b = queue.next().await;
+        let b = next(&queue).await;
         assert_eq!(*b.key(), key("b"));
         assert!(idle(&queue).await);
         drop(a);
-        let a = queue.next().await;
+        let a = next(&queue).await;
         assert_eq!(*a.key(), key("a"));
         drop(a);
         assert!(idle(&queue).await);
@@ -254,16 +259,16 @@ mod tests {
         queue.add(a.clone());
         let mut expected = RETRY_BACKOFF;
         for _ in 0..40 {
-            let slot = queue.next().await;
+            let slot = next(&queue).await;
             let before = Instant::now();
             assert_eq!(queue.failed(slot.key(), None), expected);
             drop(slot);
-            drop(queue.next().await);
+            drop(next(&queue).await);
             assert!(Instant::now() - before >= expected);
             queue.add(a.clone());
             expected = (expected * 2).min(RETRY_BACKOFF_MAX);
         }
-        drop(queue.next().await);
+        drop(next(&queue).await);
         queue.succeeded(&a, None);
         assert!(idle(&queue).await);
         assert_eq!(queue.failed(&a, Some(Duration::from_secs(7))), Duration::from_secs(7));
@@ -274,20 +279,20 @@ mod tests {
     async fn the_end_of_a_reservation_wakes_who_waits_and_nobody_who_backs_off() {
         let (queue, a) = (queue(), key("a"));
         queue.add_all_unreserved([a.clone()]);
-        let slot = queue.next().await;
+        let slot = next(&queue).await;
         queue.add_all_unreserved([a.clone()]);
         queue.held_back(&a, None);
         drop(slot);
-        let slot = queue.next().await;
+        let slot = next(&queue).await;
         queue.add_all_unreserved([a.clone()]);
         assert_eq!(queue.failed(&a, None), RETRY_BACKOFF);
         drop(slot);
         queue.add_all_unreserved([a.clone()]);
         assert!(idle(&queue).await);
-        drop(queue.next().await);
+        drop(next(&queue).await);
         queue.held_back(&a, None);
         queue.add_all_unreserved([a.clone()]);
-        drop(queue.next().await);
+        drop(next(&queue).await);
         assert_eq!(queue.failed(&a, None), RETRY_BACKOFF * 2);
     }
 
@@ -299,7 +304,7 @@ mod tests {
         queue.add_after(key("a"), Timer::Requeue, Duration::from_secs(5));
         queue.add_after(key("a"), Timer::Operation, Duration::from_secs(3));
         for seconds in [3, 5] {
-            drop(queue.next().await);
+            drop(next(&queue).await);
             assert_eq!((Instant::now() - start).as_secs(), seconds);
         }
         assert!(queue.state().timers.is_empty());
@@ -312,7 +317,7 @@ mod tests {
         queue.failed(&a, Some(Duration::from_secs(1)));
         queue.succeeded(&a, Some(Duration::from_secs(9)));
         let start = Instant::now();
-        drop(queue.next().await);
+        drop(next(&queue).await);
         assert_eq!((Instant::now() - start).as_secs(), 3);
         queue.succeeded(&a, None);
         assert!(queue.state().due.is_empty());
