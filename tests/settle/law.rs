@@ -71,27 +71,24 @@ pub(crate) fn is_pair(claim: &Claim, volume: &Volume) -> bool {
         && uid_in(volume) == Some(&claim.uid)
 }
 
-/// What became of the claim that a volume's claimRef carries.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+/// What became of the claim that a volume's claimRef carries. Both may hold.
+struct Fate {
     /// There is none of that UID.
-    Gone,
-    /// It has another volume, for good.
-    Elsewhere,
+    is_gone: bool,
+    /// It has, or had, another volume: a volumeName stays.
+    is_elsewhere: bool,
 }
 
 /// G4: what became of the volume's claim, which must not need the volume. A claim that is gone stays gone, and a
 /// volumeName stays, so what a live read showed is still so when the write comes.
 fn fate(server: &Inner, volume: &Volume) -> Result<Fate, String> {
     let uid = uid_in(volume).ok_or("G4: the volume carries no claim's UID")?;
-    let Some(claim) = claim_ref_key(volume).and_then(|key| server.claims.get(&key)) else {
-        return Ok(Fate::Gone);
-    };
-    match &claim.volume_name {
-        _ if claim.uid != *uid => Ok(Fate::Gone),
-        Some(name) if *name != volume.name => Ok(Fate::Elsewhere),
-        _ => Err("G4: the claim of the volume lives and has no other volume".to_owned()),
-    }
+    let key = claim_ref_key(volume);
+    let lives = key.and_then(|key| server.claims.get(&key)).is_some_and(|claim| claim.uid == *uid);
+    let mut past = server.past_claims.iter().filter(|claim| claim.uid == *uid);
+    let is_elsewhere = past.any(|claim| claim.volume_name.as_ref().is_some_and(|name| *name != volume.name));
+    check_that(!lives || is_elsewhere, "G4: the claim of the volume lives and has no other volume")?;
+    Ok(Fate { is_gone: !lives, is_elsewhere })
 }
 
 /// Whether the volume goes when its claim has another one.

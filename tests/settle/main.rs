@@ -30,7 +30,7 @@ use crate::genes::Genes;
 use crate::trial::Story;
 
 /// Worlds of each kind in a run.
-const WORLDS: u32 = 60_000;
+const WORLDS: u32 = 100_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a whole number"))

@@ -129,7 +129,7 @@ pub(crate) fn volume(name: &str, bytes: &[u8]) -> Volume {
     let c = &mut Choices::new(bytes);
     let class = c.usually(&["", "gold", "wait", "external", "nobody"]).into();
     let (capacity, access_modes) = (size(c), modes(c));
-    let claim_ref = c.percent(45).then(|| claim_ref(c));
+    let claim_ref = c.percent(60).then(|| claim_ref(c));
     let phases = [
         VolumePhase::Available,
         VolumePhase::Bound,
@@ -197,7 +197,7 @@ pub(crate) fn pair(c: &mut Choices<'_>, claim: &mut Claim, volume: &mut Volume) 
 
 fn claim_ref(c: &mut Choices<'_>) -> ClaimRef {
     let name = c.pick(&CLAIMS);
-    let uid = match c.below(4) {
+    let uid = match c.below(3) {
         0 => None,
         1 => Some("uid-of-a-claim-before".into()),
         _ => Some(uid_of(name, 0)),

@@ -7,7 +7,7 @@ use bindery_core::{
     FINALIZER_EXTERNAL, FINALIZER_IN_TREE, IN_TREE_PREFIX, ReclaimPolicy, Text, Volume, VolumePhase,
 };
 
-use super::{Fate, check_that, claim_ref_key, claim_states, claim_then, fate, is_surplus, may_meet, uid_in};
+use super::{check_that, claim_ref_key, claim_states, claim_then, fate, is_surplus, may_meet, uid_in};
 use crate::server::Inner;
 use crate::world::MIGRATED;
 
@@ -65,13 +65,11 @@ impl Changed<'_> {
             whole == self.before.annotations.bound_by_controller,
             "G9: clears what the user has reserved, or not what the binder has",
         )?;
-        match fate(self.server, self.before)? {
-            Fate::Elsewhere => check_that(!is_surplus(self.before), "G9: offers a surplus volume"),
-            Fate::Gone => check_that(
-                self.server.assets.recycled.contains(&self.before.uid),
-                "G9: offers a volume with the data of the last claim",
-            ),
-        }
+        let is_unused = fate(self.server, self.before)?.is_elsewhere && !is_surplus(self.before);
+        check_that(
+            is_unused || self.server.assets.recycled.contains(&self.before.uid),
+            "G9: offers a volume with the data of the last claim",
+        )
     }
 
     fn phase(&self) -> Result<(), String> {
@@ -83,7 +81,7 @@ impl Changed<'_> {
             VolumePhase::Bound => self.is_bound(),
             VolumePhase::Released => {
                 check_that(!was_released, "G9: releases a volume again")?;
-                let is_gone = fate(self.server, self.before)? == Fate::Gone;
+                let is_gone = fate(self.server, self.before)?.is_gone;
                 check_that(is_gone || is_surplus(self.before), "G9: releases a volume that is to be unbound")
             }
             VolumePhase::Failed => {
