@@ -8,7 +8,7 @@
 //! - [`check`], [`mod@test`]: what a change must pass;
 //! - [`conformance`]: recorded cases of upstream's controller;
 //! - [`defects`]: known bugs that the tests must catch;
-//! - [`bench`]: figures; [`soak`]: what is worth hours;
+//! - [`mod@bench`]: figures; [`soak`]: what is worth hours;
 //! - [`playground`]: a cluster to try, on this machine;
 //! - [`workspace`], [`process`]: where things are, and running other programs.
 
