@@ -71,8 +71,8 @@ fn volume_comes(server: &mut Inner, c: &mut Choices<'_>) {
     let mut volume = world::volume(&name, &[]);
     volume.uid = Uid(format!("uid-{name}-{}", server.past_volumes.len()).into());
     volume.phase = bindery_core::VolumePhase::Pending;
-    if c.percent(30) {
-        volume.claim_ref = Some(reservation(c));
+    if c.percent(50) {
+        volume.claim_ref = Some(reservation(server, c));
     }
     server.put_volume(volume);
 }
@@ -83,14 +83,15 @@ fn claim_ref_is_cleared(server: &mut Inner, c: &mut Choices<'_>) {
 }
 
 fn claim_ref_is_set(server: &mut Inner, c: &mut Choices<'_>) {
-    change_volume(server, c, |volume, c| {
-        volume.claim_ref.get_or_insert_with(|| reservation(c));
-    });
+    let reservation = reservation(server, c);
+    change_volume(server, c, |volume, _| _ = volume.claim_ref.get_or_insert(reservation));
 }
 
-fn reservation(c: &mut Choices<'_>) -> ClaimRef {
+/// A reservation by name, as administrators make it, or of the claim that is there, as the scheduler does.
+fn reservation(server: &Inner, c: &mut Choices<'_>) -> ClaimRef {
     let key = key(c.pick(&CLAIMS));
-    ClaimRef { namespace: key.namespace, name: key.name, uid: None }
+    let uid = server.claims.get(&key).filter(|_| c.percent(60)).map(|claim| claim.uid.clone());
+    ClaimRef { namespace: key.namespace, name: key.name, uid }
 }
 
 fn volume_name_is_set(server: &mut Inner, c: &mut Choices<'_>) {
