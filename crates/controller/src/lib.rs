@@ -11,6 +11,7 @@
 //! # Guarantees
 //!
 //! - Nothing is written that [`bindery_core::guard`] has not passed.
+//! - Of one object one decision is in flight, whether a sync or a step of an operation makes it.
 //! - No clock but [`Port::now`] and [`tokio::time`], no randomness, no network, no Kubernetes JSON: what runs
 //!   on a real API server is what the tests run on a simulator under a paused clock.
 //! - Everything here may be killed at any point: what a decision needs is read from the cluster again.

@@ -30,10 +30,11 @@ struct Turn<P: Port> {
 
 impl<P: Port> Binder<P> {
     /// Decides whatever is to be decided until `shutdown`. Ends when the decisions in flight have ended, or
-    /// after [`super::Settings::shutdown_grace`].
+    /// after [`super::Settings::shutdown_grace`]; operations are abandoned at once.
     ///
-    /// Not to be called twice at the same time. Between two runs, as a replica has them that loses its lease and
-    /// gets it back, what changes is kept in the queue. It is fed through [`Binder::intake`].
+    /// Not to be called twice at the same time. It may be called again, as by a replica that loses its lease and
+    /// gets it back: what changes between two runs and what the first one abandoned is kept in the queue, for the
+    /// second to decide. It is fed through [`Binder::intake`].
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let tasks = Tasks {
             tracker: TaskTracker::new(),
