@@ -4,8 +4,8 @@
 //! says what the bug was, where upstream reported it and which tests catch it. Each is applied in turn to a copy
 //! of the checkout, and the tests that it names are run: all of them must fail, and none of them without it.
 //!
-//! The copy lies in cargo's target folder and is built into that same folder, so that other crates are built once
-//! and each defect costs seconds.
+//! The copy lies in cargo's target folder and is built into a folder of its own: what is built of a defect must never
+//! pass for what is built of the checkout, and cargo tells the two apart by file times alone.
 
 mod copy;
 mod patch;
@@ -103,7 +103,7 @@ fn test(root: &Path, package: &str, target: &str, names: &BTreeSet<&str>) -> Res
         .args(["--", "--exact", "--format=pretty"])
         .args(names)
         .current_dir(root)
-        .env("CARGO_TARGET_DIR", workspace::target_folder()?)
+        .env("CARGO_TARGET_DIR", workspace::target_folder()?.join("defects-build"))
         .stdin(Stdio::null())
         .output()
         .context("cannot start cargo")?;
