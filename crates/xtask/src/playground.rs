@@ -22,7 +22,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         eprintln!("kubectl is not on the path: `cargo xtask tools kubectl` builds it and prints where it is");
     }
     let mut command = workspace::cargo();
-    command.args(["run", "--quiet", "--package", "bindery", "--", "playground"]);
+    // Not quiet: the first build takes minutes, and whoever waits wants to see that something happens.
+    command.args(["run", "--package", "bindery", "--", "playground"]);
     if !names_an_engine(&arguments.arguments) {
         command.arg("--engine").arg(components::build()?);
     }
