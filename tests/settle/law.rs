@@ -39,7 +39,8 @@ pub(crate) fn may_destroy(server: &Inner, volume: &Volume) -> Result<(), String>
     fate(server, volume).map(|_| ()).map_err(|why| format!("destroys data: {why}"))
 }
 
-/// G1: every complete pair stays one, and is not said to be anything else.
+/// G1: every complete pair stays one, and is not said to be anything else. What a volume's or a claim's phase says of a
+/// pair that others have just completed may come from before.
 fn pairs_stay(server: &Inner, change: &Change) -> Result<(), String> {
     for claim in server.claims.values() {
         let Some(volume) = claim.volume_name.as_ref().and_then(|name| server.volumes.get(name)) else {
@@ -50,11 +51,16 @@ fn pairs_stay(server: &Inner, change: &Change) -> Result<(), String> {
         }
         let stays = match change {
             Change::Volume { before: Some(before), after } if before.name == volume.name => {
-                is_pair(claim, after) && (after.phase == before.phase || after.phase == VolumePhase::Bound)
+                let is_unsaid = match after.phase {
+                    VolumePhase::Available | VolumePhase::Released => true,
+                    VolumePhase::Failed => server.calm,
+                    VolumePhase::Bound | VolumePhase::Pending | VolumePhase::Unset => false,
+                };
+                is_pair(claim, after) && (after.phase == before.phase || !is_unsaid)
             }
             Change::Claim { before, after } if before.uid == claim.uid => {
-                is_pair(after, volume)
-                    && (after.status.phase == before.status.phase || after.status.phase == ClaimPhase::Bound)
+                let is_unsaid = server.calm && after.status.phase != ClaimPhase::Bound;
+                is_pair(after, volume) && (after.status.phase == before.status.phase || !is_unsaid)
             }
             Change::Deletion { before } => before.name != volume.name,
             Change::Volume { .. } | Change::Claim { .. } => true,
