@@ -51,16 +51,16 @@ fn pairs_stay(server: &Inner, change: &Change) -> Result<(), String> {
         }
         let stays = match change {
             Change::Volume { before: Some(before), after } if before.name == volume.name => {
-                let is_unsaid = match after.phase {
+                let denies = match after.phase {
                     VolumePhase::Available | VolumePhase::Released => true,
                     VolumePhase::Failed => server.calm,
                     VolumePhase::Bound | VolumePhase::Pending | VolumePhase::Unset => false,
                 };
-                is_pair(claim, after) && (after.phase == before.phase || !is_unsaid)
+                is_pair(claim, after) && (after.phase == before.phase || !denies)
             }
             Change::Claim { before, after } if before.uid == claim.uid => {
-                let is_unsaid = server.calm && after.status.phase != ClaimPhase::Bound;
-                is_pair(after, volume) && (after.status.phase == before.status.phase || !is_unsaid)
+                let denies = server.calm && after.status.phase != ClaimPhase::Bound;
+                is_pair(after, volume) && (after.status.phase == before.status.phase || !denies)
             }
             Change::Deletion { before } => before.name != volume.name,
             Change::Volume { .. } | Change::Claim { .. } => true,
