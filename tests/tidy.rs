@@ -71,6 +71,15 @@ fn the_controller_reaches_a_cluster_only_through_its_port() {
 }
 
 #[test]
+fn the_checker_of_invariants_shares_no_code_with_what_it_checks() {
+    const CHECKER: &str = "bindery-invariants";
+    let workspace = Workspace::read();
+    let others: Vec<_> =
+        workspace.members().map(|member| member.name.as_str()).filter(|name| *name != CHECKER).collect();
+    nothing_in(&reached(&[CHECKER], &others));
+}
+
+#[test]
 fn every_package_inherits_what_the_workspace_fixes() {
     let mut found = Vec::new();
     for package in Workspace::read().members() {

@@ -7,8 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::Server;
@@ -39,6 +43,8 @@ pub enum Manager {
     WithoutBinder,
     /// The binder alone, without its rate limits: what Bindery is compared with.
     BinderAlone,
+    /// The two that let go of volumes and claims which are being deleted: the least that a binder cannot do without.
+    ProtectionAlone,
 }
 
 /// A running control plane.
@@ -52,6 +58,8 @@ pub struct ControlPlane {
     folder: TempDir,
     port: u16,
     etcd_port: u16,
+    /// Further arguments of the API server.
+    arguments: Vec<String>,
 }
 
 impl Programs {
@@ -80,12 +88,23 @@ impl ControlPlane {
     ///
     /// A program cannot be started or ends; the error shows the end of its log.
     pub async fn start(programs: Programs, manager: Manager) -> Result<Self> {
+        Self::start_with(programs, manager, &[]).await
+    }
+
+    /// Starts a control plane whose API server has further arguments, and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// As [`ControlPlane::start`].
+    pub async fn start_with(programs: Programs, manager: Manager, arguments: &[&str]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("bindery-cluster-").tempdir()?;
         let (etcd_port, peer_port, port) = (free_port()?, free_port()?, free_port()?);
         let etcd = start_etcd(&programs, folder.path(), etcd_port, peer_port)?;
         write_credentials(folder.path())?;
-        let api_server = start_api_server(&programs, folder.path(), etcd_port, port)?;
-        let mut started = Self { programs, manager: None, api_server, etcd, folder, port, etcd_port };
+        let arguments: Vec<_> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let api_server = start_api_server(&programs, folder.path(), etcd_port, port, &arguments)?;
+        let mut started =
+            Self { programs, manager: None, api_server, etcd, folder, port, etcd_port, arguments };
         started.until_ready().await?;
         started.set_manager(manager)?;
         Ok(started)
@@ -105,6 +124,11 @@ impl ControlPlane {
         let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         Ok(kube::Client::try_from(config)?)
+    }
+
+    /// Where etcd listens for clients.
+    pub fn etcd_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.etcd_port)
     }
 
     /// The API server.
@@ -133,6 +157,9 @@ impl ControlPlane {
             Manager::Off => return Ok(()),
             Manager::WithoutBinder => "*,-persistentvolume-binder-controller",
             Manager::BinderAlone => "persistentvolume-binder-controller",
+            Manager::ProtectionAlone => {
+                "persistentvolume-protection-controller,persistentvolumeclaim-protection-controller"
+            }
         };
         let folder = self.folder.path();
         let arguments = [
@@ -160,8 +187,32 @@ impl ControlPlane {
     /// It cannot be started.
     pub async fn restart_api_server(&mut self) -> Result<()> {
         self.api_server.kill()?;
-        self.api_server = start_api_server(&self.programs, self.folder.path(), self.etcd_port, self.port)?;
+        self.api_server =
+            start_api_server(&self.programs, self.folder.path(), self.etcd_port, self.port, &self.arguments)?;
         self.until_ready().await
+    }
+
+    /// Has etcd forget everything but what is there now, as API servers do every five minutes.
+    ///
+    /// # Errors
+    ///
+    /// etcd cannot be reached, or refuses.
+    pub async fn compact(&self) -> Result<()> {
+        // The key is the first that there can be: what it holds does not matter, but the answer tells the revision.
+        let now = self.ask_etcd("/v3/kv/range", &json!({"key": "AA=="})).await?;
+        let revision = now["header"]["revision"].as_str().context("etcd tells no revision")?;
+        self.ask_etcd("/v3/kv/compaction", &json!({"revision": revision, "physical": true})).await.map(drop)
+    }
+
+    async fn ask_etcd(&self, path: &str, body: &Value) -> Result<Value> {
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let body = Full::new(Bytes::from(body.to_string()));
+        let request = http::Request::post(format!("{}{path}", self.etcd_url())).body(body)?;
+        let response = client.request(request).await.context("etcd cannot be reached")?;
+        let status = response.status();
+        let answer = response.into_body().collect().await?.to_bytes();
+        anyhow::ensure!(status.is_success(), "etcd refuses {path}: {}", String::from_utf8_lossy(&answer));
+        Ok(serde_json::from_slice(&answer)?)
     }
 
     /// Ends when the API server is ready; a client of it then finds its certificate in the kubeconfig.
@@ -215,7 +266,13 @@ fn start_etcd(programs: &Programs, folder: &Path, port: u16, peer_port: u16) -> 
     Server::start(&programs.etcd, arguments.map(OsString::from), &folder.join("etcd.log"))
 }
 
-fn start_api_server(programs: &Programs, folder: &Path, etcd_port: u16, port: u16) -> Result<Server> {
+fn start_api_server(
+    programs: &Programs,
+    folder: &Path,
+    etcd_port: u16,
+    port: u16,
+    further: &[String],
+) -> Result<Server> {
     let key = |half: &str| folder.join(format!("service-account.{half}")).display().to_string();
     let arguments = [
         format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
@@ -231,7 +288,8 @@ fn start_api_server(programs: &Programs, folder: &Path, etcd_port: u16, port: u1
         "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
     ];
     let log = folder.join("kube-apiserver.log");
-    Server::start(&programs.kube_apiserver, arguments.map(OsString::from), &log)
+    let arguments = arguments.iter().chain(further).map(OsString::from);
+    Server::start(&programs.kube_apiserver, arguments, &log)
 }
 
 /// The key of service accounts, and the one user.

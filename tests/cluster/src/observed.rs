@@ -1,0 +1,45 @@
+//! What a cluster looks like at one moment.
+
+use anyhow::{Result, anyhow};
+use bindery_invariants::Snapshot;
+use kube::Client;
+use serde_json::Value;
+
+const VOLUMES: &str = "/api/v1/persistentvolumes";
+const CLAIMS: &str = "/api/v1/persistentvolumeclaims";
+const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
+/// Most attempts: the version of the first list may be compacted before the second is made.
+const ATTEMPTS_MAX: usize = 3;
+
+/// The volumes, claims and classes of a cluster, in lists of the same resourceVersion.
+///
+/// # Errors
+///
+/// The cluster cannot be read, or has an amount of storage that makes no sense.
+pub async fn snapshot(client: &Client) -> Result<Snapshot> {
+    let mut attempts = 1;
+    loop {
+        let claims = list(client, CLAIMS).await?;
+        let version = claims["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        let exactly = |path| format!("{path}?resourceVersion={version}&resourceVersionMatch=Exact");
+        let volumes = match list(client, &exactly(VOLUMES)).await {
+            Err(kube::Error::Api(status)) if status.code == 410 && attempts < ATTEMPTS_MAX => {
+                attempts += 1;
+                continue;
+            }
+            volumes => volumes?,
+        };
+        let classes = list(client, CLASSES).await?;
+        let snapshot = Snapshot::read(items(&volumes), items(&claims), items(&classes));
+        return snapshot.map_err(|why| anyhow!(why));
+    }
+}
+
+async fn list(client: &Client, uri: &str) -> Result<Value, kube::Error> {
+    let request = http::Request::get(uri).body(Vec::new()).expect("a path that is written here is a path");
+    client.request(request).await
+}
+
+fn items(list: &Value) -> &[Value] {
+    list["items"].as_array().map(Vec::as_slice).unwrap_or_default()
+}

@@ -1,0 +1,222 @@
+//! A proxy in front of the API server that makes what goes wrong between the two.
+
+mod serve;
+mod tls;
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::ControlPlane;
+
+/// What becomes of the requests that go through a [`Proxy`].
+pub trait Weather: Send + Sync + 'static {
+    /// A request has come.
+    fn before(&self, _: &Asked) -> Before {
+        Before::Pass
+    }
+
+    /// The API server has answered a request that is no watch.
+    fn after(&self, _: &Asked, _: &Answered) -> After {
+        After::Pass
+    }
+}
+
+/// No faults.
+#[derive(Clone, Copy, Debug)]
+pub struct Fair;
+
+impl Weather for Fair {}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Its method.
+    pub method: Method,
+    /// Its path, without the query.
+    pub path: String,
+    /// Its query, without the question mark.
+    pub query: String,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// The API server's answer.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// It is sent on.
+    Pass,
+    /// It is sent on after a while.
+    Delay(Duration),
+    /// It is answered with this status, and never sent on.
+    Refuse {
+        /// The status.
+        status: StatusCode,
+        /// Seconds of the header `Retry-After`.
+        retry_after: Option<u32>,
+    },
+    /// The connection is cut, and it is never sent on.
+    Cut,
+}
+
+/// What becomes of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum After {
+    /// It is sent back.
+    Pass,
+    /// The connection is cut, and it is lost.
+    Lose,
+    /// Another body is sent back in its place.
+    Forge(Bytes),
+}
+
+/// A proxy that ends TLS with a certificate of its own. What it does is up to its [`Weather`]; fair at first.
+#[derive(Debug)]
+pub struct Proxy {
+    shared: Arc<Shared>,
+    folder: TempDir,
+    address: SocketAddr,
+    _running: DropGuard,
+}
+
+struct Shared {
+    upstream: kube::Client,
+    weather: RwLock<Arc<dyn Weather>>,
+    /// Cancelled, all connections that there are now end.
+    connections: Mutex<CancellationToken>,
+    /// Requests that were sent on, in the order in which they came.
+    asked: Mutex<Vec<Asked>>,
+    /// What to send lines into watches by, with the path of each.
+    watches: Mutex<Vec<(String, mpsc::UnboundedSender<Bytes>)>>,
+    /// Whether events of watches are sent back.
+    flows: watch::Sender<bool>,
+}
+
+impl Asked {
+    /// Whether it is a watch.
+    pub fn is_watch(&self) -> bool {
+        self.query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
+    }
+
+    /// Whether it changes a volume or a claim.
+    pub fn is_write(&self) -> bool {
+        let resource =
+            self.path.split('/').any(|part| matches!(part, "persistentvolumes" | "persistentvolumeclaims"));
+        resource && self.method != Method::GET
+    }
+}
+
+impl Proxy {
+    /// Starts a proxy in front of a control plane.
+    ///
+    /// # Errors
+    ///
+    /// There is no free port, or the control plane's kubeconfig cannot be read.
+    pub async fn start(plane: &ControlPlane) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("bindery-proxy-").tempdir()?;
+        let identity = tls::Identity::new()?;
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("the proxy finds no free port")?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            upstream: upstream(plane).await?,
+            weather: RwLock::new(Arc::new(Fair)),
+            connections: Mutex::default(),
+            asked: Mutex::default(),
+            watches: Mutex::default(),
+            flows: watch::Sender::new(true),
+        });
+        let running = CancellationToken::new();
+        let serving = serve::run(Arc::clone(&shared), listener, identity.acceptor()?);
+        tokio::spawn(running.clone().run_until_cancelled_owned(serving));
+        let started = Self { shared, folder, address, _running: running.drop_guard() };
+        started.write_kubeconfig(plane, &identity.authority)?;
+        Ok(started)
+    }
+
+    /// The file by which clients find the proxy.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    /// Changes what it does, from the next request on.
+    pub fn set_weather(&self, weather: impl Weather) {
+        *self.shared.weather.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(weather);
+    }
+
+    /// Cuts all connections that there are now, watches among them.
+    pub fn cut(&self) {
+        std::mem::take(&mut *lock(&self.shared.connections)).cancel();
+    }
+
+    /// Holds back all events of watches, or lets them flow again.
+    pub fn hold_watches(&self, held: bool) {
+        self.shared.flows.send_replace(!held);
+    }
+
+    /// Sends a line into every watch of a path; answers how many there are.
+    pub fn tell(&self, path: &str, event: &Value) -> usize {
+        let line = Bytes::from(format!("{event}\n"));
+        let mut watches = lock(&self.shared.watches);
+        watches.retain(|(_, sender)| !sender.is_closed());
+        let of_path = watches.iter().filter(|(watched, _)| watched == path);
+        of_path.filter(|(_, sender)| sender.send(line.clone()).is_ok()).count()
+    }
+
+    /// The requests that were sent on to the API server since the last call, watches among them.
+    pub fn take_asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut *lock(&self.shared.asked))
+    }
+
+    fn write_kubeconfig(&self, plane: &ControlPlane, authority: &str) -> Result<()> {
+        let mut kubeconfig: Value = serde_json::from_slice(&fs::read(plane.kubeconfig())?)?;
+        let certificate = self.folder.path().join("authority.crt");
+        fs::write(&certificate, authority)?;
+        kubeconfig["clusters"][0]["cluster"] =
+            json!({"server": format!("https://{}", self.address), "certificate-authority": certificate});
+        fs::write(self.kubeconfig(), kubeconfig.to_string())
+            .context("the proxy's kubeconfig cannot be written")
+    }
+}
+
+/// A client that hides nothing of what the API server answers.
+async fn upstream(plane: &ControlPlane) -> Result<kube::Client> {
+    let kubeconfig = Kubeconfig::read_from(plane.kubeconfig())?;
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    Ok(kube::Client::try_from(config)?)
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change is one call, so a panic elsewhere leaves the value sound.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,181 @@
+//! Connections and requests.
+
+use std::io;
+use std::sync::{Arc, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use futures::stream;
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING};
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kube::client::Body;
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+
+use super::{After, Answered, Asked, Before, Shared, lock};
+
+/// What is sent back; an error of its stream ends the connection in the middle of it.
+type Answer = Response<BoxBody<Bytes, io::Error>>;
+
+/// Why a connection ends without an answer.
+#[derive(Clone, Copy, Debug)]
+struct Cut;
+
+impl std::fmt::Display for Cut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the connection is cut")
+    }
+}
+
+impl std::error::Error for Cut {}
+
+/// Serves connections for ever.
+pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener, acceptor: TlsAcceptor) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let until_cut = lock(&shared.connections).clone();
+        let serving = serve(Arc::clone(&shared), stream, acceptor.clone());
+        tokio::spawn(until_cut.run_until_cancelled_owned(serving));
+    }
+}
+
+async fn serve(shared: Arc<Shared>, stream: TcpStream, acceptor: TlsAcceptor) {
+    // Small requests and answers in turn: none is to wait for another.
+    let _ = stream.set_nodelay(true);
+    let Ok(stream) = acceptor.accept(stream).await else { return };
+    let service = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { shared.answer(request).await }
+    });
+    // An error here is a cut, which is what was wanted, or the client's end.
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+impl Shared {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Cut> {
+        let (parts, body) = request.into_parts();
+        let asked = Asked {
+            method: parts.method,
+            path: parts.uri.path().to_owned(),
+            query: parts.uri.query().unwrap_or_default().to_owned(),
+            headers: parts.headers,
+            body: body.collect().await.map_err(|_| Cut)?.to_bytes(),
+        };
+        let weather = Arc::clone(&self.weather.read().unwrap_or_else(PoisonError::into_inner));
+        match weather.before(&asked) {
+            Before::Pass => {}
+            Before::Delay(delay) => tokio::time::sleep(delay).await,
+            Before::Refuse { status, retry_after } => return Ok(refusal(status, retry_after)),
+            Before::Cut => return Err(Cut),
+        }
+        lock(&self.asked).push(asked.clone());
+        let response = self.upstream.send(sent_on(&asked)).await.map_err(|_| Cut)?;
+        if asked.is_watch() && response.status().is_success() {
+            return Ok(self.watch(&asked.path, response));
+        }
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
+        let answered = Answered { status: parts.status, body };
+        let body = match weather.after(&asked, &answered) {
+            After::Pass => answered.body,
+            After::Lose => return Err(Cut),
+            After::Forge(body) => body,
+        };
+        Ok(sent_back(parts, Full::new(body).map_err(io::Error::other).boxed()))
+    }
+
+    fn watch(&self, path: &str, response: Response<Body>) -> Answer {
+        let (parts, events) = response.into_parts();
+        let (teller, told) = mpsc::unbounded_channel();
+        lock(&self.watches).push((path.to_owned(), teller));
+        let (sender, mut lines) = mpsc::channel::<io::Result<Bytes>>(1);
+        tokio::spawn(pump(events, told, self.flows.subscribe(), sender));
+        let frames = stream::poll_fn(move |context| {
+            lines.poll_recv(context).map(|lines| lines.map(|lines| lines.map(Frame::data)))
+        });
+        sent_back(parts, BoxBody::new(StreamBody::new(frames)))
+    }
+}
+
+/// Sends the events of a watch back, in whole lines, and others between them.
+async fn pump(
+    mut events: Body,
+    mut told: mpsc::UnboundedReceiver<Bytes>,
+    mut flows: watch::Receiver<bool>,
+    to: mpsc::Sender<io::Result<Bytes>>,
+) {
+    let mut begun = BytesMut::new();
+    loop {
+        let lines = tokio::select! {
+            () = to.closed() => return,
+            Some(line) = told.recv() => Ok(line),
+            frame = events.frame() => match frame.map(|frame| frame.map(Frame::into_data)) {
+                None => return,
+                Some(Ok(Ok(data))) => {
+                    begun.extend_from_slice(&data);
+                    let whole = begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+                    Ok(begun.split_to(whole).freeze())
+                }
+                // Trailers.
+                Some(Ok(Err(_))) => continue,
+                Some(Err(error)) => Err(io::Error::other(error)),
+            },
+        };
+        let is_end = lines.is_err();
+        // An error means that the proxy has ended.
+        let has_ended = tokio::select! {
+            () = to.closed() => return,
+            flows = flows.wait_for(|flows| *flows) => flows.is_err(),
+        };
+        if has_ended || to.send(lines).await.is_err() || is_end {
+            return;
+        }
+    }
+}
+
+fn sent_on(asked: &Asked) -> Request<Body> {
+    let query = if asked.query.is_empty() { String::new() } else { format!("?{}", asked.query) };
+    let mut request = Request::new(Body::from(asked.body.clone()));
+    *request.method_mut() = asked.method.clone();
+    *request.uri_mut() = format!("{}{query}", asked.path).parse().expect("a path that came is a path");
+    *request.headers_mut() = asked.headers.clone();
+    for name in [HOST, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING] {
+        request.headers_mut().remove(name);
+    }
+    request
+}
+
+fn sent_back(mut parts: http::response::Parts, body: BoxBody<Bytes, io::Error>) -> Answer {
+    for name in [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING] {
+        parts.headers.remove(name);
+    }
+    Response::from_parts(parts, body)
+}
+
+fn refusal(status: StatusCode, retry_after: Option<u32>) -> Answer {
+    let reason = match status {
+        StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
+        StatusCode::GATEWAY_TIMEOUT => "Timeout",
+        StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
+        _ => "InternalError",
+    };
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure",
+        "code": status.as_u16(), "reason": reason, "message": "made by the test's proxy",
+    });
+    let mut answer =
+        Response::new(Full::new(Bytes::from(body.to_string())).map_err(io::Error::other).boxed());
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    if let Some(seconds) = retry_after {
+        answer.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    answer
+}
