@@ -25,7 +25,13 @@ enum Bench {
     },
     /// Binds a second on a real API server, which is installed first; `--help` after `--` tells options.
     Bind {
-        /// Passed on to the benchmark: `[--claims N,...] [--shapes plain,pre-bound] [--against upstream]`.
+        /// Passed on to the benchmark: `[--claims N,...] [--shapes plain,pre-bound] [--classes N,...] [--against upstream]`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Memory of a binder with 100,000 bound pairs, time to its first bind, CPU without work.
+    Memory {
+        /// Passed on to the benchmark: `[--pairs N] [--against upstream]`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
@@ -41,14 +47,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             let mut command = released("bindery-bench")?;
             process::run(command.arg("--engine").arg(components::build()?).args(arguments))
         }
-        Bench::Bind { arguments } => {
-            let bindery = released("bindery")?.get_program().to_owned();
-            let mut command = released("bindery-bench-bind")?;
-            command.arg("--bindery").arg(bindery).args(arguments).env("BINDERY_ENGINE", components::build()?);
-            tools::offer_control_plane(&mut command)?;
-            process::run(&mut command)
-        }
+        Bench::Bind { arguments } => on_a_cluster("bind", arguments),
+        Bench::Memory { arguments } => on_a_cluster("memory", arguments),
     }
+}
+
+/// A benchmark that needs a control plane.
+fn on_a_cluster(bench: &str, arguments: &[OsString]) -> Result<()> {
+    let bindery = released("bindery")?.get_program().to_owned();
+    let mut command = released("bindery-bench-cluster")?;
+    command.arg(bench).arg("--bindery").arg(bindery).args(arguments);
+    command.env("BINDERY_ENGINE", components::build()?);
+    tools::offer_control_plane(&mut command)?;
+    process::run(&mut command)
 }
 
 /// A benchmark, built as what is measured would be built for use.

@@ -47,6 +47,11 @@ pub(crate) fn exists(program: &str, harmless_argument: &str) -> Result<bool> {
     }
 }
 
+/// Whether this process may do what only root may.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 fn succeeded(command: &Command, status: ExitStatus) -> Result<()> {
     if !status.success() {
         bail!("{} failed: {status}", shown(command));

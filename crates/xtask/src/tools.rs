@@ -9,6 +9,7 @@
 //! their line in [`Tool::source`].
 
 mod cargo;
+pub(crate) mod debian;
 mod go;
 
 use std::ffi::OsString;
@@ -39,6 +40,10 @@ pub(crate) enum Tool {
     KubeScheduler,
     Kubelet,
     KubeProxy,
+    Containerd,
+    ContainerdShimRuncV2,
+    Ctr,
+    CsiProvisioner,
     CargoDeny,
     CargoFuzz,
     CargoMutants,
@@ -61,6 +66,10 @@ impl Tool {
             Self::KubeScheduler => "kube-scheduler",
             Self::Kubelet => "kubelet",
             Self::KubeProxy => "kube-proxy",
+            Self::Containerd => "containerd",
+            Self::ContainerdShimRuncV2 => "containerd-shim-runc-v2",
+            Self::Ctr => "ctr",
+            Self::CsiProvisioner => "csi-provisioner",
             Self::CargoDeny => "cargo-deny",
             Self::CargoFuzz => "cargo-fuzz",
             Self::CargoMutants => "cargo-mutants",
@@ -75,6 +84,10 @@ impl Tool {
             | Self::KubeScheduler
             | Self::Kubelet
             | Self::KubeProxy => Source::Go(go::Package::kubernetes(self.name())),
+            Self::Containerd | Self::ContainerdShimRuncV2 | Self::Ctr => {
+                Source::Go(go::Package::containerd(self.name()))
+            }
+            Self::CsiProvisioner => Source::Go(go::Package::csi_provisioner()),
             Self::Etcd => Source::Go(go::Package::etcd()),
             Self::CargoDeny => Source::Cargo(cargo::Package { name: "cargo-deny", version: "0.20.2" }),
             Self::CargoFuzz => Source::Cargo(cargo::Package { name: "cargo-fuzz", version: "0.13.2" }),

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
+use crate::tools::debian;
 use crate::{process, workspace};
 
 /// The target without any system interface: a component compiled for it imports only what its contract names.
@@ -41,7 +42,10 @@ impl Toolchain {
         match self {
             Self::Active if has_target()? || add_target()? => {}
             Self::Active => bail!("the active toolchain lacks the target: `rustup target add {TARGET}`"),
-            Self::Debian => install_debian()?,
+            Self::Debian => {
+                let purpose = format!("no Rust for {TARGET}, which `rustup target add {TARGET}` would bring");
+                debian::install(&DEBIAN_PACKAGES, &purpose)?;
+            }
         }
         Ok(self)
     }
@@ -107,30 +111,4 @@ fn linker() -> Result<PathBuf> {
         bail!("{} is missing: install the toolchain of rust-toolchain.toml with rustup", linker.display());
     }
     Ok(linker)
-}
-
-fn install_debian() -> Result<()> {
-    if !process::exists("dpkg-query", "--version")? || !process::exists("apt-get", "--version")? {
-        bail!("no Rust for {TARGET}: `rustup target add {TARGET}` must work on a system that is not Debian");
-    }
-    if debian_packages_installed() {
-        return Ok(());
-    }
-    let packages = DEBIAN_PACKAGES.join(" ");
-    if process::output(Command::new("id").arg("-u"))?.trim() != "0" {
-        bail!("no Rust for {TARGET}: run `apt-get install {packages}` as root");
-    }
-    eprintln!("installing {packages}");
-    process::run(Command::new("apt-get").args(["update", "--quiet"]))?;
-    let mut install = Command::new("apt-get");
-    install.args(["install", "--quiet", "--yes", "--no-install-recommends"]).args(DEBIAN_PACKAGES);
-    process::run(install.env("DEBIAN_FRONTEND", "noninteractive"))
-}
-
-fn debian_packages_installed() -> bool {
-    let mut query = Command::new("dpkg-query");
-    query.args(["--show", "--showformat=${db:Status-Status}\n"]).args(DEBIAN_PACKAGES);
-    // It fails, and says so at length, where a package was never heard of.
-    query.stderr(std::process::Stdio::null());
-    process::output(&mut query).is_ok_and(|states| states.lines().all(|state| state == "installed"))
 }

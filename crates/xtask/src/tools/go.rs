@@ -31,6 +31,26 @@ impl Package {
         }
     }
 
+    /// A command of containerd.
+    pub(super) fn containerd(name: &str) -> Self {
+        Self {
+            folder: "containerd",
+            module: "github.com/containerd/containerd/v2",
+            package: format!("github.com/containerd/containerd/v2/cmd/{name}"),
+            version_variable: Some("github.com/containerd/containerd/v2/version.Version"),
+        }
+    }
+
+    /// The sidecar that provisions by CSI drivers.
+    pub(super) fn csi_provisioner() -> Self {
+        Self {
+            folder: "csi-provisioner",
+            module: "github.com/kubernetes-csi/external-provisioner/v6",
+            package: "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner".to_owned(),
+            version_variable: Some("main.version"),
+        }
+    }
+
     /// etcd, which is its server module's root.
     pub(super) fn etcd() -> Self {
         Self {
@@ -73,7 +93,12 @@ impl Package {
             &flags,
         ]);
         command.arg("-o").arg(program).arg(&self.package);
-        process::run(command.current_dir(self.folder()).env("CGO_ENABLED", "0").env_remove("GOFLAGS"))
+        command.current_dir(self.folder()).env("CGO_ENABLED", "0").env_remove("GOFLAGS");
+        if std::env::var_os("GOCACHE").is_none() {
+            // The modules have most packages in common, and what one build has compiled serves the next.
+            command.env("GOCACHE", workspace::cache_folder()?.join("go-build"));
+        }
+        process::run(&mut command)
     }
 
     fn linker_flags(&self, version: &str) -> String {
@@ -124,7 +149,13 @@ mod tests {
 
     #[test]
     fn every_module_pins_its_version() {
-        for package in [Package::kubernetes("kubectl"), Package::etcd()] {
+        let packages = [
+            Package::kubernetes("kubectl"),
+            Package::containerd("ctr"),
+            Package::csi_provisioner(),
+            Package::etcd(),
+        ];
+        for package in packages {
             assert!(package.key().unwrap().starts_with(&format!("{}-v", package.folder)));
         }
     }
