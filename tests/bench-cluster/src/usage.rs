@@ -12,6 +12,8 @@ const TICKS: f64 = 100.0;
 pub(crate) struct Usage {
     /// Seconds of CPU, in user and in kernel mode.
     pub(crate) cpu: f64,
+    /// Resident memory, in MiB.
+    pub(crate) resident: f64,
     /// Most resident memory, in MiB.
     pub(crate) peak: f64,
 }
@@ -29,9 +31,12 @@ impl Usage {
         let ticks =
             |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
         let status = read("status")?;
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
-        let peak =
-            peak.and_then(|kib| kib.parse::<f64>().ok()).context("VmHWM is not in /proc/PID/status")?;
-        Ok(Self { cpu: (ticks(11) + ticks(12)) / TICKS, peak: peak / 1024.0 })
+        let memory = |name: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
+            let kib = value.and_then(|kib| kib.trim().parse::<f64>().ok());
+            kib.map(|kib| kib / 1024.0).with_context(|| format!("{name} is not in /proc/PID/status"))
+        };
+        let cpu = (ticks(11) + ticks(12)) / TICKS;
+        Ok(Self { cpu, resident: memory("VmRSS:")?, peak: memory("VmHWM:")? })
     }
 }

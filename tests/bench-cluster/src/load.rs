@@ -43,26 +43,42 @@ pub(crate) struct Load {
     volumes: Api<PersistentVolume>,
     claims: Api<PersistentVolumeClaim>,
     shape: Shape,
-    number: usize,
+    size: Size,
+}
+
+/// How much of it there is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    /// Claims, and as many volumes.
+    pub(crate) claims: usize,
+    /// Storage classes over which both are spread.
+    pub(crate) classes: usize,
 }
 
 /// When each claim became Bound, as a watcher saw it.
 pub(crate) type Sightings = HashMap<String, Instant>;
 
 impl Load {
-    pub(crate) fn new(client: &kube::Client, shape: Shape, number: usize) -> Self {
+    pub(crate) fn new(client: &kube::Client, shape: Shape, size: Size) -> Self {
         let (volumes, claims) = (Api::all(client.clone()), Api::default_namespaced(client.clone()));
-        Self { volumes, claims, shape, number }
+        Self { volumes, claims, shape, size }
     }
 
     /// Creates the volumes.
     pub(crate) async fn create_volumes(&self) -> Result<()> {
-        let create = |i: usize| async move {
-            let volume = serde_json::from_value(self.volume(i))?;
-            self.volumes.create(&PostParams::default(), &volume).await?;
-            anyhow::Ok(())
-        };
-        stream::iter(0..self.number).map(create).buffer_unordered(IN_FLIGHT).try_collect::<Vec<_>>().await?;
+        let create = |i: usize| self.create_volume(i);
+        stream::iter(0..self.size.claims)
+            .map(create)
+            .buffer_unordered(IN_FLIGHT)
+            .try_collect::<Vec<_>>()
+            .await?;
+        Ok(())
+    }
+
+    /// Creates one volume.
+    pub(crate) async fn create_volume(&self, i: usize) -> Result<()> {
+        let volume = serde_json::from_value(self.volume(i))?;
+        self.volumes.create(&PostParams::default(), &volume).await?;
         Ok(())
     }
 
@@ -72,9 +88,9 @@ impl Load {
             let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
             matches!(phase, Some("Available" | "Bound"))
         };
-        let mut seen = HashSet::with_capacity(self.number);
+        let mut seen = HashSet::with_capacity(self.size.claims);
         let mut volumes = watcher(self.volumes.clone(), Config::default()).applied_objects().boxed();
-        while seen.len() < self.number {
+        while seen.len() < self.size.claims {
             let volume = volumes.try_next().await?.context("the watch of volumes has ended")?;
             if settled(&volume) {
                 seen.insert(volume.metadata.name.unwrap_or_default());
@@ -91,10 +107,10 @@ impl Load {
     }
 
     async fn sight(&self, begun: oneshot::Sender<()>) -> Result<Sightings> {
-        let mut sightings = Sightings::with_capacity(self.number);
+        let mut sightings = Sightings::with_capacity(self.size.claims);
         let mut changes = watcher(self.claims.clone(), Config::default()).boxed();
         let mut begun = Some(begun);
-        while sightings.len() < self.number {
+        while sightings.len() < self.size.claims {
             match changes.try_next().await?.context("the watch of claims has ended")? {
                 Event::Apply(claim) | Event::InitApply(claim) => {
                     let phase = claim.status.and_then(|status| status.phase);
@@ -117,13 +133,29 @@ impl Load {
             self.create_claim(i).await?;
             anyhow::Ok((claim_name(i), sent))
         };
-        stream::iter(0..self.number).map(create).buffer_unordered(IN_FLIGHT).try_collect().await
+        stream::iter(0..self.size.claims).map(create).buffer_unordered(IN_FLIGHT).try_collect().await
     }
 
     /// Creates one claim.
     pub(crate) async fn create_claim(&self, i: usize) -> Result<PersistentVolumeClaim> {
         let claim = serde_json::from_value(self.claim(i))?;
         Ok(self.claims.create(&PostParams::default(), &claim).await?)
+    }
+
+    /// Waits until a claim is Bound, and watches no other.
+    pub(crate) async fn until_claim_is_bound(&self, i: usize) -> Result<()> {
+        let only = Config::default().fields(&format!("metadata.name={}", claim_name(i)));
+        let mut changes = watcher(self.claims.clone(), only).applied_objects().boxed();
+        loop {
+            let claim = changes.try_next().await?.context("the watch of a claim has ended")?;
+            if claim.status.and_then(|status| status.phase).as_deref() == Some("Bound") {
+                return Ok(());
+            }
+        }
+    }
+
+    fn class(&self, i: usize) -> String {
+        format!("class-{}", i % self.size.classes)
     }
 
     fn volume(&self, i: usize) -> Value {
@@ -135,7 +167,7 @@ impl Load {
                 "capacity": {"storage": "1Gi"},
                 "accessModes": ["ReadWriteOnce"],
                 "persistentVolumeReclaimPolicy": "Retain",
-                "storageClassName": "bench",
+                "storageClassName": self.class(i),
                 "hostPath": {"path": format!("/nonexistent/{i}")},
             },
         });
@@ -151,7 +183,7 @@ impl Load {
             "kind": "PersistentVolumeClaim",
             "metadata": {"name": claim_name(i)},
             "spec": {
-                "storageClassName": "bench",
+                "storageClassName": self.class(i),
                 "accessModes": ["ReadWriteOnce"],
                 "resources": {"requests": {"storage": "1Gi"}},
             },

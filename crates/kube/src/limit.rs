@@ -1,0 +1,284 @@
+//! How many requests may be under way at the same time: as many as the API server answers without queueing them.
+//!
+//! Gradient2 of Netflix's concurrency-limits: the limit follows the ratio of the usual time of an answer to that of the
+//! last one, and grows slowly where nothing is the matter. Refusals (429, 503 with `Retry-After`) and answers that do not
+//! come at all cut it, as TCP cuts its window: once for everything that was under way at that moment. Watches are not
+//! counted; nor are the requests of lists and events, of which each has one under way at most.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Limit at the start.
+const START: f64 = 32.0;
+/// Least limit: a server that is slow for all is not made faster by fewer requests than these.
+const MIN: f64 = 4.0;
+/// Greatest limit.
+const MAX: f64 = 256.0;
+/// An answer may take this many times as long as usual before the limit shrinks.
+const TOLERANCE: f64 = 1.5;
+/// Least part of the limit that one slow answer leaves.
+const GRADIENT_MIN: f64 = 0.5;
+/// Part of the limit that a refusal leaves.
+const REFUSED: f64 = 0.7;
+/// How much of a newly reckoned limit is taken over at once.
+const SMOOTHING: f64 = 0.2;
+/// Weight of an answer in the usual time: of a moving average over 600 answers.
+const WEIGHT: f64 = 2.0 / 601.0;
+/// Answers whose plain average is the usual time at the start.
+const WARM_UP: f64 = 10.0;
+/// Where an answer comes this many times faster than usual, what counted as usual was measured under load.
+const DRIFT: f64 = 2.0;
+/// Part of such a usual time that is kept.
+const DRIFT_KEPT: f64 = 0.95;
+
+/// What the limit is, and what it came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pressure {
+    /// Requests that may be under way at the same time.
+    pub limit: usize,
+    /// Requests that are.
+    pub in_flight: usize,
+    /// Requests that the API server refused because it was busy, or left without an answer, since the start.
+    pub refused: u64,
+}
+
+/// The limit of one client.
+pub(crate) struct Limit {
+    state: Mutex<State>,
+    /// Tells those who wait that there may be room.
+    room: Notify,
+    refused: AtomicU64,
+}
+
+struct State {
+    limit: f64,
+    in_flight: usize,
+    /// Seconds that an answer usually takes.
+    usual: f64,
+    /// Answers that it is made of, up to [`WARM_UP`].
+    answers: f64,
+    /// When the limit was cut last: requests from before say nothing about the limit since.
+    cut: Option<Instant>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The API server has answered, whatever it said.
+    Answered,
+    /// It was too busy to.
+    Refused,
+    /// The request says nothing about how busy the server is: the connection failed.
+    Lost,
+}
+
+/// Room for one request. Dropped before [`Permit::end`], the request was abandoned, which says nothing.
+pub(crate) struct Permit<'a> {
+    limit: &'a Limit,
+    began: Instant,
+}
+
+impl Limit {
+    pub(crate) fn new() -> Self {
+        let state = State { limit: START, in_flight: 0, usual: 0.0, answers: 0.0, cut: None };
+        Self { state: Mutex::new(state), room: Notify::new(), refused: AtomicU64::new(0) }
+    }
+
+    /// Waits for room.
+    pub(crate) async fn acquire(&self) -> Permit<'_> {
+        loop {
+            // Made before the look, so that room which comes in between is heard of.
+            let room = self.room.notified();
+            {
+                let mut state = self.state();
+                if state.room() > 0 {
+                    state.in_flight += 1;
+                    return Permit { limit: self, began: Instant::now() };
+                }
+            }
+            room.await;
+        }
+    }
+
+    pub(crate) fn pressure(&self) -> Pressure {
+        let state = self.state();
+        Pressure {
+            limit: state.limit(),
+            in_flight: state.in_flight,
+            refused: self.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics between two changes that belong together.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between MIN and MAX")]
+    fn limit(&self) -> usize {
+        self.limit as usize
+    }
+
+    fn room(&self) -> usize {
+        self.limit().saturating_sub(self.in_flight)
+    }
+
+    fn answered(&mut self, took: Duration) {
+        let took = took.as_secs_f64();
+        // A simulated server takes no time.
+        if took <= 0.0 {
+            return;
+        }
+        if self.answers < WARM_UP {
+            self.answers += 1.0;
+            self.usual += (took - self.usual) / self.answers;
+        } else {
+            self.usual += (took - self.usual) * WEIGHT;
+        }
+        if self.usual > took * DRIFT {
+            self.usual *= DRIFT_KEPT;
+        }
+        // Where the limit was not half used, answers say nothing about it.
+        if self.in_flight * 2 < self.limit() {
+            return;
+        }
+        let gradient = (TOLERANCE * self.usual / took).clamp(GRADIENT_MIN, 1.0);
+        let reckoned = self.limit * gradient + self.limit.log10().ceil();
+        self.limit = (self.limit + (reckoned - self.limit) * SMOOTHING).clamp(MIN, MAX);
+    }
+
+    fn refused(&mut self, began: Instant, now: Instant) {
+        if self.cut.is_none_or(|cut| began >= cut) {
+            self.limit = (self.limit * REFUSED).max(MIN);
+            self.cut = Some(now);
+        }
+    }
+}
+
+impl Permit<'_> {
+    /// The request has ended.
+    pub(crate) fn end(self, outcome: Outcome) {
+        let now = Instant::now();
+        match outcome {
+            Outcome::Answered => self.limit.state().answered(now - self.began),
+            Outcome::Refused => {
+                self.limit.refused.fetch_add(1, Ordering::Relaxed);
+                self.limit.state().refused(self.began, now);
+            }
+            Outcome::Lost => {}
+        }
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let room = {
+            let mut state = self.limit.state();
+            state.in_flight -= 1;
+            state.room()
+        };
+        for _ in 0..room {
+            self.limit.room.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// A server that works on so many requests at a time, each for 10 ms; the others queue.
+    struct Slow {
+        room: tokio::sync::Semaphore,
+        most: AtomicUsize,
+        in_flight: AtomicUsize,
+    }
+
+    impl Slow {
+        fn new(room: usize) -> Self {
+            let room = tokio::sync::Semaphore::new(room);
+            Self { room, most: AtomicUsize::new(0), in_flight: AtomicUsize::new(0) }
+        }
+
+        async fn answer(&self) {
+            let now = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(now, Ordering::SeqCst);
+            let turn = self.room.acquire().await.expect("never closed");
+            tokio::time::advance(Duration::ZERO).await;
+            tokio::time::timeout(Duration::from_millis(10), std::future::pending::<()>()).await.unwrap_err();
+            drop(turn);
+            self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    async fn load(limit: &Arc<Limit>, server: &Arc<Slow>, requests: usize) {
+        let sent = (0..requests).map(|_| {
+            let (limit, server) = (Arc::clone(limit), Arc::clone(server));
+            tokio::spawn(async move {
+                let permit = limit.acquire().await;
+                server.answer().await;
+                permit.end(Outcome::Answered);
+            })
+        });
+        futures::future::try_join_all(sent).await.expect("no request panics");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_keeps_up_gets_more_and_one_that_queues_gets_less() {
+        let (limit, quick) = (Arc::new(Limit::new()), Arc::new(Slow::new(1_000)));
+        load(&limit, &quick, 20_000).await;
+        assert_eq!(limit.pressure().limit, 256);
+        let slow = Arc::new(Slow::new(8));
+        load(&limit, &slow, 2_000).await;
+        let reached = limit.pressure().limit;
+        assert!(reached < 64, "a server with room for 8 still gets {reached} at a time");
+        assert!(reached >= 4);
+        load(&limit, &quick, 20_000).await;
+        assert_eq!(limit.pressure().limit, 256, "what was learned of a bad hour is forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refusals_cut_once_for_all_that_was_under_way() {
+        let limit = Limit::new();
+        let mut permits = Vec::new();
+        for _ in 0..32 {
+            permits.push(limit.acquire().await);
+        }
+        tokio::time::advance(Duration::from_millis(5)).await;
+        permits.drain(..10).for_each(|permit| permit.end(Outcome::Refused));
+        assert_eq!(limit.pressure(), Pressure { limit: 22, in_flight: 22, refused: 10 });
+        drop(permits);
+        for _ in 0..100 {
+            tokio::time::advance(Duration::from_millis(5)).await;
+            limit.acquire().await.end(Outcome::Refused);
+        }
+        assert_eq!(limit.pressure(), Pressure { limit: 4, in_flight: 0, refused: 110 });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_gets_the_room_of_who_gives_up() {
+        let limit = Arc::new(Limit::new());
+        let mut permits = Vec::new();
+        for _ in 0..32 {
+            permits.push(limit.acquire().await);
+        }
+        let waits = tokio::spawn({
+            let limit = Arc::clone(&limit);
+            async move { limit.acquire().await.end(Outcome::Lost) }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished());
+        permits.pop();
+        waits.await.expect("it gets the room");
+        assert_eq!(limit.pressure(), Pressure { limit: 32, in_flight: 31, refused: 0 });
+    }
+}

@@ -1,0 +1,165 @@
+//! What a binder costs where many pairs are bound and nothing is to be done.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use bindery_cluster::{ControlPlane, Manager, Programs};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::Api;
+use kube::api::ListParams;
+
+use crate::Contest;
+use crate::contestant::{Contestant, Running};
+use crate::load::{Load, Shape, Size, claim_name, volume_name};
+use crate::seed::Pair;
+use crate::usage::Usage;
+
+/// How often a binder is asked whether it is ready.
+const ASKED_EVERY: Duration = Duration::from_millis(50);
+/// How often it is looked at whether a binder still works off what it found at its start.
+const LOOKED_EVERY: Duration = Duration::from_secs(2);
+/// CPU seconds between two looks under which a binder counts as idle: upstream never comes to rest, so it is that
+/// it does not work more than the look before.
+const IDLE_CPU: f64 = 0.1;
+/// Looks after which a binder that does not come to rest is measured all the same.
+const LOOKS_MAX: usize = 30;
+/// How long an idle binder is measured.
+const IDLE: Duration = Duration::from_secs(60);
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    contest: Contest,
+    /// Bound pairs of a volume and a claim.
+    #[arg(long, default_value_t = 100_000)]
+    pairs: usize,
+}
+
+/// What a round came to.
+struct Figures {
+    /// Seconds from the start to the answer of `/readyz`, which says that all lists are complete. Upstream has none.
+    ready: Option<f64>,
+    /// Seconds from the start until a claim that had waited is Bound.
+    first_bind: f64,
+    /// Most memory until then and while what was found at the start was worked off, in MiB.
+    peak: f64,
+    /// Memory after a minute without work, in MiB.
+    resident: f64,
+    /// CPU in that minute, in percent of a core.
+    idle_cpu: f64,
+}
+
+/// Prints a table, a row for each round as it ends. All rounds are on one control plane.
+pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
+    let mut plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
+    seed(&mut plane, arguments.pairs).await?;
+    let mut out = std::io::stdout();
+    writeln!(out, "| pairs | who | ready s | first bind s | peak MiB | a minute later MiB | idle CPU % |")?;
+    writeln!(out, "|--:|---|--:|--:|--:|--:|--:|")?;
+    let binders = arguments.contest.binders();
+    for round in 0..arguments.contest.rounds {
+        for (turn, contestant) in binders.iter().enumerate() {
+            let number = 1 + round * binders.len() + turn;
+            let Figures { ready, first_bind, peak, resident, idle_cpu } =
+                measure(&mut plane, contestant, number).await?;
+            let ready = ready.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1}"));
+            let (pairs, who) = (arguments.pairs, contestant.name());
+            writeln!(
+                out,
+                "| {pairs} | {who} | {ready} | {first_bind:.1} | {peak:.0} | {resident:.0} | {idle_cpu:.1} |"
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Lets upstream bind a pair, and copies it. Ends when the API server has seen all of them.
+async fn seed(plane: &mut ControlPlane, pairs: usize) -> Result<()> {
+    let client = plane.client().await?;
+    let load = wait_for_one(&client, 0).await?;
+    plane.set_manager(Manager::BinderAlone)?;
+    load.until_claim_is_bound(0).await?;
+    plane.set_manager(Manager::Off)?;
+    let pair = Pair::read(&client, &volume_name(0), &claim_name(0)).await?;
+    pair.copy(plane.etcd_url().parse()?, pairs).await?;
+    let claims = Api::<PersistentVolumeClaim>::all(client);
+    // From the watch cache, which binders list from too.
+    let cached = ListParams::default().match_any().limit(1);
+    let mut ticks = tokio::time::interval(ASKED_EVERY);
+    loop {
+        ticks.tick().await;
+        let listed = claims.list_metadata(&cached).await?;
+        // A list from the watch cache ignores the limit.
+        let known = listed.items.len() + usize::try_from(listed.metadata.remaining_item_count.unwrap_or(0))?;
+        if known > pairs {
+            return Ok(());
+        }
+    }
+}
+
+/// Creates a volume and a claim for it that nobody binds yet.
+async fn wait_for_one(client: &kube::Client, number: usize) -> Result<Load> {
+    let load = Load::new(client, Shape::Plain, Size { claims: 1, classes: usize::MAX });
+    load.create_volume(number).await?;
+    load.create_claim(number).await?;
+    Ok(load)
+}
+
+async fn measure(plane: &mut ControlPlane, contestant: &Contestant, number: usize) -> Result<Figures> {
+    let client = plane.client().await?;
+    let load = wait_for_one(&client, number).await?;
+    let began = Instant::now();
+    let running = Running::start(contestant, plane)?;
+    let first_bind = async {
+        load.until_claim_is_bound(number).await?;
+        anyhow::Ok(began.elapsed())
+    };
+    let (ready, first_bind) = tokio::try_join!(until_ready(running.health(), began), first_bind)?;
+    let id = running.id(plane).context("nobody binds")?;
+    let peak = until_idle(id).await?.peak;
+    let before = Usage::of(id)?;
+    pass(IDLE).await;
+    let after = Usage::of(id)?;
+    running.end(plane)?;
+    Ok(Figures {
+        ready: ready.map(|ready| ready.as_secs_f64()),
+        first_bind: first_bind.as_secs_f64(),
+        peak,
+        resident: after.resident,
+        idle_cpu: (after.cpu - before.cpu) / IDLE.as_secs_f64() * 100.0,
+    })
+}
+
+/// When `/readyz` says so, where there is one.
+async fn until_ready(health: Option<String>, began: Instant) -> Result<Option<Duration>> {
+    let Some(health) = health else { return Ok(None) };
+    let client = kube::Client::try_from(kube::Config::new(health.parse()?))?;
+    let mut ticks = tokio::time::interval(ASKED_EVERY);
+    loop {
+        ticks.tick().await;
+        let asked = client.request_text(http::Request::get("/readyz").body(Vec::new())?).await;
+        if asked.is_ok() {
+            return Ok(Some(began.elapsed()));
+        }
+    }
+}
+
+/// Ends when the binder has worked off what it found.
+async fn until_idle(id: u32) -> Result<Usage> {
+    let mut before = Usage::of(id)?;
+    for _ in 0..LOOKS_MAX {
+        pass(LOOKED_EVERY).await;
+        let now = Usage::of(id)?;
+        if now.cpu - before.cpu < IDLE_CPU {
+            return Ok(now);
+        }
+        before = now;
+    }
+    Ok(before)
+}
+
+/// Lets time pass: it is what is measured.
+async fn pass(time: Duration) {
+    tokio::time::interval_at(tokio::time::Instant::now() + time, time).tick().await;
+}
