@@ -3,8 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "seeds are printed")]
 
+#[path = "serve/cache.rs"]
+mod cache;
 #[path = "serve/death.rs"]
 mod death;
+#[path = "serve/faults.rs"]
+mod faults;
+#[path = "serve/kills.rs"]
+mod kills;
+#[path = "serve/load.rs"]
+mod load;
 #[path = "serve/world.rs"]
 mod world;
 

@@ -5,11 +5,13 @@
 //! dropped, and by the kernel when the process that holds it dies. A [`Proxy`] in front of it makes faults, and
 //! [`snapshot`] is what it looks like to a checker that knows nothing of Bindery.
 
+mod clock;
 mod control_plane;
 mod observed;
 mod proxy;
 mod server;
 
+pub use clock::Clock;
 pub use control_plane::{ControlPlane, Manager, Programs, free_port};
 pub use observed::snapshot;
 pub use proxy::{After, Answered, Asked, Before, Fair, Proxy, Weather};

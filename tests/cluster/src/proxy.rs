@@ -6,6 +6,7 @@ mod tls;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -32,6 +33,11 @@ pub trait Weather: Send + Sync + 'static {
     fn after(&self, _: &Asked, _: &Answered) -> After {
         After::Pass
     }
+
+    /// An event has come for a watch: what is sent back in its place. Both are a line each, or nothing.
+    fn event(&self, _: &Asked, line: Bytes) -> Bytes {
+        line
+    }
 }
 
 /// No faults.
@@ -43,6 +49,8 @@ impl Weather for Fair {}
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Asked {
+    /// Which of the proxy's requests it is.
+    pub number: u64,
     /// Its method.
     pub method: Method,
     /// Its path, without the query.
@@ -55,8 +63,8 @@ pub struct Asked {
     pub body: Bytes,
 }
 
-/// The API server's answer.
-#[derive(Clone, Debug)]
+/// An answer, in JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// Its status.
     pub status: StatusCode,
@@ -78,6 +86,8 @@ pub enum Before {
         /// Seconds of the header `Retry-After`.
         retry_after: Option<u32>,
     },
+    /// It is answered in the API server's place, and never sent on.
+    Answer(Answered),
     /// The connection is cut, and it is never sent on.
     Cut,
 }
@@ -107,6 +117,8 @@ struct Shared {
     weather: RwLock<Arc<dyn Weather>>,
     /// Cancelled, all connections that there are now end.
     connections: Mutex<CancellationToken>,
+    /// How many requests have come.
+    count: AtomicU64,
     /// Requests that were sent on, in the order in which they came.
     asked: Mutex<Vec<Asked>>,
     /// What to send lines into watches by, with the path of each.
@@ -145,6 +157,7 @@ impl Proxy {
             upstream: upstream(plane).await?,
             weather: RwLock::new(Arc::new(Fair)),
             connections: Mutex::default(),
+            count: AtomicU64::new(0),
             asked: Mutex::default(),
             watches: Mutex::default(),
             flows: watch::Sender::new(true),

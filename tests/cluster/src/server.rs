@@ -26,12 +26,27 @@ impl Server {
     ///
     /// The program or the file cannot be opened.
     pub fn start(program: &Path, arguments: impl IntoIterator<Item = OsString>, log: &Path) -> Result<Self> {
+        Self::start_in(&[], program, arguments, log)
+    }
+
+    /// Starts a program with further variables in its environment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::start`].
+    pub fn start_in(
+        environment: &[(&str, PathBuf)],
+        program: &Path,
+        arguments: impl IntoIterator<Item = OsString>,
+        log: &Path,
+    ) -> Result<Self> {
         let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let output = File::options().create(true).append(true).open(log);
         let output = output.with_context(|| format!("the log {} cannot be written", log.display()))?;
         // The kernel ends the program with us, however we end.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let child = command
             .spawn()

@@ -15,7 +15,7 @@ const KILLS: usize = 20;
 const CLAIMS_MAX: usize = 12;
 
 /// A random choice that can be made again: the seed is printed, and taken from `BINDERY_SEED` where that is set.
-fn chance() -> StdRng {
+pub(crate) fn chance() -> StdRng {
     let seed = std::env::var("BINDERY_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(rand::random::<u64>);
     println!("BINDERY_SEED={seed}");

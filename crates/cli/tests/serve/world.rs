@@ -3,28 +3,31 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Debug;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use bindery_cluster::{ControlPlane, Server};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
-use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::Api;
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::runtime::wait::await_condition;
-use rustix::process::Signal;
+use kube::{Api, Client};
+use rustix::process::{Pid, Signal};
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// How long anything may take before the test gives up: a slow machine takes seconds.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The volumes and claims of a cluster.
 pub(crate) struct World {
+    client: Client,
     volumes: Api<PersistentVolume>,
     claims: Api<PersistentVolumeClaim>,
 }
@@ -32,38 +35,68 @@ pub(crate) struct World {
 impl World {
     pub(crate) async fn new(plane: &ControlPlane) -> Self {
         let client = plane.client().await.unwrap();
-        Self { volumes: Api::all(client.clone()), claims: Api::default_namespaced(client) }
+        let (volumes, claims) = (Api::all(client.clone()), Api::default_namespaced(client.clone()));
+        Self { client, volumes, claims }
     }
 
     pub(crate) async fn create_volume(&self, name: &str, capacity: &str) {
-        let volume = json!({
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
+        self.create_volume_with(name, json!({"capacity": {"storage": capacity}})).await;
+    }
+
+    /// Creates a volume of a class, reserved for whom the claimRef says.
+    pub(crate) async fn create_volume_of(&self, class: &str, name: &str, claim_ref: Value) {
+        self.create_volume_with(name, json!({"storageClassName": class, "claimRef": claim_ref})).await;
+    }
+
+    /// Creates a volume of 1 GiB whose spec differs from the usual.
+    pub(crate) async fn create_volume_with(&self, name: &str, differs: Value) {
+        let mut volume = json!({
             "metadata": {"name": name},
             "spec": {
-                "capacity": {"storage": capacity},
+                "capacity": {"storage": "1Gi"},
                 "accessModes": ["ReadWriteOnce"],
                 "persistentVolumeReclaimPolicy": "Retain",
                 "hostPath": {"path": format!("/nonexistent/{name}")},
             },
         });
+        volume["spec"].as_object_mut().unwrap().extend(differs.as_object().unwrap().clone());
         let volume = serde_json::from_value(volume).unwrap();
         self.volumes.create(&PostParams::default(), &volume).await.unwrap();
     }
 
     pub(crate) async fn create_claim(&self, name: &str, request: &str) {
-        let claim = json!({
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
+        self.create_claim_with(name, json!({"resources": {"requests": {"storage": request}}})).await;
+    }
+
+    /// Creates a claim of a class, which may name a volume.
+    pub(crate) async fn create_claim_of(&self, class: &str, name: &str, volume: Option<&str>) {
+        self.create_claim_with(name, json!({"storageClassName": class, "volumeName": volume})).await;
+    }
+
+    async fn create_claim_with(&self, name: &str, differs: Value) {
+        let mut claim = json!({
             "metadata": {"name": name},
             "spec": {
                 "storageClassName": "",
                 "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": request}},
+                "resources": {"requests": {"storage": "1Gi"}},
             },
         });
+        claim["spec"].as_object_mut().unwrap().extend(differs.as_object().unwrap().clone());
         let claim = serde_json::from_value(claim).unwrap();
         self.claims.create(&PostParams::default(), &claim).await.unwrap();
+    }
+
+    /// Creates a class whose volumes Bindery makes below `--host-path`.
+    pub(crate) async fn create_class(&self, name: &str) {
+        let class = json!({
+            "metadata": {"name": name},
+            "provisioner": "kubernetes.io/host-path",
+            "reclaimPolicy": "Delete",
+        });
+        let class = serde_json::from_value(class).unwrap();
+        let classes = Api::<StorageClass>::all(self.client.clone());
+        classes.create(&PostParams::default(), &class).await.unwrap();
     }
 
     pub(crate) async fn delete_claim(&self, name: &str) {
@@ -90,6 +123,16 @@ impl World {
             );
             assert_eq!(phase(volume), "Bound", "volume {volume_name} of claim {name}");
         }
+    }
+
+    /// Waits until there is no such claim.
+    pub(crate) async fn until_no_claim(&self, name: &str) {
+        until_gone(&self.claims, name).await;
+    }
+
+    /// Waits until there is no such volume.
+    pub(crate) async fn until_no_volume(&self, name: &str) {
+        until_gone(&self.volumes, name).await;
     }
 
     pub(crate) async fn until_volume(
@@ -121,6 +164,18 @@ where
     }
 }
 
+/// Waits until there is no such object.
+async fn until_gone<K>(api: &Api<K>, name: &str)
+where
+    K: Clone + Debug + DeserializeOwned + Send + kube::Resource<DynamicType: Default> + 'static,
+{
+    let condition = await_condition(api.clone(), name, |object: Option<&K>| object.is_none());
+    match tokio::time::timeout(PATIENCE, condition).await {
+        Ok(gone) => drop(gone.unwrap()),
+        Err(_) => panic!("{name} stays {:?}", api.get_opt(name).await),
+    }
+}
+
 pub(crate) fn phase(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
@@ -148,20 +203,32 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
+    /// Starts a replica that reaches the API server directly.
     pub(crate) fn start(plane: &ControlPlane, identity: &str) -> Self {
+        Self::start_with(&plane.kubeconfig(), identity, &[], &[])
+    }
+
+    /// Starts a replica that reaches the API server as a kubeconfig says, with further arguments and environment.
+    pub(crate) fn start_with(
+        kubeconfig: &Path,
+        identity: &str,
+        further: &[String],
+        environment: &[(&str, PathBuf)],
+    ) -> Self {
         let folder = TempDir::new().unwrap();
         let listens = bindery_cluster::free_port().unwrap();
         let arguments = [
             "--log=info,kube_lease_manager=debug".to_owned(),
             "serve".to_owned(),
-            format!("--kubeconfig={}", plane.kubeconfig().display()),
+            format!("--kubeconfig={}", kubeconfig.display()),
             format!("--listen=127.0.0.1:{listens}"),
             format!("--identity={identity}"),
             "--lease-duration=3".to_owned(),
         ];
         let log = folder.path().join("log");
         let program = env!("CARGO_BIN_EXE_bindery").as_ref();
-        let server = Server::start(program, arguments.map(OsString::from), &log).unwrap();
+        let arguments = arguments.iter().chain(further).map(OsString::from);
+        let server = Server::start_in(environment, program, arguments, &log).unwrap();
         Self { server, _folder: folder, listens }
     }
 
@@ -170,12 +237,26 @@ impl Replica {
         self.until_metrics("bindery_leader 1\n").await;
     }
 
+    /// Waits until this replica or another one leads; answers whether the other does.
+    pub(crate) async fn until_any_leads(&mut self, other: &mut Self) -> bool {
+        tokio::select! {
+            () = self.until_leading() => false,
+            () = other.until_leading() => true,
+        }
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.server.id()).unwrap()).unwrap()
+    }
+
     /// Waits until this replica leads no more.
     pub(crate) async fn until_following(&mut self) {
         self.until_metrics("bindery_leader 0\n").await;
     }
 
-    async fn until_metrics(&mut self, sample: &str) {
+    /// Waits until the metrics hold this sample.
+    pub(crate) async fn until_metrics(&mut self, sample: &str) {
         let seen = async {
             // Nothing tells of it but the metrics.
             let mut ticks = tokio::time::interval(Duration::from_millis(50));
@@ -197,10 +278,27 @@ impl Replica {
     }
 
     async fn try_get(&self, path: &str) -> Option<String> {
-        let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+        let client = legacy::Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
         let uri = format!("http://127.0.0.1:{}{path}", self.listens).parse().unwrap();
         let body = client.get(uri).await.ok()?.into_body().collect().await.ok()?;
         Some(String::from_utf8(body.to_bytes().to_vec()).unwrap())
+    }
+
+    /// The value of a metric.
+    pub(crate) async fn metric(&self, name: &str) -> u64 {
+        let metrics = self.get("/metrics").await;
+        let sample = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        sample.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {metrics}"))
+    }
+
+    /// What it logged.
+    pub(crate) fn log(&self) -> String {
+        self.server.log().unwrap()
+    }
+
+    /// Fails where it has ended.
+    pub(crate) fn check(&mut self) {
+        self.server.check().unwrap();
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -1,6 +1,7 @@
 //! Connections and requests.
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use bytes::{Bytes, BytesMut};
@@ -19,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
-use super::{After, Answered, Asked, Before, Shared, lock};
+use super::{After, Answered, Asked, Before, Shared, Weather, lock};
 
 /// What is sent back; an error of its stream ends the connection in the middle of it.
 type Answer = Response<BoxBody<Bytes, io::Error>>;
@@ -62,6 +63,7 @@ impl Shared {
     async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Cut> {
         let (parts, body) = request.into_parts();
         let asked = Asked {
+            number: self.count.fetch_add(1, Ordering::Relaxed),
             method: parts.method,
             path: parts.uri.path().to_owned(),
             query: parts.uri.query().unwrap_or_default().to_owned(),
@@ -73,12 +75,13 @@ impl Shared {
             Before::Pass => {}
             Before::Delay(delay) => tokio::time::sleep(delay).await,
             Before::Refuse { status, retry_after } => return Ok(refusal(status, retry_after)),
+            Before::Answer(answer) => return Ok(json_answer(answer)),
             Before::Cut => return Err(Cut),
         }
         lock(&self.asked).push(asked.clone());
         let response = self.upstream.send(sent_on(&asked)).await.map_err(|_| Cut)?;
         if asked.is_watch() && response.status().is_success() {
-            return Ok(self.watch(&asked.path, response));
+            return Ok(self.watch(asked, weather, response));
         }
         let (parts, body) = response.into_parts();
         let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
@@ -91,12 +94,13 @@ impl Shared {
         Ok(sent_back(parts, Full::new(body).map_err(io::Error::other).boxed()))
     }
 
-    fn watch(&self, path: &str, response: Response<Body>) -> Answer {
+    fn watch(&self, asked: Asked, weather: Arc<dyn Weather>, response: Response<Body>) -> Answer {
         let (parts, events) = response.into_parts();
         let (teller, told) = mpsc::unbounded_channel();
-        lock(&self.watches).push((path.to_owned(), teller));
+        lock(&self.watches).push((asked.path.clone(), teller));
         let (sender, mut lines) = mpsc::channel::<io::Result<Bytes>>(1);
-        tokio::spawn(pump(events, told, self.flows.subscribe(), sender));
+        let pump = Pump { asked, weather, begun: BytesMut::new() };
+        tokio::spawn(pump.run(events, told, self.flows.subscribe(), sender));
         let frames = stream::poll_fn(move |context| {
             lines.poll_recv(context).map(|lines| lines.map(|lines| lines.map(Frame::data)))
         });
@@ -105,38 +109,52 @@ impl Shared {
 }
 
 /// Sends the events of a watch back, in whole lines, and others between them.
-async fn pump(
-    mut events: Body,
-    mut told: mpsc::UnboundedReceiver<Bytes>,
-    mut flows: watch::Receiver<bool>,
-    to: mpsc::Sender<io::Result<Bytes>>,
-) {
-    let mut begun = BytesMut::new();
-    loop {
-        let lines = tokio::select! {
-            () = to.closed() => return,
-            Some(line) = told.recv() => Ok(line),
-            frame = events.frame() => match frame.map(|frame| frame.map(Frame::into_data)) {
-                None => return,
-                Some(Ok(Ok(data))) => {
-                    begun.extend_from_slice(&data);
-                    let whole = begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-                    Ok(begun.split_to(whole).freeze())
-                }
-                // Trailers.
-                Some(Ok(Err(_))) => continue,
-                Some(Err(error)) => Err(io::Error::other(error)),
-            },
-        };
-        let is_end = lines.is_err();
-        // An error means that the proxy has ended.
-        let has_ended = tokio::select! {
-            () = to.closed() => return,
-            flows = flows.wait_for(|flows| *flows) => flows.is_err(),
-        };
-        if has_ended || to.send(lines).await.is_err() || is_end {
-            return;
+struct Pump {
+    asked: Asked,
+    weather: Arc<dyn Weather>,
+    /// A line whose end has not come.
+    begun: BytesMut,
+}
+
+impl Pump {
+    async fn run(
+        mut self,
+        mut events: Body,
+        mut told: mpsc::UnboundedReceiver<Bytes>,
+        mut flows: watch::Receiver<bool>,
+        to: mpsc::Sender<io::Result<Bytes>>,
+    ) {
+        loop {
+            let lines = tokio::select! {
+                () = to.closed() => return,
+                Some(line) = told.recv() => Ok(line),
+                frame = events.frame() => match frame.map(|frame| frame.map(Frame::into_data)) {
+                    None => return,
+                    Some(Ok(Ok(data))) => Ok(self.lines(&data)),
+                    // Trailers.
+                    Some(Ok(Err(_))) => continue,
+                    Some(Err(error)) => Err(io::Error::other(error)),
+                },
+            };
+            let is_end = lines.is_err();
+            // An error means that the proxy has ended.
+            let has_ended = tokio::select! {
+                () = to.closed() => return,
+                flows = flows.wait_for(|flows| *flows) => flows.is_err(),
+            };
+            if has_ended || to.send(lines).await.is_err() || is_end {
+                return;
+            }
         }
+    }
+
+    /// The lines that end in what has come, as the weather has them.
+    fn lines(&mut self, data: &[u8]) -> Bytes {
+        self.begun.extend_from_slice(data);
+        let whole = self.begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let whole = self.begun.split_to(whole).freeze();
+        let lines = whole.split_inclusive(|byte| *byte == b'\n').map(|line| whole.slice_ref(line));
+        lines.flat_map(|line| self.weather.event(&self.asked, line)).collect()
     }
 }
 
@@ -159,6 +177,13 @@ fn sent_back(mut parts: http::response::Parts, body: BoxBody<Bytes, io::Error>) 
     Response::from_parts(parts, body)
 }
 
+fn json_answer(Answered { status, body }: Answered) -> Answer {
+    let mut answer = Response::new(Full::new(body).map_err(io::Error::other).boxed());
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    answer
+}
+
 fn refusal(status: StatusCode, retry_after: Option<u32>) -> Answer {
     let reason = match status {
         StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
@@ -170,10 +195,7 @@ fn refusal(status: StatusCode, retry_after: Option<u32>) -> Answer {
         "kind": "Status", "apiVersion": "v1", "status": "Failure",
         "code": status.as_u16(), "reason": reason, "message": "made by the test's proxy",
     });
-    let mut answer =
-        Response::new(Full::new(Bytes::from(body.to_string())).map_err(io::Error::other).boxed());
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    let mut answer = json_answer(Answered { status, body: body.to_string().into() });
     if let Some(seconds) = retry_after {
         answer.headers_mut().insert(RETRY_AFTER, seconds.into());
     }

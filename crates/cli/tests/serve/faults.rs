@@ -1,0 +1,227 @@
+//! What goes wrong between Bindery and its cluster, under load.
+//!
+//! Each kind of fault lasts for [`SECONDS`], or for as many as `BINDERY_FAULT_SECONDS` says (`cargo xtask soak faults`).
+//! Meanwhile no moment shows harm. Then the sky clears, all tenants are served, and the world comes to rest without a
+//! violation. The checker knows nothing of Bindery.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bindery_cluster::{
+    After, Answered, Asked, Before, Clock, ControlPlane, Fair, Manager, Programs, Proxy, Weather, snapshot,
+};
+use http::StatusCode;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use rustix::process::Signal;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::death::chance;
+use super::load::Load;
+use super::world::{PATIENCE, Replica};
+
+/// How long each kind of fault lasts, unless told otherwise.
+const SECONDS: u64 = 6;
+/// How often a moment is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Bindery behind a proxy, under load.
+struct Trial {
+    plane: ControlPlane,
+    proxy: Proxy,
+    replica: Replica,
+    load: Load,
+    chance: StdRng,
+    lasts: Duration,
+    client: kube::Client,
+}
+
+/// Faults that come by chance.
+struct Storm {
+    kind: Kind,
+    chance: Mutex<StdRng>,
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Cut,
+    Delay,
+    Refuse,
+    LoseAnswers,
+}
+
+impl Weather for Storm {
+    fn before(&self, _: &Asked) -> Before {
+        let mut chance = self.chance.lock().unwrap();
+        match self.kind {
+            Kind::Cut if chance.random_bool(0.1) => Before::Cut,
+            Kind::Delay if chance.random_bool(0.3) => {
+                Before::Delay(Duration::from_millis(chance.random_range(10..1_500)))
+            }
+            Kind::Refuse if chance.random_bool(0.2) => {
+                let (status, retry_after) = match chance.random_range(0..3) {
+                    0 => (StatusCode::TOO_MANY_REQUESTS, Some(1)),
+                    1 => (StatusCode::INTERNAL_SERVER_ERROR, None),
+                    _ => (StatusCode::GATEWAY_TIMEOUT, None),
+                };
+                Before::Refuse { status, retry_after }
+            }
+            _ => Before::Pass,
+        }
+    }
+
+    fn after(&self, asked: &Asked, _: &Answered) -> After {
+        let is_lost = self.kind == Kind::LoseAnswers
+            && asked.method != http::Method::GET
+            && self.chance.lock().unwrap().random_bool(0.3);
+        if is_lost { After::Lose } else { After::Pass }
+    }
+}
+
+impl Trial {
+    async fn new(api_server: &[&str], environment: &[(&str, PathBuf)]) -> Self {
+        let chance = chance();
+        let seconds = std::env::var("BINDERY_FAULT_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+        let programs = Programs::from_env().unwrap();
+        let plane = ControlPlane::start_with(programs, Manager::ProtectionAlone, api_server).await.unwrap();
+        let proxy = Proxy::start(&plane).await.unwrap();
+        let client = plane.client().await.unwrap();
+        let load = Load::new(client.clone()).await;
+        let further = [format!("--host-path={}", load.folder().display())];
+        let mut replica = Replica::start_with(&proxy.kubeconfig(), "tried", &further, environment);
+        replica.until_leading().await;
+        let lasts = Duration::from_secs(seconds.unwrap_or(SECONDS));
+        Self { plane, proxy, replica, load, chance, lasts, client }
+    }
+
+    /// Lets tenants come while the weather is bad, and brings the world to rest after it.
+    async fn endure(&mut self, weather: impl Weather, name: &str) {
+        let looking = look(self.client.clone());
+        self.proxy.set_weather(weather);
+        self.load.run_for(self.lasts, &mut self.chance).await;
+        self.settle(looking, name).await;
+    }
+
+    /// Waits for all tenants, and for a world at rest.
+    async fn settle(&mut self, looking: JoinHandle<()>, name: &str) {
+        self.proxy.set_weather(Fair);
+        let cleared = Instant::now();
+        self.load.until_served().await;
+        self.until_rest().await;
+        self.replica.check();
+        assert!(!looking.is_finished(), "{:?}", looking.await);
+        looking.abort();
+        println!(
+            "{name}: {} tenants, at rest {:.1?} after {:.0?}",
+            self.load.count(),
+            cleared.elapsed(),
+            self.lasts
+        );
+    }
+
+    /// How many replicas of each kind lead: the tried one, and the other.
+    async fn leaders(&self, other: &Replica) -> (u64, u64) {
+        (self.replica.metric("bindery_leader").await, other.metric("bindery_leader").await)
+    }
+
+    async fn until_rest(&self) {
+        let mut wrong = Vec::new();
+        let rest = async {
+            let mut ticks = tokio::time::interval(LOOK_EVERY);
+            loop {
+                ticks.tick().await;
+                let violations = snapshot(&self.client).await.unwrap().violations();
+                wrong = violations.iter().map(ToString::to_string).chain(self.load.losses().await).collect();
+                if wrong.is_empty() {
+                    return;
+                }
+            }
+        };
+        if tokio::time::timeout(PATIENCE, rest).await.is_err() {
+            panic!("the world comes to no rest: {wrong:#?}\n{}", self.replica.log());
+        }
+    }
+}
+
+/// Fails at the first moment that shows harm; the API server may be gone meanwhile.
+fn look(client: kube::Client) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(LOOK_EVERY);
+        loop {
+            ticks.tick().await;
+            if let Ok(moment) = snapshot(&client).await {
+                let harms = moment.harms();
+                assert!(harms.is_empty(), "harm was done: {harms:#?}");
+            }
+        }
+    })
+}
+
+#[tokio::test]
+async fn what_is_lost_late_or_refused_on_the_way_is_made_good() {
+    let mut trial = Trial::new(&[], &[]).await;
+    for kind in [Kind::Cut, Kind::Delay, Kind::Refuse, Kind::LoseAnswers] {
+        let before = trial.replica.metric("bindery_write_errors_total").await;
+        let storm = Storm { kind, chance: Mutex::new(StdRng::seed_from_u64(trial.chance.random())) };
+        trial.endure(storm, &format!("{kind:?}")).await;
+        let write_errors = trial.replica.metric("bindery_write_errors_total").await - before;
+        println!("{kind:?}: {write_errors} writes failed");
+    }
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_killed_under_load_is_waited_for() {
+    let mut trial = Trial::new(&[], &[]).await;
+    let half = trial.lasts / 2;
+    for _ in 0..2 {
+        trial.load.run_for(half, &mut trial.chance).await;
+        let (restarted, ()) =
+            tokio::join!(trial.plane.restart_api_server(), trial.load.run_for(half, &mut trial.chance));
+        restarted.unwrap();
+        let looking = look(trial.client.clone());
+        trial.settle(looking, "API server killed").await;
+    }
+}
+
+#[tokio::test]
+async fn a_watch_that_is_slower_than_compaction_lists_again() {
+    // Watches of volumes and claims are etcd's own: only so does what was compacted count for them at once.
+    let uncached = "--watch-cache-sizes=persistentvolumes#0,persistentvolumeclaims#0";
+    let mut trial = Trial::new(&[uncached], &[]).await;
+    let looking = look(trial.client.clone());
+    trial.load.run_for(trial.lasts / 2, &mut trial.chance).await;
+    trial.proxy.hold_watches(true);
+    trial.load.run_for(trial.lasts / 2, &mut trial.chance).await;
+    trial.plane.compact().await.unwrap();
+    trial.proxy.hold_watches(false);
+    trial.proxy.cut();
+    trial.settle(looking, "etcd compacted").await;
+    let log = trial.replica.log();
+    assert!(log.contains("the watch has expired; listing again"), "{log}");
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_stops_neither_the_leader_nor_the_next_one() {
+    const HOUR: i64 = 3_600;
+    let clock = Clock::new().unwrap();
+    let mut trial = Trial::new(&[], &clock.environment()).await;
+    let further = [format!("--host-path={}", trial.load.folder().display())];
+    let mut next = Replica::start_with(&trial.proxy.kubeconfig(), "next", &further, &[]);
+    next.until_following().await;
+    let looking = look(trial.client.clone());
+    for ahead in [2 * HOUR, -HOUR, 0, 2 * HOUR] {
+        clock.set(ahead).unwrap();
+        trial.load.run_for(trial.lasts / 4, &mut trial.chance).await;
+        assert_eq!(trial.leaders(&next).await, (1, 0), "{ahead} s ahead");
+    }
+    // The Lease was renewed two hours from now.
+    trial.replica.signal(Signal::KILL);
+    let died = Instant::now();
+    next.until_leading().await;
+    println!("taken over after {:.1?}", died.elapsed());
+    trial.replica = next;
+    trial.settle(looking, "clock jumped").await;
+}

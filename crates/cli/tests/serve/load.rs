@@ -1,0 +1,370 @@
+//! Tenants who come and go: a stream of claims and volumes, with data in the volumes that tells whose it is.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+use rand::RngExt as _;
+use rand::rngs::StdRng;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use super::world::{PATIENCE, is_bound};
+
+/// How often a tenant comes.
+const EVERY: Duration = Duration::from_millis(40);
+/// Most tenants that have not been served: while Bindery is down, they do not pile up without end.
+const UNSERVED_MAX: usize = 40;
+/// File in a volume that says whose data it holds.
+const OWNER: &str = "owner";
+
+/// Who has come so far, and what became of them.
+pub(crate) struct Load {
+    site: Arc<Site>,
+    tenants: JoinSet<()>,
+    count: usize,
+    watches: Vec<AbortHandle>,
+}
+
+struct Site {
+    volumes: Api<PersistentVolume>,
+    claims: Api<PersistentVolumeClaim>,
+    seen_volumes: Store<PersistentVolume>,
+    seen_claims: Store<PersistentVolumeClaim>,
+    /// Below it is the data of all volumes.
+    folder: TempDir,
+    /// UIDs of the claims that stay, with the folders of their volumes.
+    stay: Mutex<BTreeMap<String, PathBuf>>,
+}
+
+/// How a tenant comes to a volume.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// A free one fits; it is there before the claim, or comes after it.
+    Found { volume_first: bool },
+    /// The claim names it.
+    Named,
+    /// It names the claim.
+    Reserved,
+    /// It is made for the claim.
+    Made,
+}
+
+/// What a tenant does in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Stays,
+    /// Goes once it has left data.
+    Leaves,
+    /// Goes at once, whatever Bindery is about to do.
+    Flees,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Tenant {
+    number: usize,
+    way: Way,
+    fate: Fate,
+    policy: &'static str,
+}
+
+impl Load {
+    /// A load on the cluster that `client` reaches without faults on the way.
+    pub(crate) async fn new(client: Client) -> Self {
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": "made"},
+            "provisioner": "kubernetes.io/host-path",
+            "reclaimPolicy": "Delete",
+        });
+        let request = http::Request::post("/apis/storage.k8s.io/v1/storageclasses")
+            .body(class.to_string().into_bytes());
+        client.request::<Value>(request.unwrap()).await.unwrap();
+        let (seen_volumes, watching_volumes) = reflect(Api::all(client.clone()));
+        let (seen_claims, watching_claims) = reflect(Api::all(client.clone()));
+        let (volumes, claims) = (Api::all(client.clone()), Api::default_namespaced(client));
+        let folder = TempDir::new().unwrap();
+        let stay = Mutex::default();
+        Self {
+            site: Arc::new(Site { volumes, claims, seen_volumes, seen_claims, folder, stay }),
+            tenants: JoinSet::new(),
+            count: 0,
+            watches: vec![watching_volumes, watching_claims],
+        }
+    }
+
+    /// Below it is the data of all volumes: what `--host-path` is to be.
+    pub(crate) fn folder(&self) -> &Path {
+        self.site.folder.path()
+    }
+
+    /// How many tenants have come.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Lets tenants come for a while.
+    pub(crate) async fn run_for(&mut self, time: Duration, chance: &mut StdRng) {
+        let (end, mut ticks) = (Instant::now() + time, tokio::time::interval(EVERY));
+        while Instant::now() < end {
+            ticks.tick().await;
+            while let Some(ended) = self.tenants.try_join_next() {
+                ended.unwrap();
+            }
+            if self.tenants.len() < UNSERVED_MAX {
+                let tenant = Tenant::any(self.count, chance);
+                self.count += 1;
+                self.tenants.spawn(Arc::clone(&self.site).serve(tenant));
+            }
+        }
+    }
+
+    /// Ends when all tenants have been served.
+    pub(crate) async fn until_served(&mut self) {
+        while let Some(ended) = self.tenants.join_next().await {
+            ended.unwrap();
+        }
+    }
+
+    /// What of the volumes' data is not as it should be: the data of a tenant that stays is there, nothing that is to be
+    /// kept is gone, and nothing that was to be deleted is left.
+    pub(crate) async fn losses(&self) -> Vec<String> {
+        let mut losses = Vec::new();
+        for (uid, folder) in &*self.site.stay.lock().unwrap() {
+            let owner = fs::read_to_string(folder.join(OWNER));
+            if !owner.as_ref().is_ok_and(|owner| owner == uid) {
+                losses.push(format!(
+                    "{} should hold the data of claim {uid}, and has {owner:?}",
+                    folder.display()
+                ));
+            }
+        }
+        let volumes = self.site.volumes.list(&Default::default()).await.unwrap().items;
+        let of_volumes: Vec<_> = volumes.iter().filter_map(folder_of).collect();
+        for entry in fs::read_dir(self.folder()).unwrap() {
+            let folder = entry.unwrap().path();
+            if !of_volumes.contains(&folder) {
+                losses.push(format!("{} belongs to no volume, and is left", folder.display()));
+            }
+        }
+        losses.extend(
+            of_volumes
+                .iter()
+                .filter(|folder| !folder.exists())
+                .map(|folder| format!("{} is gone, and its volume is there", folder.display())),
+        );
+        for volume in &volumes {
+            let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+            let spec = volume.spec.as_ref().unwrap();
+            let is_to_go = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
+            if is_to_go && !matches!(phase, Some("Bound" | "Available")) {
+                losses.push(format!("volume {:?} is to be deleted, and is {phase:?}", volume.metadata.name));
+            }
+        }
+        losses
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.watches.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Tenant {
+    fn any(number: usize, chance: &mut StdRng) -> Self {
+        let way = match chance.random_range(0..6) {
+            0 | 1 => Way::Found { volume_first: true },
+            2 => Way::Found { volume_first: false },
+            3 => Way::Named,
+            4 => Way::Reserved,
+            _ => Way::Made,
+        };
+        let fate = match chance.random_range(0..5) {
+            0 | 1 => Fate::Stays,
+            2 | 3 => Fate::Leaves,
+            _ => Fate::Flees,
+        };
+        let policy = if chance.random_bool(0.5) { "Retain" } else { "Delete" };
+        Self { number, way, fate, policy }
+    }
+
+    fn name(&self) -> String {
+        format!("t{:05}", self.number)
+    }
+
+    /// Volumes that anyone may find are of a class for each policy; others of one that nobody asks for.
+    fn class(&self) -> String {
+        match self.way {
+            Way::Found { .. } => self.policy.to_lowercase(),
+            Way::Named | Way::Reserved => self.name(),
+            Way::Made => "made".to_owned(),
+        }
+    }
+
+    fn volume(&self, folder: &Path) -> Option<PersistentVolume> {
+        if matches!(self.way, Way::Made) {
+            return None;
+        }
+        let claim_ref =
+            matches!(self.way, Way::Reserved).then(|| json!({"namespace": "default", "name": self.name()}));
+        Some(object(json!({
+            "metadata": {"name": self.name()},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": self.class(),
+                "persistentVolumeReclaimPolicy": self.policy,
+                "hostPath": {"path": folder.join(self.name())},
+                "claimRef": claim_ref,
+            },
+        })))
+    }
+
+    fn claim(&self) -> PersistentVolumeClaim {
+        let volume_name = matches!(self.way, Way::Named).then(|| self.name());
+        object(json!({
+            "metadata": {"name": self.name()},
+            "spec": {
+                "storageClassName": self.class(),
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+                "volumeName": volume_name,
+            },
+        }))
+    }
+}
+
+impl Site {
+    async fn serve(self: Arc<Self>, tenant: Tenant) {
+        let name = tenant.name();
+        match tokio::time::timeout(PATIENCE, self.serve_in_time(tenant)).await {
+            Ok(()) => {}
+            Err(_) => panic!("{tenant:?} is not served: {:?}", self.claims.get_opt(&name).await),
+        }
+    }
+
+    async fn serve_in_time(&self, tenant: Tenant) {
+        let volume = tenant.volume(self.folder.path());
+        let is_volume_last = matches!(tenant.way, Way::Found { volume_first: false });
+        if volume.is_some() {
+            fs::create_dir(self.folder.path().join(tenant.name())).unwrap();
+        }
+        if is_volume_last {
+            create(&self.claims, &tenant.claim()).await;
+        }
+        if let Some(volume) = volume {
+            create(&self.volumes, &volume).await;
+        }
+        if !is_volume_last {
+            create(&self.claims, &tenant.claim()).await;
+        }
+        if tenant.fate == Fate::Flees {
+            return self.delete(&tenant.name(), None).await;
+        }
+        let (uid, folder) = self.until_bound(&tenant.name()).await;
+        move_in(&folder, &uid);
+        if tenant.fate == Fate::Leaves {
+            self.delete(&tenant.name(), Some(uid)).await;
+        } else {
+            self.stay.lock().unwrap().insert(uid, folder);
+        }
+    }
+
+    /// The UID of a claim once it is bound, and the folder of its volume.
+    async fn until_bound(&self, name: &str) -> (String, PathBuf) {
+        let mut ticks = tokio::time::interval(EVERY);
+        loop {
+            ticks.tick().await;
+            let claim = self.seen_claims.get(&ObjectRef::new(name).within("default"));
+            let Some(claim) = claim.filter(|claim| is_bound(claim)) else { continue };
+            let volume_name = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap();
+            let volume = self.seen_volumes.get(&ObjectRef::new(&volume_name));
+            if let Some(folder) = volume.and_then(|volume| folder_of(&volume)) {
+                return (claim.metadata.uid.clone().unwrap(), folder);
+            }
+        }
+    }
+
+    async fn delete(&self, name: &str, uid: Option<String>) {
+        let preconditions = uid.map(|uid| Preconditions { uid: Some(uid), resource_version: None });
+        let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
+        let mut ticks = tokio::time::interval(EVERY);
+        loop {
+            ticks.tick().await;
+            match self.claims.delete(name, &parameters).await {
+                Ok(_) => return,
+                // The answer to an earlier attempt was lost.
+                Err(kube::Error::Api(status)) if status.code == 404 => return,
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Writes down who has a volume, as a pod of that claim would. Fails where somebody has it already.
+fn move_in(folder: &Path, uid: &str) {
+    let file = fs::File::options().write(true).create_new(true).open(folder.join(OWNER));
+    match file {
+        Ok(mut file) => file.write_all(uid.as_bytes()).unwrap(),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            panic!(
+                "{} has two tenants: {:?} and {uid}",
+                folder.display(),
+                fs::read_to_string(folder.join(OWNER))
+            )
+        }
+        Err(error) => panic!("{} of claim {uid} cannot be used: {error}", folder.display()),
+    }
+}
+
+/// Creates an object; tries until the API server has it.
+async fn create<K>(api: &Api<K>, object: &K)
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+{
+    let mut ticks = tokio::time::interval(EVERY);
+    loop {
+        ticks.tick().await;
+        match api.create(&PostParams::default(), object).await {
+            Ok(_) => return,
+            // The answer to an earlier attempt was lost.
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => return,
+            Err(kube::Error::Api(status)) if status.code == 422 => panic!("{status:?}"),
+            Err(_) => {}
+        }
+    }
+}
+
+/// What there is of a kind, kept up to date.
+fn reflect<K>(api: Api<K>) -> (Store<K>, AbortHandle)
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (store, writer) = reflector::store();
+    let watching = watcher(api, watcher::Config::default()).default_backoff().reflect(writer);
+    let watching = tokio::spawn(watching.for_each(|_| std::future::ready(()))).abort_handle();
+    (store, watching)
+}
+
+fn folder_of(volume: &PersistentVolume) -> Option<PathBuf> {
+    Some(volume.spec.as_ref()?.host_path.as_ref()?.path.clone().into())
+}
+
+fn object<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}

@@ -1,0 +1,65 @@
+//! A time of day that jumps, for one program.
+//!
+//! A machine's clock cannot be set for a test without setting it for everything else, and time namespaces shift only
+//! the clocks that measure durations. So the program is started with a library in front of the C library's
+//! `clock_gettime`, which Rust's `SystemTime` asks. Nothing of it is in Bindery.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use tempfile::TempDir;
+
+/// The library. Rust links by a C compiler, so there is one wherever this is compiled.
+const SHIM: &str = include_str!("clock/shim.c");
+
+/// The time of day as the programs see it that are started with [`Clock::environment`].
+#[derive(Debug)]
+pub struct Clock {
+    folder: TempDir,
+    library: PathBuf,
+    offset: File,
+}
+
+impl Clock {
+    /// A clock that is right at first.
+    ///
+    /// # Errors
+    ///
+    /// There is no C compiler, or the library cannot be built.
+    pub fn new() -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("bindery-clock-").tempdir()?;
+        let (source, library) = (folder.path().join("shim.c"), folder.path().join("shim.so"));
+        fs::write(&source, SHIM)?;
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]).arg(&library).arg(&source);
+        let output = compiler.output().context("cc, by which Rust links, cannot be started")?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let path = folder.path().join("offset");
+        let offset = File::options().create_new(true).write(true).open(path)?;
+        let clock = Self { folder, library, offset };
+        clock.set(0)?;
+        Ok(clock)
+    }
+
+    /// What a program's environment needs.
+    pub fn environment(&self) -> [(&'static str, PathBuf); 2] {
+        [("LD_PRELOAD", self.library.clone()), ("BINDERY_TEST_CLOCK", self.offset_path())]
+    }
+
+    /// Sets it to so many seconds after the right time, or before it.
+    ///
+    /// # Errors
+    ///
+    /// The file that tells the programs cannot be written.
+    pub fn set(&self, seconds_ahead: i64) -> Result<()> {
+        let written = self.offset.write_all_at(&seconds_ahead.to_ne_bytes(), 0);
+        written.with_context(|| format!("{} cannot be written", self.offset_path().display()))
+    }
+
+    fn offset_path(&self) -> PathBuf {
+        self.folder.path().join("offset")
+    }
+}
