@@ -11,7 +11,7 @@ use wasmtime::component::Component;
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file cannot be read.
-    #[error("the engine {path} cannot be read: {source}")]
+    #[error("the engine {path} cannot be read")]
     Read {
         /// The file.
         path: PathBuf,

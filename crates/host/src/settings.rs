@@ -119,7 +119,11 @@ pub(crate) fn config(instances: u32) -> Config {
 /// wasmtime itself accepts an artefact that was made with another NaN setting.
 pub(crate) fn fingerprint(config: &Config, engine: &Engine) -> [u8; 32] {
     let mut hasher = Hashing(Sha256::new());
-    hasher.write(format!("{config:?}").as_bytes());
+    // One setting a line, sorted: some are kept in maps, which tell them in another order in every process.
+    let settings = format!("{config:#?}");
+    let mut settings: Vec<&str> = settings.lines().collect();
+    settings.sort_unstable();
+    hasher.write(settings.join("\n").as_bytes());
     hasher.write(FUEL_SCHEDULE.as_bytes());
     engine.precompile_compatibility_hash().hash(&mut hasher);
     hasher.0.finalize().into()

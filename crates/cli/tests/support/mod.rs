@@ -110,3 +110,11 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn example(name: &str) -> PathBuf {
     root().join("examples").join(name)
 }
+
+/// The default engine's component: that of `BINDERY_ENGINE`, else the one beside the programs under test.
+pub(crate) fn engine() -> PathBuf {
+    let built = || Path::new(env!("CARGO_BIN_EXE_bindery")).join("../../components/bindery-engine.wasm");
+    let engine = std::env::var_os("BINDERY_ENGINE").map_or_else(built, PathBuf::from);
+    assert!(engine.is_file(), "there is no {}: run `cargo xtask components`", engine.display());
+    engine
+}
