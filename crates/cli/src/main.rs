@@ -20,6 +20,7 @@ mod playground;
 mod replay;
 mod serve;
 mod stop;
+mod yaml;
 
 use std::process::ExitCode;
 

@@ -6,9 +6,10 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
-use serde::Deserialize as _;
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
+
+use crate::yaml;
 
 /// What stands for standard input.
 const STDIN: &str = "-";
@@ -80,23 +81,18 @@ fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
 ///
 /// It is neither YAML nor JSON, or a document is no Kubernetes object.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Manifest>> {
+    let documents = yaml::documents(text).map_err(|why| {
+        let template = if text.contains("{{") { "; a template has to be rendered first" } else { "" };
+        anyhow!("{file} is neither YAML nor JSON: {why}{template}")
+    })?;
     let mut manifests = Vec::new();
-    for (number, document) in (1..).zip(serde_norway::Deserializer::from_str(text)) {
-        let document =
-            json(document).with_context(|| format!("{file}: document {number} is neither YAML nor JSON"))?;
-        let place = || format!("{file}: document {number}");
-        take_apart(document, &place, &mut |object| {
+    for document in documents {
+        let place = || format!("{file}: the document at line {}", document.line);
+        take_apart(document.content, &place, &mut |object| {
             manifests.push(Manifest { file: file.to_owned(), object })
         })?;
     }
     Ok(manifests)
-}
-
-/// A document as JSON. By way of YAML's own values, which refuse a key that is there twice and know merge keys.
-fn json(document: serde_norway::Deserializer<'_>) -> Result<Value> {
-    let mut document = serde_norway::Value::deserialize(document)?;
-    document.apply_merge()?;
-    Ok(serde_json::to_value(document)?)
 }
 
 fn take_apart(document: Value, place: &dyn Fn() -> String, each: &mut dyn FnMut(Value)) -> Result<()> {
@@ -107,6 +103,9 @@ fn take_apart(document: Value, place: &dyn Fn() -> String, each: &mut dyn FnMut(
         _ => bail!("{} is no Kubernetes object: one begins with apiVersion and kind", place()),
     };
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if kind == "List" && object.get("items").is_some_and(|items| !items.is_array() && !items.is_null()) {
+        bail!("{} has items that are no list: write a `-` before each", place());
+    }
     let is_list =
         kind.ends_with("List") && object.get("items").is_none_or(|items| items.is_array() || items.is_null());
     if is_list {
@@ -161,25 +160,26 @@ mod tests {
 
     #[test]
     fn what_is_no_manifest_is_named() {
-        assert!(
-            complaint("a: [").starts_with("f: document 1 is neither YAML nor JSON: "),
-            "{}",
-            complaint("a: [")
-        );
-        assert!(
-            complaint("{kind: A, kind: B}").contains("duplicate entry"),
-            "{}",
-            complaint("{kind: A, kind: B}")
-        );
+        assert_eq!(complaint("a: ["), "f is neither YAML nor JSON: unclosed bracket '[' at line 1, column 4");
         assert_eq!(
-            complaint("- apiVersion: v1\n"),
-            "f: document 1 is a list: put it under items of an object of kind List"
+            complaint("{kind: A, kind: B}"),
+            "f is neither YAML nor JSON: duplicate mapping key `kind` is not allowed here at line 1, column 11"
         );
-        assert!(complaint("hello").starts_with("f: document 1 is no Kubernetes object"));
-        assert!(complaint("kind: A").starts_with("f: document 1 has no apiVersion"));
+        let template = complaint("{{ if .Values.volume }}\nkind: A\n{{ end }}");
+        assert!(template.ends_with("; a template has to be rendered first"), "{template}");
+        assert_eq!(
+            complaint("---\n# first\n---\n- apiVersion: v1\n"),
+            "f: the document at line 4 is a list: put it under items of an object of kind List"
+        );
+        assert!(complaint("hello").starts_with("f: the document at line 1 is no Kubernetes object"));
+        assert!(complaint("kind: A").starts_with("f: the document at line 1 has no apiVersion"));
+        assert!(
+            complaint("{kind: List, items: {a: b}}")
+                .starts_with("f: the document at line 1 has items that are no list")
+        );
         assert!(
             complaint("{kind: List, items: [{apiVersion: v1}]}")
-                .starts_with("f: document 1, item 1 has no kind")
+                .starts_with("f: the document at line 1, item 1 has no kind")
         );
     }
 }

@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 
 use crate::engine::EngineArguments;
-use crate::{manifest, output};
+use crate::{manifest, output, yaml};
 
 /// Tell what each claim would get, and why not more, without any cluster.
 ///
@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     output::print(&match arguments.output {
         Format::Table => report::table(&plan, arguments.nearest),
         Format::Json => format!("{:#}\n", serde_json::to_value(&plan).context("the plan is no JSON")?),
-        Format::Yaml => serde_norway::to_string(&plan).context("the plan is no YAML")?,
+        Format::Yaml => yaml::write(&plan).context("the plan is no YAML")?,
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,8 +4,11 @@
 
 mod support;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use serde_json::{Value, json};
-use support::{Home, example, root};
+use support::{Home, ended, engine, example, root};
 
 /// The plan of some manifests as a table.
 fn table(manifests: &str) -> String {
@@ -120,7 +123,7 @@ fn every_way_to_give_manifests_gives_the_same_plan() {
     assert!(whole.contains("default/archive  200Gi    -      would be bound  huge"), "{whole}");
     let as_yaml = home.bindery(&["plan", "-o", "yaml", "-f", folder.to_str().unwrap()]).stdout;
     let as_json = home.bindery(&["plan", "-o", "json", "-f", folder.to_str().unwrap()]).stdout;
-    let as_yaml: Value = serde_norway::from_str(&as_yaml).unwrap();
+    let as_yaml: Value = serde_saphyr::from_str(&as_yaml).unwrap();
     assert_eq!(as_yaml, serde_json::from_str::<Value>(&as_json).unwrap());
     assert_eq!(
         as_json.parse::<Value>().unwrap()["claims"][0]["candidates"][0]["obstacles"][0]["reason"],
@@ -275,10 +278,10 @@ fn bad_input_is_refused_in_one_sentence() {
     let mut nameless = volume("v", json!({}));
     nameless["metadata"] = json!({});
     for (manifest, starts) in [
-        ("a: [".to_owned(), "bad.yaml: document 1 is neither YAML nor JSON: "),
-        ("{\"a\": ".to_owned(), "bad.yaml: document 1 is neither YAML nor JSON: "),
-        ("just words".to_owned(), "bad.yaml: document 1 is no Kubernetes object: "),
-        ("kind: PersistentVolume".to_owned(), "bad.yaml: document 1 has no apiVersion: "),
+        ("a: [".to_owned(), "bad.yaml is neither YAML nor JSON: "),
+        ("{\"a\": ".to_owned(), "bad.yaml is neither YAML nor JSON: "),
+        ("just words".to_owned(), "bad.yaml: the document at line 1 is no Kubernetes object: "),
+        ("kind: PersistentVolume".to_owned(), "bad.yaml: the document at line 1 has no apiVersion: "),
         (nameless.to_string(), "bad.yaml: PersistentVolume \"\": it has no metadata.name: give it one"),
         (twice, "bad.yaml: PersistentVolume \"v\" is there twice, first in bad.yaml: remove one"),
         (
@@ -312,7 +315,7 @@ fn bad_input_is_refused_in_one_sentence() {
         ),
         (
             "kind: Pod\napiVersion: v1\nkind: Pod\n".to_owned(),
-            "bad.yaml: document 1 is neither YAML nor JSON: duplicate entry with key \"kind\"",
+            "bad.yaml is neither YAML nor JSON: duplicate mapping key `kind` is not allowed here at line 3, column 1",
         ),
         (
             claim("c", json!({"accessModes": []})).to_string(),
@@ -350,4 +353,25 @@ fn files_and_engines_that_are_none_are_refused() {
         assert!(ended.stderr.starts_with(&format!("error: {starts}")), "{}\nand not\n{starts}", ended.stderr);
     }
     assert_eq!(home.content(), before);
+}
+
+#[test]
+fn a_compiled_engine_is_kept_where_the_user_says_and_only_where_that_is_safe() {
+    let home = Home::new();
+    home.file("claim.yaml", claim("c", json!({})).to_string());
+    let plan = |cache: &str| {
+        let mut command = home.command(&["--log", "bindery_host=debug", "plan", "-f", "claim.yaml"]);
+        command.arg("--engine").arg(engine()).args(["--engine-cache", cache]);
+        ended(command, None)
+    };
+    let first = plan("compiled");
+    assert_eq!(first.status, 0, "{first:?}");
+    assert!(first.stderr.contains("not compiled before"), "{first:?}");
+    let second = plan("compiled");
+    assert_eq!((second.status, &second.stdout), (0, &first.stdout));
+    assert_eq!(second.stderr, "");
+    std::fs::set_permissions(home.path().join("compiled"), Permissions::from_mode(0o777)).unwrap();
+    let refused = plan("compiled");
+    assert_eq!((refused.status, refused.stdout.as_str()), (2, ""));
+    assert!(refused.stderr.contains("others may write to it; chmod it to 0700"), "{refused:?}");
 }

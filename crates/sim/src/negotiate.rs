@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use serde_json::{Value, json};
+use serde_saphyr::UserMessageFormatter;
 
 use crate::clock::Clock;
 use crate::object;
@@ -119,7 +120,7 @@ impl Accept {
     /// Writes an answer.
     pub(crate) fn write(&self, value: &Value) -> Bytes {
         if self.format == Format::Yaml {
-            return serde_norway::to_string(value).expect("JSON can be written as YAML").into();
+            return serde_saphyr::to_string(value).expect("JSON can be written as YAML").into();
         }
         let mut bytes = serde_json::to_vec(value).expect("a JSON value can be written");
         bytes.push(b'\n');
@@ -181,7 +182,7 @@ pub(crate) fn read_object(content_type: &str, kind: &str, body: &Bytes) -> ApiRe
     let parsed = match media_type {
         "" | JSON => serde_json::from_slice(body).map_err(|error| error.to_string()),
         YAML | "application/x-yaml" | "text/yaml" => {
-            serde_norway::from_slice(body).map_err(|error| error.to_string())
+            serde_saphyr::from_slice(body).map_err(|error| error.render_with_formatter(&UserMessageFormatter))
         }
         PROTOBUF => {
             crate::protobuf::read(body).ok_or_else(|| "the body is no protobuf of a known kind".to_owned())

@@ -7,16 +7,19 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
 use tempfile::NamedTempFile;
 
-/// First line of every kubeconfig that a playground writes. A file without it is somebody else's.
-const MARK: &str = "# Written by bindery playground, which removes it when it ends.\n";
+use crate::yaml;
+
+/// Name of the cluster, the user and the context in a kubeconfig that leads to a playground.
+const NAME: &str = "bindery-playground";
 
 /// A kubeconfig on disk, readable by this user alone. Dropped, it is removed, unless another playground has taken its
-/// place.
+/// place or somebody has added a cluster of his own.
 pub(super) struct Kubeconfig {
     path: PathBuf,
-    content: String,
+    server: String,
 }
 
 impl Kubeconfig {
@@ -34,14 +37,14 @@ impl Kubeconfig {
             }
             None => usual_path(address)?,
         };
-        let content = content(address);
-        write(&path, &content).with_context(|| {
+        let server = format!("http://{address}");
+        write(&path, &content(&server)).with_context(|| {
             format!(
                 "the kubeconfig {} cannot be written; name another place with --kubeconfig",
                 path.display()
             )
         })?;
-        Ok(Self { path, content })
+        Ok(Self { path, server })
     }
 
     /// Where it is.
@@ -52,7 +55,8 @@ impl Kubeconfig {
 
 impl Drop for Kubeconfig {
     fn drop(&mut self) {
-        let is_ours = fs::read_to_string(&self.path).is_ok_and(|content| content == self.content);
+        let is_ours = fs::read_to_string(&self.path)
+            .is_ok_and(|text| servers(&text).is_some_and(|servers| servers == [self.server.as_str()]));
         if is_ours && let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "the kubeconfig cannot be removed");
         }
@@ -61,7 +65,7 @@ impl Drop for Kubeconfig {
 
 fn write(path: &Path, content: &str) -> Result<()> {
     let is_replaced = match fs::read_to_string(path) {
-        Ok(present) if present.starts_with(MARK) => true,
+        Ok(present) if servers(&present).is_some() => true,
         Err(error) if error.kind() == ErrorKind::NotFound => false,
         Ok(_) => bail!("there is a file that no playground wrote"),
         Err(error) => return Err(error.into()),
@@ -77,6 +81,22 @@ fn write(path: &Path, content: &str) -> Result<()> {
     Ok(())
 }
 
+/// The servers of a kubeconfig that leads to playgrounds and nowhere else; `None` for every other file.
+///
+/// It need not be as a playground wrote it: `kubectl config set-context --current --namespace NAME` writes it anew.
+fn servers(text: &str) -> Option<Vec<String>> {
+    let documents = yaml::documents(text).ok()?;
+    let [document] = documents.as_slice() else { return None };
+    let config = &document.content;
+    let of_playgrounds = |list: &str| {
+        let entries = config[list].as_array().filter(|entries| !entries.is_empty())?;
+        entries.iter().all(|entry| entry["name"] == NAME).then_some(entries)
+    };
+    of_playgrounds("users")?;
+    let server = |cluster: &Value| cluster["cluster"]["server"].as_str().map(str::to_owned);
+    of_playgrounds("clusters")?.iter().map(server).collect()
+}
+
 /// A place of its own for each port, so that playgrounds side by side keep out of each other's way.
 fn usual_path(address: SocketAddr) -> Result<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -90,13 +110,13 @@ fn usual_path(address: SocketAddr) -> Result<PathBuf> {
     Ok(folder.join(format!("playground-{}.kubeconfig", address.port())))
 }
 
-fn content(address: SocketAddr) -> String {
-    let name = "bindery-playground";
+fn content(server: &str) -> String {
     format!(
-        "{MARK}apiVersion: v1\nkind: Config\ncurrent-context: {name}\n\
-         clusters:\n  - name: {name}\n    cluster: {{server: \"http://{address}\"}}\n\
-         contexts:\n  - name: {name}\n    context: {{cluster: {name}, user: {name}, namespace: default}}\n\
-         users:\n  - name: {name}\n    user: {{}}\n"
+        "# Written by bindery playground, which removes it when it ends.\n\
+         apiVersion: v1\nkind: Config\ncurrent-context: {NAME}\n\
+         clusters:\n  - name: {NAME}\n    cluster: {{server: \"{server}\"}}\n\
+         contexts:\n  - name: {NAME}\n    context: {{cluster: {NAME}, user: {NAME}, namespace: default}}\n\
+         users:\n  - name: {NAME}\n    user: {{}}\n"
     )
 }
 
@@ -117,8 +137,7 @@ mod tests {
         let kubeconfig = Kubeconfig::write(Some(&path), address(1)).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let config: serde_json::Value = serde_norway::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-        assert_eq!(config["clusters"][0]["cluster"]["server"], "http://127.0.0.1:1");
+        assert_eq!(servers(&fs::read_to_string(&path).unwrap()).unwrap(), ["http://127.0.0.1:1"]);
         drop(kubeconfig);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
@@ -136,8 +155,27 @@ mod tests {
         let first = Kubeconfig::write(Some(&path), address(1)).unwrap();
         let second = Kubeconfig::write(Some(&path), address(2)).unwrap();
         drop(first);
-        assert_eq!(fs::read_to_string(&path).unwrap(), content(address(2)));
+        assert_eq!(fs::read_to_string(&path).unwrap(), content("http://127.0.0.1:2"));
         drop(second);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_kubectl_wrote_anew_is_still_ours_and_what_a_user_added_to_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        let anew = "apiVersion: v1\nclusters:\n- cluster:\n    server: http://127.0.0.1:1\n  name: bindery-playground\n\
+                    kind: Config\nusers:\n- name: bindery-playground\n  user: {}\n";
+        let kubeconfig = Kubeconfig::write(Some(&path), address(1)).unwrap();
+        fs::write(&path, anew).unwrap();
+        drop(kubeconfig);
+        assert!(!path.exists());
+        fs::write(&path, anew).unwrap();
+        let kubeconfig = Kubeconfig::write(Some(&path), address(3)).unwrap();
+        let added = anew.replace("users:\n", "users:\n- name: me\n  user: {token: secret}\n");
+        fs::write(&path, &added).unwrap();
+        drop(kubeconfig);
+        assert_eq!(fs::read_to_string(&path).unwrap(), added);
+        assert!(Kubeconfig::write(Some(&path), address(1)).is_err());
     }
 }
