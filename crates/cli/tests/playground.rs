@@ -16,6 +16,7 @@ use std::net::TcpListener;
 
 use playground::running::{Playground, Story, lines_until};
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use support::{Home, example};
 
 #[test]
@@ -187,8 +188,8 @@ fn objects_are_changed_in_every_way_that_kubectl_has() {
         "{edited:?}"
     );
     let labels = kubectl(&["get", "pvc", "notes", "-o", "jsonpath={.metadata.labels}"]);
-    let labels: serde_json::Value = serde_json::from_str(&labels).unwrap();
-    let expected = serde_json::json!({"team": "blue", "strategic": "yes", "merge": "yes", "json": "edited"});
+    let labels: Value = serde_json::from_str(&labels).unwrap();
+    let expected = json!({"team": "blue", "strategic": "yes", "merge": "yes", "json": "edited"});
     assert_eq!(labels, expected);
     kubectl(&["label", "pvc", "notes", "team-"]);
     let note = kubectl(&["get", "pvc", "notes", "-o", r"jsonpath={.metadata.annotations.example\.com/note}"]);
@@ -205,6 +206,49 @@ fn objects_are_changed_in_every_way_that_kubectl_has() {
     assert_eq!(created, "namespace/team created\n");
     let deleted = kubectl(&["delete", "namespace", "team"]);
     assert_eq!(deleted, "namespace \"team\" deleted\n");
+    playground.stop(Signal::INT);
+}
+
+/// A List, which kubectl would check by the older description of the API, and what lies beyond the kinds that are served.
+#[test]
+fn lists_are_created_and_what_is_not_served_is_said() {
+    let playground = Playground::start(&[]);
+    let claim = |name: &str, modes: &str| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name},
+            "spec": {modes: ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        })
+    };
+    let list = |items: &[Value]| json!({"apiVersion": "v1", "kind": "List", "items": items});
+    let written = |name: &str, object: &Value| {
+        let file = playground.home().file(name, object.to_string());
+        playground.home().path().join(file).display().to_string()
+    };
+    let refused = |arguments: &[&str], why: &str| {
+        let ended = playground.kubectl_with(arguments, &[]);
+        assert_eq!(ended.status, 1, "{ended:?}");
+        assert!(ended.stderr.contains(why), "{ended:?}");
+    };
+    let good = written("good.json", &list(&[claim("a", "accessModes"), claim("b", "accessModes")]));
+    let created = playground.kubectl(&["create", "-f", &good]);
+    assert_eq!(created, "persistentvolumeclaim/a created\npersistentvolumeclaim/b created\n");
+    let printed = playground.kubectl(&["get", "pvc", "-o", "json"]);
+    let printed = written("printed.json", &serde_json::from_str(&printed).unwrap());
+    let applied = playground.kubectl(&["apply", "-f", &printed]);
+    assert_eq!(applied, "persistentvolumeclaim/a configured\npersistentvolumeclaim/b configured\n");
+    let typo = written("typo.json", &list(&[claim("c", "acessModes")]));
+    refused(&["apply", "-f", &typo], "unknown field \"spec.acessModes\"");
+    let other = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}});
+    let other = written("other.json", &other);
+    refused(&["apply", "-f", &other], "no matches for kind \"Deployment\" in version \"apps/v1\"");
+    refused(&["apply", "--server-side", "-f", &good], "the simulator does not do server-side apply");
+    playground.kubectl(&["run", "idle", "--image=idle"]);
+    refused(&["logs", "idle"], "there is no kubelet here");
+    // kubectl writes the kubeconfig anew; it is still the playground's, and goes with it.
+    playground.kubectl(&["config", "set-context", "--current", "--namespace=kube-public"]);
+    assert_eq!(playground.kubectl(&["get", "pvc"]), "");
     playground.stop(Signal::INT);
 }
 
@@ -245,7 +289,7 @@ fn everything_is_shown_in_every_way_that_kubectl_has() {
 
     // The plan of what the cluster has is what the cluster did.
     let printed = kubectl(&["get", "pv,pvc,sc", "-A", "-o", "yaml"]);
-    let parsed: serde_json::Value = serde_norway::from_str(&printed).unwrap();
+    let parsed: Value = serde_saphyr::from_str(&printed).unwrap();
     assert_eq!(parsed["items"].as_array().unwrap().len(), 6);
     let plan = playground.home().bindery_with(&["plan", "-f", "-"], &printed);
     assert_eq!((plan.status, plan.stderr.as_str()), (0, ""));

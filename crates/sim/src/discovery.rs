@@ -40,6 +40,7 @@ pub(crate) fn answer(method: &Method, path: &str, query: &Query, headers: &Heade
             "serverAddressByClientCIDRs": [],
         })),
         "apis" => json_answer(&DISCOVERY["groups"]),
+        "openapi/v2" => openapi_v2(accept),
         "openapi/v3" => json_answer(&openapi::index()),
         _ => match path.strip_prefix("openapi/v3/") {
             Some(group_version) => openapi::document(group_version)
@@ -56,6 +57,15 @@ fn json_answer(value: &Value) -> Response<SimBody> {
 /// What the real server says of a path that it does not know.
 fn not_found() -> Response<SimBody> {
     respond(StatusCode::NOT_FOUND, TEXT, SimBody::full("404 page not found\n"))
+}
+
+/// The older document, in either of the forms that a real server has.
+fn openapi_v2(accept: &str) -> Response<SimBody> {
+    if openapi::V2_PROTOBUF_ASKED.iter().any(|media_type| accept.contains(media_type)) {
+        respond(StatusCode::OK, openapi::V2_PROTOBUF, SimBody::full(openapi::V2_DOCUMENT))
+    } else {
+        json_answer(&openapi::v2())
+    }
 }
 
 fn health(path: &str, query: &Query) -> Response<SimBody> {
@@ -88,7 +98,7 @@ fn paths() -> Vec<String> {
         paths.push(format!("/apis/{group}"));
         paths.push(format!("/apis/{group}/v1"));
     }
-    let fixed = ["/healthz", "/livez", "/openapi/v3", "/readyz", "/version"];
+    let fixed = ["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
     paths.extend(fixed.map(str::to_owned));
     paths
 }

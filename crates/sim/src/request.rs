@@ -143,9 +143,14 @@ pub(crate) enum Route {
     MethodNotAllowed,
     /// A resource, or a part of one, that a served group does not have.
     UnknownResource,
+    /// What only the kubelet of a pod could answer: its logs, a command in it. The pod's name.
+    Kubelet(String),
     /// Anything else: discovery, health, documents. The path without slashes at its ends.
     Other(String),
 }
+
+/// Parts of a pod that its kubelet serves.
+const OF_THE_KUBELET: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// Finds what a request asks for.
 pub(crate) fn route(method: &Method, path: &str, query: &str) -> Route {
@@ -180,6 +185,9 @@ pub(crate) fn route(method: &Method, path: &str, query: &str) -> Route {
     };
     let scoped = resource.namespaced != namespace.is_empty();
     let all_namespaces = resource.namespaced && namespace.is_empty() && name.is_empty();
+    if group.is_empty() && plural == "pods" && OF_THE_KUBELET.contains(&subresource) {
+        return Route::Kubelet(name.to_owned());
+    }
     if !(scoped || all_namespaces) || !has_subresource(resource, subresource) {
         return Route::UnknownResource;
     }
@@ -255,6 +263,7 @@ mod tests {
             ),
             Route::MethodNotAllowed => "405".to_owned(),
             Route::UnknownResource => "404".to_owned(),
+            Route::Kubelet(pod) => format!("kubelet {pod}"),
             Route::Other(path) => format!("other {path}"),
         };
         assert_eq!(found.trim_end(), expected, "{uri}");
@@ -294,6 +303,7 @@ mod tests {
         check(Method::GET, "/api/v1/services", "404");
         check(Method::GET, "/apis/apps/v1/deployments", "other apis/apps/v1/deployments");
         check(Method::GET, "/api/v1/persistentvolumes/a/scale", "404");
+        check(Method::GET, "/api/v1/namespaces/d/pods/p/log", "kubelet p");
     }
 
     #[test]

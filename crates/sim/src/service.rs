@@ -97,6 +97,12 @@ impl SimService {
             Route::Resource(call) => self.resource(call, headers, body).await,
             Route::MethodNotAllowed => Ok(refuse(&ApiError::method_not_allowed(), &Accept::default())),
             Route::Other(path) => Ok(discovery::answer(method, &path, &Query::parse(query), headers)),
+            Route::Kubelet(pod) => {
+                let why = format!(
+                    "pod {pod:?} does not run: there is no kubelet here, so pods stay where they are"
+                );
+                Ok(refuse(&ApiError::bad_request(why), &Accept::default()))
+            }
             Route::UnknownResource => {
                 let message = "the server could not find the requested resource";
                 let mut error = ApiError::new(404, "NotFound", message);
