@@ -4,10 +4,11 @@ use anyhow::Result;
 
 use crate::{components, process, workspace};
 
-/// Start `bindery playground`, with the default engine's component built first.
+/// Start `bindery playground`, with the default engine's component built first; `-- --help` tells its options.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Passed on to `bindery playground`. With `--engine FILE` here, or `BINDERY_ENGINE` set, nothing is built.
+    /// Passed on to `bindery playground`: `[--example NAME] [--address ADDRESS] [--kubeconfig PATH] [--journal FILE]` and
+    /// more. With `--engine FILE` here, or `BINDERY_ENGINE` set, the component is not built.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
