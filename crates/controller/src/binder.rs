@@ -3,6 +3,7 @@
 mod decide;
 mod deletions;
 mod execute;
+mod foresee;
 mod known;
 mod perform;
 mod run;
@@ -16,13 +17,17 @@ use bindery_core::{
     Regarding, Request, Source, Subject, Text, Volume, VolumeTarget,
 };
 use bindery_store::{SessionLimits, Store};
+use tracing::{Instrument as _, Span};
 
 use self::decide::Decided;
 use self::deletions::Deletions;
 use crate::intake::Intake;
 use crate::note::REASON_REFUSED;
+use crate::observe::Observation;
 use crate::operations::{OperationMap, Ticket};
+use crate::passage::Passage;
 use crate::queue::{Queue, Slot};
+use crate::upstream::UpstreamMetrics;
 use crate::{Facts, Journal, Key, Metrics, Note, Port, SyncError};
 
 /// How soon an object is decided again after a write failed that its decision tolerates: upstream leaves that
@@ -45,9 +50,21 @@ pub struct Parts<P: Port> {
     pub journal: Option<Arc<dyn Journal>>,
 }
 
-/// Numbers that bound a binder.
+/// What becomes of decisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// They are carried out.
+    #[default]
+    Own,
+    /// Nothing is written, recorded, provisioned or deleted: another binder acts, and is compared with.
+    Observe,
+}
+
+/// How a binder works, and the numbers that bound it.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
+    /// What becomes of decisions.
+    pub mode: Mode,
     /// Most objects that are decided and written at the same time.
     pub in_flight_max: usize,
     /// Limits of one decision's questions.
@@ -59,6 +76,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            mode: Mode::Own,
             // Enough to keep an API server busy from one connection; what is best is measured, not guessed.
             in_flight_max: 64,
             session: SessionLimits::default(),
@@ -89,6 +107,8 @@ pub struct Binder<P: Port> {
     deletions: Deletions,
     intake: Intake,
     metrics: Metrics,
+    passage: Passage,
+    observation: Observation,
 }
 
 /// What a sync came to.
@@ -160,7 +180,12 @@ impl<P: Port> Binder<P> {
         let queue = Arc::<Queue>::default();
         let operations = Arc::new(OperationMap::new(Arc::clone(&queue)));
         Self {
-            intake: Intake::new(Arc::clone(&parts.store), queue, Arc::clone(&operations)),
+            intake: Intake::new(
+                parts.settings.mode,
+                Arc::clone(&parts.store),
+                queue,
+                Arc::clone(&operations),
+            ),
             deletions: Deletions::default(),
             store: parts.store,
             port: parts.port,
@@ -170,6 +195,8 @@ impl<P: Port> Binder<P> {
             journal: parts.journal,
             operations,
             metrics: Metrics::default(),
+            passage: Passage::default(),
+            observation: Observation::default(),
         }
     }
 
@@ -193,6 +220,16 @@ impl<P: Port> Binder<P> {
         &self.metrics
     }
 
+    /// Metrics that upstream has too.
+    pub fn upstream_metrics(&self) -> &UpstreamMetrics {
+        &self.operations.metrics
+    }
+
+    /// Whether its writes get through.
+    pub fn passage(&self) -> &Passage {
+        &self.passage
+    }
+
     /// How many keys wait for their turn.
     pub fn keys_waiting(&self) -> usize {
         self.intake.queue().len()
@@ -209,23 +246,45 @@ impl<P: Port> Binder<P> {
         std::mem::replace(&mut *self.engine.write().unwrap_or_else(PoisonError::into_inner), engine)
     }
 
+    fn engine(&self) -> Arc<dyn Engine> {
+        Arc::clone(&self.engine.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Decides one object and carries the decision out, but for operations: those are handed back.
     ///
     /// Waits while another decision about the object is in flight.
     pub async fn sync(&self, key: &Key) -> Synced {
         let mut slot = self.intake.queue().slot(key).await;
-        self.sync_in(&mut slot).await
+        self.sync_in(&mut slot).instrument(self.span(key)).await
+    }
+
+    /// The span of a sync: what is logged meanwhile has the object and its UID.
+    fn span(&self, key: &Key) -> Span {
+        tracing::error_span!("sync", object = %key, uid = self.uid(key).as_deref())
+    }
+
+    fn uid(&self, key: &Key) -> Option<Text> {
+        let uid = match key {
+            Key::Claim(key) => match self.store.claim(Source::Overlay, key) {
+                Lookup::Found(claim) => claim.uid.clone(),
+                _ => return self.unreadable_claim(key).map(|regarding| regarding.uid().0.clone()),
+            },
+            Key::Volume(name) => match self.store.volume(Source::Overlay, name) {
+                Lookup::Found(volume) => volume.uid.clone(),
+                _ => return self.unreadable_volume(name).map(|regarding| regarding.uid().0.clone()),
+            },
+        };
+        Some(uid.0)
     }
 
     async fn sync_in(&self, slot: &mut Slot) -> Synced {
         let synced = self.sync_inner(slot).await;
         if let Err(error) = &synced.result {
             self.metrics.sync_errors.count();
-            let key = slot.key();
             if error.is_conflict() {
-                tracing::debug!(%key, %error, "to be decided again");
+                tracing::debug!(%error, "to be decided again");
             } else {
-                tracing::warn!(%key, %error, "sync failed");
+                tracing::warn!(%error, "sync failed");
             }
         }
         synced
@@ -238,6 +297,12 @@ impl<P: Port> Binder<P> {
             Err(error) => return Synced::ended(Err(error)),
         };
         let Decided { request, exchanges, decision, reserved } = decided;
+        if self.settings.mode == Mode::Observe {
+            if let Subject::SyncClaim(claim) = &request.subject {
+                self.observation.decided(claim, foresee::chosen(&decision).is_some());
+            }
+            return Synced::nothing();
+        }
         let known = known::Known::new(&request, &exchanges);
         let carried = self.carry_out(&request, &decision, known, None).await;
         drop(reserved);
@@ -297,9 +362,9 @@ impl<P: Port> Binder<P> {
 
     /// Tells the user that an object cannot be read, so nothing is done for it (G7 of the design).
     fn report_unreadable(&self, regarding: Option<Regarding>, why: Text) {
-        tracing::warn!(?regarding, %why, "an object cannot be read");
+        tracing::warn!(%why, "an object cannot be read");
         if let Some(regarding) = regarding {
-            self.port.record(&Note::from(&Event { regarding, kind: EventKind::Unreadable(why) }));
+            self.tell(&Note::from(&Event { regarding, kind: EventKind::Unreadable(why) }));
         }
     }
 
@@ -307,12 +372,20 @@ impl<P: Port> Binder<P> {
     fn report_refusal(&self, request: &Request, why: &str) {
         self.metrics.refusals.count();
         let Some(regarding) = regarding(request) else { return };
-        self.port.record(&Note {
+        self.tell(&Note {
             regarding,
             event_type: EventType::Warning,
             reason: REASON_REFUSED,
             message: why.to_owned(),
         });
+    }
+
+    /// Records an event, where events are this binder's to record.
+    fn tell(&self, note: &Note) {
+        match self.settings.mode {
+            Mode::Own => self.port.record(note),
+            Mode::Observe => tracing::info!(reason = note.reason, note.message, "this would be an event"),
+        }
     }
 }
 

@@ -33,6 +33,9 @@ pub enum SyncError {
     /// The decision itself says that the sync failed.
     #[error("{0}")]
     Failed(Failure),
+    /// Recycling and deleting are stopped; see [`crate::Vigil`].
+    #[error("recycling and deleting are stopped, because another binder has written; see docs/operate.md")]
+    Held,
     /// A write failed; the steps after it were not carried out.
     #[error("{write} {object}: {error}")]
     Write {

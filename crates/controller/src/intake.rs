@@ -1,14 +1,16 @@
 //! The door for what watches deliver: into the store, and on to whoever has to be decided because of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use bindery_core::{Claim, ClaimKey, Class, Source, Text, Volume};
+use bindery_core::{Claim, ClaimKey, Class, Lookup, Source, Text, Volume};
 use bindery_store::{Change, Kind, Observed, PodRecord, Store, Subscriptions, Topic};
 use tokio::sync::watch;
 
-use crate::Key;
+use crate::observe::Seen;
 use crate::operations::OperationMap;
 use crate::queue::Queue;
+use crate::vigil::Vigil;
+use crate::{Key, Mode};
 
 /// Takes what watches deliver. Cheap to clone; every clone feeds the same binder.
 #[derive(Clone)]
@@ -22,6 +24,19 @@ struct Inner {
     subscriptions: Subscriptions<Subscriber>,
     operations: Arc<OperationMap>,
     synced: watch::Sender<bool>,
+    onlooker: OnceLock<Box<dyn Onlooker>>,
+    vigil: Option<Vigil>,
+}
+
+/// Looks on as watches deliver, each time before the store takes it. Called on the tasks of the watches, so it must not
+/// block; what it is told of changed under the same UID.
+pub(crate) trait Onlooker: Send + Sync {
+    /// A volume has changed.
+    fn volume(&self, before: &Arc<Volume>, after: &Arc<Volume>, seen: Seen);
+    /// A claim has changed.
+    fn claim(&self, before: &Arc<Claim>, after: &Arc<Claim>, seen: Seen);
+    /// A claim is gone.
+    fn claim_gone(&self, claim: &Claim);
 }
 
 /// Who depends on facts: the last sync of an object, or the last step of its operation. A step asks less than
@@ -38,14 +53,29 @@ pub(crate) enum Role {
 }
 
 impl Intake {
-    pub(crate) fn new(store: Arc<Store>, queue: Arc<Queue>, operations: Arc<OperationMap>) -> Self {
+    pub(crate) fn new(
+        mode: Mode,
+        store: Arc<Store>,
+        queue: Arc<Queue>,
+        operations: Arc<OperationMap>,
+    ) -> Self {
         let synced = watch::Sender::new(store.synced());
         let subscriptions = Subscriptions::new();
-        Self { inner: Arc::new(Inner { store, queue, subscriptions, operations, synced }) }
+        let onlooker = OnceLock::new();
+        let vigil = (mode == Mode::Own).then(|| Vigil::new(Arc::clone(&store), Arc::clone(&operations)));
+        let inner = Inner { store, queue, subscriptions, operations, synced, onlooker, vigil };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Has somebody look on; whoever does so already stays.
+    pub(crate) fn set_onlooker(&self, onlooker: Box<dyn Onlooker>) {
+        // An error hands back the one that is not needed.
+        let _ = self.inner.onlooker.set(onlooker);
     }
 
     /// A volume was added or changed.
     pub fn volume(&self, name: Text, observed: Observed<Volume>) {
+        self.show_volume(&name, &observed, Seen::Watched);
         self.changed(&self.inner.store.apply_volume(name, observed));
     }
 
@@ -58,6 +88,7 @@ impl Intake {
 
     /// All volumes, as a complete list says.
     pub fn volumes(&self, list: Vec<(Text, Observed<Volume>)>) {
+        list.iter().for_each(|(name, observed)| self.show_volume(name, observed, Seen::Listed));
         let (change, gone) = self.inner.store.replace_volumes(list);
         self.changed(&change);
         gone.iter().for_each(|volume| self.forget_volume(volume));
@@ -65,6 +96,7 @@ impl Intake {
 
     /// A claim was added or changed.
     pub fn claim(&self, key: ClaimKey, observed: Observed<Claim>) {
+        self.show_claim(&key, &observed, Seen::Watched);
         self.changed(&self.inner.store.apply_claim(key, observed));
     }
 
@@ -77,6 +109,7 @@ impl Intake {
 
     /// All claims, as a complete list says.
     pub fn claims(&self, list: Vec<(ClaimKey, Observed<Claim>)>) {
+        list.iter().for_each(|(key, observed)| self.show_claim(key, observed, Seen::Listed));
         let (change, gone) = self.inner.store.replace_claims(list);
         self.changed(&change);
         gone.iter().for_each(|claim| self.forget_claim(claim));
@@ -136,6 +169,12 @@ impl Intake {
         }
     }
 
+    /// Who looks at what is delivered for signs of another binder; to be asked before the delivery is made. Nobody in
+    /// observe mode, where another binder is expected.
+    pub fn vigil(&self) -> Option<&Vigil> {
+        self.inner.vigil.as_ref()
+    }
+
     /// Has an object decided soon.
     pub fn enqueue(&self, key: Key) {
         self.inner.queue.add(key);
@@ -178,8 +217,27 @@ impl Intake {
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
+    fn show_volume(&self, name: &str, observed: &Observed<Volume>, seen: Seen) {
+        if let (Some(onlooker), Observed::Readable(after)) = (self.inner.onlooker.get(), observed)
+            && let Lookup::Found(before) = self.inner.store.volume(Source::Cache, name)
+            && before.uid == after.uid
+        {
+            onlooker.volume(&before, after, seen);
+        }
+    }
+
+    fn show_claim(&self, key: &ClaimKey, observed: &Observed<Claim>, seen: Seen) {
+        if let (Some(onlooker), Observed::Readable(after)) = (self.inner.onlooker.get(), observed)
+            && let Lookup::Found(before) = self.inner.store.claim(Source::Cache, key)
+            && before.uid == after.uid
+        {
+            onlooker.claim(&before, after, seen);
+        }
+    }
+
     fn forget_volume(&self, volume: &Volume) {
         self.inner.operations.forget(&volume.uid);
+        self.inner.operations.metrics.done(&volume.uid);
         if let Some(claim) = &volume.claim_ref {
             self.enqueue(Key::Claim(ClaimKey::new(claim.namespace.clone(), claim.name.clone())));
         }
@@ -187,6 +245,10 @@ impl Intake {
 
     fn forget_claim(&self, claim: &Claim) {
         self.inner.operations.forget(&claim.uid);
+        self.inner.operations.metrics.forget(&claim.uid);
+        if let Some(onlooker) = self.inner.onlooker.get() {
+            onlooker.claim_gone(claim);
+        }
         if let Some(volume) = &claim.volume_name {
             self.enqueue(Key::Volume(volume.clone()));
         }

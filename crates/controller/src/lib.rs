@@ -6,7 +6,8 @@
 //! 1. [`Port`]: the one narrow door to a cluster; [`Write`]: what goes through it.
 //! 2. [`Binder::sync`]: one decision and its writes. [`Binder::perform`]: one long operation.
 //! 3. [`Binder::run`]: the loop that calls both, fed through an [`Intake`].
-//! 4. [`Plugin`]: what provisions, deletes and recycles without an external provisioner.
+//! 4. [`Binder::observe`]: the same without a write, held against what upstream does.
+//! 5. [`Plugin`]: what provisions, deletes and recycles without an external provisioner.
 //!
 //! # Guarantees
 //!
@@ -24,13 +25,17 @@ mod journal;
 mod key;
 mod metrics;
 mod note;
+mod observe;
 mod operations;
+mod passage;
 mod plugin;
 mod port;
 mod queue;
+mod upstream;
+mod vigil;
 mod write;
 
-pub use binder::{Binder, OperationSubject, Parts, PendingOperation, Settings, Synced};
+pub use binder::{Binder, Mode, OperationSubject, Parts, PendingOperation, Settings, Synced};
 pub use error::{OperationError, SyncError};
 pub use facts::{Facts, Migrations};
 pub use intake::Intake;
@@ -38,8 +43,12 @@ pub use journal::{Journal, Verdict};
 pub use key::Key;
 pub use metrics::{Counter, Metrics};
 pub use note::{Note, REASON_REFUSED};
+pub use observe::{Compared, Observation};
 pub use operations::{OPERATION_BACKOFF, OPERATION_BACKOFF_MAX};
+pub use passage::Passage;
 pub use plugin::{Order, Plugin, PluginError, Plugins};
 pub use port::{Port, Purpose, WriteError, Written};
 pub use queue::{RETRY_BACKOFF, RETRY_BACKOFF_MAX};
+pub use upstream::{CallLabels, Histograms, UpstreamMetrics, WholeLabels};
+pub use vigil::{Author, Authors, ForeignWrite, Vigil};
 pub use write::Write;

@@ -1,6 +1,6 @@
 //! Which long operations run or back off (upstream's `goroutinemap` with exponential backoff).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::Key;
 use crate::queue::{Queue, Timer};
+use crate::upstream::UpstreamMetrics;
 
 /// Delay after the first failure of an operation (upstream's `initialDurationBeforeRetry`).
 pub const OPERATION_BACKOFF: Duration = Duration::from_millis(500);
@@ -20,6 +21,9 @@ pub const OPERATION_BACKOFF_MAX: Duration = Duration::from_secs(122);
 pub(crate) struct OperationMap {
     queue: Arc<Queue>,
     entries: Mutex<HashMap<Name, Entry>>,
+    /// While recycling and deleting are stopped: the objects that wait for that.
+    held: Mutex<Option<BTreeSet<Key>>>,
+    pub(crate) metrics: UpstreamMetrics,
 }
 
 /// What makes two operations the same: upstream's `provision-<claim>[<uid>]` holds both ways to provision.
@@ -70,12 +74,14 @@ pub(crate) enum Refusal {
     Running,
     /// The last one failed; it may start after this delay.
     BackingOff(Duration),
+    /// Operations of its kind are stopped; their release wakes who waits.
+    Held,
 }
 
 impl OperationMap {
     /// No operation runs; objects to be decided because of one go to that queue.
     pub(crate) fn new(queue: Arc<Queue>) -> Self {
-        Self { queue, entries: Mutex::default() }
+        Self { queue, entries: Mutex::default(), held: Mutex::default(), metrics: UpstreamMetrics::default() }
     }
 
     /// Whether the operation of that kind on the object of that UID may start.
@@ -96,13 +102,16 @@ impl OperationMap {
     ///
     /// # Errors
     ///
-    /// One of that name runs or backs off.
+    /// One of that name runs or backs off, or those of its kind are stopped.
     pub(crate) fn start(
         self: &Arc<Self>,
         kind: OperationKind,
         uid: &Uid,
         key: Key,
     ) -> Result<Ticket, Refusal> {
+        if matches!(kind, OperationKind::Delete | OperationKind::Recycle) && self.holds_back(&key) {
+            return Err(Refusal::Held);
+        }
         let name = Name::new(kind, uid);
         let mut entries = self.entries();
         let entry = entries.entry(name.clone()).or_default();
@@ -128,6 +137,34 @@ impl OperationMap {
     /// How many operations run.
     pub(crate) fn running(&self) -> usize {
         self.entries().values().filter(|entry| entry.running).count()
+    }
+
+    /// Stops recycling and deleting: no operation of these kinds starts, and none that runs may take its next step.
+    pub(crate) fn hold(&self) {
+        self.held().get_or_insert_default();
+    }
+
+    /// Lets recycling and deleting go on. Who was held back is decided again.
+    pub(crate) fn release(&self) {
+        let held = self.held().take();
+        self.queue.add_all(held.into_iter().flatten());
+    }
+
+    /// Whether recycling and deleting are stopped.
+    pub(crate) fn holds(&self) -> bool {
+        self.held().is_some()
+    }
+
+    /// Whether the object must not be recycled or deleted now; it is decided again when it may.
+    pub(crate) fn holds_back(&self, key: &Key) -> bool {
+        self.held().as_mut().is_some_and(|held| {
+            held.insert(key.clone());
+            true
+        })
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, Option<BTreeSet<Key>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn entries(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Entry>> {

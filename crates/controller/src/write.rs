@@ -144,6 +144,25 @@ impl<T> Write<T> {
     }
 }
 
+impl<T> Write<T> {
+    /// UID of the object that is written; none where it is created.
+    pub fn uid(&self) -> Option<&str> {
+        match self {
+            Self::ReserveVolume { volume, .. }
+            | Self::SetVolumePhase { volume, .. }
+            | Self::AnnotateVolume { volume, .. }
+            | Self::UnbindVolume { volume, .. }
+            | Self::DeleteVolume { volume } => Some(&volume.uid.0),
+            Self::CreateVolume { .. } => None,
+            Self::BindClaim { claim, .. }
+            | Self::SetClaimStatus { claim, .. }
+            | Self::SetClaimClass { claim, .. }
+            | Self::AnnotateClaim { claim, .. }
+            | Self::RemoveSelectedNode { claim } => Some(&claim.uid.0),
+        }
+    }
+}
+
 /// The finalizers of a volume as an [`bindery_core::Action::AnnotateVolume`] leaves them; `None` where nothing changes.
 /// Finalizers that the action does not name stay, in their order.
 pub(crate) fn edited_finalizers(

@@ -1,8 +1,10 @@
 //! Kubernetes events: closed kinds, whose types and reasons are upstream's; the host makes the text.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{ClaimTarget, Text, VolumeTarget};
+use crate::{ClaimTarget, Text, Uid, VolumeTarget};
 
 /// An event on a claim or a volume (reference section 13).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +22,25 @@ pub enum Regarding {
     Claim(ClaimTarget),
     /// A volume; its events go to namespace `default`.
     Volume(VolumeTarget),
+}
+
+impl Regarding {
+    /// UID of the object.
+    pub fn uid(&self) -> &Uid {
+        match self {
+            Self::Claim(claim) => &claim.uid,
+            Self::Volume(volume) => &volume.uid,
+        }
+    }
+}
+
+impl fmt::Display for Regarding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(claim) => write!(f, "persistentvolumeclaim {}", claim.key),
+            Self::Volume(volume) => write!(f, "persistentvolume {}", volume.name),
+        }
+    }
 }
 
 /// `type` of an event.

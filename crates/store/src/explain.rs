@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bindery_core::{
-    AccessModes, Claim, ClaimKey, Quantity, Reason, Requirement, Selector, SelectorOperator, Text, Volume,
-    VolumePhase,
+    AccessModes, Claim, ClaimKey, Lookup, Quantity, Reason, Requirement, Selector, SelectorOperator, Source,
+    Text, Volume, VolumePhase,
 };
 
 use crate::state::State;
@@ -59,6 +59,14 @@ impl State {
             }],
         });
         readable.chain(unreadable).collect()
+    }
+}
+
+impl State {
+    /// All that keeps the claim from one volume; `None` where there is no such volume that can be read.
+    pub(crate) fn obstacles(&self, claim: &Claim, volume: &str) -> Option<Vec<Obstacle>> {
+        let Lookup::Found(volume) = self.volume(Source::Overlay, volume) else { return None };
+        Some(obstacles(&volume, claim, self.reserved(&volume.name)))
     }
 }
 

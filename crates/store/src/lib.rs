@@ -40,3 +40,4 @@ pub use observed::{Kind, Observed, PodRecord, Unreadable};
 pub use session::{Session, SessionLimits};
 pub use store::{HeldBy, Store};
 pub use subscriptions::Subscriptions;
+pub use version::is_newer;

@@ -12,8 +12,8 @@ pub(crate) fn compare(a: &Version, b: &Version) -> Option<Ordering> {
     (comparable(&a.0) && comparable(&b.0)).then(|| a.0.len().cmp(&b.0.len()).then_with(|| a.0.cmp(&b.0)))
 }
 
-/// Whether `a` is known to be newer than `b`.
-pub(crate) fn is_newer(a: &Version, b: &Version) -> bool {
+/// Whether `a` is known to be newer than `b`: versions of one cluster, of whatever objects.
+pub fn is_newer(a: &Version, b: &Version) -> bool {
     compare(a, b) == Some(Ordering::Greater)
 }
 

@@ -1,7 +1,7 @@
 //! Makes one decision: the engine on a session of the store, live reads, the guard, the reservation.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::guard::{self, Case, Objection};
@@ -9,13 +9,13 @@ use bindery_core::{
     Action, Answer, Claim, ClaimKey, Decision, Engine, EngineFault, Evidence, Exchange, Lookup, Question,
     Recorder, Request, Source, Stop, Subject, Text,
 };
-use bindery_store::{LiveReads, Store, topics_of};
+use bindery_store::{LiveReads, Revision, Store, topics_of};
 
 use super::Binder;
 use super::world::{Surroundings, Witness};
 use crate::intake::{Intake, Role, Subscriber};
 use crate::queue::Slot;
-use crate::{Key, Port, Purpose, SyncError, Verdict};
+use crate::{Key, Mode, Port, Purpose, SyncError, Verdict};
 
 /// Most times that one object is decided in a row because the world moved: after that the key backs off, so
 /// that a busy world cannot keep a task for ever.
@@ -42,6 +42,14 @@ pub(super) struct Reservation<'a> {
     intake: &'a Intake,
     volume: Text,
     claim: ClaimKey,
+}
+
+/// What an engine said in one run.
+pub(super) struct Ran {
+    pub(super) answer: Result<Decision, EngineFault>,
+    pub(super) exchanges: Vec<Exchange>,
+    /// The store that it saw.
+    since: Revision,
 }
 
 /// Why a decision cannot be carried out.
@@ -88,7 +96,7 @@ impl<P: Port> Binder<P> {
     }
 
     async fn attempt(&self, slot: &mut Slot, role: Role, request: Request) -> Result<Decided<'_>, Setback> {
-        let engine = Arc::clone(&self.engine.read().unwrap_or_else(PoisonError::into_inner));
+        let engine = self.engine();
         let subscriber = (slot.key().clone(), role);
         let (decision, exchanges) =
             self.ask_engine(&*engine, &subscriber, &request).await.map_err(Setback::Final)?;
@@ -131,10 +139,14 @@ impl<P: Port> Binder<P> {
     ) -> Result<(Decision, Vec<Exchange>), SyncError> {
         let mut live = LiveReads::default();
         for _ in 0..=LIVE_READS_MAX {
-            let (answer, exchanges) = self.run_engine(engine, subscriber, request, &live);
+            let Ran { answer, exchanges, since } = self.run_engine(engine, request, &live);
             match answer {
                 Ok(decision) => {
                     self.metrics.decisions.count();
+                    let topics = topics_of(&exchanges);
+                    if self.intake.subscriptions().subscribe(subscriber.clone(), since, topics) {
+                        self.intake.enqueue(subscriber.0.clone());
+                    }
                     return Ok((decision, exchanges));
                 }
                 Err(EngineFault::Stopped(Stop::LiveRead(question))) => {
@@ -152,13 +164,8 @@ impl<P: Port> Binder<P> {
         Err(SyncError::TooManyReads(LIVE_READS_MAX))
     }
 
-    fn run_engine(
-        &self,
-        engine: &dyn Engine,
-        subscriber: &Subscriber,
-        request: &Request,
-        live: &LiveReads,
-    ) -> (Result<Decision, EngineFault>, Vec<Exchange>) {
+    /// Runs the engine once, on the store as it is now.
+    pub(super) fn run_engine(&self, engine: &dyn Engine, request: &Request, live: &LiveReads) -> Ran {
         let surroundings = Surroundings { facts: &self.facts, operations: &self.operations };
         let mut session = self.store.session(&surroundings, live, self.settings.session);
         if let Subject::SyncClaim(claim) = &request.subject {
@@ -167,15 +174,8 @@ impl<P: Port> Binder<P> {
         let mut recorder = Recorder::new(&mut session);
         let answer = engine.decide(request, &mut recorder);
         let exchanges = recorder.into_exchanges();
-        let since = session.revision();
-        // Ends the store's lock: a subscription takes another one, and whoever wakes takes both.
-        drop(session);
-        if answer.is_ok()
-            && self.intake.subscriptions().subscribe(subscriber.clone(), since, topics_of(&exchanges))
-        {
-            self.intake.enqueue(subscriber.0.clone());
-        }
-        (answer, exchanges)
+        // The store's lock ends with the session: a subscription takes another one, and whoever wakes takes both.
+        Ran { answer, exchanges, since: session.revision() }
     }
 
     async fn read_live(&self, question: &Question) -> Result<Answer, SyncError> {
@@ -199,12 +199,7 @@ impl<P: Port> Binder<P> {
     ) -> Result<(), Setback> {
         let mut proofs = BTreeMap::new();
         for _ in 0..=PROOFS_MAX {
-            let objection = {
-                let world =
-                    Witness { store: &self.store, proofs: &proofs, offer_again: self.facts.offer_again };
-                guard::check(&Case { request, exchanges, decision, world: &world })
-            };
-            match objection {
+            match self.check(request, exchanges, decision, &proofs) {
                 Ok(()) => return Ok(()),
                 Err(Objection::Prove(key)) => {
                     let proof = self.prove(&key).await;
@@ -217,6 +212,18 @@ impl<P: Port> Binder<P> {
             }
         }
         Err(Setback::Final(SyncError::Refused(format!("it needs more than {PROOFS_MAX} live reads"))))
+    }
+
+    /// The guard's word on a decision, with these live reads.
+    pub(super) fn check(
+        &self,
+        request: &Request,
+        exchanges: &[Exchange],
+        decision: &Decision,
+        proofs: &BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
+    ) -> Result<(), Objection> {
+        let world = Witness { store: &self.store, proofs, offer_again: self.facts.offer_again };
+        guard::check(&Case { request, exchanges, decision, world: &world })
     }
 
     /// Reads a claim for the guard; a failure is retried once, because refusing is an answer too.
@@ -238,6 +245,10 @@ impl<P: Port> Binder<P> {
     ///
     /// Another decision in flight has picked it; says which.
     fn reserve(&self, decision: &Decision) -> Result<Option<Reservation<'_>>, String> {
+        // Where nothing is carried out, nothing is taken from others.
+        if self.settings.mode == Mode::Observe {
+            return Ok(None);
+        }
         let Some((volume, claim)) = decision.actions().find_map(|action| match action {
             Action::ReserveVolume { volume, claim, .. } => Some((&volume.name, &claim.key)),
             _ => None,

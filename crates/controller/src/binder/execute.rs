@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use bindery_core::{Action, Decision, Follows, Operation, PluginOperation, Request, Subject, Text};
+use bindery_core::{
+    Action, ClaimPhase, Decision, Follows, Lookup, Operation, PluginMatch, PluginOperation, Request, Subject,
+    Text,
+};
+
+use tracing::Instrument as _;
 
 use super::known::Known;
 use super::{Binder, TOLERATED_RETRY};
@@ -111,10 +116,19 @@ impl<P: Port> Binder<P> {
     /// Makes one write and lays what it returned over the watch cache.
     async fn write(&self, write: &Write<P::Template>) -> Result<Written, SyncError> {
         let (name, object) = (write.name(), write.object());
-        match self.port.write(write).await {
+        if let Write::DeleteVolume { volume } = write
+            && self.operations.holds_back(&Key::Volume(volume.name.clone()))
+        {
+            return Err(SyncError::Held);
+        }
+        let span = tracing::debug_span!("write", write = name, target = object, target_uid = write.uid());
+        let result = self.port.write(write).instrument(span).await;
+        self.passage.tried(&object, result.as_ref().err());
+        self.measure(write, result.is_ok());
+        match result {
             Ok(written) => {
                 self.metrics.writes.count();
-                tracing::debug!(write = name, %object, "written");
+                tracing::debug!(write = name, target = object, target_uid = write.uid(), "written");
                 self.assume(write, &written);
                 Ok(written)
             }
@@ -123,6 +137,21 @@ impl<P: Port> Binder<P> {
                     .count();
                 Err(SyncError::Write { write: name, object, error })
             }
+        }
+    }
+
+    /// Counts a write where upstream does.
+    fn measure(&self, write: &Write<P::Template>, succeeded: bool) {
+        let metrics = &self.operations.metrics;
+        match write {
+            Write::SetClaimStatus { claim, phase: ClaimPhase::Bound, .. } if succeeded => {
+                metrics.done(&claim.uid)
+            }
+            Write::SetClaimClass { .. } => {
+                metrics.classes.inc();
+                metrics.class_errors.inc_by(u64::from(!succeeded));
+            }
+            _ => {}
         }
     }
 
@@ -148,11 +177,26 @@ impl<P: Port> Binder<P> {
         };
         match self.operations.start(operation.kind, &operation.uid, subject.key()) {
             Ok(ticket) => {
+                self.operations.metrics.start(operation, self.plugin_of(&subject));
                 carried.operations.push(PendingOperation { operation: operation.clone(), subject, ticket })
             }
-            // Its end wakes the object.
-            Err(Refusal::Running) => {}
+            // Its end, or the end of the stop, wakes the object.
+            Err(Refusal::Running | Refusal::Held) => {}
             Err(Refusal::BackingOff(delay)) => carried.again_within(delay),
+        }
+    }
+}
+
+impl<P: Port> Binder<P> {
+    /// Who deletes a volume, as upstream's metrics name it: the in-tree plugin, else the provisioner of its class.
+    fn plugin_of(&self, subject: &OperationSubject) -> Option<Text> {
+        let OperationSubject::Volume(volume) = subject else { return None };
+        match self.facts.plugins.supporting(volume) {
+            PluginMatch::One(plugin) => Some(plugin.name),
+            _ => match self.store.class(&volume.class) {
+                Lookup::Found(class) => Some(class.provisioner.clone()),
+                _ => None,
+            },
         }
     }
 }

@@ -7,13 +7,16 @@ use bindery_core::{
     Returned, Source, Subject, Text, Volume,
 };
 
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
 use super::decide::Decided;
 use super::execute::Carried;
 use super::known::Known;
 use super::{Binder, OperationSubject, PendingOperation};
 use crate::intake::Role;
 use crate::queue::{Slot, Timer};
-use crate::{OperationError, Order, PluginError, Plugins, Port, SyncError, WriteError};
+use crate::{Key, OperationError, Order, PluginError, Plugins, Port, SyncError, WriteError};
 
 /// Most steps of one operation. The longest, a provision whose volume cannot be created and whose asset cannot
 /// be deleted, takes 13.
@@ -49,15 +52,23 @@ impl<P: Port> Binder<P> {
     ///
     /// The operation failed; it has been logged and counted.
     pub async fn perform(&self, pending: PendingOperation) -> Result<(), OperationError> {
+        let (key, PendingOperation { operation, .. }) = (pending.key(), &pending);
+        let span =
+            tracing::error_span!("operation", object = %key, uid = &*operation.uid.0, kind = ?operation.kind);
+        self.perform_in_span(key, pending).instrument(span).await
+    }
+
+    async fn perform_in_span(&self, key: Key, pending: PendingOperation) -> Result<(), OperationError> {
         let PendingOperation { operation, subject, ticket } = pending;
-        let (key, kind) = (subject.key(), operation.kind);
+        let uid = operation.uid.clone();
         let mut slot = self.intake.queue().slot(&key).await;
         let result = self.run_steps(&mut slot, Course::new(operation, subject)).await;
         match &result {
             Ok(()) => self.metrics.operations.count(),
             Err(error) => {
                 self.metrics.operation_errors.count();
-                tracing::warn!(%key, ?kind, %error, "operation failed");
+                self.operations.metrics.failed(&uid);
+                tracing::warn!(%error, "operation failed");
             }
         }
         // Before the slot is given back: whoever decides next finds it ended.
@@ -128,6 +139,11 @@ impl<P: Port> Binder<P> {
         let Some(plugin) = plugins.get(plugin) else {
             return Err(OperationError::Nonsense(format!("there is no plugin {plugin:?}")));
         };
+        // Discarding too: another binder provisions under the same name.
+        if call != PluginOperation::Provision && self.operations.holds_back(&course.subject.key()) {
+            return Err(SyncError::Held.into());
+        }
+        let (name, began) = (plugin.describe().name, Instant::now());
         let result = match (call, &course.subject) {
             (PluginOperation::Provision, OperationSubject::Claim(claim)) => {
                 let order = Order::of(claim);
@@ -150,6 +166,7 @@ impl<P: Port> Binder<P> {
                 return Err(OperationError::Nonsense(format!("{call:?} of {}", course.subject.key())));
             }
         };
+        self.operations.metrics.called(&name, call, began.elapsed(), result.is_ok());
         Ok(match result {
             Ok(()) => Returned::Success,
             Err(PluginError::InUse(error)) => Returned::InUse(error),

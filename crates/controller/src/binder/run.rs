@@ -6,6 +6,7 @@ use bindery_core::{Decision, Reason};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::{Instrument as _, Span};
 
 use super::{Binder, PendingOperation, Synced};
 use crate::Port;
@@ -25,6 +26,7 @@ struct Tasks {
 struct Turn<P: Port> {
     binder: Arc<Binder<P>>,
     slot: Slot,
+    span: Span,
     has_ended: bool,
 }
 
@@ -52,6 +54,7 @@ impl<P: Port> Binder<P> {
 
     /// Starts turns for ever.
     async fn dispatch(self: &Arc<Self>, tasks: &Tasks) {
+        self.passage.reset();
         self.intake.until_synced().await;
         tracing::info!("all lists are complete; decisions begin");
         let room = Arc::new(Semaphore::new(self.settings.in_flight_max));
@@ -61,11 +64,13 @@ impl<P: Port> Binder<P> {
             let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
             let slot = self.intake.queue().next().await;
             // Made here and not in the task, which may be abandoned before it begins.
-            let turn = Turn { binder: Arc::clone(self), slot, has_ended: false };
+            let span = self.span(slot.key());
+            let turn = Turn { binder: Arc::clone(self), slot, span: span.clone(), has_ended: false };
             let tasks = tasks.clone();
             let abandon = tasks.abandon.clone();
             tasks.tracker.clone().spawn(async move {
-                abandon.run_until_cancelled_owned(turn.take(permit, &tasks)).await;
+                let taken = turn.take(permit, &tasks).instrument(span);
+                abandon.run_until_cancelled_owned(taken).await;
             });
         }
     }
@@ -96,7 +101,7 @@ impl<P: Port> Turn<P> {
             Ok(()) => queue.succeeded(key, synced.requeue_after),
             Err(error) => {
                 let delay = queue.failed(key, error.retry_after());
-                tracing::debug!(%key, ?delay, "to be tried again");
+                tracing::debug!(?delay, "to be tried again");
             }
         }
         queue.add_all(synced.enqueue);
@@ -113,9 +118,9 @@ fn waits_for_a_reservation(decision: &Decision) -> bool {
 impl<P: Port> Drop for Turn<P> {
     fn drop(&mut self) {
         if !self.has_ended {
-            let key = self.slot.key();
-            tracing::error!(%key, "a decision ended without result; it is tried again");
-            self.binder.intake.queue().failed(key, None);
+            let why = "a decision ended without result; it is tried again";
+            self.span.in_scope(|| tracing::error!(why));
+            self.binder.intake.queue().failed(self.slot.key(), None);
         }
     }
 }

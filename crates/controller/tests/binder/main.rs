@@ -3,5 +3,7 @@
 mod disk;
 mod double;
 mod looping;
+mod observing;
 mod operating;
 mod syncing;
+mod vigil;

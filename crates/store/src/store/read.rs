@@ -6,7 +6,7 @@ use bindery_core::{Claim, ClaimKey, Class, Lookup, Pod, Source, Text, Volume};
 
 use super::Store;
 use crate::change::Revision;
-use crate::explain::Candidate;
+use crate::explain::{Candidate, Obstacle};
 use crate::observed::{Kind, Unreadable};
 
 impl Store {
@@ -104,5 +104,11 @@ impl Store {
     /// obstacle.
     pub fn explain(&self, claim: &Claim) -> Vec<Candidate> {
         self.state().explain(claim)
+    }
+
+    /// All that keeps a claim from one volume, as [`Store::explain`] says it, without looking at the others;
+    /// empty where the claim can have it, `None` where there is no such volume that can be read.
+    pub fn obstacles(&self, claim: &Claim, volume: &str) -> Option<Vec<Obstacle>> {
+        self.state().obstacles(claim, volume)
     }
 }

@@ -1,0 +1,57 @@
+//! What would be decided, without a step being taken.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bindery_core::guard::Objection;
+use bindery_core::{Action, Claim, Decision, Outcome, Request, Subject, Text};
+use bindery_store::LiveReads;
+
+use super::Binder;
+use super::decide::Ran;
+use crate::Port;
+use crate::observe::{Foreseen, Observation, Observer};
+
+impl<P: Port> Binder<P> {
+    /// Looks on as others bind, from now on; see [`Observation`].
+    pub fn observe(self: &Arc<Self>) {
+        self.intake.set_onlooker(Box::new(Observer(Arc::downgrade(self))));
+    }
+
+    /// What it has learnt as it looked on.
+    pub fn observation(&self) -> &Observation {
+        &self.observation
+    }
+
+    /// What would be decided for a claim at this moment. No live read is made: the moment would pass.
+    pub(crate) fn foresee(&self, claim: &Arc<Claim>) -> Foreseen {
+        let request = Request { now: self.port.now(), subject: Subject::SyncClaim(claim.clone()) };
+        let Ran { answer, exchanges, .. } = self.run_engine(&*self.engine(), &request, &LiveReads::default());
+        let decision = match answer {
+            Ok(decision) => decision,
+            Err(fault) => return Foreseen::Unknown(fault.to_string()),
+        };
+        match self.check(&request, &exchanges, &decision, &BTreeMap::new()) {
+            // The claim has been bound meanwhile; the decision is about what it was.
+            Ok(()) | Err(Objection::Stale { .. }) => foreseen(&decision),
+            Err(Objection::Prove(_)) => Foreseen::Unknown("it depends on a live read".to_owned()),
+            Err(Objection::Refused(refusal)) => Foreseen::Waits(format!("the guard refuses it: {refusal}")),
+        }
+    }
+}
+
+/// The volume that a decision binds the claim to that it is about.
+pub(super) fn chosen(decision: &Decision) -> Option<&Text> {
+    decision.actions().find_map(|action| match action {
+        Action::ReserveVolume { volume, .. } | Action::BindClaim { volume, .. } => Some(&volume.name),
+        _ => None,
+    })
+}
+
+fn foreseen(decision: &Decision) -> Foreseen {
+    match (chosen(decision), &decision.outcome) {
+        (Some(name), _) => Foreseen::Binds(name.clone()),
+        (None, Outcome::Failed(failure)) => Foreseen::Waits(failure.to_string()),
+        (None, Outcome::Done | Outcome::Continue(_)) => Foreseen::Waits("the claim is not bound".to_owned()),
+    }
+}

@@ -1,0 +1,104 @@
+//! What observe mode learns: whether upstream bound each claim as Bindery would have.
+//!
+//! Upstream's choice shows in a write: a volume's claimRef gets the UID of a claim, or, where somebody else had done that
+//! (an external provisioner, the scheduler, a user), the claim gets bind-completed. Just before the store takes that
+//! write it is the world that upstream chose from, so that is where Bindery's decision is made that the choice is held
+//! against: a decision made earlier would differ wherever upstream took another claim first, and a later one would find
+//! the choice made.
+//!
+//! Not quite every time: what changed after upstream had looked and before its write came is in that world too. Upstream
+//! binds one claim after the other, and it must have known the claim and the volume as its write names them. Where the
+//! volume that Bindery prefers is younger than all of that, nothing can be said.
+
+mod compare;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bindery_core::{Claim, ClaimKey, Uid, Version};
+
+pub(crate) use self::compare::{Foreseen, Observer};
+use crate::metrics::Counter;
+
+/// What upstream's choice for a claim was, against Bindery's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compared {
+    /// The same volume.
+    Same,
+    /// Another volume that is as good by upstream's order: upstream's choice among such is arbitrary.
+    Tie,
+    /// Another volume, or one where Bindery would have bound none.
+    Different,
+    /// Nobody can say: the claim was gone or not seen before, or the world changed between.
+    NotComparable,
+}
+
+/// How a watch told of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// By itself, in order.
+    Watched,
+    /// In a list, with everything else that has changed since the last one.
+    Listed,
+}
+
+/// What observe mode has learnt so far. In own mode it stays empty.
+#[derive(Debug, Default)]
+pub struct Observation {
+    outcomes: [Counter; Compared::ALL.len()],
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Claims that were counted, until they are gone.
+    counted: HashSet<Uid>,
+    /// Claims as they were before they were bound, whose volumes the watch has not told of yet.
+    held: HashMap<Uid, Arc<Claim>>,
+    /// Claims that Bindery would bind now, and upstream has not bound yet.
+    awaited: HashMap<ClaimKey, Uid>,
+    /// Version that upstream's last choice left.
+    last_choice: Option<Version>,
+}
+
+impl Compared {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Same, Self::Tie, Self::Different, Self::NotComparable];
+
+    /// As metrics name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Tie => "tie",
+            Self::Different => "different",
+            Self::NotComparable => "not_comparable",
+        }
+    }
+}
+
+impl Observation {
+    /// How many claims had that outcome; every claim, by its UID, has one at most.
+    pub fn count(&self, outcome: Compared) -> u64 {
+        self.outcomes[outcome as usize].get()
+    }
+
+    /// How many claims Bindery would bind now that upstream has not bound.
+    pub fn awaited(&self) -> usize {
+        self.state().awaited.len()
+    }
+
+    /// What a decision about a claim came to: whether it would be bound.
+    pub(crate) fn decided(&self, claim: &Claim, binds: bool) {
+        let mut state = self.state();
+        if binds && !claim.annotations.bind_completed {
+            state.awaited.insert(claim.key.clone(), claim.uid.clone());
+        } else {
+            state.awaited.remove(&claim.key);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Counts and sets: whatever a panic left in them misleads nobody.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,193 @@
+//! Upstream's choice, held against Bindery's.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use bindery_core::{BindingMode, Claim, ClaimKey, Lookup, Source, Text, Uid, Version, Volume};
+use bindery_store::{Store, is_newer};
+
+use super::{Compared, Observation, Seen, State};
+use crate::intake::Onlooker;
+use crate::{Binder, Key, Port};
+
+/// What Bindery would do for a claim, on the store as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Foreseen {
+    /// Bind it to this volume.
+    Binds(Text),
+    /// Bind it to none: why.
+    Waits(String),
+    /// There is no decision: why.
+    Unknown(String),
+}
+
+/// Looks on as upstream binds. It outlives nobody: the binder owns it.
+pub(crate) struct Observer<P: Port>(pub(crate) Weak<Binder<P>>);
+
+/// An outcome, and why, where there is something to say.
+struct Verdict {
+    outcome: Compared,
+    bindery: Option<Text>,
+    why: String,
+}
+
+impl<P: Port> Onlooker for Observer<P> {
+    fn volume(&self, before: &Arc<Volume>, after: &Arc<Volume>, seen: Seen) {
+        let uid_of = |volume: &Volume| volume.claim_ref.as_ref()?.uid.clone();
+        let (Some(uid), Some(claim_ref)) = (uid_of(after), &after.claim_ref) else { return };
+        // A volume that was free and does not get the mark was not chosen by a binder: a user has reserved it.
+        let by_user = before.claim_ref.is_none() && !after.annotations.bound_by_controller;
+        if uid_of(before).as_ref() == Some(&uid) || by_user {
+            return;
+        }
+        let Some(binder) = self.0.upgrade() else { return };
+        let mut state = binder.observation().state();
+        if state.counted.contains(&uid) {
+            return;
+        }
+        let key = ClaimKey::new(claim_ref.namespace.clone(), claim_ref.name.clone());
+        let held = state.held.remove(&uid);
+        let claim = match held.map_or_else(|| binder.store().claim(Source::Cache, &key), Lookup::Found) {
+            Lookup::Found(claim) if claim.uid == uid => claim,
+            _ => {
+                let verdict = Verdict::unknown("the claim was not seen before its bind");
+                return binder.observation().count_in(&mut state, &key, &uid, after, verdict);
+            }
+        };
+        // The scheduler reserves for claims that wait for their first consumer; and a pair is only healed.
+        if claim.annotations.bind_completed || waits_for_consumer(binder.store(), &claim) {
+            return;
+        }
+        let verdict = judge(&binder, &state, &claim, before, seen);
+        state.last_choice = Some(after.version.clone());
+        binder.observation().count_in(&mut state, &key, &uid, before, verdict);
+    }
+
+    fn claim(&self, before: &Arc<Claim>, after: &Arc<Claim>, seen: Seen) {
+        if before.annotations.bind_completed || !after.annotations.bind_completed {
+            return;
+        }
+        let (Some(binder), Some(name)) = (self.0.upgrade(), &after.volume_name) else { return };
+        let mut state = binder.observation().state();
+        state.awaited.remove(&after.key);
+        if state.counted.contains(&after.uid) {
+            return;
+        }
+        match binder.store().volume(Source::Cache, name) {
+            Lookup::Found(volume) if is_reserved_for(&volume, &after.uid) => {
+                let verdict = judge(&binder, &state, before, &volume, seen);
+                binder.observation().count_in(&mut state, &after.key, &after.uid, &volume, verdict);
+            }
+            // The watch of volumes lags behind: it tells in which order volumes were chosen.
+            _ => drop(state.held.insert(after.uid.clone(), before.clone())),
+        }
+    }
+
+    fn claim_gone(&self, claim: &Claim) {
+        let Some(binder) = self.0.upgrade() else { return };
+        let mut state = binder.observation().state();
+        state.awaited.remove(&claim.key);
+        if state.held.remove(&claim.uid).is_some() {
+            binder.observation().outcomes[Compared::NotComparable as usize].count();
+        }
+        state.counted.remove(&claim.uid);
+    }
+}
+
+impl Observation {
+    fn count_in(&self, state: &mut State, key: &ClaimKey, uid: &Uid, upstream: &Volume, verdict: Verdict) {
+        let Verdict { outcome, bindery, why } = verdict;
+        state.counted.insert(uid.clone());
+        self.outcomes[outcome as usize].count();
+        let (upstream, bindery) = (&upstream.name, bindery.as_deref().unwrap_or_default());
+        let object = Key::Claim(key.clone());
+        match outcome {
+            Compared::Same | Compared::Tie => {
+                tracing::debug!(%object, %uid, %upstream, bindery, outcome = outcome.name(), why, "compared");
+            }
+            Compared::Different => {
+                tracing::warn!(%object, %uid, %upstream, bindery, why, "upstream bound the claim otherwise");
+            }
+            Compared::NotComparable => {
+                tracing::info!(%object, %uid, %upstream, bindery, why, "upstream's choice cannot be compared");
+            }
+        }
+    }
+}
+
+/// Upstream's choice of `volume`, as it was before, against what Bindery would do for `claim`, as it was before.
+fn judge<P: Port>(
+    binder: &Binder<P>,
+    state: &State,
+    claim: &Arc<Claim>,
+    volume: &Volume,
+    seen: Seen,
+) -> Verdict {
+    if !binder.store().synced() {
+        return Verdict::unknown("the first lists were not complete");
+    }
+    if seen == Seen::Listed {
+        return Verdict::unknown("the watch was interrupted meanwhile");
+    }
+    let ours = match binder.foresee(claim) {
+        Foreseen::Binds(name) if name == volume.name => {
+            return Verdict { outcome: Compared::Same, bindery: Some(name), why: String::new() };
+        }
+        Foreseen::Binds(name) => name,
+        Foreseen::Waits(why) => {
+            let obstacles = binder.store().obstacles(claim, &volume.name).unwrap_or_default();
+            let why = if obstacles.is_empty() { why } else { list(&obstacles) };
+            return Verdict { outcome: Compared::Different, bindery: None, why };
+        }
+        Foreseen::Unknown(why) => return Verdict::unknown(&why),
+    };
+    let Lookup::Found(other) = binder.store().volume(Source::Cache, &ours) else {
+        return Verdict::unknown("the volume that Bindery prefers cannot be read");
+    };
+    let known = [Some(&claim.version), Some(&volume.version), state.last_choice.as_ref()];
+    if known.into_iter().flatten().all(|version: &Version| is_newer(&other.version, version)) {
+        let why = "the volume that Bindery prefers changed while upstream was choosing".to_owned();
+        return Verdict { outcome: Compared::NotComparable, bindery: Some(ours), why };
+    }
+    let obstacles = binder.store().obstacles(claim, &volume.name).unwrap_or_default();
+    let (outcome, why) = rank(volume, &other, &list(&obstacles));
+    Verdict { outcome, bindery: Some(ours), why }
+}
+
+/// Upstream's volume against Bindery's, by upstream's order: reserved for the claim, fewest access modes, smallest.
+fn rank(upstream: &Volume, bindery: &Volume, obstacles: &str) -> (Compared, String) {
+    let (modes, capacity) =
+        (|volume: &Volume| volume.access_set().len(), |volume: &Volume| volume.capacity.unwrap_or_default());
+    let why = if !obstacles.is_empty() {
+        format!("upstream's volume does not fit: {obstacles}")
+    } else if upstream.claim_ref.is_some() != bindery.claim_ref.is_some() {
+        "one of the volumes is reserved for the claim".to_owned()
+    } else if modes(upstream) != modes(bindery) {
+        format!("upstream's volume has {} access modes, Bindery's {}", modes(upstream), modes(bindery))
+    } else if capacity(upstream) != capacity(bindery) {
+        format!("upstream's volume has {}, Bindery's {}", capacity(upstream), capacity(bindery))
+    } else {
+        return (Compared::Tie, "the volumes are equally good".to_owned());
+    };
+    (Compared::Different, why)
+}
+
+fn is_reserved_for(volume: &Volume, uid: &Uid) -> bool {
+    volume.claim_ref.as_ref().is_some_and(|claim_ref| claim_ref.uid.as_ref() == Some(uid))
+}
+
+fn waits_for_consumer(store: &Store, claim: &Claim) -> bool {
+    claim.volume_name.is_none()
+        && matches!(store.class(claim.class_or_empty()),
+            Lookup::Found(class) if class.binding_mode == Some(BindingMode::WaitForFirstConsumer))
+}
+
+fn list(obstacles: &[impl fmt::Display]) -> String {
+    obstacles.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl Verdict {
+    fn unknown(why: &str) -> Self {
+        Self { outcome: Compared::NotComparable, bindery: None, why: why.to_owned() }
+    }
+}

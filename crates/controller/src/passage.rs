@@ -1,0 +1,102 @@
+//! Whether writes get through to the API server.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::WriteError;
+
+/// So many writes must fail in a row before it is said that none gets through.
+const FAILURES_MIN: u32 = 3;
+
+/// What became of the last writes. A write that the API server refused for what it is has got through: only those count
+/// that it did not carry out whatever they are. One object that a policy forbids to write says nothing about others, so
+/// it takes two.
+#[derive(Debug, Default)]
+pub struct Passage(Mutex<Option<Blocked>>);
+
+#[derive(Debug)]
+struct Blocked {
+    failures: u32,
+    /// The object whose write failed first.
+    object: String,
+    /// Whether writes of another object failed too.
+    several: bool,
+    error: String,
+}
+
+impl Passage {
+    /// Whether writes get through, as far as the last ones tell.
+    ///
+    /// # Errors
+    ///
+    /// They do not; says what the last one was answered.
+    pub fn check(&self) -> Result<(), String> {
+        match &*self.blocked() {
+            Some(Blocked { failures, several: true, error, .. }) if *failures >= FAILURES_MIN => {
+                Err(format!("the last {failures} writes failed: {error}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A write was answered.
+    pub(crate) fn tried(&self, object: &str, error: Option<&WriteError>) {
+        let mut blocked = self.blocked();
+        let error = match error {
+            Some(
+                error @ (WriteError::Forbidden(_) | WriteError::Throttled { .. } | WriteError::Failed(_)),
+            ) => error.to_string(),
+            _ => return *blocked = None,
+        };
+        let entry = blocked.get_or_insert_with(|| Blocked {
+            failures: 0,
+            object: object.to_owned(),
+            several: false,
+            error: String::new(),
+        });
+        entry.failures = entry.failures.saturating_add(1);
+        entry.several |= entry.object != object;
+        entry.error = error;
+    }
+
+    /// What was seen is of another time.
+    pub(crate) fn reset(&self) {
+        *self.blocked() = None;
+    }
+
+    fn blocked(&self) -> MutexGuard<'_, Option<Blocked>> {
+        // Every change is one assignment, so a panic elsewhere leaves it sound.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn writes_get_through_until_several_in_a_row_fail() {
+        let down = || WriteError::Failed("no answer".to_owned());
+        let forbidden = || WriteError::Forbidden("no".to_owned());
+        let busy = || WriteError::Throttled { message: "busy".to_owned(), retry_after: Duration::ZERO };
+        let conflict = || WriteError::Conflict("changed".to_owned());
+        for (writes, gets_through) in [
+            (vec![], true),
+            (vec![("a", Some(down())), ("b", Some(down()))], true),
+            (vec![("a", Some(down())), ("b", Some(forbidden())), ("a", Some(busy()))], false),
+            (vec![("a", Some(forbidden())), ("a", Some(forbidden())), ("a", Some(forbidden()))], true),
+            (vec![("a", Some(down())), ("b", Some(down())), ("c", Some(down())), ("a", None)], true),
+            (
+                vec![("a", Some(down())), ("b", Some(down())), ("c", Some(down())), ("a", Some(conflict()))],
+                true,
+            ),
+        ] {
+            let passage = Passage::default();
+            for (object, error) in &writes {
+                passage.tried(object, error.as_ref());
+            }
+            assert_eq!(passage.check().is_ok(), gets_through, "{writes:?}");
+        }
+    }
+}

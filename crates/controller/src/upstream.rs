@@ -1,0 +1,171 @@
+//! What upstream's metrics tell, with upstream's meanings (reference section 16): how long provisioning and deleting take,
+//! and which claims got a default class.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bindery_core::{Operation, OperationKind, PluginOperation, Text, Uid};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use tokio::time::Instant;
+
+/// Upper bounds of the buckets, in seconds, of both histograms.
+const BUCKETS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
+/// Stands for a plugin that is not known.
+const NO_PLUGIN: &str = "N/A";
+
+/// A family of histograms.
+pub type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// Metrics that upstream has too; each is named after its own.
+#[derive(Debug)]
+pub struct UpstreamMetrics {
+    /// `retroactive_storageclass_total`: default classes that were to be given to claims.
+    pub classes: Counter,
+    /// `retroactive_storageclass_errors_total`: those that could not be.
+    pub class_errors: Counter,
+    /// `storage_operation_duration_seconds`: one call of a plugin.
+    pub calls: Histograms<CallLabels>,
+    /// `volume_operation_total_seconds`: from the first start until the claim is bound or the volume is gone.
+    pub wholes: Histograms<WholeLabels>,
+    /// `volume_operation_errors_total`: failures on that way.
+    pub errors: Family<WholeLabels, Counter>,
+    /// What is under way, by the UID of the claim or volume.
+    started: Mutex<HashMap<Uid, Started>>,
+}
+
+/// Labels of a call of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CallLabels {
+    volume_plugin: String,
+    operation_name: &'static str,
+    status: &'static str,
+    migrated: bool,
+}
+
+/// Labels of a whole operation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct WholeLabels {
+    plugin_name: String,
+    operation_name: &'static str,
+}
+
+#[derive(Debug)]
+struct Started {
+    at: Instant,
+    labels: WholeLabels,
+}
+
+impl UpstreamMetrics {
+    /// A call of a plugin has ended after so long.
+    pub(crate) fn called(&self, plugin: &str, call: PluginOperation, took: Duration, succeeded: bool) {
+        let operation_name = match call {
+            PluginOperation::Provision => "volume_provision",
+            PluginOperation::Delete => "volume_delete",
+            // Upstream does not measure it.
+            PluginOperation::Recycle => return,
+        };
+        let status = if succeeded { "success" } else { "fail-unknown" };
+        let volume_plugin = plugin.to_owned();
+        let labels = CallLabels { volume_plugin, operation_name, status, migrated: false };
+        self.calls.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// An operation starts, perhaps once more: the first start counts.
+    pub(crate) fn start(&self, operation: &Operation, plugin: Option<Text>) {
+        let operation_name = match operation.kind {
+            OperationKind::ProvisionExternal | OperationKind::Provision => "provision",
+            OperationKind::Delete => "delete",
+            OperationKind::Recycle => return,
+        };
+        let plugin = Some(operation.plugin.clone()).filter(|plugin| !plugin.is_empty()).or(plugin);
+        let plugin_name = plugin.map_or_else(|| NO_PLUGIN.to_owned(), |plugin| plugin.to_string());
+        let labels = WholeLabels { plugin_name, operation_name };
+        self.started().entry(operation.uid.clone()).or_insert_with(|| Started { at: Instant::now(), labels });
+    }
+
+    /// An operation on the object has failed.
+    pub(crate) fn failed(&self, uid: &Uid) {
+        if let Some(started) = self.started().get(uid) {
+            self.errors.get_or_create(&started.labels).inc();
+        }
+    }
+
+    /// What was under way is done: the claim is bound, or the volume is gone.
+    pub(crate) fn done(&self, uid: &Uid) {
+        if let Some(Started { at, labels }) = self.started().remove(uid) {
+            self.wholes.get_or_create(&labels).observe(at.elapsed().as_secs_f64());
+        }
+    }
+
+    /// The object is gone before it was done.
+    pub(crate) fn forget(&self, uid: &Uid) {
+        self.started().remove(uid);
+    }
+
+    fn started(&self) -> MutexGuard<'_, HashMap<Uid, Started>> {
+        // Every change is one call, so a panic elsewhere leaves the map sound.
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for UpstreamMetrics {
+    fn default() -> Self {
+        let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
+        Self {
+            classes: Counter::default(),
+            class_errors: Counter::default(),
+            calls: Family::new_with_constructor(histogram),
+            wholes: Family::new_with_constructor(histogram),
+            errors: Family::default(),
+            started: Mutex::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(kind: OperationKind, plugin: &str) -> Operation {
+        Operation { kind, plugin: plugin.into(), uid: "u".into() }
+    }
+
+    fn labels(plugin_name: &str, operation_name: &'static str) -> WholeLabels {
+        WholeLabels { plugin_name: plugin_name.to_owned(), operation_name }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_start_counts_and_failures_on_the_way_do() {
+        let metrics = UpstreamMetrics::default();
+        metrics.failed(&"u".into());
+        for _ in 0..2 {
+            metrics.start(&operation(OperationKind::Provision, "example.com/disk"), None);
+            metrics.failed(&"u".into());
+            tokio::time::advance(Duration::from_secs(20)).await;
+        }
+        metrics.done(&"u".into());
+        metrics.done(&"u".into());
+        let labels = labels("example.com/disk", "provision");
+        assert_eq!(metrics.errors.get_or_create(&labels).get(), 2);
+        assert!(metrics.wholes.get(&labels).is_some());
+        assert!(metrics.started().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unknown_plugin_has_upstream_s_name_and_recycling_is_not_measured() {
+        let metrics = UpstreamMetrics::default();
+        metrics.start(&operation(OperationKind::Recycle, ""), None);
+        assert!(metrics.started().is_empty());
+        metrics.start(&operation(OperationKind::Delete, ""), None);
+        metrics.done(&"u".into());
+        assert!(metrics.wholes.get(&labels("N/A", "delete")).is_some());
+        metrics.start(&operation(OperationKind::Delete, ""), Some("example.com".into()));
+        metrics.forget(&"u".into());
+        metrics.done(&"u".into());
+        assert!(metrics.wholes.get(&labels("example.com", "delete")).is_none());
+    }
+}

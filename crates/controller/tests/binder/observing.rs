@@ -1,0 +1,215 @@
+//! What observe mode learns from an upstream that is played here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bindery_controller::{Binder, Compared, Mode, Parts, Settings};
+use bindery_core::{Claim, ClaimPhase, ClaimRef, Quantity, Volume, VolumePhase};
+use bindery_engine::DefaultEngine;
+use bindery_store::Observed;
+use tokio_util::sync::CancellationToken;
+
+use crate::double::{Double, binder_of, claim, parts, volume};
+
+/// A binder that looks on, and what the cluster holds.
+struct Stage {
+    double: Double,
+    binder: Arc<Binder<Double>>,
+    version: u64,
+}
+
+impl Stage {
+    fn new(volumes: &[Volume], claims: &[Claim]) -> Self {
+        let double = Double::new();
+        volumes.iter().for_each(|volume| double.add_volume(volume));
+        claims.iter().for_each(|claim| double.add_claim(claim));
+        let settings = Settings { mode: Mode::Observe, ..Settings::default() };
+        let binder = binder_of(Parts { settings, ..parts(&double, DefaultEngine) });
+        binder.observe();
+        Self { double, binder, version: 10 }
+    }
+
+    fn tell_volume(&mut self, mut volume: Volume) -> Volume {
+        self.version += 1;
+        volume.version = self.version.to_string().as_str().into();
+        self.binder.intake().volume(volume.name.clone(), Observed::Readable(Arc::new(volume.clone())));
+        volume
+    }
+
+    fn tell_claim(&mut self, mut claim: Claim) -> Claim {
+        self.version += 1;
+        claim.version = self.version.to_string().as_str().into();
+        self.binder.intake().claim(claim.key.clone(), Observed::Readable(Arc::new(claim.clone())));
+        claim
+    }
+
+    /// All that upstream writes to bind, in its order.
+    fn bind(&mut self, claim: &Claim, volume: &Volume) {
+        self.tell_volume(reserved(volume, claim));
+        self.tell_claim(bound(claim, volume));
+    }
+
+    /// How many claims came out the same, tied, different, not comparable.
+    fn counts(&self) -> [u64; 4] {
+        Compared::ALL.map(|compared| self.binder.observation().count(compared))
+    }
+}
+
+fn reference(claim: &Claim) -> ClaimRef {
+    let key = claim.key.clone();
+    ClaimRef { namespace: key.namespace, name: key.name, uid: Some(claim.uid.clone()) }
+}
+
+/// The volume as upstream's first write leaves it.
+fn reserved(volume: &Volume, claim: &Claim) -> Volume {
+    let mut volume = volume.clone();
+    volume.annotations.bound_by_controller |= volume.claim_ref.is_none();
+    volume.claim_ref = Some(reference(claim));
+    volume
+}
+
+/// The claim as upstream's third write leaves it.
+fn bound(claim: &Claim, volume: &Volume) -> Claim {
+    let mut claim = claim.clone();
+    claim.annotations.bind_completed = true;
+    claim.volume_name = Some(volume.name.clone());
+    claim.status.phase = ClaimPhase::Bound;
+    claim
+}
+
+fn sized(name: &str, gibibytes: u64) -> Volume {
+    Volume { capacity: Some(Quantity::bytes(gibibytes << 30)), ..volume(name) }
+}
+
+#[test]
+fn upstream_s_choice_is_held_against_what_bindery_would_choose() {
+    let other_class = || Volume { class: "slow".into(), ..volume("other") };
+    let two_modes = || {
+        let mut volume = volume("b");
+        volume.access_modes.push(bindery_core::AccessMode::ReadOnlyMany);
+        volume
+    };
+    for (what, volumes, chosen, expected) in [
+        ("the only one", vec![volume("a")], 0, [1, 0, 0, 0]),
+        ("the closest fit", vec![sized("a", 1), sized("b", 5)], 0, [1, 0, 0, 0]),
+        ("one of two equals", vec![volume("a"), volume("b")], 1, [0, 1, 0, 0]),
+        ("a larger one", vec![sized("a", 1), sized("b", 5)], 1, [0, 0, 1, 0]),
+        ("one with more modes", vec![volume("a"), two_modes()], 1, [0, 0, 1, 0]),
+        ("one that does not fit", vec![other_class()], 0, [0, 0, 1, 0]),
+        ("one that does not fit though another does", vec![volume("a"), other_class()], 1, [0, 0, 1, 0]),
+    ] {
+        let claim = claim("c");
+        let mut stage = Stage::new(&volumes, std::slice::from_ref(&claim));
+        stage.bind(&claim, &volumes[chosen]);
+        assert_eq!(stage.counts(), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_claim_is_counted_once_by_its_uid() {
+    let (claim, volume) = (claim("c"), volume("v"));
+    let mut stage = Stage::new(std::slice::from_ref(&volume), std::slice::from_ref(&claim));
+    stage.bind(&claim, &volume);
+    stage.tell_volume(Volume { claim_ref: None, ..volume.clone() });
+    stage.tell_claim(claim.clone());
+    stage.bind(&claim, &volume);
+    assert_eq!(stage.counts(), [1, 0, 0, 0]);
+
+    // Another claim of that name is another claim.
+    stage.binder.intake().claim_gone(&claim.key);
+    stage.tell_volume(volume.clone());
+    let mut next = claim;
+    next.uid = "another".into();
+    let next = stage.tell_claim(next);
+    stage.bind(&next, &volume);
+    assert_eq!(stage.counts(), [2, 0, 0, 0]);
+}
+
+#[test]
+fn the_order_in_which_volumes_were_chosen_is_theirs_whichever_watch_lags() {
+    let [one, two] = [claim("c1"), claim("c2")];
+    let [small, large] = [sized("a", 1), sized("b", 5)];
+    let mut stage = Stage::new(&[small.clone(), large.clone()], &[one.clone(), two.clone()]);
+    // The second claim's last event comes before the first claim's volume is told of: it would seem to be free.
+    stage.tell_claim(bound(&two, &large));
+    stage.tell_volume(reserved(&small, &one));
+    stage.tell_volume(reserved(&large, &two));
+    stage.tell_claim(bound(&one, &small));
+    assert_eq!(stage.counts(), [2, 0, 0, 0]);
+}
+
+#[test]
+fn a_volume_that_others_made_or_reserved_for_the_claim_is_compared_when_the_claim_is_bound() {
+    let claim = claim("c");
+    // An external provisioner creates it so.
+    let mut stage = Stage::new(&[volume("closer")], std::slice::from_ref(&claim));
+    let provisioned = stage.tell_volume(reserved(&volume("provisioned"), &claim));
+    assert_eq!(stage.counts(), [0; 4]);
+    stage.tell_claim(bound(&claim, &provisioned));
+    assert_eq!(stage.counts(), [1, 0, 0, 0]);
+
+    // A user reserves it, with or without the UID.
+    for uid in [None, Some(claim.uid.clone())] {
+        let (a, b) = (volume("a"), volume("b"));
+        let mut stage = Stage::new(&[a, b.clone()], std::slice::from_ref(&claim));
+        let claim_ref = Some(ClaimRef { uid, ..reference(&claim) });
+        let b = stage.tell_volume(Volume { claim_ref, ..b });
+        assert_eq!(stage.counts(), [0; 4]);
+        stage.bind(&claim, &b);
+        assert_eq!(stage.counts(), [1, 0, 0, 0]);
+    }
+}
+
+#[test]
+fn what_nobody_can_say_is_not_compared() {
+    let (claim, a, b) = (claim("c"), volume("a"), volume("b"));
+    // The claim was not seen before.
+    let mut stage = Stage::new(std::slice::from_ref(&b), &[]);
+    stage.tell_volume(reserved(&b, &claim));
+    assert_eq!(stage.counts(), [0, 0, 0, 1]);
+
+    // The watch was interrupted.
+    let stage = Stage::new(std::slice::from_ref(&b), std::slice::from_ref(&claim));
+    let listed = Volume { version: "11".into(), ..reserved(&b, &claim) };
+    stage.binder.intake().volumes(vec![(b.name.clone(), Observed::Readable(Arc::new(listed)))]);
+    assert_eq!(stage.counts(), [0, 0, 0, 1]);
+
+    // The claim is gone before its volume is told of.
+    let mut stage = Stage::new(std::slice::from_ref(&b), std::slice::from_ref(&claim));
+    stage.tell_claim(bound(&claim, &b));
+    stage.binder.intake().claim_gone(&claim.key);
+    assert_eq!(stage.counts(), [0, 0, 0, 1]);
+
+    // A better volume became available after upstream had looked, as far as anybody knows.
+    let late = Volume { phase: VolumePhase::Pending, ..sized("late", 1) };
+    let mut stage = Stage::new(&[sized("b", 5), late.clone()], std::slice::from_ref(&claim));
+    stage.tell_volume(Volume { phase: VolumePhase::Available, ..late });
+    stage.bind(&claim, &sized("b", 5));
+    assert_eq!(stage.counts(), [0, 0, 0, 1]);
+    // The next choice shows that upstream has seen it.
+    let next = stage.tell_claim(crate::double::claim("next"));
+    stage.tell_volume(a.clone());
+    stage.bind(&next, &a);
+    assert_eq!(stage.counts().iter().sum::<u64>(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_is_decided_and_nothing_is_done() {
+    let (fits, too_large) = (claim("fits"), claim("too-large"));
+    let too_large = Claim { request: Quantity::bytes(1 << 40), ..too_large };
+    let mut released = reserved(&volume("released"), &claim("gone"));
+    released.phase = VolumePhase::Bound;
+    let mut stage = Stage::new(&[volume("v"), released], &[fits.clone(), too_large]);
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(Arc::clone(&stage.binder).run(shutdown.clone()));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(stage.binder.metrics().decisions.get() >= 4);
+    assert_eq!(stage.binder.observation().awaited(), 1);
+    stage.bind(&fits, &volume("v"));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(stage.binder.observation().awaited(), 0);
+    assert_eq!(stage.counts(), [1, 0, 0, 0]);
+    assert!(stage.double.writes().is_empty() && stage.double.reasons().is_empty());
+    shutdown.cancel();
+    running.await.unwrap();
+}

@@ -1,0 +1,131 @@
+//! The watch for other binders, and what stops when one is seen.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bindery_controller::{Author, Authors, Binder, Parts};
+use bindery_core::{Claim, ClaimPhase, Volume, VolumePhase};
+use bindery_engine::DefaultEngine;
+use bindery_store::Observed;
+
+use crate::disk::Disk;
+use crate::double::{Double, binder_of, claim, parts, volume};
+use crate::operating::{released, run_during};
+
+fn other() -> Author {
+    Author::Other("kube-controller-manager".into())
+}
+
+fn by(author: Author) -> Authors {
+    Authors { phase: author.clone(), bind_completed: author }
+}
+
+fn binder(double: &Double) -> Arc<Binder<Double>> {
+    binder_of(parts(double, DefaultEngine))
+}
+
+/// Whether it is a sign of another binder that a watch delivers this volume, after one of 1 GiB in phase Pending.
+fn is_sign_of_volume(after: impl FnOnce(Volume) -> Volume, author: Author) -> bool {
+    let double = Double::new();
+    let before = Volume { phase: VolumePhase::Pending, ..volume("v") };
+    double.add_volume(&before);
+    let binder = binder(&double);
+    let after = Observed::Readable(Arc::new(after(Volume { version: "2".into(), ..before })));
+    let vigil = binder.intake().vigil().expect("it may write");
+    vigil.volume("v", &after, || by(author));
+    assert_eq!(vigil.holds(), vigil.writes() > 0);
+    vigil.holds()
+}
+
+fn is_sign_of_claim(after: impl FnOnce(Claim) -> Claim, author: Author) -> bool {
+    let double = Double::new();
+    double.add_claim(&claim("c"));
+    let binder = binder(&double);
+    let after = Observed::Readable(Arc::new(after(Claim { version: "2".into(), ..claim("c") })));
+    let vigil = binder.intake().vigil().expect("it may write");
+    vigil.claim(&after, || by(author));
+    assert_eq!(vigil.holds(), vigil.writes() > 0);
+    vigil.holds()
+}
+
+#[test]
+fn only_what_only_binders_write_is_a_sign() {
+    let available = |volume| Volume { phase: VolumePhase::Available, ..volume };
+    assert!(is_sign_of_volume(available, other()));
+    assert!(!is_sign_of_volume(available, Author::Bindery));
+    assert!(!is_sign_of_volume(available, Author::Unknown));
+    // A user, the scheduler or a provisioner may reserve a volume.
+    let reserved = |volume| Volume { claim_ref: released().claim_ref, ..volume };
+    assert!(!is_sign_of_volume(reserved, other()));
+    // Another volume of that name was made with its phase.
+    assert!(!is_sign_of_volume(|volume| Volume { uid: "new".into(), ..available(volume) }, other()));
+
+    let bound = |mut claim: Claim| {
+        claim.status.phase = ClaimPhase::Bound;
+        claim
+    };
+    let marked = |mut claim: Claim| {
+        claim.annotations.bind_completed = true;
+        claim
+    };
+    assert!(is_sign_of_claim(bound, other()) && is_sign_of_claim(marked, other()));
+    assert!(!is_sign_of_claim(bound, Author::Bindery) && !is_sign_of_claim(marked, Author::Bindery));
+    assert!(!is_sign_of_claim(|claim| Claim { volume_name: Some("v".into()), ..claim }, other()));
+}
+
+#[tokio::test]
+async fn what_an_own_write_returned_is_not_asked_about() {
+    let double = Double::new();
+    double.add_volume(&Volume { phase: VolumePhase::Pending, ..volume("v") });
+    let binder = binder(&double);
+    assert_eq!(binder.sync(&bindery_controller::Key::Volume("v".into())).await.result, Ok(()));
+    let written = double.volume("v");
+    assert_eq!(written.phase, VolumePhase::Available);
+    let vigil = binder.intake().vigil().expect("it may write");
+    vigil.volume("v", &Observed::Readable(Arc::new(written)), || panic!("it is known to be its own"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_deleted_while_it_is_held_and_everything_afterwards() {
+    let double = Double::new();
+    double.add_volume(&released());
+    double.add_volume(&volume("free"));
+    double.add_claim(&claim("c2"));
+    let disk = Disk::new(&double);
+    let binder = binder_of(Parts { facts: disk.facts(), ..parts(&double, DefaultEngine) });
+    double.watch(binder.intake(), Duration::ZERO);
+    let vigil = binder.intake().vigil().expect("it may write");
+    vigil.hold();
+    run_during(&binder, async {
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        assert!(!double.story().contains(&"disk begins") && double.has_volume("v1"));
+        assert_eq!(double.claim("c2").status.phase, ClaimPhase::Bound);
+        vigil.release();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(!double.has_volume("v1"));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_under_way_ends_before_its_next_step() {
+    let double = Double::new();
+    double.add_volume(&released());
+    let disk = Disk::new(&double);
+    let gate = Arc::clone(&disk.gate).acquire_many_owned(1_000).await.unwrap();
+    let binder = binder_of(Parts { facts: disk.facts(), ..parts(&double, DefaultEngine) });
+    double.watch(binder.intake(), Duration::ZERO);
+    let vigil = binder.intake().vigil().expect("it may write");
+    run_during(&binder, async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(double.story().contains(&"disk begins"));
+        vigil.hold();
+        drop(gate);
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        assert!(double.has_volume("v1"));
+        vigil.release();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(!double.has_volume("v1"));
+    })
+    .await;
+}
