@@ -4,12 +4,12 @@ use std::ffi::OsString;
 
 use anyhow::Result;
 
-use crate::{components, process, workspace};
+use crate::{components, process, tools, workspace};
 
 /// Build the engine's component and the runner, then run recorded cases; `--help` after `--` tells all options.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Passed on to the runner: `[--engine native|component] [-v] FILE...`.
+    /// Passed on to the runner: `[--engine native|component] [--against simulator|cluster] [--sample N] [-v] FILE...`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
@@ -30,5 +30,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     ]))?;
     let runner = workspace::target_folder()?.join("debug/bindery-conformance");
     let mut command = std::process::Command::new(runner);
-    process::replace(command.args(&arguments.arguments).env("BINDERY_ENGINE", engine))
+    command.args(&arguments.arguments).env("BINDERY_ENGINE", engine);
+    // Installing a control plane takes its time, so it is done for who wants one.
+    if arguments.arguments.iter().any(|argument| argument == "cluster" || argument == "--against=cluster") {
+        tools::offer_control_plane(&mut command)?;
+    }
+    process::replace(&mut command)
 }

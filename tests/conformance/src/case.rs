@@ -54,6 +54,31 @@ pub struct Objects {
     pub claims: Vec<Value>,
 }
 
+impl Objects {
+    /// The objects, each with its `apiVersion` and `kind`.
+    pub(crate) fn typed(&self) -> impl Iterator<Item = Value> {
+        let volumes = of_kind(&self.volumes, "v1", "PersistentVolume");
+        volumes.into_iter().chain(of_kind(&self.claims, "v1", "PersistentVolumeClaim"))
+    }
+}
+
+impl Case {
+    /// The classes and pods, each with its `apiVersion` and `kind`.
+    pub(crate) fn surroundings(&self) -> impl Iterator<Item = Value> {
+        let classes = of_kind(&self.classes, "storage.k8s.io/v1", "StorageClass");
+        classes.into_iter().chain(of_kind(&self.pods, "v1", "Pod"))
+    }
+}
+
+fn of_kind(objects: &[Value], api_version: &str, kind: &str) -> Vec<Value> {
+    let typed = objects.iter().cloned().map(|mut object| {
+        object["apiVersion"] = api_version.into();
+        object["kind"] = kind.into();
+        object
+    });
+    typed.collect()
+}
+
 /// Outcomes of the calls of the mock plugin; `None` as a list: it refuses to construct the operation.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct MockOutcomes {

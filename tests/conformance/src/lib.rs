@@ -1,16 +1,21 @@
 //! Recorded cases of upstream's controller, run through the real binder on the simulator.
 //!
+//! Or on a real API server: [`Cluster`].
+//!
 //! [`case`] reads a corpus, `world` builds the world of a case and runs its call, [`compare`] holds the
 //! result against the recording, [`deviations`] lists where Bindery differs on purpose, and `twin` holds
 //! the two engines against each other on every decision.
 
 pub mod case;
+mod cluster;
 pub mod compare;
 pub mod deviations;
 mod mock;
 mod port;
+mod server;
 mod twin;
 mod verdict;
 mod world;
 
-pub use verdict::{Engines, Verdict, run};
+pub use cluster::{Cluster, Refusal};
+pub use verdict::{Engines, Verdict, run, run_on};

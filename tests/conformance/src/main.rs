@@ -2,18 +2,20 @@
 
 #![expect(clippy::print_stdout, reason = "a command prints its result")]
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use bindery_conformance::{Engines, Verdict, case, run};
+use bindery_conformance::case::{self, Line};
+use bindery_conformance::{Cluster, Engines, Refusal, Verdict, run, run_on};
 use bindery_core::Engine;
 use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, Options};
 use clap::{Parser, ValueEnum};
 
-/// Runs recorded cases of upstream's controller through the real binder on the simulator.
+/// Runs recorded cases of upstream's controller through the real binder on the simulator, or on a real API server.
 #[derive(Parser)]
 struct Arguments {
     /// The engine that decides; the other one replays every decision and must agree.
@@ -22,6 +24,13 @@ struct Arguments {
     /// The default engine as a component.
     #[arg(long, env = "BINDERY_ENGINE", value_name = "FILE")]
     component: PathBuf,
+    /// The API server: the simulator, or a real etcd and kube-apiserver (`BINDERY_ETCD`, `BINDERY_KUBE_APISERVER`), on
+    /// which cases are set as far as it accepts them; the others are counted by reason.
+    #[arg(long, value_enum, default_value = "simulator")]
+    against: Against,
+    /// Run only so many cases of each file, evenly spread over it.
+    #[arg(long, value_name = "N")]
+    sample: Option<usize>,
     /// Print the whole trace of each failing case.
     #[arg(short, long)]
     verbose: bool,
@@ -39,6 +48,12 @@ enum Which {
     Component,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum Against {
+    Simulator,
+    Cluster,
+}
+
 fn main() -> ExitCode {
     match execute(&Arguments::parse()) {
         Ok(0) => ExitCode::SUCCESS,
@@ -53,26 +68,83 @@ fn main() -> ExitCode {
 /// Runs the corpora and returns how many cases failed.
 fn execute(arguments: &Arguments) -> Result<usize> {
     let engines = engines(arguments)?;
-    let (mut passed, mut failed) = (0, 0);
+    let mut tally = Tally::default();
+    let mut lines = Vec::new();
     for file in &arguments.files {
-        for line in case::read(file)? {
-            let verdict = match &line.case {
-                Ok(case) if arguments.only.as_ref().is_some_and(|text| !case.id.contains(text.as_str())) => {
-                    continue;
-                }
-                Ok(case) => run(case, &engines),
-                Err(error) => Verdict::unreadable(error),
-            };
-            if verdict.passed() {
-                passed += 1;
-            } else {
-                failed += 1;
-                print!("{}", verdict.report(&line.place, arguments.verbose));
+        lines.extend(picked(case::read(file)?, arguments));
+    }
+    match arguments.against {
+        Against::Simulator => {
+            for line in &lines {
+                let verdict = line.case.as_ref().map_or_else(Verdict::unreadable, |case| run(case, &engines));
+                tally.count(&verdict, line, arguments);
             }
         }
+        Against::Cluster => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(on_a_cluster(&lines, &engines, &mut tally, arguments))?;
+        }
     }
-    println!("{passed} passed, {failed} failed");
-    Ok(failed)
+    tally.print();
+    Ok(tally.failed)
+}
+
+/// The lines of a file that are to be run.
+fn picked(lines: Vec<Line>, arguments: &Arguments) -> Vec<Line> {
+    let wanted = |line: &Line| match (&arguments.only, &line.case) {
+        (Some(text), Ok(case)) => case.id.contains(text.as_str()),
+        _ => true,
+    };
+    let lines: Vec<_> = lines.into_iter().filter(wanted).collect();
+    let every = arguments.sample.map_or(1, |sample| lines.len().div_ceil(sample.max(1)).max(1));
+    lines.into_iter().step_by(every).collect()
+}
+
+async fn on_a_cluster(
+    lines: &[Line],
+    engines: &Engines,
+    tally: &mut Tally,
+    arguments: &Arguments,
+) -> Result<()> {
+    let cluster = Cluster::start().await?;
+    for line in lines {
+        match &line.case {
+            Ok(case) => match run_on(&cluster, case, engines).await.with_context(|| line.place.clone())? {
+                Ok(verdict) => tally.count(&verdict, line, arguments),
+                Err(why) => *tally.untranslatable.entry(why).or_default() += 1,
+            },
+            Err(error) => tally.count(&Verdict::unreadable(error), line, arguments),
+        }
+    }
+    Ok(())
+}
+
+/// What became of the cases.
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    /// Cases that a real API server cannot be brought to, by reason.
+    untranslatable: BTreeMap<Refusal, usize>,
+}
+
+impl Tally {
+    fn count(&mut self, verdict: &Verdict, line: &Line, arguments: &Arguments) {
+        if verdict.passed() {
+            self.passed += 1;
+        } else {
+            self.failed += 1;
+            print!("{}", verdict.report(&line.place, arguments.verbose));
+        }
+    }
+
+    fn print(&self) {
+        let Self { passed, failed, untranslatable } = self;
+        for (why, cases) in untranslatable {
+            println!("{cases} not translated: {why}");
+        }
+        println!("{passed} passed, {failed} failed");
+    }
 }
 
 fn engines(arguments: &Arguments) -> Result<Engines> {

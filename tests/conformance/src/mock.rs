@@ -20,18 +20,21 @@ const MIGRATED_DRIVER: &str = "vendor.com/MockCSIDriver";
 pub(crate) struct MockPlugin {
     outcomes: MockOutcomes,
     policies: BTreeMap<String, Value>,
+    /// Name of every disk that it provisions.
+    disk: &'static str,
     calls: Mutex<BTreeMap<PluginOperation, usize>>,
 }
 
 impl MockPlugin {
     /// The plugin of a case.
-    pub(crate) fn new(case: &Case) -> Option<Self> {
+    pub(crate) fn new(case: &Case, disk: &'static str) -> Option<Self> {
         let policy = |class: &Value| {
             Some((class["metadata"]["name"].as_str()?.to_owned(), class["reclaimPolicy"].clone()))
         };
         Some(Self {
             outcomes: case.plugin.clone()?,
             policies: case.classes.iter().filter_map(policy).collect(),
+            disk,
             calls: Mutex::default(),
         })
     }
@@ -67,7 +70,7 @@ impl MockPlugin {
                 "accessModes": modes,
                 "volumeMode": format!("{:?}", order.claim.mode),
                 "persistentVolumeReclaimPolicy": self.policies.get(&*order.class),
-                "gcePersistentDisk": {"pdName": ""},
+                "gcePersistentDisk": {"pdName": self.disk},
             },
         }))
     }

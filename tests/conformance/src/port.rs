@@ -1,5 +1,6 @@
 //! The port of a case: that of a cluster, with all that goes through it written down.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bindery_controller::{Note, Port, Purpose, Write, WriteError, Written};
@@ -21,6 +22,12 @@ pub(crate) struct Log {
     pub(crate) events: Vec<String>,
     /// Every live read, write and event, in order, for a person.
     pub(crate) trace: Vec<String>,
+    /// How many writes were carried out.
+    pub(crate) writes: usize,
+    /// What was said of writes that the API server found invalid.
+    pub(crate) invalid: Vec<String>,
+    /// Volumes whose phase was written.
+    pub(crate) phased: BTreeSet<Text>,
 }
 
 impl CasePort {
@@ -62,6 +69,15 @@ impl Port for CasePort {
     async fn write(&self, write: &Write<Self::Template>) -> Result<Written, WriteError> {
         let result = self.api.write(write).await;
         let outcome = result.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
+        match (&result, write) {
+            (Ok(_), Write::SetVolumePhase { volume, .. }) => {
+                self.log().writes += 1;
+                self.log().phased.insert(volume.name.clone());
+            }
+            (Ok(_), _) => self.log().writes += 1,
+            (Err(WriteError::Invalid(message)), _) => self.log().invalid.push(message.clone()),
+            (Err(_), _) => {}
+        }
         self.trace(format!("{} {}: {outcome}; {write:?}", write.name(), write.object()));
         result
     }

@@ -6,10 +6,15 @@ use std::sync::Arc;
 use bindery_core::Engine;
 
 use crate::case::Case;
+use crate::cluster::{Cluster, Refusal, Scene};
 use crate::compare::{self, Difference};
 use crate::deviations::{DEVIATIONS, Deviation};
+use crate::server::Server;
 use crate::twin::Twin;
 use crate::world::{End, World};
+
+/// What a real API server says where upstream, and so Bindery, adds its finalizer to a volume that is being deleted.
+const FINALIZER_TOO_LATE: &str = "no new finalizers can be added if the object is being deleted";
 
 /// The engine that decides and the one that replays.
 pub struct Engines {
@@ -48,16 +53,46 @@ impl Verdict {
     }
 }
 
-/// Runs a case in a runtime of its own, on a paused clock.
+/// Runs a case on the simulator, in a runtime of its own, on a paused clock.
 pub fn run(case: &Case, engines: &Engines) -> Verdict {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let result =
-        runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run_case(case, engines)));
-    let (problems, trace) = match result {
-        Ok(run) => (problems(case, &run), trace(&run)),
-        Err(error) => (vec![format!("{error:#}")], Vec::new()),
+    let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
+        runtime.block_on(async { run_case(case, engines, Server::simulator_of(case)?).await })
+    });
+    match result {
+        Ok(run) => verdict(case, &run),
+        Err(error) => {
+            Verdict { id: case.id.clone(), problems: vec![format!("{error:#}")], trace: Vec::new() }
+        }
+    }
+}
+
+/// Runs a case on a real API server, or says why it cannot be set there. To be called on a runtime of one thread, whose
+/// clock it moves.
+///
+/// # Errors
+///
+/// The server does not answer.
+pub async fn run_on(
+    cluster: &Cluster,
+    case: &Case,
+    engines: &Engines,
+) -> anyhow::Result<Result<Verdict, Refusal>> {
+    cluster.clear().await?;
+    let scene = match Scene::set(cluster, case).await? {
+        Ok(scene) => scene,
+        Err(why) => return Ok(Err(why)),
     };
-    Verdict { id: case.id.clone(), problems, trace }
+    let mut run = run_case(case, engines, Server::Cluster(&scene)).await?;
+    let phased = run.end.phased.iter().map(|name| scene.recorded(name)).collect();
+    let case = Scene::possible(case, &phased);
+    run.end.objects = scene.translated(&case.end, run.end.objects);
+    let verdict = verdict(&case, &run);
+    if !verdict.passed() && run.end.invalid.iter().any(|message| message.contains(FINALIZER_TOO_LATE)) {
+        // What follows rests on a write that a real API server refuses to whoever makes it.
+        return Ok(Err(format!("a write that the recorded API server took: {FINALIZER_TOO_LATE}")));
+    }
+    Ok(Ok(verdict))
 }
 
 /// A case that has run.
@@ -67,11 +102,15 @@ struct Run {
     disagreements: Vec<String>,
 }
 
-async fn run_case(case: &Case, engines: &Engines) -> anyhow::Result<Run> {
+async fn run_case(case: &Case, engines: &Engines, server: Server<'_>) -> anyhow::Result<Run> {
     let twin = Arc::new(Twin::new(Arc::clone(&engines.leader), Arc::clone(&engines.follower)));
-    let mut world = World::new(case, twin.clone())?;
+    let mut world = World::new(case, twin.clone(), server).await?;
     let failure = world.call().await?;
-    Ok(Run { end: world.end(), failure, disagreements: twin.take_disagreements() })
+    Ok(Run { end: world.end().await?, failure, disagreements: twin.take_disagreements() })
+}
+
+fn verdict(case: &Case, run: &Run) -> Verdict {
+    Verdict { id: case.id.clone(), problems: problems(case, run), trace: trace(run) }
 }
 
 fn problems(case: &Case, run: &Run) -> Vec<String> {

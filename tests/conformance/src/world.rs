@@ -1,22 +1,22 @@
-//! The world of a case: the simulator with its objects, and a binder over a store filled past the watches.
+//! The world of a case: an API server with its objects, and a binder over a store filled past the watches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bindery_controller::{Binder, Facts, Key, Parts, Plugin, Settings, Synced};
-use bindery_core::{ClaimKey, Engine, Timestamp};
+use bindery_core::{ClaimKey, Engine, Text, Timestamp};
 use bindery_kube::decode::DecodeError;
 use bindery_kube::{ApiPort, Events, Template, decode};
-use bindery_sim::{FaultRule, Sim, SimOptions};
 use bindery_store::{Kind, Store};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::case::{Case, Objects};
 use crate::compare;
 use crate::mock::{MockPlugin, migrations};
 use crate::port::CasePort;
+use crate::server::Server;
 
 /// Longer than any backoff, so that between two rounds all of them expire.
 const BACKOFFS_EXPIRE: Duration = Duration::from_secs(600);
@@ -25,12 +25,12 @@ const NOW: Timestamp = 1_700_000_000;
 /// Namespace of every claim and pod of a case.
 pub(crate) const NAMESPACE: &str = "default";
 
-const VOLUMES: &str = "persistentvolumes";
-const CLAIMS: &str = "persistentvolumeclaims";
+pub(crate) const VOLUMES: &str = "persistentvolumes";
+pub(crate) const CLAIMS: &str = "persistentvolumeclaims";
 
 /// The world of a case.
-pub(crate) struct World {
-    sim: Sim,
+pub(crate) struct World<'a> {
+    server: Server<'a>,
     binder: Binder<CasePort>,
     case: Case,
     /// Versions of the objects when they were looked at last.
@@ -46,33 +46,33 @@ pub(crate) struct End {
     pub(crate) events: Vec<String>,
     /// Every live read, write and event, in order, for a person.
     pub(crate) trace: Vec<String>,
+    /// What was said of writes that the API server found invalid.
+    pub(crate) invalid: Vec<String>,
+    /// Volumes whose phase was written.
+    pub(crate) phased: BTreeSet<Text>,
 }
 
-impl World {
-    /// Builds the world of a case; `engine` decides in it.
+impl<'a> World<'a> {
+    /// Builds the world of a case around a server that has its objects; `engine` decides in it.
     ///
     /// # Errors
     ///
-    /// An object of the case cannot be seeded.
-    pub(crate) fn new(case: &Case, engine: Arc<dyn Engine>) -> Result<Self> {
-        let sim = Sim::new(SimOptions::bare());
-        sim.seed(seeds(case)).context("the world cannot be seeded")?;
-        let errors = case.api_errors.iter();
-        errors.for_each(|e| sim.faults().add(FaultRule::api_error(&e.verb, &e.resource, &e.message)));
-        let client = kube::Client::new(sim.service(), NAMESPACE);
+    /// The server cannot be read.
+    pub(crate) async fn new(case: &Case, engine: Arc<dyn Engine>, server: Server<'a>) -> Result<Self> {
+        let client = server.client();
         // Events are written down as the binder records them; none goes to the API server.
         let (events, _) = Events::new(client.clone());
         let binder = Binder::new(Parts {
             store: Arc::new(Store::new()),
             port: CasePort::new(ApiPort::new(client, Arc::new(|| NOW), events)),
             engine,
-            facts: facts(case),
+            facts: facts(case, &server),
             settings: Settings::default(),
             journal: None,
         });
-        let seen = versions(&sim);
-        let world = Self { sim, binder, case: case.clone(), seen, changed: false };
-        world.fill_caches(&case.uncached)?;
+        let seen = versions(&server).await?;
+        let world = Self { server, binder, case: case.clone(), seen, changed: false };
+        world.fill_caches(&case.uncached).await?;
         Ok(world)
     }
 
@@ -101,18 +101,26 @@ impl World {
     }
 
     /// What is there at the end.
-    pub(crate) fn end(&self) -> End {
-        let objects = Objects { volumes: self.sim.objects(VOLUMES), claims: self.sim.objects(CLAIMS) };
+    ///
+    /// # Errors
+    ///
+    /// The server cannot be read.
+    pub(crate) async fn end(&self) -> Result<End> {
+        let objects = Objects {
+            volumes: self.server.objects(VOLUMES).await?,
+            claims: self.server.objects(CLAIMS).await?,
+        };
         let log = self.binder.port().log();
-        End { objects, events: log.events.clone(), trace: log.trace.clone() }
+        let (events, trace) = (log.events.clone(), log.trace.clone());
+        Ok(End { objects, events, trace, invalid: log.invalid.clone(), phased: log.phased.clone() })
     }
 
     /// Syncs everything, round by round, until a round makes no write.
     async fn settle(&mut self) -> Result<()> {
         loop {
-            tokio::time::advance(BACKOFFS_EXPIRE).await;
+            self.server.advance(BACKOFFS_EXPIRE).await;
             let writes_before = self.writes();
-            self.fill_caches(&[])?;
+            self.fill_caches(&[]).await?;
             for key in &self.keys() {
                 self.sync(key).await?;
             }
@@ -128,11 +136,11 @@ impl World {
     /// Syncs whatever changed since it was looked at last, until nothing does, as watches make a binder do.
     async fn follow_changes(&mut self) -> Result<()> {
         loop {
-            let changed = self.take_changed();
+            let changed = self.take_changed().await?;
             if changed.is_empty() {
                 return Ok(());
             }
-            self.fill_caches(&[])?;
+            self.fill_caches(&[]).await?;
             for key in &changed {
                 self.sync(key).await?;
             }
@@ -140,24 +148,24 @@ impl World {
     }
 
     /// The objects whose version is not the one that was looked at last; it is from now on.
-    fn take_changed(&mut self) -> Vec<Key> {
-        let versions = versions(&self.sim);
+    async fn take_changed(&mut self) -> Result<Vec<Key>> {
+        let versions = versions(&self.server).await?;
         let is_new = |(key, version): &(&Key, &String)| self.seen.get(key) != Some(version);
         let changed = versions.iter().filter(is_new).map(|(key, _)| key.clone()).collect();
         self.seen = versions;
-        changed
+        Ok(changed)
     }
 
     /// How many writes the API server has carried out.
     fn writes(&self) -> usize {
-        self.sim.requests().iter().filter(|request| request.code < 300).count()
+        self.binder.port().log().writes
     }
 
     /// Syncs one object and runs the operations that this starts; answers the failure of the sync.
     async fn sync(&mut self, key: &Key) -> Result<Option<String>> {
         let Synced { result, operations, .. } = self.binder.sync(key).await;
         for operation in operations {
-            self.let_others_act()?;
+            self.let_others_act().await?;
             if let Err(error) = self.binder.perform(operation).await {
                 self.binder.port().trace(format!("the operation failed: {error}"));
             }
@@ -173,30 +181,31 @@ impl World {
 
     /// Lets other actors change the world, once, when it has come as far as they expect: the versions that
     /// the change builds upon count the writes since the beginning.
-    fn let_others_act(&mut self) -> Result<()> {
+    async fn let_others_act(&mut self) -> Result<()> {
         let Some(change) = self.case.changed_before_operation.clone() else { return Ok(()) };
-        if self.changed || !self.has_come_to(&change.api) {
+        if self.changed || !self.has_come_to(&change.api)? {
             return Ok(());
         }
         self.changed = true;
+        let sim = self.server.simulator()?;
         for (resource, objects) in [(VOLUMES, &change.api.volumes), (CLAIMS, &change.api.claims)] {
-            for existing in self.sim.objects(resource) {
+            for existing in sim.objects(resource) {
                 if !objects.iter().any(|object| name(object) == name(&existing)) {
-                    self.sim.remove(resource, existing["metadata"]["namespace"].as_str(), name(&existing));
+                    sim.remove(resource, existing["metadata"]["namespace"].as_str(), name(&existing));
                 }
             }
         }
         // What is already so keeps its version, as the recorded API server left it.
-        let held = Objects { volumes: self.sim.objects(VOLUMES), claims: self.sim.objects(CLAIMS) };
+        let held = Objects { volumes: sim.objects(VOLUMES), claims: sim.objects(CLAIMS) };
         let differing = compare::differing(&change.api, &held);
-        typed(&differing).for_each(|object| self.sim.put(object));
-        self.fill_caches(&[])?;
+        differing.typed().for_each(|object| sim.put(object));
+        self.fill_caches(&[]).await?;
         self.keep_in_caches(&change.cache)
     }
 
-    fn has_come_to(&self, objects: &Objects) -> bool {
+    fn has_come_to(&self, objects: &Objects) -> Result<bool> {
+        let requests = self.server.simulator()?.requests();
         let writes = |resource: &str, name: &str| {
-            let requests = self.sim.requests();
             requests.iter().filter(|r| r.resource == resource && r.name == name && r.code < 300).count()
         };
         let reached = |resource: &str, object: &Value| {
@@ -205,41 +214,38 @@ impl World {
                 object["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse::<usize>().ok());
             !existed || version == Some(1 + writes(resource, name(object)))
         };
-        objects.volumes.iter().all(|v| reached(VOLUMES, v))
-            && objects.claims.iter().all(|c| reached(CLAIMS, c))
+        Ok(objects.volumes.iter().all(|v| reached(VOLUMES, v))
+            && objects.claims.iter().all(|c| reached(CLAIMS, c)))
     }
 
     /// Fills the caches with what the API server has, but for some claims.
-    fn fill_caches(&self, uncached: &[String]) -> Result<()> {
+    async fn fill_caches(&self, uncached: &[String]) -> Result<()> {
         let store = self.binder.store();
-        store.replace_volumes(self.decoded(VOLUMES, decode::volume, &[])?);
-        store.replace_claims(self.decoded(CLAIMS, decode::claim, uncached)?);
-        store.replace_classes(self.decoded("storageclasses", decode::class, &[])?);
-        store.replace_pods(self.decoded("pods", decode::pod, &[])?);
+        store.replace_volumes(self.decoded(VOLUMES, decode::volume, &[]).await?);
+        store.replace_claims(self.decoded(CLAIMS, decode::claim, uncached).await?);
+        store.replace_classes(self.decoded("storageclasses", decode::class, &[]).await?);
+        store.replace_pods(self.decoded("pods", decode::pod, &[]).await?);
         store.replace_nodes(vec!["node1".into()]);
         Kind::ALL.into_iter().for_each(|kind| store.mark_synced(kind));
         Ok(())
     }
 
-    fn decoded<T>(
+    async fn decoded<T>(
         &self,
         resource: &str,
         decode: impl Fn(&Value) -> Result<T, DecodeError>,
         uncached: &[String],
-    ) -> Result<Vec<T>, DecodeError> {
-        let objects = self.sim.objects(resource);
-        objects
-            .iter()
-            .filter(|object| !uncached.iter().any(|missing| missing == name(object)))
-            .map(decode)
-            .collect()
+    ) -> Result<Vec<T>> {
+        let objects = self.server.objects(resource).await?;
+        let cached = objects.iter().filter(|object| !uncached.iter().any(|missing| missing == name(object)));
+        Ok(cached.map(decode).collect::<Result<_, _>>()?)
     }
 
     /// Lets the caches hold objects that the API server has no more, as a lagging watch does.
     fn keep_in_caches(&self, cache: &Objects) -> Result<()> {
-        let store = self.binder.store();
-        for volume in typed(&Objects { volumes: cache.volumes.clone(), claims: Vec::new() }) {
-            if self.sim.object(VOLUMES, None, name(&volume)).is_none() {
+        let (store, sim) = (self.binder.store(), self.server.simulator()?);
+        for volume in (Objects { volumes: cache.volumes.clone(), claims: Vec::new() }).typed() {
+            if sim.object(VOLUMES, None, name(&volume)).is_none() {
                 let (name, volume) = decode::volume(&volume)?;
                 store.apply_volume(name, volume);
             }
@@ -256,8 +262,9 @@ impl Case {
 }
 
 /// What the operator of the case's cluster configured.
-fn facts(case: &Case) -> Facts<Template> {
-    let plugin = MockPlugin::new(case).map(|plugin| Arc::new(plugin) as Arc<dyn Plugin<Template>>);
+fn facts(case: &Case, server: &Server<'_>) -> Facts<Template> {
+    let plugin =
+        MockPlugin::new(case, server.disk()).map(|plugin| Arc::new(plugin) as Arc<dyn Plugin<Template>>);
     Facts {
         plugins: Arc::new(plugin.into_iter().collect()),
         migrations: migrations(case),
@@ -266,37 +273,15 @@ fn facts(case: &Case) -> Facts<Template> {
     }
 }
 
-fn name(object: &Value) -> &str {
+pub(crate) fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// Everything that the API server of a case starts with.
-fn seeds(case: &Case) -> impl Iterator<Item = Value> {
-    let of_kind = |objects: &[Value], api_version: &str, kind: &str| -> Vec<Value> {
-        objects.iter().cloned().map(|object| with_kind(object, api_version, kind)).collect()
-    };
-    let classes = of_kind(&case.classes, "storage.k8s.io/v1", "StorageClass");
-    let pods = of_kind(&case.pods, "v1", "Pod");
-    classes.into_iter().chain(pods).chain(typed(&case.initial))
-}
-
-fn typed(objects: &Objects) -> impl Iterator<Item = Value> {
-    let volumes = objects.volumes.clone().into_iter().map(|v| with_kind(v, "v1", "PersistentVolume"));
-    let claims = objects.claims.clone().into_iter().map(|c| with_kind(c, "v1", "PersistentVolumeClaim"));
-    volumes.chain(claims)
-}
-
-fn with_kind(mut object: Value, api_version: &str, kind: &str) -> Value {
-    object["apiVersion"] = json!(api_version);
-    object["kind"] = json!(kind);
-    object
-}
-
 /// The versions of the volumes and claims that the API server holds.
-fn versions(sim: &Sim) -> BTreeMap<Key, String> {
+async fn versions(server: &Server<'_>) -> Result<BTreeMap<Key, String>> {
     let version = |object: &Value| object["metadata"]["resourceVersion"].to_string();
     let claim = |object: &Value| (Key::Claim(ClaimKey::new(NAMESPACE, name(object))), version(object));
     let volume = |object: &Value| (Key::Volume(name(object).into()), version(object));
-    let (claims, volumes) = (sim.objects(CLAIMS), sim.objects(VOLUMES));
-    claims.iter().map(claim).chain(volumes.iter().map(volume)).collect()
+    let (claims, volumes) = (server.objects(CLAIMS).await?, server.objects(VOLUMES).await?);
+    Ok(claims.iter().map(claim).chain(volumes.iter().map(volume)).collect())
 }

@@ -1,0 +1,198 @@
+//! Between a recording and a real API server.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Refusal, Scene, SetError};
+use crate::case::{Case, Objects};
+use crate::compare::{self, Difference};
+
+/// A driver of recordings whose name is no name of a driver, and one that stands for it: decisions do not depend on it.
+const DRIVER: [&str; 2] = ["vendor.example/disk", "disk.vendor.example"];
+/// A field that is not there, as a difference shows it.
+const ABSENT: &str = "null";
+/// Stands for any time of a deletion.
+const DELETED: &str = "deleted";
+
+/// What stands for what.
+#[derive(Default)]
+pub(crate) struct Translation {
+    /// UIDs: of the recording, and of the server.
+    uids: Vec<(String, String)>,
+    /// Fields that the server fills where a recording has none: kind, path within the object, and value.
+    defaults: BTreeSet<(String, String, String)>,
+}
+
+/// Why a case cannot be set, as far as that can be said without a server.
+pub(super) fn obstacle(case: &Case) -> Option<Refusal> {
+    if case.changed_before_operation.is_some() {
+        return Some("other actors change the world in the middle of an operation".to_owned());
+    }
+    let incomplete =
+        |class: &&Value| class["volumeBindingMode"].is_null() || class["reclaimPolicy"].is_null();
+    let used = |class: &Value| {
+        let claims = case.initial.claims.iter();
+        claims.flat_map(class_names).any(|name| *name == class["metadata"]["name"])
+            || class["metadata"]["annotations"].as_object().is_some_and(|all| !all.is_empty())
+    };
+    case.classes
+        .iter()
+        .filter(incomplete)
+        .any(used)
+        .then(|| "a StorageClass without the fields that the API server fills is used".to_owned())
+}
+
+fn class_names(claim: &Value) -> [&Value; 2] {
+    let annotations = &claim["metadata"]["annotations"];
+    [&claim["spec"]["storageClassName"], &annotations["volume.beta.kubernetes.io/storage-class"]]
+}
+
+/// The objects with what validation requires.
+pub(super) fn filled(objects: &Objects) -> Objects {
+    let mut objects = objects.clone();
+    for volume in &mut objects.volumes {
+        replace(&mut volume["spec"], "gcePersistentDisk", "pdName", ["", Scene::DISK]);
+        replace(&mut volume["spec"], "csi", "driver", DRIVER);
+    }
+    objects
+}
+
+fn replace(spec: &mut Value, source: &str, field: &str, [from, to]: [&str; 2]) {
+    if spec[source][field] == from {
+        spec[source][field] = to.into();
+    }
+}
+
+/// A pod with a container, a class with a provisioner that provisions nothing: recordings have none.
+pub(super) fn filled_surroundings(mut object: Value) -> Value {
+    if object["kind"] == "Pod" && object["spec"]["containers"].is_null() {
+        object["spec"]["containers"] = json!([{"name": "main", "image": "none"}]);
+    }
+    if object["kind"] == "StorageClass" && object["provisioner"] == "" {
+        object["provisioner"] = "kubernetes.io/no-provisioner".into();
+    }
+    object
+}
+
+/// The objects as a server can hold them: it reads an unset phase as Pending.
+pub(super) fn possible(objects: &Objects) -> Objects {
+    let mut objects = objects.clone();
+    for object in objects.volumes.iter_mut().chain(&mut objects.claims) {
+        if matches!(object["status"]["phase"].as_str(), None | Some("")) {
+            object["status"]["phase"] = "Pending".into();
+        }
+        if object["metadata"]["deletionTimestamp"].is_string() {
+            object["metadata"]["deletionTimestamp"] = DELETED.into();
+        }
+    }
+    objects
+}
+
+/// The part of a status that has to be set.
+pub(super) fn settable(status: &Value) -> Value {
+    let mut status = status.clone();
+    if let Some(status) = status.as_object_mut() {
+        status.retain(|_, value| !matches!(value, Value::Null) && *value != "");
+    }
+    status
+}
+
+impl Translation {
+    /// The server has made an object.
+    pub(super) fn met(&mut self, recorded: &Value, made: &Value) -> Result<(), SetError> {
+        let uid = |object: &Value| object["metadata"]["uid"].as_str().map(ToOwned::to_owned);
+        if let (Some(recorded), Some(made)) = (uid(recorded), uid(made)) {
+            if self.uids.iter().any(|(known, _)| *known == recorded) {
+                return Err(SetError::Refused("two objects have the same UID".to_owned()));
+            }
+            self.uids.push((recorded, made));
+        }
+        Ok(())
+    }
+
+    /// A recorded volume with the server's UIDs.
+    pub(super) fn forth(&self, mut volume: Value) -> Value {
+        let given = |recorded: &str| self.uids.iter().find(|(known, _)| known == recorded);
+        let recorded = volume["spec"]["claimRef"]["uid"].as_str();
+        if let Some((_, made)) = recorded.and_then(given) {
+            volume["spec"]["claimRef"]["uid"] = made.clone().into();
+        }
+        volume
+    }
+
+    /// The server's objects with the recording's UIDs, in names too, and other things that are written differently.
+    pub(super) fn back(&self, objects: Objects) -> Objects {
+        let back = |objects: Vec<Value>| {
+            let texts = objects.into_iter().map(|object| self.back_text(object));
+            texts.collect()
+        };
+        let Objects { volumes, claims } = objects;
+        let mut objects = possible(&Objects { volumes: back(volumes), claims: back(claims) });
+        for volume in &mut objects.volumes {
+            replace(&mut volume["spec"], "gcePersistentDisk", "pdName", [Scene::DISK, ""]);
+            replace(&mut volume["spec"], "csi", "driver", [DRIVER[1], DRIVER[0]]);
+        }
+        objects
+    }
+
+    /// A text with the recording's UIDs: one of the server's is nowhere by chance.
+    pub(super) fn back_name(&self, text: &str) -> String {
+        self.uids.iter().fold(text.to_owned(), |text, (recorded, made)| text.replace(made, recorded))
+    }
+
+    fn back_text(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.back_name(&text)),
+            Value::Array(items) => items.into_iter().map(|item| self.back_text(item)).collect(),
+            Value::Object(fields) => {
+                fields.into_iter().map(|(key, value)| (key, self.back_text(value))).collect()
+            }
+            other => other,
+        }
+    }
+
+    /// Takes what the world that was made has beyond the recorded one for defaults.
+    pub(super) fn learn(&mut self, differences: Vec<Difference>) -> Result<(), Refusal> {
+        for difference in differences {
+            let (kind, field) = place(&difference);
+            if difference.expected != ABSENT {
+                return Err(format!("the API server does not keep {field} of a {kind}"));
+            }
+            self.defaults.insert((kind, field, difference.found));
+        }
+        Ok(())
+    }
+
+    /// The objects without what is a default and not expected.
+    pub(super) fn without_defaults(&self, expected: &Objects, found: Objects) -> Objects {
+        let mut found = found;
+        for difference in compare::objects(expected, &found) {
+            let (kind, field) = place(&difference);
+            let name = difference.path.split([' ', '.']).nth(1).unwrap_or_default().to_owned();
+            if difference.expected == ABSENT
+                && self.defaults.contains(&(kind.clone(), field.clone(), difference.found))
+            {
+                let objects = if kind == "volume" { &mut found.volumes } else { &mut found.claims };
+                let named = objects.iter_mut().filter(|object| object["metadata"]["name"] == *name);
+                named.for_each(|object| remove(object, &field));
+            }
+        }
+        found
+    }
+}
+
+/// Kind, and path within the object, of a difference at `KIND NAME.PATH`.
+fn place(difference: &Difference) -> (String, String) {
+    let (kind, rest) = difference.path.split_once(' ').unwrap_or((&difference.path, ""));
+    (kind.to_owned(), rest.split_once('.').map_or("", |(_, field)| field).to_owned())
+}
+
+fn remove(object: &mut Value, field: &str) {
+    let (parent, last) = field.rsplit_once('.').unwrap_or(("", field));
+    let mut parent = parent.split('.').filter(|part| !part.is_empty());
+    let holder = parent.try_fold(object, |value, part| value.get_mut(part));
+    if let Some(Value::Object(fields)) = holder {
+        fields.remove(last);
+    }
+}

@@ -1,0 +1,34 @@
+//! Recorded cases on a real API server.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and tells what it left out"
+)]
+
+use std::path::Path;
+use std::process::Command;
+
+/// Cases of each corpus that are tried, evenly spread over it. Some cannot be set on a real API server.
+const SAMPLES: [(&str, usize); 3] =
+    [("upstream-cases.jsonl.gz", 141), ("single-step.jsonl.gz", 900), ("settle.jsonl.gz", 350)];
+/// Least number of cases that pass: that many have to be possible.
+const PASSED_MIN: usize = 500;
+
+#[test]
+fn a_real_api_server_is_left_as_upstream_left_its_own() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpora");
+    let mut all = 0;
+    for (corpus, sample) in SAMPLES {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bindery-conformance"));
+        command.args(["--against", "cluster", "--sample", &sample.to_string()]).arg(folder.join(corpus));
+        let output = command.output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        println!("{corpus}:\n{printed}");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let passed: usize = printed.lines().last().unwrap().split(' ').next().unwrap().parse().unwrap();
+        assert!(passed > 0, "no case of {corpus} is possible on a real API server");
+        all += passed;
+    }
+    assert!(all >= PASSED_MIN, "{all} cases passed: the samples are too small");
+}
