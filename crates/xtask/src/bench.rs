@@ -29,6 +29,12 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// What one write costs the API server, by how it is asked for.
+    Writes {
+        /// Passed on to the benchmark: `[--writes N] [--rounds N]`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Memory of a binder with 100,000 bound pairs, time to its first bind, CPU without work.
     Memory {
         /// Passed on to the benchmark: `[--pairs N] [--against upstream]`.
@@ -47,19 +53,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             let mut command = released("bindery-bench")?;
             process::run(command.arg("--engine").arg(components::build()?).args(arguments))
         }
-        Bench::Bind { arguments } => on_a_cluster("bind", arguments),
-        Bench::Memory { arguments } => on_a_cluster("memory", arguments),
+        Bench::Bind { arguments } => of_binders("bind", arguments),
+        Bench::Memory { arguments } => of_binders("memory", arguments),
+        Bench::Writes { arguments } => {
+            on_a_cluster(&mut released("bindery-bench-cluster")?, "writes", arguments)
+        }
     }
 }
 
-/// A benchmark that needs a control plane.
-fn on_a_cluster(bench: &str, arguments: &[OsString]) -> Result<()> {
+/// A benchmark that compares binders.
+fn of_binders(bench: &str, arguments: &[OsString]) -> Result<()> {
     let bindery = released("bindery")?.get_program().to_owned();
     let mut command = released("bindery-bench-cluster")?;
-    command.arg(bench).arg("--bindery").arg(bindery).args(arguments);
-    command.env("BINDERY_ENGINE", components::build()?);
-    tools::offer_control_plane(&mut command)?;
-    process::run(&mut command)
+    command.env("BINDERY_BINDERY", bindery).env("BINDERY_ENGINE", components::build()?);
+    on_a_cluster(&mut command, bench, arguments)
+}
+
+/// A benchmark that needs a control plane.
+fn on_a_cluster(command: &mut Command, bench: &str, arguments: &[OsString]) -> Result<()> {
+    tools::offer_control_plane(command)?;
+    process::run(command.arg(bench).args(arguments))
 }
 
 /// A benchmark, built as what is measured would be built for use.

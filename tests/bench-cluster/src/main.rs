@@ -2,7 +2,7 @@
 //! takes of the same writes from a client that decides nothing. Contestants take turns, so what else the machine does
 //! meets all of them.
 //!
-//! `cargo xtask bench bind` and `cargo xtask bench memory` build this and run it; `docs/benchmarks.md` has the figures.
+//! `cargo xtask bench bind|memory|writes` builds this and runs it; `docs/benchmarks.md` has the figures.
 
 mod bind;
 mod ceiling;
@@ -12,6 +12,7 @@ mod load;
 mod memory;
 mod seed;
 mod usage;
+mod writes;
 
 use std::path::PathBuf;
 
@@ -34,13 +35,15 @@ enum Bench {
     Bind(bind::Arguments),
     /// Memory, time to the first bind, and CPU without work, where many pairs are bound.
     Memory(memory::Arguments),
+    /// What one write costs the API server, by how it is asked for.
+    Writes(writes::Arguments),
 }
 
 /// Who takes part.
 #[derive(clap::Args)]
 struct Contest {
     /// The program `bindery`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "BINDERY_BINDERY")]
     bindery: PathBuf,
     /// Who else takes part.
     #[arg(long, value_enum)]
@@ -69,5 +72,6 @@ async fn main() -> Result<()> {
     match Arguments::parse().bench {
         Bench::Bind(arguments) => bind::run(&arguments).await,
         Bench::Memory(arguments) => memory::run(&arguments).await,
+        Bench::Writes(arguments) => writes::run(&arguments).await,
     }
 }
