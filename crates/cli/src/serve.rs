@@ -106,7 +106,7 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
 ///
 /// The kubeconfig or the service account cannot be used.
 async fn client(arguments: &Arguments) -> Result<kube::Client> {
-    let config = match &arguments.kubeconfig {
+    let mut config = match &arguments.kubeconfig {
         Some(path) => {
             let why = || format!("--kubeconfig {} cannot be used", path.display());
             let kubeconfig = Kubeconfig::read_from(path).with_context(why)?;
@@ -116,6 +116,9 @@ async fn client(arguments: &Arguments) -> Result<kube::Client> {
         None => kube::Config::incluster()
             .context("this is no pod with a service account: give --kubeconfig (BINDERY_KUBECONFIG)")?,
     };
+    // The client would try again by itself what is refused with 429, 503 or 504, for minutes and without a word: then
+    // nobody here could hold back, decide anew, or say so.
+    config.default_retry = false;
     kube::Client::try_from(config).context("the cluster cannot be reached")
 }
 

@@ -64,7 +64,7 @@ async fn it_tells_how_it_is_and_what_it_did() {
     world.create_claim("c", "1Gi").await;
     world.until_claim("c", is_bound_to("v")).await;
     assert_eq!(replica.get("/livez").await, "ok");
-    assert_eq!(replica.get("/readyz?verbose").await, "[+]lists ok\nreadyz check passed\n");
+    assert_eq!(replica.get("/readyz?verbose").await, "[+]lists ok\n[+]writes ok\nreadyz check passed\n");
     let metrics = replica.get("/metrics").await;
     for sample in ["bindery_leader 1\n", "bindery_lists_complete 1\n", "bindery_refusals_total 0\n"] {
         assert!(metrics.contains(sample), "no {sample:?} in {metrics}");

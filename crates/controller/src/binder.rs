@@ -106,7 +106,7 @@ pub struct Binder<P: Port> {
     operations: Arc<OperationMap>,
     deletions: Deletions,
     intake: Intake,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
     passage: Passage,
     observation: Observation,
 }
@@ -179,12 +179,14 @@ impl<P: Port> Binder<P> {
     pub fn new(parts: Parts<P>) -> Self {
         let queue = Arc::<Queue>::default();
         let operations = Arc::new(OperationMap::new(Arc::clone(&queue)));
+        let metrics = Arc::<Metrics>::default();
         Self {
             intake: Intake::new(
                 parts.settings.mode,
                 Arc::clone(&parts.store),
                 queue,
                 Arc::clone(&operations),
+                Arc::clone(&metrics),
             ),
             deletions: Deletions::default(),
             store: parts.store,
@@ -194,7 +196,7 @@ impl<P: Port> Binder<P> {
             settings: parts.settings,
             journal: parts.journal,
             operations,
-            metrics: Metrics::default(),
+            metrics,
             passage: Passage::default(),
             observation: Observation::default(),
         }

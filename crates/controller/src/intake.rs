@@ -10,7 +10,7 @@ use crate::observe::Seen;
 use crate::operations::OperationMap;
 use crate::queue::Queue;
 use crate::vigil::Vigil;
-use crate::{Key, Mode};
+use crate::{Key, Metrics, Mode};
 
 /// Takes what watches deliver. Cheap to clone; every clone feeds the same binder.
 #[derive(Clone)]
@@ -23,6 +23,7 @@ struct Inner {
     queue: Arc<Queue>,
     subscriptions: Subscriptions<Subscriber>,
     operations: Arc<OperationMap>,
+    metrics: Arc<Metrics>,
     synced: watch::Sender<bool>,
     onlooker: OnceLock<Box<dyn Onlooker>>,
     vigil: Option<Vigil>,
@@ -58,12 +59,13 @@ impl Intake {
         store: Arc<Store>,
         queue: Arc<Queue>,
         operations: Arc<OperationMap>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         let synced = watch::Sender::new(store.synced());
         let subscriptions = Subscriptions::new();
         let onlooker = OnceLock::new();
         let vigil = (mode == Mode::Own).then(|| Vigil::new(Arc::clone(&store), Arc::clone(&operations)));
-        let inner = Inner { store, queue, subscriptions, operations, synced, onlooker, vigil };
+        let inner = Inner { store, queue, subscriptions, operations, metrics, synced, onlooker, vigil };
         Self { inner: Arc::new(inner) }
     }
 
@@ -173,6 +175,16 @@ impl Intake {
     /// observe mode, where another binder is expected.
     pub fn vigil(&self) -> Option<&Vigil> {
         self.inner.vigil.as_ref()
+    }
+
+    /// A list or a watch has failed, and is tried again.
+    pub fn watch_failed(&self) {
+        self.inner.metrics.watch_failures.count();
+    }
+
+    /// The API server has forgotten the version that was watched from: all is listed again.
+    pub fn watch_expired(&self) {
+        self.inner.metrics.watches_expired.count();
     }
 
     /// Has an object decided soon.

@@ -44,6 +44,10 @@ counters! {
     operations,
     /// Operations that failed.
     operation_errors,
+    /// Lists and watches that failed and were tried again.
+    watch_failures,
+    /// Watches whose version the API server had forgotten, so that everything was listed again.
+    watches_expired,
 }
 
 /// A counter.

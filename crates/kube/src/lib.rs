@@ -18,6 +18,7 @@
 pub mod decode;
 mod events;
 mod keys;
+mod lease;
 pub mod plugins;
 mod port;
 mod request;
@@ -25,5 +26,6 @@ mod rest;
 pub mod watch;
 
 pub use events::{COMPONENT, EventWorker, Events};
+pub use lease::{Candidate, LeaseError, LeaseSettings};
 pub use port::{ApiPort, Clock, GUARD_HEADER, GUARD_LIVE_READ, system_clock};
 pub use request::Template;

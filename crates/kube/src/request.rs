@@ -269,7 +269,7 @@ pub(crate) fn claim_path(key: &ClaimKey) -> Result<String, WriteError> {
 
 /// A name as one segment of a path. What cannot be one (`IsValidPathSegmentName` in apimachinery) did not come
 /// from an API server, and must not become another path.
-fn segment(name: &str) -> Result<String, WriteError> {
+pub(crate) fn segment(name: &str) -> Result<String, WriteError> {
     if matches!(name, "" | "." | "..") || name.contains(['/', '%']) {
         return Err(WriteError::Invalid(format!("{name:?} is not the name of an object")));
     }

@@ -90,12 +90,14 @@ impl Watch {
                 Err(error) => error,
             };
             if matches!(error, WatchError::Expired) && version.take().is_some() {
+                self.feed.expired();
                 tracing::info!(%kind, "the watch has expired; listing again");
                 continue;
             }
             if began.elapsed() >= BACKOFF_RESET {
                 pause = BACKOFF;
             }
+            self.feed.failed();
             tracing::warn!(%kind, %error, ?pause, "watching failed; trying again");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(BACKOFF_MAX);

@@ -6,12 +6,12 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::tools::{self, Tool};
-use crate::{process, workspace};
+use crate::{components, process, workspace};
 
 /// Packages whose tests are to notice when the engine or the guard is changed.
 const WATCHING: [&str; 3] = ["bindery-engine", "bindery-guard-tests", "bindery-core"];
 
-/// Run the long tests: more random worlds, fuzzing, mutants.
+/// Run the long tests: more random worlds, fuzzing, mutants, faults and deaths on a real API server.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// What to run; by default everything, one after the other.
@@ -23,6 +23,12 @@ pub(crate) struct Arguments {
     /// Seconds of fuzzing.
     #[arg(long, default_value_t = 3_600)]
     seconds: u32,
+    /// Seconds that each kind of fault lasts.
+    #[arg(long, default_value_t = 300)]
+    fault_seconds: u32,
+    /// Leaders that are killed at random moments.
+    #[arg(long, default_value_t = 200)]
+    kills: u32,
 }
 
 /// A long run.
@@ -34,6 +40,10 @@ enum Run {
     Fuzz,
     /// Changes engine and guard everywhere, one place at a time, and lists what no test notices.
     Mutants,
+    /// What goes wrong between `bindery serve` and a real API server, under load.
+    Faults,
+    /// Leaders of `bindery serve` killed at random moments, or stopped, on a real API server under load.
+    Deaths,
 }
 
 /// Carries out `cargo xtask soak`. Every run is made, whether or not one before it failed.
@@ -48,6 +58,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             Run::Worlds => ("worlds", worlds(arguments.worlds)),
             Run::Fuzz => ("fuzz", fuzz(arguments.seconds)),
             Run::Mutants => ("mutants", mutants()),
+            Run::Faults => ("faults", serve("faults::", "BINDERY_FAULT_SECONDS", arguments.fault_seconds)),
+            Run::Deaths => ("deaths", serve("death::", "BINDERY_KILLS", arguments.kills)),
         };
         if let Err(error) = result {
             eprintln!("soak: {name}: {error:#}");
@@ -91,5 +103,24 @@ fn mutants() -> Result<()> {
     for package in WATCHING {
         command.args(["--test-package", package]);
     }
+    process::run(&mut command)
+}
+
+/// Runs some tests of `bindery serve` one after the other, each as long or as often as `variable` says.
+fn serve(tests: &str, variable: &str, value: u32) -> Result<()> {
+    let mut command = workspace::cargo();
+    command.args([
+        "test",
+        "--package",
+        "bindery",
+        "--test",
+        "serve",
+        "--",
+        "--nocapture",
+        "--test-threads=1",
+        tests,
+    ]);
+    command.env("BINDERY_ENGINE", components::build()?).env(variable, value.to_string());
+    tools::offer_control_plane(&mut command)?;
     process::run(&mut command)
 }

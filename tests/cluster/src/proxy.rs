@@ -90,6 +90,8 @@ pub enum Before {
     Answer(Answered),
     /// The connection is cut, and it is never sent on.
     Cut,
+    /// All connections are cut, those of watches too, and it is never sent on.
+    CutAll,
 }
 
 /// What becomes of an answer.
@@ -182,7 +184,7 @@ impl Proxy {
 
     /// Cuts all connections that there are now, watches among them.
     pub fn cut(&self) {
-        std::mem::take(&mut *lock(&self.shared.connections)).cancel();
+        self.shared.cut();
     }
 
     /// Holds back all events of watches, or lets them flow again.
@@ -212,6 +214,12 @@ impl Proxy {
             json!({"server": format!("https://{}", self.address), "certificate-authority": certificate});
         fs::write(self.kubeconfig(), kubeconfig.to_string())
             .context("the proxy's kubeconfig cannot be written")
+    }
+}
+
+impl Shared {
+    fn cut(&self) {
+        std::mem::take(&mut *lock(&self.connections)).cancel();
     }
 }
 

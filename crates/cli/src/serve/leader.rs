@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use bindery_controller::Binder;
-use bindery_kube::ApiPort;
-use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
-use tokio::sync::watch::Receiver;
+use bindery_kube::{ApiPort, Candidate, LeaseError, LeaseSettings};
+use tokio::sync::watch::{self, Receiver};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +33,7 @@ pub(super) struct LeaseArguments {
 pub(super) struct Leadership {
     /// The Lease is given back when this is dropped.
     holds: Receiver<bool>,
-    manager: JoinHandle<Result<LeaseManager, LeaseManagerError>>,
+    competing: JoinHandle<Result<(), LeaseError>>,
     leads: Arc<AtomicBool>,
 }
 
@@ -45,26 +44,23 @@ impl Leadership {
     ///
     /// The Lease can neither be read nor made: the cluster cannot be reached, or RBAC forbids it.
     pub(super) async fn seek(client: &kube::Client, arguments: &LeaseArguments) -> Result<Self> {
-        let identity = arguments.identity.clone().unwrap_or_else(default_identity);
-        let duration = arguments.lease_duration;
-        let manager = LeaseManagerBuilder::new(client.clone(), &arguments.lease_name)
-            .with_namespace(&arguments.lease_namespace)
-            .with_identity(&identity)
-            .with_duration(duration)
-            // Renewed when a third of it is left, so that one lost request does not lose the Lease.
-            .with_grace(duration / 3)
-            .build()
-            .await
-            .with_context(|| {
-                let LeaseArguments { lease_namespace, lease_name, .. } = arguments;
-                format!(
-                    "the Lease {lease_namespace}/{lease_name} cannot be used: is the cluster there, and may this \
-                     service account get, create and patch it?"
-                )
-            })?;
-        let (holds, manager) = manager.watch().await;
+        let settings = LeaseSettings {
+            namespace: arguments.lease_namespace.clone(),
+            name: arguments.lease_name.clone(),
+            identity: arguments.identity.clone().unwrap_or_else(default_identity),
+            duration: Duration::from_secs(arguments.lease_duration),
+        };
+        let identity = settings.identity.clone();
+        let candidate = Candidate::new(client.clone(), settings).await.with_context(|| {
+            format!(
+                "the Lease {} cannot be used: is the cluster there, and may this service account get, create and \
+                 update it?",
+                format_args!("{}/{}", arguments.lease_namespace, arguments.lease_name)
+            )
+        })?;
+        let (sender, holds) = watch::channel(false);
         tracing::info!(identity, "competing for the Lease");
-        Ok(Self { holds, manager, leads: Arc::default() })
+        Ok(Self { holds, competing: tokio::spawn(candidate.run(sender)), leads: Arc::default() })
     }
 
     /// Whether this replica leads, as it changes.
@@ -90,15 +86,15 @@ impl Leadership {
             }
         }
         drop(self.holds);
-        match self.manager.await {
-            Ok(Ok(_)) => tracing::info!("the Lease is given back"),
+        match self.competing.await {
+            Ok(Ok(())) => tracing::info!("the Lease is given back"),
             Ok(Err(error)) => tracing::warn!(%error, "the Lease is not given back; it expires"),
-            Err(error) => tracing::error!(%error, "the manager of the Lease has failed"),
+            Err(error) => tracing::error!(%error, "competing for the Lease has failed"),
         }
     }
 
-    /// Waits until the Lease is held, or no more. Answers whether that came: at shutdown, or where the manager of
-    /// the Lease has failed, it does not.
+    /// Waits until the Lease is held, or no more. Answers whether that came: at shutdown, or where competing
+    /// for it has failed, it does not.
     async fn until(&mut self, held: bool, shutdown: &CancellationToken) -> bool {
         let came = self.holds.wait_for(|holds| *holds == held);
         matches!(shutdown.run_until_cancelled(came).await, Some(Ok(_)))

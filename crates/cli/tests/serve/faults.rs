@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::death::chance;
 use super::load::Load;
-use super::world::{PATIENCE, Replica};
+use super::world::{Replica, until_rest};
 
 /// How long each kind of fault lasts, unless told otherwise.
 const SECONDS: u64 = 6;
@@ -57,6 +57,7 @@ impl Weather for Storm {
     fn before(&self, _: &Asked) -> Before {
         let mut chance = self.chance.lock().unwrap();
         match self.kind {
+            Kind::Cut if chance.random_bool(0.005) => Before::CutAll,
             Kind::Cut if chance.random_bool(0.1) => Before::Cut,
             Kind::Delay if chance.random_bool(0.3) => {
                 Before::Delay(Duration::from_millis(chance.random_range(10..1_500)))
@@ -122,25 +123,22 @@ impl Trial {
         );
     }
 
+    /// What the replica tells of what it went through: writes and watches that failed, requests that were refused.
+    async fn told(&self) -> [u64; 3] {
+        [
+            self.replica.metric("bindery_write_errors_total").await,
+            self.replica.metric("bindery_watch_failures_total").await,
+            self.replica.metric("bindery_requests_refused_total").await,
+        ]
+    }
+
     /// How many replicas of each kind lead: the tried one, and the other.
     async fn leaders(&self, other: &Replica) -> (u64, u64) {
         (self.replica.metric("bindery_leader").await, other.metric("bindery_leader").await)
     }
 
     async fn until_rest(&self) {
-        let mut wrong = Vec::new();
-        let rest = async {
-            let mut ticks = tokio::time::interval(LOOK_EVERY);
-            loop {
-                ticks.tick().await;
-                let violations = snapshot(&self.client).await.unwrap().violations();
-                wrong = violations.iter().map(ToString::to_string).chain(self.load.losses().await).collect();
-                if wrong.is_empty() {
-                    return;
-                }
-            }
-        };
-        if tokio::time::timeout(PATIENCE, rest).await.is_err() {
+        if let Err(wrong) = until_rest(&self.client, async |_| self.load.losses().await).await {
             panic!("the world comes to no rest: {wrong:#?}\n{}", self.replica.log());
         }
     }
@@ -164,11 +162,22 @@ fn look(client: kube::Client) -> JoinHandle<()> {
 async fn what_is_lost_late_or_refused_on_the_way_is_made_good() {
     let mut trial = Trial::new(&[], &[]).await;
     for kind in [Kind::Cut, Kind::Delay, Kind::Refuse, Kind::LoseAnswers] {
-        let before = trial.replica.metric("bindery_write_errors_total").await;
+        let before = trial.told().await;
         let storm = Storm { kind, chance: Mutex::new(StdRng::seed_from_u64(trial.chance.random())) };
         trial.endure(storm, &format!("{kind:?}")).await;
-        let write_errors = trial.replica.metric("bindery_write_errors_total").await - before;
-        println!("{kind:?}: {write_errors} writes failed");
+        let after = trial.told().await;
+        let [write_errors, watch_failures, refused] =
+            std::array::from_fn(|metric| after[metric] - before[metric]);
+        println!(
+            "{kind:?}: {write_errors} writes and {watch_failures} watches failed, {refused} requests refused"
+        );
+        match kind {
+            Kind::Cut => assert!(write_errors > 0 && watch_failures > 0),
+            // What comes late comes.
+            Kind::Delay => {}
+            Kind::Refuse => assert!(write_errors > 0 && refused > 0),
+            Kind::LoseAnswers => assert!(write_errors > 0),
+        }
     }
 }
 
@@ -177,13 +186,16 @@ async fn an_api_server_that_is_killed_under_load_is_waited_for() {
     let mut trial = Trial::new(&[], &[]).await;
     let half = trial.lasts / 2;
     for _ in 0..2 {
+        let looking = look(trial.client.clone());
         trial.load.run_for(half, &mut trial.chance).await;
         let (restarted, ()) =
             tokio::join!(trial.plane.restart_api_server(), trial.load.run_for(half, &mut trial.chance));
         restarted.unwrap();
-        let looking = look(trial.client.clone());
         trial.settle(looking, "API server killed").await;
     }
+    let [write_errors, watch_failures, _] = trial.told().await;
+    println!("{write_errors} writes and {watch_failures} watches failed");
+    assert!(watch_failures > 0);
 }
 
 #[tokio::test]
@@ -199,8 +211,7 @@ async fn a_watch_that_is_slower_than_compaction_lists_again() {
     trial.proxy.hold_watches(false);
     trial.proxy.cut();
     trial.settle(looking, "etcd compacted").await;
-    let log = trial.replica.log();
-    assert!(log.contains("the watch has expired; listing again"), "{log}");
+    assert!(trial.replica.metric("bindery_watches_expired_total").await > 0, "{}", trial.replica.log());
 }
 
 #[tokio::test]

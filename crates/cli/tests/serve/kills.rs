@@ -6,17 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bindery_cluster::{
-    After, Answered, Asked, Before, ControlPlane, Fair, Manager, Programs, Proxy, Weather, snapshot,
+    After, Answered, Asked, Before, ControlPlane, Fair, Manager, Programs, Proxy, Weather,
 };
+use bindery_invariants::Snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use super::world::{PATIENCE, Replica, World, is_bound};
-
-/// How often it is looked whether the world has come to rest.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+use super::world::{Replica, World, is_bound, until_rest};
 
 /// When a leader is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,24 +191,17 @@ impl Stage {
             _ => drop(self.world.until_claim(name, is_bound).await),
         }
         let client = self.plane.client().await.unwrap();
-        let mut wrong = Vec::new();
-        let rest = async {
-            let mut ticks = tokio::time::interval(LOOK_EVERY);
-            loop {
-                ticks.tick().await;
-                let moment = snapshot(&client).await.unwrap();
-                wrong = moment.violations();
-                // Volumes of claims that have gone are deleted, with what is in them.
-                let made = std::fs::read_dir(self.folder.path()).unwrap().count();
-                let (volumes, claims) = moment.counts();
-                let is_left =
-                    matches!(deed, Deed::Make | Deed::Delete) && (volumes != claims || made != claims);
-                if wrong.is_empty() && !is_left {
-                    return;
-                }
-            }
+        let further = async |moment: &Snapshot| {
+            // Volumes of claims that have gone are deleted, with what is in them.
+            let made = std::fs::read_dir(self.folder.path()).unwrap().count();
+            let (volumes, claims) = moment.counts();
+            let is_left = matches!(deed, Deed::Make | Deed::Delete) && (volumes != claims || made != claims);
+            is_left
+                .then(|| format!("{claims} claims, {volumes} volumes, {made} folders"))
+                .into_iter()
+                .collect()
         };
-        if tokio::time::timeout(PATIENCE, rest).await.is_err() {
+        if let Err(wrong) = until_rest(&client, further).await {
             panic!("{name} is not done: {wrong:#?}\n{}", self.next.log());
         }
     }
@@ -221,21 +212,24 @@ fn replica(proxy: &Proxy, folder: &TempDir, number: usize) -> Replica {
     Replica::start_with(&proxy.kubeconfig(), &number.to_string(), &further, &[])
 }
 
-#[tokio::test]
-async fn a_leader_that_is_killed_at_any_write_of_a_bind_leaves_nothing_half_done() {
-    Stage::new().await.kill_at_every_write_of(Deed::Find).await;
+async fn kill_at_every_write_of(deeds: &[Deed]) {
+    let mut stage = Stage::new().await;
+    for deed in deeds {
+        stage.kill_at_every_write_of(*deed).await;
+    }
 }
 
+// Takeovers are mostly waiting, so clusters run side by side.
 #[tokio::test]
-async fn a_leader_that_is_killed_at_any_write_of_a_chosen_bind_leaves_nothing_half_done() {
-    let mut stage = Stage::new().await;
-    stage.kill_at_every_write_of(Deed::Named).await;
-    stage.kill_at_every_write_of(Deed::Reserved).await;
+async fn a_leader_that_is_killed_at_any_write_of_a_bind_leaves_nothing_half_done() {
+    tokio::join!(
+        kill_at_every_write_of(&[Deed::Find]),
+        kill_at_every_write_of(&[Deed::Named]),
+        kill_at_every_write_of(&[Deed::Reserved])
+    );
 }
 
 #[tokio::test]
 async fn a_leader_that_is_killed_at_any_write_of_a_volumes_life_leaves_nothing_behind() {
-    let mut stage = Stage::new().await;
-    stage.kill_at_every_write_of(Deed::Make).await;
-    stage.kill_at_every_write_of(Deed::Delete).await;
+    kill_at_every_write_of(&[Deed::Make, Deed::Delete]).await;
 }

@@ -1,13 +1,13 @@
 //! A real cluster, and replicas of `bindery serve` in it.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use bindery_cluster::{ControlPlane, Server};
+use bindery_cluster::{ControlPlane, Server, snapshot};
+use bindery_invariants::Snapshot;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy;
@@ -103,26 +103,11 @@ impl World {
         self.claims.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Checks that there are so many claims, and that each has a volume of its own that points back at it.
+    /// Waits until the world is at rest, and checks that there are so many claims, all bound.
     pub(crate) async fn check_pairs(&self, pairs: usize) {
-        let volumes = self.volumes.list(&ListParams::default()).await.unwrap().items;
+        until_rest(&self.client, async |_| Vec::new()).await.unwrap();
         let claims = self.claims.list(&ListParams::default()).await.unwrap().items;
-        assert_eq!(claims.len(), pairs);
-        let mut taken = BTreeSet::new();
-        for claim in claims {
-            let name = claim.metadata.name.unwrap();
-            let volume_name = claim.spec.unwrap().volume_name.unwrap();
-            assert!(taken.insert(volume_name.clone()), "volume {volume_name} has two claims");
-            let volume = volumes.iter().find(|volume| volume.metadata.name.as_ref() == Some(&volume_name));
-            let volume =
-                volume.unwrap_or_else(|| panic!("claim {name} has volume {volume_name}, which is gone"));
-            let claim_ref = volume.spec.as_ref().unwrap().claim_ref.as_ref().unwrap();
-            assert_eq!(
-                claim_ref.uid, claim.metadata.uid,
-                "volume {volume_name} points at another claim than {name}"
-            );
-            assert_eq!(phase(volume), "Bound", "volume {volume_name} of claim {name}");
-        }
+        assert_eq!((claims.len(), claims.iter().filter(|claim| is_bound(claim)).count()), (pairs, pairs));
     }
 
     /// Waits until there is no such claim.
@@ -161,6 +146,35 @@ where
     match tokio::time::timeout(PATIENCE, condition).await {
         Ok(object) => object.unwrap().unwrap(),
         Err(_) => panic!("{name} stays {:?}", api.get_opt(name).await),
+    }
+}
+
+/// Waits until the cluster is at rest: the checker, which knows nothing of Bindery, finds no violation, and `further`
+/// finds nothing either.
+///
+/// # Errors
+///
+/// What is still wrong when patience ends.
+pub(crate) async fn until_rest(
+    client: &Client,
+    further: impl AsyncFn(&Snapshot) -> Vec<String>,
+) -> Result<(), Vec<String>> {
+    let mut wrong = Vec::new();
+    let rest = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(100));
+        loop {
+            ticks.tick().await;
+            let moment = snapshot(client).await.unwrap();
+            wrong = moment.violations().iter().map(ToString::to_string).collect();
+            wrong.extend(further(&moment).await);
+            if wrong.is_empty() {
+                return;
+            }
+        }
+    };
+    match tokio::time::timeout(PATIENCE, rest).await {
+        Ok(()) => Ok(()),
+        Err(_) => Err(wrong),
     }
 }
 
@@ -218,7 +232,7 @@ impl Replica {
         let folder = TempDir::new().unwrap();
         let listens = bindery_cluster::free_port().unwrap();
         let arguments = [
-            "--log=info,kube_lease_manager=debug".to_owned(),
+            "--log=info".to_owned(),
             "serve".to_owned(),
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--listen=127.0.0.1:{listens}"),

@@ -43,6 +43,16 @@ impl Feed {
         }
     }
 
+    /// A list or a watch has failed, and is tried again.
+    pub(super) fn failed(&self) {
+        self.intake.watch_failed();
+    }
+
+    /// The version that was watched from is forgotten, and all is listed again.
+    pub(super) fn expired(&self) {
+        self.intake.watch_expired();
+    }
+
     /// A list begins; what an unfinished one has brought is forgotten.
     pub(super) fn begin(&mut self) {
         self.listed = Listed::default();

@@ -4,6 +4,7 @@
 
 mod binding;
 mod faults;
+mod lease;
 mod reclaim;
 mod telling;
 mod world;

@@ -77,6 +77,10 @@ impl Shared {
             Before::Refuse { status, retry_after } => return Ok(refusal(status, retry_after)),
             Before::Answer(answer) => return Ok(json_answer(answer)),
             Before::Cut => return Err(Cut),
+            Before::CutAll => {
+                self.cut();
+                return Err(Cut);
+            }
         }
         lock(&self.asked).push(asked.clone());
         let response = self.upstream.send(sent_on(&asked)).await.map_err(|_| Cut)?;

@@ -1,0 +1,264 @@
+//! Competing for a Lease, as client-go's `leaderelection` does.
+//!
+//! Whether another one's Lease has expired is measured by the time that has passed here since it was last seen to
+//! change, never by the times in it: clocks of machines differ, and jump when they are set. A holder that cannot renew
+//! stands down well before others may take over.
+
+use std::time::Duration;
+
+use http::Method;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::request::segment;
+use crate::rest::{self, Fault};
+
+/// How often the holder renews, and the others look, in parts of the Lease's duration: client-go's default is 2 s of 15.
+const RETRY_PARTS: u32 = 8;
+/// After how many of these parts without renewal a holder stands down: client-go's default is 10 s of 15.
+const DEADLINE_PARTS: u32 = 5;
+
+/// The Lease, and who competes for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseSettings {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Who competes. Of two that are called the same, both may hold it.
+    pub identity: String,
+    /// After how long without a sign of its holder others take it over; whole seconds.
+    pub duration: Duration,
+}
+
+/// Why a Lease cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Lease {lease}: {why}")]
+pub struct LeaseError {
+    /// `namespace/name`.
+    lease: String,
+    /// What the API server said.
+    why: String,
+}
+
+/// One that competes.
+pub struct Candidate {
+    client: Client,
+    settings: LeaseSettings,
+    observed: Option<Observed>,
+}
+
+/// The Lease as it was last read or written.
+struct Observed {
+    lease: Value,
+    /// When its spec was last seen to change.
+    at: Instant,
+}
+
+impl Candidate {
+    /// A candidate, once the Lease has been read, or made where there was none.
+    ///
+    /// # Errors
+    ///
+    /// It can neither be read nor made.
+    pub async fn new(client: Client, settings: LeaseSettings) -> Result<Self, LeaseError> {
+        let mut candidate = Self { client, settings, observed: None };
+        candidate.read().await.map_err(|fault| candidate.error(&fault))?;
+        Ok(candidate)
+    }
+
+    /// Competes until nobody listens to `holds` any more, which tells whether this candidate holds the Lease. Then gives
+    /// the Lease back where it holds it.
+    ///
+    /// # Errors
+    ///
+    /// The Lease cannot be given back; it expires.
+    pub async fn run(mut self, holds: watch::Sender<bool>) -> Result<(), LeaseError> {
+        let mut ticks = tokio::time::interval(self.settings.duration / RETRY_PARTS);
+        // After a sleep one attempt is enough.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut renewed = Instant::now();
+        loop {
+            tokio::select! {
+                () = holds.closed() => break,
+                _ = ticks.tick() => {}
+            }
+            let began = Instant::now();
+            let deadline = if *holds.borrow() { renewed } else { began } + self.deadline();
+            let attempt = tokio::time::timeout_at(deadline, self.acquire_or_renew());
+            let outcome = tokio::select! {
+                () = holds.closed() => break,
+                outcome = attempt => outcome.unwrap_or_else(|_| Err(Fault::NoAnswer("it took too long".to_owned()))),
+            };
+            match outcome {
+                Ok(held) => {
+                    if held {
+                        renewed = began;
+                    }
+                    holds.send_if_modified(|holds| std::mem::replace(holds, held) != held);
+                }
+                Err(fault) => {
+                    tracing::warn!(lease = self.named(), %fault, "the Lease cannot be renewed");
+                    let is_late = renewed.elapsed() >= self.deadline();
+                    if is_late && holds.send_if_modified(|holds| std::mem::replace(holds, false)) {
+                        tracing::warn!(
+                            lease = self.named(),
+                            "the Lease was not renewed in time; standing down"
+                        );
+                    }
+                }
+            }
+        }
+        let given_back = tokio::time::timeout(self.deadline(), self.give_back()).await;
+        given_back
+            .unwrap_or_else(|_| Err(Fault::NoAnswer("it took too long".to_owned())))
+            .map_err(|fault| self.error(&fault))
+    }
+
+    fn deadline(&self) -> Duration {
+        self.settings.duration / RETRY_PARTS * DEADLINE_PARTS
+    }
+
+    /// Takes the Lease where it is free or has expired, or renews it. Answers whether it is held now.
+    async fn acquire_or_renew(&mut self) -> Result<bool, Fault> {
+        // The holder knows the version that it wrote: nobody else has a reason to write, so it need not ask.
+        if self.is_ours() {
+            match self.take().await {
+                Err(Fault::Refused { code: 409 | 404, .. }) => {}
+                outcome => return outcome.map(|()| true),
+            }
+        }
+        self.read().await?;
+        if !self.is_ours() && self.is_held() {
+            return Ok(false);
+        }
+        match self.take().await {
+            // Another one was faster.
+            Err(Fault::Refused { code: 409, .. }) => Ok(false),
+            outcome => outcome.map(|()| true),
+        }
+    }
+
+    /// Reads the Lease; makes one that nobody holds where there is none.
+    async fn read(&mut self) -> Result<(), Fault> {
+        let path = self.path()?;
+        let lease = match rest::json(&self.client, Method::GET, &path, None).await {
+            Err(Fault::Refused { code: 404, .. }) => {
+                let LeaseSettings { namespace, name, .. } = &self.settings;
+                let lease = json!({
+                    "apiVersion": "coordination.k8s.io/v1",
+                    "kind": "Lease",
+                    "metadata": {"namespace": namespace, "name": name},
+                });
+                let folder = path.rsplit_once('/').map_or(path.as_str(), |(folder, _)| folder);
+                match rest::json(&self.client, Method::POST, folder, Some(lease)).await {
+                    // Another one was faster.
+                    Err(Fault::Refused { code: 409, .. }) => {
+                        rest::json(&self.client, Method::GET, &path, None).await?
+                    }
+                    lease => lease?,
+                }
+            }
+            lease => lease?,
+        };
+        let at = match &self.observed {
+            // Others may write to its metadata: that is no sign of its holder.
+            Some(observed) if observed.lease["spec"] == lease["spec"] => observed.at,
+            _ => Instant::now(),
+        };
+        self.observed = Some(Observed { lease, at });
+        Ok(())
+    }
+
+    fn holder(&self) -> &str {
+        let lease = self.observed.as_ref().map(|observed| &observed.lease);
+        lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str()).unwrap_or_default()
+    }
+
+    fn is_ours(&self) -> bool {
+        self.holder() == self.settings.identity
+    }
+
+    /// Whether somebody holds it who was heard of within its duration.
+    fn is_held(&self) -> bool {
+        let Some(observed) = &self.observed else { return false };
+        let duration = observed.lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or_default();
+        !self.holder().is_empty() && observed.at.elapsed() < Duration::from_secs(duration)
+    }
+
+    /// Writes that it is held by this candidate, in the version that was read.
+    async fn take(&mut self) -> Result<(), Fault> {
+        let now = now();
+        let is_ours = self.is_ours();
+        let identity = self.settings.identity.clone();
+        let duration = self.settings.duration.as_secs().max(1);
+        self.write(|spec| {
+            if !is_ours {
+                let transitions = spec["leaseTransitions"].as_u64().unwrap_or_default();
+                spec["leaseTransitions"] = (transitions + 1).into();
+                spec["acquireTime"] = now.clone().into();
+            }
+            spec["holderIdentity"] = identity.into();
+            spec["leaseDurationSeconds"] = duration.into();
+            spec["renewTime"] = now.into();
+        })
+        .await
+    }
+
+    async fn give_back(&mut self) -> Result<(), Fault> {
+        if !self.is_ours() {
+            return Ok(());
+        }
+        let empty_now = |spec: &mut Value| {
+            spec["holderIdentity"] = "".into();
+            // The least that is allowed: for who looks at the duration only.
+            spec["leaseDurationSeconds"] = 1.into();
+            spec["renewTime"] = now().into();
+        };
+        match self.write(empty_now).await {
+            Err(Fault::Refused { code: 409, .. }) => {
+                self.read().await?;
+                if self.is_ours() { self.write(empty_now).await } else { Ok(()) }
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Writes the Lease with another spec, in the version that was read; the rest of it stays.
+    async fn write(&mut self, change: impl FnOnce(&mut Value)) -> Result<(), Fault> {
+        let path = self.path()?;
+        let Some(observed) = &self.observed else { return Ok(()) };
+        let mut lease = observed.lease.clone();
+        if !lease["spec"].is_object() {
+            lease["spec"] = json!({});
+        }
+        change(&mut lease["spec"]);
+        let at = Instant::now();
+        let lease = rest::json(&self.client, Method::PUT, &path, Some(lease)).await?;
+        self.observed = Some(Observed { lease, at });
+        Ok(())
+    }
+
+    fn path(&self) -> Result<String, Fault> {
+        let LeaseSettings { namespace, name, .. } = &self.settings;
+        let (Ok(namespace), Ok(name)) = (segment(namespace), segment(name)) else {
+            return Err(Fault::NoAnswer(format!("{} is no name of an object", self.named())));
+        };
+        Ok(format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"))
+    }
+
+    fn named(&self) -> String {
+        format!("{}/{}", self.settings.namespace, self.settings.name)
+    }
+
+    fn error(&self, fault: &Fault) -> LeaseError {
+        LeaseError { lease: self.named(), why: fault.to_string() }
+    }
+}
+
+/// The time of day, for people who read the Lease.
+fn now() -> String {
+    format!("{:.6}", jiff::Timestamp::now())
+}
