@@ -102,6 +102,17 @@ struct Kind {
     manager: Manager,
 }
 
+/// Installs what `cargo xtask cluster up --node` starts.
+///
+/// # Errors
+/// When we are not root, or a program cannot be installed.
+pub(crate) fn install_node() -> Result<()> {
+    let kind = Kind { has_node: true, manager: Manager::WithoutBinder };
+    control_plane::Programs::install(kind)?;
+    node::Programs::install(&Place::of("default")?)?;
+    Ok(())
+}
+
 /// Carries out `cargo xtask cluster`.
 ///
 /// # Errors

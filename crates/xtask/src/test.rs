@@ -1,9 +1,14 @@
 //! `cargo xtask test`: every test of the workspace, with what the tests need.
 
-use anyhow::Result;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
 
 use crate::tools::{self, Tool};
-use crate::{components, process, workspace};
+use crate::{cluster, components, process, workspace};
+
+/// The package of the tests that need a whole node.
+const NODE_TESTS: &str = "bindery-node";
 
 /// Build what the tests need, then run every test of the workspace.
 #[derive(clap::Args)]
@@ -23,8 +28,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let engine = components::build()?;
     eprintln!("engine  {}", components::description(&engine)?);
     let mut command = workspace::cargo();
-    command.args(["test", "--workspace"]).args(&arguments.arguments).env("BINDERY_ENGINE", &engine);
+    command.args(["test", "--workspace"]).env("BINDERY_ENGINE", &engine);
     command.env("BINDERY_KUBECTL", tools::install(Tool::Kubectl)?);
     tools::offer_control_plane(&mut command)?;
-    process::run(&mut command)
+    offer_node(&mut command)?;
+    process::run(command.args(&arguments.arguments))
+}
+
+/// Lets the tests on a real node run where this machine can have one.
+fn offer_node(command: &mut Command) -> Result<()> {
+    if !process::is_root() {
+        eprintln!("{NODE_TESTS} are left out: a node needs root");
+        command.args(["--exclude", NODE_TESTS]);
+        return Ok(());
+    }
+    // Minutes on a new machine, which no test should have to wait for.
+    cluster::install_node()?;
+    command.env("BINDERY_XTASK", std::env::current_exe().context("this program cannot find itself")?);
+    command.env("BINDERY_CSI_PROVISIONER", tools::install(Tool::CsiProvisioner)?);
+    Ok(())
 }

@@ -1,0 +1,10 @@
+//! Generates the types and services of `proto/`. protox reads them, so that no protoc needs to be installed.
+
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let files = protox::compile(["csi.proto", "pluginregistration.proto"], ["proto"])?;
+    tonic_prost_build::configure().compile_fds(files)?;
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! A CSI driver for tests. Its volumes are folders below one folder of one machine: enough for an external provisioner and
+//! a kubelet, which know it by nothing but the Container Storage Interface.
+//!
+//! [`Folders`] answers all of CSI's services; [`Registration`] tells kubelet of it, as the sidecar node-driver-registrar would.
+
+mod controller;
+mod node;
+pub mod proto;
+mod registration;
+
+use std::path::{Path, PathBuf};
+
+use tonic::{Request, Response, Status};
+
+pub use registration::Registration;
+
+use proto::csi::identity_server::Identity;
+use proto::csi::plugin_capability::{self, Service, service};
+use proto::csi::{
+    GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
+    PluginCapability, ProbeRequest, ProbeResponse,
+};
+
+/// Name of the driver, which classes give as their provisioner.
+pub const NAME: &str = "csi.bindery.test";
+
+/// Volumes that are folders.
+#[derive(Clone, Debug)]
+pub struct Folders {
+    folder: PathBuf,
+    node: String,
+}
+
+impl Folders {
+    /// Keeps volumes in `folder`, on the node of this name.
+    pub fn new(folder: PathBuf, node: String) -> Self {
+        Self { folder, node }
+    }
+
+    /// The folder of a volume.
+    fn volume(&self, id: &str) -> Result<PathBuf, Status> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if id.is_empty() || !id.chars().all(is_plain) {
+            return Err(Status::invalid_argument(format!("a volume cannot be called {id:?}")));
+        }
+        Ok(self.folder.join(id))
+    }
+}
+
+#[tonic::async_trait]
+impl Identity for Folders {
+    async fn get_plugin_info(
+        &self,
+        _: Request<GetPluginInfoRequest>,
+    ) -> Result<Response<GetPluginInfoResponse>, Status> {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Ok(Response::new(GetPluginInfoResponse { name: NAME.to_owned(), vendor_version: version }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
+        let service = Service { r#type: service::Type::ControllerService.into() };
+        let capability = PluginCapability { r#type: Some(plugin_capability::Type::Service(service)) };
+        Ok(Response::new(GetPluginCapabilitiesResponse { capabilities: vec![capability] }))
+    }
+
+    async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
+        Ok(Response::new(ProbeResponse {}))
+    }
+}
+
+/// What went wrong with a file, as CSI's callers are told.
+fn failed(what: &str, path: &Path, error: impl std::fmt::Display) -> Status {
+    Status::internal(format!("cannot {what} {}: {error}", path.display()))
+}

@@ -1,0 +1,97 @@
+//! What a node leaves on the machine: nothing, however it ends.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use bindery_node::{IMAGE, Node, command};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::PostParams;
+use kube::runtime::wait::{await_condition, conditions};
+use serde_json::json;
+
+/// What `up --node` says that it starts, in turn.
+const SERVERS: [&str; 9] = [
+    "namespace",
+    "relay",
+    "etcd",
+    "kube-apiserver",
+    "containerd",
+    "kube-controller-manager",
+    "kubelet",
+    "kube-proxy",
+    "kube-scheduler",
+];
+/// How long a pod may take to run.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Ends the cluster and checks that nothing is left of it.
+fn take_down(name: &str, when: &str) {
+    let down = command("down", name).unwrap().output().unwrap();
+    assert!(down.status.success(), "{when}: {}", String::from_utf8_lossy(&down.stderr));
+    assert_eq!(cgroups(name), Vec::<String>::new(), "{when}");
+    // Each names the cluster's folder, in its environment or where it is mounted from.
+    let folder = format!("/clusters/{name}");
+    assert_eq!(naming("environ", &folder), Vec::<String>::new(), "{when}");
+    assert_eq!(naming("mounts", &folder), Vec::<String>::new(), "{when}");
+}
+
+/// The processes in whose file of this name there is the text.
+fn naming(file: &str, text: &str) -> Vec<String> {
+    let paths = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join(file));
+    let names = |path: &Path| {
+        // Only processes have numbers for names; one may end while it is looked at.
+        path.components().any(|part| part.as_os_str().to_string_lossy().parse::<u32>().is_ok())
+            && fs::read(path).is_ok_and(|content| String::from_utf8_lossy(&content).contains(text))
+    };
+    paths.filter(|path| names(path)).map(|path| path.display().to_string()).collect()
+}
+
+fn cgroups(name: &str) -> Vec<String> {
+    let root = Path::new("/sys/fs/cgroup");
+    let trees = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).chain([root.to_owned()]);
+    let entries = trees.filter_map(|tree| fs::read_dir(tree).ok()).flatten();
+    let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    names.filter(|cgroup| cgroup.starts_with(&format!("bindery-{name}-"))).collect()
+}
+
+#[test]
+fn whenever_up_is_killed_down_leaves_nothing() {
+    let name = format!("killed-{}", std::process::id());
+    for last in SERVERS {
+        let mut up = command("up", &name).unwrap();
+        let mut up = up.arg("--node").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(up.stderr.take().unwrap()).lines();
+        let line = said.find(|line| line.as_ref().unwrap() == &format!("starting {last}"));
+        assert!(line.is_some(), "{last} is never started");
+        up.kill().unwrap();
+        up.wait().unwrap();
+        take_down(&name, last);
+    }
+}
+
+#[tokio::test]
+async fn a_running_pod_goes_with_its_node() {
+    let name = format!("abandoned-{}", std::process::id());
+    let node = Node::start(&name).unwrap();
+    let pods: Api<Pod> = Api::default_namespaced(node.client().await.unwrap());
+    // A number by which it is known among the machine's processes.
+    let nap = format!("31{:07}", std::process::id());
+    let pod = json!({
+        "metadata": {"name": "sleeper"},
+        "spec": {"containers": [{"name": "c", "image": IMAGE, "command": ["/bin/sleep", nap]}]},
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    let runs = await_condition(pods, "sleeper", conditions::is_pod_running());
+    tokio::time::timeout(PATIENCE, runs).await.expect("the pod must run").unwrap();
+    assert_eq!(naming("cmdline", &nap).len(), 1);
+    assert_ne!(cgroups(&name), Vec::<String>::new());
+    node.abandon().unwrap();
+    take_down(&name, "abandoned");
+    assert_eq!(naming("cmdline", &nap), Vec::<String>::new());
+}

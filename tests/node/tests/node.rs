@@ -1,0 +1,16 @@
+//! Bindery on a whole cluster: real pods, scheduled by the real scheduler, use volumes that `bindery serve` bound.
+//!
+//! The cluster is brought up once, for all tests.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "node/csi.rs"]
+mod csi;
+#[path = "node/delayed.rs"]
+mod delayed;
+#[path = "node/recycle.rs"]
+mod recycle;
+#[path = "node/stage.rs"]
+mod stage;
+#[path = "node/world.rs"]
+mod world;

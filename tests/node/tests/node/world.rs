@@ -1,0 +1,179 @@
+//! Objects of the cluster, made and waited for.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::stage::stage;
+
+/// How long anything may take before the test gives up: a slow machine takes seconds.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often events are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A client of the cluster that all tests share; names are each test's own.
+pub(crate) struct World {
+    pub(crate) client: kube::Client,
+    pub(crate) volumes: Api<PersistentVolume>,
+    pub(crate) claims: Api<PersistentVolumeClaim>,
+    pub(crate) pods: Api<Pod>,
+    events: Api<Event>,
+}
+
+/// What [`World`] can wait for.
+pub(crate) trait Kind:
+    Clone + Debug + DeserializeOwned + Serialize + Send + kube::Resource<DynamicType = ()> + 'static
+{
+}
+
+impl<K> Kind for K where
+    K: Clone + Debug + DeserializeOwned + Serialize + Send + kube::Resource<DynamicType = ()> + 'static
+{
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        let client = stage().node.client().await.unwrap();
+        Self {
+            volumes: Api::all(client.clone()),
+            claims: Api::default_namespaced(client.clone()),
+            pods: Api::default_namespaced(client.clone()),
+            events: Api::all(client.clone()),
+            client,
+        }
+    }
+
+    pub(crate) async fn create_class(&self, name: &str, provisioner: &str, mode: &str) {
+        let classes: Api<StorageClass> = Api::all(self.client.clone());
+        let class = json!({
+            "metadata": {"name": name}, "provisioner": provisioner,
+            "reclaimPolicy": "Delete", "volumeBindingMode": mode,
+        });
+        create(&classes, class).await;
+    }
+
+    /// Creates a volume that is a folder of this machine.
+    pub(crate) async fn create_volume(&self, name: &str, spec: Value) {
+        let mut volume = json!({"metadata": {"name": name}, "spec": spec});
+        volume["spec"]["accessModes"] = json!(["ReadWriteOnce"]);
+        create(&self.volumes, volume).await;
+    }
+
+    pub(crate) async fn create_claim(&self, name: &str, class: &str) {
+        let claim = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "storageClassName": class,
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        });
+        create(&self.claims, claim).await;
+    }
+
+    /// Creates a pod that writes a file into the claim's volume and ends.
+    pub(crate) async fn create_writer(&self, name: &str, claim: &str, text: &str) {
+        let pod = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 0,
+                "volumes": [{"name": "volume", "persistentVolumeClaim": {"claimName": claim}}],
+                "containers": [{
+                    "name": "writer",
+                    "image": bindery_node::IMAGE,
+                    "command": ["/bin/sh", "-c", format!("echo {text} > /volume/file")],
+                    "volumeMounts": [{"name": "volume", "mountPath": "/volume"}],
+                }],
+            },
+        });
+        create(&self.pods, pod).await;
+    }
+
+    /// Waits until a pod has done its work.
+    pub(crate) async fn until_done(&self, pod: &str) {
+        let has_ended = |pod: &Pod| matches!(phase(pod), Some("Succeeded" | "Failed"));
+        let pod = self.until(&self.pods, pod, has_ended).await;
+        assert_eq!(phase(&pod), Some("Succeeded"), "{:#?}", pod.status);
+    }
+
+    /// Waits until a claim is bound; answers its volume's name.
+    pub(crate) async fn until_bound(&self, claim: &str) -> String {
+        let claim = self.until(&self.claims, claim, |claim| claim_phase(claim) == Some("Bound")).await;
+        claim.spec.unwrap().volume_name.unwrap()
+    }
+
+    /// Waits until an event of this reason is told of an object of this name.
+    pub(crate) async fn until_event(&self, name: &str, reason: &str) -> Event {
+        let chosen = ListParams::default().fields(&format!("involvedObject.name={name},reason={reason}"));
+        let told = async {
+            let mut ticks = tokio::time::interval(LOOK_EVERY);
+            loop {
+                ticks.tick().await;
+                if let Some(event) = self.events.list(&chosen).await.unwrap().items.pop() {
+                    return event;
+                }
+            }
+        };
+        let told = tokio::time::timeout(PATIENCE, told).await;
+        told.unwrap_or_else(|_| panic!("no event {reason} is told of {name}\n{}", stage().logs()))
+    }
+
+    /// Waits until something holds of an object, and returns the object.
+    pub(crate) async fn until<K: Kind>(&self, api: &Api<K>, name: &str, holds: impl Fn(&K) -> bool) -> K {
+        let condition = await_condition(api.clone(), name, |object: Option<&K>| object.is_some_and(&holds));
+        match tokio::time::timeout(PATIENCE, condition).await {
+            Ok(object) => object.unwrap().unwrap(),
+            Err(_) => self.give_up(api, name).await,
+        }
+    }
+
+    /// Deletes an object and waits until it is gone.
+    pub(crate) async fn delete<K: Kind>(&self, api: &Api<K>, name: &str) {
+        let uid = api.get(name).await.unwrap().uid().unwrap();
+        api.delete(name, &DeleteParams::default()).await.unwrap();
+        self.until_gone(api, name, &uid).await;
+    }
+
+    /// Waits until the object of this name and UID is gone.
+    pub(crate) async fn until_gone<K: Kind>(&self, api: &Api<K>, name: &str, uid: &str) {
+        let condition = await_condition(api.clone(), name, conditions::is_deleted(uid));
+        if tokio::time::timeout(PATIENCE, condition).await.is_err() {
+            self.give_up(api, name).await;
+        }
+    }
+
+    /// Fails with all that there is to see of an object.
+    async fn give_up<K: Kind>(&self, api: &Api<K>, name: &str) -> ! {
+        let object = serde_json::to_string_pretty(&api.get_opt(name).await.unwrap()).unwrap();
+        let told = ListParams::default().fields(&format!("involvedObject.name={name}"));
+        let events = self.events.list(&told).await.unwrap().items.into_iter();
+        let events: Vec<_> = events.filter_map(|event| event.message).collect();
+        panic!("{name} stays {object}\n{}\n{}", events.join("\n"), stage().logs())
+    }
+}
+
+async fn create<K: Kind>(api: &Api<K>, object: Value) {
+    let object: K = serde_json::from_value(object).unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}
+
+pub(crate) fn claim_phase(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.status.as_ref()?.phase.as_deref()
+}
+
+pub(crate) fn volume_phase(volume: &PersistentVolume) -> Option<&str> {
+    volume.status.as_ref()?.phase.as_deref()
+}
