@@ -2,8 +2,8 @@
 
 use bindery_core::guard::{Breach, FINDINGS_MAX, REGARDLESS_MAX, STEPS_MAX, TALLIES_MAX, TEXT_BYTES_MAX};
 use bindery_core::{
-    Action, Answer, Event, EventKind, Finding, Follows, Handle, Lookup, Message, NEAREST_MAX, Question,
-    Reason, Regarding, Rule, Source, Step, Subject, Tally, Volume, VolumePhase, VolumeTarget,
+    Action, Answer, ClaimTarget, Event, EventKind, Finding, Follows, Handle, Lookup, Message, NEAREST_MAX,
+    Question, Reason, Regarding, Rule, Source, Step, Subject, Tally, Volume, VolumePhase, VolumeTarget,
 };
 
 use crate::scene::{Row, Scene, Verdict, claim, claim_ref, key, volume};
@@ -59,6 +59,34 @@ fn versions() -> Vec<Row> {
         identified(&Volume { uid: "u-again".into(), ..other.clone() })
             .refused("identified, and another", Breach::NotRead),
         unasked.refused("the engine was not told of it", Breach::NotRead),
+    ]
+}
+
+/// As [`versions`], for the claim that an action names.
+fn versions_of_claims() -> Vec<Row> {
+    let c = claim();
+    let reserve = |target: ClaimTarget| {
+        let action = Action::ReserveVolume { volume: volume().target(), claim: target, mark: true };
+        Scene::new(Subject::SyncVolume(volume().into()), [action]).with_volume(&volume())
+    };
+    let spoiled = |change: fn(&mut ClaimTarget)| {
+        let mut target = c.target();
+        change(&mut target);
+        reserve(target).with_claim(&c)
+    };
+    let mut unasked = reserve(c.target());
+    unasked.world.claims.insert(key(), Lookup::Found(c.clone().into()));
+    vec![
+        reserve(c.target()).with_claim(&c).allowed("a claim as it was read"),
+        spoiled(|target| target.version = "v0".into())
+            .is("another version of the claim than the world's", Verdict::Stale),
+        spoiled(|target| target.uid = "u-other".into()).refused("another UID of the claim", Breach::NotRead),
+        spoiled(|target| {
+            target.uid = "u-other".into();
+            target.version = "v0".into();
+        })
+        .refused("another UID and version of the claim", Breach::NotRead),
+        unasked.refused("the engine was not told of the claim", Breach::NotRead),
     ]
 }
 
@@ -136,5 +164,5 @@ fn sizes() -> Vec<Row> {
 }
 
 pub(crate) fn rows() -> Vec<Row> {
-    [versions(), readiness(), sizes()].concat()
+    [versions(), versions_of_claims(), readiness(), sizes()].concat()
 }
