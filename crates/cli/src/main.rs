@@ -12,6 +12,7 @@
 
 mod engine;
 mod example;
+mod logging;
 mod manifest;
 mod objects;
 mod output;
@@ -19,13 +20,16 @@ mod plan;
 mod playground;
 mod replay;
 mod serve;
+mod settings;
 mod stop;
 mod yaml;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use http::Uri;
+
+use self::logging::LogArguments;
 
 /// The version of this command, and of the contract that its engines keep.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (contract bindery:policy@0.1.0)");
@@ -34,9 +38,8 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (contract bindery:pol
 #[derive(Parser)]
 #[command(name = "bindery", version = VERSION)]
 struct Arguments {
-    /// What is logged to standard error, such as `info` or `bindery_controller=debug,warn`.
-    #[arg(long, global = true, value_name = "FILTER", env = "BINDERY_LOG", default_value = "warn")]
-    log: EnvFilter,
+    #[command(flatten)]
+    log: LogArguments,
     #[command(subcommand)]
     command: Command,
 }
@@ -51,17 +54,26 @@ enum Command {
     Example(example::Arguments),
 }
 
-fn main() -> ExitCode {
-    let Arguments { log, command } = Arguments::parse();
-    tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).init();
-    match run(command) {
-        Ok(code) => code,
-        Err(error) => {
-            // A backtrace would show our own code; the chain says what to do.
-            eprintln!("error: {error:#}");
-            ExitCode::from(2)
+impl Command {
+    /// Where traces of it go.
+    fn collector(&self) -> Option<&Uri> {
+        match self {
+            Self::Serve(arguments) => arguments.collector(),
+            _ => None,
         }
     }
+}
+
+fn main() -> ExitCode {
+    let ended = settings::parse(std::env::args_os().collect()).and_then(|Arguments { log, command }| {
+        let _traces = log.start(command.collector())?;
+        run(command)
+    });
+    ended.unwrap_or_else(|error| {
+        // A backtrace would show our own code; the chain says what to do.
+        eprintln!("error: {error:#}");
+        ExitCode::from(2)
+    })
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {

@@ -1,31 +1,39 @@
-//! `bindery serve`: binds the claims of a real cluster, one replica of it at a time.
+//! `bindery serve`: binds the claims of a real cluster, one replica of it at a time, or looks on as upstream does.
 //!
-//! Every replica watches, so that it can take over at once; the one that holds the Lease decides and writes. The Lease
+//! In own mode every replica watches, so that it can take over at once; the one that holds the Lease decides and writes. The Lease
 //! keeps replicas from doing the same work twice and is no fence: what keeps two of them from harm is that every write
 //! names the version that was read (G5 of the design).
 
 mod face;
 mod leader;
+mod metrics;
+mod watchman;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, Result};
-use bindery_controller::{Binder, Facts, Parts, Plugin, Settings};
+use bindery_controller::{Binder, Facts, Mode, Parts, Plugin, Settings};
 use bindery_core::Engine;
 use bindery_kube::plugins::{HostPath, Nfs, Recycler, RecyclerSettings};
 use bindery_kube::{ApiPort, Events, Template, system_clock, watch};
 use bindery_store::Store;
 use bindery_webhook::{router, serve};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use http::Uri;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::face::Face;
 use self::leader::{Leadership, LeaseArguments};
+use self::watchman::Watchman;
 use crate::engine::EngineArguments;
+use crate::logging;
 use crate::stop::Stop;
 
 /// Where health and metrics are served unless told otherwise.
@@ -33,9 +41,17 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPEC
 
 /// Bind the claims of a cluster and reclaim its volumes, in the place of upstream's persistentvolume-binder-controller.
 ///
-/// That controller must be off: `kube-controller-manager --controllers=*,-persistentvolume-binder-controller`.
+/// That controller must be off: `kube-controller-manager --controllers=*,-persistentvolume-binder-controller`. To see
+/// first what Bindery would do, run it with `--mode observe` beside that controller.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
+    /// A YAML file of settings: names as below without the dashes, such as `lease-duration: 15`. What the command line or
+    /// the environment says goes before it.
+    #[arg(long, value_name = "FILE", env = "BINDERY_CONFIG")]
+    config: Option<PathBuf>,
+    /// Whether to act, or to look on as upstream's controller acts.
+    #[arg(long, env = "BINDERY_MODE", default_value = "own")]
+    mode: ModeArgument,
     /// How to reach the cluster. By default as a pod does, by its service account.
     #[arg(long, value_name = "FILE", env = "BINDERY_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
@@ -50,10 +66,30 @@ pub(crate) struct Arguments {
     /// unless it is given.
     #[arg(long, value_name = "FOLDER", env = "BINDERY_HOST_PATH")]
     host_path: Option<PathBuf>,
+    /// Where traces are sent by OTLP over HTTP: http://HOST:PORT of a collector. Off unless it is given.
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_parser = logging::endpoint)]
+    otlp_endpoint: Option<Uri>,
     #[command(flatten)]
     lease: LeaseArguments,
     #[command(flatten)]
     engine: EngineArguments,
+}
+
+impl Arguments {
+    /// Where traces go.
+    pub(crate) fn collector(&self) -> Option<&Uri> {
+        self.otlp_endpoint.as_ref()
+    }
+}
+
+/// The values of `--mode`.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ModeArgument {
+    /// Bind and reclaim; upstream's controller is off.
+    Own,
+    /// Write nothing; decide everything, and count where upstream's controller decides otherwise. Needs no Lease: every
+    /// replica looks on and counts for itself.
+    Observe,
 }
 
 /// Carries out `bindery serve`: returns when a signal has ended it.
@@ -77,27 +113,58 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     tracing::info!(
         address = %listener.local_addr()?,
         engine = arguments.engine.describe(&*engine),
+        config = arguments.config.as_deref().map(tracing::field::debug),
         "serving"
     );
     let (events, event_worker) = Events::new(client.clone());
     let binder = Arc::new(binder(arguments, &client, &events, engine));
-    let leadership = Leadership::seek(&client, &arguments.lease).await?;
-    let face = Face::new(Arc::clone(&binder), leadership.leads());
-    let registry = face.registry();
+    let leads = Arc::<AtomicBool>::default();
+    let face = Face::new(Arc::clone(&binder), events.clone(), Arc::clone(&leads));
+    let registry = metrics::registry(&face);
     let shutdown = CancellationToken::new();
+    let decides = decide(arguments, &client, &events, Arc::clone(&binder), leads, shutdown.clone()).await?;
 
     let event_worker = tokio::spawn(event_worker.run());
     let faced = tokio::spawn(serve(listener, router(face, registry), shutdown.clone().cancelled_owned()));
     let watches = tokio::spawn(watch::run(client, binder.intake().clone(), shutdown.clone()));
-    let led = tokio::spawn(leadership.run(binder, shutdown.clone()));
+    let decided = tokio::spawn(decides);
     stop.signalled().await;
     tracing::info!("ending");
     shutdown.cancel();
-    led.await.context("the binder has failed")?;
+    decided.await.context("the binder has failed")?;
     watches.await.context("the watches have failed")?;
     events.flush().await;
     event_worker.abort();
     faced.await.context("the server of health and metrics has failed")?.context("--listen failed")
+}
+
+/// What decides until `shutdown`, and when: in own mode while this replica leads, in observe mode always.
+///
+/// # Errors
+///
+/// The Lease cannot be used.
+async fn decide(
+    arguments: &Arguments,
+    client: &kube::Client,
+    events: &Events,
+    binder: Arc<Binder<ApiPort>>,
+    leads: Arc<AtomicBool>,
+    shutdown: CancellationToken,
+) -> Result<BoxFuture<'static, ()>> {
+    if arguments.mode == ModeArgument::Observe {
+        binder.observe();
+        return Ok(binder.run(shutdown).boxed());
+    }
+    let lease = &arguments.lease;
+    let leadership = Leadership::seek(client, lease, leads).await?;
+    let alarm = lease.alarm(client.clone());
+    let watchman = Watchman::new(Arc::clone(&binder), alarm, events.clone(), system_clock(), lease.named());
+    let watchman = Arc::new(watchman);
+    Ok(async move {
+        let watched = watchman.run(shutdown.clone());
+        tokio::join!(watched, leadership.run(binder, Arc::clone(&watchman), shutdown.clone()));
+    }
+    .boxed())
 }
 
 /// A client of the cluster.
@@ -138,7 +205,20 @@ fn binder(
         port: ApiPort::new(client.clone(), system_clock(), events.clone()),
         engine,
         facts: Facts { plugins: Arc::new(plugins.into_iter().collect()), ..Facts::default() },
-        settings: Settings { in_flight_max: arguments.in_flight, ..Settings::default() },
+        settings: Settings {
+            mode: arguments.mode.into(),
+            in_flight_max: arguments.in_flight,
+            ..Settings::default()
+        },
         journal: None,
     })
+}
+
+impl From<ModeArgument> for Mode {
+    fn from(argument: ModeArgument) -> Self {
+        match argument {
+            ModeArgument::Own => Self::Own,
+            ModeArgument::Observe => Self::Observe,
+        }
+    }
 }

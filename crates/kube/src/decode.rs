@@ -5,6 +5,7 @@
 //! and never guessed (G7 of the design). A value that upstream knows how to treat, such as an unknown reclaim
 //! policy, is a value.
 
+mod authors;
 mod claim;
 mod class;
 mod meta;
@@ -16,6 +17,7 @@ mod volume;
 
 use std::sync::Arc;
 
+use bindery_controller::{Author, Authors};
 use bindery_core::{AccessMode, Claim, ClaimKey, Class, Quantity, Text, Volume, VolumeMode};
 use bindery_store::{Observed, PodRecord, Unreadable};
 use serde::Deserialize;
@@ -118,6 +120,12 @@ pub fn name<J: Json + ?Sized>(json: &J) -> Result<Text, DecodeError> {
 /// The JSON is no object with a name.
 pub fn key<J: Json + ?Sized>(json: &J) -> Result<ClaimKey, DecodeError> {
     meta(json).map(|meta| meta.key())
+}
+
+/// Who wrote what of a volume or claim that only binders write. Nobody is known where the object makes no sense.
+pub fn authors<J: Json + ?Sized>(json: &J) -> Authors {
+    let unknown = Authors { phase: Author::Unknown, bind_completed: Author::Unknown };
+    json.read().map_or(unknown, authors::decode)
 }
 
 #[derive(Deserialize)]

@@ -15,6 +15,7 @@ use bindery_core::{EventType, Regarding, Timestamp};
 use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
+use tracing::{Instrument as _, Span};
 
 use self::correlate::{Correlator, Verdict};
 use crate::rest::{self, Fault};
@@ -104,7 +105,10 @@ impl EventWorker {
     pub async fn run(mut self) {
         while let Some(message) = self.queue.recv().await {
             match message {
-                Message::Note(entry, now) => self.write(&entry, now).await,
+                Message::Note(entry, now) => {
+                    let span = entry.span();
+                    self.write(&entry, now).instrument(span).await;
+                }
                 // Nobody waits any more where that fails.
                 Message::Flush(done) => drop(done.send(())),
             }
@@ -173,6 +177,13 @@ impl EventWorker {
     }
 }
 
+impl Entry {
+    /// What is logged meanwhile has the object and its UID.
+    fn span(&self) -> Span {
+        tracing::error_span!("event", object = self.regarding.to_string(), uid = &*self.regarding.uid().0)
+    }
+}
+
 /// Whether another attempt would be answered alike.
 fn is_final(fault: &Fault) -> bool {
     matches!(fault, Fault::Refused { code: 400..=428, .. })
@@ -224,7 +235,7 @@ fn involved(regarding: &Regarding) -> Value {
     }
 }
 
-fn time(seconds: Timestamp) -> String {
+pub(crate) fn time(seconds: Timestamp) -> String {
     jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_string()
 }
 

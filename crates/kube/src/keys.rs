@@ -1,4 +1,4 @@
-//! Annotation keys (reference section 1.2).
+//! Annotation keys (reference section 1.2), and names.
 
 /// The claim has passed the initial bind once.
 pub(crate) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
@@ -18,3 +18,8 @@ pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 pub(crate) const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 /// The value of the first two.
 pub(crate) const YES: &str = "yes";
+
+/// Who writes, for `managedFields`: the same name in every replica, by which they know each other's writes.
+pub(crate) const FIELD_MANAGER: &str = "bindery";
+/// On the Lease: the write of another binder that stopped recycling and deleting, until the operator removes this.
+pub const FOREIGN_WRITER: &str = "bindery.dev/foreign-writer";

@@ -7,7 +7,8 @@
 //! 2. [`ApiPort`]: the binder's [`bindery_controller::Port`] over a Kubernetes client.
 //! 3. [`watch`]: lists and watches into the binder's [`bindery_controller::Intake`].
 //! 4. [`Events`]: what users are told.
-//! 5. [`plugins`]: hostPath and NFS.
+//! 5. [`Alarm`]: where replicas and the operator tell each other that another binder was seen.
+//! 6. [`plugins`]: hostPath and NFS.
 //!
 //! # Guarantees
 //!
@@ -15,17 +16,22 @@
 //! - Every update, patch and delete carries the UID and the resourceVersion that the API server must find.
 //! - An idle cluster costs no request but the watches.
 
+mod alarm;
 pub mod decode;
 mod events;
 mod keys;
 mod lease;
+mod limit;
 pub mod plugins;
 mod port;
 mod request;
 mod rest;
 pub mod watch;
 
+pub use alarm::{Alarm, AlarmError, Raised};
 pub use events::{COMPONENT, EventWorker, Events};
+pub use keys::FOREIGN_WRITER;
 pub use lease::{Candidate, LeaseError, LeaseSettings};
+pub use limit::Pressure;
 pub use port::{ApiPort, Clock, GUARD_HEADER, GUARD_LIVE_READ, system_clock};
 pub use request::Template;

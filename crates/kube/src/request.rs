@@ -14,10 +14,8 @@ use bindery_core::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{keys, rest};
-
-/// Who writes, for `managedFields`.
-const FIELD_MANAGER: &str = "bindery";
+use crate::keys::{self, FIELD_MANAGER};
+use crate::rest;
 
 /// A volume that a plugin has provisioned: the manifest of a PersistentVolume, with whatever of `metadata`
 /// the plugin wants kept, and the `spec` with its source. Name, claimRef, class, annotations and finalizer of

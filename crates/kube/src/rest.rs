@@ -31,6 +31,23 @@ pub(crate) enum Fault {
     /// There was no answer: the connection failed, or it took too long. The request may have been carried out.
     #[error("no answer from the API server: {0}")]
     NoAnswer(String),
+    /// There was no answer in time. The request may have been carried out.
+    #[error("no answer from the API server: it took more than {TIMEOUT:?}")]
+    TooLate,
+}
+
+impl Fault {
+    /// Whether it says that the API server has more to do than it can: priority and fairness (KEP-1040) refuses with 429,
+    /// a request that is given up on is a 504.
+    pub(crate) fn is_overload(&self) -> bool {
+        match self {
+            Self::Refused { code, retry_after, .. } => {
+                matches!(code, 429 | 504) || (*code == 503 && retry_after.is_some())
+            }
+            Self::TooLate => true,
+            Self::NoAnswer(_) => false,
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -49,9 +66,7 @@ struct Details {
 
 /// Sends a request and collects the answer.
 pub(crate) async fn send(client: &kube::Client, request: http::Request<Body>) -> Result<Bytes, Fault> {
-    tokio::time::timeout(TIMEOUT, exchange(client, request))
-        .await
-        .unwrap_or_else(|_| Err(Fault::NoAnswer(format!("it took more than {TIMEOUT:?}"))))
+    tokio::time::timeout(TIMEOUT, exchange(client, request)).await.unwrap_or(Err(Fault::TooLate))
 }
 
 async fn exchange(client: &kube::Client, request: http::Request<Body>) -> Result<Bytes, Fault> {
@@ -113,7 +128,7 @@ impl From<Fault> for WriteError {
     }
 }
 
-/// Sends a request with a JSON body, or none, and reads the answer as JSON.
+/// Sends a request with a JSON body, or none, and reads the answer as JSON. A patch is a merge patch.
 pub(crate) async fn json(
     client: &kube::Client,
     method: http::Method,
@@ -121,10 +136,12 @@ pub(crate) async fn json(
     body: Option<serde_json::Value>,
 ) -> Result<serde_json::Value, Fault> {
     let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    let content_type =
+        if method == http::Method::PATCH { "application/merge-patch+json" } else { "application/json" };
     let request = http::Request::builder()
         .method(method)
         .uri(path)
-        .header(http::header::CONTENT_TYPE, "application/json")
+        .header(http::header::CONTENT_TYPE, content_type)
         .body(Body::from(bytes))
         .map_err(|error| Fault::NoAnswer(error.to_string()))?;
     let answer = send(client, request).await?;

@@ -6,10 +6,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use bindery_controller::Binder;
-use bindery_kube::{ApiPort, Candidate, LeaseError, LeaseSettings};
+use bindery_kube::{Alarm, ApiPort, Candidate, LeaseError, LeaseSettings};
 use tokio::sync::watch::{self, Receiver};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use super::watchman::Watchman;
 
 /// The Lease that replicas compete for.
 #[derive(clap::Args)]
@@ -29,6 +31,18 @@ pub(super) struct LeaseArguments {
     lease_duration: u64,
 }
 
+impl LeaseArguments {
+    /// The alarm about other binders, on this Lease.
+    pub(super) fn alarm(&self, client: kube::Client) -> Alarm {
+        Alarm::new(client, &self.lease_namespace, &self.lease_name)
+    }
+
+    /// The Lease, as people name it.
+    pub(super) fn named(&self) -> String {
+        format!("{}/{}", self.lease_namespace, self.lease_name)
+    }
+}
+
 /// A replica's part in the competition.
 pub(super) struct Leadership {
     /// The Lease is given back when this is dropped.
@@ -38,12 +52,16 @@ pub(super) struct Leadership {
 }
 
 impl Leadership {
-    /// Takes part from now on; the Lease is made where there is none.
+    /// Takes part from now on; the Lease is made where there is none. Whether this replica leads goes to `leads`.
     ///
     /// # Errors
     ///
     /// The Lease can neither be read nor made: the cluster cannot be reached, or RBAC forbids it.
-    pub(super) async fn seek(client: &kube::Client, arguments: &LeaseArguments) -> Result<Self> {
+    pub(super) async fn seek(
+        client: &kube::Client,
+        arguments: &LeaseArguments,
+        leads: Arc<AtomicBool>,
+    ) -> Result<Self> {
         let settings = LeaseSettings {
             namespace: arguments.lease_namespace.clone(),
             name: arguments.lease_name.clone(),
@@ -55,26 +73,26 @@ impl Leadership {
             format!(
                 "the Lease {} cannot be used: is the cluster there, and may this service account get, create and \
                  update it?",
-                format_args!("{}/{}", arguments.lease_namespace, arguments.lease_name)
+                arguments.named()
             )
         })?;
         let (sender, holds) = watch::channel(false);
         tracing::info!(identity, "competing for the Lease");
-        Ok(Self { holds, competing: tokio::spawn(candidate.run(sender)), leads: Arc::default() })
-    }
-
-    /// Whether this replica leads, as it changes.
-    pub(super) fn leads(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.leads)
+        Ok(Self { holds, competing: tokio::spawn(candidate.run(sender)), leads })
     }
 
     /// Lets the binder decide whenever this replica leads, until `shutdown`; then hands the Lease over.
-    pub(super) async fn run(mut self, binder: Arc<Binder<ApiPort>>, shutdown: CancellationToken) {
+    pub(super) async fn run(
+        mut self,
+        binder: Arc<Binder<ApiPort>>,
+        watchman: Arc<Watchman>,
+        shutdown: CancellationToken,
+    ) {
         while self.until(true, &shutdown).await {
             self.leads.store(true, Ordering::Relaxed);
             tracing::info!("this replica leads");
             let term = shutdown.child_token();
-            let run = tokio::spawn(Arc::clone(&binder).run(term.clone()));
+            let run = tokio::spawn(lead(Arc::clone(&binder), Arc::clone(&watchman), term.clone()));
             self.until(false, &shutdown).await;
             term.cancel();
             let ended = run.await;
@@ -98,6 +116,13 @@ impl Leadership {
     async fn until(&mut self, held: bool, shutdown: &CancellationToken) -> bool {
         let came = self.holds.wait_for(|holds| *holds == held);
         matches!(shutdown.run_until_cancelled(came).await, Some(Ok(_)))
+    }
+}
+
+/// Decides until the term ends.
+async fn lead(binder: Arc<Binder<ApiPort>>, watchman: Arc<Watchman>, term: CancellationToken) {
+    if term.run_until_cancelled(watchman.catch_up()).await.is_some() {
+        binder.run(term).await;
     }
 }
 

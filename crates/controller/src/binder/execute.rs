@@ -121,14 +121,14 @@ impl<P: Port> Binder<P> {
         {
             return Err(SyncError::Held);
         }
-        let span = tracing::debug_span!("write", write = name, target = object, target_uid = write.uid());
+        let span = tracing::debug_span!("write", write = name, written = object, written_uid = write.uid());
         let result = self.port.write(write).instrument(span).await;
         self.passage.tried(&object, result.as_ref().err());
         self.measure(write, result.is_ok());
         match result {
             Ok(written) => {
                 self.metrics.writes.count();
-                tracing::debug!(write = name, target = object, target_uid = write.uid(), "written");
+                tracing::debug!(write = name, written = object, written_uid = write.uid(), "written");
                 self.assume(write, &written);
                 Ok(written)
             }

@@ -62,8 +62,14 @@ impl Feed {
     pub(super) fn list(&mut self, object: &RawValue) {
         let listed = &mut self.listed;
         let result = match self.kind {
-            Kind::Volume => decode::volume(object).map(|volume| listed.volumes.push(volume)),
-            Kind::Claim => decode::claim(object).map(|claim| listed.claims.push(claim)),
+            Kind::Volume => decode::volume(object).map(|volume| {
+                vet_volume(&self.intake, &volume.0, &volume.1, object);
+                listed.volumes.push(volume);
+            }),
+            Kind::Claim => decode::claim(object).map(|claim| {
+                vet_claim(&self.intake, &claim.1, object);
+                listed.claims.push(claim);
+            }),
             Kind::Class => decode::class(object).map(|class| listed.classes.push(class)),
             Kind::Pod => decode::pod(object).map(|pod| listed.pods.push(pod)),
             Kind::Node => decode::name(object).map(|name| listed.nodes.push(name)),
@@ -88,8 +94,14 @@ impl Feed {
     pub(super) fn apply(&self, object: &RawValue) {
         let intake = &self.intake;
         let result = match self.kind {
-            Kind::Volume => decode::volume(object).map(|(name, volume)| intake.volume(name, volume)),
-            Kind::Claim => decode::claim(object).map(|(key, claim)| intake.claim(key, claim)),
+            Kind::Volume => decode::volume(object).map(|(name, volume)| {
+                vet_volume(intake, &name, &volume, object);
+                intake.volume(name, volume);
+            }),
+            Kind::Claim => decode::claim(object).map(|(key, claim)| {
+                vet_claim(intake, &claim, object);
+                intake.claim(key, claim);
+            }),
             Kind::Class => decode::class(object).map(|(name, class)| intake.class(name, class)),
             Kind::Pod => decode::pod(object).map(|pod| intake.pod(pod)),
             Kind::Node => decode::name(object).map(|name| intake.node(name)),
@@ -114,5 +126,18 @@ impl Feed {
         if let Err(error) = result {
             tracing::error!(kind = %self.kind, %error, "an object without name is ignored");
         }
+    }
+}
+
+/// Has the vigil look at a volume before the store takes it.
+fn vet_volume(intake: &Intake, name: &str, volume: &Observed<Volume>, object: &RawValue) {
+    if let Some(vigil) = intake.vigil() {
+        vigil.volume(name, volume, || decode::authors(object));
+    }
+}
+
+fn vet_claim(intake: &Intake, claim: &Observed<Claim>, object: &RawValue) {
+    if let Some(vigil) = intake.vigil() {
+        vigil.claim(claim, || decode::authors(object));
     }
 }

@@ -1,0 +1,61 @@
+//! What is logged and traced, and how.
+
+mod traces;
+
+use anyhow::Result;
+use http::Uri;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, fmt};
+
+use self::traces::Traces;
+pub(crate) use self::traces::endpoint;
+
+/// The crates whose spans are traced: those of libraries would tell of every connection.
+const TRACED: [&str; 3] = ["bindery", "bindery_controller", "bindery_kube"];
+
+/// How much is logged, and in which form.
+#[derive(clap::Args)]
+pub(crate) struct LogArguments {
+    /// What is logged to standard error, such as `info` or `bindery_controller=debug,warn`.
+    #[arg(long, global = true, value_name = "FILTER", env = "BINDERY_LOG", default_value = "warn",
+          value_parser = |text: &str| EnvFilter::try_new(text))]
+    log: EnvFilter,
+    /// How a line of the log looks.
+    #[arg(long, global = true, env = "BINDERY_LOG_FORMAT", default_value = "text")]
+    log_format: Format,
+}
+
+/// The values of `--log-format`.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people. Before the message of a line stands what was being done, with the object and its UID.
+    Text,
+    /// For programs: each line a JSON object. What was being done, with `object` and `uid`, is in its field `span`, unless
+    /// the line has fields of these names itself.
+    Json,
+}
+
+impl LogArguments {
+    /// Logs from now on, and sends traces to a collector where there is one, until what is returned is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Traces cannot be sent.
+    pub(crate) fn start(self, collector: Option<&Uri>) -> Result<Option<Traces>> {
+        let lines = fmt::layer().with_writer(std::io::stderr);
+        let lines = match self.log_format {
+            Format::Text => lines.boxed(),
+            Format::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
+        };
+        let traces = collector.map(Traces::to).transpose()?;
+        let traced = Targets::new().with_targets(TRACED.map(|target| (target, LevelFilter::DEBUG)));
+        let spans = traces
+            .as_ref()
+            .map(|traces| tracing_opentelemetry::layer().with_tracer(traces.tracer()).with_filter(traced));
+        tracing_subscriber::registry().with(lines.with_filter(self.log)).with(spans).init();
+        Ok(traces)
+    }
+}

@@ -1,0 +1,122 @@
+//! The command line, with what the environment and, for `serve`, a settings file add.
+//!
+//! A setting has one name everywhere: `--lease-duration` on the command line, `BINDERY_LEASE_DURATION` in the environment,
+//! `lease-duration` in the file. The command line goes before the environment, and that before the file.
+
+mod file;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Arg, Command, CommandFactory, FromArgMatches as _};
+
+use self::file::Setting;
+use crate::Arguments;
+
+/// The command that reads a settings file.
+const SERVE: &str = "serve";
+/// The argument that names it.
+const CONFIG: &str = "config";
+
+/// Reads the command line. Ends the process as clap does where it makes no sense, or asks for help.
+///
+/// # Errors
+///
+/// The settings file or the environment has a setting that does not exist or a value that is not allowed: says which,
+/// where it was given, and what is allowed.
+pub(crate) fn parse(line: Vec<OsString>) -> Result<Arguments> {
+    let command = Arguments::command();
+    let Some(config) = config(&command, &line) else { return finish(command, line) };
+    let mut serve = command.clone();
+    serve.build();
+    let Some(serve) = serve.find_subcommand(SERVE).cloned() else { return finish(command, line) };
+    let settings = match &config.file {
+        Some(path) => file::read(path).with_context(|| format!("--config {}", path.display()))?,
+        None => Vec::new(),
+    };
+    for Setting { name, value } in &settings {
+        let path = config.file.clone().unwrap_or_default();
+        check(&serve, name, value).with_context(|| format!("setting {name} in {}", path.display()))?;
+    }
+    for (variable, name, value) in environment(&serve) {
+        check(&serve, &name, &value)
+            .with_context(|| format!("setting {name} in the environment, as {variable}"))?;
+    }
+    finish(with_defaults(command, settings), line)
+}
+
+/// What a run of `serve` reads its settings from.
+struct Config {
+    file: Option<PathBuf>,
+}
+
+/// Whether the command is `serve`, and which file it is told. Whatever else is wrong is found later.
+fn config(command: &Command, line: &[OsString]) -> Option<Config> {
+    let matches = command.clone().ignore_errors(true).try_get_matches_from(line).ok()?;
+    let serve = matches.subcommand_matches(SERVE)?;
+    Some(Config { file: serve.try_get_one::<PathBuf>(CONFIG).ok().flatten().cloned() })
+}
+
+fn finish(command: Command, line: Vec<OsString>) -> Result<Arguments> {
+    let matches = command.try_get_matches_from(line).unwrap_or_else(|error| error.exit());
+    Ok(Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+}
+
+/// What the environment sets, as variable, setting and value.
+fn environment(serve: &Command) -> Vec<(String, String, String)> {
+    let set = |argument: &Arg| {
+        let variable = argument.get_env()?.to_str()?.to_owned();
+        let value = std::env::var(&variable).ok()?;
+        Some((variable, argument.get_long()?.to_owned(), value))
+    };
+    let arguments = serve.get_arguments().filter(|argument| settable(argument).is_some());
+    arguments.filter_map(set).collect()
+}
+
+/// Whether a setting exists and may have that value.
+///
+/// # Errors
+///
+/// It does not, or may not; says what is allowed.
+fn check(serve: &Command, name: &str, value: &str) -> Result<()> {
+    let mut names: Vec<_> = serve.get_arguments().filter_map(settable).collect();
+    names.sort_unstable();
+    if !names.contains(&name) {
+        bail!("there is no such setting; there are {}", names.join(", "));
+    }
+    // Alone, so that only its own value can be at fault.
+    let alone = serve.clone().mut_args(|argument| argument.env(None::<&str>));
+    match alone.try_get_matches_from([SERVE.to_owned(), format!("--{name}={value}")]) {
+        Ok(_) => Ok(()),
+        Err(error) => bail!("{}", complaint(&error)),
+    }
+}
+
+/// The name of an argument that a file or the environment may set.
+fn settable(argument: &Arg) -> Option<&str> {
+    argument.get_long().filter(|name| argument.get_action().takes_values() && *name != CONFIG)
+}
+
+/// What clap says, without how to call the command.
+fn complaint(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let lines = text.lines().take_while(|line| !line.starts_with("For more information"));
+    let joined = lines.map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    joined.trim_start_matches("error: ").to_owned()
+}
+
+/// The command whose arguments have the file's values where nothing else sets them.
+fn with_defaults(command: Command, settings: Vec<Setting>) -> Command {
+    settings.into_iter().fold(command, |command, Setting { name, value }| {
+        let id = name.replace('-', "_");
+        // As long as the process: it reads its settings once.
+        let value: &'static str = value.leak();
+        let set = |argument: Arg| argument.default_value(value);
+        if command.get_arguments().any(|argument| argument.get_id() == id.as_str()) {
+            command.mut_arg(id, set)
+        } else {
+            command.mut_subcommand(SERVE, |serve| serve.mut_arg(id, set))
+        }
+    })
+}

@@ -1,0 +1,51 @@
+//! The settings file: YAML, one line for each setting.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::yaml;
+
+/// A setting of the file.
+pub(super) struct Setting {
+    /// Its name, as on the command line without the dashes.
+    pub(super) name: String,
+    /// Its value, as it would be written on the command line.
+    pub(super) value: String,
+}
+
+/// Reads the settings of a file.
+///
+/// # Errors
+///
+/// The file cannot be read, or is not made of names and plain values; says which setting is wrong.
+pub(super) fn read(path: &Path) -> Result<Vec<Setting>> {
+    let text = fs::read_to_string(path).context("cannot be read")?;
+    let documents = yaml::documents(&text).map_err(|why| anyhow::anyhow!("is no YAML: {why}"))?;
+    let mut settings = Vec::new();
+    // An empty file says nothing, which is no mistake.
+    for document in documents {
+        let Value::Object(map) = document.content else {
+            bail!("line {}: is no list of settings, such as `lease-duration: 15`", document.line)
+        };
+        for (name, value) in map {
+            settings.push(setting(name, value)?);
+        }
+    }
+    Ok(settings)
+}
+
+fn setting(name: String, value: Value) -> Result<Setting> {
+    let value = match value {
+        Value::String(text) => text,
+        Value::Number(number) => number.to_string(),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Null => bail!("setting {name} has no value; leave it out to have its default"),
+        Value::Array(_) | Value::Object(_) => {
+            bail!("setting {name} is a list or a map; it takes one plain value")
+        }
+    };
+    Ok(Setting { name, value })
+}

@@ -1,0 +1,150 @@
+//! Another binder on the same cluster: seen by every replica, told once, and held against reclaiming until an operator
+//! says that it is gone.
+
+use std::process::Command;
+use std::time::Duration;
+
+use bindery_cluster::{ControlPlane, Manager, Programs};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume};
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use rustix::process::Signal;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::world::{Replica, World, is_bound, is_bound_to, phase};
+
+/// Within this the alarm is raised.
+const ALARM_MAX: Duration = Duration::from_secs(60);
+const RAISED: &str = "bindery_foreign_writer 1\n";
+const LIFTED: &str = "bindery_foreign_writer 0\n";
+
+/// A cluster where Bindery provisions and deletes hostPath volumes below a folder.
+struct Site {
+    plane: ControlPlane,
+    world: World,
+    volumes: Api<PersistentVolume>,
+    folder: TempDir,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let programs = Programs::from_env().unwrap();
+        let plane = ControlPlane::start(programs, Manager::WithoutBinder).await.unwrap();
+        let volumes = Api::all(plane.client().await.unwrap());
+        Self { world: World::new(&plane).await, plane, volumes, folder: TempDir::new().unwrap() }
+    }
+
+    fn replica(&self, identity: &str) -> Replica {
+        let further = [format!("--host-path={}", self.folder.path().display())];
+        Replica::start_with(&self.plane.kubeconfig(), identity, &further, &[])
+    }
+
+    /// A volume that is deleted when its claim is.
+    async fn create_deleted_volume(&self, name: &str, capacity: &str) {
+        let path = self.folder.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        let volume = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": capacity},
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Delete",
+                "hostPath": {"path": path},
+            },
+        });
+        let volume = serde_json::from_value(volume).unwrap();
+        self.volumes.create(&PostParams::default(), &volume).await.unwrap();
+    }
+
+    async fn create_pairs(&self, prefix: &str, pairs: usize) {
+        for pair in 0..pairs {
+            self.world.create_volume(&format!("{prefix}{pair}"), "1Gi").await;
+            self.world.create_claim(&format!("{prefix}{pair}"), "1Gi").await;
+        }
+    }
+
+    async fn until_bound(&self, prefix: &str, pairs: usize) {
+        for pair in 0..pairs {
+            self.world.until_claim(&format!("{prefix}{pair}"), is_bound).await;
+        }
+    }
+
+    /// The alarm's events.
+    async fn events(&self) -> Vec<Event> {
+        let events: Api<Event> = Api::all(self.plane.client().await.unwrap());
+        let events = events.list(&ListParams::default()).await.unwrap().items;
+        events.into_iter().filter(|event| event.reason.as_deref() == Some("ForeignWriter")).collect()
+    }
+
+    /// Runs kubectl as the guide for operators tells.
+    fn kubectl(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(std::env::var_os("BINDERY_KUBECTL").unwrap());
+        let output =
+            command.arg("--kubeconfig").arg(self.plane.kubeconfig()).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn another_binder_stops_deletion_until_the_operator_acknowledges() {
+    let mut site = Site::new().await;
+    let mut first = site.replica("first");
+    first.until_leading().await;
+    let mut second = site.replica("second");
+    second.until_metrics("bindery_lists_complete 1\n").await;
+
+    // The replicas' own writes and a user's are no alarm.
+    site.create_pairs("own", 20).await;
+    site.until_bound("own", 20).await;
+    site.create_deleted_volume("precious", "7Gi").await;
+    let reservation = json!({"spec": {"claimRef": {"namespace": "default", "name": "precious"}}});
+    let user = PatchParams { field_manager: Some("kubectl-patch".to_owned()), ..PatchParams::default() };
+    site.volumes.patch("precious", &user, &Patch::Merge(reservation)).await.unwrap();
+    site.world.create_claim("precious", "7Gi").await;
+    site.world.until_claim("precious", is_bound_to("precious")).await;
+    for replica in [&first, &second] {
+        assert_eq!(replica.metric("bindery_foreign_writes_total").await, 0, "{}", replica.log());
+    }
+
+    // Upstream's loop is on again, under load.
+    site.plane.set_manager(Manager::BinderAlone).unwrap();
+    let seen = async {
+        tokio::join!(site.create_pairs("both", 60), first.until_metrics(RAISED), second.until_metrics(RAISED))
+    };
+    tokio::time::timeout(ALARM_MAX, seen).await.expect("the alarm comes within a minute");
+    site.until_bound("both", 60).await;
+    let path = r"--output=jsonpath={.metadata.annotations.bindery\.dev/foreign-writer}";
+    let why = site.kubectl(&["get", "lease", "bindery", "--namespace=kube-system", path]);
+    assert!(why.contains("kube-controller-manager wrote "), "{why}");
+    site.plane.set_manager(Manager::WithoutBinder).unwrap();
+
+    // Binding goes on, deletion does not, in the next leader either.
+    first.signal(Signal::KILL);
+    second.until_leading().await;
+    site.world.delete_claim("precious").await;
+    site.world.until_volume("precious", |volume| phase(volume) == "Released").await;
+    site.create_pairs("after", 5).await;
+    site.until_bound("after", 5).await;
+    let mut third = site.replica("third");
+    second.signal(Signal::KILL);
+    third.until_leading().await;
+    third.until_metrics(RAISED).await;
+    site.create_pairs("restarted", 5).await;
+    site.until_bound("restarted", 5).await;
+    assert_eq!(phase(&site.volumes.get("precious").await.unwrap()), "Released");
+    assert!(site.folder.path().join("precious").exists());
+
+    // One replica tells it, on the object.
+    let events = site.events().await;
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].message.as_ref().unwrap().contains("bindery.dev/foreign-writer"), "{events:?}");
+
+    site.kubectl(&["annotate", "lease", "bindery", "--namespace=kube-system", "bindery.dev/foreign-writer-"]);
+    third.until_metrics(LIFTED).await;
+    site.world.until_no_volume("precious").await;
+    assert!(!site.folder.path().join("precious").exists());
+}

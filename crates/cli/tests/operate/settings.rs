@@ -1,0 +1,116 @@
+//! Settings: the same names on the command line, in the environment and in a file, and what is said of bad ones.
+
+use std::fs;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// A run of `bindery serve` that must not come further than its settings.
+#[derive(Default)]
+struct Run {
+    file: Option<&'static str>,
+    environment: &'static [(&'static str, &'static str)],
+    line: &'static [&'static str],
+}
+
+impl Run {
+    /// What it says as it ends with status 2.
+    fn complaint(&self) -> String {
+        let folder = TempDir::new().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
+        command.current_dir(&folder).env_clear().envs(self.environment.iter().copied());
+        command.args(["serve", "--listen=127.0.0.1:0"]);
+        if let Some(text) = self.file {
+            fs::write(folder.path().join("settings.yaml"), text).unwrap();
+            command.arg("--config=settings.yaml");
+        }
+        let output = command.args(self.line).output().unwrap();
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{complaint}");
+        complaint
+    }
+}
+
+#[test]
+fn the_command_line_goes_before_the_environment_and_that_before_the_file() {
+    const FILE: Option<&str> = Some("kubeconfig: /nonexistent/file\n");
+    const ENVIRONMENT: &[(&str, &str)] = &[("BINDERY_KUBECONFIG", "/nonexistent/environment")];
+    const LINE: &[&str] = &["--kubeconfig=/nonexistent/line"];
+    for (run, used) in [
+        (Run { file: FILE, ..Run::default() }, "/nonexistent/file"),
+        (Run { environment: ENVIRONMENT, ..Run::default() }, "/nonexistent/environment"),
+        (Run { line: LINE, ..Run::default() }, "/nonexistent/line"),
+        (Run { file: FILE, environment: ENVIRONMENT, line: &[] }, "/nonexistent/environment"),
+        (Run { file: FILE, environment: &[], line: LINE }, "/nonexistent/line"),
+        (Run { file: None, environment: ENVIRONMENT, line: LINE }, "/nonexistent/line"),
+        (Run { file: FILE, environment: ENVIRONMENT, line: LINE }, "/nonexistent/line"),
+    ] {
+        let complaint = run.complaint();
+        assert!(complaint.contains(&format!("--kubeconfig {used} cannot be used")), "{complaint}");
+    }
+}
+
+#[test]
+fn the_file_may_itself_be_named_in_the_environment() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("settings.yaml");
+    fs::write(&path, "kubeconfig: /nonexistent/file\nlog: info\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
+    command.env_clear().env("BINDERY_CONFIG", &path).args(["serve", "--listen=127.0.0.1:0"]);
+    let complaint = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    assert!(complaint.contains("--kubeconfig /nonexistent/file cannot be used"), "{complaint}");
+}
+
+#[test]
+fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
+    let file = |text| Run { file: Some(text), ..Run::default() };
+    let environment = |environment| Run { environment, ..Run::default() };
+    let line = |line| Run { line, ..Run::default() };
+    let rows: &[(Run, &[&str])] = &[
+        (file("lease-duration: 1"), &["setting lease-duration in settings.yaml", "3..=3600"]),
+        (
+            environment(&[("BINDERY_LEASE_DURATION", "1")]),
+            &["in the environment, as BINDERY_LEASE_DURATION", "3..=3600"],
+        ),
+        (line(&["--lease-duration=1"]), &["--lease-duration", "3..=3600"]),
+        (file("mode: own it"), &["setting mode in settings.yaml", "[possible values: own, observe]"]),
+        (environment(&[("BINDERY_MODE", "both")]), &["as BINDERY_MODE", "[possible values: own, observe]"]),
+        (line(&["--mode=both"]), &["--mode", "[possible values: own, observe]"]),
+        (file("in-flight: 0"), &["setting in-flight in settings.yaml", "1..=10000"]),
+        (file("in-flight: many"), &["setting in-flight in settings.yaml", "many", "invalid digit"]),
+        (file("listen: everywhere"), &["setting listen in settings.yaml", "everywhere", "socket address"]),
+        (file("log: a=b=c"), &["setting log in settings.yaml", "a=b=c"]),
+        (
+            file("lease-duraton: 5"),
+            &["setting lease-duraton in settings.yaml", "there is no such setting", "lease-duration"],
+        ),
+        (file("config: other.yaml"), &["setting config in settings.yaml", "there is no such setting"]),
+        (file("listen:"), &["setting listen has no value"]),
+        (file("listen: [a, b]"), &["setting listen is a list or a map"]),
+        (file("lease-duration: 5\nlease-duration: 6"), &["settings.yaml", "duplicate"]),
+        (file("just words"), &["settings.yaml", "is no list of settings"]),
+        (line(&["--config=/nonexistent"]), &["--config /nonexistent", "cannot be read"]),
+        (line(&["--engine=/nonexistent"]), &["/nonexistent"]),
+        (file("# nothing\n"), &["give --kubeconfig (BINDERY_KUBECONFIG)"]),
+    ];
+    for (run, said) in rows {
+        let complaint = run.complaint();
+        for part in *said {
+            assert!(complaint.contains(part), "no {part:?} in {complaint}");
+        }
+    }
+}
+
+#[test]
+fn help_says_of_every_setting_what_it_does_and_its_name_in_the_environment() {
+    let output = Command::new(env!("CARGO_BIN_EXE_bindery")).args(["serve", "--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let settings: Vec<_> =
+        help.split("\n      --").skip(1).filter(|text| !text.starts_with("help")).collect();
+    assert!(settings.len() > 8, "{help}");
+    for setting in settings {
+        let (name, said) = setting.split_once('\n').unwrap();
+        assert!(said.trim().len() > 20, "--{name} does not say what it does");
+        assert!(said.contains("[env: "), "--{name} has no name in the environment");
+    }
+}

@@ -1,0 +1,157 @@
+//! What a running replica tells: metrics, health, and a log that programs can read.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bindery_cluster::{Asked, Before, ControlPlane, Fair, Manager, Programs, Proxy, Weather};
+use http::StatusCode;
+use serde_json::Value;
+
+use super::world::{Replica, World, is_bound_to, phase};
+
+/// Names of the metrics that the guide lists.
+fn listed() -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    rows.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Names of the metrics of a scrape. Fails where it is not in the OpenMetrics text format.
+fn scraped(text: &str) -> BTreeSet<String> {
+    let (mut names, mut families) = (BTreeSet::new(), Vec::new());
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        if let Some(family) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = family.split_once(' ').unwrap();
+            let suffix = if kind == "counter" { "_total" } else { "" };
+            assert!(names.insert(format!("{name}{suffix}")), "{name} is there twice");
+            families.push(name);
+        } else if let Some(help) = line.strip_prefix("# HELP ") {
+            assert!(help.contains(' '), "{line}");
+        } else {
+            let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
+            assert!(value.parse::<f64>().unwrap().is_finite(), "{line}");
+            let family = families.last().unwrap_or_else(|| panic!("{line}"));
+            assert!(series.starts_with(family), "{line} is not of {family}");
+        }
+    }
+    names
+}
+
+#[tokio::test]
+async fn every_metric_is_in_the_guide_and_every_metric_of_the_guide_is_told() {
+    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();
+    let world = World::new(&plane).await;
+    let mut replica = Replica::start(&plane, "first");
+    replica.until_leading().await;
+    assert_eq!(scraped(&replica.get("/metrics").await), listed());
+
+    world.create_volume("v", "1Gi").await;
+    world.create_volume("free", "1Mi").await;
+    world.until_volume("v", |volume| phase(volume) == "Available").await;
+    world.until_volume("free", |volume| phase(volume) == "Available").await;
+    world.create_claim("c", "1Gi").await;
+    world.until_claim("c", is_bound_to("v")).await;
+    world.create_claim("waits", "1Ti").await;
+    let labels = r#"namespace="default",storage_class="",volume_attributes_class="""#;
+    for sample in [
+        "pv_collector_total_pv_count{plugin_name=\"kubernetes.io/host-path\",volume_mode=\"Filesystem\"} 2\n",
+        "pv_collector_bound_pv_count{storage_class=\"\"} 1\n",
+        "pv_collector_unbound_pv_count{storage_class=\"\"} 1\n",
+        &format!("pv_collector_bound_pvc_count{{{labels}}} 1\n"),
+        &format!("pv_collector_unbound_pvc_count{{{labels}}} 1\n"),
+        "bindery_leader 1\n",
+        "bindery_writes_blocked 0\n",
+    ] {
+        replica.until_metrics(sample).await;
+    }
+    assert_eq!(scraped(&replica.get("/metrics").await), listed());
+}
+
+/// The API server answers every write of volumes and claims that it is broken.
+struct Broken;
+
+impl Weather for Broken {
+    fn before(&self, asked: &Asked) -> Before {
+        if asked.is_write() {
+            Before::Refuse { status: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None }
+        } else {
+            Before::Pass
+        }
+    }
+}
+
+/// Waits until `/readyz` begins its answer with this text.
+async fn until_told(replica: &Replica, text: &str) -> String {
+    let told = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(50));
+        loop {
+            ticks.tick().await;
+            let told = replica.get("/readyz").await;
+            if told.starts_with(text) {
+                return told;
+            }
+        }
+    };
+    let told = tokio::time::timeout(super::world::PATIENCE, told).await;
+    told.unwrap_or_else(|_| panic!("it never says {text:?}: {}", replica.log()))
+}
+
+#[tokio::test]
+async fn a_leader_whose_writes_do_not_get_through_is_not_ready() {
+    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();
+    let world = World::new(&plane).await;
+    let proxy = Proxy::start(&plane).await.unwrap();
+    let mut replica = Replica::start_with(&proxy.kubeconfig(), "first", &[], &[]);
+    replica.until_leading().await;
+    until_told(&replica, "ok").await;
+    proxy.set_weather(Broken);
+    world.create_volume("a", "1Gi").await;
+    world.create_volume("b", "1Gi").await;
+    let told = until_told(&replica, "[+]lists ok\n[-]writes failed: ").await;
+    assert!(told.ends_with("readyz check failed\n"), "{told}");
+    assert_eq!(replica.metric("bindery_writes_blocked").await, 1);
+    assert_eq!(replica.get("/livez").await, "ok");
+    proxy.set_weather(Fair);
+    until_told(&replica, "ok").await;
+    world.until_volume("a", |volume| phase(volume) == "Available").await;
+}
+
+#[tokio::test]
+async fn every_line_about_an_object_has_its_name_and_its_uid() {
+    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();
+    let world = World::new(&plane).await;
+    let log = "--log=bindery=debug,bindery_controller=debug,bindery_kube=debug".to_owned();
+    let environment = [("BINDERY_LOG_FORMAT", PathBuf::from("json"))];
+    let mut replica = Replica::start_with(&plane.kubeconfig(), "first", &[log], &environment);
+    replica.until_leading().await;
+    world.create_volume("told-volume", "1Gi").await;
+    let volume = world.until_volume("told-volume", |volume| phase(volume) == "Available").await;
+    world.create_claim("told-claim", "1Gi").await;
+    let claim = world.until_claim("told-claim", is_bound_to("told-volume")).await;
+    world.delete_claim("told-claim").await;
+    world.until_volume("told-volume", |volume| phase(volume) == "Released").await;
+    let objects = [
+        ("persistentvolume told-volume", volume.metadata.uid.unwrap()),
+        ("persistentvolumeclaim default/told-claim", claim.metadata.uid.unwrap()),
+    ];
+    let log = replica.log();
+    let mut told = [0; 2];
+    for line in log.lines() {
+        let parsed: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        for field in ["timestamp", "level", "target", "message"] {
+            assert!(parsed[field].is_string(), "no {field} in {line}");
+        }
+        if !line.contains("told-") {
+            continue;
+        }
+        let field = |name: &str| parsed[name].as_str().or_else(|| parsed["span"][name].as_str());
+        let about = objects.iter().position(|(object, _)| field("object") == Some(object));
+        let about = about.unwrap_or_else(|| panic!("it does not say what it is about: {line}"));
+        assert_eq!(field("uid"), Some(objects[about].1.as_str()), "{line}");
+        told[about] += 1;
+    }
+    assert!(told.iter().all(|lines| *lines >= 2), "{told:?} in {log}");
+}

@@ -1,0 +1,148 @@
+//! Who wrote what only binders write, as `metadata.managedFields` tells.
+//!
+//! Of the writers of a field the API server keeps the last one that changed it (an update takes a field over, an apply
+//! that repeats its value joins in). This is read for the few objects where it matters, when it does; objects in the
+//! store have no managedFields.
+
+use bindery_controller::{Author, Authors};
+use bindery_core::Text;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::keys;
+
+#[derive(Deserialize)]
+pub(super) struct Wire {
+    metadata: Meta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta {
+    #[serde(default)]
+    managed_fields: Option<Vec<Entry>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    #[serde(default)]
+    manager: Text,
+    #[serde(default)]
+    fields_v1: Option<Object>,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    #[serde(default, rename = "f:metadata")]
+    metadata: Option<ObjectMeta>,
+    #[serde(default, rename = "f:status")]
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+struct ObjectMeta {
+    #[serde(default, rename = "f:annotations")]
+    annotations: Option<Annotations>,
+}
+
+#[derive(Deserialize)]
+struct Annotations {
+    #[serde(default, rename = "f:pv.kubernetes.io/bind-completed")]
+    bind_completed: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default, rename = "f:phase")]
+    phase: Option<IgnoredAny>,
+}
+
+impl Entry {
+    fn has_phase(&self) -> bool {
+        let status = self.fields_v1.as_ref().and_then(|object| object.status.as_ref());
+        status.is_some_and(|status| status.phase.is_some())
+    }
+
+    fn has_bind_completed(&self) -> bool {
+        let metadata = self.fields_v1.as_ref().and_then(|object| object.metadata.as_ref());
+        let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref());
+        annotations.is_some_and(|annotations| annotations.bind_completed.is_some())
+    }
+}
+
+pub(super) fn decode(wire: Wire) -> Authors {
+    let entries = wire.metadata.managed_fields.unwrap_or_default();
+    Authors {
+        phase: author(&entries, Entry::has_phase),
+        bind_completed: author(&entries, Entry::has_bind_completed),
+    }
+}
+
+fn author(entries: &[Entry], owns: impl Fn(&Entry) -> bool) -> Author {
+    let mut author = Author::Unknown;
+    for entry in entries.iter().filter(|entry| owns(entry)) {
+        if &*entry.manager == keys::FIELD_MANAGER {
+            return Author::Bindery;
+        }
+        author = Author::Other(entry.manager.clone());
+    }
+    author
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::authors;
+    use super::*;
+
+    fn object(entries: &[Value]) -> Value {
+        json!({"metadata": {"name": "c", "managedFields": entries}})
+    }
+
+    #[test]
+    fn the_last_writer_of_what_only_binders_write_is_told() {
+        let phase = |manager: &str| {
+            json!({
+                "manager": manager, "operation": "Update", "apiVersion": "v1", "subresource": "status",
+                "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:status": {"f:capacity": {".": {}, "f:storage": {}}, "f:phase": {}}},
+            })
+        };
+        let mark = |manager: &str| {
+            json!({
+                "manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:metadata": {"f:annotations": {".": {}, "f:pv.kubernetes.io/bind-completed": {}}},
+                             "f:spec": {"f:volumeName": {}}},
+            })
+        };
+        let user = json!({
+            "manager": "kubectl-patch", "operation": "Update", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {"f:labels": {"f:phase": {}}}, "f:spec": {"f:volumeName": {}}},
+        });
+        let upstream = || Author::Other("kube-controller-manager".into());
+        for (entries, expected) in [
+            (vec![], [Author::Unknown, Author::Unknown]),
+            (vec![user.clone()], [Author::Unknown, Author::Unknown]),
+            (vec![user.clone(), phase("bindery")], [Author::Bindery, Author::Unknown]),
+            (vec![mark("bindery"), phase("kube-controller-manager")], [upstream(), Author::Bindery]),
+            (vec![mark("kube-controller-manager"), user], [Author::Unknown, upstream()]),
+            // An apply of the same value joins in.
+            (vec![phase("gitops"), phase("bindery")], [Author::Bindery, Author::Unknown]),
+        ] {
+            let [phase, bind_completed] = expected;
+            let object = object(&entries);
+            assert_eq!(authors(&object), Authors { phase, bind_completed }, "{object}");
+            assert_eq!(authors(object.to_string().as_bytes()), authors(&object));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_tells_nothing() {
+        let unknown = Authors { phase: Author::Unknown, bind_completed: Author::Unknown };
+        for object in [json!({}), json!({"metadata": {"managedFields": "none"}}), object(&[json!({})])] {
+            assert_eq!(authors(&object), unknown, "{object}");
+        }
+    }
+}
