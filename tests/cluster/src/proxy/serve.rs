@@ -18,6 +18,7 @@ use kube::client::Body;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::{After, Answered, Asked, Before, Shared, Weather, lock};
@@ -73,7 +74,8 @@ impl Shared {
         let weather = Arc::clone(&self.weather.read().unwrap_or_else(PoisonError::into_inner));
         match weather.before(&asked) {
             Before::Pass => {}
-            Before::Delay(delay) => tokio::time::sleep(delay).await,
+            // The one who waits is the client under test, not the test.
+            Before::Delay(delay) => tokio::time::sleep_until(Instant::now() + delay).await,
             Before::Refuse { status, retry_after } => return Ok(refusal(status, retry_after)),
             Before::Answer(answer) => return Ok(json_answer(answer)),
             Before::Cut => return Err(Cut),
