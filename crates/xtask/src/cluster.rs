@@ -108,8 +108,8 @@ struct Kind {
 /// When we are not root, or a program cannot be installed.
 pub(crate) fn install_node() -> Result<()> {
     let kind = Kind { has_node: true, manager: Manager::WithoutBinder };
-    control_plane::Programs::install(kind)?;
     node::Programs::install(&Place::of("default")?)?;
+    control_plane::Programs::install(kind)?;
     Ok(())
 }
 
@@ -131,8 +131,8 @@ fn up(arguments: &Up) -> Result<()> {
     let kind = Kind::asked_for(arguments);
     let place = Place::of(&arguments.named.name)?;
     // Minutes on a new machine: nobody else has to wait meanwhile.
-    let control_plane = control_plane::Programs::install(kind)?;
     let node = if kind.has_node { Some(node::Programs::install(&place)?) } else { None };
+    let control_plane = control_plane::Programs::install(kind)?;
     {
         let _lock = place.lock()?;
         match State::of(&place)? {
