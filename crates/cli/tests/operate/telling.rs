@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bindery_cluster::{Asked, Before, ControlPlane, Fair, Manager, Programs, Proxy, Weather};
 use http::StatusCode;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::world::{Replica, World, is_bound_to, phase};
@@ -137,6 +138,9 @@ async fn every_line_about_an_object_has_its_name_and_its_uid() {
         ("persistentvolume told-volume", volume.metadata.uid.unwrap()),
         ("persistentvolumeclaim default/told-claim", claim.metadata.uid.unwrap()),
     ];
+    // A line may come after what it tells of was seen; none comes after the end.
+    replica.signal(Signal::TERM);
+    assert!(replica.wait().success());
     let log = replica.log();
     let mut told = [0; 2];
     for line in log.lines() {

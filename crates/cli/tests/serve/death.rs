@@ -56,6 +56,7 @@ async fn a_leader_that_is_killed_loses_no_claim_and_binds_none_twice() {
         world.until_claim(&format!("c{pair}"), is_bound).await;
     }
     world.check_pairs(pairs).await;
+    assert_eq!(leader.metric("bindery_foreign_writes_total").await, 0, "{}", leader.log());
     println!("takeovers after {takeovers:.1?}");
 }
 
@@ -83,4 +84,7 @@ async fn a_leader_that_slept_through_its_lease_does_no_harm() {
     }
     world.check_pairs(40).await;
     sleeper.until_following().await;
+    for replica in [sleeper, next] {
+        assert_eq!(replica.metric("bindery_foreign_writes_total").await, 0, "{}", replica.log());
+    }
 }
