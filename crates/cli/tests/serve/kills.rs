@@ -212,24 +212,21 @@ fn replica(proxy: &Proxy, folder: &TempDir, number: usize) -> Replica {
     Replica::start_with(&proxy.kubeconfig(), &number.to_string(), &further, &[])
 }
 
-async fn kill_at_every_write_of(deeds: &[Deed]) {
-    let mut stage = Stage::new().await;
-    for deed in deeds {
-        stage.kill_at_every_write_of(*deed).await;
-    }
+async fn kill_at_every_write_of(deed: Deed) {
+    Stage::new().await.kill_at_every_write_of(deed).await;
 }
 
 // Takeovers are mostly waiting, so clusters run side by side.
 #[tokio::test]
 async fn a_leader_that_is_killed_at_any_write_of_a_bind_leaves_nothing_half_done() {
     tokio::join!(
-        kill_at_every_write_of(&[Deed::Find]),
-        kill_at_every_write_of(&[Deed::Named]),
-        kill_at_every_write_of(&[Deed::Reserved])
+        kill_at_every_write_of(Deed::Find),
+        kill_at_every_write_of(Deed::Named),
+        kill_at_every_write_of(Deed::Reserved)
     );
 }
 
 #[tokio::test]
 async fn a_leader_that_is_killed_at_any_write_of_a_volumes_life_leaves_nothing_behind() {
-    kill_at_every_write_of(&[Deed::Make, Deed::Delete]).await;
+    tokio::join!(kill_at_every_write_of(Deed::Make), kill_at_every_write_of(Deed::Delete));
 }
