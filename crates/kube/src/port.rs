@@ -10,6 +10,7 @@ use kube::client::Body;
 
 use crate::decode;
 use crate::events::Events;
+use crate::limit::{Limit, Outcome, Pressure};
 use crate::request::{self, Answers, Template};
 use crate::rest::{self, Fault};
 
@@ -26,6 +27,7 @@ pub struct ApiPort {
     client: kube::Client,
     clock: Clock,
     events: Events,
+    limit: Limit,
 }
 
 /// The clock of the machine.
@@ -36,12 +38,29 @@ pub fn system_clock() -> Clock {
 impl ApiPort {
     /// A port to the cluster of this client, which records what is told it as `events` says.
     pub fn new(client: kube::Client, clock: Clock, events: Events) -> Self {
-        Self { client, clock, events }
+        Self { client, clock, events, limit: Limit::new() }
     }
 
     /// The client.
     pub fn client(&self) -> &kube::Client {
         &self.client
+    }
+
+    /// How many requests it sends at the same time, and why no more.
+    pub fn pressure(&self) -> Pressure {
+        self.limit.pressure()
+    }
+
+    /// Sends a request when there is room for it.
+    async fn send(&self, request: http::Request<Body>) -> Result<Bytes, Fault> {
+        let permit = self.limit.acquire().await;
+        let answer = rest::send(&self.client, request).await;
+        permit.end(match &answer {
+            Err(fault) if fault.is_overload() => Outcome::Refused,
+            Err(Fault::NoAnswer(_)) => Outcome::Lost,
+            _ => Outcome::Answered,
+        });
+        answer
     }
 
     async fn get(&self, path: String, purpose: Purpose) -> Result<Bytes, Fault> {
@@ -51,7 +70,7 @@ impl ApiPort {
         }
         // The path is made of checked names.
         let request = request.body(Body::empty()).map_err(|error| Fault::NoAnswer(error.to_string()))?;
-        rest::send(&self.client, request).await
+        self.send(request).await
     }
 }
 
@@ -80,7 +99,7 @@ impl Port for ApiPort {
             .header(http::header::CONTENT_TYPE, outgoing.content_type)
             .body(Body::from(outgoing.body.to_string().into_bytes()))
             .map_err(|error| WriteError::Invalid(error.to_string()))?;
-        let bytes = rest::send(&self.client, request).await?;
+        let bytes = self.send(request).await?;
         match answers {
             Answers::Deletion => Ok(Written::Deletion),
             Answers::Volume => written(decode::volume(&*bytes)).map(Written::Volume),
