@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use bindery_core::{Claim, ClaimKey, Class, Lookup, Source, Text, Volume};
+use bindery_core::{Claim, ClaimKey, Class, Lookup, Source, Text, Volume, VolumePhase};
 use bindery_store::{Change, Kind, Observed, PodRecord, Store, Subscriptions, Topic};
 use tokio::sync::watch;
 
 use crate::observe::Seen;
 use crate::operations::OperationMap;
-use crate::queue::Queue;
+use crate::queue::{Lane, Queue};
 use crate::vigil::Vigil;
 use crate::{Key, Metrics, Mode};
 
@@ -92,7 +92,7 @@ impl Intake {
     pub fn volumes(&self, list: Vec<(Text, Observed<Volume>)>) {
         list.iter().for_each(|(name, observed)| self.show_volume(name, observed, Seen::Listed));
         let (change, gone) = self.inner.store.replace_volumes(list);
-        self.changed(&change);
+        self.listed(&change);
         gone.iter().for_each(|volume| self.forget_volume(volume));
     }
 
@@ -113,7 +113,7 @@ impl Intake {
     pub fn claims(&self, list: Vec<(ClaimKey, Observed<Claim>)>) {
         list.iter().for_each(|(key, observed)| self.show_claim(key, observed, Seen::Listed));
         let (change, gone) = self.inner.store.replace_claims(list);
-        self.changed(&change);
+        self.listed(&change);
         gone.iter().for_each(|claim| self.forget_claim(claim));
     }
 
@@ -198,12 +198,29 @@ impl Intake {
         if change.is_empty() {
             return;
         }
-        let objects = change.topics.iter().filter_map(|topic| match topic {
-            Topic::Volume(Source::Overlay, name) => Some(Key::Volume(name.clone())),
-            Topic::Claim(Source::Overlay, key) => Some(Key::Claim(key.clone())),
-            _ => None,
-        });
-        self.inner.queue.add_all(objects);
+        self.inner.queue.add_all(changed_objects(change));
+        self.inner.queue.add_all(self.inner.subscriptions.wake(change).into_iter().map(|(key, _)| key));
+    }
+
+    /// As [`Intake::changed`], for a list: most of what it brings is as it should be.
+    fn listed(&self, change: &Change) {
+        let store = &self.inner.store;
+        let is_urgent = |key: &Key| match key {
+            Key::Volume(name) => match store.volume(Source::Cache, name) {
+                // Not offered yet, and perhaps waited for.
+                Lookup::Found(volume) => matches!(volume.phase, VolumePhase::Unset | VolumePhase::Pending),
+                _ => true,
+            },
+            Key::Claim(key) => match store.claim(Source::Cache, key) {
+                Lookup::Found(claim) => !claim.annotations.bind_completed,
+                _ => true,
+            },
+        };
+        let lane = |key: &Key| if is_urgent(key) { Lane::Fast } else { Lane::Slow };
+        self.inner.queue.add_all_to(changed_objects(change).map(|key| {
+            let lane = lane(&key);
+            (key, lane)
+        }));
         self.inner.queue.add_all(self.inner.subscriptions.wake(change).into_iter().map(|(key, _)| key));
     }
 
@@ -265,4 +282,13 @@ impl Intake {
             self.enqueue(Key::Volume(volume.clone()));
         }
     }
+}
+
+/// The objects that have changed themselves.
+fn changed_objects(change: &Change) -> impl Iterator<Item = Key> {
+    change.topics.iter().filter_map(|topic| match topic {
+        Topic::Volume(Source::Overlay, name) => Some(Key::Volume(name.clone())),
+        Topic::Claim(Source::Overlay, key) => Some(Key::Claim(key.clone())),
+        _ => None,
+    })
 }

@@ -1,5 +1,6 @@
 //! The work queue: de-duplicating, one slot per key, with timers and a backoff per key (client-go's
-//! rate-limiting work queue without its global token bucket).
+//! rate-limiting work queue without its global token bucket), and a second lane for what a list brings, which is
+//! seldom anything to do: a claim that waits does not queue behind 100,000 that are bound.
 
 mod slot;
 
@@ -19,6 +20,20 @@ pub const RETRY_BACKOFF: Duration = Duration::from_millis(5);
 /// Longest delay. Upstream's limiter goes up to 1,000 s, because its resync adds every key anyway each 15 s;
 /// here nothing else brings a failing key back, so an outage that ends must be noticed within minutes.
 pub const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(300);
+
+/// While both lanes have keys, every so many turns one of the slow lane gets one.
+const SLOW_TURN: u32 = 4;
+/// A lane that has held more keys than this gives its memory back when it is empty.
+const KEPT_CAPACITY: usize = 4_096;
+
+/// Where a key waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// It has changed, or its turn has come.
+    Fast,
+    /// A list has brought it, and nothing seems to be the matter with it.
+    Slow,
+}
 
 /// What a timer of a key is for: each key has at most one of each, and setting one replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,6 +58,11 @@ struct State {
     /// Keys to be taken, in order. The slot of one may be taken while it waits here: then it is passed over.
     ready: VecDeque<Key>,
     queued: HashSet<Key>,
+    /// Keys of the slow lane. There may be very many, so nothing else is kept of them: one that is added to the fast
+    /// lane as well may be decided twice.
+    slow: VecDeque<Key>,
+    /// Turns since the slow lane had one.
+    turns: u32,
     in_flight: HashMap<Key, InFlight>,
     due: BTreeSet<(Instant, Key, Timer)>,
     timers: HashMap<(Key, Timer), Instant>,
@@ -64,6 +84,14 @@ impl Queue {
     /// Adds a key, unless it waits already.
     pub(crate) fn add(&self, key: Key) {
         self.state().add(key);
+        self.changed.notify_one();
+    }
+
+    /// Adds keys, each to a lane of its own.
+    pub(crate) fn add_all_to(&self, keys: impl IntoIterator<Item = (Key, Lane)>) {
+        let mut state = self.state();
+        keys.into_iter().for_each(|(key, lane)| state.add_to(key, lane));
+        drop(state);
         self.changed.notify_one();
     }
 
@@ -146,7 +174,8 @@ impl Queue {
 
     /// How many keys wait to be taken.
     pub(crate) fn len(&self) -> usize {
-        self.state().ready.len()
+        let state = self.state();
+        state.ready.len() + state.slow.len()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -164,6 +193,13 @@ impl State {
         }
     }
 
+    fn add_to(&mut self, key: Key, lane: Lane) {
+        match lane {
+            Lane::Fast => self.add(key),
+            Lane::Slow => self.slow.push_back(key),
+        }
+    }
+
     fn add_unreserved(&mut self, key: Key) {
         if let Some(in_flight) = self.in_flight.get_mut(&key) {
             in_flight.unreserved = true;
@@ -177,8 +213,7 @@ impl State {
     }
 
     fn take(&mut self) -> Option<Key> {
-        while let Some(key) = self.ready.pop_front() {
-            self.queued.remove(&key);
+        while let Some(key) = self.pop() {
             match self.in_flight.entry(key) {
                 Entry::Occupied(mut taken) => taken.get_mut().again = true,
                 Entry::Vacant(free) => {
@@ -188,7 +223,39 @@ impl State {
                 }
             }
         }
+        self.give_back();
         None
+    }
+
+    /// The next key that waits, of whichever lane has the turn.
+    fn pop(&mut self) -> Option<Key> {
+        self.turns += 1;
+        if (self.turns >= SLOW_TURN || self.ready.is_empty())
+            && let Some(key) = self.pop_slow()
+        {
+            self.turns = 0;
+            return Some(key);
+        }
+        let key = self.ready.pop_front()?;
+        self.queued.remove(&key);
+        Some(key)
+    }
+
+    /// The next key of the slow lane that does not wait in the fast one too.
+    fn pop_slow(&mut self) -> Option<Key> {
+        while let Some(key) = self.slow.pop_front() {
+            if !self.queued.contains(&key) {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    /// The memory of a long list is not needed again.
+    fn give_back(&mut self) {
+        if self.slow.capacity() > KEPT_CAPACITY {
+            self.slow = VecDeque::new();
+        }
     }
 
     fn set(&mut self, key: Key, timer: Timer, at: Instant) {
@@ -250,6 +317,26 @@ mod tests {
         let a = next(&queue).await;
         assert_eq!(*a.key(), key("a"));
         drop(a);
+        assert!(idle(&queue).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_list_brings_waits_behind_what_changes_and_is_not_forgotten() {
+        let queue = queue();
+        let names = |prefix: &str| -> Vec<Key> { (0..8).map(|i| key(&format!("{prefix}{i}"))).collect() };
+        queue.add_all_to(names("slow").into_iter().map(|key| (key, Lane::Slow)));
+        queue.add_all(names("fast"));
+        // It has changed while it waited.
+        queue.add(key("slow7"));
+        let mut order = Vec::new();
+        for _ in 0..17 {
+            order.push(next(&queue).await.key().to_string());
+        }
+        let fast: Vec<_> = order.iter().enumerate().filter(|(_, name)| name.contains("fast")).collect();
+        assert!(fast.last().is_some_and(|(at, _)| *at < 11), "{order:?}");
+        assert!(order[..4].iter().any(|name| name.contains("slow")), "{order:?}");
+        let moved = order.iter().position(|name| name.contains("slow7"));
+        assert!(moved < order.iter().position(|name| name.contains("slow6")), "{order:?}");
         assert!(idle(&queue).await);
     }
 

@@ -1,7 +1,7 @@
 //! Who has to be woken when an answer changes.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::Hash;
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::{Mutex, MutexGuard};
 
 use bindery_core::{AccessModes, Quantity, Text, Volume, VolumeMode};
@@ -33,8 +33,10 @@ struct Inner<K> {
     numbers: HashMap<K, u32>,
     subscribers: Vec<Option<Subscriber<K>>>,
     vacant: Vec<u32>,
-    /// By topics that changes name.
-    by_topic: HashMap<Topic, Ids>,
+    /// By the facts of topics that changes name.
+    by_fact: HashMap<Fact, Ids>,
+    /// Makes facts.
+    hasher: RandomState,
     by_query: Queries,
     /// The latest changes, by revision.
     log: VecDeque<Change>,
@@ -42,10 +44,15 @@ struct Inner<K> {
     forgotten: Revision,
 }
 
+/// Stands for a topic. There are several for each object, so names are not kept twice; where two topics share one, a key
+/// is decided once more than it had to be.
+type Fact = u64;
+
 #[derive(Debug)]
 struct Subscriber<K> {
     key: K,
-    topics: Box<[Topic]>,
+    facts: Box<[Fact]>,
+    wanted: Box<[Wanted]>,
 }
 
 /// Queries, by what volumes have to be equal in, and then by size: a volume that is offered finds those that
@@ -68,7 +75,8 @@ impl<K> Default for Subscriptions<K> {
                 numbers: HashMap::new(),
                 subscribers: Vec::new(),
                 vacant: Vec::new(),
-                by_topic: HashMap::new(),
+                by_fact: HashMap::new(),
+                hasher: RandomState::new(),
                 by_query: Queries::default(),
                 log: VecDeque::new(),
                 forgotten: Revision::default(),
@@ -94,7 +102,7 @@ impl<K: Clone + Eq + Hash> Subscriptions<K> {
         let changed = inner.has_changed(since, &topics);
         inner.remove(&key);
         if !topics.is_empty() {
-            inner.insert(key, topics.into_boxed_slice());
+            inner.insert(key, topics);
         }
         changed
     }
@@ -135,30 +143,41 @@ impl<K: Clone + Eq + Hash> Inner<K> {
         self.subscribers[number as usize].as_ref()
     }
 
-    fn insert(&mut self, key: K, topics: Box<[Topic]>) {
+    fn insert(&mut self, key: K, topics: Vec<Topic>) {
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.subscribers.push(None);
             u32::try_from(self.subscribers.len() - 1).expect("fewer than 2^32 keys fit into memory")
         });
-        for topic in &topics {
-            match topic {
-                Topic::Candidates(wanted) => self.by_query.insert(wanted, number),
-                topic => add(&mut self.by_topic, topic, number),
+        let (mut facts, mut wanted) = (Vec::with_capacity(topics.len()), Vec::new());
+        for topic in topics {
+            if let Topic::Candidates(query) = topic {
+                self.by_query.insert(&query, number);
+                wanted.push(query);
+            } else {
+                let fact = self.fact(&topic);
+                add(&mut self.by_fact, &fact, number);
+                facts.push(fact);
             }
         }
         self.numbers.insert(key.clone(), number);
-        self.subscribers[number as usize] = Some(Subscriber { key, topics });
+        let subscriber = Subscriber { key, facts: facts.into(), wanted: wanted.into() };
+        self.subscribers[number as usize] = Some(subscriber);
     }
 
     fn remove(&mut self, key: &K) {
         let Some(number) = self.numbers.remove(key) else { return };
         self.vacant.push(number);
-        for topic in self.subscribers[number as usize].take().into_iter().flat_map(|s| s.topics) {
-            match &topic {
-                Topic::Candidates(wanted) => self.by_query.remove(wanted, number),
-                topic => take(&mut self.by_topic, topic, number),
-            }
+        let Some(subscriber) = self.subscribers[number as usize].take() else { return };
+        for fact in &subscriber.facts {
+            take(&mut self.by_fact, fact, number);
         }
+        for wanted in &subscriber.wanted {
+            self.by_query.remove(wanted, number);
+        }
+    }
+
+    fn fact(&self, topic: &Topic) -> Fact {
+        self.hasher.hash_one(topic)
     }
 
     fn dependents(&self, change: &Change) -> RoaringBitmap {
@@ -166,11 +185,12 @@ impl<K: Clone + Eq + Hash> Inner<K> {
         let mut depend = |ids: &Ids| numbers |= &*ids.bitmap();
         for topic in &change.topics {
             let Topic::AccessSets(set) = topic else {
-                self.by_topic.get(topic).into_iter().for_each(&mut depend);
+                self.by_fact.get(&self.fact(topic)).into_iter().for_each(&mut depend);
                 continue;
             };
             for containing in subsets(*set) {
-                self.by_topic.get(&Topic::AccessSets(containing)).into_iter().for_each(&mut depend);
+                let fact = self.fact(&Topic::AccessSets(containing));
+                self.by_fact.get(&fact).into_iter().for_each(&mut depend);
             }
         }
         for volume in &change.offers {

@@ -42,6 +42,10 @@ struct Figures {
     ready: Option<f64>,
     /// Seconds from the start until a claim that had waited is Bound.
     first_bind: f64,
+    /// Seconds of CPU of the binder until then.
+    binder_cpu: f64,
+    /// Seconds of CPU of the API server in the same time.
+    server_cpu: f64,
     /// Most memory until then and while what was found at the start was worked off, in MiB.
     peak: f64,
     /// Memory after a minute without work, in MiB.
@@ -55,19 +59,22 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     let mut plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
     seed(&mut plane, arguments.pairs).await?;
     let mut out = std::io::stdout();
-    writeln!(out, "| pairs | who | ready s | first bind s | peak MiB | a minute later MiB | idle CPU % |")?;
-    writeln!(out, "|--:|---|--:|--:|--:|--:|--:|")?;
+    writeln!(
+        out,
+        "| pairs | who | ready s | first bind s | binder CPU s | API server CPU s | peak MiB | a minute later MiB | idle CPU % |"
+    )?;
+    writeln!(out, "|--:|---|--:|--:|--:|--:|--:|--:|--:|")?;
     let binders = arguments.contest.binders();
     for round in 0..arguments.contest.rounds {
         for (turn, contestant) in binders.iter().enumerate() {
             let number = 1 + round * binders.len() + turn;
-            let Figures { ready, first_bind, peak, resident, idle_cpu } =
+            let Figures { ready, first_bind, binder_cpu, server_cpu, peak, resident, idle_cpu } =
                 measure(&mut plane, contestant, number).await?;
             let ready = ready.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1}"));
             let (pairs, who) = (arguments.pairs, contestant.name());
             writeln!(
                 out,
-                "| {pairs} | {who} | {ready} | {first_bind:.1} | {peak:.0} | {resident:.0} | {idle_cpu:.1} |"
+                "| {pairs} | {who} | {ready} | {first_bind:.1} | {binder_cpu:.1} | {server_cpu:.1} | {peak:.0} | {resident:.0} | {idle_cpu:.1} |"
             )?;
         }
     }
@@ -109,6 +116,8 @@ async fn wait_for_one(client: &kube::Client, number: usize) -> Result<Load> {
 async fn measure(plane: &mut ControlPlane, contestant: &Contestant, number: usize) -> Result<Figures> {
     let client = plane.client().await?;
     let load = wait_for_one(&client, number).await?;
+    let server = plane.api_server().id();
+    let server_before = Usage::of(server)?;
     let began = Instant::now();
     let running = Running::start(contestant, plane)?;
     let first_bind = async {
@@ -117,6 +126,7 @@ async fn measure(plane: &mut ControlPlane, contestant: &Contestant, number: usiz
     };
     let (ready, first_bind) = tokio::try_join!(until_ready(running.health(), began), first_bind)?;
     let id = running.id(plane).context("nobody binds")?;
+    let (binder_at_bind, server_at_bind) = (Usage::of(id)?, Usage::of(server)?);
     let peak = until_idle(id).await?.peak;
     let before = Usage::of(id)?;
     pass(IDLE).await;
@@ -125,6 +135,8 @@ async fn measure(plane: &mut ControlPlane, contestant: &Contestant, number: usiz
     Ok(Figures {
         ready: ready.map(|ready| ready.as_secs_f64()),
         first_bind: first_bind.as_secs_f64(),
+        binder_cpu: binder_at_bind.cpu,
+        server_cpu: server_at_bind.cpu - server_before.cpu,
         peak,
         resident: after.resident,
         idle_cpu: (after.cpu - before.cpu) / IDLE.as_secs_f64() * 100.0,
