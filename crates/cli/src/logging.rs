@@ -2,6 +2,8 @@
 
 mod traces;
 
+use std::io::IsTerminal as _;
+
 use anyhow::Result;
 use http::Uri;
 use tracing::level_filters::LevelFilter;
@@ -19,10 +21,11 @@ const TRACED: [&str; 3] = ["bindery", "bindery_controller", "bindery_kube"];
 /// How much is logged, and in which form.
 #[derive(clap::Args)]
 pub(crate) struct LogArguments {
-    /// What is logged to standard error, such as `info` or `bindery_controller=debug,warn`.
-    #[arg(long, global = true, value_name = "FILTER", env = "BINDERY_LOG", default_value = "warn",
+    /// What is logged to standard error, such as `info` or `bindery_controller=debug,warn`. By default `warn`, and `error`
+    /// for `plan`, which tells what fails itself.
+    #[arg(long, global = true, value_name = "FILTER", env = "BINDERY_LOG",
           value_parser = |text: &str| EnvFilter::try_new(text))]
-    log: EnvFilter,
+    log: Option<EnvFilter>,
     /// How a line of the log looks.
     #[arg(long, global = true, env = "BINDERY_LOG_FORMAT", default_value = "text")]
     log_format: Format,
@@ -39,13 +42,17 @@ enum Format {
 }
 
 impl LogArguments {
-    /// Logs from now on, and sends traces to a collector where there is one, until what is returned is dropped.
+    /// Logs from now on, at least `level` unless told otherwise, and sends traces to a collector where there is one, until
+    /// what is returned is dropped.
     ///
     /// # Errors
     ///
     /// Traces cannot be sent.
-    pub(crate) fn start(self, collector: Option<&Uri>) -> Result<Option<Traces>> {
-        let lines = fmt::layer().with_writer(std::io::stderr);
+    pub(crate) fn start(self, level: LevelFilter, collector: Option<&Uri>) -> Result<Option<Traces>> {
+        // Colours are for people who look on (https://no-color.org).
+        let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
+        let filter = self.log.unwrap_or_else(|| EnvFilter::default().add_directive(level.into()));
         let lines = match self.log_format {
             Format::Text => lines.boxed(),
             Format::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
@@ -55,7 +62,7 @@ impl LogArguments {
         let spans = traces
             .as_ref()
             .map(|traces| tracing_opentelemetry::layer().with_tracer(traces.tracer()).with_filter(traced));
-        tracing_subscriber::registry().with(lines.with_filter(self.log)).with(spans).init();
+        tracing_subscriber::registry().with(lines.with_filter(filter)).with(spans).init();
         Ok(traces)
     }
 }

@@ -28,6 +28,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use http::Uri;
+use tracing::level_filters::LevelFilter;
 
 use self::logging::LogArguments;
 
@@ -62,11 +63,19 @@ impl Command {
             _ => None,
         }
     }
+
+    /// What is logged unless something else is asked for.
+    fn level(&self) -> LevelFilter {
+        match self {
+            Self::Plan(_) => LevelFilter::ERROR,
+            _ => LevelFilter::WARN,
+        }
+    }
 }
 
 fn main() -> ExitCode {
     let ended = settings::parse(std::env::args_os().collect()).and_then(|Arguments { log, command }| {
-        let _traces = log.start(command.collector())?;
+        let _traces = log.start(command.level(), command.collector())?;
         run(command)
     });
     ended.unwrap_or_else(|error| {

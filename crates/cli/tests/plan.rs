@@ -246,6 +246,14 @@ fn classes_provision_or_wait() {
     assert_eq!(plan["claims"][2]["candidates"], json!([{"volume": "local", "fits": true}]));
 }
 
+/// What fails is part of the plan, and is not logged as well.
+#[test]
+fn a_plan_says_itself_what_fails() {
+    let ended = Home::new().bindery(&["plan", "-f", example("release-and-delete").to_str().unwrap()]);
+    assert_eq!((ended.status, ended.stderr.as_str()), (0, ""));
+    assert!(ended.stdout.contains("default/cache: Failed to provision volume: "), "{ended:?}");
+}
+
 #[test]
 fn only_the_nearest_are_listed_for_people() {
     let mut items: Vec<Value> =
@@ -367,6 +375,7 @@ fn a_compiled_engine_is_kept_where_the_user_says_and_only_where_that_is_safe() {
     let first = plan("compiled");
     assert_eq!(first.status, 0, "{first:?}");
     assert!(first.stderr.contains("not compiled before"), "{first:?}");
+    assert!(!first.stderr.contains('\u{1b}'), "colours for nobody's eyes: {first:?}");
     let second = plan("compiled");
     assert_eq!((second.status, &second.stdout), (0, &first.stdout));
     assert_eq!(second.stderr, "");

@@ -25,13 +25,15 @@ pub(crate) struct Arguments {
 /// # Errors
 /// When what the tests need cannot be built, or when a test fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let engine = components::build()?;
-    eprintln!("engine  {}", components::description(&engine)?);
     let mut command = workspace::cargo();
-    command.args(["test", "--workspace"]).env("BINDERY_ENGINE", &engine);
+    command.args(["test", "--workspace"]);
+    // First what may be missing on a machine, so that it is said before minutes of building.
     command.env("BINDERY_KUBECTL", tools::install(Tool::Kubectl)?);
     tools::offer_control_plane(&mut command)?;
     offer_node(&mut command)?;
+    let engine = components::build()?;
+    eprintln!("engine  {}", components::description(&engine)?);
+    command.env("BINDERY_ENGINE", &engine);
     process::run(command.args(&arguments.arguments))
 }
 

@@ -187,7 +187,10 @@ impl<'a> Scene<'a> {
 
     async fn make(&mut self, case: &Case) -> Result<(), SetError> {
         for object in case.surroundings() {
-            self.create(translation::filled_surroundings(object)).await?;
+            let made = self.create(translation::filled_surroundings(object.clone())).await?;
+            if made["kind"] == "Pod" {
+                self.finish("pods", &object).await?;
+            }
         }
         let initial = translation::filled(&case.initial);
         for claim in &initial.claims {

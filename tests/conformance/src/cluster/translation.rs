@@ -29,6 +29,19 @@ pub(super) fn obstacle(case: &Case) -> Option<Refusal> {
     if case.changed_before_operation.is_some() {
         return Some("other actors change the world in the middle of an operation".to_owned());
     }
+    let is_unset = |claim: &Value| matches!(claim["status"]["phase"].as_str(), None | Some(""));
+    if case.initial.claims.iter().any(is_unset) {
+        return Some("a claim's phase is unset, which the API server reads as Pending".to_owned());
+    }
+    let is_default = |class: &&Value| {
+        let annotations = class["metadata"]["annotations"].as_object();
+        annotations.is_some_and(|all| all.keys().any(|key| key.ends_with("/is-default-class")))
+    };
+    if case.classes.iter().filter(is_default).count() > 1 {
+        return Some(
+            "there are several default classes, and the API server tells how old each is".to_owned(),
+        );
+    }
     let incomplete =
         |class: &&Value| class["volumeBindingMode"].is_null() || class["reclaimPolicy"].is_null();
     let used = |class: &Value| {
