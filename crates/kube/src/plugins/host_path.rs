@@ -135,7 +135,9 @@ fn failed(text: &str) -> PluginError {
 }
 
 fn disabled() -> String {
-    format!("volume plugin {HOST_PATH:?} is disabled; name the folder that it may use by bindery serve --host-path")
+    format!(
+        "volume plugin {HOST_PATH:?} is disabled; name the folder that it may use by bindery serve --host-path"
+    )
 }
 
 /// Whether `path` is a folder directly below `root`, by its text: a plain name and nothing that leads
