@@ -1,7 +1,9 @@
 //! A cluster in memory behind the port, and engines that do as they are told.
 
+mod apply;
+
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,9 +12,9 @@ use bindery_controller::{
     Written,
 };
 use bindery_core::{
-    AccessMode, CapacityChange, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus,
-    Cluster, Decision, Edit, Engine, EngineFault, Evidence, Lookup, Quantity, ReclaimPolicy, Request,
-    Subject, Text, Timestamp, Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+    AccessMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimStatus, Cluster, Decision, Engine,
+    EngineFault, Evidence, Lookup, Quantity, ReclaimPolicy, Request, Subject, Text, Timestamp, Volume,
+    VolumeAnnotations, VolumeMode, VolumePhase,
 };
 use bindery_store::{Kind, Observed, Store};
 use tokio::sync::{Semaphore, mpsc};
@@ -41,6 +43,8 @@ struct Inner {
     failures: Vec<(usize, WriteError)>,
     writes: Vec<Write<()>>,
     reads: Vec<(String, Purpose)>,
+    /// Live reads of volumes that came, whether or not they were let through.
+    volume_reads: usize,
     failing_reads: usize,
     notes: Vec<Note>,
     /// What was decided, asked for and done, in order.
@@ -162,6 +166,17 @@ impl Double {
         self.inner().writes.iter().map(Write::name).collect()
     }
 
+    /// How many live reads of volumes came, whether or not they were let through.
+    pub(crate) fn volume_reads(&self) -> usize {
+        self.inner().volume_reads
+    }
+
+    /// How much happened so far.
+    pub(crate) fn activity(&self) -> [usize; 4] {
+        let inner = self.inner();
+        [inner.volume_reads, inner.writes.len() + inner.reads.len(), inner.notes.len(), inner.story.len()]
+    }
+
     pub(crate) fn reads(&self) -> Vec<(String, Purpose)> {
         self.inner().reads.clone()
     }
@@ -183,107 +198,6 @@ impl Double {
             return Lookup::Failed("the line is dead".into());
         }
         get(&inner).map_or(Lookup::Absent, |object| Lookup::Found(Arc::new(object)))
-    }
-
-    fn next_version(&self) -> Version {
-        Version(self.version.fetch_add(1, Ordering::Relaxed).to_string().into())
-    }
-
-    fn change_volume(
-        &self,
-        target: &bindery_core::VolumeTarget,
-        change: impl FnOnce(&mut Volume),
-    ) -> Result<Written, WriteError> {
-        let mut inner = self.inner();
-        let Some(volume) = inner.volumes.get_mut(&target.name) else {
-            return Err(WriteError::NotFound(target.name.to_string()));
-        };
-        if (&volume.uid, &volume.version) != (&target.uid, &target.version) {
-            return Err(WriteError::Conflict(format!("{} is {}", target.name, volume.version)));
-        }
-        change(volume);
-        volume.version = self.next_version();
-        Ok(Written::Volume(Arc::new(volume.clone())))
-    }
-
-    fn change_claim(
-        &self,
-        target: &bindery_core::ClaimTarget,
-        change: impl FnOnce(&mut Claim),
-    ) -> Result<Written, WriteError> {
-        let mut inner = self.inner();
-        let Some(claim) = inner.claims.get_mut(&target.key) else {
-            return Err(WriteError::NotFound(target.key.to_string()));
-        };
-        if (&claim.uid, &claim.version) != (&target.uid, &target.version) {
-            return Err(WriteError::Conflict(format!("{} is {}", target.key, claim.version)));
-        }
-        change(claim);
-        claim.version = self.next_version();
-        Ok(Written::Claim(Arc::new(claim.clone())))
-    }
-
-    fn apply(&self, write: &Write<()>) -> Result<Written, WriteError> {
-        match write {
-            Write::ReserveVolume { volume, claim, mark } => self.change_volume(volume, |volume| {
-                volume.annotations.bound_by_controller |= mark;
-                volume.claim_ref = Some(ClaimRef {
-                    namespace: claim.key.namespace.clone(),
-                    name: claim.key.name.clone(),
-                    uid: Some(claim.uid.clone()),
-                });
-            }),
-            Write::SetVolumePhase { volume, phase, .. } => {
-                self.change_volume(volume, |volume| volume.phase = *phase)
-            }
-            Write::BindClaim { claim, volume_name, mark } => self.change_claim(claim, |claim| {
-                claim.annotations.bind_completed = true;
-                claim.annotations.bound_by_controller |= mark;
-                claim.volume_name = volume_name.clone().or(claim.volume_name.take());
-            }),
-            Write::SetClaimStatus { claim, phase, access_modes, capacity, attributes_class } => self
-                .change_claim(claim, |claim| {
-                    let status = &mut claim.status;
-                    status.phase = *phase;
-                    edit(&mut status.access_modes, access_modes.clone());
-                    status.capacity = match capacity {
-                        CapacityChange::Keep => status.capacity,
-                        CapacityChange::Remove => None,
-                        CapacityChange::Storage(amount) | CapacityChange::Whole(amount) => Some(*amount),
-                    };
-                    status.has_capacity = status.capacity.is_some();
-                    edit(
-                        &mut status.attributes_class,
-                        match attributes_class {
-                            Edit::Keep => Edit::Keep,
-                            Edit::Set(class) => Edit::Set(Some(class.clone())),
-                            Edit::Remove => Edit::Remove,
-                        },
-                    );
-                }),
-            Write::AnnotateVolume { volume, finalizers: Some(finalizers), migrated_to: Edit::Keep } => {
-                let comes_too_late = |before: &Volume| {
-                    before.deleting && finalizers.iter().any(|finalizer| !before.has_finalizer(finalizer))
-                };
-                if self.inner().volumes.get(&volume.name).is_some_and(comes_too_late) {
-                    return Err(WriteError::Invalid("no finalizer can be added any more".to_owned()));
-                }
-                self.change_volume(volume, |volume| volume.finalizers.clone_from(finalizers))
-            }
-            Write::DeleteVolume { volume } => {
-                self.change_volume(volume, |volume| volume.deleting = true)?;
-                Ok(Written::Deletion)
-            }
-            other => panic!("no test makes this write: {other:?}"),
-        }
-    }
-}
-
-fn edit<T: Default>(field: &mut T, edit: Edit<T>) {
-    match edit {
-        Edit::Keep => {}
-        Edit::Set(value) => *field = value,
-        Edit::Remove => *field = T::default(),
     }
 }
 
@@ -320,6 +234,7 @@ impl Port for Double {
 
     async fn read_volume(&self, name: &Text, purpose: Purpose) -> Lookup<Arc<Volume>> {
         self.travel().await;
+        self.inner().volume_reads += 1;
         let _permit = self.reads_gate.acquire().await.expect("the gate is never closed");
         self.read(name.to_string(), purpose, |inner| inner.volumes.get(name).cloned())
     }

@@ -8,11 +8,14 @@ use bindery_controller::{Parts, Settings, WriteError};
 use bindery_core::{ClaimPhase, Cluster, EngineFault, Request, Subject};
 use bindery_engine::DefaultEngine;
 use futures::FutureExt as _;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::disk::Disk;
 use crate::double::{Double, Scripted, binder, binder_of, claim, deliver, parts, unsynced, volume};
 use crate::operating::{key, released, run_during};
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
 async fn the_loop_begins_when_the_lists_are_complete_and_ends_on_demand() {
@@ -22,11 +25,10 @@ async fn the_loop_begins_when_the_lists_are_complete_and_ends_on_demand() {
     let binder = unsynced(&double, DefaultEngine);
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    double.rest().await;
     assert_eq!(binder.metrics().decisions.get(), 0);
     bindery_store::Kind::ALL.into_iter().for_each(|kind| binder.intake().synced(kind));
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(double.claim("c1").status.phase, ClaimPhase::Bound);
+    double.until("the claim is bound", || double.claim("c1").status.phase == ClaimPhase::Bound).await;
     shutdown.cancel();
     running.await.unwrap();
 }
@@ -39,6 +41,7 @@ async fn a_failing_key_backs_off_and_holds_no_other_up() {
     double.add_volume(&volume("v1"));
     let tries = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&tries);
+    let begin = Instant::now();
     let engine = Scripted(move |request: &Request, cluster: &mut dyn Cluster| match &request.subject {
         Subject::SyncClaim(claim) if &*claim.key.name == "bad" => {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -49,11 +52,14 @@ async fn a_failing_key_backs_off_and_holds_no_other_up() {
     let binder = binder(&double, engine);
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
-    tokio::time::sleep(Duration::from_secs(3_600)).await;
-    assert_eq!(double.claim("good").status.phase, ClaimPhase::Bound);
-    // 5 ms doubled up to 5 min, and then each 5 min.
-    let tries = tries.load(Ordering::Relaxed);
-    assert!((20..40).contains(&tries), "{tries}");
+    double.until("the good one is bound", || double.claim("good").status.phase == ClaimPhase::Bound).await;
+    // 5 ms doubled sixteen times, and then 5 min each: ten minutes for the first seventeen tries.
+    let tries = || tries.load(Ordering::Relaxed);
+    double.until("it is tried seventeen times", || tries() == 17).await;
+    let doubling = begin.elapsed();
+    double.until("it is tried twenty times", || tries() == 20).await;
+    // By the virtual clock.
+    assert_eq!((begin.elapsed() - doubling).as_secs(), 900);
     shutdown.cancel();
     running.await.unwrap();
 }
@@ -68,10 +74,11 @@ async fn the_api_server_is_obeyed_when_it_asks_to_wait() {
     let binder = binder(&double, DefaultEngine);
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    assert_eq!(double.writes().len(), 1);
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(double.claim("c1").status.phase, ClaimPhase::Bound);
+    double.until("the first write is refused", || double.writes().len() == 1).await;
+    let refused = Instant::now();
+    double.until("it is made again", || double.writes().len() > 1).await;
+    assert!(refused.elapsed() >= retry_after);
+    double.until("the claim is bound", || double.claim("c1").status.phase == ClaimPhase::Bound).await;
     shutdown.cancel();
     running.await.unwrap();
 }
@@ -85,9 +92,12 @@ async fn a_bind_that_fails_backs_off_though_its_own_reservation_ends() {
     let binder = binder(&double, DefaultEngine);
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    // 5 ms doubled: the fourteenth delay ends after more than a minute.
-    assert_eq!(double.writes().len(), 14);
+    let begin = Instant::now();
+    double.until("the write fails fourteen times", || double.writes().len() == 14).await;
+    let fourteen = begin.elapsed();
+    double.until("the write fails once more", || double.writes().len() == 15).await;
+    // By the virtual clock: 5 ms doubled; the fourteenth delay ends after more than a minute.
+    assert!(fourteen < MINUTE && begin.elapsed() > MINUTE, "{fourteen:?}, {:?}", begin.elapsed());
     shutdown.cancel();
     running.await.unwrap();
 }
@@ -101,7 +111,7 @@ async fn shutdown_lets_decisions_in_flight_end_and_gives_up_on_those_that_hang()
     let held = Arc::clone(&double.gate).acquire_many_owned(1_000).await.unwrap();
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    double.until("a write is asked for", || double.story().contains(&"reserve volume")).await;
     shutdown.cancel();
     running.await.unwrap();
     assert_eq!(double.writes().len(), 0);
@@ -125,7 +135,7 @@ async fn a_loop_that_runs_again_ends_what_the_one_before_abandoned() {
     let writes = Arc::clone(&double.gate).acquire_many_owned(1_000).await.unwrap();
     let deletion = Arc::clone(&disk.gate).acquire_many_owned(1_000).await.unwrap();
     // The claim's first write hangs, and so does the plugin.
-    run_during(&binder, tokio::time::sleep(Duration::from_secs(1))).await;
+    run_during(&binder, double.rest()).await;
     assert_eq!(binder.operations_running(), 0);
     assert_eq!(binder.store().reserved("v2"), None);
     assert_eq!(double.whole_story().iter().filter(|what| **what == "disk begins").count(), 1);
@@ -133,11 +143,11 @@ async fn a_loop_that_runs_again_ends_what_the_one_before_abandoned() {
     // Between the loops nothing happens.
     drop((writes, deletion));
     let before = double.whole_story();
-    tokio::time::sleep(Duration::from_secs(600)).await;
+    double.rest().await;
     assert_eq!(double.whole_story(), before);
 
     // Nobody tells the next one what is left to do.
-    run_during(&binder, tokio::time::sleep(Duration::from_secs(1))).await;
+    run_during(&binder, double.rest()).await;
     assert_eq!(double.claim("c2").status.phase, ClaimPhase::Bound);
     assert!(!double.has_volume("v1"));
     assert_eq!(binder.keys_waiting(), 0);
@@ -155,7 +165,7 @@ async fn an_operation_that_is_dropped_while_it_decides_is_started_anew() {
     let mut operation = binder.perform(operation).boxed();
     assert!((&mut operation).now_or_never().is_none());
     drop((operation, reads));
-    run_during(&binder, tokio::time::sleep(Duration::from_secs(1))).await;
+    run_during(&binder, double.rest()).await;
     assert!(!double.has_volume("v1"));
 }
 
@@ -175,6 +185,6 @@ async fn a_turn_that_was_abandoned_before_it_began_is_taken_by_the_next_loop() {
     assert!((&mut run).now_or_never().is_none());
     run.await;
     assert_eq!(double.whole_story(), [""; 0]);
-    run_during(&binder, tokio::time::sleep(Duration::from_secs(1))).await;
+    run_during(&binder, double.rest()).await;
     assert_eq!(double.claim("c1").status.phase, ClaimPhase::Bound);
 }

@@ -7,3 +7,4 @@ mod observing;
 mod operating;
 mod syncing;
 mod vigil;
+mod waiting;

@@ -1,7 +1,6 @@
 //! What observe mode learns from an upstream that is played here.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bindery_controller::{Binder, Compared, Mode, Parts, Settings};
 use bindery_core::{Claim, ClaimPhase, ClaimRef, Quantity, Volume, VolumePhase};
@@ -202,12 +201,14 @@ async fn everything_is_decided_and_nothing_is_done() {
     let mut stage = Stage::new(&[volume("v"), released], &[fits.clone(), too_large]);
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(Arc::clone(&stage.binder).run(shutdown.clone()));
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(stage.binder.metrics().decisions.get() >= 4);
+    let decisions = || stage.binder.metrics().decisions.get();
+    stage.double.until("both claims and both volumes are decided", || decisions() >= 4).await;
+    stage.double.rest().await;
     assert_eq!(stage.binder.observation().awaited(), 1);
     stage.bind(&fits, &volume("v"));
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(stage.binder.observation().awaited(), 0);
+    let awaited = || stage.binder.observation().awaited();
+    stage.double.until("what upstream chose is compared", || awaited() == 0).await;
+    stage.double.rest().await;
     assert_eq!(stage.counts(), [1, 0, 0, 0]);
     assert!(stage.double.writes().is_empty() && stage.double.reasons().is_empty());
     shutdown.cancel();

@@ -12,6 +12,7 @@ use bindery_core::{
 };
 use bindery_engine::DefaultEngine;
 use bindery_store::Observed;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::disk::{DISK, Disk};
@@ -50,9 +51,10 @@ pub(crate) async fn run_during(binder: &Arc<Binder<Double>>, this: impl Future<O
 
 /// Wakes the volume every tenth of a second.
 async fn wake_without_end(binder: &Binder<Double>) {
+    let mut tenths = tokio::time::interval(SECOND / 10);
     loop {
+        tenths.tick().await;
         binder.intake().enqueue(key());
-        tokio::time::sleep(SECOND / 10).await;
     }
 }
 
@@ -88,10 +90,10 @@ async fn while_an_operation_decides_and_writes_its_object_is_not_decided() {
             biased;
             () = wake_without_end(&binder) => {}
             () = async {
-                // Between two wake-ups, so that it is clear what comes first.
-                tokio::time::sleep(10 * SECOND + SECOND / 20).await;
+                let decided_while_it_works = || double.story().ends_with(&["disk begins", "volume decided"]);
+                double.until("the volume is decided while the plugin works", decided_while_it_works).await;
                 drop(held);
-                tokio::time::sleep(20 * SECOND).await;
+                double.until("the volume is gone", || !double.has_volume("v1")).await;
             } => {}
         }
     })
@@ -112,14 +114,15 @@ async fn while_an_operation_waits_its_object_is_decided() {
         _ => bindery_engine::decide(request, cluster).map_err(EngineFault::from),
     });
     let binder = binder(&double, &disk, engine);
+    let decisions = || binder.metrics().decisions.get();
     run_during(&binder, async {
-        tokio::time::sleep(5 * SECOND).await;
+        double.until("the volume and the operation's first step are decided", || decisions() == 2).await;
         binder.intake().enqueue(key());
-        tokio::time::sleep(4 * SECOND).await;
+        double.until("the volume is decided again", || decisions() == 3).await;
         // What is judged and written down after the wait has not been yet.
-        assert_eq!((double.story(), binder.metrics().decisions.get()), (vec!["volume decided"], 3));
-        tokio::time::sleep(2 * SECOND).await;
+        assert_eq!(double.story(), ["volume decided"]);
         // The end of the operation wakes the sync that was told that it runs.
+        double.until("the operation has ended", || double.story().len() == 3).await;
         assert_eq!(double.story(), ["volume decided", "step decided", "volume decided"]);
     })
     .await;
@@ -143,7 +146,7 @@ async fn a_volume_with_the_in_tree_finalizer_is_deleted_in_one_pass() {
         let disk = Disk::new(&double);
         let binder = binder(&double, &disk, DefaultEngine);
         double.watch(binder.intake(), Duration::from_millis(lag));
-        run_during(&binder, tokio::time::sleep(600 * SECOND)).await;
+        run_during(&binder, double.rest()).await;
         assert_eq!(operation_of(&double.whole_story()), ONE_PASS, "{case}");
         assert!(!double.has_volume("v1"), "{case}");
         let metrics = binder.metrics();
@@ -187,13 +190,13 @@ async fn what_changes_while_an_operation_decides_is_decided_after_it() {
     let binder = binder(&double, &Disk::new(&double), reader(&seen, "2"));
     let held = Arc::clone(&double.reads_gate).acquire_many_owned(1_000).await.unwrap();
     run_during(&binder, async {
-        tokio::time::sleep(SECOND).await;
+        double.until("the operation reads the volume", || double.volume_reads() == 1).await;
         let changed = Volume { version: "2".into(), phase: VolumePhase::Failed, ..released() };
         binder.intake().volume("v1".into(), Observed::Readable(Arc::new(changed)));
-        tokio::time::sleep(SECOND).await;
+        double.rest().await;
         assert_eq!(*seen.lock().unwrap(), ["1".into()]);
         drop(held);
-        tokio::time::sleep(SECOND).await;
+        double.rest().await;
         assert_eq!(*seen.lock().unwrap(), ["1".into(), "2".into()]);
     })
     .await;
@@ -218,19 +221,17 @@ async fn an_operation_takes_no_room_from_others_nor_does_its_object() {
             double.add_claim(&claim(name));
             binder.intake().volume(volume.name.clone(), Observed::Readable(Arc::new(volume)));
             binder.intake().claim(claim(name).key, Observed::Readable(Arc::new(claim(name))));
-            tokio::time::sleep(SECOND).await;
-            assert_eq!(double.claim(name).status.phase, ClaimPhase::Bound);
+            double.until("the claim is bound", || double.claim(name).status.phase == ClaimPhase::Bound).await;
         };
-        tokio::time::sleep(SECOND).await;
+        double.until("the operation reads the volume", || double.volume_reads() == 1).await;
         bind("a").await;
         drop(read);
-        tokio::time::sleep(SECOND).await;
+        double.until("the plugin works", || double.story().contains(&"disk begins")).await;
         bind("b").await;
         drop(deletion);
-        tokio::time::sleep(SECOND).await;
+        double.until("the volume is gone", || !double.has_volume("v1")).await;
     })
     .await;
-    assert!(!double.has_volume("v1"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,11 +261,16 @@ async fn a_plugin_that_panics_backs_off_and_is_called_again() {
     double.watch(binder.intake(), Duration::ZERO);
     let calls = || double.whole_story().iter().filter(|what| **what == "disk begins").count();
     run_during(&binder, async {
-        tokio::time::sleep(OPERATION_BACKOFF / 2).await;
-        assert_eq!(calls(), 1);
-        tokio::time::sleep(OPERATION_BACKOFF).await;
-        assert_eq!(calls(), 2);
-        tokio::time::sleep(OPERATION_BACKOFF * 2).await;
+        let mut called = Instant::now();
+        for (nth, backoff) in
+            [Duration::ZERO, OPERATION_BACKOFF, 2 * OPERATION_BACKOFF].into_iter().enumerate()
+        {
+            double.until("the plugin is called", || calls() == nth + 1).await;
+            // By the virtual clock, on which nothing else takes any time.
+            assert!((backoff..=backoff + SECOND / 10).contains(&called.elapsed()), "{:?}", called.elapsed());
+            called = Instant::now();
+        }
+        double.rest().await;
     })
     .await;
     assert_eq!((calls(), double.has_volume("v1")), (3, false));

@@ -97,12 +97,11 @@ async fn nothing_is_deleted_while_it_is_held_and_everything_afterwards() {
     let vigil = binder.intake().vigil().expect("it may write");
     vigil.hold();
     run_during(&binder, async {
-        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        double.rest().await;
         assert!(!double.story().contains(&"disk begins") && double.has_volume("v1"));
         assert_eq!(double.claim("c2").status.phase, ClaimPhase::Bound);
         vigil.release();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        assert!(!double.has_volume("v1"));
+        double.until("the volume is gone", || !double.has_volume("v1")).await;
     })
     .await;
 }
@@ -117,15 +116,13 @@ async fn a_deletion_that_is_under_way_ends_before_its_next_step() {
     double.watch(binder.intake(), Duration::ZERO);
     let vigil = binder.intake().vigil().expect("it may write");
     run_during(&binder, async {
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        assert!(double.story().contains(&"disk begins"));
+        double.until("the plugin works", || double.story().contains(&"disk begins")).await;
         vigil.hold();
         drop(gate);
-        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        double.rest().await;
         assert!(double.has_volume("v1"));
         vigil.release();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        assert!(!double.has_volume("v1"));
+        double.until("the volume is gone", || !double.has_volume("v1")).await;
     })
     .await;
 }
