@@ -61,6 +61,26 @@ impl Package {
         }
     }
 
+    /// Helm, which installs the chart.
+    pub(super) fn helm() -> Self {
+        Self {
+            folder: "helm",
+            module: "helm.sh/helm/v4",
+            package: "helm.sh/helm/v4/cmd/helm".to_owned(),
+            version_variable: Some("helm.sh/helm/v4/internal/version.version"),
+        }
+    }
+
+    /// kubeconform, which holds manifests against the schemas of a version of Kubernetes.
+    pub(super) fn kubeconform() -> Self {
+        Self {
+            folder: "kubeconform",
+            module: "github.com/yannh/kubeconform",
+            package: "github.com/yannh/kubeconform/cmd/kubeconform".to_owned(),
+            version_variable: Some("main.version"),
+        }
+    }
+
     /// Names what is built: `kubernetes-v1.36.2-0123456789ab`, the end made from the module's files and the flags.
     pub(super) fn key(&self) -> Result<String> {
         let go_mod = self.read("go.mod")?;
@@ -154,6 +174,8 @@ mod tests {
             Package::containerd("ctr"),
             Package::csi_provisioner(),
             Package::etcd(),
+            Package::helm(),
+            Package::kubeconform(),
         ];
         for package in packages {
             assert!(package.key().unwrap().starts_with(&format!("{}-v", package.folder)));
