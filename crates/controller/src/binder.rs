@@ -6,6 +6,7 @@ mod execute;
 mod foresee;
 mod known;
 mod perform;
+mod review;
 mod run;
 mod world;
 
@@ -21,6 +22,7 @@ use tracing::{Instrument as _, Span};
 
 use self::decide::Decided;
 use self::deletions::Deletions;
+pub use self::review::{Reviewed, Sight};
 use crate::intake::Intake;
 use crate::note::REASON_REFUSED;
 use crate::observe::Observation;

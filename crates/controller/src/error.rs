@@ -62,6 +62,26 @@ pub enum OperationError {
     Endless(u32),
 }
 
+/// Why nobody can say whether an object may be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReviewError {
+    /// Nothing is reviewed before all initial lists are complete (G6 of the design).
+    #[error("the initial lists are not complete yet")]
+    NotSynced,
+    /// The engine did not answer.
+    #[error("no review: {0}")]
+    Engine(#[from] EngineFault),
+    /// The engine wants something done, or to be asked again: a review only finds.
+    #[error("no review: the engine's answer has more than findings")]
+    Nonsense,
+    /// The engine asked for more live reads than a review may make.
+    #[error("no review: more than {0} live reads in one review")]
+    TooManyReads(usize),
+    /// An object that the review depends on cannot be read, from the cluster or at all.
+    #[error("{0}")]
+    Failed(Failure),
+}
+
 impl SyncError {
     /// How long to wait at least before the next attempt, where the API server asked for it.
     pub fn retry_after(&self) -> Option<Duration> {

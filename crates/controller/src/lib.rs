@@ -7,7 +7,8 @@
 //! 2. [`Binder::sync`]: one decision and its writes. [`Binder::perform`]: one long operation.
 //! 3. [`Binder::run`]: the loop that calls both, fed through an [`Intake`].
 //! 4. [`Binder::observe`]: the same without a write, held against what upstream does.
-//! 5. [`Plugin`]: what provisions, deletes and recycles without an external provisioner.
+//! 5. [`Binder::review`]: what is wrong with an object that somebody is about to write.
+//! 6. [`Plugin`]: what provisions, deletes and recycles without an external provisioner.
 //!
 //! # Guarantees
 //!
@@ -35,8 +36,10 @@ mod upstream;
 mod vigil;
 mod write;
 
-pub use binder::{Binder, Mode, OperationSubject, Parts, PendingOperation, Settings, Synced};
-pub use error::{OperationError, SyncError};
+pub use binder::{
+    Binder, Mode, OperationSubject, Parts, PendingOperation, Reviewed, Settings, Sight, Synced,
+};
+pub use error::{OperationError, ReviewError, SyncError};
 pub use facts::{Facts, Migrations};
 pub use intake::Intake;
 pub use journal::{Journal, Verdict};

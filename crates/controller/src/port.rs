@@ -44,7 +44,7 @@ pub trait Port: Send + Sync + 'static {
 /// What a live read is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
-    /// The engine asked.
+    /// The engine asked, to decide or to review.
     Engine,
     /// The guard wants proof before something is released, recycled or deleted (G4 of the design).
     Guard,

@@ -405,6 +405,52 @@ pub enum Rule {
     PairMismatch = 17,
 }
 
+impl Rule {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 17] = [
+        Self::VolumeTooSmall,
+        Self::ClassDiffers,
+        Self::VolumeModeDiffers,
+        Self::AttributesClassDiffers,
+        Self::AccessModesMissing,
+        Self::VolumeOfOther,
+        Self::BreaksPair,
+        Self::VolumeMissing,
+        Self::VolumeReserved,
+        Self::VolumeLeaving,
+        Self::VolumeOversized,
+        Self::ClassMissing,
+        Self::ProvisionerUnknown,
+        Self::NameDefeatsWait,
+        Self::NameDefeatsAffinity,
+        Self::PolicyRecycle,
+        Self::PairMismatch,
+    ];
+
+    /// Its name, as the contract has it and as operators set its level.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::VolumeTooSmall => "volume-too-small",
+            Self::ClassDiffers => "class-differs",
+            Self::VolumeModeDiffers => "volume-mode-differs",
+            Self::AttributesClassDiffers => "attributes-class-differs",
+            Self::AccessModesMissing => "access-modes-missing",
+            Self::VolumeOfOther => "volume-of-other",
+            Self::BreaksPair => "breaks-pair",
+            Self::VolumeMissing => "volume-missing",
+            Self::VolumeReserved => "volume-reserved",
+            Self::VolumeLeaving => "volume-leaving",
+            Self::VolumeOversized => "volume-oversized",
+            Self::ClassMissing => "class-missing",
+            Self::ProvisionerUnknown => "provisioner-unknown",
+            Self::NameDefeatsWait => "name-defeats-wait",
+            Self::NameDefeatsAffinity => "name-defeats-affinity",
+            Self::PolicyRecycle => "policy-recycle",
+            Self::PairMismatch => "pair-mismatch",
+        }
+    }
+}
+
 impl Decision {
     /// Nothing to do.
     pub fn done() -> Self {

@@ -178,7 +178,8 @@ impl<P: Port> Binder<P> {
         Ran { answer, exchanges, since: session.revision() }
     }
 
-    async fn read_live(&self, question: &Question) -> Result<Answer, SyncError> {
+    /// Has the cluster answer a question that only it can.
+    pub(super) async fn read_live(&self, question: &Question) -> Result<Answer, EngineFault> {
         match question {
             Question::Claim(Source::Live, key) => {
                 Ok(Answer::Claim(self.port.read_claim(key, Purpose::Engine).await))
@@ -186,7 +187,7 @@ impl<P: Port> Binder<P> {
             Question::Volume(Source::Live, name) => {
                 Ok(Answer::Volume(self.port.read_volume(name, Purpose::Engine).await))
             }
-            _ => Err(EngineFault::Stopped(Stop::Nonsense("only claims and volumes are read live")).into()),
+            _ => Err(Stop::Nonsense("only claims and volumes are read live").into()),
         }
     }
 
