@@ -48,7 +48,7 @@ struct Arguments {
 /// One variant for each command; each is carried out by the module of its name.
 #[derive(Subcommand)]
 enum Command {
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     Playground(playground::Arguments),
     Plan(plan::Arguments),
     Replay(replay::Arguments),

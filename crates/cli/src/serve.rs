@@ -7,6 +7,7 @@
 mod face;
 mod leader;
 mod metrics;
+mod recycler;
 mod watchman;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context as _, Result};
 use bindery_controller::{Binder, Facts, Mode, Parts, Plugin, Settings};
 use bindery_core::Engine;
-use bindery_kube::plugins::{HostPath, Nfs, Recycler, RecyclerSettings};
+use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
 use bindery_kube::{ApiPort, Events, Template, system_clock, watch};
 use bindery_store::Store;
 use bindery_webhook::{router, serve};
@@ -31,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::face::Face;
 use self::leader::{Leadership, LeaseArguments};
+use self::recycler::RecyclerArguments;
 use self::watchman::Watchman;
 use crate::engine::EngineArguments;
 use crate::logging;
@@ -69,6 +71,8 @@ pub(crate) struct Arguments {
     /// Where traces are sent by OTLP over HTTP: http://HOST:PORT of a collector. Off unless it is given.
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_parser = logging::endpoint)]
     otlp_endpoint: Option<Uri>,
+    #[command(flatten)]
+    recycler: RecyclerArguments,
     #[command(flatten)]
     lease: LeaseArguments,
     #[command(flatten)]
@@ -195,7 +199,7 @@ fn binder(
     events: &Events,
     engine: Arc<dyn Engine>,
 ) -> Binder<ApiPort> {
-    let recycler = |settings| Some(Recycler::new(client.clone(), system_clock(), events.clone(), settings));
+    let recycler = |settings| arguments.recycler.recycler(client, events, settings);
     let host_path =
         HostPath::new(client.clone(), arguments.host_path.clone(), recycler(RecyclerSettings::host_path()));
     let nfs = Nfs::new(client.clone(), recycler(RecyclerSettings::nfs()));

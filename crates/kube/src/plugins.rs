@@ -4,4 +4,4 @@ mod host_path;
 mod recycler;
 
 pub use host_path::{HOST_PATH, HostPath};
-pub use recycler::{NFS, Nfs, Recycler, RecyclerSettings};
+pub use recycler::{NFS, Nfs, RECYCLER_IMAGE, Recycler, RecyclerSettings};

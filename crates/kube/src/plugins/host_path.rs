@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::recycler::{Recycler, live_source};
+use super::recycler::{Recycler, live_source, recycling_is_off};
 use crate::request::Template;
 use crate::rest;
 
@@ -97,11 +97,13 @@ impl Plugin<Template> for HostPath {
     }
 
     fn ready(&self, operation: PluginOperation) -> Result<(), Text> {
-        let on = match operation {
-            PluginOperation::Provision | PluginOperation::Delete => self.root.is_some(),
-            PluginOperation::Recycle => self.recycler.is_some(),
-        };
-        if on { Ok(()) } else { Err(disabled().into()) }
+        match operation {
+            PluginOperation::Provision | PluginOperation::Delete if self.root.is_none() => {
+                Err(disabled().into())
+            }
+            PluginOperation::Recycle if self.recycler.is_none() => Err(recycling_is_off().into()),
+            PluginOperation::Provision | PluginOperation::Delete | PluginOperation::Recycle => Ok(()),
+        }
     }
 
     fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Template, PluginError>> {
@@ -122,7 +124,7 @@ impl Plugin<Template> for HostPath {
 
     fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
         async move {
-            let recycler = self.recycler.as_ref().ok_or_else(|| failed(&disabled()))?;
+            let recycler = self.recycler.as_ref().ok_or_else(|| failed(&recycling_is_off()))?;
             let source = live_source(&self.client, volume, "hostPath").await?;
             recycler.run(volume, json!({"hostPath": {"path": source["path"]}})).await
         }

@@ -22,7 +22,7 @@ pub const NFS: &str = "kubernetes.io/nfs";
 /// Where the built-in pod runs.
 const NAMESPACE: &str = "default";
 /// The image of upstream v1.36.
-const IMAGE: &str = "registry.k8s.io/build-image/debian-base:bookworm-v1.0.6";
+pub const RECYCLER_IMAGE: &str = "registry.k8s.io/build-image/debian-base:bookworm-v1.0.6";
 /// Deletes everything below `/scrub` and fails unless it is empty then.
 const SCRIPT: &str =
     "test -e /scrub && find /scrub -mindepth 1 -delete && test -z \"$(ls -A /scrub)\" || exit 1";
@@ -68,6 +68,13 @@ impl RecyclerSettings {
     /// Upstream's for NFS.
     pub fn nfs() -> Self {
         Self { pod: default_pod(), minimum_seconds: 300, seconds_per_gib: 30 }
+    }
+
+    /// The same with another image, whose shell and `find` scrub: for clusters that cannot reach upstream's registry.
+    #[must_use]
+    pub fn with_image(mut self, image: &str) -> Self {
+        self.pod["spec"]["containers"][0]["image"] = image.into();
+        self
     }
 
     fn deadline(&self, volume: &Volume) -> Duration {
@@ -205,6 +212,7 @@ impl Plugin<Template> for Nfs {
     fn ready(&self, operation: PluginOperation) -> Result<(), Text> {
         match operation {
             PluginOperation::Recycle if self.recycler.is_some() => Ok(()),
+            PluginOperation::Recycle => Err(recycling_is_off().into()),
             _ => Err(format!("volume plugin {NFS:?} cannot do this").into()),
         }
     }
@@ -223,13 +231,19 @@ impl Plugin<Template> for Nfs {
 
     fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
         async move {
-            let Some(recycler) = &self.recycler else { return cannot().await };
+            let recycler = self.recycler.as_ref().ok_or_else(|| failed(recycling_is_off()))?;
             let source = live_source(&self.client, volume, "nfs").await?;
             let (server, path) = (&source["server"], &source["path"]);
             recycler.run(volume, json!({"nfs": {"server": server, "path": path}})).await
         }
         .boxed()
     }
+}
+
+/// Why nothing is recycled.
+pub(super) fn recycling_is_off() -> String {
+    "recycling is off; turn it on by bindery serve --recycle true, or give the volume policy Retain or Delete"
+        .to_owned()
 }
 
 fn cannot<'a, T: Send + 'a>() -> BoxFuture<'a, Result<T, PluginError>> {
@@ -267,11 +281,24 @@ fn default_pod() -> Value {
             "volumes": [{"name": "vol"}],
             "containers": [{
                 "name": "pv-recycler",
-                "image": IMAGE,
+                "image": RECYCLER_IMAGE,
                 "command": ["/bin/sh"],
                 "args": ["-c", SCRIPT],
                 "volumeMounts": [{"name": "vol", "mountPath": "/scrub"}],
             }],
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_is_the_operators() {
+        let settings = RecyclerSettings::nfs().with_image("registry.example/scrub@sha256:0");
+        let container = &settings.pod["spec"]["containers"][0];
+        assert_eq!(container["image"], "registry.example/scrub@sha256:0");
+        assert_eq!(container["args"][1], SCRIPT);
+    }
 }

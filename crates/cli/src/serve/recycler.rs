@@ -1,0 +1,30 @@
+//! Whether and how volumes of policy Recycle are scrubbed.
+
+use bindery_kube::plugins::{RECYCLER_IMAGE, Recycler, RecyclerSettings};
+use bindery_kube::{Events, system_clock};
+
+/// Recycling. It needs rights that nothing else here does: to create and delete pods in the namespace `default`.
+#[derive(clap::Args)]
+pub(super) struct RecyclerArguments {
+    /// Whether volumes of policy Recycle are scrubbed by a pod and offered again. Where they are not, such a volume becomes
+    /// Failed when its claim is gone, and keeps its data.
+    #[arg(long, value_name = "true|false", env = "BINDERY_RECYCLE", default_value_t = true,
+          action = clap::ArgAction::Set)]
+    recycle: bool,
+    /// Image of the pods that scrub: one with `/bin/sh`, `find` and `ls`.
+    #[arg(long, value_name = "IMAGE", env = "BINDERY_RECYCLER_IMAGE", default_value = RECYCLER_IMAGE)]
+    recycler_image: String,
+}
+
+impl RecyclerArguments {
+    /// What scrubs the volumes of a plugin; nothing where recycling is off.
+    pub(super) fn recycler(
+        &self,
+        client: &kube::Client,
+        events: &Events,
+        settings: RecyclerSettings,
+    ) -> Option<Recycler> {
+        let settings = settings.with_image(&self.recycler_image);
+        self.recycle.then(|| Recycler::new(client.clone(), system_clock(), events.clone(), settings))
+    }
+}
