@@ -88,7 +88,6 @@ impl Drop for Slot {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use futures::FutureExt as _;
     use futures::future::BoxFuture;
@@ -162,15 +161,16 @@ mod tests {
         assert!(is_free(&queue));
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_slot_that_is_lent_is_taken_back_after_whoever_has_it() {
         let queue = queue();
         let mut operation = queue.slot(&key()).await;
         queue.add(key());
-        let mut lent = Box::pin(operation.lend_during(tokio::time::sleep(Duration::from_secs(1))));
+        let work = tokio::sync::Notify::new();
+        let mut lent = Box::pin(operation.lend_during(work.notified()));
         assert!((&mut lent).now_or_never().is_none());
         let sync = turn(&queue).expect("it was added before, and the slot is lent");
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        work.notify_one();
         assert!((&mut lent).now_or_never().is_none());
         drop(sync);
         lent.await;

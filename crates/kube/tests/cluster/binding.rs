@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::world::{World, claim, settle, volume, with};
+use crate::world::{World, claim, volume, with};
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_binds_in_four_writes() {
@@ -10,7 +10,7 @@ async fn a_claim_binds_in_four_writes() {
     world.add(volume("v1"));
     world.add(claim("c1"));
     let running = world.start();
-    settle().await;
+    world.settle().await;
     world.assert_bound("c1", "v1");
     assert_eq!(
         world.writes(),
@@ -38,12 +38,12 @@ async fn a_claim_binds_in_four_writes() {
 async fn what_comes_later_wakes_who_waits_for_it() {
     let world = World::new();
     let running = world.start();
-    settle().await;
+    world.settle().await;
     world.add(claim("c1"));
-    settle().await;
+    world.settle().await;
     assert_eq!(world.phases("c1", "v1").0, "Pending");
     world.add(with(volume("v1"), json!({"status": {"phase": "Pending"}})));
-    settle().await;
+    world.settle().await;
     world.assert_bound("c1", "v1");
     running.stop().await;
 }
@@ -60,7 +60,7 @@ async fn the_user_may_choose_on_either_side() {
         json!({"spec": {"claimRef": reference, "capacity": {"storage": "9Gi"}}}),
     ));
     let running = world.start();
-    settle().await;
+    world.settle().await;
     world.assert_bound("names-volume", "named");
     world.assert_bound("is-named", "names-claim");
     let marked = |object: serde_json::Value| {
@@ -79,7 +79,7 @@ async fn many_claims_bind_side_by_side_and_none_twice() {
         world.add(claim(&format!("c{number:03}")));
     }
     let running = world.start();
-    settle().await;
+    world.settle().await;
     let mut taken = std::collections::BTreeSet::new();
     for number in 0..200 {
         let name = format!("c{number:03}");
@@ -97,7 +97,7 @@ async fn a_class_that_appears_is_given_to_who_has_none_and_provisions() {
     let world = World::new();
     world.add(claim("c1"));
     let running = world.start();
-    settle().await;
+    world.settle().await;
     world.add(json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -105,7 +105,7 @@ async fn a_class_that_appears_is_given_to_who_has_none_and_provisions() {
         "provisioner": "vendor.example/csi",
         "volumeBindingMode": "Immediate",
     }));
-    settle().await;
+    world.settle().await;
     let claim = world.claim("c1");
     assert_eq!(claim["spec"]["storageClassName"], "gold");
     let annotations = &claim["metadata"]["annotations"];
@@ -116,7 +116,7 @@ async fn a_class_that_appears_is_given_to_who_has_none_and_provisions() {
     let change =
         json!({"spec": {"claimRef": reference, "storageClassName": "gold"}, "status": {"phase": "Pending"}});
     world.add(with(volume("pvc-1"), change));
-    settle().await;
+    world.settle().await;
     world.assert_bound("c1", "pvc-1");
     running.stop().await;
 }
@@ -128,10 +128,11 @@ async fn an_idle_cluster_costs_no_request_but_watches() {
     world.add(claim("c1"));
     world.add(claim("waits"));
     let running = world.start();
-    settle().await;
+    world.settle().await;
     let decisions = running.binder.metrics().decisions.get();
     world.sim.take_requests();
-    tokio::time::sleep(std::time::Duration::from_secs(3_600)).await;
+    // Watches are made anew every few minutes, and go on from where they were.
+    world.until("watches are made anew", || world.sim.requests().len() >= 20).await;
     assert!(world.sim.take_requests().iter().all(|request| request.verb == bindery_sim::Verb::Watch));
     assert_eq!(running.binder.metrics().decisions.get(), decisions);
     running.stop().await;

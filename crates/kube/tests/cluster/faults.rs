@@ -3,7 +3,7 @@
 use bindery_sim::FaultRule;
 use serde_json::json;
 
-use crate::world::{World, claim, settle, volume, with};
+use crate::world::{World, claim, volume, with};
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_after_any_write_of_a_bind_is_healed_by_the_next_binder() {
@@ -18,12 +18,12 @@ async fn a_crash_after_any_write_of_a_bind_is_healed_by_the_next_binder() {
             world.sim.faults().add(FaultRule::writes(resource).nth(skip + 1).always());
         }
         let first = world.start();
-        settle().await;
+        world.settle().await;
         assert_ne!(world.phases("c1", "v1").0, "Bound", "after {survivors} writes");
         first.kill();
         world.sim.faults().clear();
         let second = world.start();
-        settle().await;
+        world.settle().await;
         world.assert_bound("c1", "v1");
         assert_eq!(world.volume("v2")["spec"]["claimRef"], json!(null), "after {survivors} writes");
         second.stop().await;
@@ -44,7 +44,7 @@ async fn a_write_whose_answer_is_lost_is_not_made_twice() {
         world.add(claim("c1"));
         world.sim.faults().add(FaultRule::writes(resource).nth(nth).lose_answer());
         let running = world.start();
-        settle().await;
+        world.settle().await;
         world.assert_bound("c1", "v1");
         assert_eq!(world.volume("v2")["spec"]["claimRef"], json!(null), "{resource} {nth}");
         assert_eq!(running.binder.metrics().write_errors.get(), 1);
@@ -70,7 +70,7 @@ async fn refusals_are_tried_again() {
                 world.sim.faults().add(FaultRule::writes(resource).nth(nth).fail(code, reason, "injected"));
             }
             let running = world.start();
-            settle().await;
+            world.settle().await;
             world.assert_bound("c1", "v1");
             let metrics = running.binder.metrics();
             assert_eq!((metrics.conflicts.get() > 0, metrics.sync_errors.get() > 1), (code == 409, true));
@@ -84,16 +84,16 @@ async fn a_forgotten_version_is_listed_again() {
     let world = World::new();
     world.add(volume("v1"));
     let running = world.start();
-    settle().await;
+    world.settle().await;
     // The watches are cut, and what happens until they are back is forgotten.
     world.sim.faults().add(FaultRule::new("watch", "persistentvolumes").times(2));
     world.sim.faults().add(FaultRule::new("watch", "persistentvolumeclaims").times(2));
-    tokio::time::sleep(std::time::Duration::from_secs(301)).await;
+    world.until("both watches are cut", || world.sim.faults().pending() == 0).await;
     world.sim.remove("persistentvolumes", None, "v1");
     world.add(volume("v2"));
     world.add(claim("c1"));
     world.sim.compact();
-    settle().await;
+    world.settle().await;
     world.assert_bound("c1", "v2");
     running.stop().await;
 }
@@ -106,7 +106,7 @@ async fn an_object_that_cannot_be_read_is_left_alone_and_told() {
     world.add(with(claim("c1"), json!({"spec": {"volumeName": "odd"}})));
     world.add(claim("c2"));
     let running = world.start();
-    settle().await;
+    world.settle().await;
     world.assert_bound("c2", "v2");
     assert_eq!(world.phases("c1", "odd").0, "Pending");
     running.events.flush().await;

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde_json::{Value, json};
 
-use crate::world::{World, claim, settle, volume, with};
+use crate::world::{World, claim, volume, with};
 
 /// Deletes and provisions hostPath volumes in its imagination; the first calls fail.
 #[derive(Clone, Default)]
@@ -95,10 +95,10 @@ async fn a_volume_without_claim_is_released_after_a_live_read() {
     world.add(bound_to(volume("v1"), "c1"));
     world.add(bound_with(claim("c1"), "v1"));
     let running = world.start();
-    settle().await;
+    world.settle().await;
     assert_eq!(world.writes(), [""; 0]);
     world.sim.remove("persistentvolumeclaims", Some("default"), "c1");
-    settle().await;
+    world.settle().await;
     assert_eq!(world.phases("c1", "v1").1, "Released");
     running.stop().await;
 }
@@ -109,9 +109,9 @@ async fn a_cache_that_lies_releases_nothing() {
     world.add(policy(bound_to(volume("v1"), "c1"), "Delete"));
     world.add(bound_with(claim("c1"), "v1"));
     let running = world.start();
-    settle().await;
+    world.settle().await;
     running.binder.intake().claim_gone(&ClaimKey::new("default", "c1"));
-    settle().await;
+    world.settle().await;
     world.assert_bound("c1", "v1");
     assert_eq!(world.writes(), [""; 0]);
     running.stop().await;
@@ -123,7 +123,7 @@ async fn a_released_volume_is_deleted_as_often_as_it_takes() {
     let world = World::new().with_plugin(plugin.clone());
     world.add(policy(bound_to(volume("v1"), "c1"), "Delete"));
     let running = world.start();
-    settle().await;
+    world.settle().await;
     assert_eq!(world.volume("v1"), Value::Null);
     assert_eq!(plugin.calls.load(Ordering::Relaxed), 3);
     running.events.flush().await;
@@ -145,7 +145,7 @@ async fn a_claim_of_an_in_tree_class_gets_a_volume() {
     }));
     world.add(with(claim("c1"), json!({"spec": {"storageClassName": "local"}})));
     let running = world.start();
-    settle().await;
+    world.settle().await;
     world.assert_bound("c1", "pvc-uid-c1");
     let volume = world.volume("pvc-uid-c1");
     let finalizers = volume["metadata"]["finalizers"].as_array().unwrap();
@@ -170,16 +170,17 @@ async fn a_recycler_pod_scrubs_a_volume_that_is_then_free() {
     let marked = json!({"metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}});
     world.add(with(policy(bound_to(volume("v1"), "c1"), "Recycle"), marked));
     let running = world.start();
-    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
-    let pod = world.sim.object("pods", Some("default"), "recycler-for-v1").expect("a recycler pod");
+    let recycler = || world.sim.object("pods", Some("default"), "recycler-for-v1");
+    world.until("a recycler pod is there", || recycler().is_some()).await;
+    let pod = recycler().expect("a recycler pod");
     assert_eq!(pod["spec"]["volumes"][0]["hostPath"]["path"], "/srv/v1");
     assert_eq!(pod["spec"]["activeDeadlineSeconds"], 60);
     assert_eq!(world.phases("c1", "v1").1, "Released");
     world.sim.put(with(pod, json!({"status": {"phase": "Succeeded"}})));
-    settle().await;
+    world.settle().await;
     assert_eq!(world.phases("c1", "v1").1, "Available");
     assert_eq!(world.volume("v1")["spec"]["claimRef"], json!(null));
     assert_eq!(world.volume("v1")["metadata"].get("annotations"), None);
-    assert_eq!(world.sim.object("pods", Some("default"), "recycler-for-v1"), None);
+    assert_eq!(recycler(), None);
     running.stop().await;
 }

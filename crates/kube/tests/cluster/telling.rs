@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{World, claim, settle, volume, with};
+use crate::world::{World, claim, volume, with};
 
 fn events(world: &World, reason: &str) -> Vec<Value> {
     world.sim.objects("events").into_iter().filter(|event| event["reason"] == reason).collect()
@@ -13,14 +13,14 @@ async fn a_stuck_claim_is_told_of_in_one_event_that_counts() {
     let world = World::new();
     world.add(claim("c1"));
     let running = world.start();
-    settle().await;
+    world.settle().await;
     for size in 1..100 {
         let small = json!({"spec": {"capacity": {"storage": format!("{size}Mi")}}});
         world.add(with(volume(&format!("v{size}")), small));
         world
             .sim
             .put(with(world.claim("c1"), json!({"metadata": {"labels": {"touched": size.to_string()}}})));
-        settle().await;
+        world.settle().await;
     }
     running.events.flush().await;
     let told = events(&world, "FailedBinding");
@@ -44,7 +44,7 @@ async fn events_of_volumes_go_to_the_default_namespace() {
     let change = json!({"spec": {"claimRef": reference, "persistentVolumeReclaimPolicy": "Delete"}, "status": {"phase": "Bound"}});
     world.add(with(volume("v1"), change));
     let running = world.start();
-    settle().await;
+    world.settle().await;
     assert_eq!(world.phases("c1", "v1").1, "Failed");
     let message = "error getting deleter volume plugin for volume \"v1\": no volume plugin matched";
     assert_eq!(world.volume("v1")["status"]["message"], message);

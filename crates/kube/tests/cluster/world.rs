@@ -115,6 +115,42 @@ impl World {
     }
 }
 
+impl World {
+    /// Waits until no request has come for a minute of the virtual clock.
+    ///
+    /// # Panics
+    ///
+    /// They come for ever; the message tells the last ones.
+    pub(crate) async fn settle(&self) {
+        let mut seconds = tokio::time::interval(Duration::from_secs(1));
+        let (mut come, mut still) = (self.sim.requests().len(), 0);
+        for _ in 0..3_600 {
+            seconds.tick().await;
+            let now = self.sim.requests().len();
+            still = if now == come { still + 1 } else { 0 };
+            come = now;
+            if still > 60 {
+                return;
+            }
+        }
+        panic!("no end of requests: {:?}", self.sim.requests().split_off(come.saturating_sub(5)));
+    }
+
+    /// Waits until it is so, and for an hour of the virtual clock at the most.
+    ///
+    /// # Panics
+    ///
+    /// It does not become so.
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+        let mut ticks = tokio::time::interval(Duration::from_millis(100));
+        let begin = ticks.tick().await;
+        while !is_so() {
+            assert!(begin.elapsed() < Duration::from_secs(3_600), "{what}: not so in an hour");
+            ticks.tick().await;
+        }
+    }
+}
+
 impl Running {
     /// Ends it as a crash does.
     pub(crate) fn kill(self) {
@@ -128,11 +164,6 @@ impl Running {
             task.await.unwrap();
         }
     }
-}
-
-/// Lets everything happen that happens within a while.
-pub(crate) async fn settle() {
-    tokio::time::sleep(Duration::from_secs(60)).await;
 }
 
 /// A volume of 1 GiB, free and Available.
