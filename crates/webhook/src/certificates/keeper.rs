@@ -1,0 +1,281 @@
+//! Keeps generations of certificates: makes and stores them, has them trusted, and says which is to be shown.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+use super::generations::{Data, Generations};
+use super::identity::Identity;
+use super::mint::{MintError, Names};
+use super::record::CertificateRecord;
+
+/// How often a round is begun again because somebody else had written.
+const CONFLICTS_MAX: u32 = 10;
+/// First pause after a failure, doubled by each that follows.
+const BACKOFF: Duration = Duration::from_secs(1);
+/// Longest pause.
+const BACKOFF_MAX: Duration = Duration::from_secs(300);
+/// Longest time after which the time of day is looked at, which may have been set: no request is made for it.
+const LOOK_MAX: Duration = Duration::from_secs(600);
+
+/// Where generations are kept for all replicas, and where clients learn whom to trust.
+pub trait Vault: Send + Sync + 'static {
+    /// What tells one version of an object from another.
+    type Version: Send + Sync;
+    /// Why the vault cannot be used; names the object and the remedy.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// What is kept now, not what was a moment ago; `None` where nothing ever was.
+    fn stored(&self) -> impl Future<Output = Result<Option<Stored<Self::Version>>, Self::Error>> + Send;
+
+    /// Keeps this in the place of the version that was read, or where nothing was kept.
+    fn store(
+        &self,
+        data: &Data,
+        over: Option<&Self::Version>,
+    ) -> impl Future<Output = Result<Written, Self::Error>> + Send;
+
+    /// Whom clients trust now; `None` where there are no clients.
+    fn trust(&self) -> impl Future<Output = Result<Option<Trust<Self::Version>>, Self::Error>> + Send;
+
+    /// Has all clients trust these authorities, in PEM, in the place of those in the version that was read.
+    fn entrust(
+        &self,
+        authorities: &[u8],
+        over: &Trust<Self::Version>,
+    ) -> impl Future<Output = Result<Written, Self::Error>> + Send;
+}
+
+/// What is kept.
+pub struct Stored<V> {
+    /// The data; empty where somebody has made the place and nothing is in it.
+    pub data: Data,
+    /// In which version.
+    pub version: V,
+}
+
+/// Whom clients trust.
+pub struct Trust<V> {
+    /// By the name of each webhook, the authorities that are trusted with it, in PEM.
+    pub bundles: BTreeMap<String, Vec<u8>>,
+    /// In which version.
+    pub version: V,
+}
+
+/// How a write went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is done.
+    Done,
+    /// Somebody else was faster: what was read is no more.
+    Conflict,
+}
+
+/// What is to be kept.
+#[derive(Clone, Debug)]
+pub struct KeeperSettings {
+    /// The names of the server.
+    pub names: Names,
+    /// How long a certificate lasts.
+    pub lifetime: Duration,
+}
+
+/// Why certificates cannot be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum KeeperError<E: std::error::Error + 'static> {
+    /// The vault cannot be used.
+    #[error(transparent)]
+    Vault(E),
+    /// No certificate can be made.
+    #[error(transparent)]
+    Mint(#[from] MintError),
+    /// Others write all the time.
+    #[error("somebody else wrote in the last {CONFLICTS_MAX} moments when Bindery wanted to")]
+    Conflicts,
+}
+
+/// The time of day.
+type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+
+/// One replica's keeper. All replicas have one, and none is special: each makes what is missing, and of two that make the
+/// same the vault lets one.
+pub struct Keeper<V> {
+    vault: V,
+    settings: KeeperSettings,
+    clock: Clock,
+    record: Arc<CertificateRecord>,
+    /// What was kept when it was last read.
+    known: Option<Generations>,
+    /// The newest authority that clients trust, and since when they were seen to.
+    trusted: Option<(CertificateDer<'static>, Instant)>,
+}
+
+impl<V: Vault> Keeper<V> {
+    /// A keeper, and the certificate to show first. Makes one where none is kept.
+    ///
+    /// # Errors
+    ///
+    /// No certificate can be read or made. That clients cannot be told whom to trust is no error here: the server can
+    /// do its work, and it is tried again.
+    pub async fn open(
+        vault: V,
+        settings: KeeperSettings,
+        clock: impl Fn() -> SystemTime + Send + Sync + 'static,
+        record: Arc<CertificateRecord>,
+    ) -> Result<(Self, Identity), KeeperError<V::Error>> {
+        let mut keeper = Self { vault, settings, clock: Arc::new(clock), record, known: None, trusted: None };
+        let outcome = keeper.round().await;
+        let Some(identity) = keeper.showing() else {
+            return Err(outcome.err().unwrap_or(KeeperError::Conflicts));
+        };
+        if let Err(error) = outcome {
+            keeper.complain(&error);
+        }
+        keeper.record.show(&identity);
+        Ok((keeper, identity))
+    }
+
+    /// Keeps certificates for as long as it is polled, and tells each that is to be shown from then on. `changes` says
+    /// that something in the vault has changed.
+    pub async fn run(mut self, changes: Arc<Notify>, show: impl Fn(&Identity)) {
+        let mut shown = self.showing();
+        let mut pause: Option<Duration> = None;
+        loop {
+            let wait = pause.unwrap_or_else(|| self.until_next());
+            let has_changed = tokio::select! {
+                () = changes.notified() => true,
+                () = tokio::time::sleep(wait) => false,
+            };
+            if has_changed || pause.is_some() || self.is_due() {
+                pause = match self.round().await {
+                    Ok(()) => None,
+                    Err(error) => {
+                        self.complain(&error);
+                        Some(pause.map_or(BACKOFF, |pause| (pause * 2).min(BACKOFF_MAX)))
+                    }
+                };
+            }
+            let showing = self.showing();
+            if showing != shown {
+                if let Some(identity) = &showing {
+                    tracing::info!(expires = ?identity.validity().not_after, "another certificate is shown from now on");
+                    self.record.show(identity);
+                    show(identity);
+                }
+                shown = showing;
+            }
+        }
+    }
+
+    /// Sees to it that what is kept is as it should be now, and trusted.
+    async fn round(&mut self) -> Result<(), KeeperError<V::Error>> {
+        for _ in 0..CONFLICTS_MAX {
+            // Before what is kept is read: what is trusted was kept when it was written. So what is read next is not
+            // older, and no replica takes back what another has just had trusted.
+            let trust = self.vault.trust().await;
+            if self.keep().await? == Written::Conflict {
+                continue;
+            }
+            let written = self.entrust(trust.map_err(KeeperError::Vault)?).await?;
+            if written == Written::Done {
+                return Ok(());
+            }
+        }
+        Err(KeeperError::Conflicts)
+    }
+
+    /// Reads what is kept, and keeps a new generation where that is due.
+    async fn keep(&mut self) -> Result<Written, KeeperError<V::Error>> {
+        let stored = self.vault.stored().await.map_err(KeeperError::Vault)?;
+        let kept = stored.as_ref().and_then(|stored| self.read(&stored.data));
+        let KeeperSettings { names, lifetime } = &self.settings;
+        let due = Generations::due(kept.as_ref(), self.known.as_ref(), names, *lifetime, (self.clock)())?;
+        let Some(due) = due else {
+            self.known = kept;
+            return Ok(Written::Done);
+        };
+        let over = stored.as_ref().map(|stored| &stored.version);
+        let written = self.vault.store(&due.data(), over).await.map_err(KeeperError::Vault)?;
+        if written == Written::Done {
+            tracing::info!(%names, "a certificate was made");
+            self.known = Some(due);
+        }
+        Ok(written)
+    }
+
+    fn read(&self, data: &Data) -> Option<Generations> {
+        if data.is_empty() {
+            return None;
+        }
+        match Generations::read(data) {
+            Ok(generations) => Some(generations),
+            Err(error) => {
+                tracing::warn!("the Secret of certificates {error}; they are made anew");
+                self.record.fail();
+                None
+            }
+        }
+    }
+
+    /// Has clients trust what is kept, and remembers since when they do.
+    async fn entrust(&mut self, trust: Option<Trust<V::Version>>) -> Result<Written, KeeperError<V::Error>> {
+        let (Some(known), Some(trust)) = (&self.known, trust) else {
+            self.trusted = None;
+            self.record.tell_trusted(false);
+            return Ok(Written::Done);
+        };
+        if trust.bundles.values().any(|bundle| bundle != known.authorities()) {
+            let written = self.vault.entrust(known.authorities(), &trust).await;
+            if written.map_err(KeeperError::Vault)? == Written::Conflict {
+                return Ok(Written::Conflict);
+            }
+            tracing::info!("the webhook configuration trusts the authority of the certificate");
+        }
+        let was_trusted = trust.bundles.values().all(|bundle| known.is_trusted_by(bundle));
+        let authority = known.newest_authority();
+        let is_known = self.trusted.as_ref().is_some_and(|(trusted, _)| trusted == authority);
+        if !was_trusted || !is_known {
+            self.trusted = Some((authority.clone(), Instant::now()));
+        }
+        self.record.tell_trusted(true);
+        Ok(Written::Done)
+    }
+
+    /// The certificate to show now; `None` before one is kept.
+    fn showing(&self) -> Option<Identity> {
+        let known = self.known.as_ref()?;
+        Some(known.showing(self.trusted_for(known), (self.clock)()).clone())
+    }
+
+    /// For how long clients have trusted the newest authority.
+    fn trusted_for(&self, known: &Generations) -> Option<Duration> {
+        let (authority, since) = self.trusted.as_ref()?;
+        (authority == known.newest_authority()).then(|| since.elapsed())
+    }
+
+    /// Whether a new generation is to be made.
+    fn is_due(&self) -> bool {
+        self.known.as_ref().is_none_or(|known| known.renew_at() <= (self.clock)())
+    }
+
+    /// How long nothing changes by time alone.
+    fn until_next(&self) -> Duration {
+        let Some(known) = &self.known else { return LOOK_MAX };
+        let now = (self.clock)();
+        let until = |time: SystemTime| time.duration_since(now).unwrap_or_default();
+        let settled = self.trusted_for(known).and_then(|trusted_for| known.settle().checked_sub(trusted_for));
+        let settled = settled.filter(|wait| !wait.is_zero());
+        let previous = known.previous_expires().filter(|time| now < *time);
+        let waits = [Some(until(known.renew_at())), settled, previous.map(until), Some(LOOK_MAX)];
+        waits.into_iter().flatten().min().unwrap_or(LOOK_MAX)
+    }
+
+    fn complain(&self, error: &KeeperError<V::Error>) {
+        self.record.fail();
+        tracing::warn!(%error, "certificates cannot be kept as they should; those in use stay, and it is tried again");
+    }
+}

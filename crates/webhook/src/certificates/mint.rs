@@ -1,0 +1,175 @@
+//! Makes certificates: an authority that vouches for one certificate, and that certificate.
+//!
+//! The authority's key is forgotten as soon as it has signed. So whoever can read the Secret can pose as this server for
+//! as long as the certificate lasts, and can make no other certificate; and renewing is the same procedure every time,
+//! not one for certificates and a rarer one for their authority.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Write as _};
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+
+/// How far in the past a new certificate begins to be good: clocks of nodes differ, by minutes where nobody looks.
+pub const SKEW: Duration = Duration::from_secs(3600);
+/// The shortest lifetime that leaves time to renew.
+pub const LIFETIME_MIN: Duration = Duration::from_secs(30);
+/// Longest name of a DNS host (RFC 1035).
+const NAME_BYTES_MAX: usize = 253;
+
+/// What a server is called by those who look for it: hosts of the DNS, and addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names(BTreeSet<String>);
+
+/// A certificate that was made, all in PEM.
+pub(super) struct Minted {
+    /// The certificate, and after it the authority's.
+    pub(super) chain: String,
+    /// The certificate's key.
+    pub(super) key: String,
+    /// The authority's certificate.
+    pub(super) authority: String,
+}
+
+/// Why a certificate cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MintError {
+    /// That is no name of a host, and no address.
+    #[error("{0:?} is neither the name of a host, such as bindery.kube-system.svc, nor an IP address")]
+    Name(String),
+    /// There are no random numbers, or the like.
+    #[error("no certificate can be made: {0}")]
+    Crypto(String),
+}
+
+impl From<rcgen::Error> for MintError {
+    fn from(error: rcgen::Error) -> Self {
+        Self::Crypto(error.to_string())
+    }
+}
+
+impl Names {
+    /// These names.
+    ///
+    /// # Errors
+    ///
+    /// One of them can be no name.
+    pub fn new(names: impl IntoIterator<Item = String>) -> Result<Self, MintError> {
+        let mut known = BTreeSet::new();
+        for name in names {
+            // As an address is written in one way only, equal ones are the same name.
+            let name = match name.parse::<IpAddr>() {
+                Ok(address) => address.to_string(),
+                Err(_) if is_host(&name) => name,
+                Err(_) => return Err(MintError::Name(name)),
+            };
+            known.insert(name);
+        }
+        Ok(Self(known))
+    }
+
+    /// The names of a Service: an API server asks for `NAME.NAMESPACE.svc`, people for the others.
+    ///
+    /// # Errors
+    ///
+    /// The names of the Service and its namespace make no host.
+    pub fn of_service(name: &str, namespace: &str) -> Result<Self, MintError> {
+        Self::new([
+            format!("{name}.{namespace}.svc"),
+            format!("{name}.{namespace}.svc.cluster.local"),
+            format!("{name}.{namespace}"),
+        ])
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn and(&self, others: &Self) -> Self {
+        Self(self.0.union(&others.0).cloned().collect())
+    }
+
+    /// Whether all of those are among these.
+    pub fn contain(&self, others: &Self) -> bool {
+        others.0.is_subset(&self.0)
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+    }
+}
+
+fn is_host(name: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    name.len() <= NAME_BYTES_MAX && name.split('.').all(is_label)
+}
+
+/// Makes a certificate of these names, good for `lifetime` from `now`.
+///
+/// # Errors
+///
+/// There are no random numbers.
+pub(super) fn mint(names: &Names, lifetime: Duration, now: SystemTime) -> Result<Minted, MintError> {
+    let authority_key = KeyPair::generate()?;
+    let mut authority = CertificateParams::default();
+    let mut fingerprint = String::new();
+    for byte in authority.key_identifier(&authority_key).iter().take(8) {
+        // Writing to a string cannot fail.
+        let _ = write!(fingerprint, "{byte:02x}");
+    }
+    // Every authority has its own name, by which who verifies tells them apart.
+    authority.distinguished_name.push(DnType::CommonName, format!("bindery-webhook-ca-{fingerprint}"));
+    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    authority.not_before = (now - SKEW).into();
+    authority.not_after = (now + lifetime).into();
+
+    let key = KeyPair::generate()?;
+    let mut leaf = CertificateParams::new(names.0.iter().cloned().collect::<Vec<_>>())?;
+    leaf.distinguished_name.push(DnType::CommonName, "bindery-webhook");
+    leaf.is_ca = IsCa::ExplicitNoCa;
+    leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    leaf.use_authority_key_identifier_extension = true;
+    leaf.not_before = authority.not_before;
+    leaf.not_after = authority.not_after;
+
+    let authority_certificate = authority.self_signed(&authority_key)?;
+    let leaf = leaf.signed_by(&key, &Issuer::from_params(&authority, authority_key))?;
+    Ok(Minted {
+        chain: format!("{}{}", leaf.pem(), authority_certificate.pem()),
+        key: key.serialize_pem(),
+        authority: authority_certificate.pem(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_addresses_are_names() {
+        for name in ["bindery.kube-system.svc", "a", "10.0.0.1", "::1", "a-1.b"] {
+            assert!(Names::new([name.to_owned()]).is_ok(), "{name}");
+        }
+        for name in ["", "a..b", "-a", "a_b", "A", "*.svc", "a/b", "ä", &"a".repeat(64), &"a.".repeat(200)] {
+            let error = Names::new([name.to_owned()]).unwrap_err();
+            assert_eq!(error, MintError::Name(name.to_owned()));
+        }
+    }
+
+    #[test]
+    fn an_address_is_one_name_however_it_is_written() {
+        let written = Names::new(["0:0:0:0:0:0:0:1".to_owned()]).unwrap();
+        assert_eq!(written, Names::new(["::1".to_owned()]).unwrap());
+    }
+}

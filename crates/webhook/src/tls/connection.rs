@@ -1,0 +1,139 @@
+//! One connection, from its first byte to its end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::Shared;
+use super::crowd::{Member, Place};
+use super::service::Answering;
+
+/// Most bytes of the head of a request, and of what is read ahead of a slow answer.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// Most requests at the same time on one connection of HTTP/2.
+const STREAMS_MAX: u32 = 100;
+/// Most bytes of all headers of a request of HTTP/2.
+const HEADER_BYTES_MAX: u32 = 16 * 1024;
+/// The first byte of a TLS handshake (RFC 8446, section 5.1).
+const HANDSHAKE: u8 = 22;
+/// What is answered to who speaks HTTP without TLS.
+const PLAIN: &str = "HTTP/1.1 400 Bad Request\r\n\
+    Content-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 47\r\n\
+    Connection: close\r\n\
+    \r\n\
+    This server speaks HTTPS; the request was HTTP.";
+
+/// Why no handshake came about.
+#[derive(Debug, thiserror::Error)]
+enum HandshakeError {
+    /// The peer took too long.
+    #[error("no handshake in time")]
+    Late,
+    /// The peer spoke HTTP.
+    #[error("HTTP without TLS")]
+    Plain,
+    /// The connection broke, or the two do not agree.
+    #[error(transparent)]
+    Failed(#[from] std::io::Error),
+}
+
+/// Serves one connection to its end, or until it has to go.
+pub(super) async fn serve(
+    stream: TcpStream,
+    peer: SocketAddr,
+    place: Place,
+    router: Router,
+    shared: Arc<Shared>,
+) {
+    let member = Arc::clone(place.member());
+    tokio::select! {
+        () = member.evicted() => tracing::debug!(%peer, "closed: others want to come in"),
+        () = converse(stream, peer, &member, router, &shared) => {}
+    }
+}
+
+async fn converse(
+    stream: TcpStream,
+    peer: SocketAddr,
+    member: &Arc<Member>,
+    router: Router,
+    shared: &Arc<Shared>,
+) {
+    // Answers are one segment each, and somebody waits for every one of them.
+    let _ = stream.set_nodelay(true);
+    let greeting = tokio::time::timeout(shared.limits.handshake_max, greet(stream, shared));
+    let stream = match greeting.await.unwrap_or(Err(HandshakeError::Late)) {
+        Ok(stream) => stream,
+        Err(error) => {
+            shared.traffic.fail_handshake();
+            return tracing::debug!(%peer, %error, "no handshake");
+        }
+    };
+    member.greeted();
+    if let Err(error) = answer(stream, member, router, shared).await {
+        tracing::debug!(%peer, error, "the connection broke");
+    }
+}
+
+/// Shakes hands; who speaks HTTP is told so.
+async fn greet(mut stream: TcpStream, shared: &Shared) -> Result<TlsStream<TcpStream>, HandshakeError> {
+    let mut first = [0];
+    if stream.peek(&mut first).await? == 1 && first[0] != HANDSHAKE && first[0].is_ascii_uppercase() {
+        // What is not read before closing would reset the connection, and the answer with it.
+        let _ = stream.read(&mut vec![0; BUFFER_BYTES_MAX]).await?;
+        stream.write_all(PLAIN.as_bytes()).await?;
+        stream.shutdown().await?;
+        return Err(HandshakeError::Plain);
+    }
+    Ok(TlsAcceptor::from(shared.credentials.config()).accept(stream).await?)
+}
+
+/// Answers requests until either side has had enough.
+async fn answer(
+    stream: TlsStream<TcpStream>,
+    member: &Arc<Member>,
+    router: Router,
+    shared: &Arc<Shared>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let mut builder = Builder::new(TokioExecutor::new());
+    // The time until a head is complete is part of the time without a request, which is limited here.
+    builder.http1().max_buf_size(BUFFER_BYTES_MAX).header_read_timeout(None);
+    builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEADER_BYTES_MAX);
+    let builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
+    let service = Answering { router, member: Arc::clone(member), shared: Arc::clone(shared) };
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    // HTTP/2 can tell clients to go elsewhere without losing a request; HTTP/1.1 only in an answer, so idle connections
+    // are left alone until nobody uses them any more.
+    let ending = if is_http2 { &shared.leaving } else { &shared.closing };
+    tokio::select! {
+        ended = connection.as_mut() => return ended,
+        () = outstayed(member, shared.limits.idle_max) => return Ok(()),
+        () = ending.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    tokio::select! {
+        ended = connection => ended,
+        () = outstayed(member, shared.limits.idle_max) => Ok(()),
+    }
+}
+
+/// Ends when no request has been under way for too long.
+async fn outstayed(member: &Member, idle_max: Duration) {
+    loop {
+        let now = tokio::time::Instant::now();
+        let until = member.idle_since().map_or(now, |since| since) + idle_max;
+        if until <= now {
+            return;
+        }
+        tokio::time::sleep_until(until).await;
+    }
+}

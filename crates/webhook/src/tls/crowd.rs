@@ -1,0 +1,214 @@
+//! Who is connected, and who has to go where one more wants to come in.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::traffic::Traffic;
+
+/// All that are connected.
+pub(super) struct Crowd {
+    members: Arc<Mutex<BTreeMap<u64, Arc<Member>>>>,
+    next: AtomicU64,
+    connections_max: usize,
+    traffic: Arc<Traffic>,
+}
+
+/// One that is connected.
+pub(super) struct Member {
+    standing: Mutex<Standing>,
+    evicted: CancellationToken,
+}
+
+/// What a connection is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Standing {
+    stage: Stage,
+    since: Instant,
+}
+
+/// In the order in which they have to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// No handshake yet.
+    Greets,
+    /// No request yet.
+    Silent,
+    /// Between requests.
+    Idle,
+    /// So many requests are under way: it does not have to go.
+    Asks(u32),
+}
+
+/// A place in the crowd, left when this is dropped.
+pub(super) struct Place {
+    id: u64,
+    member: Arc<Member>,
+    members: Arc<Mutex<BTreeMap<u64, Arc<Member>>>>,
+    traffic: Arc<Traffic>,
+}
+
+/// A request under way, until this is dropped.
+pub(super) struct Asking(Arc<Member>);
+
+impl Crowd {
+    pub(super) fn new(connections_max: usize, traffic: Arc<Traffic>) -> Self {
+        Self { members: Arc::default(), next: AtomicU64::new(0), connections_max, traffic }
+    }
+
+    /// Lets one in; another one has to go where there are too many. `None` where all of them await answers.
+    pub(super) fn admit(&self) -> Option<Place> {
+        let mut members = lock(&self.members);
+        if members.len() >= self.connections_max {
+            self.traffic.shed_one();
+            let standings = members.iter().map(|(id, member)| (*id, *lock(&member.standing)));
+            let first_to_go = first_to_go(standings)?;
+            let evicted = members.remove(&first_to_go)?;
+            evicted.evicted.cancel();
+        }
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let standing = Mutex::new(Standing { stage: Stage::Greets, since: Instant::now() });
+        let member = Arc::new(Member { standing, evicted: CancellationToken::new() });
+        members.insert(id, Arc::clone(&member));
+        self.traffic.tell_connections(members.len());
+        let (members, traffic) = (Arc::clone(&self.members), Arc::clone(&self.traffic));
+        Some(Place { id, member, members, traffic })
+    }
+
+    /// Closes all connections, whatever they are about.
+    pub(super) fn close_all(&self) {
+        lock(&self.members).values().for_each(|member| member.evicted.cancel());
+    }
+}
+
+impl Place {
+    pub(super) fn member(&self) -> &Arc<Member> {
+        &self.member
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut members = lock(&self.members);
+        members.remove(&self.id);
+        self.traffic.tell_connections(members.len());
+    }
+}
+
+impl Member {
+    /// The handshake is done.
+    pub(super) fn greeted(&self) {
+        *lock(&self.standing) = Standing { stage: Stage::Silent, since: Instant::now() };
+    }
+
+    /// A request is under way for as long as the answer of this is held.
+    pub(super) fn ask(self: &Arc<Self>) -> Asking {
+        let mut standing = lock(&self.standing);
+        standing.stage = match standing.stage {
+            Stage::Asks(requests) => Stage::Asks(requests.saturating_add(1)),
+            Stage::Greets | Stage::Silent | Stage::Idle => Stage::Asks(1),
+        };
+        Asking(Arc::clone(self))
+    }
+
+    /// Since when no request has been under way; `None` where one is.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let standing = *lock(&self.standing);
+        (!matches!(standing.stage, Stage::Asks(_))).then_some(standing.since)
+    }
+
+    /// Ends when this one has to go.
+    pub(super) async fn evicted(&self) {
+        self.evicted.cancelled().await;
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let mut standing = lock(&self.0.standing);
+        *standing = match standing.stage {
+            Stage::Asks(requests @ 2..) => Standing { stage: Stage::Asks(requests - 1), ..*standing },
+            _ => Standing { stage: Stage::Idle, since: Instant::now() },
+        };
+    }
+}
+
+/// Of those that await no answer: who has got least far, and of these who has for longest.
+fn first_to_go(standings: impl Iterator<Item = (u64, Standing)>) -> Option<u64> {
+    let may_go = standings.filter(|(_, standing)| !matches!(standing.stage, Stage::Asks(_)));
+    may_go.min_by_key(|(id, standing)| (standing.stage, standing.since, *id)).map(|(id, _)| id)
+}
+
+/// What is locked is whole at any moment, so a panic elsewhere spoils nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn crowd(connections_max: usize) -> (Crowd, Arc<Traffic>) {
+        let traffic = Arc::<Traffic>::default();
+        (Crowd::new(connections_max, Arc::clone(&traffic)), traffic)
+    }
+
+    fn is_evicted(place: &Place) -> bool {
+        place.member.evicted.is_cancelled()
+    }
+
+    #[test]
+    fn who_has_got_least_far_goes_first_and_of_these_who_has_for_longest() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let crowd = [
+            (1, Stage::Idle, 0),
+            (2, Stage::Silent, 1),
+            (3, Stage::Greets, 6),
+            (4, Stage::Asks(1), 0),
+            (5, Stage::Greets, 5),
+            (6, Stage::Silent, 0),
+        ];
+        let mut left: Vec<_> =
+            crowd.map(|(id, stage, since)| (id, Standing { stage, since: at(since) })).into();
+        let mut gone = Vec::new();
+        while let Some(id) = first_to_go(left.iter().copied()) {
+            left.retain(|(other, _)| *other != id);
+            gone.push(id);
+        }
+        assert_eq!(gone, [5, 3, 6, 2, 1]);
+    }
+
+    #[test]
+    fn one_more_than_there_may_be_closes_another() {
+        let (crowd, traffic) = crowd(2);
+        let (first, second) = (crowd.admit().unwrap(), crowd.admit().unwrap());
+        first.member().greeted();
+        let third = crowd.admit().unwrap();
+        assert_eq!([&first, &second, &third].map(is_evicted), [false, true, false]);
+        assert_eq!((traffic.connections(), traffic.shed()), (2, 1));
+        drop(second);
+        assert_eq!(traffic.connections(), 2);
+        drop((first, third));
+        assert_eq!(traffic.connections(), 0);
+    }
+
+    #[test]
+    fn who_awaits_an_answer_is_not_closed_for_another() {
+        let (crowd, traffic) = crowd(1);
+        let place = crowd.admit().unwrap();
+        place.member().greeted();
+        let (first, second) = (place.member().ask(), place.member().ask());
+        drop(first);
+        assert!(crowd.admit().is_none());
+        assert_eq!((traffic.connections(), traffic.shed()), (1, 1));
+        drop(second);
+        assert!(crowd.admit().is_some());
+        assert!(is_evicted(&place));
+    }
+}
