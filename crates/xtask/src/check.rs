@@ -15,12 +15,13 @@ type Check = fn() -> Result<Command>;
 /// # Errors
 /// When a check fails; the error names all that did.
 pub(crate) fn run() -> Result<()> {
-    let checks: [(&str, Check); 5] = [
+    let checks: [(&str, Check); 6] = [
         ("format", format),
         ("lints", lints),
         ("fuzz targets", fuzz_targets),
         ("documents", documents),
         ("dependencies", dependencies),
+        ("chart", chart),
     ];
     let mut failed = Vec::new();
     for (name, check) in checks {
@@ -86,5 +87,12 @@ fn dependencies() -> Result<Command> {
         "licenses",
         "sources",
     ]);
+    Ok(command)
+}
+
+/// What in the chart is made from other files is what would be made now.
+fn chart() -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("this program cannot find itself")?);
+    command.args(["chart", "--check"]);
     Ok(command)
 }

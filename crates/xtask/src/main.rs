@@ -9,11 +9,13 @@
 //! - [`conformance`]: recorded cases of upstream's controller;
 //! - [`defects`]: known bugs that the tests must catch;
 //! - [`mod@bench`]: figures; [`soak`]: what is worth hours;
+//! - [`chart`]: what in the Helm chart is made from other files;
 //! - [`cluster`]: a real cluster on this machine;
 //! - [`playground`]: a cluster to try, on this machine;
 //! - [`workspace`], [`process`]: where things are, and running other programs.
 
 mod bench;
+mod chart;
 mod check;
 mod cluster;
 mod components;
@@ -46,6 +48,7 @@ enum Command {
     /// Check format, lints, documents and dependencies.
     Check,
     Test(test::Arguments),
+    Chart(chart::Arguments),
     Cluster(cluster::Arguments),
     Playground(playground::Arguments),
     Conformance(conformance::Arguments),
@@ -71,6 +74,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Components(arguments) => components::run(&arguments),
         Command::Check => check::run(),
         Command::Test(arguments) => test::run(&arguments),
+        Command::Chart(arguments) => chart::run(&arguments),
         Command::Cluster(arguments) => cluster::run(&arguments),
         Command::Playground(arguments) => playground::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::tools::{self, Tool};
-use crate::{cluster, components, process, workspace};
+use crate::{chart, cluster, components, process, workspace};
 
 /// The package of the tests that need a whole node.
 const NODE_TESTS: &str = "bindery-node";
@@ -30,6 +30,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // First what may be missing on a machine, so that it is said before minutes of building.
     command.env("BINDERY_KUBECTL", tools::install(Tool::Kubectl)?);
     tools::offer_control_plane(&mut command)?;
+    chart::offer(&mut command)?;
     offer_node(&mut command)?;
     let engine = components::build()?;
     eprintln!("engine  {}", components::description(&engine)?);

@@ -123,6 +123,22 @@ pub(crate) fn offer_control_plane(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// A Go module as the module cache has it.
+pub(crate) struct Module {
+    /// Its version, `v1.36.2`.
+    pub(crate) version: String,
+    /// Its files.
+    pub(crate) folder: PathBuf,
+}
+
+/// The module of Kubernetes that its programs are built from: it holds more than programs.
+///
+/// # Errors
+/// When Go is missing, or the module cannot be fetched.
+pub(crate) fn kubernetes_module() -> Result<Module> {
+    go::Package::kubernetes("kubectl").fetch()
+}
+
 /// Carries out `cargo xtask tools NAME…`.
 ///
 /// # Errors

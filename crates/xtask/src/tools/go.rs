@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
 
+use super::Module;
 use crate::{process, workspace};
 
 /// A command of a Go module.
@@ -92,12 +94,7 @@ impl Package {
     /// Builds the command to `program`.
     pub(super) fn build(&self, program: &Path) -> Result<()> {
         let go_mod = self.read("go.mod")?;
-        if !process::exists("go", "version")? {
-            let needed = go_version(&go_mod)?;
-            bail!(
-                "Go is missing: install Go {needed} or newer (https://go.dev/dl) and have `go` on the path"
-            );
-        }
+        require_go(&go_mod)?;
         let flags = self.linker_flags(required_version(&go_mod, self.module)?);
         // A build takes minutes of every core; whatever else runs goes first.
         let mut command = Command::new("nice");
@@ -121,6 +118,22 @@ impl Package {
         process::run(&mut command)
     }
 
+    /// The module's files, fetched where the module cache lacks them.
+    pub(super) fn fetch(&self) -> Result<Module> {
+        require_go(&self.read("go.mod")?)?;
+        let mut command = Command::new("go");
+        command
+            .args(["mod", "download", "-json", self.module])
+            .current_dir(self.folder())
+            .env_remove("GOFLAGS");
+        let told: Value = serde_json::from_str(&process::output(&mut command)?)
+            .with_context(|| format!("go told nothing of {}", self.module))?;
+        let text = |field: &str| {
+            told[field].as_str().with_context(|| format!("go told no {field} of {}", self.module))
+        };
+        Ok(Module { version: text("Version")?.to_owned(), folder: text("Dir")?.into() })
+    }
+
     fn linker_flags(&self, version: &str) -> String {
         match self.version_variable {
             Some(variable) => format!("-s -w -X {variable}={version}"),
@@ -136,6 +149,15 @@ impl Package {
         let path = self.folder().join(name);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
+}
+
+/// Says what to install where Go is missing.
+fn require_go(go_mod: &str) -> Result<()> {
+    if !process::exists("go", "version")? {
+        let needed = go_version(go_mod)?;
+        bail!("Go is missing: install Go {needed} or newer (https://go.dev/dl) and have `go` on the path");
+    }
+    Ok(())
 }
 
 /// The version of a module that a go.mod requires.

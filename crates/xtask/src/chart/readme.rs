@@ -1,0 +1,152 @@
+//! The table of values in the chart's README, made from values.yaml.
+//!
+//! values.yaml is written so that it can be read by lines: two spaces for each level, a comment of whole lines above each key,
+//! lists and empty maps in flow style. A map whose keys have no comments is one value.
+
+use std::fmt::Write as _;
+
+use anyhow::{Result, bail};
+
+const BEGIN: &str = "<!-- Made from values.yaml by `cargo xtask chart`. -->\n";
+const END: &str = "<!-- The end of what is made. -->\n";
+
+/// A key with what stands below it.
+struct Entry {
+    line: usize,
+    key: String,
+    comment: String,
+    /// What stands behind the key; empty where keys follow below.
+    value: String,
+    below: Vec<Entry>,
+}
+
+impl Entry {
+    /// Whether it, or something below it, has a comment.
+    fn is_told(&self) -> bool {
+        !self.comment.is_empty() || self.below.iter().any(Self::is_told)
+    }
+}
+
+/// The README with its table made anew.
+///
+/// # Errors
+/// When the README has no place for it, or values.yaml is not as it should be; says which line.
+pub(super) fn with_table(readme: &str, values: &str) -> Result<String> {
+    let parts = readme.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let Some((before, after)) = parts else {
+        bail!("charts/bindery/README.md has no lines {:?} and {:?}", BEGIN.trim(), END.trim());
+    };
+    let mut table = "\n| value | default | what it does |\n|---|---|---|\n".to_owned();
+    rows(&read(values)?, "", &mut table)?;
+    Ok(format!("{before}{BEGIN}{table}\n{END}{after}"))
+}
+
+fn rows(entries: &[Entry], path: &str, table: &mut String) -> Result<()> {
+    for entry in entries {
+        let name = format!("{path}{}", entry.key);
+        if entry.below.iter().any(Entry::is_told) {
+            rows(&entry.below, &format!("{name}."), table)?;
+            continue;
+        }
+        if entry.comment.is_empty() {
+            bail!("values.yaml, line {}: {name} has no comment that says what it does", entry.line);
+        }
+        let _ = writeln!(table, "| `{name}` | `{}` | {} |", flow(entry), entry.comment.replace('|', "\\|"));
+    }
+    Ok(())
+}
+
+/// The value in one line.
+fn flow(entry: &Entry) -> String {
+    if entry.below.is_empty() {
+        return entry.value.clone();
+    }
+    let pairs: Vec<_> = entry.below.iter().map(|below| format!("{}: {}", below.key, flow(below))).collect();
+    format!("{{{}}}", pairs.join(", "))
+}
+
+/// The keys of the file as a tree.
+fn read(text: &str) -> Result<Vec<Entry>> {
+    // The keys above the line that is read, the file itself first.
+    let mut open: Vec<Vec<Entry>> = vec![Vec::new()];
+    let mut comment: Vec<&str> = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let content = line.trim_start();
+        if content.is_empty() {
+            comment.clear();
+        } else if let Some(words) = content.strip_prefix("# ") {
+            comment.push(words);
+        } else {
+            let depth = (line.len() - content.len()) / 2;
+            let Some((key, value)) = content.split_once(':') else {
+                bail!("values.yaml, line {number}: neither a comment nor a key");
+            };
+            if depth >= open.len() || !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+                bail!(
+                    "values.yaml, line {number}: keys are words, each level two spaces below the one above"
+                );
+            }
+            close(&mut open, depth);
+            let (key, value) = (key.to_owned(), value.trim().to_owned());
+            open[depth].push(Entry {
+                line: number,
+                key,
+                comment: comment.join(" "),
+                value,
+                below: Vec::new(),
+            });
+            open.push(Vec::new());
+            comment.clear();
+        }
+    }
+    close(&mut open, 0);
+    Ok(open.swap_remove(0))
+}
+
+/// Puts what was read below `depth` under the last key there.
+fn close(open: &mut Vec<Vec<Entry>>, depth: usize) {
+    while open.len() > depth + 1 {
+        let below = open.pop().expect("there is one more than this many");
+        if let Some(parent) = open.last_mut().and_then(|level| level.last_mut()) {
+            parent.below = below;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(values: &str) -> Result<String> {
+        let made = with_table(&format!("# Chart\n{BEGIN}old\n{END}rest\n"), values)?;
+        Ok(made.replace(BEGIN, "").replace(END, ""))
+    }
+
+    #[test]
+    fn each_value_is_a_row() {
+        let values = "# A.\n# B|C.\na: 1\n\nb:\n  # D.\n  c: [x, \"y: z\"]\n  # E.\n  d:\n    e: 1\n    f:\n      g: h\nj:\n  k:\n    # L.\n    l: 0\n# I.\ni: {}\n";
+        let rows = [
+            "| value | default | what it does |",
+            "|---|---|---|",
+            "| `a` | `1` | A. B\\|C. |",
+            "| `b.c` | `[x, \"y: z\"]` | D. |",
+            "| `b.d` | `{e: 1, f: {g: h}}` | E. |",
+            "| `j.k.l` | `0` | L. |",
+            "| `i` | `{}` | I. |",
+        ];
+        assert_eq!(table(values).unwrap(), format!("# Chart\n\n{}\n\nrest\n", rows.join("\n")));
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_refused_with_its_line() {
+        for (values, why) in [
+            ("a: 1\n", "line 1: a has no comment"),
+            ("# A.\na:\n  # B.\n  b: 1\n  c: 2\n", "line 5: a.c has no comment"),
+            ("# A.\na:\n  - 1\n", "line 3: neither a comment nor a key"),
+            ("# A.\na:\n      b: 1\n", "line 3: keys are words"),
+        ] {
+            let told = table(values).unwrap_err().to_string();
+            assert!(told.contains(why), "{told}");
+        }
+    }
+}
