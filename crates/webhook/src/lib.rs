@@ -1,6 +1,6 @@
 //! The HTTP face of a binder: is it alive, is it ready, what has it done; and the door where API servers ask for reviews.
 //!
-//! [`tls`] is that door, [`certificates`] what it shows. [`serve`] answers `/livez`, `/readyz` and `/metrics` on a
+//! [`tls`] is that door, [`certificates`] what it shows, [`admission`] what it answers. [`serve`] answers `/livez`, `/readyz` and `/metrics` on a
 //! listener of the caller's. Paths and formats are those of Kubernetes' own components: `ok`, or one line for each
 //! [`Check`] that failed (`?verbose` shows all), and metrics in the OpenMetrics text format.
 //!
@@ -9,10 +9,15 @@
 //! - A check is asked for at every request; nothing is answered from memory.
 //! - What is served needs no authentication and so tells no secrets: names of checks, and numbers.
 
+mod admission;
 pub mod certificates;
 mod health;
 mod routes;
 pub mod tls;
 
+pub use admission::{
+    AdmissionMetrics, AdmissionSettings, BODY_MAX, DoorRule, Level, Levels, PATH, Reviewer, RuleLevel,
+    RuleLevelError, admission,
+};
 pub use health::{Check, Health};
 pub use routes::{router, serve};

@@ -80,8 +80,7 @@ pub(super) fn parse(body: &[u8]) -> Result<AdmissionRequest<'_>, EnvelopeError> 
         let (kind, api_version) = (kind.into_owned(), api_version.into_owned());
         return Err(EnvelopeError::Version { kind, api_version });
     }
-    let request: AdmissionRequest<'_> =
-        serde_json::from_str(request.ok_or(EnvelopeError::NoRequest)?.get())?;
+    let request: AdmissionRequest<'_> = serde_json::from_str(request.ok_or(EnvelopeError::NoRequest)?.get())?;
     if request.uid.is_empty() {
         return Err(EnvelopeError::NoUid);
     }

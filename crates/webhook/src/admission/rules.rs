@@ -204,7 +204,10 @@ mod tests {
     fn a_bad_level_says_what_is_allowed() {
         for (text, said) in [
             ("volume-too-small", "volume-too-small=warn"),
-            ("volume-to-small=warn", "there is no rule \"volume-to-small\"; there are volume-too-small, class-"),
+            (
+                "volume-to-small=warn",
+                "there is no rule \"volume-to-small\"; there are volume-too-small, class-",
+            ),
             ("volume-too-small=error", "there is no level \"error\"; there are deny, warn, off"),
             ("pair-mismatch=deny", "rule pair-mismatch cannot deny"),
         ] {

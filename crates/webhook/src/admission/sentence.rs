@@ -94,23 +94,101 @@ impl Writer<'_> {
         let (ours, theirs) = (self.plain(&self.found.found), self.plain(&self.found.wanted));
         let (our_class, their_class) = (self.quoted(&self.found.found), self.quoted(&self.found.wanted));
         match rule {
-            Rule::VolumeTooSmall => ("spec.volumeName", format!("volume {volume} offers {theirs} and the claim asks for {ours}; ask for at most {theirs} or pick another volume")),
-            Rule::ClassDiffers => ("spec.storageClassName", format!("volume {volume} has class {their_class} and the claim {our_class}; set {their_class} or pick another volume")),
-            Rule::AttributesClassDiffers => ("spec.volumeAttributesClassName", format!("volume {volume} has {their_class} and the claim {our_class}; set {their_class} or pick another volume")),
-            Rule::VolumeModeDiffers => ("spec.volumeMode", format!("volume {volume} is {theirs} and the claim asks for {ours}; set {theirs} or pick another volume")),
-            Rule::AccessModesMissing => ("spec.accessModes", format!("volume {volume} offers {theirs} and the claim asks for {ours}; ask for no others or pick another volume")),
-            Rule::VolumeOfOther => ("spec.volumeName", format!("volume {volume} is bound to {}; pick another volume", self.other(key))),
-            Rule::BreaksPair if is_renamed => ("spec.volumeName", format!("the claim is bound to volume {volume} and the request sets {our_class}; delete the claim to give the volume up")),
-            Rule::BreaksPair => ("metadata.annotations", format!("the claim is bound to volume {volume} and the request has {ours}; keep it, or delete the claim")),
-            Rule::VolumeMissing => ("spec.volumeName", format!("there is no volume {volume} yet; the claim waits until somebody creates it")),
-            Rule::VolumeReserved => ("spec.volumeName", format!("volume {volume} is reserved for {}; wait for its release or pick another", self.other(key))),
-            Rule::VolumeLeaving => ("spec.volumeName", format!("volume {volume} is {theirs}; until somebody makes it available again the claim waits")),
-            Rule::VolumeOversized => ("spec.volumeName", format!("volume {volume} has {theirs} and the claim asks for {ours}; pick a smaller volume to waste less")),
-            Rule::ClassMissing => ("spec.storageClassName", format!("there is no class {our_class} and no free volume of it fits; create one of them")),
-            Rule::ProvisionerUnknown => ("spec.storageClassName", format!("class {our_class} has provisioner {theirs}, which is not there; use another class")),
-            Rule::NameDefeatsWait => ("spec.volumeName", format!("class {their_class} waits for a pod, a claim with volumeName does not; leave it out to wait")),
-            Rule::NameDefeatsAffinity => ("spec.volumeName", format!("volume {volume} has {theirs}, which decides where pods of the claim run; be sure it suits")),
-            Rule::PairMismatch => ("spec.volumeName", format!("volume {volume} has {theirs} and the claim {ours}; they point at each other and bind all the same")),
+            Rule::VolumeTooSmall => (
+                "spec.volumeName",
+                format!(
+                    "volume {volume} offers {theirs} and the claim asks for {ours}; ask for at most {theirs} or pick another volume"
+                ),
+            ),
+            Rule::ClassDiffers => (
+                "spec.storageClassName",
+                format!(
+                    "volume {volume} has class {their_class} and the claim {our_class}; set {their_class} or pick another volume"
+                ),
+            ),
+            Rule::AttributesClassDiffers => (
+                "spec.volumeAttributesClassName",
+                format!(
+                    "volume {volume} has {their_class} and the claim {our_class}; set {their_class} or pick another volume"
+                ),
+            ),
+            Rule::VolumeModeDiffers => (
+                "spec.volumeMode",
+                format!(
+                    "volume {volume} is {theirs} and the claim asks for {ours}; set {theirs} or pick another volume"
+                ),
+            ),
+            Rule::AccessModesMissing => (
+                "spec.accessModes",
+                format!(
+                    "volume {volume} offers {theirs} and the claim asks for {ours}; ask for no others or pick another volume"
+                ),
+            ),
+            Rule::VolumeOfOther => (
+                "spec.volumeName",
+                format!("volume {volume} is bound to {}; pick another volume", self.other(key)),
+            ),
+            Rule::BreaksPair if is_renamed => (
+                "spec.volumeName",
+                format!(
+                    "the claim is bound to volume {volume} and the request sets {our_class}; delete the claim to give the volume up"
+                ),
+            ),
+            Rule::BreaksPair => (
+                "metadata.annotations",
+                format!(
+                    "the claim is bound to volume {volume} and the request has {ours}; keep it, or delete the claim"
+                ),
+            ),
+            Rule::VolumeMissing => (
+                "spec.volumeName",
+                format!("there is no volume {volume} yet; the claim waits until somebody creates it"),
+            ),
+            Rule::VolumeReserved => (
+                "spec.volumeName",
+                format!(
+                    "volume {volume} is reserved for {}; wait for its release or pick another",
+                    self.other(key)
+                ),
+            ),
+            Rule::VolumeLeaving => (
+                "spec.volumeName",
+                format!(
+                    "volume {volume} is {theirs}; until somebody makes it available again the claim waits"
+                ),
+            ),
+            Rule::VolumeOversized => (
+                "spec.volumeName",
+                format!(
+                    "volume {volume} has {theirs} and the claim asks for {ours}; pick a smaller volume to waste less"
+                ),
+            ),
+            Rule::ClassMissing => (
+                "spec.storageClassName",
+                format!("there is no class {our_class} and no free volume of it fits; create one of them"),
+            ),
+            Rule::ProvisionerUnknown => (
+                "spec.storageClassName",
+                format!("class {our_class} has provisioner {theirs}, which is not there; use another class"),
+            ),
+            Rule::NameDefeatsWait => (
+                "spec.volumeName",
+                format!(
+                    "class {their_class} waits for a pod, a claim with volumeName does not; leave it out to wait"
+                ),
+            ),
+            Rule::NameDefeatsAffinity => (
+                "spec.volumeName",
+                format!(
+                    "volume {volume} has {theirs}, which decides where pods of the claim run; be sure it suits"
+                ),
+            ),
+            Rule::PairMismatch => (
+                "spec.volumeName",
+                format!(
+                    "volume {volume} has {theirs} and the claim {ours}; they point at each other and bind all the same"
+                ),
+            ),
             Rule::PolicyRecycle => self.of_volume(),
         }
     }
@@ -120,24 +198,76 @@ impl Writer<'_> {
         let (ours, theirs) = (self.plain(&self.found.found), self.plain(&self.found.wanted));
         let (our_class, their_class) = (self.quoted(&self.found.found), self.quoted(&self.found.wanted));
         let DoorRule::Engine(rule) = self.found.rule else {
-            return ("spec.persistentVolumeReclaimPolicy", format!("Delete, though label {ours} marks the volume as precious; set Retain to keep its data"));
+            return (
+                "spec.persistentVolumeReclaimPolicy",
+                format!(
+                    "Delete, though label {ours} marks the volume as precious; set Retain to keep its data"
+                ),
+            );
         };
-        let claim = self.found.claim.as_ref().map_or_else(|| "the claim".to_owned(), |key| {
-            format!("claim {}", self.quoted(&key.to_string()))
-        });
+        let claim = self
+            .found
+            .claim
+            .as_ref()
+            .map_or_else(|| "the claim".to_owned(), |key| format!("claim {}", self.quoted(&key.to_string())));
         match rule {
-            Rule::VolumeTooSmall => ("spec.capacity.storage", format!("the volume offers {ours} and {claim} asks for {theirs}; offer at least {theirs} or leave out claimRef")),
-            Rule::AttributesClassDiffers => ("spec.volumeAttributesClassName", format!("the volume has {our_class} and {claim} {their_class}; set {their_class} or leave out claimRef")),
-            Rule::ClassDiffers => ("spec.storageClassName", format!("the volume has class {our_class} and {claim} {their_class}; set {their_class} or leave out claimRef")),
-            Rule::VolumeModeDiffers => ("spec.volumeMode", format!("the volume is {ours} and {claim} asks for {theirs}; set {theirs} or leave out claimRef")),
-            Rule::AccessModesMissing => ("spec.accessModes", format!("the volume offers {ours} and {claim} asks for {theirs}; offer these too or leave out claimRef")),
-            Rule::BreaksPair => ("spec.claimRef", format!("the volume is bound to {claim} and the request sets {our_class} for {their_class}; delete the claim to release it")),
-            Rule::PairMismatch => ("spec.claimRef", format!("the volume has {ours} and {claim} {theirs}; they point at each other and bind all the same")),
-            Rule::PolicyRecycle => ("spec.persistentVolumeReclaimPolicy", "Recycle is deprecated and erases the volume for the next claim; use Retain or Delete".to_owned()),
+            Rule::VolumeTooSmall => (
+                "spec.capacity.storage",
+                format!(
+                    "the volume offers {ours} and {claim} asks for {theirs}; offer at least {theirs} or leave out claimRef"
+                ),
+            ),
+            Rule::AttributesClassDiffers => (
+                "spec.volumeAttributesClassName",
+                format!(
+                    "the volume has {our_class} and {claim} {their_class}; set {their_class} or leave out claimRef"
+                ),
+            ),
+            Rule::ClassDiffers => (
+                "spec.storageClassName",
+                format!(
+                    "the volume has class {our_class} and {claim} {their_class}; set {their_class} or leave out claimRef"
+                ),
+            ),
+            Rule::VolumeModeDiffers => (
+                "spec.volumeMode",
+                format!(
+                    "the volume is {ours} and {claim} asks for {theirs}; set {theirs} or leave out claimRef"
+                ),
+            ),
+            Rule::AccessModesMissing => (
+                "spec.accessModes",
+                format!(
+                    "the volume offers {ours} and {claim} asks for {theirs}; offer these too or leave out claimRef"
+                ),
+            ),
+            Rule::BreaksPair => (
+                "spec.claimRef",
+                format!(
+                    "the volume is bound to {claim} and the request sets {our_class} for {their_class}; delete the claim to release it"
+                ),
+            ),
+            Rule::PairMismatch => (
+                "spec.claimRef",
+                format!(
+                    "the volume has {ours} and {claim} {theirs}; they point at each other and bind all the same"
+                ),
+            ),
+            Rule::PolicyRecycle => (
+                "spec.persistentVolumeReclaimPolicy",
+                "Recycle is deprecated and erases the volume for the next claim; use Retain or Delete"
+                    .to_owned(),
+            ),
             // The default engine finds these of claims alone; another one may not.
-            Rule::VolumeOfOther | Rule::VolumeMissing | Rule::VolumeReserved | Rule::VolumeLeaving | Rule::VolumeOversized | Rule::ClassMissing | Rule::ProvisionerUnknown | Rule::NameDefeatsWait | Rule::NameDefeatsAffinity => {
-                ("spec", format!("{}: {ours} against {theirs}", rule.name()))
-            }
+            Rule::VolumeOfOther
+            | Rule::VolumeMissing
+            | Rule::VolumeReserved
+            | Rule::VolumeLeaving
+            | Rule::VolumeOversized
+            | Rule::ClassMissing
+            | Rule::ProvisionerUnknown
+            | Rule::NameDefeatsWait
+            | Rule::NameDefeatsAffinity => ("spec", format!("{}: {ours} against {theirs}", rule.name())),
         }
     }
 

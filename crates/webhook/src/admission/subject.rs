@@ -78,7 +78,7 @@ pub(super) fn subject(request: &AdmissionRequest<'_>) -> Subject {
 /// The claim of a request; `None` where it passes whatever is in it.
 fn claim(request: &AdmissionRequest<'_>, is_update: bool) -> Result<Option<Reviewed>, String> {
     let Some(new) = object("object", request.object, decode::claim)? else { return Ok(None) };
-    if new.deleting {
+    if new.deleting || new.key.name.is_empty() {
         return Ok(None);
     }
     let old = if is_update { object("oldObject", request.old_object, decode::claim)? } else { None };
@@ -94,7 +94,7 @@ fn claim(request: &AdmissionRequest<'_>, is_update: bool) -> Result<Option<Revie
 /// The volume of a request; `None` where it passes whatever is in it.
 fn volume(request: &AdmissionRequest<'_>, is_update: bool) -> Result<Option<Reviewed>, String> {
     let Some(new) = object("object", request.object, decode::volume)? else { return Ok(None) };
-    if new.deleting {
+    if new.deleting || new.name.is_empty() {
         return Ok(None);
     }
     let old = if is_update { object("oldObject", request.old_object, decode::volume)? } else { None };

@@ -30,7 +30,8 @@ impl Verdict {
 
     /// What was found, with what becomes of it.
     pub(super) fn told(&self) -> impl Iterator<Item = (DoorRule, Level)> {
-        let of = |found: &[Found], level| -> Vec<_> { found.iter().map(|found| (found.rule, level)).collect() };
+        let of =
+            |found: &[Found], level| -> Vec<_> { found.iter().map(|found| (found.rule, level)).collect() };
         [of(&self.denying, Level::Deny), of(&self.warning, Level::Warn)].concat().into_iter()
     }
 
@@ -58,9 +59,10 @@ impl Verdict {
         let denying = || self.denying.iter().take(CAUSES_MAX).map(|found| (found, sentence(found, reviewed)));
         let lines: Vec<_> = denying().map(|(_, sentence)| sentence.line()).collect();
         // 403 where what is asked for is not the author's to take, else 422 as of any field that is wrong.
-        let is_forbidden = self.denying.iter().all(|found| {
-            matches!(found.rule, DoorRule::Engine(Rule::VolumeOfOther | Rule::BreaksPair))
-        });
+        let is_forbidden = self
+            .denying
+            .iter()
+            .all(|found| matches!(found.rule, DoorRule::Engine(Rule::VolumeOfOther | Rule::BreaksPair)));
         let (code, reason) = if is_forbidden { (403, "Forbidden") } else { (422, "Invalid") };
         let (kind, name) = match reviewed {
             Reviewed::Claim { new, .. } => ("PersistentVolumeClaim", &new.key.name),

@@ -1,0 +1,279 @@
+//! The door: a validating webhook for claims and volumes (design section 7).
+//!
+//! `POST /validate` takes an `AdmissionReview` of `admission.k8s.io/v1`, has the object reviewed by the engine that
+//! decides, and says what it finds: a denial names the field, both values and the remedy, a warning does so in 120
+//! characters. `docs/admission.md` lists the rules and their replies.
+//!
+//! # Guarantees
+//!
+//! - The door fails open: where nobody can say whether an object may be written it passes, with a warning, and is
+//!   counted. That is so while the lists are not complete, where the engine fails, and under too much load.
+//! - A denial rests on what the API server has at that moment: before a request is denied, it is reviewed once more
+//!   with every claim and volume read live. A replica that lags behind denies nothing that should pass.
+//! - Nothing is written, so a dry run needs no care of its own.
+//! - A request is answered within half the time that the API server waits, and memory is bounded however many come.
+
+mod body;
+mod envelope;
+mod metrics;
+mod reviewer;
+mod rules;
+mod sentence;
+mod subject;
+mod verdict;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{RawQuery, State};
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Router, body::Body};
+use bindery_controller::{ReviewError, Reviewed, Sight};
+use bindery_core::{ReclaimPolicy, Text, Volume};
+use futures::FutureExt as _;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
+pub use self::body::BODY_MAX;
+use self::body::{BodyError, Room};
+use self::envelope::{AdmissionRequest, AdmissionResponse, Reply};
+pub use self::metrics::AdmissionMetrics;
+use self::metrics::{Ending, FaultCause};
+pub use self::reviewer::Reviewer;
+pub use self::rules::{DoorRule, Level, Levels, RuleLevel, RuleLevelError};
+use self::sentence::{Found, WARNING_MAX, clipped};
+use self::subject::{Kind, Subject, is_newly_precious, subject};
+use self::verdict::Verdict;
+
+/// The path that reviews are sent to.
+pub const PATH: &str = "/validate";
+
+/// How long the API server waits where it does not say: the timeout that the chart sets.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest timeout that a webhook can have.
+const TIMEOUT_MAX: Duration = Duration::from_secs(30);
+
+/// What the operator sets.
+#[derive(Clone, Debug)]
+pub struct AdmissionSettings {
+    /// What becomes of what each rule finds.
+    pub levels: Levels,
+    /// Most reviews at the same time; what comes beyond passes with a warning.
+    pub in_flight_max: usize,
+    /// The label, key and value, that marks a volume as precious.
+    pub precious: (Text, Text),
+}
+
+impl Default for AdmissionSettings {
+    fn default() -> Self {
+        Self {
+            levels: Levels::default(),
+            // More than an API server has under way by its own limits (200 changing requests), so that one alone, in
+            // its usual configuration, is never shed.
+            in_flight_max: 256,
+            precious: ("bindery.dev/precious".into(), "true".into()),
+        }
+    }
+}
+
+/// The path of the door. `metrics` count what it does; whoever serves them registers them.
+pub fn admission<R: Reviewer>(
+    reviewer: Arc<R>,
+    settings: AdmissionSettings,
+    metrics: AdmissionMetrics,
+) -> Router {
+    let reviews = Semaphore::new(settings.in_flight_max);
+    let door = Door { reviewer, settings, metrics, reviews, room: Room::default() };
+    Router::new().route(PATH, post(validate::<R>)).with_state(Arc::new(door))
+}
+
+struct Door<R> {
+    reviewer: Arc<R>,
+    settings: AdmissionSettings,
+    metrics: AdmissionMetrics,
+    reviews: Semaphore,
+    room: Room,
+}
+
+/// Why a review gave no verdict; the request passes.
+enum Fault {
+    Review(ReviewError),
+    Overdue,
+    Bug,
+}
+
+async fn validate<R: Reviewer>(
+    State(door): State<Arc<Door<R>>>,
+    RawQuery(query): RawQuery,
+    request: Request<Body>,
+) -> Response {
+    // The other half is for the way there and back.
+    let deadline = Instant::now() + timeout(query.as_deref()) / 2;
+    let (parts, body) = request.into_parts();
+    let body = match door.room.read(&parts.headers, body, deadline).await {
+        Ok(body) => body,
+        Err(error) => return door.turn_away(error),
+    };
+    let started = Instant::now();
+    let request = match envelope::parse(&body) {
+        Ok(request) => request,
+        Err(error) => {
+            door.metrics.bad_request();
+            return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response();
+        }
+    };
+    let (ending, response) = door.answer(&request, deadline).await;
+    door.metrics.ended(Kind::of(&request), ending, started.elapsed());
+    match serde_json::to_vec(&Reply::from(response)) {
+        Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+impl<R: Reviewer> Door<R> {
+    fn turn_away(&self, error: BodyError) -> Response {
+        if error == BodyError::Busy {
+            self.metrics.turned_away();
+        } else {
+            self.metrics.bad_request();
+        }
+        (error.status(), format!("{error}\n")).into_response()
+    }
+
+    async fn answer(&self, request: &AdmissionRequest<'_>, deadline: Instant) -> (Ending, AdmissionResponse) {
+        let passed = AdmissionResponse::allowed(&request.uid);
+        let reviewed = match subject(request) {
+            Subject::Review(reviewed) => reviewed,
+            Subject::Pass => return (Ending::Passed, passed),
+            Subject::Unreadable(why) => {
+                let why = format!("Bindery cannot read this object and will not bind it: {why}");
+                return (Ending::Unreadable, warned(passed, &why));
+            }
+        };
+        let Ok(_permit) = self.reviews.try_acquire() else {
+            let why = "Bindery has not checked this request: too many are under way";
+            return (Ending::Shed, warned(passed, why));
+        };
+        match self.judge(&reviewed, deadline).await {
+            Ok(verdict) => {
+                verdict.told().for_each(|(rule, level)| self.metrics.found(rule, level));
+                let response = verdict.response(&request.uid, &reviewed);
+                let ending = match (response.allowed, response.warnings.is_empty()) {
+                    (false, _) => Ending::Denied,
+                    (true, false) => Ending::Warned,
+                    (true, true) => Ending::Allowed,
+                };
+                (ending, response)
+            }
+            Err(fault) => {
+                let (cause, why) = fault.told();
+                self.metrics.faulted(cause);
+                tracing::warn!(uid = &*request.uid, why = fault.detail(), "a request passes unchecked");
+                (Ending::Faulted, warned(passed, why))
+            }
+        }
+    }
+
+    /// What was found and what becomes of it. What would be denied is looked at once more, as it is now.
+    async fn judge(&self, reviewed: &Reviewed, deadline: Instant) -> Result<Verdict, Fault> {
+        let verdict = self.look(reviewed, Sight::Watched, deadline).await?;
+        if verdict.denying.is_empty() {
+            Ok(verdict)
+        } else {
+            self.look(reviewed, Sight::Live, deadline).await
+        }
+    }
+
+    async fn look(&self, reviewed: &Reviewed, sight: Sight, deadline: Instant) -> Result<Verdict, Fault> {
+        let review = AssertUnwindSafe(self.reviewer.review(reviewed.clone(), sight)).catch_unwind();
+        let findings = match timeout_at(deadline, review).await {
+            Ok(Ok(Ok(findings))) => findings,
+            Ok(Ok(Err(error))) => return Err(Fault::Review(error)),
+            Ok(Err(_)) => return Err(Fault::Bug),
+            Err(_) => return Err(Fault::Overdue),
+        };
+        let mut found: Vec<_> = findings.into_iter().map(Found::from).collect();
+        found.extend(self.precious(reviewed));
+        Ok(Verdict::new(found, &self.settings.levels))
+    }
+
+    /// Policy Delete on what a label marks as precious.
+    fn precious(&self, reviewed: &Reviewed) -> Option<Found> {
+        let (key, value) = &self.settings.precious;
+        let is_precious =
+            |volume: &Volume| volume.policy == ReclaimPolicy::Delete && volume.labels.get(key) == Some(value);
+        is_newly_precious(reviewed, is_precious).then(|| Found {
+            rule: DoorRule::PreciousDeleted,
+            volume: "".into(),
+            claim: None,
+            found: format!("{key}={value}").into(),
+            wanted: "".into(),
+        })
+    }
+}
+
+impl Fault {
+    /// What is counted, and what the author of the request is told: what an engine or a server has said is for the log.
+    fn told(&self) -> (FaultCause, &'static str) {
+        match self {
+            Self::Review(ReviewError::NotSynced) => {
+                (FaultCause::NotReady, "Bindery has not checked this request: it is starting")
+            }
+            Self::Review(ReviewError::Failed(_)) => (
+                FaultCause::Read,
+                "Bindery has not checked this request: it could not read an object that the request names",
+            ),
+            Self::Review(ReviewError::Engine(_) | ReviewError::Nonsense | ReviewError::TooManyReads(_)) => {
+                (FaultCause::Engine, "Bindery has not checked this request: its engine failed")
+            }
+            Self::Overdue => (FaultCause::Overdue, "Bindery has not checked this request: it took too long"),
+            Self::Bug => (FaultCause::Bug, "Bindery has not checked this request: it failed"),
+        }
+    }
+
+    /// What is logged.
+    fn detail(&self) -> String {
+        match self {
+            Self::Review(error) => error.to_string(),
+            Self::Overdue => "the review did not end in time".to_owned(),
+            Self::Bug => "the review panicked; please report it".to_owned(),
+        }
+    }
+}
+
+fn warned(mut response: AdmissionResponse, why: &str) -> AdmissionResponse {
+    let clean: String = why.chars().filter(|c| !c.is_control()).collect();
+    response.warnings.push(clipped(&clean, WARNING_MAX));
+    response
+}
+
+/// How long the API server waits for an answer, as it says in the query (`?timeout=10s`), in whole seconds.
+fn timeout(query: Option<&str>) -> Duration {
+    let pairs = query.unwrap_or_default().split('&');
+    let told = pairs.filter_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s')?.parse().ok()).next();
+    told.map_or(TIMEOUT, Duration::from_secs).clamp(Duration::from_secs(1), TIMEOUT_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_api_server_says_how_long_it_waits() {
+        for (query, seconds) in [
+            (None, 3),
+            (Some(""), 3),
+            (Some("timeout=10s"), 10),
+            (Some("a=b&timeout=2s"), 2),
+            (Some("timeout=0s"), 1),
+            (Some("timeout=99s"), 30),
+            (Some("timeout=1m0s"), 3),
+            (Some("timeout=soon"), 3),
+        ] {
+            assert_eq!(timeout(query), Duration::from_secs(seconds), "{query:?}");
+        }
+    }
+}
