@@ -18,6 +18,9 @@ pub(crate) struct Arguments {
     /// Change nothing; fail where the table is not what would be made.
     #[arg(long)]
     check: bool,
+    /// Only print the folder with the JSON schemas of Kubernetes that manifests are held against.
+    #[arg(long, conflicts_with = "check")]
+    schemas: bool,
 }
 
 /// Carries out `cargo xtask chart`.
@@ -26,6 +29,10 @@ pub(crate) struct Arguments {
 /// When values.yaml has a value without a comment or is not written as [`readme`] reads it, when a file cannot be read or
 /// written, and with `--check` when the table is stale.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.schemas {
+        crate::say(format_args!("{}", schemas()?.display()));
+        return Ok(());
+    }
     let chart = workspace::root().join("charts/bindery");
     let read = |name: &str| {
         let path = chart.join(name);

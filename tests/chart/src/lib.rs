@@ -1,0 +1,146 @@
+//! The Helm chart as tests see it: rendered by the real Helm, object by object.
+
+mod objects;
+mod rows;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+pub use objects::Objects;
+pub use rows::{Row, table};
+
+/// The release that is rendered. Objects are called by it, because it contains the chart's name.
+pub const RELEASE: &str = "bindery";
+/// Its namespace.
+pub const NAMESPACE: &str = "bindery-system";
+/// The Kubernetes that charts are rendered for: that of the control plane that tests start.
+pub const KUBERNETES: &str = "1.36.2";
+
+/// The root of the checkout.
+///
+/// # Panics
+///
+/// The package lies elsewhere.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("this package lies two folders below the root")
+}
+
+/// The chart's folder.
+pub fn chart() -> PathBuf {
+    root().join("charts/bindery")
+}
+
+/// A file of the checkout.
+///
+/// # Panics
+///
+/// It cannot be read.
+pub fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// A YAML text.
+///
+/// # Panics
+///
+/// It is none.
+pub fn yaml(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// The sets of values that chart-testing installs too, by the name of their file, and none at all.
+///
+/// # Panics
+///
+/// One cannot be read.
+pub fn sets() -> Vec<(String, Value)> {
+    let files = fs::read_dir(chart().join("ci")).expect("the chart must have sets of values");
+    let mut sets = vec![("defaults".to_owned(), Value::Object(serde_json::Map::new()))];
+    for file in files {
+        let path = file.expect("a folder must be readable").path();
+        let name = path.file_name().expect("a file must have a name").to_string_lossy().into_owned();
+        sets.push((name, yaml(&fs::read_to_string(&path).expect("a set of values must be readable"))));
+    }
+    sets.sort_by(|one, other| one.0.cmp(&other.0));
+    sets
+}
+
+/// A program that `cargo xtask test` names in a variable.
+///
+/// # Panics
+///
+/// The variable is not set.
+pub fn program(variable: &str) -> Command {
+    let path = std::env::var_os(variable).filter(|value| !value.is_empty());
+    Command::new(path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`")))
+}
+
+/// Runs a program with a text on its standard input. Answers what it printed, or what it complained of.
+///
+/// # Errors
+///
+/// It does not end with status 0.
+///
+/// # Panics
+///
+/// It cannot be run.
+pub fn run(command: &mut Command, input: &str) -> Result<String, String> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut stdin = child.stdin.take().expect("standard input is a pipe");
+    // Small enough for a pipe, so that nothing waits for the other one; a program that ends early has not read it.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    let output = child.wait_with_output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("a program must print UTF-8");
+    if output.status.success() {
+        Ok(text(output.stdout))
+    } else {
+        Err(format!("{}{}", text(output.stdout), text(output.stderr)))
+    }
+}
+
+/// Helm, without anything of this user's.
+pub fn helm<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+    let mut helm = program("BINDERY_HELM");
+    helm.env_clear().env("HOME", "/nonexistent").env("HELM_NO_PLUGINS", "1").args(arguments);
+    helm
+}
+
+/// The manifests of a release with these values, as text.
+///
+/// # Errors
+///
+/// Helm refuses; answers what it says.
+pub fn manifests(values: &Value) -> Result<String, String> {
+    let chart = chart();
+    let mut helm = helm(["template", RELEASE]);
+    helm.arg(chart).args(["--namespace", NAMESPACE, "--kube-version", KUBERNETES, "--values", "-"]);
+    run(&mut helm, &values.to_string())
+}
+
+/// The objects of a release with these values.
+///
+/// # Errors
+///
+/// As [`manifests`].
+pub fn render(values: &Value) -> Result<Objects, String> {
+    manifests(values).map(|text| Objects::read(&text))
+}
+
+/// The objects of a release whose values Helm takes.
+///
+/// # Panics
+///
+/// It does not.
+pub fn rendered(values: &Value) -> Objects {
+    render(values).unwrap_or_else(|why| panic!("{why}\n{values:#}"))
+}

@@ -1,0 +1,69 @@
+//! Objects of manifests.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// Texts within objects that are documents themselves: they are read too.
+const DOCUMENTS: [&str; 2] = ["settings.yaml", "bindery.json"];
+
+/// Objects by kind and name: `Deployment/bindery`. No two of the chart differ only in their namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objects(BTreeMap<String, Value>);
+
+impl Objects {
+    /// The objects of some manifests.
+    ///
+    /// # Panics
+    ///
+    /// The text is no YAML, or has an object twice.
+    pub fn read(manifests: &str) -> Self {
+        let documents: Vec<Value> =
+            serde_saphyr::from_multiple(manifests).unwrap_or_else(|error| panic!("{error}\n{manifests}"));
+        let mut objects = BTreeMap::new();
+        for mut object in documents.into_iter().filter(|document| !document.is_null()) {
+            for document in DOCUMENTS {
+                if let Some(text) = object["data"][document].as_str() {
+                    object["data"][document] = super::yaml(text);
+                }
+            }
+            let text =
+                |value: &Value| value.as_str().expect("an object must have a kind and a name").to_owned();
+            let name = format!("{}/{}", text(&object["kind"]), text(&object["metadata"]["name"]));
+            assert!(objects.insert(name.clone(), object).is_none(), "{name} is there twice");
+        }
+        Self(objects)
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, object)| (name.as_str(), object))
+    }
+
+    /// The one of this name.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+
+    /// All of a kind.
+    pub fn of(&self, kind: &str) -> impl Iterator<Item = &Value> {
+        self.0.values().filter(move |object| object["kind"] == kind)
+    }
+
+    /// What is at a path such as `Deployment/bindery /spec/template/spec/containers/bindery/image`: the object, and the keys
+    /// within it. An item of a list is found by its number, or by its name, alert or mount path.
+    pub fn at(&self, path: &str) -> Option<&Value> {
+        let (name, within) = path.split_once(' ').unwrap_or((path, ""));
+        let keys = within.split('/').skip(1).map(|key| key.replace("~1", "/"));
+        keys.fold(self.get(name), |found, key| match found? {
+            Value::Object(fields) => fields.get(&key),
+            Value::Array(items) => key.parse().map_or_else(
+                |_| {
+                    items.iter().find(|item| ["name", "alert", "mountPath"].iter().any(|by| item[by] == *key))
+                },
+                |index: usize| items.get(index),
+            ),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,23 @@
+//! Tables in documents: what they list is held against what is there.
+
+/// A row of a table: its cells, without the spaces around them.
+pub type Row = Vec<String>;
+
+/// The rows of the first table below a heading, without its own head.
+///
+/// # Panics
+///
+/// There is no such heading, or no table below it.
+pub fn table(document: &str, heading: &str) -> Vec<Row> {
+    let mut lines = document.lines().skip_while(|line| *line != heading);
+    assert!(lines.next().is_some(), "there is no heading {heading:?}");
+    let lines = lines.skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    let rows: Vec<_> = lines.skip(2).map(cells).collect();
+    assert!(!rows.is_empty(), "there is no table below {heading:?}");
+    rows
+}
+
+fn cells(line: &str) -> Row {
+    let escaped = line.trim_matches('|').replace("\\|", "\u{0}");
+    escaped.split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect()
+}

@@ -1,0 +1,78 @@
+//! The settings that the chart writes are those that the program knows.
+
+use std::process::Command;
+
+use bindery_chart::{Objects, rendered, sets};
+use serde_json::Value;
+
+/// The program, which cargo has built beside the test that runs.
+fn bindery() -> Command {
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("bindery");
+    assert!(program.is_file(), "{} is missing: run `cargo xtask test`", program.display());
+    Command::new(program)
+}
+
+/// What the pod's container runs, and the settings file that it finds.
+fn container(objects: &Objects) -> (Vec<String>, &Value) {
+    let arguments = objects.at("Deployment/bindery /spec/template/spec/containers/bindery/args").unwrap();
+    let arguments =
+        arguments.as_array().unwrap().iter().map(|argument| argument.as_str().unwrap().to_owned());
+    (arguments.collect(), objects.at("ConfigMap/bindery /data/settings.yaml").unwrap())
+}
+
+/// It must come as far as to look for the cluster, with nothing to complain of.
+#[test]
+fn the_program_takes_all_settings() {
+    const NOWHERE: &str = "/nonexistent/kubeconfig";
+    for (name, values) in sets() {
+        let objects = rendered(&values);
+        let (arguments, settings) = container(&objects);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("settings.yaml");
+        std::fs::write(&file, settings.to_string()).unwrap();
+        let mut program = bindery();
+        program.env_clear();
+        for argument in &arguments {
+            match argument.split_once('=') {
+                Some(("--config", _)) => program.arg(format!("--config={}", file.display())),
+                _ => program.arg(argument),
+            };
+        }
+        // What lies in the pod, and ports that others may have here.
+        program.args(["--engine=native", "--listen=127.0.0.1:0", &format!("--kubeconfig={NOWHERE}")]);
+        let output = program.output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains(&format!("--kubeconfig {NOWHERE} cannot be used")), "{name}: {told}");
+    }
+}
+
+/// The variables of a Service that is called `bindery` would be read as settings.
+#[test]
+fn services_do_not_become_settings() {
+    for pod in ["Deployment/bindery /spec/template/spec", "Pod/bindery-test /spec"] {
+        let objects = rendered(&serde_json::json!({}));
+        assert_eq!(objects.at(&format!("{pod}/enableServiceLinks")), Some(&Value::Bool(false)), "{pod}");
+    }
+}
+
+#[test]
+fn pods_may_do_no_more_than_they_must() {
+    for (name, values) in sets() {
+        let objects = rendered(&values);
+        for pod in ["Deployment/bindery /spec/template/spec", "Pod/bindery-test /spec"] {
+            let at = |path: &str| objects.at(&format!("{pod}/{path}")).unwrap_or(&Value::Null);
+            assert_eq!(at("securityContext/runAsNonRoot"), true, "{name}: {pod}");
+            assert!(at("securityContext/runAsUser").as_u64().is_some_and(|user| user > 0), "{name}: {pod}");
+            assert_eq!(at("securityContext/seccompProfile/type"), "RuntimeDefault", "{name}: {pod}");
+            let container = at("containers/0/securityContext");
+            assert_eq!(container["readOnlyRootFilesystem"], true, "{name}: {pod}");
+            assert_eq!(container["allowPrivilegeEscalation"], false, "{name}: {pod}");
+            assert_eq!(container["capabilities"], serde_json::json!({"drop": ["ALL"]}), "{name}: {pod}");
+            let has_token = pod.starts_with("Deployment");
+            assert_eq!(at("automountServiceAccountToken"), has_token, "{name}: {pod}");
+        }
+        let account = objects.get("ServiceAccount/bindery");
+        assert!(account.is_none_or(|account| account["automountServiceAccountToken"] == false), "{name}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Alerts and dashboard: what they name exists.
+
+use std::collections::BTreeSet;
+
+use bindery_chart::{Objects, Row, chart, read, rendered, root, table};
+use serde_json::{Value, json};
+
+/// How the names of metrics begin.
+const FAMILIES: [&str; 5] =
+    ["bindery_", "pv_collector_", "volume_operation_", "storage_operation_", "retroactive_storageclass_"];
+/// What a histogram adds to its name.
+const PARTS: [&str; 3] = ["_bucket", "_sum", "_count"];
+
+/// Names of the metrics that the guide lists.
+fn listed() -> BTreeSet<String> {
+    let guide = read("docs/metrics.md");
+    let rows = guide.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    rows.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Names of metrics in an expression: words that are neither labels nor functions.
+fn metrics(expression: &str) -> BTreeSet<String> {
+    // Texts hold values of labels.
+    let outside: String = expression.split('"').step_by(2).collect();
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
+    let words = outside.split(|letter| !is_part(letter));
+    let is_metric =
+        |word: &&str| FAMILIES.iter().any(|family| word.starts_with(family)) && word.contains('_');
+    words.filter(is_metric).map(str::to_owned).collect()
+}
+
+fn assert_listed(expression: &str, whence: &str) {
+    let listed = listed();
+    let found = metrics(expression);
+    assert!(!found.is_empty(), "{whence} asks for no metric: {expression}");
+    for name in found {
+        let family = PARTS.iter().find_map(|part| name.strip_suffix(part));
+        let is_listed = listed.contains(&name) || family.is_some_and(|family| listed.contains(family));
+        assert!(is_listed, "{whence}: docs/metrics.md has no {name}");
+    }
+}
+
+/// A release with everything that watches.
+fn watched(mode: &str) -> Objects {
+    let on = json!({"enabled": true});
+    rendered(&json!({"mode": mode, "prometheusRule": on, "dashboard": on, "serviceMonitor": on}))
+}
+
+fn alerts(mode: &str) -> Vec<Value> {
+    let objects = watched(mode);
+    objects.at("PrometheusRule/bindery /spec/groups/bindery/rules").unwrap().as_array().unwrap().clone()
+}
+
+#[test]
+fn alerts_ask_for_metrics_that_exist() {
+    for alert in ["observe", "own"].into_iter().flat_map(alerts) {
+        assert_listed(alert["expr"].as_str().unwrap(), alert["alert"].as_str().unwrap());
+    }
+}
+
+#[test]
+fn every_alert_has_a_runbook_that_exists_and_the_guide_lists_it() {
+    let runbooks = read("docs/runbooks.md");
+    let sections: BTreeSet<_> = runbooks.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let alerts: Vec<_> = ["observe", "own"].into_iter().flat_map(alerts).collect();
+    let named: BTreeSet<_> = alerts.iter().map(|alert| alert["alert"].as_str().unwrap()).collect();
+    assert_eq!(named, sections);
+    let guide = read("docs/metrics.md");
+    let rows: Vec<Row> = table(&guide, "# Metrics");
+    assert_eq!(rows.iter().map(|row| row[0].trim_matches('`')).collect::<BTreeSet<_>>(), named);
+    for alert in &alerts {
+        let name = alert["alert"].as_str().unwrap();
+        let url = alert["annotations"]["runbook_url"].as_str().unwrap();
+        assert!(url.ends_with(&format!("/docs/runbooks.md#{}", name.to_lowercase())), "{url}");
+        assert!(
+            ["critical", "warning"].iter().any(|severity| alert["labels"]["severity"] == *severity),
+            "{name}"
+        );
+        for text in ["summary", "description"] {
+            assert!(
+                alert["annotations"][text].as_str().is_some_and(|text| text.len() > 20),
+                "{name}: {text}"
+            );
+        }
+        let row = rows.iter().find(|row| row[0].trim_matches('`') == name).unwrap();
+        assert_eq!(row[1].trim_matches('`'), alert["expr"].as_str().unwrap(), "{name}");
+        assert_eq!(row[2], alert["for"].as_str().unwrap_or("at once"), "{name}");
+    }
+}
+
+/// Nobody leads in observe mode, and nothing is observed in own mode.
+#[test]
+fn alerts_are_those_of_the_mode() {
+    let named = |mode| {
+        alerts(mode).iter().map(|alert| alert["alert"].as_str().unwrap().to_owned()).collect::<BTreeSet<_>>()
+    };
+    let (observe, own) = (named("observe"), named("own"));
+    assert!(own.contains("BinderyNoLeader") && !observe.contains("BinderyNoLeader"));
+    assert!(observe.contains("BinderyObservedDifferently") && !own.contains("BinderyObservedDifferently"));
+    assert!(observe.contains("BinderyAbsent") && own.contains("BinderyAbsent"));
+}
+
+#[test]
+fn the_dashboard_asks_for_metrics_that_exist() {
+    let objects = watched("own");
+    let dashboard = objects.at("ConfigMap/bindery-dashboard /data/bindery.json").unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len(), "two panels have one id");
+    let mut asked = 0;
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+        let title = panel["title"].as_str().unwrap();
+        for target in panel["targets"].as_array().unwrap() {
+            assert_listed(target["expr"].as_str().unwrap(), title);
+            asked += 1;
+        }
+        let place = &panel["gridPos"];
+        assert!(place["x"].as_u64().unwrap() + place["w"].as_u64().unwrap() <= 24, "{title} is too wide");
+    }
+    assert!(asked > 0);
+}
+
+/// Each metric of Bindery's own is on the dashboard: what is worth counting is worth seeing.
+#[test]
+fn the_dashboard_shows_every_metric_of_binderys_own() {
+    let dashboard: Value = serde_json::from_str(&read("charts/bindery/files/dashboard.json")).unwrap();
+    let targets = dashboard["panels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let shown: BTreeSet<_> = targets.flat_map(|target| metrics(target["expr"].as_str().unwrap())).collect();
+    for name in listed().iter().filter(|name| name.starts_with("bindery_")) {
+        let is_shown =
+            shown.contains(name) || PARTS.iter().any(|part| shown.contains(&format!("{name}{part}")));
+        assert!(is_shown, "the dashboard has no {name}");
+    }
+}
+
+/// Links of the chart's documents lead somewhere.
+#[test]
+fn links_lead_to_files_that_exist() {
+    for (document, folder) in [
+        ("charts/bindery/README.md", chart()),
+        ("docs/runbooks.md", root().join("docs")),
+        ("SECURITY.md", root().to_owned()),
+    ] {
+        let text = read(document);
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link) {
+            if link.starts_with("http") {
+                continue;
+            }
+            let (path, anchor) =
+                link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
+            let target = if path.is_empty() { root().join(document) } else { folder.join(path) };
+            assert!(target.exists(), "{document}: {link} leads nowhere");
+            if let Some(anchor) = anchor {
+                let headings = std::fs::read_to_string(&target).unwrap();
+                let headings = headings.lines().filter(|line| line.starts_with('#')).map(anchor_of);
+                assert!(
+                    headings.into_iter().any(|heading| heading == anchor),
+                    "{document}: no heading for {link}"
+                );
+            }
+        }
+    }
+}
+
+/// A heading as its link names it.
+fn anchor_of(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|letter| letter.is_alphanumeric() || [' ', '-', '_'].contains(letter));
+    kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
+}
