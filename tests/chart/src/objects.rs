@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Texts within objects that are documents themselves: they are read too.
+/// Texts within objects that are documents themselves: [`Objects::at`] finds what is in them.
 const DOCUMENTS: [&str; 2] = ["settings.yaml", "bindery.json"];
 
 /// Objects by kind and name: `Deployment/bindery`. No two of the chart differ only in their namespace.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Objects(BTreeMap<String, Value>);
+pub struct Objects {
+    objects: BTreeMap<String, Value>,
+    /// The same with the documents in them read.
+    opened: BTreeMap<String, Value>,
+}
 
 impl Objects {
     /// The objects of some manifests.
@@ -20,34 +24,30 @@ impl Objects {
     pub fn read(manifests: &str) -> Self {
         let documents: Vec<Value> =
             serde_saphyr::from_multiple(manifests).unwrap_or_else(|error| panic!("{error}\n{manifests}"));
-        let mut objects = BTreeMap::new();
-        for mut object in documents.into_iter().filter(|document| !document.is_null()) {
-            for document in DOCUMENTS {
-                if let Some(text) = object["data"][document].as_str() {
-                    object["data"][document] = super::yaml(text);
-                }
-            }
+        let (mut objects, mut opened) = (BTreeMap::new(), BTreeMap::new());
+        for object in documents.into_iter().filter(|document| !document.is_null()) {
             let text =
                 |value: &Value| value.as_str().expect("an object must have a kind and a name").to_owned();
             let name = format!("{}/{}", text(&object["kind"]), text(&object["metadata"]["name"]));
+            opened.insert(name.clone(), open(object.clone()));
             assert!(objects.insert(name.clone(), object).is_none(), "{name} is there twice");
         }
-        Self(objects)
+        Self { objects, opened }
     }
 
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.0.iter().map(|(name, object)| (name.as_str(), object))
+        self.objects.iter().map(|(name, object)| (name.as_str(), object))
     }
 
     /// The one of this name.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.0.get(name)
+        self.objects.get(name)
     }
 
     /// All of a kind.
     pub fn of(&self, kind: &str) -> impl Iterator<Item = &Value> {
-        self.0.values().filter(move |object| object["kind"] == kind)
+        self.objects.values().filter(move |object| object["kind"] == kind)
     }
 
     /// What is at a path such as `Deployment/bindery /spec/template/spec/containers/bindery/image`: the object, and the keys
@@ -55,7 +55,7 @@ impl Objects {
     pub fn at(&self, path: &str) -> Option<&Value> {
         let (name, within) = path.split_once(' ').unwrap_or((path, ""));
         let keys = within.split('/').skip(1).map(|key| key.replace("~1", "/"));
-        keys.fold(self.get(name), |found, key| match found? {
+        keys.fold(self.opened.get(name), |found, key| match found? {
             Value::Object(fields) => fields.get(&key),
             Value::Array(items) => key.parse().map_or_else(
                 |_| {
@@ -66,4 +66,13 @@ impl Objects {
             _ => None,
         })
     }
+}
+
+fn open(mut object: Value) -> Value {
+    for document in DOCUMENTS {
+        if let Some(text) = object["data"][document].as_str() {
+            object["data"][document] = super::yaml(text);
+        }
+    }
+    object
 }

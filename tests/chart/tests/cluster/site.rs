@@ -1,0 +1,92 @@
+//! A cluster that a release is installed on, object by object.
+
+use bindery_chart::{NAMESPACE, Objects};
+use bindery_cluster::{ControlPlane, Manager, Programs};
+use http::{Method, Request};
+use kube::Client;
+use serde_json::{Value, json};
+
+/// What the API server says of a request that it refuses.
+pub(super) type Refusal = String;
+
+/// A control plane with the release's namespace.
+pub(super) struct Site {
+    client: Client,
+    _plane: ControlPlane,
+}
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub(super) struct As {
+    pub(super) user: &'static str,
+    pub(super) groups: &'static [&'static str],
+}
+
+/// The one user of the control plane, who may do everything.
+pub(super) const ADMIN: As = As { user: "admin", groups: &["system:masters"] };
+
+/// The merge patch, and what it is a patch of.
+const MERGE: &str = "application/merge-patch+json";
+
+impl Site {
+    pub(super) async fn start() -> Self {
+        let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
+        let site = Self { client: plane.client().await.unwrap(), _plane: plane };
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        site.create(&namespace, "").await.unwrap();
+        site
+    }
+
+    /// Creates the objects of some kinds.
+    pub(super) async fn install(&self, objects: &Objects, kinds: &[&str]) {
+        for (name, object) in
+            objects.iter().filter(|(_, object)| kinds.iter().any(|kind| object["kind"] == *kind))
+        {
+            self.create(object, "").await.unwrap_or_else(|why| panic!("{name}: {why}"));
+        }
+    }
+
+    pub(super) async fn create(&self, object: &Value, query: &str) -> Result<Value, Refusal> {
+        self.ask(ADMIN, Method::POST, &format!("{}?{query}", folder(object)), Some(object)).await
+    }
+
+    pub(super) async fn patch(&self, path: &str, change: &Value) -> Result<Value, Refusal> {
+        self.ask(ADMIN, Method::PATCH, path, Some(change)).await
+    }
+
+    /// Sends a request for somebody.
+    pub(super) async fn ask(
+        &self,
+        who: As,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Refusal> {
+        let content_type = if method == Method::PATCH { MERGE } else { "application/json" };
+        let mut request = Request::builder().method(method).uri(path).header("Content-Type", content_type);
+        request = request.header("Impersonate-User", who.user);
+        for group in who.groups {
+            request = request.header("Impersonate-Group", *group);
+        }
+        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        self.client.request(request.body(body).unwrap()).await.map_err(|error| match error {
+            kube::Error::Api(status) => status.message.clone(),
+            other => panic!("{other}"),
+        })
+    }
+}
+
+/// Where objects like this one are created.
+fn folder(object: &Value) -> String {
+    let text = |field: &Value| field.as_str().unwrap().to_owned();
+    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let root = if version.contains('/') { "/apis" } else { "/api" };
+    let plural = match kind.as_str() {
+        "NetworkPolicy" => "networkpolicies".to_owned(),
+        kind => format!("{}s", kind.to_lowercase()),
+    };
+    object["metadata"]["namespace"].as_str().map_or_else(
+        || format!("{root}/{version}/{plural}"),
+        |namespace| format!("{root}/{version}/namespaces/{namespace}/{plural}"),
+    )
+}
