@@ -8,6 +8,7 @@ use bindery_core::{
 use super::{contrast, introduced, is_complete_pair};
 use crate::call::{Call, Halt};
 use crate::claim::mismatches;
+use crate::find::{Match, best_match};
 
 /// A volume larger than this many times the request is worth a warning: sizes of volumes made by hand come in
 /// steps of two or so, which nobody needs to hear of.
@@ -46,9 +47,11 @@ fn named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<Vec<Finding>
         return Ok(vec![about(name, Rule::VolumeMissing, name.clone(), "".into())]);
     };
     let mut found = match &volume.claim_ref {
+        // Who deletes a volume may make another of its name, of whatever size.
+        None if volume.deleting => Vec::new(),
         None => contrasts(claim, &volume, None),
         Some(_) if volume.is_bound_to(claim) => contrasts(claim, &volume, Some(Rule::PairMismatch)),
-        Some(claim_ref) => taken(call, &volume, claim_ref)?,
+        Some(claim_ref) => taken(call, claim, &volume, claim_ref)?,
     };
     found.extend(leaving(&volume));
     found.extend(oversized(claim, &volume));
@@ -80,11 +83,17 @@ fn contrasts(claim: &Claim, volume: &Volume, rule: Option<Rule>) -> Vec<Finding>
 }
 
 /// The volume points at another claim.
-fn taken(call: &mut Call<'_>, volume: &Volume, claim_ref: &ClaimRef) -> Result<Vec<Finding>, Halt> {
+fn taken(
+    call: &mut Call<'_>,
+    claim: &Claim,
+    volume: &Volume,
+    claim_ref: &ClaimRef,
+) -> Result<Vec<Finding>, Halt> {
     let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
     let owner = call.claim(Source::Overlay, &key)?;
     let rule = match owner {
-        Some(owner) if is_complete_pair(&owner, volume) => Rule::VolumeOfOther,
+        // A claim of the same name is an earlier one: where it is still there, the API server itself says so.
+        Some(owner) if is_complete_pair(&owner, volume) && key != claim.key => Rule::VolumeOfOther,
         // Its claim is gone or has left it: that is what the author has to know.
         Some(_) | None if is_leaving(volume) => return Ok(Vec::new()),
         Some(_) | None => Rule::VolumeReserved,
@@ -126,7 +135,8 @@ fn waiting_class(call: &mut Call<'_>, claim: &Claim, volume: &Text) -> Result<Op
 fn class(call: &mut Call<'_>, claim: &Claim) -> Result<Vec<Finding>, Halt> {
     let Some(name) = claim.class.as_ref().filter(|name| !name.is_empty()) else { return Ok(Vec::new()) };
     let Some(class) = call.class(name)? else {
-        return Ok(vec![about(&"".into(), Rule::ClassMissing, name.clone(), "".into())]);
+        let missing = about(&"".into(), Rule::ClassMissing, name.clone(), "".into());
+        return Ok(if has_volume(call, claim)? { Vec::new() } else { vec![missing] });
     };
     let provisioner = &class.provisioner;
     if !provisioner.starts_with(IN_TREE_PREFIX) || **provisioner == *NO_PROVISIONER {
@@ -136,6 +146,16 @@ fn class(call: &mut Call<'_>, claim: &Claim) -> Result<Vec<Finding>, Halt> {
         || call.cluster.plugin(provisioner.clone())?.is_some_and(|plugin| plugin.provisions);
     let unknown = about(&"".into(), Rule::ProvisionerUnknown, name.clone(), provisioner.clone());
     Ok(if known { Vec::new() } else { vec![unknown] })
+}
+
+/// Whether there is a volume for the claim, so that nobody misses its class: many name a class that there is none of
+/// only to bring claims and volumes made by hand together.
+fn has_volume(call: &mut Call<'_>, claim: &Claim) -> Result<bool, Halt> {
+    match best_match(call, claim, false) {
+        Ok(Match::Volume(_) | Match::InFlight(_)) => Ok(true),
+        Ok(Match::None) | Err(Halt::Failed(_)) => Ok(false),
+        Err(stopped @ Halt::Stopped(_)) => Err(stopped),
+    }
 }
 
 /// The update takes a claim out of its complete pair.

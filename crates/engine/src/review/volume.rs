@@ -34,6 +34,8 @@ fn findings(call: &mut Call<'_>, volume: &Volume) -> Result<Vec<Finding>, Halt> 
         && let Some(claim) = call.claim(Source::Overlay, &key(claim_ref))?
         && volume.is_bound_to(&claim)
         && !claim.annotations.bind_completed
+        // A claim that is being deleted makes room for another one of its name, which may ask for less.
+        && !claim.deleting
     {
         found.extend(unsatisfied(&claim, volume));
     }

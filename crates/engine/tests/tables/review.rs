@@ -93,6 +93,35 @@ fn a_volume_of_another_claim() {
 }
 
 #[test]
+fn a_claim_that_takes_the_place_of_one_of_its_name_is_not_denied() {
+    // The store still has the earlier claim, or it is there: then the API server itself says so.
+    let taken = volume("v", |v| v.claim_ref = bound_to("c"));
+    let mut world = World::new([taken], [bound_claim("c", "v")]);
+    let again = named(|c| c.uid = "uid-c-again".into());
+    assert_eq!(of_claim(&mut world, &again, None), ["VolumeReserved \"v\" / \"ns/c\""]);
+    world.volumes = vec![volume("v", |v| (v.claim_ref, v.phase) = (bound_to("c"), VolumePhase::Released))];
+    assert_eq!(of_claim(&mut world, &again, None), ["VolumeLeaving \"v\" / \"Released\""]);
+}
+
+#[test]
+fn an_object_that_is_being_deleted_is_no_reason_to_deny() {
+    for (change, ..) in MISMATCHES {
+        let leaving = volume("v", |v| {
+            change(v);
+            v.deleting = true;
+        });
+        let found = of_claim(&mut World::new([leaving], []), &named(|_| {}), None);
+        assert_eq!(found, ["VolumeLeaving \"v\" / \"being deleted\""]);
+        let reserved = volume("v", |v| {
+            change(v);
+            v.claim_ref = reserved_for("c");
+        });
+        let mut world = World::new([], [claim("c", |c| c.deleting = true)]);
+        assert!(of_volume(&mut world, &reserved, None).is_empty());
+    }
+}
+
+#[test]
 fn what_may_surprise_is_warned_of() {
     let mut world = World::new([], []);
     assert_eq!(of_claim(&mut world, &named(|_| {}), None), ["VolumeMissing \"v\" / \"\""]);
@@ -116,6 +145,11 @@ fn what_may_surprise_is_warned_of() {
 fn a_class_that_cannot_provision_is_warned_of() {
     let gold = claim("c", |c| c.class = Some("gold".into()));
     let mut world = World::new([], []);
+    assert_eq!(of_claim(&mut world, &gold, None), ["ClassMissing \"gold\" / \"\""]);
+    // A volume made by hand needs no class that exists.
+    world.volumes = vec![volume("v", |v| v.class = "gold".into())];
+    assert!(of_claim(&mut world, &gold, None).is_empty());
+    world.volumes = vec![volume("v", |v| (v.class, v.capacity) = ("gold".into(), Some(gi(1))))];
     assert_eq!(of_claim(&mut world, &gold, None), ["ClassMissing \"gold\" / \"\""]);
     for (provisioner, known) in
         [("vendor.example/disk", true), ("kubernetes.io/no-provisioner", true), ("kubernetes.io/gone", false)]
