@@ -13,6 +13,7 @@ use bindery_engine::DefaultEngine;
 use bindery_store::{Kind, Observed, Store};
 use tokio_util::sync::CancellationToken;
 
+use crate::door;
 use crate::genes::{Choices, Genes};
 use crate::law::{is_pair, may_meet};
 use crate::others;
@@ -36,6 +37,8 @@ pub(crate) struct Story {
     pub(crate) reclaimed: usize,
     /// Decisions that the guard refused.
     pub(crate) refusals: u64,
+    /// Pairs that the door would have denied, in a calm world.
+    pub(crate) denied: usize,
 }
 
 /// Decisions of one world; more show that it would never end.
@@ -99,6 +102,8 @@ async fn settle(genes: &Genes) -> Result<Story, String> {
         deliver_claim(&binder, key, claim);
     }
     Kind::ALL.into_iter().for_each(|kind| binder.intake().synced(kind));
+    let foretold =
+        if genes.deeds.is_empty() { door::ask(&binder, &server).await? } else { door::Foretold::default() };
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
     let watching = tokio::spawn(watch(Arc::clone(&binder), watches, weather.lag));
@@ -121,7 +126,8 @@ async fn settle(genes: &Genes) -> Result<Story, String> {
         return Err(report("something was left to do, which a binder that starts anew does", settled));
     }
     let inner = server.inner();
-    let violations = [inner.violations().to_vec(), left_waiting(&inner)].concat();
+    let violations =
+        [inner.violations().to_vec(), left_waiting(&inner), door::belied(&inner, &foretold)].concat();
     let (bound, reclaimed) = (
         self::pairs(&inner).difference(&pairs).count(),
         inner.assets.deleted.len() + inner.assets.recycled.len(),
@@ -130,7 +136,8 @@ async fn settle(genes: &Genes) -> Result<Story, String> {
     if !violations.is_empty() {
         return Err(report(&violations.join("\n"), settled));
     }
-    Ok(Story { changes: settled, bound, reclaimed, refusals: binder.metrics().refusals.get() })
+    let refusals = binder.metrics().refusals.get();
+    Ok(Story { changes: settled, bound, reclaimed, refusals, denied: foretold.denied() })
 }
 
 /// The complete pairs, by the UIDs of claim and volume.

@@ -69,212 +69,207 @@ pub(super) fn clipped(text: &str, max: usize) -> String {
 }
 
 fn words(found: &Found, reviewed: &Reviewed, width: usize) -> Sentence {
-    let writer = Writer { found, width };
-    let (field, text) = match reviewed {
-        Reviewed::Claim { new, old } => {
+    let template = match (found.rule, reviewed) {
+        (DoorRule::PreciousDeleted, _) => PRECIOUS_DELETED,
+        (DoorRule::Engine(rule), Reviewed::Claim { new, old }) => {
             let is_renamed = old.as_ref().is_some_and(|old| old.volume_name != new.volume_name);
-            writer.of_claim(&new.key, is_renamed)
+            of_claim(rule, is_renamed)
         }
-        Reviewed::Volume { .. } => writer.of_volume(),
+        (DoorRule::Engine(rule), Reviewed::Volume { .. }) => of_volume(rule),
     };
-    Sentence { field, text }
+    let text = Writer { found, reviewed, width }.fill(template.text);
+    Sentence { field: template.field, text }
 }
 
-/// Words for one finding, each of its values shortened to so many characters.
+/// A sentence whose values are still to be filled in; [`Writer::value`] knows their names.
+#[derive(Clone, Copy)]
+struct Template {
+    field: &'static str,
+    text: &'static str,
+}
+
+const fn template(field: &'static str, text: &'static str) -> Template {
+    Template { field, text }
+}
+
+const PRECIOUS_DELETED: Template = template(
+    "spec.persistentVolumeReclaimPolicy",
+    "Delete, though label {ours} marks it as precious; set Retain",
+);
+
+const POLICY_RECYCLE: Template = template(
+    "spec.persistentVolumeReclaimPolicy",
+    "Recycle is deprecated and erases the volume for the next claim; use Retain or Delete",
+);
+
+/// What is said of a claim. "Ours" is the claim's value, "theirs" that of the volume or class.
+const fn of_claim(rule: Rule, is_renamed: bool) -> Template {
+    let (field, text) = match rule {
+        Rule::VolumeTooSmall => (
+            "spec.volumeName",
+            "volume {volume} offers {theirs} and the claim asks for {ours}; ask for at most {theirs} or pick \
+             another volume",
+        ),
+        Rule::ClassDiffers => (
+            "spec.storageClassName",
+            "volume {volume} has class {'theirs'} and the claim {'ours'}; set {'theirs'} or pick another volume",
+        ),
+        Rule::AttributesClassDiffers => (
+            "spec.volumeAttributesClassName",
+            "volume {volume} has {'theirs'} and the claim {'ours'}; set {'theirs'} or pick another volume",
+        ),
+        Rule::VolumeModeDiffers => (
+            "spec.volumeMode",
+            "volume {volume} is {theirs} and the claim asks for {ours}; set {theirs} or pick another volume",
+        ),
+        Rule::AccessModesMissing => (
+            "spec.accessModes",
+            "volume {volume} offers {theirs} and the claim asks for {ours}; ask for no others or pick another volume",
+        ),
+        Rule::BreaksPair if !is_renamed => (
+            "metadata.annotations",
+            "the claim is bound to volume {volume} and the request has {ours}; keep it, or delete the claim",
+        ),
+        Rule::ClassMissing => (
+            "spec.storageClassName",
+            "there is no class {'ours'} and no free volume of it fits; create one of them",
+        ),
+        Rule::ProvisionerUnknown => (
+            "spec.storageClassName",
+            "class {'ours'} has provisioner {theirs}, which is not there; use another class",
+        ),
+        Rule::PolicyRecycle => return POLICY_RECYCLE,
+        rule => ("spec.volumeName", of_volume_name(rule)),
+    };
+    template(field, text)
+}
+
+/// What is said of the volume that a claim names.
+const fn of_volume_name(rule: Rule) -> &'static str {
+    match rule {
+        Rule::VolumeOfOther => "volume {volume} is bound to {other claim}; pick another volume",
+        Rule::BreaksPair => {
+            "the claim is bound to volume {volume} and the request sets {'ours'}; delete the claim to give the \
+             volume up"
+        }
+        Rule::VolumeMissing => "there is no volume {volume} yet; the claim waits until somebody creates it",
+        Rule::VolumeReserved => {
+            "volume {volume} is reserved for {other claim}; wait for its release or pick another volume"
+        }
+        Rule::VolumeLeaving => {
+            "volume {volume} is {theirs}; the claim waits until somebody makes it available again"
+        }
+        Rule::VolumeOversized => {
+            "volume {volume} has {theirs} and the claim asks for {ours}; pick a smaller volume to waste less"
+        }
+        Rule::NameDefeatsWait => {
+            "class {'theirs'} waits for a pod, a claim with volumeName does not; leave it out to wait"
+        }
+        Rule::NameDefeatsAffinity => {
+            "volume {volume} has node affinity: pods run only where it is; leave it out to have one chosen"
+        }
+        Rule::PairMismatch => {
+            "volume {volume} has {theirs} and the claim {ours}; they point at each other and bind anyway"
+        }
+        rule => unexpected(rule),
+    }
+}
+
+/// What is said of a volume. "Ours" is the volume's value, "theirs" that of the claim.
+const fn of_volume(rule: Rule) -> Template {
+    let (field, text) = match rule {
+        Rule::VolumeTooSmall => (
+            "spec.capacity.storage",
+            "the volume offers {ours} and {claim} asks for {theirs}; offer at least {theirs} or leave out claimRef",
+        ),
+        Rule::ClassDiffers => (
+            "spec.storageClassName",
+            "the volume has class {'ours'} and {claim} {'theirs'}; set {'theirs'} or leave out claimRef",
+        ),
+        Rule::AttributesClassDiffers => (
+            "spec.volumeAttributesClassName",
+            "the volume has {'ours'} and {claim} {'theirs'}; set {'theirs'} or leave out claimRef",
+        ),
+        Rule::VolumeModeDiffers => (
+            "spec.volumeMode",
+            "the volume is {ours} and {claim} asks for {theirs}; set {theirs} or leave out claimRef",
+        ),
+        Rule::AccessModesMissing => (
+            "spec.accessModes",
+            "the volume offers {ours} and {claim} asks for {theirs}; offer these too or leave out claimRef",
+        ),
+        Rule::BreaksPair => (
+            "spec.claimRef",
+            "the volume is bound to {claim} and the request sets {'ours'} for {'theirs'}; delete the claim to \
+             release the volume",
+        ),
+        Rule::PairMismatch => (
+            "spec.claimRef",
+            "the volume has {ours} and {claim} {theirs}; they point at each other and bind anyway",
+        ),
+        Rule::PolicyRecycle => return POLICY_RECYCLE,
+        rule => ("spec", unexpected(rule)),
+    };
+    template(field, text)
+}
+
+/// What the default engine does not find of such an object. Another one may, and is heard.
+const fn unexpected(rule: Rule) -> &'static str {
+    match rule {
+        Rule::ClassMissing => "there is no class {'ours'}",
+        Rule::ProvisionerUnknown => "provisioner {'theirs'} is not there",
+        _ => "{ours} does not go with {theirs} of volume {volume}",
+    }
+}
+
+/// Fills in the values of one finding, each shortened to so many characters.
 struct Writer<'a> {
     found: &'a Found,
+    reviewed: &'a Reviewed,
     width: usize,
 }
 
 impl Writer<'_> {
-    /// What is wrong with a claim.
-    fn of_claim(&self, key: &ClaimKey, is_renamed: bool) -> (&'static str, String) {
-        let DoorRule::Engine(rule) = self.found.rule else { return self.of_volume() };
-        let volume = self.quoted(&self.found.volume);
-        let (ours, theirs) = (self.plain(&self.found.found), self.plain(&self.found.wanted));
-        let (our_class, their_class) = (self.quoted(&self.found.found), self.quoted(&self.found.wanted));
-        match rule {
-            Rule::VolumeTooSmall => (
-                "spec.volumeName",
-                format!(
-                    "volume {volume} offers {theirs} and the claim asks for {ours}; ask for at most {theirs} or pick another volume"
-                ),
-            ),
-            Rule::ClassDiffers => (
-                "spec.storageClassName",
-                format!(
-                    "volume {volume} has class {their_class} and the claim {our_class}; set {their_class} or pick another volume"
-                ),
-            ),
-            Rule::AttributesClassDiffers => (
-                "spec.volumeAttributesClassName",
-                format!(
-                    "volume {volume} has {their_class} and the claim {our_class}; set {their_class} or pick another volume"
-                ),
-            ),
-            Rule::VolumeModeDiffers => (
-                "spec.volumeMode",
-                format!(
-                    "volume {volume} is {theirs} and the claim asks for {ours}; set {theirs} or pick another volume"
-                ),
-            ),
-            Rule::AccessModesMissing => (
-                "spec.accessModes",
-                format!(
-                    "volume {volume} offers {theirs} and the claim asks for {ours}; ask for no others or pick another volume"
-                ),
-            ),
-            Rule::VolumeOfOther => (
-                "spec.volumeName",
-                format!("volume {volume} is bound to {}; pick another volume", self.other(key)),
-            ),
-            Rule::BreaksPair if is_renamed => (
-                "spec.volumeName",
-                format!(
-                    "the claim is bound to volume {volume} and the request sets {our_class}; delete the claim to give the volume up"
-                ),
-            ),
-            Rule::BreaksPair => (
-                "metadata.annotations",
-                format!(
-                    "the claim is bound to volume {volume} and the request has {ours}; keep it, or delete the claim"
-                ),
-            ),
-            Rule::VolumeMissing => (
-                "spec.volumeName",
-                format!("there is no volume {volume} yet; the claim waits until somebody creates it"),
-            ),
-            Rule::VolumeReserved => (
-                "spec.volumeName",
-                format!(
-                    "volume {volume} is reserved for {}; wait for its release or pick another",
-                    self.other(key)
-                ),
-            ),
-            Rule::VolumeLeaving => (
-                "spec.volumeName",
-                format!(
-                    "volume {volume} is {theirs}; until somebody makes it available again the claim waits"
-                ),
-            ),
-            Rule::VolumeOversized => (
-                "spec.volumeName",
-                format!(
-                    "volume {volume} has {theirs} and the claim asks for {ours}; pick a smaller volume to waste less"
-                ),
-            ),
-            Rule::ClassMissing => (
-                "spec.storageClassName",
-                format!("there is no class {our_class} and no free volume of it fits; create one of them"),
-            ),
-            Rule::ProvisionerUnknown => (
-                "spec.storageClassName",
-                format!("class {our_class} has provisioner {theirs}, which is not there; use another class"),
-            ),
-            Rule::NameDefeatsWait => (
-                "spec.volumeName",
-                format!(
-                    "class {their_class} waits for a pod, a claim with volumeName does not; leave it out to wait"
-                ),
-            ),
-            Rule::NameDefeatsAffinity => (
-                "spec.volumeName",
-                format!(
-                    "volume {volume} has {theirs}, which decides where pods of the claim run; be sure it suits"
-                ),
-            ),
-            Rule::PairMismatch => (
-                "spec.volumeName",
-                format!(
-                    "volume {volume} has {theirs} and the claim {ours}; they point at each other and bind all the same"
-                ),
-            ),
-            Rule::PolicyRecycle => self.of_volume(),
+    /// The template with its values; what a value holds is never taken for a name.
+    fn fill(&self, template: &str) -> String {
+        let mut text = String::new();
+        let mut rest = template;
+        while let Some((before, name, after)) =
+            rest.split_once('{').and_then(|(before, tail)| tail.split_once('}').map(|(n, a)| (before, n, a)))
+        {
+            text.push_str(before);
+            text.push_str(&self.value(name));
+            rest = after;
+        }
+        text + rest
+    }
+
+    fn value(&self, name: &str) -> String {
+        let Found { volume, claim, found, wanted, .. } = self.found;
+        match name {
+            "volume" => self.quoted(volume),
+            "ours" => self.plain(found),
+            "theirs" => self.plain(wanted),
+            "'ours'" => self.quoted(found),
+            "'theirs'" => self.quoted(wanted),
+            "claim" => match claim {
+                Some(key) => format!("claim {}", self.quoted(&key.to_string())),
+                None => "the claim".to_owned(),
+            },
+            "other claim" => self.other_claim(claim.as_ref()),
+            unknown => unreachable!("no template has {unknown:?}"),
         }
     }
 
-    /// What is wrong with a volume.
-    fn of_volume(&self) -> (&'static str, String) {
-        let (ours, theirs) = (self.plain(&self.found.found), self.plain(&self.found.wanted));
-        let (our_class, their_class) = (self.quoted(&self.found.found), self.quoted(&self.found.wanted));
-        let DoorRule::Engine(rule) = self.found.rule else {
-            return (
-                "spec.persistentVolumeReclaimPolicy",
-                format!(
-                    "Delete, though label {ours} marks the volume as precious; set Retain to keep its data"
-                ),
-            );
-        };
-        let claim = self
-            .found
-            .claim
-            .as_ref()
-            .map_or_else(|| "the claim".to_owned(), |key| format!("claim {}", self.quoted(&key.to_string())));
-        match rule {
-            Rule::VolumeTooSmall => (
-                "spec.capacity.storage",
-                format!(
-                    "the volume offers {ours} and {claim} asks for {theirs}; offer at least {theirs} or leave out claimRef"
-                ),
-            ),
-            Rule::AttributesClassDiffers => (
-                "spec.volumeAttributesClassName",
-                format!(
-                    "the volume has {our_class} and {claim} {their_class}; set {their_class} or leave out claimRef"
-                ),
-            ),
-            Rule::ClassDiffers => (
-                "spec.storageClassName",
-                format!(
-                    "the volume has class {our_class} and {claim} {their_class}; set {their_class} or leave out claimRef"
-                ),
-            ),
-            Rule::VolumeModeDiffers => (
-                "spec.volumeMode",
-                format!(
-                    "the volume is {ours} and {claim} asks for {theirs}; set {theirs} or leave out claimRef"
-                ),
-            ),
-            Rule::AccessModesMissing => (
-                "spec.accessModes",
-                format!(
-                    "the volume offers {ours} and {claim} asks for {theirs}; offer these too or leave out claimRef"
-                ),
-            ),
-            Rule::BreaksPair => (
-                "spec.claimRef",
-                format!(
-                    "the volume is bound to {claim} and the request sets {our_class} for {their_class}; delete the claim to release it"
-                ),
-            ),
-            Rule::PairMismatch => (
-                "spec.claimRef",
-                format!(
-                    "the volume has {ours} and {claim} {theirs}; they point at each other and bind all the same"
-                ),
-            ),
-            Rule::PolicyRecycle => (
-                "spec.persistentVolumeReclaimPolicy",
-                "Recycle is deprecated and erases the volume for the next claim; use Retain or Delete"
-                    .to_owned(),
-            ),
-            // The default engine finds these of claims alone; another one may not.
-            Rule::VolumeOfOther
-            | Rule::VolumeMissing
-            | Rule::VolumeReserved
-            | Rule::VolumeLeaving
-            | Rule::VolumeOversized
-            | Rule::ClassMissing
-            | Rule::ProvisionerUnknown
-            | Rule::NameDefeatsWait
-            | Rule::NameDefeatsAffinity => ("spec", format!("{}: {ours} against {theirs}", rule.name())),
-        }
-    }
-
-    /// The other claim, as far as the author may know of it: tenants see their own namespace.
-    fn other(&self, author: &ClaimKey) -> String {
-        match &self.found.claim {
-            Some(key) if key.namespace == author.namespace => format!("claim {}", self.quoted(&key.name)),
+    /// The other claim, as far as the author of this one may know of it: tenants see their own namespace.
+    fn other_claim(&self, other: Option<&ClaimKey>) -> String {
+        match (other, self.reviewed) {
+            (Some(key), Reviewed::Claim { new, .. }) if *key == new.key => {
+                "an earlier claim of this name".to_owned()
+            }
+            (Some(key), Reviewed::Claim { new, .. }) if key.namespace == new.key.namespace => {
+                format!("claim {}", self.quoted(&key.name))
+            }
             _ => "a claim of another namespace".to_owned(),
         }
     }
@@ -293,5 +288,50 @@ impl Writer<'_> {
         let head = self.width / 2;
         let tail = self.width - head - 1;
         clean[..head].iter().chain(&['…']).chain(&clean[clean.len() - tail..]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bindery_core::Volume;
+
+    use super::*;
+
+    fn reviewed() -> [Reviewed; 2] {
+        let claim = r#"{"metadata":{"name":"c","namespace":"ns"}}"#;
+        let volume = r#"{"metadata":{"name":"v"}}"#;
+        let read = |json: &str| -> serde_json::Value { serde_json::from_str(json).unwrap() };
+        let claim = match bindery_kube::decode::claim(&read(claim)).unwrap().1 {
+            bindery_store::Observed::Readable(claim) => claim,
+            bindery_store::Observed::Unreadable(why) => panic!("{why:?}"),
+        };
+        let volume: std::sync::Arc<Volume> = match bindery_kube::decode::volume(&read(volume)).unwrap().1 {
+            bindery_store::Observed::Readable(volume) => volume,
+            bindery_store::Observed::Unreadable(why) => panic!("{why:?}"),
+        };
+        [Reviewed::Claim { new: claim, old: None }, Reviewed::Volume { new: volume, old: None }]
+    }
+
+    #[test]
+    fn every_finding_has_words_that_fit_a_warning_whatever_its_values_are() {
+        for reviewed in reviewed() {
+            for rule in DoorRule::ALL {
+                for text in ["", "8Gi", "\u{1b}[31m\n", &"n".repeat(253), &"ü{volume}".repeat(10_000)] {
+                    let text = Text::from(text);
+                    let found = Found {
+                        rule,
+                        volume: text.clone(),
+                        claim: Some(ClaimKey::new("ns", text.clone())),
+                        found: text.clone(),
+                        wanted: text,
+                    };
+                    let warning = warning(&found, &reviewed);
+                    assert!(warning.chars().count() <= WARNING_MAX, "{warning}");
+                    assert!(!warning.contains(char::is_control), "{warning:?}");
+                    let full = sentence(&found, &reviewed).line();
+                    assert!(full.len() < 6_000 && !full.contains(char::is_control), "{full:?}");
+                }
+            }
+        }
     }
 }

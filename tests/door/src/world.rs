@@ -1,0 +1,313 @@
+//! A replica's store, the API server behind it, and the door in front.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use bindery_controller::{Binder, Facts, Note, Parts, Port, Purpose, Settings, Write, WriteError, Written};
+use bindery_core::{Claim, ClaimKey, Engine, Lookup, Text, Timestamp, Volume};
+use bindery_engine::DefaultEngine;
+use bindery_kube::decode;
+use bindery_store::{Kind, Observed, Store};
+use bindery_webhook::{AdmissionMetrics, AdmissionSettings, PATH, admission};
+use http_body_util::BodyExt as _;
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+/// A replica, the API server that it watches, and its door.
+pub struct World {
+    binder: Arc<Binder<Server>>,
+    server: Server,
+    metrics: AdmissionMetrics,
+    registry: Registry,
+    router: Router,
+}
+
+/// What a request is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// The body, where it is JSON.
+    pub json: Option<Value>,
+    /// The body.
+    pub text: String,
+}
+
+/// The API server: what is there now, and what it is told.
+#[derive(Clone, Default)]
+struct Server(Arc<Mutex<Objects>>);
+
+#[derive(Default)]
+struct Objects {
+    volumes: BTreeMap<Text, Arc<Volume>>,
+    claims: BTreeMap<ClaimKey, Arc<Claim>>,
+    reads: usize,
+    is_down: bool,
+    deeds: Vec<String>,
+}
+
+/// A claim of namespace `ns` that asks for so much and has no class; `spec` goes over that.
+pub fn claim(name: &str, storage: &str, spec: Value) -> Value {
+    let base = json!({
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": storage}},
+        "storageClassName": "",
+    });
+    object(
+        "PersistentVolumeClaim",
+        json!({"name": name, "namespace": "ns", "uid": format!("uid-{name}")}),
+        base,
+        spec,
+    )
+}
+
+/// A volume of that size without class; `spec` goes over that.
+pub fn volume(name: &str, storage: &str, spec: Value) -> Value {
+    let base = json!({
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": storage},
+        "hostPath": {"path": "/data"},
+        "persistentVolumeReclaimPolicy": "Retain",
+    });
+    object("PersistentVolume", json!({"name": name, "uid": format!("uid-{name}")}), base, spec)
+}
+
+fn object(kind: &str, metadata: Value, mut spec: Value, over: Value) -> Value {
+    if let (Value::Object(spec), Value::Object(over)) = (&mut spec, over) {
+        spec.extend(over);
+    }
+    json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec})
+}
+
+/// The review of a creation.
+pub fn create(object: &Value) -> Value {
+    review("CREATE", object, &Value::Null)
+}
+
+/// The review of an update.
+pub fn update(new: &Value, old: &Value) -> Value {
+    review("UPDATE", new, old)
+}
+
+fn review(operation: &str, new: &Value, old: &Value) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": "", "version": "v1", "kind": new["kind"]},
+            "operation": operation,
+            "namespace": new["metadata"]["namespace"],
+            "name": new["metadata"]["name"],
+            "dryRun": false,
+            "object": new,
+            "oldObject": old,
+        },
+    })
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new(Arc::new(DefaultEngine), AdmissionSettings::default())
+    }
+}
+
+impl World {
+    /// An empty cluster, whose lists are complete.
+    pub fn new(engine: Arc<dyn Engine>, settings: AdmissionSettings) -> Self {
+        let world = Self::starting(engine, settings);
+        Kind::ALL.into_iter().for_each(|kind| world.binder.store().mark_synced(kind));
+        world
+    }
+
+    /// An empty cluster of which nothing is listed yet.
+    pub fn starting(engine: Arc<dyn Engine>, settings: AdmissionSettings) -> Self {
+        let server = Server::default();
+        let binder = Arc::new(Binder::new(Parts {
+            store: Arc::new(Store::new()),
+            port: server.clone(),
+            engine,
+            facts: Facts::default(),
+            settings: Settings::default(),
+            journal: None,
+        }));
+        let metrics = AdmissionMetrics::default();
+        let mut registry = Registry::default();
+        metrics.register(registry.sub_registry_with_prefix("bindery"));
+        let router = admission(Arc::clone(&binder), settings, metrics.clone());
+        Self { binder, server, metrics, registry, router }
+    }
+
+    /// The door with other settings, on the same cluster and with the same counters.
+    #[must_use]
+    pub fn with(mut self, settings: AdmissionSettings) -> Self {
+        self.router = admission(Arc::clone(&self.binder), settings, self.metrics.clone());
+        self
+    }
+
+    /// The door.
+    pub fn router(&self) -> Router {
+        self.router.clone()
+    }
+
+    /// Objects that are there, and that the replica has seen.
+    #[must_use]
+    pub fn having(self, objects: &[Value]) -> Self {
+        objects.iter().for_each(|object| {
+            self.see(object);
+            self.put(object);
+        });
+        self
+    }
+
+    /// The replica's watch tells of an object.
+    ///
+    /// # Panics
+    ///
+    /// It is of no kind that is watched, or cannot be decoded.
+    pub fn see(&self, object: &Value) {
+        let store = self.binder.store();
+        let _ = match object["kind"].as_str() {
+            Some("PersistentVolume") => {
+                let (name, volume) = decode::volume(object).expect("a volume");
+                store.apply_volume(name, volume)
+            }
+            Some("PersistentVolumeClaim") => {
+                let (key, claim) = decode::claim(object).expect("a claim");
+                store.apply_claim(key, claim)
+            }
+            Some("StorageClass") => {
+                let (name, class) = decode::class(object).expect("a class");
+                store.apply_class(name, class)
+            }
+            kind => panic!("{kind:?} is not watched"),
+        };
+    }
+
+    /// An object is there, whether or not the replica has seen it.
+    ///
+    /// # Panics
+    ///
+    /// It cannot be decoded.
+    pub fn put(&self, object: &Value) {
+        let mut objects = self.server.objects();
+        match object["kind"].as_str() {
+            Some("PersistentVolume") => {
+                if let (name, Observed::Readable(volume)) = decode::volume(object).expect("a volume") {
+                    objects.volumes.insert(name, volume);
+                }
+            }
+            Some("PersistentVolumeClaim") => {
+                if let (key, Observed::Readable(claim)) = decode::claim(object).expect("a claim") {
+                    objects.claims.insert(key, claim);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// An object is gone, whether or not the replica has seen that.
+    pub fn remove(&self, object: &Value) {
+        let name = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let mut objects = self.server.objects();
+        if object["kind"] == "PersistentVolume" {
+            objects.volumes.remove(name("name"));
+        } else {
+            objects.claims.remove(&ClaimKey::new(name("namespace"), name("name")));
+        }
+    }
+
+    /// From now on the API server answers no reads.
+    pub fn goes_down(&self) {
+        self.server.objects().is_down = true;
+    }
+
+    /// How many live reads were made.
+    pub fn reads(&self) -> usize {
+        self.server.objects().reads
+    }
+
+    /// What was written or recorded: nothing ever may be.
+    pub fn deeds(&self) -> Vec<String> {
+        self.server.objects().deeds.clone()
+    }
+
+    /// What `/metrics` tells of the door.
+    pub fn scrape(&self) -> String {
+        let mut told = String::new();
+        // Writing to a string cannot fail.
+        let _ = text::encode(&mut told, &self.registry);
+        told
+    }
+
+    /// Sends a review and gets its `response`.
+    ///
+    /// # Panics
+    ///
+    /// It is not answered by a review.
+    pub async fn response(&self, review: &Value) -> Value {
+        let answer = self.send(review.to_string().into_bytes()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+        answer.json.expect("a review is JSON")["response"].clone()
+    }
+
+    /// Sends any body.
+    ///
+    /// # Panics
+    ///
+    /// The router itself fails, which it never does.
+    pub async fn send(&self, body: impl Into<Body>) -> Answer {
+        let request = Request::post(format!("{PATH}?timeout=3s")).header("content-type", "application/json");
+        let request = request.body(body.into()).expect("a request");
+        let response = self.router().oneshot(request).await.expect("a router answers");
+        let status = response.status();
+        let bytes = response.into_body().collect().await.expect("the body is in memory").to_bytes();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        Answer { status, json: serde_json::from_str(&text).ok(), text }
+    }
+}
+
+impl Server {
+    fn objects(&self) -> MutexGuard<'_, Objects> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read<T>(&self, find: impl FnOnce(&Objects) -> Option<T>) -> Lookup<T> {
+        let mut objects = self.objects();
+        objects.reads += 1;
+        if objects.is_down {
+            return Lookup::Failed("no answer".into());
+        }
+        find(&objects).map_or(Lookup::Absent, Lookup::Found)
+    }
+}
+
+impl Port for Server {
+    type Template = ();
+
+    async fn read_volume(&self, name: &Text, _: Purpose) -> Lookup<Arc<Volume>> {
+        self.read(|objects| objects.volumes.get(name).cloned())
+    }
+
+    async fn read_claim(&self, key: &ClaimKey, _: Purpose) -> Lookup<Arc<Claim>> {
+        self.read(|objects| objects.claims.get(key).cloned())
+    }
+
+    async fn write(&self, write: &Write<()>) -> Result<Written, WriteError> {
+        self.objects().deeds.push(format!("{write:?}"));
+        Err(WriteError::Forbidden("a review writes".to_owned()))
+    }
+
+    fn record(&self, note: &Note) {
+        self.objects().deeds.push(format!("{note:?}"));
+    }
+
+    fn now(&self) -> Timestamp {
+        0
+    }
+}

@@ -1,0 +1,151 @@
+//! `docs/admission.md` says what is so: every rule is there with its level, and every example is answered word by word
+//! as it is written there.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bindery_door_tests::{World, create, update};
+use bindery_webhook::{AdmissionSettings, DoorRule, Levels};
+use serde_json::{Value, json};
+
+/// The example of a rule, by the names of its blocks.
+#[derive(Default)]
+struct Example {
+    rule: String,
+    /// What is in the cluster.
+    cluster: Vec<Value>,
+    /// The object as it is, where it is updated.
+    before: Vec<Value>,
+    /// The object that is sent.
+    request: Vec<Value>,
+    reply: String,
+}
+
+fn document() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/admission.md")).unwrap()
+}
+
+/// Name and default level of the rows of the table of rules.
+fn rows(document: &str) -> BTreeMap<String, String> {
+    let rows = document.lines().filter_map(|line| line.strip_prefix("| [`")?.split_once("`]"));
+    rows.map(|(rule, rest)| {
+        let level = rest.split('|').nth(1).unwrap().trim();
+        (rule.to_owned(), level.to_owned())
+    })
+    .collect()
+}
+
+/// The examples of a document: a section for each rule, with fenced blocks.
+fn examples(document: &str) -> Vec<Example> {
+    let sections = document.split("\n### `").skip(1);
+    sections
+        .map(|section| {
+            let (rule, text) = section.split_once('`').unwrap();
+            let mut example = Example { rule: rule.to_owned(), ..Example::default() };
+            for block in text.split("\n```").skip(1).step_by(2) {
+                let (name, content) = block.split_once('\n').unwrap();
+                match name {
+                    "yaml cluster" => example.cluster = documents(content),
+                    "yaml before" => example.before = documents(content),
+                    "yaml request" => example.request = documents(content),
+                    "text reply" => example.reply = content.trim_end().to_owned(),
+                    other => panic!("{rule}: a block of {other:?}"),
+                }
+            }
+            example
+        })
+        .collect()
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    text.split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
+}
+
+/// What an API server adds to a manifest, so far as it matters.
+fn stored(mut object: Value) -> Value {
+    let uid = format!("uid-{}", object["metadata"]["name"].as_str().unwrap());
+    if object["kind"] == "PersistentVolumeClaim" && object["metadata"]["namespace"].is_null() {
+        object["metadata"]["namespace"] = "default".into();
+    }
+    if object["metadata"]["uid"].is_null() {
+        object["metadata"]["uid"] = uid.into();
+    }
+    object
+}
+
+/// A response as the document shows it.
+fn told(response: &Value) -> String {
+    let mut lines = Vec::new();
+    if response["allowed"] == json!(false) {
+        let status = &response["status"];
+        lines.push(format!(
+            "denied, {} {}: {}",
+            status["code"],
+            status["reason"].as_str().unwrap(),
+            status["message"].as_str().unwrap()
+        ));
+    }
+    let warnings = response["warnings"].as_array().cloned().unwrap_or_default();
+    lines.extend(warnings.iter().map(|warning| format!("Warning: {}", warning.as_str().unwrap())));
+    lines.join("\n")
+}
+
+#[test]
+fn every_rule_is_in_the_table_with_its_default_level() {
+    let rules = DoorRule::ALL.map(|rule| (rule.name().to_owned(), rule.default_level().to_string()));
+    assert_eq!(rows(&document()), BTreeMap::from(rules));
+}
+
+#[tokio::test]
+async fn every_example_is_answered_as_the_document_says() {
+    let document = document();
+    let examples = examples(&document);
+    let mut named: Vec<_> = examples.iter().map(|example| example.rule.as_str()).collect();
+    named.sort_unstable();
+    let mut rules = DoorRule::ALL.map(DoorRule::name);
+    rules.sort_unstable();
+    assert_eq!(named, rules, "each rule has one example");
+
+    for Example { rule, cluster, before, request, reply } in examples {
+        let cluster: Vec<_> = cluster.into_iter().map(stored).collect();
+        let world = World::default().having(&cluster);
+        let [new] = <[Value; 1]>::try_from(request).unwrap_or_else(|_| panic!("{rule}: one object is sent"));
+        let new = stored(new);
+        let review = match before.first() {
+            Some(old) => update(&new, &stored(old.clone())),
+            None => create(&new),
+        };
+        let response = world.response(&review).await;
+        assert_eq!(told(&response), reply, "{rule}");
+        assert!(response["auditAnnotations"]["rules"].as_str().unwrap().contains(&rule), "{response}");
+        check_causes(&rule, &response);
+
+        // In observe mode the same is only warned of.
+        let levels = Levels::default().only_warning();
+        let world = world.with(AdmissionSettings { levels, ..AdmissionSettings::default() });
+        let observed = world.response(&review).await;
+        assert_eq!(observed["allowed"], json!(true), "{rule}");
+        assert!(!observed["warnings"].as_array().unwrap().is_empty(), "{rule}");
+
+        // And nothing of it where the rule is off.
+        let levels = Levels::new([format!("{rule}=off").parse().unwrap()]);
+        let world = world.with(AdmissionSettings { levels, ..AdmissionSettings::default() });
+        let unseen = world.response(&review).await;
+        assert!(!unseen.to_string().contains(&rule), "{unseen}");
+        assert_eq!(world.deeds(), Vec::<String>::new());
+    }
+}
+
+/// A denial's causes say the same, in the form that kubectl shows.
+fn check_causes(rule: &str, response: &Value) {
+    let status = &response["status"];
+    if status.is_null() {
+        return;
+    }
+    let cause = &status["details"]["causes"][0];
+    assert_eq!(cause["reason"], json!(rule));
+    let line = format!("{}: {}", cause["field"].as_str().unwrap(), cause["message"].as_str().unwrap());
+    assert_eq!(status["message"], json!(line));
+}

@@ -1,0 +1,196 @@
+//! The door fails open, is not filled up, and says so.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::http::{Request, StatusCode};
+use bindery_controller::{ReviewError, Reviewed, Sight};
+use bindery_core::{Cluster, Decision, Engine, EngineFault, Finding, Outcome, Subject};
+use bindery_door_tests::{World, claim, create, volume};
+use bindery_webhook::{AdmissionMetrics, AdmissionSettings, BODY_MAX, PATH, Reviewer, admission};
+use futures::{StreamExt as _, stream};
+use http_body_util::BodyExt as _;
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tower::ServiceExt as _;
+
+fn warnings(response: &Value) -> Vec<String> {
+    let warnings = response["warnings"].as_array().cloned().unwrap_or_default();
+    warnings.iter().map(|warning| warning.as_str().unwrap().to_owned()).collect()
+}
+
+/// What an engine that is not as it should be does when it is asked to review.
+#[derive(Clone, Copy)]
+enum Sick {
+    Fails,
+    Panics,
+    Acts,
+    Reads,
+}
+
+impl Engine for Sick {
+    fn decide(
+        &self,
+        request: &bindery_core::Request,
+        cluster: &mut dyn Cluster,
+    ) -> Result<Decision, EngineFault> {
+        match self {
+            Self::Fails => Err(EngineFault::Trapped("unreachable".to_owned())),
+            Self::Panics => panic!("an engine that panics, as this test wants"),
+            Self::Acts => {
+                let Subject::ReviewClaim { new, .. } = &request.subject else { unreachable!("a claim") };
+                let action = bindery_core::Action::EnqueueClaim(new.key.clone());
+                Ok(Decision::new(vec![action.into()], Outcome::Done))
+            }
+            Self::Reads => {
+                // Another volume each time, though each is read live.
+                for at in 0.. {
+                    cluster.volume(bindery_core::Source::Live, format!("v{at}").into())?;
+                }
+                Ok(Decision::done())
+            }
+        }
+    }
+
+    fn digest(&self) -> &str {
+        "sick"
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_fails_denies_nothing_and_the_next_request_is_answered() {
+    for (engine, cause) in
+        [(Sick::Fails, "engine"), (Sick::Panics, "bug"), (Sick::Acts, "engine"), (Sick::Reads, "engine")]
+    {
+        let world = World::new(Arc::new(engine), AdmissionSettings::default());
+        for count in 1..=2 {
+            let response = world.response(&create(&claim("c", "1Gi", json!({})))).await;
+            assert_eq!(response["allowed"], json!(true));
+            let told = warnings(&response);
+            assert!(
+                told.len() == 1 && told[0].starts_with("Bindery has not checked this request"),
+                "{told:?}"
+            );
+            let counted = format!("bindery_admission_faults_total{{cause=\"{cause}\"}} {count}\n");
+            assert!(world.scrape().contains(&counted), "no {counted} in {}", world.scrape());
+        }
+        let ended = "bindery_admission_reviews_total{kind=\"claim\",outcome=\"faulted\"} 2\n";
+        assert!(world.scrape().contains(ended), "{}", world.scrape());
+    }
+}
+
+#[tokio::test]
+async fn a_replica_whose_lists_are_not_complete_denies_nothing() {
+    let world = World::starting(Arc::new(bindery_engine::DefaultEngine), AdmissionSettings::default());
+    world.see(&volume("v", "1Gi", json!({})));
+    let response = world.response(&create(&claim("c", "8Gi", json!({"volumeName": "v"})))).await;
+    assert_eq!(response["allowed"], json!(true));
+    assert_eq!(warnings(&response), ["Bindery has not checked this request: it is starting"]);
+    assert!(world.scrape().contains("bindery_admission_faults_total{cause=\"not_ready\"} 1\n"));
+}
+
+/// A reviewer that thinks until it is let go.
+struct Slow(Semaphore);
+
+impl Reviewer for Slow {
+    async fn review(&self, _: Reviewed, _: Sight) -> Result<Vec<Finding>, ReviewError> {
+        let _ = self.0.acquire().await;
+        Ok(Vec::new())
+    }
+}
+
+/// A door whose reviewer is slow, for two reviews at a time.
+fn slow_door(metrics: &AdmissionMetrics) -> (Arc<Slow>, axum::Router) {
+    let slow = Arc::new(Slow(Semaphore::new(0)));
+    let settings = AdmissionSettings { in_flight_max: 2, ..AdmissionSettings::default() };
+    (Arc::clone(&slow), admission(slow, settings, metrics.clone()))
+}
+
+fn scrape(metrics: &AdmissionMetrics) -> String {
+    let (mut registry, mut told) = (Registry::default(), String::new());
+    metrics.register(&mut registry);
+    text::encode(&mut told, &registry).unwrap();
+    told
+}
+
+async fn post(router: axum::Router, body: impl Into<Body>) -> (StatusCode, Value, String) {
+    let request = Request::post(format!("{PATH}?timeout=10s")).body(body.into()).unwrap();
+    let response = router.oneshot(request).await.unwrap();
+    let status = response.status();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    (status, serde_json::from_str(&text).unwrap_or_default(), text)
+}
+
+#[tokio::test(start_paused = true)]
+async fn load_beyond_the_limit_is_shed_at_once_and_what_is_slow_is_answered_in_time() {
+    let metrics = AdmissionMetrics::default();
+    let (slow, router) = slow_door(&metrics);
+    let review = create(&claim("c", "1Gi", json!({}))).to_string();
+    let began = tokio::time::Instant::now();
+    let slow_ones: Vec<_> = (0..2).map(|_| tokio::spawn(post(router.clone(), review.clone()))).collect();
+    // Both have begun once nobody but time can go on.
+    tokio::task::yield_now().await;
+    let (status, answer, _) = post(router.clone(), review.clone()).await;
+    assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
+    assert_eq!(
+        warnings(&answer["response"]),
+        ["Bindery has not checked this request: too many are under way"]
+    );
+    assert_eq!(began.elapsed(), std::time::Duration::ZERO, "who is shed does not wait");
+    for task in slow_ones {
+        let (_, answer, _) = task.await.unwrap();
+        assert_eq!(warnings(&answer["response"]), ["Bindery has not checked this request: it took too long"]);
+    }
+    assert_eq!(began.elapsed().as_secs(), 5, "half of the time that the API server waits");
+    let told = scrape(&metrics);
+    for counted in [
+        "admission_shed_total 1\n",
+        "admission_faults_total{cause=\"overdue\"} 2\n",
+        "admission_reviews_total{kind=\"claim\",outcome=\"shed\"} 1\n",
+    ] {
+        assert!(told.contains(counted), "no {counted} in {told}");
+    }
+    // And then there is room again.
+    slow.0.add_permits(1);
+    let (_, answer, _) = post(router, review).await;
+    assert_eq!(answer["response"], json!({"uid": answer["response"]["uid"], "allowed": true}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_come_is_given_up_and_leaves_room() {
+    let metrics = AdmissionMetrics::default();
+    let (slow, router) = slow_door(&metrics);
+    slow.0.add_permits(1);
+    // Each may be as large as any, so a few of them take all the room that there is.
+    let silent = || Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
+    let waiting: Vec<_> = (0..30).map(|_| tokio::spawn(post(router.clone(), silent()))).collect();
+    let ended = futures::future::join_all(waiting).await;
+    let statuses: Vec<_> = ended.into_iter().map(|ended| ended.unwrap().0).collect();
+    let overdue = statuses.iter().filter(|status| **status == StatusCode::REQUEST_TIMEOUT).count();
+    let busy = statuses.iter().filter(|status| **status == StatusCode::SERVICE_UNAVAILABLE).count();
+    assert!(overdue + busy == 30 && overdue >= 20 && busy >= 5, "{statuses:?}");
+    assert!(scrape(&metrics).contains(&format!("admission_shed_total {busy}\n")));
+    let (status, answer, _) = post(router, create(&claim("c", "1Gi", json!({}))).to_string()).await;
+    assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_whether_or_not_it_says_so() {
+    let world = World::default();
+    let large = || Bytes::from(vec![b' '; BODY_MAX + 1]);
+    assert_eq!(world.send(large()).await.status, StatusCode::PAYLOAD_TOO_LARGE);
+    let pieces: Vec<_> =
+        large().chunks(64 * 1024).map(Bytes::copy_from_slice).map(Ok::<_, std::io::Error>).collect();
+    let unsized_body = Body::from_stream(stream::iter(pieces).boxed());
+    assert_eq!(world.send(unsized_body).await.status, StatusCode::PAYLOAD_TOO_LARGE);
+    let request = Request::post(PATH).header("content-length", BODY_MAX + 1).body(Body::empty()).unwrap();
+    let response = world.router().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(world.scrape().contains("bindery_admission_bad_requests_total 3\n"), "{}", world.scrape());
+    assert_eq!(world.response(&create(&claim("c", "1Gi", json!({})))).await["allowed"], json!(true));
+}

@@ -1,0 +1,114 @@
+//! The door and the binder agree: before a calm world starts, every claim and volume of it is reviewed as if it were
+//! created now, and when the world has settled, what was denied has not bound while the volume's spec stayed as it was,
+//! and a claim that nothing was said of has the volume that it names.
+
+use std::sync::Arc;
+
+use bindery_controller::{Binder, Reviewed, Sight};
+use bindery_core::{Claim, ClaimKey, Finding, Text, Uid, Volume};
+use bindery_webhook::{DoorRule, Level, Levels};
+
+use crate::law::is_pair;
+use crate::server::{Inner, Server};
+
+/// What the reviews of a world's beginning say of its end.
+#[derive(Default)]
+pub(crate) struct Foretold {
+    /// Pairs that cannot be, each because one half of it would be denied.
+    never: Vec<Pair>,
+    /// Pairs that will be, unless another claim is faster: nothing was found of a claim that names its volume.
+    surely: Vec<Pair>,
+}
+
+struct Pair {
+    claim: Arc<Claim>,
+    volume: Arc<Volume>,
+}
+
+impl Foretold {
+    /// How many pairs cannot be.
+    pub(crate) fn denied(&self) -> usize {
+        self.never.len()
+    }
+}
+
+/// Reviews every object of a world as it is about to start.
+pub(crate) async fn ask(binder: &Binder<Server>, server: &Server) -> Result<Foretold, String> {
+    let (volumes, claims) = {
+        let inner = server.inner();
+        (inner.volumes.clone(), inner.claims.clone())
+    };
+    let levels = Levels::default();
+    let denies = |finding: &Finding| levels.of(DoorRule::Engine(finding.rule)) == Level::Deny;
+    let mut foretold = Foretold::default();
+    for claim in claims.values() {
+        let Some(volume) = claim.volume_name.as_ref().and_then(|name| volumes.get(name)) else { continue };
+        let pair = || Pair { claim: claim.clone(), volume: volume.clone() };
+        let findings = review(binder, Reviewed::Claim { new: claim.clone(), old: None }).await?;
+        if findings.iter().any(denies) {
+            foretold.never.push(pair());
+        } else if findings.is_empty() && !claim.annotations.bind_completed {
+            foretold.surely.push(pair());
+        }
+    }
+    for volume in volumes.values() {
+        let findings = review(binder, Reviewed::Volume { new: volume.clone(), old: None }).await?;
+        let denying = findings.iter().filter(|finding| denies(finding));
+        foretold.never.extend(denying.map(|finding| {
+            let claim = finding.claim.as_ref().and_then(|key| claims.get(key));
+            let claim = claim.expect("a volume is denied for a claim that is there");
+            Pair { claim: claim.clone(), volume: volume.clone() }
+        }));
+    }
+    Ok(foretold)
+}
+
+async fn review(binder: &Binder<Server>, reviewed: Reviewed) -> Result<Vec<Finding>, String> {
+    let why = |error| format!("{reviewed:?} cannot be reviewed: {error}");
+    binder.review(reviewed.clone(), Sight::Watched).await.map_err(why)
+}
+
+/// What was said and is not so, now that the world has settled.
+pub(crate) fn belied(server: &Inner, foretold: &Foretold) -> Vec<String> {
+    let bound = foretold.never.iter().filter(|pair| has_bound(server, pair));
+    let bound = bound.map(|pair| format!("{}: would be denied, and it has bound", pair.told()));
+    let unbound = foretold.surely.iter().filter(|pair| waits_alone(server, pair));
+    let unbound = unbound.map(|pair| format!("{}: the door is silent, and it does not bind", pair.told()));
+    bound.chain(unbound).collect()
+}
+
+/// Whether a pair was made though the volume's spec was still as it was: the first change of its claimRef, if there
+/// was one, made it.
+fn has_bound(server: &Inner, Pair { claim, volume }: &Pair) -> bool {
+    let mut states = server.past_volumes.iter().filter(|state| state.uid == volume.uid);
+    match states.find(|state| state.claim_ref != volume.claim_ref) {
+        Some(changed) => holder(changed) == Some(&claim.uid) && holder(volume) != Some(&claim.uid),
+        None => is_now_pair(server, &claim.key, &claim.uid, &volume.name) && !is_pair(claim, volume),
+    }
+}
+
+/// Whether a claim has not got the volume that it names, nor has anybody else.
+fn waits_alone(server: &Inner, Pair { claim, volume }: &Pair) -> bool {
+    let is_taken = server.volumes.get(&volume.name).is_some_and(|now| {
+        holder(now)
+            .is_some_and(|uid| server.claims.values().any(|claim| claim.uid == *uid && is_pair(claim, now)))
+    });
+    !is_taken
+}
+
+fn is_now_pair(server: &Inner, key: &ClaimKey, uid: &Uid, volume: &Text) -> bool {
+    match (server.claims.get(key), server.volumes.get(volume)) {
+        (Some(claim), Some(volume)) => claim.uid == *uid && is_pair(claim, volume),
+        _ => false,
+    }
+}
+
+fn holder(volume: &Volume) -> Option<&Uid> {
+    volume.claim_ref.as_ref()?.uid.as_ref()
+}
+
+impl Pair {
+    fn told(&self) -> String {
+        format!("claim {} and volume {}", self.claim.key, self.volume.name)
+    }
+}
