@@ -8,7 +8,8 @@
 //! 3. [`watch`]: lists and watches into the binder's [`bindery_controller::Intake`].
 //! 4. [`Events`]: what users are told.
 //! 5. [`Alarm`]: where replicas and the operator tell each other that another binder was seen.
-//! 6. [`plugins`]: hostPath and NFS.
+//! 6. [`CertificateStore`]: where certificates of the webhook are kept and made known.
+//! 7. [`plugins`]: hostPath and NFS.
 //!
 //! # Guarantees
 //!
@@ -17,6 +18,7 @@
 //! - An idle cluster costs no request but the watches.
 
 mod alarm;
+mod certificates;
 pub mod decode;
 mod events;
 mod keys;
@@ -29,6 +31,7 @@ mod rest;
 pub mod watch;
 
 pub use alarm::{Alarm, AlarmError, Raised};
+pub use certificates::{CertificateStore, CertificateStoreError, Read};
 pub use events::{COMPONENT, EventWorker, Events};
 pub use keys::FOREIGN_WRITER;
 pub use lease::{Candidate, LeaseError, LeaseSettings};

@@ -138,11 +138,31 @@ pub(crate) async fn json(
     let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
     let content_type =
         if method == http::Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    typed(client, method, path, content_type, bytes).await
+}
+
+/// Sends a JSON patch (RFC 6902), and reads the answer as JSON.
+pub(crate) async fn json_patch(
+    client: &kube::Client,
+    path: &str,
+    patch: serde_json::Value,
+) -> Result<serde_json::Value, Fault> {
+    let bytes = patch.to_string().into_bytes();
+    typed(client, http::Method::PATCH, path, "application/json-patch+json", bytes).await
+}
+
+async fn typed(
+    client: &kube::Client,
+    method: http::Method,
+    path: &str,
+    content_type: &str,
+    body: Vec<u8>,
+) -> Result<serde_json::Value, Fault> {
     let request = http::Request::builder()
         .method(method)
         .uri(path)
         .header(http::header::CONTENT_TYPE, content_type)
-        .body(Body::from(bytes))
+        .body(Body::from(body))
         .map_err(|error| Fault::NoAnswer(error.to_string()))?;
     let answer = send(client, request).await?;
     serde_json::from_slice(&answer)

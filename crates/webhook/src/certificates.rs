@@ -14,12 +14,16 @@ mod identity;
 mod keeper;
 mod mint;
 mod record;
+mod vault;
 
 pub use authorities::Authorities;
 pub use files::{AuthorityFiles, Files, FilesError, IdentityFiles};
-pub use generations::{Broken, Data, Generations, SETTLE_MAX};
+pub use generations::{Broken, CertificateSettings, Data, Generations, SETTLE_MAX};
 pub(crate) use identity::parse;
 pub use identity::{Identity, IdentityError, Validity};
-pub use keeper::{Keeper, KeeperError, KeeperSettings, Stored, Trust, Vault, Written};
+pub use keeper::{Keeper, KeeperError, Stored, Trust, Vault, Written};
 pub use mint::{LIFETIME_MIN, MintError, Names, SKEW};
 pub use record::CertificateRecord;
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,9 @@ pub const SETTLE_MAX: Duration = Duration::from_secs(300);
 const SETTLE_PARTS: u32 = 10;
 /// A new generation is made when this part of the lifetime is left.
 const RENEW_PARTS: u32 = 3;
+/// The certificate before is not shown in this last part of its lifetime, or in the last hour: a clock that lags behind
+/// would show what has expired.
+const MARGIN_PARTS: u32 = 6;
 /// Most authorities that are trusted at the same time; two are usual. More than that come from somebody who deletes the
 /// Secret again and again.
 const AUTHORITIES_MAX: usize = 8;
@@ -33,6 +36,15 @@ const AUTHORITIES: &str = "ca.crt";
 /// The generation before.
 const PREVIOUS_CHAIN: &str = "previous.crt";
 const PREVIOUS_KEY: &str = "previous.key";
+
+/// What certificates are to be.
+#[derive(Clone, Debug)]
+pub struct CertificateSettings {
+    /// The names of the server.
+    pub names: Names,
+    /// How long a certificate lasts: [`LIFETIME_MIN`](super::LIFETIME_MIN) at least.
+    pub lifetime: Duration,
+}
 
 /// What a Secret holds, by key.
 pub type Data = BTreeMap<String, Vec<u8>>;
@@ -109,7 +121,8 @@ impl Generations {
         data
     }
 
-    /// What is to be kept in the place of what is, at this time; `None` where all is well.
+    /// What is to be kept in the place of what is, at this time; `None` where all is well. `trusted_for` is as for
+    /// [`Generations::showing`], of what is kept or else known.
     ///
     /// Where nothing is kept that could be used, `known` is what this replica still shows: the Secret was deleted or
     /// spoilt, and who trusts what is shown goes on doing so. Where names are missing they are added to those that are
@@ -121,48 +134,50 @@ impl Generations {
     pub fn due(
         kept: Option<&Self>,
         known: Option<&Self>,
-        names: &Names,
-        lifetime: Duration,
+        trusted_for: Option<Duration>,
+        settings: &CertificateSettings,
         now: SystemTime,
     ) -> Result<Option<Self>, MintError> {
-        let wanted = match kept {
+        let CertificateSettings { names, lifetime } = settings;
+        let names = match kept {
             None => names.clone(),
             Some(kept) if kept.renew_at() <= now => names.clone(),
             Some(kept) if !kept.newest.names.contain(names) => kept.newest.names.and(names),
             Some(_) => return Ok(None),
         };
-        Self::after(kept.or(known), &wanted, lifetime, now).map(Some)
+        let minted = mint(&names, *lifetime, now)?;
+        let Some(before) = kept.or(known) else { return Self::of(minted, Vec::new(), None).map(Some) };
+        // What is shown until the new one is trusted: which need not be the newest, where that is new itself.
+        let shown = before.shown(trusted_for, now);
+        let previous = (now < shown.expires()).then(|| shown.clone());
+        let authorities = before.authorities_at(now, &shown.authority);
+        Self::of(minted, authorities, previous).map(Some)
     }
 
-    /// A new generation after these.
-    fn after(
-        before: Option<&Self>,
-        names: &Names,
-        lifetime: Duration,
-        now: SystemTime,
-    ) -> Result<Self, MintError> {
-        let Minted { chain, key, authority } = mint(names, lifetime, now)?;
-        let mut authorities = before.map_or_else(Vec::new, |before| before.authorities_at(now));
+    fn of(minted: Minted, mut authorities: Vec<u8>, previous: Option<Generation>) -> Result<Self, MintError> {
+        let Minted { chain, key, authority } = minted;
         authorities.extend(authority.into_bytes());
         let newest = Generation::new(chain.into_bytes(), key.into_bytes(), CHAIN);
         let newest = newest.map_err(|broken| MintError::Crypto(broken.to_string()))?;
-        let previous = before.map(|before| before.newest.clone());
-        let previous = previous.filter(|previous| now < previous.expires());
         Ok(Self { newest, previous, authorities })
     }
 
-    /// The authorities that have not expired, in PEM, without the oldest where they are too many for one more.
-    fn authorities_at(&self, now: SystemTime) -> Vec<u8> {
+    /// The authorities that have not expired by any clock, in PEM. Where they are too many for one more, those go that
+    /// have been there for longest, but never the one that vouches for what is `shown`.
+    fn authorities_at(&self, now: SystemTime, shown: &CertificateDer<'_>) -> Vec<u8> {
         let text = String::from_utf8_lossy(&self.authorities);
-        let is_good = |pem: &&str| {
-            let parsed = certificates(pem.as_bytes());
-            let validity =
-                parsed.and_then(|parsed| parsed.first().map_or(Err(IdentityError::NoCertificate), validity));
-            validity.is_ok_and(|validity| now < validity.not_after)
-        };
-        let good: Vec<_> = blocks(&text).filter(is_good).collect();
-        let surplus = (good.len() + 1).saturating_sub(AUTHORITIES_MAX);
-        good[surplus..].concat().into_bytes()
+        let parsed = blocks(&text).filter_map(|pem| Some((pem, certificates(pem.as_bytes()).ok()?.pop()?)));
+        let good = parsed.filter(|(_, authority)| {
+            validity(authority).is_ok_and(|validity| now < validity.not_after + SKEW)
+        });
+        let good: Vec<_> = good.collect();
+        let mut surplus = (good.len() + 1).saturating_sub(AUTHORITIES_MAX);
+        let kept = good.into_iter().filter(|(_, authority)| {
+            let goes = surplus > 0 && authority != shown;
+            surplus -= usize::from(goes);
+            !goes
+        });
+        kept.map(|(pem, _)| pem).collect::<String>().into_bytes()
     }
 
     /// When the next generation is to be made.
@@ -170,9 +185,10 @@ impl Generations {
         self.newest.expires() - self.newest.lifetime() / RENEW_PARTS
     }
 
-    /// When the certificate before expires; `None` where there is none.
-    pub fn previous_expires(&self) -> Option<SystemTime> {
-        self.previous.as_ref().map(Generation::expires)
+    /// When the certificate before is shown no more, whatever clients trust; `None` where there is none.
+    pub fn previous_ends(&self) -> Option<SystemTime> {
+        let previous = self.previous.as_ref()?;
+        Some(previous.expires() - SKEW.min(previous.lifetime() / MARGIN_PARTS))
     }
 
     /// For how long the newest authority is trusted before its certificate is shown.
@@ -183,11 +199,15 @@ impl Generations {
     /// The certificate that is to be shown to clients which, as far as this replica has seen, have trusted the newest
     /// authority for `trusted_for`; `None` where they have not.
     pub fn showing(&self, trusted_for: Option<Duration>, now: SystemTime) -> &Identity {
+        &self.shown(trusted_for, now).identity
+    }
+
+    fn shown(&self, trusted_for: Option<Duration>, now: SystemTime) -> &Generation {
         let is_settled = trusted_for.is_some_and(|trusted_for| trusted_for >= self.settle());
         match &self.previous {
-            Some(previous) if !is_settled && now < previous.expires() => &previous.identity,
-            // Also where nobody trusts it: nobody trusts anything else either.
-            _ => &self.newest.identity,
+            Some(previous) if !is_settled && self.previous_ends().is_some_and(|end| now < end) => previous,
+            // Also where nobody trusts it: nobody will trust anything else for long.
+            _ => &self.newest,
         }
     }
 

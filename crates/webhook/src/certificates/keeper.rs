@@ -8,9 +8,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use super::generations::{Data, Generations};
+use super::generations::{CertificateSettings, Data, Generations};
 use super::identity::Identity;
-use super::mint::{MintError, Names};
+use super::mint::MintError;
 use super::record::CertificateRecord;
 
 /// How often a round is begun again because somebody else had written.
@@ -75,15 +75,6 @@ pub enum Written {
     Conflict,
 }
 
-/// What is to be kept.
-#[derive(Clone, Debug)]
-pub struct KeeperSettings {
-    /// The names of the server.
-    pub names: Names,
-    /// How long a certificate lasts.
-    pub lifetime: Duration,
-}
-
 /// Why certificates cannot be kept.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError<E: std::error::Error + 'static> {
@@ -105,7 +96,7 @@ type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 /// same the vault lets one.
 pub struct Keeper<V> {
     vault: V,
-    settings: KeeperSettings,
+    settings: CertificateSettings,
     clock: Clock,
     record: Arc<CertificateRecord>,
     /// What was kept when it was last read.
@@ -123,7 +114,7 @@ impl<V: Vault> Keeper<V> {
     /// do its work, and it is tried again.
     pub async fn open(
         vault: V,
-        settings: KeeperSettings,
+        settings: CertificateSettings,
         clock: impl Fn() -> SystemTime + Send + Sync + 'static,
         record: Arc<CertificateRecord>,
     ) -> Result<(Self, Identity), KeeperError<V::Error>> {
@@ -192,8 +183,10 @@ impl<V: Vault> Keeper<V> {
     async fn keep(&mut self) -> Result<Written, KeeperError<V::Error>> {
         let stored = self.vault.stored().await.map_err(KeeperError::Vault)?;
         let kept = stored.as_ref().and_then(|stored| self.read(&stored.data));
-        let KeeperSettings { names, lifetime } = &self.settings;
-        let due = Generations::due(kept.as_ref(), self.known.as_ref(), names, *lifetime, (self.clock)())?;
+        let before = kept.as_ref().or(self.known.as_ref());
+        let trusted_for = before.and_then(|before| self.trusted_for(before));
+        let (known, now) = (self.known.as_ref(), (self.clock)());
+        let due = Generations::due(kept.as_ref(), known, trusted_for, &self.settings, now)?;
         let Some(due) = due else {
             self.known = kept;
             return Ok(Written::Done);
@@ -201,7 +194,7 @@ impl<V: Vault> Keeper<V> {
         let over = stored.as_ref().map(|stored| &stored.version);
         let written = self.vault.store(&due.data(), over).await.map_err(KeeperError::Vault)?;
         if written == Written::Done {
-            tracing::info!(%names, "a certificate was made");
+            tracing::info!(names = %self.settings.names, "a certificate was made");
             self.known = Some(due);
         }
         Ok(written)
@@ -269,7 +262,7 @@ impl<V: Vault> Keeper<V> {
         let until = |time: SystemTime| time.duration_since(now).unwrap_or_default();
         let settled = self.trusted_for(known).and_then(|trusted_for| known.settle().checked_sub(trusted_for));
         let settled = settled.filter(|wait| !wait.is_zero());
-        let previous = known.previous_expires().filter(|time| now < *time);
+        let previous = known.previous_ends().filter(|time| now < *time);
         let waits = [Some(until(known.renew_at())), settled, previous.map(until), Some(LOOK_MAX)];
         waits.into_iter().flatten().min().unwrap_or(LOOK_MAX)
     }

@@ -1,0 +1,235 @@
+//! Where certificates of the webhook are kept and made known: in a Secret, and in the ValidatingWebhookConfiguration.
+//!
+//! Who vouches for the webhook is written by a JSON patch of `clientConfig.caBundle` and of nothing else, under a field
+//! manager of its own. Of all ways that leaves alone whoever applies the rest of the configuration: with a server-side
+//! apply Bindery would own the webhooks themselves by half, and the API server would refuse a release of the chart that
+//! drops or renames one (its name and its caBundle would stay behind, which is no valid webhook). With a full update it
+//! would undo what it has not seen. A chart must not name `caBundle` at all: then nobody else owns it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use http::Method;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::rest::{self, Fault};
+
+/// Who writes, for `managedFields`.
+const FIELD_MANAGER: &str = "bindery-certificates";
+/// On the Secret: that its content is Bindery's.
+const MARK: &str = "bindery.dev/certificates";
+/// What it says to who reads it.
+const MARK_TEXT: &str = "made and renewed by Bindery; deleted, they are made anew";
+/// Of the type by which tools that look for certificates find them.
+const SECRET_TYPE: &str = "kubernetes.io/tls";
+
+/// A Secret and a ValidatingWebhookConfiguration.
+pub struct CertificateStore {
+    client: kube::Client,
+    namespace: String,
+    secret: String,
+    configuration: String,
+}
+
+/// An object as it was read: it is changed only where it is still so.
+pub struct Read(Value);
+
+/// Why they cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateStoreError {
+    /// The API server refused, or did not answer.
+    #[error("the {object} cannot be {verb}: {fault}")]
+    Fault {
+        /// The object, as people name it.
+        object: String,
+        /// What was tried.
+        verb: &'static str,
+        /// What the API server said.
+        fault: String,
+    },
+    /// The Secret is somebody else's.
+    #[error(
+        "the Secret {secret} holds data that Bindery has not written (it has no annotation {MARK}): name another one, \
+         or delete it if nobody needs it"
+    )]
+    Foreign {
+        /// Its namespace and name.
+        secret: String,
+    },
+}
+
+impl CertificateStore {
+    /// The Secret of that namespace and name, and the configuration of that name. None of them must exist yet.
+    pub fn new(client: kube::Client, namespace: &str, secret: &str, configuration: &str) -> Self {
+        let [namespace, secret, configuration] = [namespace, secret, configuration].map(str::to_owned);
+        Self { client, namespace, secret, configuration }
+    }
+
+    /// What the Secret holds, by key; `None` where there is none.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or is somebody else's.
+    pub async fn secret(&self) -> Result<Option<(BTreeMap<String, Vec<u8>>, Read)>, CertificateStoreError> {
+        let object = match rest::json(&self.client, Method::GET, &self.secret_path(), None).await {
+            Ok(object) => object,
+            Err(Fault::Refused { code: 404, .. }) => return Ok(None),
+            Err(fault) => return Err(self.secret_error("read", &fault)),
+        };
+        let data = object["data"].as_object().into_iter().flatten();
+        let data: BTreeMap<_, _> = data.map(|(key, value)| (key.clone(), decoded(value))).collect();
+        if !data.is_empty() && object["metadata"]["annotations"][MARK].is_null() {
+            return Err(CertificateStoreError::Foreign { secret: self.secret_name() });
+        }
+        Ok(Some((data, Read(object))))
+    }
+
+    /// Has the Secret hold this, in the place of what was read, or makes it. Answers whether that was possible: not where
+    /// somebody else has written since.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub async fn keep(
+        &self,
+        data: &BTreeMap<String, Vec<u8>>,
+        over: Option<&Read>,
+    ) -> Result<bool, CertificateStoreError> {
+        let metadata = json!({"namespace": self.namespace, "name": self.secret});
+        let new = || json!({"apiVersion": "v1", "kind": "Secret", "type": SECRET_TYPE, "metadata": metadata});
+        let mut object = over.map_or_else(new, |read| read.0.clone());
+        object["data"] = data.iter().map(|(key, value)| (key.clone(), encoded(value))).collect();
+        if !object["metadata"]["annotations"].is_object() {
+            object["metadata"]["annotations"] = json!({});
+        }
+        object["metadata"]["annotations"][MARK] = MARK_TEXT.into();
+        let (method, path) = match over {
+            Some(_) => (Method::PUT, self.secret_path()),
+            None => (Method::POST, self.secrets_path()),
+        };
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}");
+        let outcome = rest::json(&self.client, method, &path, Some(object)).await;
+        // A Secret that was read and is gone is not made anew in the version that was read.
+        is_done(outcome, over.is_some()).map_err(|fault| self.secret_error("written", &fault))
+    }
+
+    /// The authorities that the configuration trusts, by the name of each webhook; `None` where there is no such
+    /// configuration.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub async fn bundles(&self) -> Result<Option<(BTreeMap<String, Vec<u8>>, Read)>, CertificateStoreError> {
+        let object = match rest::json(&self.client, Method::GET, &self.configuration_path(), None).await {
+            Ok(object) => object,
+            Err(Fault::Refused { code: 404, .. }) => return Ok(None),
+            Err(fault) => return Err(self.configuration_error("read", &fault)),
+        };
+        let webhooks = object["webhooks"].as_array().into_iter().flatten();
+        let bundles = webhooks.map(|webhook| {
+            let name = webhook["name"].as_str().unwrap_or_default().to_owned();
+            (name, decoded(&webhook["clientConfig"]["caBundle"]))
+        });
+        Ok(Some((bundles.collect(), Read(object))))
+    }
+
+    /// Has all webhooks of the configuration trust these authorities, in PEM. Answers whether that was possible: not where
+    /// somebody else has written since it was read.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be patched.
+    pub async fn entrust(&self, authorities: &[u8], over: &Read) -> Result<bool, CertificateStoreError> {
+        let version = &over.0["metadata"]["resourceVersion"];
+        let mut patch = vec![json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version})];
+        let bundle = encoded(authorities);
+        let webhooks = over.0["webhooks"].as_array().into_iter().flatten();
+        for (at, webhook) in webhooks.enumerate() {
+            if webhook["clientConfig"]["caBundle"] != bundle {
+                let path = format!("/webhooks/{at}/clientConfig/caBundle");
+                patch.push(json!({"op": "add", "path": path, "value": bundle}));
+            }
+        }
+        let path = format!("{}?fieldManager={FIELD_MANAGER}", self.configuration_path());
+        let outcome = rest::json_patch(&self.client, &path, patch.into()).await;
+        is_done(outcome, true).map_err(|fault| self.configuration_error("patched", &fault))
+    }
+
+    /// Tells `changes` of every change of the two objects, for as long as it is polled.
+    pub async fn watch(&self, changes: Arc<Notify>) {
+        let secrets = Api::<PartialObjectMeta<Secret>>::namespaced(self.client.clone(), &self.namespace);
+        let configurations =
+            Api::<PartialObjectMeta<ValidatingWebhookConfiguration>>::all(self.client.clone());
+        let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let secret = watcher(secrets, named(&self.secret)).default_backoff().map(|event| event.map(drop));
+        let configuration = watcher(configurations, named(&self.configuration));
+        let configuration = configuration.default_backoff().map(|event| event.map(drop));
+        let mut events = std::pin::pin!(futures::stream::select(secret, configuration));
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(()) => changes.notify_one(),
+                Err(error) => tracing::warn!(
+                    secret = self.secret_name(),
+                    configuration = self.configuration,
+                    %error,
+                    "one of them cannot be watched; trying again"
+                ),
+            }
+        }
+    }
+
+    fn secret_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.secret)
+    }
+
+    fn secrets_path(&self) -> String {
+        format!("/api/v1/namespaces/{}/secrets", rest::encode(&self.namespace))
+    }
+
+    fn secret_path(&self) -> String {
+        format!("{}/{}", self.secrets_path(), rest::encode(&self.secret))
+    }
+
+    fn configuration_path(&self) -> String {
+        let name = rest::encode(&self.configuration);
+        format!("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}")
+    }
+
+    fn secret_error(&self, verb: &'static str, fault: &Fault) -> CertificateStoreError {
+        let object = format!("Secret {}", self.secret_name());
+        CertificateStoreError::Fault { object, verb, fault: fault.to_string() }
+    }
+
+    fn configuration_error(&self, verb: &'static str, fault: &Fault) -> CertificateStoreError {
+        let object = format!("ValidatingWebhookConfiguration {}", self.configuration);
+        CertificateStoreError::Fault { object, verb, fault: fault.to_string() }
+    }
+}
+
+/// Whether a write was carried out, or somebody else was faster.
+fn is_done(outcome: Result<Value, Fault>, was_there: bool) -> Result<bool, Fault> {
+    match outcome {
+        Ok(_) => Ok(true),
+        Err(Fault::Refused { code: 409, .. }) => Ok(false),
+        Err(Fault::Refused { code: 404, .. }) if was_there => Ok(false),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Bytes as Kubernetes' JSON has them.
+fn encoded(bytes: &[u8]) -> Value {
+    serde_json::to_value(ByteString(bytes.to_vec())).expect("base64 is text")
+}
+
+/// The reverse; what makes no sense is as good as nothing.
+fn decoded(value: &Value) -> Vec<u8> {
+    serde_json::from_value::<ByteString>(value.clone()).map(|bytes| bytes.0).unwrap_or_default()
+}

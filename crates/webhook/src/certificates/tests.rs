@@ -1,0 +1,222 @@
+//! Generations over a clock that goes as fast as it is told to, verified as clients do.
+
+mod keeping;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio_rustls::rustls::Error;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::ServerCertVerifier as _;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{ServerName, UnixTime};
+
+use super::generations::Broken;
+use super::{
+    Authorities, CertificateSettings, Data, Generations, Identity, IdentityError, MintError, Names,
+    SETTLE_MAX, SKEW,
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const LIFETIME: Duration = Duration::from_secs(90 * 24 * 3600);
+const NAME: &str = "bindery.kube-system.svc";
+
+/// A day in 2026.
+fn day(day: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs((20_454 + day) * 24 * 3600)
+}
+
+fn names() -> Names {
+    Names::of_service("bindery", "kube-system").unwrap()
+}
+
+fn settings(names: &Names) -> CertificateSettings {
+    CertificateSettings { names: names.clone(), lifetime: LIFETIME }
+}
+
+/// Whether a client that trusts these authorities accepts this certificate for that name, at that time.
+fn verify(authorities: &[u8], identity: &Identity, name: &str, now: SystemTime) -> Result<(), Error> {
+    let authorities =
+        Authorities::from_pem(authorities).map_err(|error| Error::General(error.to_string()))?;
+    let verifier =
+        WebPkiServerVerifier::builder_with_provider(authorities.store(), Arc::new(ring::default_provider()));
+    let [leaf, others @ ..] = identity.chain() else { panic!("no certificate") };
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap());
+    verifier.build().unwrap().verify_server_cert(leaf, others, &name, &[], now).map(drop)
+}
+
+/// The generation that is made where there is none.
+fn first(now: SystemTime) -> Generations {
+    Generations::due(None, None, None, &settings(&names()), now).unwrap().unwrap()
+}
+
+/// The generation that follows at that time, when the one before has long been trusted.
+fn next(generations: &Generations, now: SystemTime) -> Generations {
+    Generations::due(Some(generations), None, Some(SETTLE_MAX), &settings(&names()), now).unwrap().unwrap()
+}
+
+fn is_due(generations: &Generations, names: &Names, now: SystemTime) -> bool {
+    Generations::due(Some(generations), None, None, &settings(names), now).unwrap().is_some()
+}
+
+#[test]
+fn the_first_generation_is_accepted_for_all_its_names_by_clocks_that_differ() {
+    let extra = Names::new(["10.1.2.3".to_owned(), "::1".to_owned()]).unwrap();
+    let made = Generations::due(None, None, None, &settings(&names().and(&extra)), day(0)).unwrap().unwrap();
+    let shown = made.showing(None, day(0));
+    for name in [NAME, "bindery.kube-system", "bindery.kube-system.svc.cluster.local", "10.1.2.3", "::1"] {
+        for now in [day(0) - SKEW, day(0), day(0) + LIFETIME] {
+            assert_eq!(verify(made.authorities(), shown, name, now), Ok(()), "{name}");
+        }
+        for now in [day(0) - SKEW - Duration::from_secs(1), day(0) + LIFETIME + Duration::from_secs(1)] {
+            assert!(verify(made.authorities(), shown, name, now).is_err(), "{name}");
+        }
+    }
+    assert!(verify(made.authorities(), shown, "bindery.default.svc", day(0)).is_err());
+    assert!(verify(first(day(0)).authorities(), shown, NAME, day(0)).is_err(), "another one's authority");
+}
+
+#[test]
+fn the_next_generation_is_due_when_a_third_of_the_lifetime_is_left() {
+    let made = first(day(0));
+    assert_eq!(made.renew_at(), day(60));
+    assert!(!is_due(&made, &names(), day(60) - Duration::from_secs(1)));
+    assert!(is_due(&made, &names(), day(60)));
+    // By a clock that goes far ahead, and by one that lags behind who made it.
+    assert!(is_due(&made, &names(), day(1000)));
+    assert!(!is_due(&made, &names(), day(0) - HOUR * 24));
+}
+
+#[test]
+fn both_authorities_are_trusted_before_the_new_certificate_is_shown() {
+    let old = first(day(0));
+    let new = next(&old, day(60));
+    let shown = old.showing(None, day(0)).clone();
+    assert_eq!(new.settle(), SETTLE_MAX);
+    let short = SETTLE_MAX - Duration::from_secs(1);
+    for trusted_for in [None, Some(Duration::ZERO), Some(short)] {
+        assert_eq!(*new.showing(trusted_for, day(60)), shown);
+    }
+    let renewed = new.showing(Some(SETTLE_MAX), day(60));
+    assert_ne!(*renewed, shown);
+    for identity in [&shown, renewed] {
+        assert_eq!(verify(new.authorities(), identity, NAME, day(60)), Ok(()));
+    }
+    // Whoever has not heard of the new authority could not go on.
+    assert!(verify(old.authorities(), renewed, NAME, day(60)).is_err());
+}
+
+#[test]
+fn what_has_expired_is_shown_to_nobody() {
+    let old = first(day(0));
+    let new = next(&old, day(60));
+    assert_eq!(new.previous_ends(), Some(day(90) - SKEW));
+    assert_eq!(new.showing(None, day(90) - SKEW), new.showing(Some(SETTLE_MAX), day(60)));
+    let late = next(&old, day(91));
+    assert_eq!(late.previous_ends(), None);
+    assert_eq!(verify(late.authorities(), late.showing(None, day(91)), NAME, day(91)), Ok(()));
+}
+
+#[test]
+fn authorities_that_have_expired_are_forgotten_and_none_before() {
+    let count = |generations: &Generations| {
+        String::from_utf8_lossy(generations.authorities()).matches("BEGIN CERTIFICATE").count()
+    };
+    let mut generations = first(day(0));
+    assert_eq!(count(&generations), 1);
+    for (renewed, authorities) in [(60, 2), (120, 2), (180, 2), (300, 1)] {
+        generations = next(&generations, day(renewed));
+        assert_eq!(count(&generations), authorities, "day {renewed}");
+    }
+    // Somebody deletes the Secret every hour.
+    for hour in 0..30 {
+        let known = Some(&generations);
+        let now = day(300) + HOUR * hour;
+        generations = Generations::due(None, known, None, &settings(&names()), now).unwrap().unwrap();
+        assert!(count(&generations) <= 8);
+        assert_eq!(verify(generations.authorities(), generations.showing(None, now), NAME, now), Ok(()));
+    }
+}
+
+#[test]
+fn a_deleted_secret_is_made_anew_beside_what_is_shown() {
+    let shown = first(day(0));
+    let anew = Generations::due(None, Some(&shown), None, &settings(&names()), day(1)).unwrap().unwrap();
+    assert_eq!(anew.showing(None, day(1)), shown.showing(None, day(1)));
+    assert_eq!(verify(anew.authorities(), shown.showing(None, day(1)), NAME, day(1)), Ok(()));
+}
+
+#[test]
+fn what_is_not_trusted_everywhere_yet_is_not_shown_when_another_takes_its_place() {
+    let old = first(day(0));
+    let new = next(&old, day(60));
+    let soon = Some(Duration::from_secs(1));
+    let again = Generations::due(None, Some(&new), soon, &settings(&names()), day(60)).unwrap().unwrap();
+    assert_eq!(again.showing(None, day(60)), old.showing(None, day(60)));
+    assert_eq!(verify(again.authorities(), new.showing(Some(SETTLE_MAX), day(60)), NAME, day(60)), Ok(()));
+}
+
+#[test]
+fn replicas_with_other_names_add_theirs_and_so_agree() {
+    let other = Names::of_service("bindery", "storage").unwrap();
+    let made = first(day(0));
+    let both = Generations::due(Some(&made), None, None, &settings(&other), day(1)).unwrap().unwrap();
+    assert!(!is_due(&both, &names(), day(1)));
+    assert!(!is_due(&both, &other, day(1)));
+    // Names that nobody wants any more go with the next generation.
+    let renewed = Generations::due(Some(&both), None, None, &settings(&other), day(61)).unwrap().unwrap();
+    assert!(is_due(&renewed, &names(), day(61)));
+}
+
+#[test]
+fn what_is_kept_is_read_again() {
+    let generations = next(&first(day(0)), day(60));
+    let data = generations.data();
+    assert_eq!(
+        data.keys().collect::<Vec<_>>(),
+        ["ca.crt", "previous.crt", "previous.key", "tls.crt", "tls.key"]
+    );
+    assert_eq!(Generations::read(&data).unwrap(), generations);
+    // The authorities' keys are nowhere.
+    let keys = data.values().filter(|value| String::from_utf8_lossy(value).contains("PRIVATE KEY"));
+    assert_eq!(keys.count(), 2);
+}
+
+#[test]
+fn what_is_spoilt_is_named() {
+    let whole = next(&first(day(0)), day(60)).data();
+    let with = |key: &str, value: &[u8]| {
+        let mut data = whole.clone();
+        data.insert(key.to_owned(), value.to_vec());
+        Generations::read(&data).map(drop)
+    };
+    let without = |key: &str| {
+        let mut data: Data = whole.clone();
+        data.remove(key);
+        Generations::read(&data).map(drop)
+    };
+    let nonsense = |key, why| Err(Broken::Nonsense { key, why });
+    assert_eq!(without("tls.crt"), Err(Broken::Missing("tls.crt")));
+    assert_eq!(without("tls.key"), Err(Broken::Missing("tls.key")));
+    assert_eq!(without("ca.crt"), Err(Broken::Missing("ca.crt")));
+    assert_eq!(with("tls.crt", b"x"), nonsense("tls.crt", IdentityError::NoCertificate));
+    assert_eq!(with("tls.key", b"x"), nonsense("tls.key", IdentityError::NoKey));
+    assert_eq!(with("tls.key", &whole["previous.key"]), nonsense("tls.key", IdentityError::Mismatch));
+    let leaf = String::from_utf8(whole["tls.crt"].clone()).unwrap();
+    let leaf = &leaf[..leaf.len() / 2];
+    let leaf = leaf.rfind("-----BEGIN").map_or(leaf, |second| &leaf[..second.max(1)]);
+    assert!(with("tls.crt", leaf.as_bytes()).is_err());
+    let strangers = first(day(0)).data().remove("ca.crt").unwrap();
+    assert!(matches!(with("ca.crt", &strangers), Err(Broken::Nonsense { key: "ca.crt", .. })));
+    // Not what anything new depends on.
+    assert_eq!(without("previous.crt"), Ok(()));
+    assert_eq!(with("previous.key", b"x"), Ok(()));
+}
+
+#[test]
+fn a_name_that_can_be_none_is_told() {
+    let error = Names::of_service("Bindery", "kube-system").unwrap_err();
+    assert_eq!(error, MintError::Name("Bindery.kube-system.svc".to_owned()));
+    assert!(error.to_string().contains("Bindery.kube-system.svc"), "{error}");
+}

@@ -1,0 +1,298 @@
+//! Replicas that keep certificates together for hours, while everything that can happen to them does.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::super::{
+    CertificateRecord, CertificateSettings, Data, Identity, Keeper, Stored, Trust, Vault, Written,
+};
+use super::{HOUR, NAME, day, names, verify};
+
+/// How long after a change the slowest API server sees it.
+const LAG_MAX: Duration = Duration::from_secs(60);
+
+/// The cluster.
+#[derive(Default)]
+struct World {
+    secret: Option<Data>,
+    /// What the webhook configuration trusts; the name of no webhook matters.
+    bundle: Vec<u8>,
+    /// All that it ever trusted, and since when.
+    bundles: Vec<(Instant, Vec<u8>)>,
+    version: u64,
+    /// No request succeeds.
+    is_down: bool,
+    /// Writes that were carried out.
+    writes: u64,
+}
+
+/// One replica's way to the cluster: slow, and late.
+#[derive(Clone)]
+struct Way {
+    world: Arc<Mutex<World>>,
+    random: Arc<Mutex<StdRng>>,
+    changes: Arc<Notify>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the API server is down")]
+struct Down;
+
+impl Way {
+    async fn pass(&self) -> Result<(), Down> {
+        let pause = self.random.lock().unwrap().random_range(0..50);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        if self.world.lock().unwrap().is_down { Err(Down) } else { Ok(()) }
+    }
+
+    fn write(&self, over: u64, change: impl FnOnce(&mut World)) -> Written {
+        let mut world = self.world.lock().unwrap();
+        if over != world.version {
+            return Written::Conflict;
+        }
+        world.writes += 1;
+        world.change(change);
+        Written::Done
+    }
+}
+
+impl World {
+    fn change(&mut self, change: impl FnOnce(&mut Self)) {
+        change(self);
+        self.version += 1;
+        let bundle = self.bundle.clone();
+        self.bundles.push((Instant::now(), bundle));
+    }
+
+    /// What an API server trusts that sees everything so much later.
+    fn trusted(&self, lag: Duration) -> &[u8] {
+        let seen = self.bundles.iter().rev().find(|(at, _)| *at + lag <= Instant::now());
+        seen.map_or(&[], |(_, bundle)| bundle)
+    }
+}
+
+impl Vault for Way {
+    // One for everything: any change makes every write in flight a conflict.
+    type Version = u64;
+    type Error = Down;
+
+    async fn stored(&self) -> Result<Option<Stored<u64>>, Down> {
+        self.pass().await?;
+        let world = self.world.lock().unwrap();
+        Ok(world.secret.clone().map(|data| Stored { data, version: world.version }))
+    }
+
+    async fn store(&self, data: &Data, over: Option<&u64>) -> Result<Written, Down> {
+        self.pass().await?;
+        let version = self.world.lock().unwrap().version;
+        let is_there = self.world.lock().unwrap().secret.is_some();
+        let over = match over {
+            None if is_there => return Ok(Written::Conflict),
+            None => version,
+            Some(over) => *over,
+        };
+        Ok(self.write(over, |world| world.secret = Some(data.clone())))
+    }
+
+    async fn trust(&self) -> Result<Option<Trust<u64>>, Down> {
+        self.pass().await?;
+        let world = self.world.lock().unwrap();
+        let bundles = BTreeMap::from([("bindery".to_owned(), world.bundle.clone())]);
+        Ok(Some(Trust { bundles, version: world.version }))
+    }
+
+    async fn entrust(&self, authorities: &[u8], over: &Trust<u64>) -> Result<Written, Down> {
+        self.pass().await?;
+        Ok(self.write(over.version, |world| world.bundle = authorities.to_vec()))
+    }
+}
+
+struct Replica {
+    shown: Arc<Mutex<Identity>>,
+    keeping: JoinHandle<()>,
+    watching: JoinHandle<()>,
+    record: Arc<CertificateRecord>,
+}
+
+impl Replica {
+    /// Starts a replica whose clock differs from the true one.
+    async fn start(way: &Way, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        let way = Way { changes: Arc::default(), ..way.clone() };
+        let settings = CertificateSettings { names: names(), lifetime: HOUR };
+        let record = Arc::<CertificateRecord>::default();
+        let (keeper, first) = Keeper::open(way.clone(), settings, clock, Arc::clone(&record)).await.unwrap();
+        let shown = Arc::new(Mutex::new(first));
+        let show = Arc::clone(&shown);
+        let changes = Arc::clone(&way.changes);
+        let keeping = keeper.run(changes, move |identity| *show.lock().unwrap() = identity.clone());
+        Self { shown, keeping: tokio::spawn(keeping), watching: tokio::spawn(watch(way)), record }
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.keeping.abort();
+        self.watching.abort();
+    }
+}
+
+/// A watch, which is late and tells of many changes at once.
+async fn watch(way: Way) {
+    let mut seen = 0;
+    loop {
+        let pause = way.random.lock().unwrap().random_range(1..3_000);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        let version = way.world.lock().unwrap().version;
+        if version != seen {
+            seen = version;
+            way.changes.notify_one();
+        }
+    }
+}
+
+/// What happens to a cluster, beside time.
+#[derive(Clone, Copy, Debug)]
+enum Mishap {
+    /// The API server is down for minutes.
+    Outage,
+    /// A replica is killed and another takes its place.
+    Restart(usize),
+    /// Somebody deletes the Secret.
+    Deleted,
+    /// Somebody writes nonsense into it.
+    Spoilt,
+    /// Somebody puts the webhook configuration back as it was at first: without any authority.
+    Reset,
+}
+
+impl Mishap {
+    fn any(random: &mut StdRng) -> Self {
+        match random.random_range(0..5) {
+            0 => Self::Outage,
+            1 => Self::Deleted,
+            2 => Self::Spoilt,
+            3 => Self::Reset,
+            _ => Self::Restart(random.random_range(0..3)),
+        }
+    }
+}
+
+/// Clocks of replicas differ from the true one by so many minutes.
+const CLOCKS: [i64; 3] = [-8, 0, 8];
+
+struct Cluster {
+    way: Way,
+    began: Instant,
+    replicas: Vec<Replica>,
+}
+
+impl Cluster {
+    async fn start(random: &Arc<Mutex<StdRng>>) -> Self {
+        let world = Arc::<Mutex<World>>::default();
+        let way = Way { world, random: Arc::clone(random), changes: Arc::default() };
+        let mut cluster = Self { way, began: Instant::now(), replicas: Vec::new() };
+        let (first, second, third) = tokio::join!(cluster.replica(0), cluster.replica(1), cluster.replica(2));
+        cluster.replicas = vec![first, second, third];
+        cluster
+    }
+
+    async fn replica(&self, number: usize) -> Replica {
+        let began = self.began;
+        let clock = move || {
+            let true_time = day(0) + began.elapsed();
+            let offset = Duration::from_secs(60 * CLOCKS[number].unsigned_abs());
+            if CLOCKS[number] < 0 { true_time - offset } else { true_time + offset }
+        };
+        Replica::start(&self.way, clock).await
+    }
+
+    async fn suffer(&mut self, mishap: Mishap) {
+        let change = |change: fn(&mut World)| self.way.world.lock().unwrap().change(change);
+        match mishap {
+            Mishap::Outage => {
+                change(|world| world.is_down = true);
+                self.check_for(Duration::from_secs(240)).await;
+                self.way.world.lock().unwrap().change(|world| world.is_down = false);
+            }
+            Mishap::Restart(number) => {
+                let replica = self.replica(number).await;
+                self.replicas[number] = replica;
+            }
+            Mishap::Deleted => change(|world| world.secret = None),
+            Mishap::Spoilt => change(|world| {
+                let garbage = b"-----BEGIN NONSENSE-----".to_vec();
+                world.secret = Some(Data::from([("tls.crt".to_owned(), garbage)]));
+            }),
+            Mishap::Reset => {
+                change(|world| world.bundle.clear());
+                // Nobody can be trusted until replicas have seen it, and API servers that they have.
+                tokio::time::sleep(Duration::from_secs(5) + LAG_MAX).await;
+            }
+        }
+    }
+
+    /// Checks again and again that every replica is accepted by the quickest and by the slowest API server.
+    async fn check_for(&self, time: Duration) {
+        let mut ticks = tokio::time::interval(Duration::from_secs(20));
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            ticks.tick().await;
+            let now = day(0) + self.began.elapsed();
+            let world = self.way.world.lock().unwrap();
+            for (number, replica) in self.replicas.iter().enumerate() {
+                let shown = replica.shown.lock().unwrap();
+                for lag in [Duration::ZERO, LAG_MAX] {
+                    let verified = verify(world.trusted(lag), &shown, NAME, now);
+                    assert_eq!(
+                        verified,
+                        Ok(()),
+                        "replica {number}, {lag:?} late, at {:?}",
+                        self.began.elapsed()
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_certificate_that_is_shown_is_trusted_whatever_happens() {
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let random = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
+    let mut cluster = Cluster::start(&random).await;
+    tokio::time::sleep(LAG_MAX).await;
+    for _ in 0..24 {
+        let quiet = random.lock().unwrap().random_range(400..1_200);
+        cluster.check_for(Duration::from_secs(quiet)).await;
+        let mishap = Mishap::any(&mut random.lock().unwrap());
+        println!("{:?}: {mishap:?}", cluster.began.elapsed());
+        cluster.suffer(mishap).await;
+    }
+    cluster.check_for(HOUR).await;
+    // Through renewals: the certificates of the beginning have long expired.
+    assert!(cluster.began.elapsed() > 2 * HOUR);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_that_start_at_once_agree_and_an_idle_cluster_is_left_alone() {
+    let random = Arc::new(Mutex::new(StdRng::seed_from_u64(1)));
+    let cluster = Cluster::start(&random).await;
+    tokio::time::sleep(LAG_MAX).await;
+    cluster.check_for(Duration::from_secs(30 * 60)).await;
+    let shown: Vec<_> =
+        cluster.replicas.iter().map(|replica| replica.shown.lock().unwrap().clone()).collect();
+    assert!(shown.iter().all(|identity| *identity == shown[0]));
+    assert_eq!(cluster.way.world.lock().unwrap().writes, 2, "one Secret and one bundle");
+    for replica in &cluster.replicas {
+        assert_eq!((replica.record.changes(), replica.record.failures()), (0, 0));
+        assert_eq!(replica.record.trusted(), Some(true));
+    }
+}

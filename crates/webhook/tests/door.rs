@@ -1,0 +1,19 @@
+//! The door over loopback, by clients that behave and by clients that do not.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "how many connections are made is printed")]
+
+#[path = "door/changes.rs"]
+mod changes;
+#[path = "door/clients.rs"]
+mod clients;
+#[path = "door/crowds.rs"]
+mod crowds;
+#[path = "door/ends.rs"]
+mod ends;
+#[path = "door/files.rs"]
+mod files;
+#[path = "door/protocols.rs"]
+mod protocols;
+#[path = "door/world.rs"]
+mod world;

@@ -1,0 +1,83 @@
+//! Many connections that want nothing.
+
+use std::time::Duration;
+
+use bindery_webhook::tls::Limits;
+use rustix::process::{Resource, getrlimit};
+use tokio::io::AsyncReadExt as _;
+
+use super::world::{PATIENCE, Site, check};
+
+const SILENT: usize = 10_000;
+const CONNECTIONS_MAX: usize = 500;
+
+/// So many silent connections as this process may open, whose other ends it has too.
+fn silent() -> usize {
+    let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
+    let silent = SILENT.min(files.map_or(SILENT, |files| files.saturating_sub(2 * CONNECTIONS_MAX)));
+    println!("{silent} silent connections");
+    silent
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_that_say_nothing_are_closed_and_hold_nobody_up() {
+    let limits = Limits {
+        connections_max: CONNECTIONS_MAX,
+        handshake_max: Duration::from_secs(2),
+        ..Limits::default()
+    };
+    let site = Site::start_with(limits, None).await;
+    // One that was there before.
+    let mut call = site.client().call(site.address).await.unwrap();
+    let mut streams = Vec::new();
+    for number in 0..silent() {
+        streams.push(site.connect().await);
+        assert!(site.traffic.connections() <= CONNECTIONS_MAX);
+        if number % 500 == 0 {
+            check(&call.ask("/validate", "review").await.unwrap());
+            check(&site.client().ask(site.address).await.unwrap());
+        }
+    }
+    assert!(site.traffic.shed() > 0);
+    // Every one of them comes to its end, and the one that asks stays.
+    for mut stream in streams {
+        let closed = tokio::time::timeout(PATIENCE, stream.read(&mut [0])).await;
+        assert!(matches!(closed.expect("it is closed"), Ok(0) | Err(_)));
+    }
+    check(&call.ask("/validate", "review").await.unwrap());
+    site.until("one is left", |traffic| traffic.connections() == 1).await;
+}
+
+#[tokio::test]
+async fn those_that_shake_hands_and_say_nothing_go_before_one_that_asks() {
+    let limits = Limits { connections_max: 10, ..Limits::default() };
+    let site = Site::start_with(limits, None).await;
+    let mut call = site.client().call(site.address).await.unwrap();
+    check(&call.ask("/validate", "review").await.unwrap());
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(site.client().greet(site.address).await.unwrap());
+    }
+    check(&call.ask("/validate", "review").await.unwrap());
+    check(&site.client().ask(site.address).await.unwrap());
+    assert!(site.traffic.connections() <= 10);
+}
+
+#[tokio::test]
+async fn nobody_who_awaits_an_answer_is_closed_for_another() {
+    let limits = Limits { connections_max: 2, ..Limits::default() };
+    let site = Site::start_with(limits, None).await;
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        let mut call = site.client().call(site.address).await.unwrap();
+        waiting.push(tokio::spawn(async move { call.ask("/held", "review").await.unwrap() }));
+    }
+    site.until_came(2).await;
+    assert!(site.client().ask(site.address).await.is_err());
+    assert_eq!((site.traffic.connections(), site.traffic.shed()), (2, 1));
+    site.held.add_permits(2);
+    for answered in waiting {
+        check(&answered.await.unwrap());
+    }
+    check(&site.client().ask(site.address).await.unwrap());
+}

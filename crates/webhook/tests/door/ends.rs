@@ -1,0 +1,70 @@
+//! The end of a server.
+
+use std::time::Duration;
+
+use bindery_webhook::tls::Limits;
+use hyper::StatusCode;
+use tokio::net::TcpStream;
+
+use super::world::{PATIENCE, Site, check};
+
+#[tokio::test]
+async fn requests_are_answered_until_clients_have_gone_elsewhere_and_those_under_way_are_finished() {
+    let limits = Limits { drain: Duration::from_secs(1), ..Limits::default() };
+    let mut site = Site::start_with(limits, None).await;
+    let mut waiting = Vec::new();
+    for client in [site.client(), site.client().http2()] {
+        let mut call = client.call(site.address).await.unwrap();
+        waiting.push(tokio::spawn(async move { call.ask("/held", "review").await.unwrap() }));
+    }
+    site.until_came(2).await;
+    let mut idle = site.client().call(site.address).await.unwrap();
+    check(&idle.ask("/validate", "review").await.unwrap());
+    site.stop();
+
+    // The old connection and new ones are answered, and told to go.
+    let mut ticks = tokio::time::interval(Duration::from_millis(5));
+    let told = async {
+        loop {
+            ticks.tick().await;
+            let answer = site.client().ask(site.address).await.unwrap();
+            check(&answer);
+            if answer.closes {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, told).await.expect("clients are told");
+    let answer = idle.ask("/validate", "review").await.unwrap();
+    check(&answer);
+    assert!(answer.closes);
+
+    // Then nobody gets in any more, but who waits for an answer gets it.
+    let refused = async {
+        while TcpStream::connect(site.address).await.is_ok() {
+            ticks.tick().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, refused).await.expect("nobody is let in any more");
+    assert!(waiting.iter().all(|answered| !answered.is_finished()));
+    site.held.add_permits(2);
+    for answered in waiting {
+        check(&answered.await.unwrap());
+    }
+    site.ended().await;
+}
+
+#[tokio::test]
+async fn a_request_that_is_never_answered_does_not_keep_the_server() {
+    let limits =
+        Limits { drain: Duration::ZERO, request_max: Duration::from_millis(500), ..Limits::default() };
+    let mut site = Site::start_with(limits, None).await;
+    let mut call = site.client().call(site.address).await.unwrap();
+    let asked = tokio::spawn(async move { call.ask("/held", "review").await });
+    site.until_came(1).await;
+    site.stop();
+    // Told that it took too long, or cut off.
+    let answer = asked.await.unwrap();
+    assert!(answer.is_err() || answer.unwrap().status == StatusCode::REQUEST_TIMEOUT);
+    site.ended().await;
+}

@@ -1,0 +1,137 @@
+//! Certificates in files that somebody else changes.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bindery_webhook::certificates::{CertificateRecord, Identity, IdentityFiles};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+use super::world::{Authority, PATIENCE};
+
+/// A folder as a kubelet mounts a Secret: files are links into `..data`, which is a link to a folder with a date.
+struct Mount {
+    folder: TempDir,
+    versions: usize,
+}
+
+impl Mount {
+    fn new(content: &(String, String)) -> Self {
+        let mut mount = Self { folder: TempDir::new().unwrap(), versions: 0 };
+        mount.swap(content);
+        for name in ["tls.crt", "tls.key"] {
+            symlink(Path::new("..data").join(name), mount.path(name)).unwrap();
+        }
+        mount
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Brings another version, all files at once.
+    fn swap(&mut self, (certificate, key): &(String, String)) {
+        self.versions += 1;
+        let version = format!("..version-{}", self.versions);
+        fs::create_dir(self.path(&version)).unwrap();
+        fs::write(self.path(&version).join("tls.crt"), certificate).unwrap();
+        fs::write(self.path(&version).join("tls.key"), key).unwrap();
+        symlink(&version, self.path("..data_tmp")).unwrap();
+        fs::rename(self.path("..data_tmp"), self.path("..data")).unwrap();
+    }
+
+    fn files(&self) -> IdentityFiles {
+        IdentityFiles::identity(self.path("tls.crt"), self.path("tls.key"))
+    }
+}
+
+fn identity((certificate, key): &(String, String)) -> Identity {
+    Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap()
+}
+
+/// Waits until so many failures are counted.
+async fn until_failures(record: &CertificateRecord, failures: u64) {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    let counted = async {
+        while record.failures() < failures {
+            ticks.tick().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, counted).await.expect("the failure is counted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mounted_secret_is_followed_and_what_makes_no_sense_in_it_is_not() {
+    let authority = Authority::new();
+    let [first, second, third] = [(); 3].map(|()| authority.server());
+    let mut mount = Mount::new(&first);
+    let mut files = mount.files();
+    assert_eq!(files.load().unwrap(), identity(&first));
+
+    let record = Arc::<CertificateRecord>::default();
+    let (sender, mut changes) = mpsc::unbounded_channel();
+    let following = files.run(Arc::clone(&record), move |identity| sender.send(identity).unwrap());
+    tokio::spawn(following);
+    mount.swap(&second);
+    assert_eq!(changes.recv().await.unwrap(), identity(&second));
+    assert_eq!(record.failures(), 0);
+
+    // Half of it is there, then nonsense, then nothing, then all.
+    let mut failures = 0;
+    for spoilt in [
+        (third.0.clone(), second.1.clone()),
+        ("x".to_owned(), third.1.clone()),
+        (String::new(), String::new()),
+    ] {
+        mount.swap(&spoilt);
+        failures += 1;
+        until_failures(&record, failures).await;
+        assert!(changes.try_recv().is_err());
+    }
+    fs::remove_file(mount.path("..data")).unwrap();
+    until_failures(&record, 4).await;
+    mount.swap(&third);
+    assert_eq!(changes.recv().await.unwrap(), identity(&third));
+    assert_eq!(record.failures(), 4);
+}
+
+#[test]
+fn what_is_wrong_with_files_is_told_with_their_names_and_the_remedy() {
+    let authority = Authority::new();
+    let (first, second) = (authority.server(), authority.server());
+    let mut mount = Mount::new(&first);
+    let mut complaint = |certificate: &str, key: &str| {
+        mount.swap(&(certificate.to_owned(), key.to_owned()));
+        mount.files().load().unwrap_err().to_string()
+    };
+    for (certificate, key, parts) in [
+        (
+            first.0.as_str(),
+            second.1.as_str(),
+            ["tls.key is not the key of the certificate in", "tls.crt: give both"],
+        ),
+        ("", first.1.as_str(), ["tls.crt holds no certificate in PEM", "BEGIN CERTIFICATE"]),
+        (first.0.as_str(), "", ["tls.key holds no private key in PEM", "without a password"]),
+        (first.1.as_str(), first.1.as_str(), ["tls.crt holds no certificate in PEM", ""]),
+        (first.0.as_str(), first.0.as_str(), ["tls.key holds no private key in PEM", ""]),
+        (
+            "-----BEGIN CERTIFICATE-----\nbm9uc2Vuc2U=\n-----END CERTIFICATE-----\n",
+            first.1.as_str(),
+            ["tls.crt holds a certificate that cannot be read", ""],
+        ),
+    ] {
+        let complaint = complaint(certificate, key);
+        for part in parts {
+            assert!(complaint.contains(part), "no {part:?} in {complaint}");
+        }
+    }
+    let complaint =
+        IdentityFiles::identity("/nonexistent/tls.crt".into(), "/nonexistent/tls.key".into()).load();
+    let complaint = complaint.unwrap_err().to_string();
+    for part in ["/nonexistent/tls.crt cannot be read", "No such file", "is it mounted, and may user"] {
+        assert!(complaint.contains(part), "no {part:?} in {complaint}");
+    }
+}

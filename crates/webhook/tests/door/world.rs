@@ -1,0 +1,293 @@
+//! A door on loopback, who vouches for it, and clients.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::post;
+use bindery_webhook::certificates::{Authorities, Identity};
+use bindery_webhook::tls::{Clients, Credentials, Door, Limits, Traffic};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::{http1, http2};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+
+/// How long anything may take before the test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// What the server is called.
+pub(crate) const NAME: &str = "bindery.kube-system.svc";
+/// Longest body that the router takes.
+pub(crate) const BODY_MAX: usize = 4096;
+
+/// Anything that goes wrong with a connection.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// One that vouches for others.
+pub(crate) struct Authority {
+    params: CertificateParams,
+    key: KeyPair,
+    pub(crate) pem: String,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        params.distinguished_name.push(DnType::CommonName, key.public_key_pem());
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { params, key, pem }
+    }
+
+    /// A certificate and its key, in PEM.
+    fn vouch(&self, host: &str, common: &str, usage: ExtendedKeyUsagePurpose) -> (String, String) {
+        let mut params = CertificateParams::new([host.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, common);
+        params.extended_key_usages = vec![usage];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &Issuer::from_params(&self.params, &self.key)).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    /// A server's certificate and its key, in PEM.
+    pub(crate) fn server(&self) -> (String, String) {
+        self.vouch(NAME, "server", ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// A server's certificate with its key.
+    pub(crate) fn identity(&self) -> Identity {
+        let (certificate, key) = self.server();
+        Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap()
+    }
+
+    /// A client's certificate and its key, in PEM.
+    pub(crate) fn client(&self, host: &str, common: &str) -> (String, String) {
+        self.vouch(host, common, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+}
+
+/// An open door.
+pub(crate) struct Site {
+    pub(crate) authority: Authority,
+    pub(crate) address: SocketAddr,
+    pub(crate) credentials: Credentials,
+    pub(crate) traffic: Arc<Traffic>,
+    /// Requests to `/held` are answered when there is a permit.
+    pub(crate) held: Arc<Semaphore>,
+    /// Requests to `/held` that have come.
+    pub(crate) came: Arc<AtomicUsize>,
+    stop: Option<oneshot::Sender<()>>,
+    served: JoinHandle<()>,
+}
+
+impl Site {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(Limits::default(), None).await
+    }
+
+    pub(crate) async fn start_with(limits: Limits, clients: Option<Clients>) -> Self {
+        let authority = Authority::new();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let credentials = Credentials::new(authority.identity(), clients);
+        let traffic = Arc::<Traffic>::default();
+        let held = Arc::new(Semaphore::new(0));
+        let came = Arc::<AtomicUsize>::default();
+        let (gate, arrivals) = (Arc::clone(&held), Arc::clone(&came));
+        let router = Router::new()
+            .route("/validate", post(async |body: Bytes| body))
+            .route(
+                "/held",
+                post(async move |body: Bytes| {
+                    arrivals.fetch_add(1, Ordering::Relaxed);
+                    gate.acquire().await.unwrap().forget();
+                    body
+                }),
+            )
+            .layer(DefaultBodyLimit::max(BODY_MAX));
+        let (stop, stopped) = oneshot::channel();
+        let door = Door::new(listener, credentials.clone(), limits, Arc::clone(&traffic));
+        let served = tokio::spawn(door.serve(router, async {
+            let _ = stopped.await;
+        }));
+        Self { authority, address, credentials, traffic, held, came, stop: Some(stop), served }
+    }
+
+    /// A client that trusts this site's authority.
+    pub(crate) fn client(&self) -> Client {
+        Client::new(&self.authority.pem)
+    }
+
+    pub(crate) async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// Tells the server to end.
+    pub(crate) fn stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+    }
+
+    /// Waits for the server's end.
+    pub(crate) async fn ended(self) {
+        tokio::time::timeout(PATIENCE, self.served).await.expect("the server ends").unwrap();
+    }
+
+    /// Waits until so many requests to `/held` have come.
+    pub(crate) async fn until_came(&self, requests: usize) {
+        self.until("they came", |_| self.came.load(Ordering::Relaxed) == requests).await;
+    }
+
+    /// Waits until something holds of what was counted.
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Traffic) -> bool) {
+        let mut ticks = tokio::time::interval(Duration::from_millis(5));
+        let held = async {
+            while !holds(&self.traffic) {
+                ticks.tick().await;
+            }
+        };
+        let held = tokio::time::timeout(PATIENCE, held).await;
+        assert!(held.is_ok(), "never {what}: {:?}", self.traffic);
+    }
+}
+
+/// What a client is like.
+pub(crate) struct Client {
+    authorities: String,
+    versions: Vec<&'static SupportedProtocolVersion>,
+    identity: Option<(String, String)>,
+    is_http2: bool,
+}
+
+impl Client {
+    /// One that trusts these authorities.
+    pub(crate) fn new(authorities: &str) -> Self {
+        Self {
+            authorities: authorities.to_owned(),
+            versions: vec![&TLS13, &TLS12],
+            identity: None,
+            is_http2: false,
+        }
+    }
+
+    /// It speaks that version of TLS only.
+    pub(crate) fn only(self, version: &'static SupportedProtocolVersion) -> Self {
+        Self { versions: vec![version], ..self }
+    }
+
+    /// It has that certificate and key.
+    pub(crate) fn with(self, identity: (String, String)) -> Self {
+        Self { identity: Some(identity), ..self }
+    }
+
+    /// It speaks HTTP/2.
+    pub(crate) fn http2(self) -> Self {
+        Self { is_http2: true, ..self }
+    }
+
+    fn config(&self) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_slice_iter(self.authorities.as_bytes()) {
+            roots.add(authority.unwrap()).unwrap();
+        }
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_protocol_versions(&self.versions).unwrap().with_root_certificates(roots);
+        let mut config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(vec![certificate], key).unwrap()
+            }
+        };
+        config.alpn_protocols = vec![if self.is_http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+        config
+    }
+
+    /// Shakes hands.
+    pub(crate) async fn greet(&self, address: SocketAddr) -> Result<TlsStream<TcpStream>, Failure> {
+        let stream = TcpStream::connect(address).await?;
+        let name = ServerName::try_from(NAME).unwrap();
+        Ok(TlsConnector::from(Arc::new(self.config())).connect(name, stream).await?)
+    }
+
+    /// Shakes hands and is ready to ask.
+    pub(crate) async fn call(&self, address: SocketAddr) -> Result<Call, Failure> {
+        let stream = TokioIo::new(self.greet(address).await?);
+        if self.is_http2 {
+            let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
+            tokio::spawn(connection);
+            Ok(Call::Http2(sender))
+        } else {
+            let (sender, connection) = http1::handshake(stream).await?;
+            tokio::spawn(connection);
+            Ok(Call::Http1(sender))
+        }
+    }
+
+    /// Asks one question on a connection of its own.
+    pub(crate) async fn ask(&self, address: SocketAddr) -> Result<Answer, Failure> {
+        self.call(address).await?.ask("/validate", "review").await
+    }
+}
+
+/// A connection on which questions can be asked.
+pub(crate) enum Call {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: String,
+    /// Whether the server says that it closes the connection.
+    pub(crate) closes: bool,
+}
+
+impl Call {
+    pub(crate) async fn ask(&mut self, path: &str, body: &str) -> Result<Answer, Failure> {
+        let body = Full::new(Bytes::from(body.to_owned()));
+        let response = match self {
+            Self::Http1(sender) => {
+                sender.ready().await?;
+                let request = Request::post(path).header("host", NAME).body(body)?;
+                sender.send_request(request).await?
+            }
+            Self::Http2(sender) => {
+                sender.ready().await?;
+                sender.send_request(Request::post(format!("https://{NAME}{path}")).body(body)?).await?
+            }
+        };
+        let (head, body) = response.into_parts();
+        let body = String::from_utf8(body.collect().await?.to_bytes().to_vec())?;
+        let closes = head.headers.get("connection").is_some_and(|value| value == "close");
+        Ok(Answer { status: head.status, body, closes })
+    }
+}
+
+/// Checks that a review is answered as it should be.
+pub(crate) fn check(answer: &Answer) {
+    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "review"));
+}
+
+/// Clients that these vouch for.
+pub(crate) fn clients(authority: &Authority, names: &[&str]) -> Clients {
+    let authorities = Authorities::from_pem(authority.pem.as_bytes()).unwrap();
+    Clients { authorities, names: names.iter().map(|name| (*name).to_owned()).collect() }
+}
