@@ -4,6 +4,7 @@
 mod cases;
 mod rights;
 mod schema;
+mod security;
 mod sets;
 mod settings;
 mod watching;

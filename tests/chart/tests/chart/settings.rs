@@ -1,8 +1,9 @@
 //! The settings that the chart writes are those that the program knows.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
-use bindery_chart::{Objects, rendered, sets};
+use bindery_chart::{Objects, read, rendered, sets};
 use serde_json::Value;
 
 /// The program, which cargo has built beside the test that runs.
@@ -44,6 +45,30 @@ fn the_program_takes_all_settings() {
         let output = program.output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();
         assert!(told.contains(&format!("--kubeconfig {NOWHERE} cannot be used")), "{name}: {told}");
+    }
+}
+
+/// The schema knows the rules of admission, all of them, each with the levels that it may have.
+#[test]
+fn the_program_has_the_rules_of_the_schema() {
+    let schema: Value = serde_json::from_str(&read("charts/bindery/values.schema.json")).unwrap();
+    let rules = schema["properties"]["webhook"]["properties"]["rules"]["properties"].as_object().unwrap();
+    let try_rule = |rule: &str| {
+        let output =
+            bindery().env_clear().args(["serve", &format!("--admission-rule={rule}")]).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let told = try_rule("no-such-rule=warn");
+    let told = told.split_once("there are ").unwrap_or_else(|| panic!("{told}")).1.lines().next().unwrap();
+    let known: BTreeSet<_> = told.split(", ").collect();
+    assert_eq!(rules.keys().map(String::as_str).collect::<BTreeSet<_>>(), known);
+    let definition = &schema["definitions"]["level"]["enum"];
+    for (rule, levels) in rules {
+        let levels = levels.get("enum").unwrap_or(definition).as_array().unwrap();
+        for level in ["deny", "warn", "off"] {
+            let is_refused = try_rule(&format!("{rule}={level}")).contains("--admission-rule");
+            assert_eq!(is_refused, !levels.contains(&level.into()), "{rule}={level}");
+        }
     }
 }
 

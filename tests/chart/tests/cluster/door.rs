@@ -110,6 +110,8 @@ async fn only_what_may_matter_is_sent() {
         (format!("{VOLUMES}/v"), annotate("example.com/note"), false),
         (format!("{VOLUMES}/v"), json!({"metadata": {"finalizers": ["kubernetes.io/pv-protection"]}}), false),
         (format!("{VOLUMES}/v/status"), json!({"status": {"phase": "Available"}}), false),
+        (format!("{VOLUMES}/v"), json!({"metadata": {"labels": {"team": "storage"}}}), false),
+        (format!("{VOLUMES}/v"), json!({"metadata": {"labels": {"bindery.dev/precious": "true"}}}), true),
         (format!("{VOLUMES}/v"), annotate(class), true),
         (format!("{VOLUMES}/v"), json!({"spec": {"claimRef": {"namespace": "default", "name": "c"}}}), true),
         (format!("{VOLUMES}/v"), json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}), true),

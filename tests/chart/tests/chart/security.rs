@@ -1,0 +1,31 @@
+//! The threat model names tests: they exist.
+
+use bindery_chart::{read, root};
+
+#[test]
+fn every_test_that_the_threat_model_names_exists() {
+    let model = read("SECURITY.md");
+    let quoted = model.split('`').skip(1).step_by(2);
+    let named: Vec<_> = quoted.filter_map(|text| text.split_once(".rs: ")).collect();
+    assert!(named.len() > 20, "{named:?}");
+    for (file, test) in named {
+        let path = root().join(format!("{file}.rs"));
+        let source =
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let declared = source.split("fn ").skip(1).any(|rest| rest.starts_with(&format!("{test}(")));
+        assert!(declared, "{file}.rs has no {test}");
+    }
+}
+
+/// Every claim of what somebody cannot do is shown by a test.
+#[test]
+fn every_claim_of_the_threat_model_has_a_test() {
+    let model = read("SECURITY.md");
+    let headings = model.lines().filter(|line| line.starts_with("## What a hostile"));
+    for heading in headings {
+        for row in bindery_chart::table(&model, heading) {
+            assert_eq!(row.len(), 3, "{row:?}");
+            assert!(row[2].contains(".rs: "), "{heading}: {row:?}");
+        }
+    }
+}
