@@ -50,7 +50,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     fs::write(&path, fresh).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Installs what the chart's tests need, and tells a command where it is: Helm, kubeconform and the schemas that this reads.
+/// Installs what the chart's tests need, and tells a command where it is: Helm, kubeconform with the schemas that it reads, and
+/// the definitions of the custom resources of others.
 ///
 /// # Errors
 /// As [`tools::install`], and when the schemas cannot be made.
@@ -58,6 +59,7 @@ pub(crate) fn offer(command: &mut Command) -> Result<()> {
     command.env("BINDERY_HELM", tools::install(Tool::Helm)?);
     command.env("BINDERY_KUBECONFORM", tools::install(Tool::Kubeconform)?);
     command.env("BINDERY_SCHEMAS", schemas()?);
+    command.env("BINDERY_DEFINITIONS", std::env::join_paths(tools::definitions()?)?);
     Ok(())
 }
 

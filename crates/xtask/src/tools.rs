@@ -136,7 +136,24 @@ pub(crate) struct Module {
 /// # Errors
 /// When Go is missing, or the module cannot be fetched.
 pub(crate) fn kubernetes_module() -> Result<Module> {
-    go::Package::kubernetes("kubectl").fetch()
+    go::fetch("kubernetes", "k8s.io/kubernetes")
+}
+
+/// The definitions of the custom resources of cert-manager and of the Prometheus operator that the chart makes.
+///
+/// # Errors
+/// As [`kubernetes_module`].
+pub(crate) fn definitions() -> Result<Vec<PathBuf>> {
+    let cert_manager = go::fetch("definitions", "github.com/cert-manager/cert-manager")?;
+    let prometheus = go::fetch("definitions", "github.com/prometheus-operator/prometheus-operator")?;
+    let certificates = cert_manager.folder.join("deploy/crds");
+    let watching = prometheus.folder.join("example/prometheus-operator-crd");
+    Ok(vec![
+        certificates.join("cert-manager.io_certificates.yaml"),
+        certificates.join("cert-manager.io_issuers.yaml"),
+        watching.join("monitoring.coreos.com_prometheusrules.yaml"),
+        watching.join("monitoring.coreos.com_servicemonitors.yaml"),
+    ])
 }
 
 /// Carries out `cargo xtask tools NAME…`.

@@ -118,22 +118,6 @@ impl Package {
         process::run(&mut command)
     }
 
-    /// The module's files, fetched where the module cache lacks them.
-    pub(super) fn fetch(&self) -> Result<Module> {
-        require_go(&self.read("go.mod")?)?;
-        let mut command = Command::new("go");
-        command
-            .args(["mod", "download", "-json", self.module])
-            .current_dir(self.folder())
-            .env_remove("GOFLAGS");
-        let told: Value = serde_json::from_str(&process::output(&mut command)?)
-            .with_context(|| format!("go told nothing of {}", self.module))?;
-        let text = |field: &str| {
-            told[field].as_str().with_context(|| format!("go told no {field} of {}", self.module))
-        };
-        Ok(Module { version: text("Version")?.to_owned(), folder: text("Dir")?.into() })
-    }
-
     fn linker_flags(&self, version: &str) -> String {
         match self.version_variable {
             Some(variable) => format!("-s -w -X {variable}={version}"),
@@ -149,6 +133,20 @@ impl Package {
         let path = self.folder().join(name);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
+}
+
+/// The files of a module that the go.mod of a folder below `tools/` pins, fetched where the module cache lacks them.
+pub(super) fn fetch(folder: &str, module: &str) -> Result<Module> {
+    let folder = workspace::root().join("tools").join(folder);
+    let go_mod = fs::read_to_string(folder.join("go.mod"))
+        .with_context(|| format!("cannot read go.mod in {}", folder.display()))?;
+    require_go(&go_mod)?;
+    let mut command = Command::new("go");
+    command.args(["mod", "download", "-json", module]).current_dir(folder).env_remove("GOFLAGS");
+    let told: Value = serde_json::from_str(&process::output(&mut command)?)
+        .with_context(|| format!("go told nothing of {module}"))?;
+    let text = |field: &str| told[field].as_str().with_context(|| format!("go told no {field} of {module}"));
+    Ok(Module { version: text("Version")?.to_owned(), folder: text("Dir")?.into() })
 }
 
 /// Says what to install where Go is missing.

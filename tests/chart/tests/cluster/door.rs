@@ -3,17 +3,11 @@
 //! Nobody answers here and the failure policy is Fail, so a request that is sent on is refused for that reason, and one that
 //! passes was not sent.
 
-use std::time::Duration;
-
 use bindery_chart::rendered;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::site::{ADMIN, As, Refusal, Site};
-
-/// How often, and how often at most, it is looked whether the API server knows of the configuration.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-const LOOKS_MAX: usize = 600;
+use crate::site::{ADMIN, As, LOOK_EVERY, LOOKS_MAX, Refusal, Site};
 
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const VOLUMES: &str = "/api/v1/persistentvolumes";

@@ -1,6 +1,8 @@
 //! A cluster that a release is installed on, object by object.
 
-use bindery_chart::{NAMESPACE, Objects};
+use std::time::Duration;
+
+use bindery_chart::{NAMESPACE, Objects, yaml};
 use bindery_cluster::{ControlPlane, Manager, Programs};
 use http::{Method, Request};
 use kube::Client;
@@ -25,7 +27,11 @@ pub(super) struct As {
 /// The one user of the control plane, who may do everything.
 pub(super) const ADMIN: As = As { user: "admin", groups: &["system:masters"] };
 
-/// The merge patch, and what it is a patch of.
+/// How often, and how often at most, it is looked whether something has come about.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub(super) const LOOKS_MAX: usize = 600;
+
+/// The content type of a merge patch.
 const MERGE: &str = "application/merge-patch+json";
 
 impl Site {
@@ -35,6 +41,35 @@ impl Site {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         site.create(&namespace, "").await.unwrap();
         site
+    }
+
+    /// Has the API server know the custom resources of others that the chart makes.
+    pub(super) async fn define(&self) {
+        let files = std::env::var_os("BINDERY_DEFINITIONS")
+            .expect("BINDERY_DEFINITIONS is not set: run `cargo xtask test`");
+        for file in std::env::split_paths(&files) {
+            let definition = yaml(&std::fs::read_to_string(&file).unwrap());
+            self.create(&definition, "").await.unwrap();
+            let name = definition["metadata"]["name"].as_str().unwrap();
+            self.until_established(name).await;
+        }
+    }
+
+    async fn until_established(&self, name: &str) {
+        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        for _ in 0..LOOKS_MAX {
+            looks.tick().await;
+            let definition = self.ask(ADMIN, Method::GET, &path, None).await.unwrap();
+            let conditions = definition["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            if conditions
+                .iter()
+                .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
+            {
+                return;
+            }
+        }
+        panic!("{name} is never established");
     }
 
     /// Creates the objects of some kinds.
