@@ -94,7 +94,6 @@ impl<'a> Facts<'a> {
         let (fresh, subject) = match &self.case.request.subject {
             Subject::SyncVolume(volume) => (None, Some(&**volume)),
             Subject::SyncVolumeOperation(progress) => (progress.fresh.as_ref(), Some(&progress.object)),
-            Subject::SyncClaimOperation(progress) => (progress.fresh.as_ref(), None),
             _ => (None, None),
         };
         let read = self.answers(|_, answer| match answer {

@@ -2,8 +2,8 @@
 
 use bindery_core::guard::Breach;
 use bindery_core::{
-    AccessMode, Action, BindingMode, Claim, ClaimRef, Lookup, Message, Quantity, Requirement, Selector,
-    SelectorOperator, Subject, Volume, VolumeMode, VolumePhase,
+    AccessMode, Action, BindingMode, Claim, ClaimKey, ClaimRef, Lookup, Message, Quantity, Requirement,
+    Selector, SelectorOperator, Subject, Volume, VolumeMode, VolumePhase,
 };
 
 use crate::scene::{Row, Scene, Verdict, claim, claim_ref, class, pair, volume};
@@ -207,6 +207,10 @@ fn order() -> Vec<Row> {
     twice.decision.steps.truncate(1);
     let action = Action::ReserveVolume { volume: second.target(), claim: c.target(), mark: true };
     twice.decision.steps.push(action.into());
+    let d = Claim { key: ClaimKey::new("ns", "d"), uid: "u-d".into(), ..claim() };
+    let action = Action::ReserveVolume { volume: second.target(), claim: d.target(), mark: true };
+    let mut each = whole.clone().with_volume(&second).with_claim(&d);
+    each.decision.steps.push(action.into());
     vec![
         without(0).refused("volumeName without claimRef", Breach::VolumePhaseWrong),
         without(1).refused("volumeName before the volume is Bound", Breach::BindOrder),
@@ -216,6 +220,7 @@ fn order() -> Vec<Row> {
         spoiled(2, point(true, false)).refused("the claim's pointer is not marked", Breach::MarkWrong),
         spoiled(2, point(false, false)).refused("volumeName is left out", Breach::BindOrder),
         twice.refused("two volumes for one claim", Breach::BindOrder),
+        each.allowed("a volume for each claim"),
     ]
 }
 

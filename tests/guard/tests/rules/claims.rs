@@ -2,8 +2,8 @@
 
 use bindery_core::guard::Breach;
 use bindery_core::{
-    Action, CapacityChange, Claim, ClaimPhase, Class, Edit, Lookup, Migration, OperationKind, Point,
-    Quantity, Returned, Subject, Text, Volume, VolumePhase,
+    Action, Answer, CapacityChange, Claim, ClaimPhase, Class, Edit, Handle, Lookup, Migration, OperationKind,
+    Point, Quantity, Question, Returned, Source, Subject, Text, Volume, VolumePhase,
 };
 
 use crate::scene::{Row, Scene, Verdict, claim, claim_ref, class, on_claim, pair};
@@ -45,6 +45,13 @@ fn statuses() -> Vec<Row> {
     let free = Volume { claim_ref: None, ..volume.clone() };
     let mut back = lost(Some(foreign.clone()));
     back.world.volumes.insert("v".into(), Lookup::Found(volume.clone().into()));
+    let told =
+        |scene: Scene, answer| scene.told(Question::Volume(Source::Live, "v".into()), Answer::Volume(answer));
+    let looked = |answer| told(lost(None), answer);
+    let mut denied = looked(Lookup::Absent);
+    denied.world.volumes.insert("v".into(), Lookup::Found(volume.clone().into()));
+    let described =
+        looked(Lookup::Absent).told(Question::Describe(Handle(0)), Answer::Described(volume.clone().into()));
     let mut unreadable = lost(None);
     unreadable.world.volumes.insert("v".into(), Lookup::Unreadable("spec is no object".into()));
     let mut named = plain(&Claim { volume_name: Some("v".into()), ..claim() }, ClaimPhase::Pending);
@@ -65,6 +72,9 @@ fn statuses() -> Vec<Row> {
         lost(Some(free)).refused("Lost, but the volume is free", Breach::PairBroken),
         lost(Some(volume)).refused("Lost, but it has its volume", Breach::PairBroken),
         back.is("Lost, but its volume is back", Verdict::Stale),
+        denied.is("Lost, it was read that its volume is gone, and it is not", Verdict::Stale),
+        looked(Lookup::Failed("away".into())).refused("Lost, but nobody knows", Breach::ClaimPhaseWrong),
+        described.refused("Lost, but its volume was seen last", Breach::PairBroken),
         unreadable.refused("Lost, but the volume cannot be read", Breach::Unreadable),
         plain(&claim(), ClaimPhase::Lost).refused("Lost though never bound", Breach::ClaimPhaseWrong),
     ]
@@ -135,8 +145,12 @@ fn classes() -> Vec<Row> {
     };
     let none = Claim { class: None, ..claim() };
     let told = |scene: Scene| {
-        let answer = bindery_core::Answer::DefaultClasses(Ok(vec!["gold".into()]));
-        scene.told(bindery_core::Question::DefaultClasses, answer)
+        let answer = Answer::DefaultClasses(Ok(vec!["gold".into()]));
+        scene.told(Question::DefaultClasses, answer)
+    };
+    let read = |scene: Scene| {
+        let class = Class { default: true, ..class("gold", "p", None) };
+        scene.told(Question::Class("gold".into()), Answer::Class(Lookup::Found(class.into())))
     };
     let mut gone = give(&none, true);
     gone.world.classes.clear();
@@ -147,6 +161,7 @@ fn classes() -> Vec<Row> {
         give(&none, true).allowed("the default class"),
         give(&none, false).refused("no default class", Breach::ClassNotDefault),
         told(give(&none, false)).is("no default class any more", Verdict::Stale),
+        read(give(&none, false)).is("no default class any more, by itself", Verdict::Stale),
         gone.refused("no class of that name", Breach::ClassNotDefault),
         give(&claim(), true).refused("it wants none", Breach::ClassNotDefault),
         give(&named, true).refused("it names a volume", Breach::ClassNotDefault),

@@ -4,6 +4,7 @@ mod bind;
 mod claims;
 mod operations;
 mod scene;
+mod strangers;
 mod volumes;
 mod whole;
 

@@ -42,6 +42,11 @@ fn starts() -> Vec<Row> {
     let mut unasked = external(&gold());
     unasked.exchanges.retain(|exchange| exchange.question != Question::DynamicProvisioning);
     let wrong = Breach::OperationWrong;
+    let mut told = external(&gold()).told(
+        Question::Class("gold".into()),
+        Answer::Class(Lookup::Found(class("gold", "vendor.example/p", immediate).into())),
+    );
+    told.world.classes.insert("gold".into(), Lookup::Absent);
     let mut other = external(&gold());
     other.request.subject = Subject::SyncClaim(Claim { uid: "u-other".into(), ..gold() }.into());
     let migrating = |name: &str| {
@@ -56,6 +61,7 @@ fn starts() -> Vec<Row> {
         knows(start(&gold(), ProvisionExternal, PLUGIN, PLUGIN, immediate), None)
             .refused("nobody provisions for an in-tree name", wrong),
         external(&gold()).allowed("external"),
+        told.allowed("external, the class is as it was read"),
         start(&gold(), ProvisionExternal, "vendor.example/p", "vendor.example/p", immediate)
             .refused("external, migration not asked", wrong),
         vendor(start(&gold(), ProvisionExternal, "other", "vendor.example/p", immediate))
@@ -117,6 +123,13 @@ fn provisioning() -> Vec<Row> {
     let mut wrong_plugin = absent(provision(Point::Start));
     wrong_plugin.decision.steps[0].action =
         Action::CallPlugin { plugin: "other".into(), operation: PluginOperation::Provision };
+    let mut foreign = absent(provision(Point::Start));
+    if let Subject::SyncClaimOperation(progress) = &mut foreign.request.subject {
+        progress.operation.uid = "u-other".into();
+    }
+    let retried = |point| absent(call(at(point, failed()), PluginOperation::Provision, Point::Provisioned));
+    let handed = on_claim(OperationKind::ProvisionExternal, PLUGIN, &gold(), Point::Start, Returned::Success);
+    let handed = absent(call(handed, PluginOperation::Provision, Point::Provisioned));
     let mut not_last = absent(provision(Point::Start));
     not_last.decision.steps.push(Action::EnqueueClaim(key()).into());
     let cleanup = |point, returned, next| call(at(point, returned), PluginOperation::Delete, next);
@@ -148,6 +161,9 @@ fn provisioning() -> Vec<Row> {
         reads(provision(Point::Start), Lookup::Failed("away".into()), NAME).refused("nobody knows", wrong),
         absent(provision(Point::Provisioned)).refused("provision twice", Breach::OperationWrong),
         wrong_plugin.refused("another plugin", wrong),
+        foreign.refused("provision for another claim", wrong),
+        retried(Point::Start).refused("provision after a failure", wrong),
+        handed.refused("provision what is handed over", Breach::OperationWrong),
         not_last.refused("a step after the call", wrong),
         cleanup(Point::Created { attempt: 5 }, failed(), Point::CleanedUp { attempt: 1 }).allowed("clean up"),
         cleanup(Point::Created { attempt: 5 }, Returned::Success, Point::CleanedUp { attempt: 1 })
@@ -178,6 +194,20 @@ fn reclaiming() -> Vec<Row> {
         reads(matched(scene, plugin(PLUGIN)), Lookup::Found(live.into()), "v")
     };
     let gone = released(ReclaimPolicy::Delete);
+    let calls = |kind, object: &Volume, point, operation| {
+        let scene = call(on_volume(kind, object, point, Returned::Success), operation, Point::Deleted);
+        reads(matched(scene, plugin(PLUGIN)), Lookup::Found(object.clone().into()), "v")
+            .proven(Lookup::Absent)
+    };
+    let mut foreign = calls(Delete, &gone, Point::Start, PluginOperation::Delete);
+    if let Subject::SyncVolumeOperation(progress) = &mut foreign.request.subject {
+        progress.operation.uid = "u-other".into();
+    }
+    let found = |found: Plugin| {
+        let mut scene = calls(Delete, &gone, Point::Start, PluginOperation::Delete);
+        scene.exchanges[0].answer = Answer::PluginMatch(PluginMatch::One(found));
+        scene
+    };
     let usual = || delete(&gone, gone.clone());
     let proven = |scene: Scene| scene.proven(Lookup::Absent);
     let mut unread = proven(usual());
@@ -205,6 +235,15 @@ fn reclaiming() -> Vec<Row> {
     let wrong = Breach::PluginCallWrong;
     vec![
         proven(usual()).allowed("delete"),
+        foreign.refused("delete another volume's asset", wrong),
+        calls(Delete, &gone, Point::Start, PluginOperation::Recycle)
+            .refused("scrub what is deleted", Breach::OperationWrong),
+        calls(Delete, &gone, Point::Start, PluginOperation::Provision)
+            .refused("provision a volume", Breach::OperationWrong),
+        calls(Delete, &gone, Point::Deleted, PluginOperation::Delete)
+            .refused("delete what is deleted", Breach::OperationWrong),
+        found(plugin("other")).refused("another plugin was found", wrong),
+        found(Plugin { deletes: false, ..plugin(PLUGIN) }).refused("the plugin cannot delete", wrong),
         usual().is("delete the asset without proof", Verdict::Prove),
         usual()
             .live(Lookup::Found(crate::scene::pair().0.into()))

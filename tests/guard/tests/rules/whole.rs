@@ -2,8 +2,9 @@
 
 use bindery_core::guard::{Breach, FINDINGS_MAX, REGARDLESS_MAX, STEPS_MAX, TALLIES_MAX, TEXT_BYTES_MAX};
 use bindery_core::{
-    Action, Answer, ClaimTarget, Event, EventKind, Finding, Follows, Handle, Lookup, Message, NEAREST_MAX,
-    Question, Reason, Regarding, Rule, Source, Step, Subject, Tally, Volume, VolumePhase, VolumeTarget,
+    Action, Answer, CapacityChange, ClaimKey, ClaimPhase, ClaimTarget, Edit, Event, EventKind, Finding,
+    Follows, Handle, Lookup, Message, NEAREST_MAX, Question, Reason, Regarding, Rule, Source, Step, Subject,
+    Tally, Volume, VolumePhase, VolumeTarget,
 };
 
 use crate::scene::{Row, Scene, Verdict, claim, claim_ref, key, volume};
@@ -74,6 +75,18 @@ fn versions_of_claims() -> Vec<Row> {
         change(&mut target);
         reserve(target).with_claim(&c)
     };
+    let clear = |target: ClaimTarget| Action::SetClaimStatus {
+        claim: target,
+        phase: ClaimPhase::Pending,
+        access_modes: Edit::Keep,
+        capacity: CapacityChange::Keep,
+        attributes_class: Edit::Keep,
+    };
+    let twice = |second: ClaimTarget| {
+        Scene::new(Subject::SyncClaim(c.clone().into()), [clear(c.target()), clear(second)]).with_claim(&c)
+    };
+    let moved = ClaimTarget { version: "c2".into(), ..c.target() };
+    let renamed = ClaimTarget { key: ClaimKey::new("ns", "d"), ..c.target() };
     let mut unasked = reserve(c.target());
     unasked.world.claims.insert(key(), Lookup::Found(c.clone().into()));
     vec![
@@ -87,6 +100,9 @@ fn versions_of_claims() -> Vec<Row> {
         })
         .refused("another UID and version of the claim", Breach::NotRead),
         unasked.refused("the engine was not told of the claim", Breach::NotRead),
+        twice(c.target()).allowed("one claim twice"),
+        twice(moved).refused("two versions of the claim", Breach::TwoVersions),
+        twice(renamed).refused("two names of the claim", Breach::TwoVersions),
     ]
 }
 
@@ -108,11 +124,19 @@ fn readiness() -> Vec<Row> {
         Scene::new(Subject::SyncClaim(c.clone().into()), [action]).with_claim(&c).with_volume(&volume());
     let mut broken_claim = reserve.clone();
     broken_claim.world.claims.insert(key(), Lookup::Unreadable("spec is no object".into()));
+    let told_broken = scene([offer(free().target())])
+        .told(Question::Volume(Source::Live, "v".into()), Answer::Volume(broken()));
+    let told_broken_claim = reserve.clone().told(
+        Question::Claim(Source::Live, key()),
+        Answer::Claim(Lookup::Unreadable("spec is no object".into())),
+    );
     let review = Subject::ReviewVolume { new: free().into(), old: None };
     vec![
         early.refused("before the lists are complete", Breach::NotSynced),
         idle.allowed("nothing to do before the lists are complete"),
         unreadable.refused("a volume that cannot be read any more", Breach::Unreadable),
+        told_broken.refused("a volume that could not be read", Breach::Unreadable),
+        told_broken_claim.refused("a claim that could not be read", Breach::Unreadable),
         by_name.allowed("offered, though the claim that it is reserved for cannot be read"),
         reserve.allowed("a claim that can be read"),
         broken_claim.refused("a claim that cannot be read", Breach::Unreadable),
