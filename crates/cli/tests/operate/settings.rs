@@ -85,6 +85,28 @@ fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
             &["setting lease-duraton in settings.yaml", "there is no such setting", "lease-duration"],
         ),
         (file("config: other.yaml"), &["setting config in settings.yaml", "there is no such setting"]),
+        (
+            file("admission-rule: volume-to-small=warn"),
+            &[
+                "setting admission-rule in settings.yaml",
+                "there is no rule",
+                "volume-too-small, class-differs",
+            ],
+        ),
+        (
+            environment(&[("BINDERY_ADMISSION_RULE", "volume-too-small=warn,class-missing=loud")]),
+            &["as BINDERY_ADMISSION_RULE", "there is no level \"loud\"; there are deny, warn, off"],
+        ),
+        (line(&["--admission-rule=pair-mismatch=deny"]), &["--admission-rule", "cannot deny"]),
+        (
+            line(&["--admission-rule=class-missing=off", "--admission-rule=deny"]),
+            &["\"deny\" is not RULE=LEVEL"],
+        ),
+        (file("admission-in-flight: 0"), &["setting admission-in-flight in settings.yaml", "1..=100000"]),
+        (
+            file("admission-rule: volume-too-small=warn,class-missing=off\nkubeconfig: /nonexistent/file\n"),
+            &["--kubeconfig /nonexistent/file cannot be used"],
+        ),
         (file("listen:"), &["setting listen has no value"]),
         (file("listen: [a, b]"), &["setting listen is a list or a map"]),
         (file("lease-duration: 5\nlease-duration: 6"), &["settings.yaml", "duplicate"]),

@@ -1,0 +1,59 @@
+//! What the operator sets of admission: the level of each rule, and how much is reviewed at a time.
+
+use std::sync::Arc;
+
+use axum::Router;
+use bindery_core::Text;
+use bindery_webhook::{AdmissionMetrics, AdmissionSettings, Levels, Reviewer, RuleLevel, admission};
+
+use super::ModeArgument;
+
+/// Settings of admission.
+#[derive(clap::Args)]
+pub(super) struct AdmissionArguments {
+    /// Sets the level of a rule of admission: RULE=deny, RULE=warn or RULE=off. May be given again, or with commas between
+    /// several; of one rule the last counts. docs/admission.md lists the rules and their defaults.
+    #[arg(
+        long = "admission-rule",
+        value_name = "RULE=LEVEL",
+        env = "BINDERY_ADMISSION_RULE",
+        value_delimiter = ','
+    )]
+    admission_rule: Vec<RuleLevel>,
+    /// Most reviews at the same time; a request beyond passes with a warning, and is counted.
+    #[arg(long, value_name = "N", env = "BINDERY_ADMISSION_IN_FLIGHT", default_value_t = 256,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100_000))]
+    admission_in_flight: usize,
+    /// The label that marks a volume as precious: admission warns of reclaim policy Delete on it.
+    #[arg(long, value_name = "KEY=VALUE", env = "BINDERY_ADMISSION_PRECIOUS_LABEL",
+          default_value = "bindery.dev/precious=true", value_parser = label)]
+    admission_precious_label: (Text, Text),
+}
+
+impl AdmissionArguments {
+    /// What answers reviews, of a replica in this mode.
+    pub(super) fn router<R: Reviewer>(
+        &self,
+        mode: ModeArgument,
+        reviewer: Arc<R>,
+        metrics: &AdmissionMetrics,
+    ) -> Router {
+        let levels = Levels::new(self.admission_rule.iter().copied());
+        let settings = AdmissionSettings {
+            levels: match mode {
+                ModeArgument::Own => levels,
+                ModeArgument::Observe => levels.only_warning(),
+            },
+            in_flight_max: self.admission_in_flight,
+            precious: self.admission_precious_label.clone(),
+        };
+        admission(reviewer, settings, metrics.clone())
+    }
+}
+
+fn label(text: &str) -> Result<(Text, Text), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("it is not KEY=VALUE, such as bindery.dev/precious=true".to_owned()),
+    }
+}
