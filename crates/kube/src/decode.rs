@@ -1,5 +1,8 @@
-//! Kubernetes JSON to core types, lean: only what decisions need is kept, everything else (managedFields
+//! Kubernetes objects to core types, lean: only what decisions need is kept, everything else (managedFields
 //! above all) is skipped while it is read.
+//!
+//! Objects come in JSON or in Protocol Buffers, whatever the API server prefers; each is read into the same structures,
+//! which are named as in JSON and numbered as in the `generated.proto` files of k8s.io/api and k8s.io/apimachinery.
 //!
 //! What cannot be understood is [`Observed::Unreadable`] with a sentence that names the field, never absent
 //! and never guessed (G7 of the design). A value that upstream knows how to treat, such as an unknown reclaim
@@ -14,31 +17,34 @@ mod selector;
 #[cfg(test)]
 mod tests;
 mod volume;
+mod wire;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_controller::{Author, Authors};
 use bindery_core::{AccessMode, Claim, ClaimKey, Class, Quantity, Text, Volume, VolumeMode};
 use bindery_store::{Observed, PodRecord, Unreadable};
-use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use self::meta::Meta;
+use self::wire::Amount;
+pub use self::wire::Wire;
 
-/// JSON that can be read more than once: first for the object, and once more for its name where the object
-/// makes no sense.
-pub trait Json {
+/// An object that can be read more than once: first for itself, and once more for its name where it makes no sense.
+pub trait Encoded {
     /// Reads it as `T`.
     ///
     /// # Errors
     ///
     /// It is no `T`; says which field is wrong, and how.
-    fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, String>;
+    fn read<T: Wire>(&self) -> Result<T, String>;
 }
 
-impl Json for [u8] {
-    fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, String> {
+/// JSON.
+impl Encoded for [u8] {
+    fn read<T: Wire>(&self) -> Result<T, String> {
         // Naming the field costs time on every object, so it is done for those that make no sense only.
         serde_json::from_slice(self).or_else(|_| {
             serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(self)).map_err(explain)
@@ -46,14 +52,14 @@ impl Json for [u8] {
     }
 }
 
-impl Json for RawValue {
-    fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, String> {
+impl Encoded for RawValue {
+    fn read<T: Wire>(&self) -> Result<T, String> {
         self.get().as_bytes().read()
     }
 }
 
-impl Json for Value {
-    fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, String> {
+impl Encoded for Value {
+    fn read<T: Wire>(&self) -> Result<T, String> {
         T::deserialize(self).or_else(|_| serde_path_to_error::deserialize(self).map_err(explain))
     }
 }
@@ -62,6 +68,9 @@ fn explain(error: serde_path_to_error::Error<serde_json::Error>) -> String {
     let path = error.path().to_string();
     format!("{path}: {}", error.into_inner())
 }
+
+/// The resource of volumes and claims.
+const STORAGE: &str = "storage";
 
 /// An object without a name: there is nothing that could be said about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,85 +81,80 @@ pub struct DecodeError(String);
 ///
 /// # Errors
 ///
-/// The JSON is no object with a name.
-pub fn volume<J: Json + ?Sized>(json: &J) -> Result<(Text, Observed<Volume>), DecodeError> {
-    decode(json, volume::decode, |meta| meta.name.clone())
+/// It is no object with a name.
+pub fn volume<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Volume>), DecodeError> {
+    decode(object, volume::decode, |meta| meta.name.as_str().into())
 }
 
 /// A PersistentVolumeClaim (core/v1), with its key.
 ///
 /// # Errors
 ///
-/// The JSON is no object with a name.
-pub fn claim<J: Json + ?Sized>(json: &J) -> Result<(ClaimKey, Observed<Claim>), DecodeError> {
-    decode(json, claim::decode, Meta::key)
+/// It is no object with a name.
+pub fn claim<E: Encoded + ?Sized>(object: &E) -> Result<(ClaimKey, Observed<Claim>), DecodeError> {
+    decode(object, claim::decode, Meta::key)
 }
 
 /// A StorageClass (storage.k8s.io/v1), with its name.
 ///
 /// # Errors
 ///
-/// The JSON is no object with a name.
-pub fn class<J: Json + ?Sized>(json: &J) -> Result<(Text, Observed<Class>), DecodeError> {
-    decode(json, class::decode, |meta| meta.name.clone())
+/// It is no object with a name.
+pub fn class<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Class>), DecodeError> {
+    decode(object, class::decode, |meta| meta.name.as_str().into())
 }
 
 /// A Pod (core/v1).
 ///
 /// # Errors
 ///
-/// The JSON is no pod.
-pub fn pod<J: Json + ?Sized>(json: &J) -> Result<PodRecord, DecodeError> {
-    json.read().map(pod::decode).map_err(DecodeError)
+/// It is no pod.
+pub fn pod<E: Encoded + ?Sized>(object: &E) -> Result<PodRecord, DecodeError> {
+    object.read().map(pod::decode).map_err(DecodeError)
 }
 
 /// The name of an object of any kind, such as a Node: all that is asked of nodes is whether they exist.
 ///
 /// # Errors
 ///
-/// The JSON is no object with a name.
-pub fn name<J: Json + ?Sized>(json: &J) -> Result<Text, DecodeError> {
-    meta(json).map(|meta| meta.name)
+/// It is no object with a name.
+pub fn name<E: Encoded + ?Sized>(object: &E) -> Result<Text, DecodeError> {
+    meta(object).map(|meta| meta.name.into())
 }
 
 /// Namespace and name of an object of any kind.
 ///
 /// # Errors
 ///
-/// The JSON is no object with a name.
-pub fn key<J: Json + ?Sized>(json: &J) -> Result<ClaimKey, DecodeError> {
-    meta(json).map(|meta| meta.key())
+/// It is no object with a name.
+pub fn key<E: Encoded + ?Sized>(object: &E) -> Result<ClaimKey, DecodeError> {
+    meta(object).map(|meta| meta.key())
 }
 
 /// Who wrote what of a volume or claim that only binders write. Nobody is known where the object makes no sense.
-pub fn authors<J: Json + ?Sized>(json: &J) -> Authors {
+pub fn authors<E: Encoded + ?Sized>(object: &E) -> Authors {
     let unknown = Authors { phase: Author::Unknown, bind_completed: Author::Unknown };
-    json.read().map_or(unknown, authors::decode)
+    object.read().map_or(unknown, authors::decode)
 }
 
-#[derive(Deserialize)]
-struct Bare {
-    metadata: Meta,
-}
-
-fn meta<J: Json + ?Sized>(json: &J) -> Result<Meta, DecodeError> {
-    json.read::<Bare>().map(|bare| bare.metadata).map_err(DecodeError)
+fn meta<E: Encoded + ?Sized>(object: &E) -> Result<Meta, DecodeError> {
+    object.read::<wire::Bare>().map(|bare| bare.metadata).map_err(DecodeError)
 }
 
 /// Reads an object; where it makes no sense, at least its metadata.
-fn decode<'a, J: Json + ?Sized, W: Deserialize<'a>, T, N>(
-    json: &'a J,
+fn decode<E: Encoded + ?Sized, W: Wire, T, N>(
+    object: &E,
     convert: impl FnOnce(W) -> Result<T, String>,
     name: impl FnOnce(&Meta) -> N,
 ) -> Result<(N, Observed<T>), DecodeError>
 where
     T: Named<N>,
 {
-    match json.read().and_then(convert) {
+    match object.read().and_then(convert) {
         Ok(object) => Ok((object.named(), Observed::Readable(Arc::new(object)))),
         Err(why) => {
-            let meta = meta(json)?;
-            let (uid, version) = (meta.uid.as_ref().into(), meta.version.as_ref().into());
+            let meta = meta(object)?;
+            let (uid, version) = (meta.uid.as_str().into(), meta.version.as_str().into());
             Ok((name(&meta), Observed::Unreadable(Unreadable { uid, version, why: why.into() })))
         }
     }
@@ -179,44 +183,27 @@ impl Named<Text> for Class {
     }
 }
 
-/// `storage` of a resource list.
-#[derive(Default, Deserialize)]
-struct Resources {
-    storage: Option<Amount>,
+/// The storage in the list of resources that `field` holds.
+fn quantity(list: &BTreeMap<String, Amount>, field: &str) -> Result<Option<Quantity>, String> {
+    let parse = |amount: &Amount| {
+        Quantity::parse(&amount.text).map_err(|error| format!("{field}.{STORAGE}: {error}"))
+    };
+    list.get(STORAGE).map(parse).transpose()
 }
 
-/// A quantity as it is written: the API server writes text, people also write numbers.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a quantity is a text or a number, such as 10Gi")]
-enum Amount {
-    Text(String),
-    Number(serde_json::Number),
-}
-
-impl Amount {
-    fn parse(&self, field: &str) -> Result<Quantity, String> {
-        match self {
-            Self::Text(text) => Quantity::parse(text),
-            Self::Number(number) => Quantity::parse(&number.to_string()),
-        }
-        .map_err(|error| format!("{field}: {error}"))
-    }
-}
-
-fn quantity(amount: Option<&Amount>, field: &str) -> Result<Option<Quantity>, String> {
-    amount.map(|amount| amount.parse(field)).transpose()
-}
-
-fn access_modes(names: Option<Vec<String>>, field: &str) -> Result<Vec<AccessMode>, String> {
+fn access_modes(names: &[String], field: &str) -> Result<Vec<AccessMode>, String> {
     let known = || AccessMode::ALL.map(AccessMode::name).join(", ");
     names
-        .unwrap_or_default()
         .iter()
         .map(|name| {
             AccessMode::parse(name)
                 .ok_or_else(|| format!("{field}: {name:?} is not an access mode; one of {}", known()))
         })
         .collect()
+}
+
+fn texts(strings: &[String]) -> Vec<Text> {
+    strings.iter().map(|text| text.as_str().into()).collect()
 }
 
 fn volume_mode(name: Option<&str>) -> Result<VolumeMode, String> {

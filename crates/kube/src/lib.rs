@@ -3,7 +3,7 @@
 //!
 //! Read in this order:
 //!
-//! 1. [`decode`]: Kubernetes JSON to core types.
+//! 1. [`decode`]: Kubernetes objects to core types.
 //! 2. [`ApiPort`]: the binder's [`bindery_controller::Port`] over a Kubernetes client.
 //! 3. [`watch`]: lists and watches into the binder's [`bindery_controller::Intake`].
 //! 4. [`Events`]: what users are told.
@@ -20,6 +20,7 @@
 mod alarm;
 mod certificates;
 pub mod decode;
+pub mod encoding;
 mod events;
 mod keys;
 mod lease;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bindery_controller::{Note, Port, Purpose, Write, WriteError, Written};
 use bindery_core::{Claim, ClaimKey, Lookup, Text, Timestamp, Volume};
 use bindery_store::Observed;
-use bytes::Bytes;
 use kube::client::Body;
 
 use crate::decode;
+use crate::encoding::Object;
 use crate::events::Events;
 use crate::limit::{Limit, Outcome, Pressure};
 use crate::request::{self, Answers, Template};
@@ -52,7 +52,7 @@ impl ApiPort {
     }
 
     /// Sends a request when there is room for it.
-    async fn send(&self, request: http::Request<Body>) -> Result<Bytes, Fault> {
+    async fn send(&self, request: http::Request<Body>) -> Result<Object, Fault> {
         let permit = self.limit.acquire().await;
         let answer = rest::send(&self.client, request).await;
         permit.end(match &answer {
@@ -63,7 +63,7 @@ impl ApiPort {
         answer
     }
 
-    async fn get(&self, path: String, purpose: Purpose) -> Result<Bytes, Fault> {
+    async fn get(&self, path: String, purpose: Purpose) -> Result<Object, Fault> {
         let mut request = http::Request::get(path);
         if purpose == Purpose::Guard {
             request = request.header(GUARD_HEADER, GUARD_LIVE_READ);
@@ -99,11 +99,11 @@ impl Port for ApiPort {
             .header(http::header::CONTENT_TYPE, outgoing.content_type)
             .body(Body::from(outgoing.body.to_string().into_bytes()))
             .map_err(|error| WriteError::Invalid(error.to_string()))?;
-        let bytes = self.send(request).await?;
+        let object = self.send(request).await?;
         match answers {
             Answers::Deletion => Ok(Written::Deletion),
-            Answers::Volume => written(decode::volume(&*bytes)).map(Written::Volume),
-            Answers::Claim => written(decode::claim(&*bytes)).map(Written::Claim),
+            Answers::Volume => written(decode::volume(&object)).map(Written::Volume),
+            Answers::Claim => written(decode::claim(&object)).map(Written::Claim),
         }
     }
 
@@ -118,9 +118,9 @@ impl Port for ApiPort {
 
 type Decoded<N, T> = Result<(N, Observed<T>), decode::DecodeError>;
 
-fn lookup<N, T>(answer: Result<Bytes, Fault>, decode: impl Fn(&[u8]) -> Decoded<N, T>) -> Lookup<Arc<T>> {
+fn lookup<N, T>(answer: Result<Object, Fault>, decode: impl Fn(&Object) -> Decoded<N, T>) -> Lookup<Arc<T>> {
     match answer {
-        Ok(bytes) => match decode(&bytes) {
+        Ok(object) => match decode(&object) {
             Ok((_, Observed::Readable(object))) => Lookup::Found(object),
             Ok((_, Observed::Unreadable(unreadable))) => Lookup::Unreadable(unreadable.why),
             Err(error) => Lookup::Failed(error.to_string().into()),

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use bindery_controller::WriteError;
 use bytes::Bytes;
+use http::header::{ACCEPT, HeaderValue};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
+
+use crate::decode::Encoded as _;
+use crate::encoding::{self, Encoding, Object};
 
 /// Longest that a request other than a watch may take: an API server gives up after a minute at the latest.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -50,30 +54,51 @@ impl Fault {
     }
 }
 
-#[derive(Default, Deserialize)]
+/// `metav1.Status`.
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase", default)]
 struct Status {
-    reason: String,
+    #[prost(string, tag = "3")]
     message: String,
+    #[prost(string, tag = "4")]
+    reason: String,
+    #[prost(message, optional, tag = "5")]
     details: Option<Details>,
+    #[prost(int32, tag = "6")]
+    code: i32,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase", default)]
 struct Details {
-    retry_after_seconds: u64,
+    #[prost(int32, tag = "5")]
+    retry_after_seconds: i32,
 }
 
 /// Sends a request and collects the answer.
-pub(crate) async fn send(client: &kube::Client, request: http::Request<Body>) -> Result<Bytes, Fault> {
+pub(crate) async fn send(client: &kube::Client, request: http::Request<Body>) -> Result<Object, Fault> {
     tokio::time::timeout(TIMEOUT, exchange(client, request)).await.unwrap_or(Err(Fault::TooLate))
 }
 
-async fn exchange(client: &kube::Client, request: http::Request<Body>) -> Result<Bytes, Fault> {
-    let response = client.send(request).await.map_err(no_answer)?;
-    let (parts, body) = response.into_parts();
+async fn exchange(client: &kube::Client, request: http::Request<Body>) -> Result<Object, Fault> {
+    let (encoding, body) = open(client, request).await?;
     let bytes = body.collect().await.map_err(no_answer)?.to_bytes();
-    if parts.status.is_success() { Ok(bytes) } else { Err(refused(&parts, &bytes)) }
+    encoding.object(bytes).map_err(|error| Fault::NoAnswer(format!("the answer makes no sense: {error}")))
+}
+
+/// Sends a request; the answer is still to come when it is not refused.
+pub(crate) async fn open(
+    client: &kube::Client,
+    mut request: http::Request<Body>,
+) -> Result<(Encoding, Body), Fault> {
+    request.headers_mut().entry(ACCEPT).or_insert(const { HeaderValue::from_static(encoding::ACCEPT) });
+    let (parts, body) = client.send(request).await.map_err(no_answer)?.into_parts();
+    let encoding = Encoding::of(&parts.headers);
+    if parts.status.is_success() {
+        return Ok((encoding, body));
+    }
+    let bytes = body.collect().await.map_err(no_answer)?.to_bytes();
+    Err(refused(&parts, encoding, &bytes))
 }
 
 fn no_answer(error: impl std::error::Error) -> Fault {
@@ -87,14 +112,12 @@ fn no_answer(error: impl std::error::Error) -> Fault {
 }
 
 /// What the refusal says.
-pub(crate) fn refused(parts: &http::response::Parts, bytes: &[u8]) -> Fault {
+fn refused(parts: &http::response::Parts, encoding: Encoding, bytes: &Bytes) -> Fault {
     // Proxies answer text: its beginning says enough.
     const TEXT_MAX: usize = 512;
-    let status: Status = serde_json::from_slice(bytes).unwrap_or_default();
+    let status: Status = encoding.object(bytes.clone()).and_then(|status| status.read()).unwrap_or_default();
     let header = parts.headers.get(http::header::RETRY_AFTER);
-    let seconds = header
-        .and_then(|value| value.to_str().ok()?.trim().parse().ok())
-        .or_else(|| status.details.as_ref().map(|details| details.retry_after_seconds).filter(|s| *s > 0));
+    let seconds = header.and_then(|value| value.to_str().ok()?.trim().parse().ok()).map(Duration::from_secs);
     let message = match status.message.as_str() {
         "" if bytes.is_empty() => parts.status.to_string(),
         "" => String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_MAX)]).trim().to_owned(),
@@ -102,9 +125,30 @@ pub(crate) fn refused(parts: &http::response::Parts, bytes: &[u8]) -> Fault {
     };
     Fault::Refused {
         code: parts.status.as_u16(),
+        retry_after: seconds.or_else(|| status.retry_after()),
         reason: status.reason,
         message,
-        retry_after: seconds.map(Duration::from_secs),
+    }
+}
+
+impl Status {
+    fn retry_after(&self) -> Option<Duration> {
+        let seconds = u64::try_from(self.details.as_ref()?.retry_after_seconds).ok()?;
+        (seconds > 0).then(|| Duration::from_secs(seconds))
+    }
+}
+
+/// What an object that stands for a failure says.
+pub(crate) fn failure(object: &Object) -> Fault {
+    let status: Status = match object.read() {
+        Ok(status) => status,
+        Err(error) => return Fault::NoAnswer(format!("the failure makes no sense: {error}")),
+    };
+    Fault::Refused {
+        code: status.code.try_into().unwrap_or_default(),
+        retry_after: status.retry_after(),
+        reason: status.reason,
+        message: status.message,
     }
 }
 
@@ -162,9 +206,10 @@ async fn typed(
         .method(method)
         .uri(path)
         .header(http::header::CONTENT_TYPE, content_type)
+        .header(ACCEPT, "application/json")
         .body(Body::from(body))
         .map_err(|error| Fault::NoAnswer(error.to_string()))?;
-    let answer = send(client, request).await?;
+    let (Object::Json(answer) | Object::Protobuf(answer)) = send(client, request).await?;
     serde_json::from_slice(&answer)
         .map_err(|error| Fault::NoAnswer(format!("the API server's answer is not JSON: {error}")))
 }

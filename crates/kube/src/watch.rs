@@ -3,7 +3,7 @@
 //! One loop for each kind: list, hand the complete list over, watch from its version with bookmarks, list again when
 //! the server has forgotten that version (410). A server that can streams the list as the first events of the watch
 //! (KEP-3157, on by default since 1.34), which costs it no memory; of others it is fetched in pages. Objects are read
-//! one by one from the bytes, so a list of 100,000 is never in memory as JSON, and one that makes no sense spoils none
+//! one by one from the bytes, so a list of 100,000 is never in memory as it was sent, and one that makes no sense spoils none
 //! of the others.
 
 mod feed;
@@ -13,13 +13,11 @@ use std::time::Duration;
 
 use bindery_controller::Intake;
 use bindery_store::Kind;
-use bytes::Bytes;
 use kube::client::Body;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use self::feed::Feed;
+use crate::encoding::Page;
 use crate::rest::{self, Fault};
 
 /// Objects in one page of a list (client-go's default).
@@ -57,27 +55,23 @@ enum WatchError {
     Expired,
     /// Anything else.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(Fault),
     /// The answer is not what it should be.
     #[error("the API server's answer makes no sense: {0}")]
     Nonsense(String),
 }
 
-/// A page of a list.
-#[derive(Deserialize)]
-struct Page<'a> {
-    metadata: ListMeta,
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    #[serde(default)]
-    resource_version: String,
-    #[serde(default, rename = "continue")]
-    next: Option<String>,
+impl From<Fault> for WatchError {
+    fn from(fault: Fault) -> Self {
+        match &fault {
+            Fault::Refused { code, reason, .. }
+                if *code == 410 || reason == "Expired" || reason == "Gone" =>
+            {
+                Self::Expired
+            }
+            _ => Self::Fault(fault),
+        }
+    }
 }
 
 impl Watch {
@@ -133,22 +127,18 @@ impl Watch {
         let mut next: Option<String> = None;
         self.feed.begin();
         loop {
-            let bytes = self.page(next.as_deref()).await?;
-            let page: Page<'_> =
-                serde_json::from_slice(&bytes).map_err(|error| WatchError::Nonsense(error.to_string()))?;
-            page.items.iter().flatten().for_each(|item| self.feed.list(item));
-            match page.metadata.next.filter(|token| !token.is_empty()) {
-                Some(token) => next = Some(token),
-                None => {
-                    self.feed.complete();
-                    tracing::debug!(kind = %self.feed.kind(), version = page.metadata.resource_version, "listed");
-                    return Ok(page.metadata.resource_version);
-                }
+            let page = self.page(next.as_deref()).await?;
+            page.items.iter().for_each(|item| self.feed.list(item));
+            next = page.next;
+            if next.is_none() {
+                self.feed.complete();
+                tracing::debug!(kind = %self.feed.kind(), version = page.version, "listed");
+                return Ok(page.version);
             }
         }
     }
 
-    async fn page(&self, next: Option<&str>) -> Result<Bytes, WatchError> {
+    async fn page(&self, next: Option<&str>) -> Result<Page, WatchError> {
         let path = self.feed.path();
         let uri = match next {
             Some(token) => format!("{path}?limit={PAGE}&continue={}", rest::encode(token)),
@@ -157,10 +147,6 @@ impl Watch {
         let request = http::Request::get(uri)
             .body(Body::empty())
             .map_err(|error| WatchError::Nonsense(error.to_string()))?;
-        match rest::send(&self.client, request).await {
-            Ok(bytes) => Ok(bytes),
-            Err(Fault::Refused { code: 410, .. }) => Err(WatchError::Expired),
-            Err(fault) => Err(fault.into()),
-        }
+        rest::send(&self.client, request).await?.page().map_err(WatchError::Nonsense)
     }
 }

@@ -34,7 +34,8 @@ pub trait Weather: Send + Sync + 'static {
         After::Pass
     }
 
-    /// An event has come for a watch: what is sent back in its place. Both are a line each, or nothing.
+    /// An event has come for a watch of a proxy that [speaks JSON](Proxy::start_in_json): what is sent back in its
+    /// place. Both are a line each, or nothing.
     fn event(&self, _: &Asked, line: Bytes) -> Bytes {
         line
     }
@@ -63,7 +64,7 @@ pub struct Asked {
     pub body: Bytes,
 }
 
-/// An answer, in JSON.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// Its status.
@@ -116,6 +117,8 @@ pub struct Proxy {
 
 struct Shared {
     upstream: kube::Client,
+    /// Whether the API server is asked for JSON, whatever clients accept.
+    in_json: bool,
     weather: RwLock<Arc<dyn Weather>>,
     /// Cancelled, all connections that there are now end.
     connections: Mutex<CancellationToken>,
@@ -150,6 +153,19 @@ impl Proxy {
     ///
     /// There is no free port, or the control plane's kubeconfig cannot be read.
     pub async fn start(plane: &ControlPlane) -> Result<Self> {
+        Self::start_with(plane, false).await
+    }
+
+    /// Starts a proxy that has the API server answer in JSON, so that answers and events can be read and forged.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub async fn start_in_json(plane: &ControlPlane) -> Result<Self> {
+        Self::start_with(plane, true).await
+    }
+
+    async fn start_with(plane: &ControlPlane, in_json: bool) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("bindery-proxy-").tempdir()?;
         let identity = tls::Identity::new()?;
         let listener =
@@ -157,6 +173,7 @@ impl Proxy {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             upstream: upstream(plane).await?,
+            in_json,
             weather: RwLock::new(Arc::new(Fair)),
             connections: Mutex::default(),
             count: AtomicU64::new(0),
@@ -192,7 +209,7 @@ impl Proxy {
         self.shared.flows.send_replace(!held);
     }
 
-    /// Sends a line into every watch of a path; answers how many there are.
+    /// Sends a line into every watch of a path, which are in JSON; answers how many there are.
     pub fn tell(&self, path: &str, event: &Value) -> usize {
         let line = Bytes::from(format!("{event}\n"));
         let mut watches = lock(&self.shared.watches);

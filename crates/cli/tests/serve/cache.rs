@@ -137,7 +137,7 @@ impl Stage {
     async fn new() -> Self {
         let plane =
             ControlPlane::start(Programs::from_env().unwrap(), Manager::ProtectionAlone).await.unwrap();
-        let proxy = Proxy::start(&plane).await.unwrap();
+        let proxy = Proxy::start_in_json(&plane).await.unwrap();
         let (world, folder) = (World::new(&plane).await, TempDir::new().unwrap());
         Self { plane, proxy, world, folder, barriers: 0 }
     }

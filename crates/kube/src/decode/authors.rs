@@ -5,33 +5,38 @@
 //! store have no managedFields.
 
 use bindery_controller::{Author, Authors};
-use bindery_core::Text;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::wire::{Fields, nullable};
 use crate::keys;
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 pub(super) struct Wire {
+    #[prost(message, required, tag = "1")]
     metadata: Meta,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase")]
 struct Meta {
-    #[serde(default)]
-    managed_fields: Option<Vec<Entry>>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[prost(message, repeated, tag = "17")]
+    managed_fields: Vec<Entry>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
     #[serde(default)]
-    manager: Text,
+    #[prost(string, tag = "1")]
+    manager: String,
     #[serde(default)]
-    fields_v1: Option<Object>,
+    #[prost(message, optional, tag = "7")]
+    fields_v1: Option<Fields>,
 }
 
+/// The fields of a volume or a claim that an entry owns.
 #[derive(Deserialize)]
 struct Object {
     #[serde(default, rename = "f:metadata")]
@@ -58,34 +63,36 @@ struct Status {
     phase: Option<IgnoredAny>,
 }
 
-impl Entry {
+impl Object {
     fn has_phase(&self) -> bool {
-        let status = self.fields_v1.as_ref().and_then(|object| object.status.as_ref());
-        status.is_some_and(|status| status.phase.is_some())
+        self.status.as_ref().is_some_and(|status| status.phase.is_some())
     }
 
     fn has_bind_completed(&self) -> bool {
-        let metadata = self.fields_v1.as_ref().and_then(|object| object.metadata.as_ref());
-        let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref());
+        let annotations = self.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
         annotations.is_some_and(|annotations| annotations.bind_completed.is_some())
     }
 }
 
 pub(super) fn decode(wire: Wire) -> Authors {
-    let entries = wire.metadata.managed_fields.unwrap_or_default();
+    let read = |entry: Entry| {
+        let object: Object = serde_json::from_slice(&entry.fields_v1?.json).ok()?;
+        Some((entry.manager, object))
+    };
+    let entries: Vec<_> = wire.metadata.managed_fields.into_iter().filter_map(read).collect();
     Authors {
-        phase: author(&entries, Entry::has_phase),
-        bind_completed: author(&entries, Entry::has_bind_completed),
+        phase: author(&entries, Object::has_phase),
+        bind_completed: author(&entries, Object::has_bind_completed),
     }
 }
 
-fn author(entries: &[Entry], owns: impl Fn(&Entry) -> bool) -> Author {
+fn author(entries: &[(String, Object)], owns: impl Fn(&Object) -> bool) -> Author {
     let mut author = Author::Unknown;
-    for entry in entries.iter().filter(|entry| owns(entry)) {
-        if &*entry.manager == keys::FIELD_MANAGER {
+    for (manager, _) in entries.iter().filter(|(_, object)| owns(object)) {
+        if manager == keys::FIELD_MANAGER {
             return Author::Bindery;
         }
-        author = Author::Other(entry.manager.clone());
+        author = Author::Other(manager.as_str().into());
     }
     author
 }

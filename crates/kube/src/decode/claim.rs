@@ -4,66 +4,84 @@ use std::collections::BTreeMap;
 
 use bindery_core::{Claim, ClaimAnnotations, ClaimPhase, ClaimStatus, Quantity, Text, Uid, Version};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::meta::Meta;
 use super::selector::{self, LabelSelector};
-use super::{Amount, Resources, access_modes, quantity, volume_mode};
+use super::wire::{Amount, Presence, nullable};
+use super::{access_modes, quantity, volume_mode};
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 pub(super) struct Wire {
+    #[prost(message, required, tag = "1")]
     metadata: Meta,
     #[serde(default)]
+    #[prost(message, required, tag = "2")]
     spec: Spec,
     #[serde(default)]
+    #[prost(message, optional, tag = "3")]
     status: Option<Status>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
+    #[serde(deserialize_with = "nullable")]
+    #[prost(string, repeated, tag = "1")]
+    access_modes: Vec<String>,
+    #[prost(message, optional, tag = "2")]
     resources: Option<Requirements>,
-    access_modes: Option<Vec<String>>,
-    storage_class_name: Option<Text>,
-    volume_mode: Option<String>,
-    volume_attributes_class_name: Option<Text>,
+    #[prost(string, optional, tag = "3")]
+    volume_name: Option<String>,
+    #[prost(message, optional, tag = "4")]
     selector: Option<LabelSelector>,
-    volume_name: Option<Text>,
-    data_source: Option<IgnoredAny>,
+    #[prost(string, optional, tag = "5")]
+    storage_class_name: Option<String>,
+    #[prost(string, optional, tag = "6")]
+    volume_mode: Option<String>,
+    #[prost(message, optional, tag = "7")]
+    data_source: Option<Presence>,
+    #[prost(string, optional, tag = "9")]
+    volume_attributes_class_name: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 struct Requirements {
-    #[serde(default)]
-    requests: Option<Resources>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[prost(btree_map = "string, message", tag = "2")]
+    requests: BTreeMap<String, Amount>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase", default)]
 struct Status {
+    #[prost(string, optional, tag = "1")]
     phase: Option<String>,
-    access_modes: Option<Vec<String>>,
-    capacity: Option<BTreeMap<String, Amount>>,
-    current_volume_attributes_class_name: Option<Text>,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(string, repeated, tag = "2")]
+    access_modes: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(btree_map = "string, message", tag = "3")]
+    capacity: BTreeMap<String, Amount>,
+    #[prost(string, optional, tag = "8")]
+    current_volume_attributes_class_name: Option<String>,
 }
 
 pub(super) fn decode(wire: Wire) -> Result<Claim, String> {
     let Wire { metadata: meta, spec, status } = wire;
-    let requests = spec.resources.and_then(|resources| resources.requests).unwrap_or_default();
+    let requests = spec.resources.unwrap_or_default().requests;
     Ok(Claim {
         key: meta.key(),
-        uid: Uid(meta.uid.clone()),
-        version: Version(meta.version.clone()),
+        uid: Uid(meta.uid.as_str().into()),
+        version: Version(meta.version.as_str().into()),
         deleting: meta.deleting(),
         annotations: annotations(&meta),
-        request: quantity(requests.storage.as_ref(), "spec.resources.requests.storage")?
-            .unwrap_or(Quantity::ZERO),
-        access_modes: access_modes(spec.access_modes, "spec.accessModes")?,
+        request: quantity(&requests, "spec.resources.requests")?.unwrap_or(Quantity::ZERO),
+        access_modes: access_modes(&spec.access_modes, "spec.accessModes")?,
         class: meta.class(spec.storage_class_name),
         mode: volume_mode(spec.volume_mode.as_deref())?,
-        attributes_class: spec.volume_attributes_class_name,
+        attributes_class: spec.volume_attributes_class_name.map(Text::from),
         selector: spec.selector.map(selector::decode),
-        volume_name: spec.volume_name.filter(|name| !name.is_empty()),
+        volume_name: spec.volume_name.filter(|name| !name.is_empty()).map(Text::from),
         data_source: spec.data_source.is_some(),
         status: decode_status(status.unwrap_or_default())?,
     })
@@ -73,21 +91,20 @@ fn annotations(meta: &Meta) -> ClaimAnnotations {
     ClaimAnnotations {
         bind_completed: meta.is_annotated(crate::keys::BIND_COMPLETED),
         bound_by_controller: meta.is_annotated(crate::keys::BOUND_BY_CONTROLLER),
-        selected_node: meta.annotation(crate::keys::SELECTED_NODE).cloned(),
-        storage_provisioner: meta.annotation(crate::keys::STORAGE_PROVISIONER).cloned(),
-        beta_storage_provisioner: meta.annotation(crate::keys::BETA_STORAGE_PROVISIONER).cloned(),
-        migrated_to: meta.annotation(crate::keys::MIGRATED_TO).cloned(),
+        selected_node: meta.annotation(crate::keys::SELECTED_NODE),
+        storage_provisioner: meta.annotation(crate::keys::STORAGE_PROVISIONER),
+        beta_storage_provisioner: meta.annotation(crate::keys::BETA_STORAGE_PROVISIONER),
+        migrated_to: meta.annotation(crate::keys::MIGRATED_TO),
     }
 }
 
 fn decode_status(status: Status) -> Result<ClaimStatus, String> {
-    let storage = status.capacity.as_ref().and_then(|capacity| capacity.get("storage"));
     Ok(ClaimStatus {
         phase: phase(status.phase.as_deref())?,
-        access_modes: access_modes(status.access_modes, "status.accessModes")?,
-        capacity: quantity(storage, "status.capacity.storage")?,
-        has_capacity: status.capacity.is_some_and(|capacity| !capacity.is_empty()),
-        attributes_class: status.current_volume_attributes_class_name,
+        access_modes: access_modes(&status.access_modes, "status.accessModes")?,
+        capacity: quantity(&status.capacity, "status.capacity")?,
+        has_capacity: !status.capacity.is_empty(),
+        attributes_class: status.current_volume_attributes_class_name.map(Text::from),
     })
 }
 

@@ -1,36 +1,41 @@
 //! StorageClass (storage.k8s.io/v1).
 
-use bindery_core::{BindingMode, Class, Text};
+use bindery_core::{BindingMode, Class};
 use serde::Deserialize;
 
 use super::meta::Meta;
+use super::wire::nullable;
 
 /// Either annotation marks a default class.
 const DEFAULT_CLASS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Wire {
+    #[prost(message, required, tag = "1")]
     metadata: Meta,
     #[serde(default)]
-    provisioner: Text,
+    #[prost(string, tag = "2")]
+    provisioner: String,
+    #[serde(default, deserialize_with = "nullable")]
+    #[prost(string, repeated, tag = "5")]
+    mount_options: Vec<String>,
     #[serde(default)]
+    #[prost(string, optional, tag = "7")]
     volume_binding_mode: Option<String>,
-    #[serde(default)]
-    mount_options: Option<Vec<String>>,
 }
 
 pub(super) fn decode(wire: Wire) -> Result<Class, String> {
     let meta = wire.metadata;
-    let marked = |key: &&str| meta.annotation(key).is_some_and(|value| &**value == "true");
+    let marked = |key: &&str| meta.annotation(key).as_deref() == Some("true");
     Ok(Class {
         default: DEFAULT_CLASS.iter().any(marked),
-        created: meta.created()?,
-        provisioner: wire.provisioner,
+        created: meta.created(),
+        provisioner: wire.provisioner.into(),
         binding_mode: binding_mode(wire.volume_binding_mode.as_deref())?,
-        mount_options: wire.mount_options.is_some_and(|options| !options.is_empty()),
-        name: meta.name,
+        mount_options: !wire.mount_options.is_empty(),
+        name: meta.name.into(),
     })
 }
 

@@ -4,37 +4,48 @@ use std::collections::BTreeMap;
 
 use bindery_core::{ClaimKey, Text, Timestamp};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+
+use super::texts;
+use super::wire::{Presence, Time, nullable};
 
 /// `volume.beta.kubernetes.io/storage-class`: takes precedence over the field where the key exists.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Meta {
-    pub(super) name: Text,
-    #[serde(default)]
-    pub(super) namespace: Option<Text>,
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[serde(default, deserialize_with = "nullable")]
+    #[prost(string, tag = "3")]
+    pub(super) namespace: String,
     /// Empty in a manifest that no API server has seen.
     #[serde(default)]
-    pub(super) uid: Text,
+    #[prost(string, tag = "5")]
+    pub(super) uid: String,
     #[serde(default, rename = "resourceVersion")]
-    pub(super) version: Text,
+    #[prost(string, tag = "6")]
+    pub(super) version: String,
     #[serde(default)]
-    creation_timestamp: Option<String>,
+    #[prost(message, optional, tag = "8")]
+    creation_timestamp: Option<Time>,
     #[serde(default)]
-    deletion_timestamp: Option<IgnoredAny>,
-    #[serde(default)]
-    pub(super) labels: Option<BTreeMap<Text, Text>>,
-    #[serde(default)]
-    annotations: Option<BTreeMap<Text, Text>>,
-    #[serde(default)]
-    pub(super) finalizers: Option<Vec<Text>>,
+    #[prost(message, optional, tag = "9")]
+    deletion_timestamp: Option<Presence>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[prost(btree_map = "string, string", tag = "11")]
+    labels: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[prost(btree_map = "string, string", tag = "12")]
+    annotations: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[prost(string, repeated, tag = "14")]
+    finalizers: Vec<String>,
 }
 
 impl Meta {
     pub(super) fn key(&self) -> ClaimKey {
-        ClaimKey { namespace: self.namespace.clone().unwrap_or_else(|| "".into()), name: self.name.clone() }
+        ClaimKey::new(self.namespace.as_str(), self.name.as_str())
     }
 
     pub(super) fn deleting(&self) -> bool {
@@ -42,24 +53,28 @@ impl Meta {
     }
 
     /// `creationTimestamp`; zero where it is missing or null, as in a manifest.
-    pub(super) fn created(&self) -> Result<Timestamp, String> {
-        let Some(text) = &self.creation_timestamp else { return Ok(0) };
-        let time: jiff::Timestamp = text
-            .parse()
-            .map_err(|error| format!("metadata.creationTimestamp: {text:?} is no RFC 3339 time: {error}"))?;
-        Ok(time.as_second())
+    pub(super) fn created(&self) -> Timestamp {
+        self.creation_timestamp.as_ref().map_or(0, |time| time.seconds)
     }
 
-    pub(super) fn annotation(&self, key: &str) -> Option<&Text> {
-        self.annotations.as_ref()?.get(key)
+    pub(super) fn labels(&self) -> BTreeMap<Text, Text> {
+        self.labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
+    }
+
+    pub(super) fn finalizers(&self) -> Vec<Text> {
+        texts(&self.finalizers)
+    }
+
+    pub(super) fn annotation(&self, key: &str) -> Option<Text> {
+        self.annotations.get(key).map(|value| value.as_str().into())
     }
 
     pub(super) fn is_annotated(&self, key: &str) -> bool {
-        self.annotation(key).is_some()
+        self.annotations.contains_key(key)
     }
 
     /// The class: the beta annotation where its key exists, else the field.
-    pub(super) fn class(&self, field: Option<Text>) -> Option<Text> {
-        self.annotation(BETA_CLASS).cloned().or(field)
+    pub(super) fn class(&self, field: Option<String>) -> Option<Text> {
+        self.annotation(BETA_CLASS).or_else(|| field.map(Text::from))
     }
 }

@@ -3,80 +3,105 @@
 use bindery_core::Text;
 use bindery_store::PodRecord;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::meta::Meta;
+use super::wire::{Presence, nullable};
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 pub(super) struct Wire {
+    #[prost(message, required, tag = "1")]
     metadata: Meta,
     #[serde(default)]
+    #[prost(message, required, tag = "2")]
     spec: Spec,
     #[serde(default)]
+    #[prost(message, required, tag = "3")]
     status: Status,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
+    #[serde(deserialize_with = "nullable")]
+    #[prost(message, repeated, tag = "1")]
+    volumes: Vec<PodVolume>,
+    #[prost(string, optional, tag = "10")]
     node_name: Option<String>,
-    volumes: Option<Vec<PodVolume>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 struct PodVolume {
+    #[prost(string, tag = "1")]
     name: String,
-    #[serde(default)]
-    persistent_volume_claim: Option<ClaimSource>,
-    #[serde(default)]
-    ephemeral: Option<IgnoredAny>,
+    #[serde(flatten)]
+    #[prost(message, required, tag = "2")]
+    source: Source,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+#[serde(rename_all = "camelCase", default)]
+struct Source {
+    #[prost(message, optional, tag = "10")]
+    persistent_volume_claim: Option<ClaimSource>,
+    #[prost(message, optional, tag = "29")]
+    ephemeral: Option<Presence>,
+}
+
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase")]
 struct ClaimSource {
     #[serde(default)]
-    claim_name: Text,
+    #[prost(string, tag = "1")]
+    claim_name: String,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase", default)]
 struct Status {
+    #[prost(string, optional, tag = "1")]
     phase: Option<String>,
-    init_container_statuses: Option<Vec<ContainerStatus>>,
-    container_statuses: Option<Vec<ContainerStatus>>,
-    ephemeral_container_statuses: Option<Vec<ContainerStatus>>,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(message, repeated, tag = "8")]
+    container_statuses: Vec<ContainerStatus>,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(message, repeated, tag = "10")]
+    init_container_statuses: Vec<ContainerStatus>,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(message, repeated, tag = "13")]
+    ephemeral_container_statuses: Vec<ContainerStatus>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 struct ContainerStatus {
     #[serde(default)]
+    #[prost(message, required, tag = "2")]
     state: State,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(default)]
 struct State {
-    waiting: Option<IgnoredAny>,
-    terminated: Option<IgnoredAny>,
+    #[prost(message, optional, tag = "1")]
+    waiting: Option<Presence>,
+    #[prost(message, optional, tag = "3")]
+    terminated: Option<Presence>,
 }
 
 pub(super) fn decode(wire: Wire) -> PodRecord {
     let Wire { metadata: meta, spec, status } = wire;
     PodRecord {
-        claims: spec.volumes.iter().flatten().filter_map(|volume| claim(volume, &meta.name)).collect(),
+        claims: spec.volumes.iter().filter_map(|volume| claim(volume, &meta.name)).collect(),
         scheduled: spec.node_name.is_some_and(|node| !node.is_empty()),
         terminated: is_terminated(&meta, &status),
         namespace: meta.key().namespace,
-        name: meta.name,
+        name: meta.name.into(),
     }
 }
 
 /// The claim of a volume: named, or made for the pod (ownership is not checked, as upstream's index does not).
-fn claim(volume: &PodVolume, pod: &Text) -> Option<Text> {
-    match (&volume.persistent_volume_claim, &volume.ephemeral) {
-        (Some(claim), _) => Some(claim.claim_name.clone()),
+fn claim(volume: &PodVolume, pod: &str) -> Option<Text> {
+    match (&volume.source.persistent_volume_claim, &volume.source.ephemeral) {
+        (Some(claim), _) => Some(claim.claim_name.as_str().into()),
         (None, Some(_)) => Some(format!("{pod}-{}", volume.name).into()),
         (None, None) => None,
     }
@@ -88,7 +113,6 @@ fn is_terminated(meta: &Meta, status: &Status) -> bool {
     let mut containers =
         [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses]
             .into_iter()
-            .flatten()
             .flatten();
     ended
         || (meta.deleting()

@@ -2,41 +2,49 @@
 
 use std::collections::BTreeMap;
 
-use bindery_core::{Requirement, Selector, SelectorOperator, Text};
+use bindery_core::{Requirement, Selector, SelectorOperator};
 use serde::Deserialize;
 
-#[derive(Deserialize)]
+use super::texts;
+use super::wire::nullable;
+
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LabelSelector {
-    #[serde(default)]
-    match_labels: Option<BTreeMap<Text, Text>>,
-    #[serde(default)]
-    match_expressions: Option<Vec<Expression>>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[prost(btree_map = "string, string", tag = "1")]
+    match_labels: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[prost(message, repeated, tag = "2")]
+    match_expressions: Vec<Expression>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 struct Expression {
     #[serde(default)]
-    key: Text,
+    #[prost(string, tag = "1")]
+    key: String,
     #[serde(default)]
+    #[prost(string, tag = "2")]
     operator: String,
-    #[serde(default)]
-    values: Option<Vec<Text>>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[prost(string, repeated, tag = "3")]
+    values: Vec<String>,
 }
 
 /// The selector; what is none is kept as such with apimachinery's complaint, because matching then fails with
 /// it, as upstream's does.
 pub(super) fn decode(wire: LabelSelector) -> Selector {
-    let labels = wire.match_labels.unwrap_or_default().into_iter().map(|(key, value)| Requirement {
-        key,
+    let labels = wire.match_labels.into_iter().map(|(key, value)| Requirement {
+        key: key.into(),
         operator: SelectorOperator::In,
-        values: vec![value],
+        values: vec![value.into()],
     });
-    let expressions = wire.match_expressions.unwrap_or_default().into_iter().map(|expression| {
+    let expressions = wire.match_expressions.into_iter().map(|expression| {
         Ok(Requirement {
             operator: operator(&expression.operator)?,
-            key: expression.key,
-            values: expression.values.unwrap_or_default(),
+            key: expression.key.into(),
+            values: texts(&expression.values),
         })
     });
     labels

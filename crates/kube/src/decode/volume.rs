@@ -1,64 +1,94 @@
 //! PersistentVolume (core/v1).
 
+use std::collections::BTreeMap;
+
 use bindery_core::{
     ClaimRef, Quantity, ReclaimPolicy, Text, Uid, Version, Volume, VolumeAnnotations, VolumePhase,
 };
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::meta::Meta;
-use super::{Resources, access_modes, quantity, volume_mode};
+use super::wire::{Amount, Presence, nullable};
+use super::{access_modes, quantity, volume_mode};
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 pub(super) struct Wire {
+    #[prost(message, required, tag = "1")]
     metadata: Meta,
     #[serde(default)]
+    #[prost(message, required, tag = "2")]
     spec: Spec,
     #[serde(default)]
+    #[prost(message, optional, tag = "3")]
     status: Option<Status>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 struct Status {
     #[serde(default)]
+    #[prost(string, optional, tag = "1")]
     phase: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct Reference {
-    #[serde(default)]
-    namespace: Text,
-    #[serde(default)]
-    name: Text,
-    #[serde(default)]
-    uid: Option<Text>,
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    #[serde(deserialize_with = "nullable")]
+    #[prost(btree_map = "string, message", tag = "1")]
+    capacity: BTreeMap<String, Amount>,
+    #[serde(flatten)]
+    #[prost(message, required, tag = "2")]
+    source: Source,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(string, repeated, tag = "3")]
+    access_modes: Vec<String>,
+    #[prost(message, optional, tag = "4")]
+    claim_ref: Option<Reference>,
+    #[prost(string, optional, tag = "5")]
+    persistent_volume_reclaim_policy: Option<String>,
+    #[prost(string, optional, tag = "6")]
+    storage_class_name: Option<String>,
+    #[prost(string, optional, tag = "8")]
+    volume_mode: Option<String>,
+    #[prost(message, optional, tag = "9")]
+    node_affinity: Option<NodeAffinity>,
+    #[prost(string, optional, tag = "10")]
+    volume_attributes_class_name: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+#[serde(default)]
+struct Reference {
+    #[prost(string, tag = "2")]
+    namespace: String,
+    #[prost(string, tag = "3")]
+    name: String,
+    #[prost(string, optional, tag = "4")]
+    uid: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
 struct NodeAffinity {
     #[serde(default)]
-    required: Option<IgnoredAny>,
+    #[prost(message, optional, tag = "1")]
+    required: Option<Presence>,
 }
 
-macro_rules! spec {
-    ($($source:ident = $name:literal,)*) => {
-        #[derive(Default, Deserialize)]
-        #[serde(rename_all = "camelCase", default)]
-        struct Spec {
-            capacity: Option<Resources>,
-            access_modes: Option<Vec<String>>,
-            claim_ref: Option<Reference>,
-            persistent_volume_reclaim_policy: Option<String>,
-            storage_class_name: Option<Text>,
-            volume_mode: Option<String>,
-            node_affinity: Option<NodeAffinity>,
-            volume_attributes_class_name: Option<Text>,
-            $(#[serde(rename = $name)] $source: Option<IgnoredAny>,)*
+macro_rules! source {
+    ($($source:ident = $name:tt = $tag:tt,)*) => {
+        #[derive(Clone, PartialEq, Deserialize, prost::Message)]
+        #[serde(default)]
+        struct Source {
+            $(
+                #[serde(rename = $name)]
+                #[prost(message, optional, tag = $tag)]
+                $source: Option<Presence>,
+            )*
         }
 
-        impl Spec {
+        impl Source {
             /// Name of the field that holds the source.
-            fn source(&self) -> &'static str {
+            fn name(&self) -> &'static str {
                 $(if self.$source.is_some() { return $name; })*
                 ""
             }
@@ -67,69 +97,66 @@ macro_rules! spec {
 }
 
 // Every PersistentVolumeSource of core/v1. The list is closed: new drivers are served through `csi`.
-spec! {
-    csi = "csi",
-    aws_elastic_block_store = "awsElasticBlockStore",
-    azure_disk = "azureDisk",
-    azure_file = "azureFile",
-    cephfs = "cephfs",
-    cinder = "cinder",
-    fc = "fc",
-    flex_volume = "flexVolume",
-    flocker = "flocker",
-    gce_persistent_disk = "gcePersistentDisk",
-    glusterfs = "glusterfs",
-    host_path = "hostPath",
-    iscsi = "iscsi",
-    local = "local",
-    nfs = "nfs",
-    photon_persistent_disk = "photonPersistentDisk",
-    portworx_volume = "portworxVolume",
-    quobyte = "quobyte",
-    rbd = "rbd",
-    scale_io = "scaleIO",
-    storageos = "storageos",
-    vsphere_volume = "vsphereVolume",
+source! {
+    gce_persistent_disk = "gcePersistentDisk" = "1",
+    aws_elastic_block_store = "awsElasticBlockStore" = "2",
+    host_path = "hostPath" = "3",
+    glusterfs = "glusterfs" = "4",
+    nfs = "nfs" = "5",
+    rbd = "rbd" = "6",
+    iscsi = "iscsi" = "7",
+    cinder = "cinder" = "8",
+    cephfs = "cephfs" = "9",
+    fc = "fc" = "10",
+    flocker = "flocker" = "11",
+    flex_volume = "flexVolume" = "12",
+    azure_file = "azureFile" = "13",
+    vsphere_volume = "vsphereVolume" = "14",
+    quobyte = "quobyte" = "15",
+    azure_disk = "azureDisk" = "16",
+    photon_persistent_disk = "photonPersistentDisk" = "17",
+    portworx_volume = "portworxVolume" = "18",
+    scale_io = "scaleIO" = "19",
+    local = "local" = "20",
+    storageos = "storageos" = "21",
+    csi = "csi" = "22",
 }
 
 pub(super) fn decode(wire: Wire) -> Result<Volume, String> {
     let Wire { metadata: meta, spec, status } = wire;
     Ok(Volume {
-        uid: Uid(meta.uid.clone()),
-        version: Version(meta.version.clone()),
+        uid: Uid(meta.uid.as_str().into()),
+        version: Version(meta.version.as_str().into()),
         deleting: meta.deleting(),
         annotations: annotations(&meta),
-        capacity: quantity(
-            spec.capacity.as_ref().and_then(|capacity| capacity.storage.as_ref()),
-            "spec.capacity.storage",
-        )?,
-        source: spec.source().into(),
-        access_modes: access_modes(spec.access_modes, "spec.accessModes")?,
+        capacity: quantity(&spec.capacity, "spec.capacity")?,
+        source: spec.source.name().into(),
+        access_modes: access_modes(&spec.access_modes, "spec.accessModes")?,
         class: meta.class(spec.storage_class_name).unwrap_or_else(|| "".into()),
         mode: volume_mode(spec.volume_mode.as_deref())?,
-        attributes_class: spec.volume_attributes_class_name,
+        attributes_class: spec.volume_attributes_class_name.map(Text::from),
         claim_ref: spec.claim_ref.map(|reference| ClaimRef {
-            namespace: reference.namespace,
-            name: reference.name,
-            uid: reference.uid.filter(|uid| !uid.is_empty()).map(Uid),
+            namespace: reference.namespace.into(),
+            name: reference.name.into(),
+            uid: reference.uid.filter(|uid| !uid.is_empty()).map(|uid| Uid(uid.into())),
         }),
         policy: policy(spec.persistent_volume_reclaim_policy.as_deref()),
         node_affinity: spec.node_affinity.is_some_and(|affinity| affinity.required.is_some()),
         phase: phase(status.and_then(|status| status.phase).as_deref())?,
-        labels: meta.labels.unwrap_or_default(),
-        finalizers: meta.finalizers.unwrap_or_default(),
-        name: meta.name,
+        labels: meta.labels(),
+        finalizers: meta.finalizers(),
+        name: meta.name.into(),
     })
 }
 
 fn annotations(meta: &Meta) -> VolumeAnnotations {
     VolumeAnnotations {
         bound_by_controller: meta.is_annotated(crate::keys::BOUND_BY_CONTROLLER),
-        provisioned_by: meta.annotation(crate::keys::PROVISIONED_BY).cloned(),
-        migrated_to: meta.annotation(crate::keys::MIGRATED_TO).cloned(),
+        provisioned_by: meta.annotation(crate::keys::PROVISIONED_BY),
+        migrated_to: meta.annotation(crate::keys::MIGRATED_TO),
         pre_resize_capacity: meta
             .annotation(crate::keys::PRE_RESIZE_CAPACITY)
-            .and_then(|text| Quantity::parse(text).ok()),
+            .and_then(|text| Quantity::parse(&text).ok()),
     }
 }
 

@@ -3,9 +3,9 @@
 use bindery_controller::Intake;
 use bindery_core::{Claim, ClaimKey, Class, Text, Volume};
 use bindery_store::{Kind, Observed, PodRecord};
-use serde_json::value::RawValue;
 
 use crate::decode::{self, DecodeError};
+use crate::encoding::Object;
 
 /// The intake, for one kind, with the list that is being read.
 pub(super) struct Feed {
@@ -59,7 +59,7 @@ impl Feed {
     }
 
     /// The next object of the list.
-    pub(super) fn list(&mut self, object: &RawValue) {
+    pub(super) fn list(&mut self, object: &Object) {
         let listed = &mut self.listed;
         let result = match self.kind {
             Kind::Volume => decode::volume(object).map(|volume| {
@@ -91,7 +91,7 @@ impl Feed {
     }
 
     /// An object was added or changed.
-    pub(super) fn apply(&self, object: &RawValue) {
+    pub(super) fn apply(&self, object: &Object) {
         let intake = &self.intake;
         let result = match self.kind {
             Kind::Volume => decode::volume(object).map(|(name, volume)| {
@@ -110,7 +110,7 @@ impl Feed {
     }
 
     /// An object is gone.
-    pub(super) fn gone(&self, object: &RawValue) {
+    pub(super) fn gone(&self, object: &Object) {
         let intake = &self.intake;
         let result = decode::key(object).map(|key| match self.kind {
             Kind::Volume => intake.volume_gone(&key.name),
@@ -130,13 +130,13 @@ impl Feed {
 }
 
 /// Has the vigil look at a volume before the store takes it.
-fn vet_volume(intake: &Intake, name: &str, volume: &Observed<Volume>, object: &RawValue) {
+fn vet_volume(intake: &Intake, name: &str, volume: &Observed<Volume>, object: &Object) {
     if let Some(vigil) = intake.vigil() {
         vigil.volume(name, volume, || decode::authors(object));
     }
 }
 
-fn vet_claim(intake: &Intake, claim: &Observed<Claim>, object: &RawValue) {
+fn vet_claim(intake: &Intake, claim: &Observed<Claim>, object: &Object) {
     if let Some(vigil) = intake.vigil() {
         vigil.claim(claim, || decode::authors(object));
     }

@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use futures::stream;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING};
-use http::{Request, Response, StatusCode};
+use http::header::{ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -22,6 +22,8 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::{After, Answered, Asked, Before, Shared, Weather, lock};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// What is sent back; an error of its stream ends the connection in the middle of it.
 type Answer = Response<BoxBody<Bytes, io::Error>>;
@@ -85,7 +87,7 @@ impl Shared {
             }
         }
         lock(&self.asked).push(asked.clone());
-        let response = self.upstream.send(sent_on(&asked)).await.map_err(|_| Cut)?;
+        let response = self.upstream.send(self.sent_on(&asked)).await.map_err(|_| Cut)?;
         if asked.is_watch() && response.status().is_success() {
             return Ok(self.watch(asked, weather, response));
         }
@@ -100,12 +102,27 @@ impl Shared {
         Ok(sent_back(parts, Full::new(body).map_err(io::Error::other).boxed()))
     }
 
+    fn sent_on(&self, asked: &Asked) -> Request<Body> {
+        let query = if asked.query.is_empty() { String::new() } else { format!("?{}", asked.query) };
+        let mut request = Request::new(Body::from(asked.body.clone()));
+        *request.method_mut() = asked.method.clone();
+        *request.uri_mut() = format!("{}{query}", asked.path).parse().expect("a path that came is a path");
+        *request.headers_mut() = asked.headers.clone();
+        if self.in_json {
+            request.headers_mut().insert(ACCEPT, JSON);
+        }
+        for name in [HOST, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING] {
+            request.headers_mut().remove(name);
+        }
+        request
+    }
+
     fn watch(&self, asked: Asked, weather: Arc<dyn Weather>, response: Response<Body>) -> Answer {
         let (parts, events) = response.into_parts();
         let (teller, told) = mpsc::unbounded_channel();
         lock(&self.watches).push((asked.path.clone(), teller));
         let (sender, mut lines) = mpsc::channel::<io::Result<Bytes>>(1);
-        let pump = Pump { asked, weather, begun: BytesMut::new() };
+        let pump = Pump { asked, weather, in_json: self.in_json, begun: BytesMut::new() };
         tokio::spawn(pump.run(events, told, self.flows.subscribe(), sender));
         let frames = stream::poll_fn(move |context| {
             lines.poll_recv(context).map(|lines| lines.map(|lines| lines.map(Frame::data)))
@@ -114,10 +131,11 @@ impl Shared {
     }
 }
 
-/// Sends the events of a watch back, in whole lines, and others between them.
+/// Sends the events of a watch back; those in JSON in whole lines, and others between them.
 struct Pump {
     asked: Asked,
     weather: Arc<dyn Weather>,
+    in_json: bool,
     /// A line whose end has not come.
     begun: BytesMut,
 }
@@ -136,7 +154,7 @@ impl Pump {
                 Some(line) = told.recv() => Ok(line),
                 frame = events.frame() => match frame.map(|frame| frame.map(Frame::into_data)) {
                     None => return,
-                    Some(Ok(Ok(data))) => Ok(self.lines(&data)),
+                    Some(Ok(Ok(data))) => Ok(if self.in_json { self.lines(&data) } else { data }),
                     // Trailers.
                     Some(Ok(Err(_))) => continue,
                     Some(Err(error)) => Err(io::Error::other(error)),
@@ -164,18 +182,6 @@ impl Pump {
     }
 }
 
-fn sent_on(asked: &Asked) -> Request<Body> {
-    let query = if asked.query.is_empty() { String::new() } else { format!("?{}", asked.query) };
-    let mut request = Request::new(Body::from(asked.body.clone()));
-    *request.method_mut() = asked.method.clone();
-    *request.uri_mut() = format!("{}{query}", asked.path).parse().expect("a path that came is a path");
-    *request.headers_mut() = asked.headers.clone();
-    for name in [HOST, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING] {
-        request.headers_mut().remove(name);
-    }
-    request
-}
-
 fn sent_back(mut parts: http::response::Parts, body: BoxBody<Bytes, io::Error>) -> Answer {
     for name in [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING] {
         parts.headers.remove(name);
@@ -186,7 +192,7 @@ fn sent_back(mut parts: http::response::Parts, body: BoxBody<Bytes, io::Error>) 
 fn json_answer(Answered { status, body }: Answered) -> Answer {
     let mut answer = Response::new(Full::new(body).map_err(io::Error::other).boxed());
     *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(CONTENT_TYPE, JSON);
     answer
 }
 

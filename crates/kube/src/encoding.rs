@@ -1,0 +1,287 @@
+//! How API servers encode what they send: Protocol Buffers, which cost them and us the least, or JSON where they serve
+//! nothing else.
+//!
+//! Follows `runtime/serializer/protobuf` and `runtime/serializer/streaming` of k8s.io/apimachinery: an object is the
+//! bytes `k8s\0` and a `runtime.Unknown` that holds it; an event of a watch is a `metav1.WatchEvent` behind its length.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderMap};
+use prost::Message as _;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::decode::{Encoded, Wire};
+
+/// What is asked for: the first of these that the server knows.
+pub const ACCEPT: &str = "application/vnd.kubernetes.protobuf,application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// What every encoded object begins with.
+const MAGIC: &[u8] = b"k8s\0";
+
+/// One of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// `application/json`.
+    Json,
+    /// `application/vnd.kubernetes.protobuf`.
+    Protobuf,
+}
+
+/// An object, or a list of objects, as it was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// In JSON.
+    Json(Bytes),
+    /// In Protocol Buffers, without its envelope.
+    Protobuf(Bytes),
+}
+
+/// A page of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// resourceVersion of the list.
+    pub version: String,
+    /// By what the next page is asked for; `None` after the last one.
+    pub next: Option<String>,
+    /// The objects.
+    pub items: Vec<Object>,
+}
+
+/// An event of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`.
+    pub kind: String,
+    /// The object as it is now, as it was before it went, or a Status.
+    pub object: Object,
+}
+
+impl Encoding {
+    /// The encoding of an answer.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let content_type = headers.get(CONTENT_TYPE).map(http::HeaderValue::as_bytes).unwrap_or_default();
+        if content_type.starts_with(PROTOBUF.as_bytes()) { Self::Protobuf } else { Self::Json }
+    }
+
+    /// The object that an answer holds.
+    ///
+    /// # Errors
+    ///
+    /// The answer is not what it says.
+    pub fn object(self, bytes: Bytes) -> Result<Object, String> {
+        match self {
+            Self::Json => Ok(Object::Json(bytes)),
+            Self::Protobuf => unwrapped(bytes).map(Object::Protobuf),
+        }
+    }
+
+    /// The event that a frame of a watch holds.
+    ///
+    /// # Errors
+    ///
+    /// The frame is not what it should be.
+    pub fn event(self, frame: Bytes) -> Result<Event, String> {
+        match self {
+            Self::Json => {
+                let event: JsonEvent<'_> =
+                    serde_json::from_slice(&frame).map_err(|error| error.to_string())?;
+                let object = Object::Json(part(&frame, event.object));
+                Ok(Event { kind: event.kind.to_owned(), object })
+            }
+            Self::Protobuf => {
+                let event = ProtobufEvent::decode(frame).map_err(|error| error.to_string())?;
+                Ok(Event { kind: event.kind, object: Object::Protobuf(unwrapped(event.object.raw)?) })
+            }
+        }
+    }
+}
+
+impl Object {
+    /// Reads it as a page of a list.
+    ///
+    /// # Errors
+    ///
+    /// It is none.
+    pub fn page(&self) -> Result<Page, String> {
+        let (metadata, items) = match self {
+            Self::Json(bytes) => {
+                let list: JsonList<'_> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+                let items = list.items.into_iter().flatten();
+                (list.metadata, items.map(|item| Self::Json(part(bytes, item))).collect())
+            }
+            Self::Protobuf(bytes) => {
+                let list = ProtobufList::decode(bytes.clone()).map_err(|error| error.to_string())?;
+                (list.metadata, list.items.into_iter().map(Self::Protobuf).collect())
+            }
+        };
+        let next = metadata.next.filter(|token| !token.is_empty());
+        Ok(Page { version: metadata.resource_version, next, items })
+    }
+}
+
+impl Encoded for Object {
+    fn read<T: Wire>(&self) -> Result<T, String> {
+        match self {
+            Self::Json(bytes) => bytes.as_ref().read(),
+            Self::Protobuf(bytes) => T::decode(bytes.as_ref()).map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// A part of the bytes, without a copy.
+fn part(bytes: &Bytes, part: &RawValue) -> Bytes {
+    bytes.slice_ref(part.get().as_bytes())
+}
+
+/// Takes an object out of its envelope.
+fn unwrapped(bytes: Bytes) -> Result<Bytes, String> {
+    if !bytes.starts_with(MAGIC) {
+        return Err("it does not begin as Kubernetes' Protocol Buffers do".to_owned());
+    }
+    let envelope = Unknown::decode(bytes.slice(MAGIC.len()..)).map_err(|error| error.to_string())?;
+    Ok(envelope.raw)
+}
+
+#[derive(Deserialize)]
+struct JsonEvent<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct JsonList<'a> {
+    metadata: ListMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Clone, PartialEq, Deserialize, prost::Message)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMeta {
+    #[prost(string, tag = "2")]
+    resource_version: String,
+    #[serde(rename = "continue")]
+    #[prost(string, optional, tag = "3")]
+    next: Option<String>,
+}
+
+/// `metav1.WatchEvent`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ProtobufEvent {
+    #[prost(string, tag = "1")]
+    kind: String,
+    #[prost(message, required, tag = "2")]
+    object: RawExtension,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RawExtension {
+    #[prost(bytes = "bytes", tag = "1")]
+    raw: Bytes,
+}
+
+/// A list of objects of any kind, which stay as they are.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ProtobufList {
+    #[prost(message, required, tag = "1")]
+    metadata: ListMeta,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    items: Vec<Bytes>,
+}
+
+/// `runtime.Unknown`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Unknown {
+    #[prost(bytes = "bytes", tag = "2")]
+    raw: Bytes,
+}
+
+#[cfg(test)]
+mod tests {
+    use bindery_store::Observed;
+
+    use super::*;
+    use crate::decode;
+
+    /// A length-delimited field, whose tag fits a byte.
+    fn field(number: u8, content: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(content.len()).expect("the tests' fields are short");
+        assert!(length < 128, "one byte is enough for the length");
+        [&[number << 3 | 2, length], content].concat()
+    }
+
+    /// A PersistentVolume as an API server writes it.
+    fn volume(name: &str, amount: &str) -> Vec<u8> {
+        let capacity = [field(1, b"storage"), field(2, &field(1, amount.as_bytes()))].concat();
+        let spec = [field(1, &capacity), field(2, &field(3, &field(1, b"/srv"))), field(3, b"ReadWriteOnce")];
+        let metadata = [field(1, name.as_bytes()), field(5, b"u1"), field(6, b"7")].concat();
+        [field(1, &metadata), field(2, &spec.concat()), field(3, &field(1, b"Available"))].concat()
+    }
+
+    fn enveloped(object: &[u8]) -> Vec<u8> {
+        let of = [field(1, b"v1"), field(2, b"PersistentVolume")].concat();
+        [MAGIC, &field(1, &of), &field(2, object)].concat()
+    }
+
+    fn headers(content_type: &'static str) -> HeaderMap {
+        [(CONTENT_TYPE, http::HeaderValue::from_static(content_type))].into_iter().collect()
+    }
+
+    #[test]
+    fn the_answer_says_how_it_is_encoded() {
+        for content_type in
+            ["application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf;stream=watch"]
+        {
+            assert_eq!(Encoding::of(&headers(content_type)), Encoding::Protobuf);
+        }
+        assert_eq!(Encoding::of(&headers("application/json")), Encoding::Json);
+        assert_eq!(Encoding::of(&HeaderMap::new()), Encoding::Json);
+    }
+
+    #[test]
+    fn an_object_is_the_same_in_either_encoding() {
+        let json = br#"{"metadata": {"name": "v1", "uid": "u1", "resourceVersion": "7"}, "spec": {
+            "capacity": {"storage": "5Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/srv"}},
+            "status": {"phase": "Available"}}"#;
+        let json = Encoding::Json.object(Bytes::from_static(json)).unwrap();
+        let protobuf = Encoding::Protobuf.object(enveloped(&volume("v1", "5Gi")).into()).unwrap();
+        assert_eq!(decode::volume(&protobuf).unwrap(), decode::volume(&json).unwrap());
+        assert!(matches!(decode::volume(&json), Ok((_, Observed::Readable(_)))));
+    }
+
+    #[test]
+    fn lists_and_events_hold_objects() {
+        let list = [field(1, &[field(2, b"9"), field(3, b"more")].concat()), field(2, &volume("v1", "1Gi"))];
+        let page = Encoding::Protobuf.object(enveloped(&list.concat()).into()).unwrap().page().unwrap();
+        assert_eq!((page.version.as_str(), page.next.as_deref(), page.items.len()), ("9", Some("more"), 1));
+        assert_eq!(&*decode::name(&page.items[0]).unwrap(), "v1");
+
+        let event = [field(1, b"ADDED"), field(2, &field(1, &enveloped(&volume("v2", "1Gi"))))].concat();
+        let event = Encoding::Protobuf.event(event.into()).unwrap();
+        assert_eq!((event.kind.as_str(), &*decode::name(&event.object).unwrap()), ("ADDED", "v2"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        for (amount, why) in
+            [("5GB", "spec.capacity.storage: \"5GB\""), ("-1", "spec.capacity.storage: \"-1\"")]
+        {
+            let object = Encoding::Protobuf.object(enveloped(&volume("v1", amount)).into()).unwrap();
+            match decode::volume(&object).unwrap() {
+                (name, Observed::Unreadable(unreadable)) => {
+                    assert_eq!((&*name, &*unreadable.uid.0), ("v1", "u1"));
+                    assert!(unreadable.why.starts_with(why), "{}", unreadable.why);
+                }
+                (_, Observed::Readable(volume)) => panic!("{volume:?}"),
+            }
+        }
+        let whole = enveloped(&volume("v1", "1Gi"));
+        for bytes in [&whole[1..], &whole[..whole.len() - 1], b"", b"{}"] {
+            assert!(Encoding::Protobuf.object(bytes.to_vec().into()).is_err());
+            assert!(Encoding::Protobuf.event(bytes.to_vec().into()).is_err());
+        }
+        assert!(Encoding::Json.event(Bytes::from_static(b"{}\n")).is_err());
+    }
+}

@@ -1,0 +1,212 @@
+//! A real API server says the same in JSON and in Protocol Buffers.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fmt::Debug;
+
+use bindery_cluster::{ControlPlane, Manager, Programs};
+use bindery_kube::decode;
+use bindery_kube::encoding::{ACCEPT, Encoding, Object};
+use http::{Method, Request, header};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+const VOLUMES: &str = "/api/v1/persistentvolumes";
+const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
+
+fn merged(mut base: Value, change: Value) -> Value {
+    fn merge(base: &mut Value, change: Value) {
+        match (base, change) {
+            (Value::Object(base), Value::Object(change)) => {
+                for (key, value) in change {
+                    merge(base.entry(key).or_insert(Value::Null), value);
+                }
+            }
+            (base, change) => *base = change,
+        }
+    }
+    merge(&mut base, change);
+    base
+}
+
+fn volume(name: &str, change: Value) -> (&'static str, Value) {
+    let base = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+        "spec": {"capacity": {"storage": "5Gi"}, "accessModes": ["ReadWriteOnce"]},
+    });
+    (VOLUMES, merged(base, change))
+}
+
+fn claim(name: &str, change: Value) -> (&'static str, Value) {
+    let base = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1500m"}}},
+    });
+    (CLAIMS, merged(base, change))
+}
+
+fn volumes() -> Vec<(&'static str, Value)> {
+    let term = json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]});
+    let affinity = json!({"required": {"nodeSelectorTerms": [term]}});
+    let sources = [
+        ("host-path", json!({"hostPath": {"path": "/srv"}})),
+        ("nfs", json!({"nfs": {"server": "s", "path": "/"}})),
+        ("csi", json!({"csi": {"driver": "d.example.com", "volumeHandle": "h"}, "volumeMode": "Block"})),
+        ("local", json!({"local": {"path": "/mnt"}, "nodeAffinity": affinity})),
+        ("fc", json!({"fc": {"targetWWNs": ["w"], "lun": 1}, "persistentVolumeReclaimPolicy": "Delete"})),
+        ("iscsi", json!({"iscsi": {"targetPortal": "p", "iqn": "iqn.2026-01.com.example:t", "lun": 0}})),
+        ("flex", json!({"flexVolume": {"driver": "example.com/d"}, "mountOptions": ["ro"]})),
+    ];
+    let mut all: Vec<_> = sources.map(|(name, spec)| volume(name, json!({"spec": spec}))).into();
+    all.push(volume(
+        "rich",
+        json!({
+            "metadata": {
+                "labels": {"zone": "a", "empty": ""},
+                "finalizers": ["example.com/kept"],
+                "annotations": {
+                    "pv.kubernetes.io/bound-by-controller": "yes",
+                    "pv.kubernetes.io/provisioned-by": "p.example.com",
+                    "volume.alpha.kubernetes.io/pre-resize-capacity": "1Gi",
+                },
+            },
+            "spec": {
+                "hostPath": {"path": "/srv"},
+                "storageClassName": "gold",
+                "claimRef": {"namespace": "default", "name": "rich", "uid": "u"},
+                "accessModes": ["ReadWriteOnce", "ReadOnlyMany"],
+            },
+        }),
+    ));
+    all
+}
+
+fn claims() -> Vec<(&'static str, Value)> {
+    let expressions = json!([
+        {"key": "a", "operator": "NotIn", "values": ["1", "2"]},
+        {"key": "b", "operator": "Exists"},
+    ]);
+    vec![
+        claim("plain", json!({})),
+        claim("no-class", json!({"spec": {"storageClassName": ""}})),
+        claim("empty-selector", json!({"spec": {"selector": {}}})),
+        claim(
+            "rich",
+            json!({
+                "metadata": {"finalizers": ["example.com/kept"], "annotations": {
+                    "pv.kubernetes.io/bind-completed": "",
+                    "volume.kubernetes.io/selected-node": "n",
+                    "volume.beta.kubernetes.io/storage-class": "beta",
+                }},
+                "spec": {
+                    "storageClassName": "beta",
+                    "volumeMode": "Block",
+                    "volumeName": "rich",
+                    "dataSource": {"kind": "PersistentVolumeClaim", "name": "plain"},
+                    "selector": {"matchLabels": {"zone": "a"}, "matchExpressions": expressions},
+                },
+            }),
+        ),
+    ]
+}
+
+fn others() -> Vec<(&'static str, Value)> {
+    let container = json!({"name": "c", "image": "example.com/c:1"});
+    let pod = |name: &str, change: Value| {
+        let base = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"containers": [container], "automountServiceAccountToken": false},
+        });
+        (PODS, merged(base, change))
+    };
+    let template =
+        json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let pod_volumes = json!([
+        {"name": "a", "persistentVolumeClaim": {"claimName": "plain"}},
+        {"name": "b", "ephemeral": {"volumeClaimTemplate": template}},
+        {"name": "c", "emptyDir": {}},
+    ]);
+    let class = |name: &str, change: Value| {
+        let base = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
+            "provisioner": "p.example.com",
+        });
+        (CLASSES, merged(base, change))
+    };
+    let default = json!({"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}});
+    vec![
+        pod("bare", json!({})),
+        pod("rich", json!({"spec": {"nodeName": "n", "volumes": pod_volumes}})),
+        class("bare", json!({})),
+        class(
+            "rich",
+            json!({"metadata": default, "volumeBindingMode": "WaitForFirstConsumer", "mountOptions": ["ro"]}),
+        ),
+    ]
+}
+
+async fn send(client: &kube::Client, method: Method, path: &str, accept: &str, body: &Value) -> Object {
+    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let request = Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
+    let request = request.header(header::CONTENT_TYPE, "application/json").body(Body::from(body)).unwrap();
+    let (parts, body) = client.send(request).await.unwrap().into_parts();
+    let bytes = body.collect_bytes().await.unwrap();
+    assert!(parts.status.is_success(), "{path}: {}", String::from_utf8_lossy(&bytes));
+    Encoding::of(&parts.headers).object(bytes).unwrap()
+}
+
+/// Reads what is listed at a path in both encodings, and holds them against each other.
+async fn compare<T: PartialEq + Debug>(
+    client: &kube::Client,
+    path: &str,
+    count: usize,
+    decode: impl Fn(&Object) -> T,
+) {
+    let list = async |accept| send(client, Method::GET, path, accept, &Value::Null).await;
+    let (preferred, json) = (list(ACCEPT).await, list("application/json").await);
+    assert!(matches!((&preferred, &json), (Object::Protobuf(_), Object::Json(_))), "{path}");
+    let [preferred, json] = [preferred, json].map(|list| list.page().unwrap());
+    assert_eq!((preferred.version, preferred.next), (json.version, json.next), "{path}");
+    assert!(json.items.len() >= count, "{path}: {} objects", json.items.len());
+    let decoded = |items: &[Object]| items.iter().map(&decode).collect::<Vec<_>>();
+    assert_eq!(decoded(&preferred.items), decoded(&json.items), "{path}");
+}
+
+#[tokio::test]
+async fn what_decisions_need_is_read_the_same_from_either_encoding() {
+    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
+    let client = plane.client().await.unwrap();
+    for (path, object) in [volumes(), claims(), others()].concat() {
+        send(&client, Method::POST, path, "application/json", &object).await;
+    }
+    // What is being deleted, and what a binder has written.
+    send(&client, Method::DELETE, &format!("{VOLUMES}/rich"), ACCEPT, &Value::Null).await;
+    send(&client, Method::DELETE, &format!("{CLAIMS}/rich"), ACCEPT, &Value::Null).await;
+    for (path, name, status) in [
+        (VOLUMES, "host-path", json!({"phase": "Available"})),
+        (
+            CLAIMS,
+            "plain",
+            json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "5Gi"}}),
+        ),
+    ] {
+        let of = |path: &str| format!("{path}/{name}");
+        let Object::Json(object) =
+            send(&client, Method::GET, &of(path), "application/json", &Value::Null).await
+        else {
+            panic!("it was asked for in JSON")
+        };
+        let object = merged(serde_json::from_slice(&object).unwrap(), json!({"status": status}));
+        send(&client, Method::PUT, &format!("{}/status?fieldManager=bindery", of(path)), ACCEPT, &object)
+            .await;
+    }
+    compare(&client, VOLUMES, volumes().len(), |object| decode::volume(object).unwrap()).await;
+    compare(&client, CLAIMS, claims().len(), |object| decode::claim(object).unwrap()).await;
+    compare(&client, PODS, 2, |object| decode::pod(object).unwrap()).await;
+    compare(&client, CLASSES, 2, |object| decode::class(object).unwrap()).await;
+    compare(&client, VOLUMES, volumes().len(), |object| decode::authors(object)).await;
+    compare(&client, CLAIMS, claims().len(), |object| decode::authors(object)).await;
+    compare(&client, "/api/v1/namespaces", 1, |object| decode::name(object).unwrap()).await;
+}
