@@ -89,6 +89,7 @@ fn values_that_cannot_work_are_refused() {
         (json!({"webhook": {"rules": {"volume-oversized": "off "}}}), "'/webhook/rules/volume-oversized'"),
         (json!({"webhook": {"timeoutSeconds": 31}}), "'/webhook/timeoutSeconds'"),
         (json!({"webhook": {"port": 443}}), "'/webhook/port'"),
+        (json!({"certificates": {"lifetime": "3 months"}}), "'/certificates/lifetime'"),
         (json!({"certificates": {"source": "secret"}}), "'/certificates/secretName'"),
         (json!({"certificates": {"caBundle": "-----BEGIN"}}), "'/certificates/caBundle'"),
         (json!({"tracing": {"endpoint": "https://collector"}}), "'/tracing/endpoint'"),
@@ -102,6 +103,14 @@ fn values_that_cannot_work_are_refused() {
         let complaints = complaints(&values);
         assert!(complaints.iter().any(|line| line.contains(why)), "{values}: {complaints:#?}");
     }
+}
+
+#[test]
+fn a_pod_is_not_killed_while_it_answers() {
+    let values = json!({"terminationGracePeriodSeconds": 5});
+    let told = render(&values).unwrap_err();
+    assert!(told.contains("terminationGracePeriodSeconds must be more than webhook.drainSeconds"), "{told}");
+    render(&json!({"terminationGracePeriodSeconds": 0, "webhook": {"enabled": false}})).unwrap();
 }
 
 /// Helm gives every chart within another one the values `global`.
