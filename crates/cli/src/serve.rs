@@ -4,8 +4,10 @@
 //! keeps replicas from doing the same work twice and is no fence: what keeps two of them from harm is that every write
 //! names the version that was read (G5 of the design).
 
+mod door;
 mod face;
 mod leader;
+mod levels;
 mod metrics;
 mod recycler;
 mod watchman;
@@ -22,7 +24,7 @@ use bindery_core::Engine;
 use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
 use bindery_kube::{ApiPort, Events, Template, system_clock, watch};
 use bindery_store::Store;
-use bindery_webhook::{router, serve};
+use bindery_webhook::{AdmissionMetrics, router, serve};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::Uri;
@@ -30,8 +32,10 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use self::door::{DoorArguments, DoorRecord};
 use self::face::Face;
 use self::leader::{Leadership, LeaseArguments};
+use self::levels::AdmissionArguments;
 use self::recycler::RecyclerArguments;
 use self::watchman::Watchman;
 use crate::engine::EngineArguments;
@@ -75,6 +79,10 @@ pub(crate) struct Arguments {
     recycler: RecyclerArguments,
     #[command(flatten)]
     lease: LeaseArguments,
+    #[command(flatten)]
+    door: DoorArguments,
+    #[command(flatten)]
+    admission: AdmissionArguments,
     #[command(flatten)]
     engine: EngineArguments,
 }
@@ -124,18 +132,29 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     let binder = Arc::new(binder(arguments, &client, &events, engine));
     let leads = Arc::<AtomicBool>::default();
     let face = Face::new(Arc::clone(&binder), events.clone(), Arc::clone(&leads));
-    let registry = metrics::registry(&face);
+    let admission_metrics = AdmissionMetrics::default();
+    let door_record = DoorRecord::default();
+    let registry = metrics::registry(&face, &admission_metrics, &door_record);
+    let door = arguments.door.open(&client, &door_record).await?;
     let shutdown = CancellationToken::new();
     let decides = decide(arguments, &client, &events, Arc::clone(&binder), leads, shutdown.clone()).await?;
 
     let event_worker = tokio::spawn(event_worker.run());
     let faced = tokio::spawn(serve(listener, router(face, registry), shutdown.clone().cancelled_owned()));
-    let watches = tokio::spawn(watch::run(client, binder.intake().clone(), shutdown.clone()));
+    // Reviews go on for a while after the signal to end, by what is known at that time.
+    let reviewed = CancellationToken::new();
+    let watches = tokio::spawn(watch::run(client, binder.intake().clone(), reviewed.clone()));
+    let reviews = arguments.admission.router(arguments.mode, binder, &admission_metrics);
+    let reviews = door.map(|door| tokio::spawn(door.serve(reviews, shutdown.clone())));
     let decided = tokio::spawn(decides);
     stop.signalled().await;
     tracing::info!("ending");
     shutdown.cancel();
     decided.await.context("the binder has failed")?;
+    if let Some(reviews) = reviews {
+        reviews.await.context("the webhook has failed")?;
+    }
+    reviewed.cancel();
     watches.await.context("the watches have failed")?;
     events.flush().await;
     event_worker.abort();

@@ -32,6 +32,7 @@ const MARK_TEXT: &str = "made and renewed by Bindery; deleted, they are made ane
 const SECRET_TYPE: &str = "kubernetes.io/tls";
 
 /// A Secret and a ValidatingWebhookConfiguration.
+#[derive(Clone)]
 pub struct CertificateStore {
     client: kube::Client,
     namespace: String,

@@ -6,6 +6,7 @@ use std::fmt::Error;
 use bindery_controller::{Compared, Vigil};
 use bindery_core::{ClaimPhase, VolumePhase};
 use bindery_kube::plugins::{HOST_PATH, NFS};
+use bindery_webhook::AdmissionMetrics;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -13,23 +14,30 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use super::door::DoorRecord;
 use super::face::Face;
 
 /// Upstream's name of volumes whose source no in-tree plugin serves.
 const NO_PLUGIN: &str = "N/A";
 
 /// Everything that a replica counts.
-pub(super) fn registry(face: &Face) -> Registry {
+pub(super) fn registry(face: &Face, admission: &AdmissionMetrics, door: &DoorRecord) -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Upstream(face.clone())));
     let own = registry.sub_registry_with_prefix("bindery");
     own.register_collector(Box::new(Own(face.clone())));
+    own.register_collector(Box::new(Door(door.clone())));
+    admission.register(own);
     registry
 }
 
 /// What only Bindery has, read when it is asked for.
 #[derive(Debug)]
 struct Own(Face);
+
+/// The door: its certificate, and who comes.
+#[derive(Debug)]
+struct Door(DoorRecord);
 
 /// What upstream has too, under its names.
 #[derive(Debug)]
@@ -107,6 +115,59 @@ impl Own {
                 binder.observation().awaited(),
             ),
         ]
+    }
+}
+
+impl Collector for Door {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let DoorRecord { certificates, traffic } = &self.0;
+        let counters = [
+            (
+                "certificate_changes",
+                "Certificates taken into use in the place of others, by the webhook",
+                certificates.changes(),
+            ),
+            (
+                "certificate_errors",
+                "Certificates that could not be read, made, kept or made known; those in use stayed",
+                certificates.failures(),
+            ),
+            (
+                "webhook_handshake_errors",
+                "Connections to the webhook without a handshake, or with a wrong client certificate",
+                traffic.handshake_errors(),
+            ),
+            (
+                "webhook_connections_shed",
+                "Connections to the webhook that were closed or turned away because there were too many",
+                traffic.shed(),
+            ),
+        ];
+        for (name, help, value) in counters {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        gauge(&mut encoder, "webhook_connections", "Open connections to the webhook", traffic.connections())?;
+        // Without a certificate there is nothing that could expire.
+        let told = [
+            (
+                "certificate_expiry_timestamp_seconds",
+                "When the certificate of the webhook expires",
+                certificates.expires(),
+            ),
+            (
+                "certificate_trusted",
+                "Whether the webhook configuration trusts the certificates that Bindery makes",
+                certificates.trusted().map(i64::from),
+            ),
+        ];
+        for (name, help, value) in told {
+            let descriptor = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            if let Some(value) = value {
+                ConstGauge::new(value).encode(descriptor)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -40,7 +40,7 @@ impl CertificateRecord {
     }
 
     /// This one is shown from now on.
-    pub(crate) fn show(&self, identity: &Identity) {
+    pub fn show(&self, identity: &Identity) {
         if self.expires.swap(seconds(identity.validity().not_after), Ordering::Relaxed) != 0 {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }

@@ -1,0 +1,189 @@
+//! Where the certificate of the door comes from: files, or Bindery itself.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, bail};
+use bindery_kube::CertificateStore;
+use bindery_webhook::certificates::{
+    CertificateRecord, CertificateSettings, Identity, IdentityFiles, Keeper, LIFETIME_MIN, Names,
+};
+use bindery_webhook::tls::Credentials;
+use tokio::sync::Notify;
+
+/// Longest lifetime: what lasts longer outlives who knows of it.
+const LIFETIME_MAX: Duration = Duration::from_secs(3650 * 24 * 3600);
+
+/// The certificate of the webhook.
+#[derive(clap::Args)]
+pub(super) struct CertificateArguments {
+    /// Certificate of the webhook, PEM, with those that vouch for it after it. It is read again when it changes, as when
+    /// cert-manager renews it. By default Bindery makes and renews certificates itself: the settings below are for that.
+    #[arg(long, value_name = "FILE", env = "BINDERY_CERTIFICATE_FILE")]
+    certificate_file: Option<PathBuf>,
+    /// The private key of --certificate-file, PEM, without a password.
+    #[arg(long, value_name = "FILE", env = "BINDERY_CERTIFICATE_KEY_FILE")]
+    certificate_key_file: Option<PathBuf>,
+    /// Namespace of the webhook's Service, and of the Secret.
+    #[arg(long, value_name = "NAMESPACE", env = "BINDERY_WEBHOOK_NAMESPACE", default_value = "kube-system")]
+    webhook_namespace: String,
+    /// Name of the webhook's Service, for which the certificate is made.
+    #[arg(long, value_name = "NAME", env = "BINDERY_WEBHOOK_SERVICE", default_value = "bindery")]
+    webhook_service: String,
+    /// Further names for which the certificate is made, hosts or IP addresses, where the API server calls the webhook by a
+    /// URL. May be given again, or with commas between several.
+    #[arg(long, value_name = "NAME", env = "BINDERY_CERTIFICATE_NAME", value_delimiter = ',')]
+    certificate_name: Vec<String>,
+    /// Name of the Secret in which all replicas keep the certificate. It is made where it does not exist; delete it to have
+    /// the certificate made anew.
+    #[arg(long, value_name = "NAME", env = "BINDERY_CERTIFICATE_SECRET", default_value = "bindery-tls")]
+    certificate_secret: String,
+    /// Name of the ValidatingWebhookConfiguration that is told whom to trust, in `clientConfig.caBundle` of each of its
+    /// webhooks; nothing else in it is touched.
+    #[arg(long, value_name = "NAME", env = "BINDERY_WEBHOOK_CONFIGURATION", default_value = "bindery")]
+    webhook_configuration: String,
+    /// How long a certificate lasts, such as 90d, 36h or 45m; 30s at least. When a third of it is left the next is made.
+    #[arg(long, value_name = "TIME", env = "BINDERY_CERTIFICATE_LIFETIME", default_value = "90d",
+          value_parser = lifetime)]
+    certificate_lifetime: Duration,
+}
+
+/// Where a certificate comes from.
+pub(super) enum Source {
+    Files(IdentityFiles),
+    Kept { keeper: Keeper<CertificateStore>, store: CertificateStore, names: Names },
+}
+
+impl CertificateArguments {
+    /// The certificate to show first, and where further ones come from.
+    ///
+    /// # Errors
+    ///
+    /// Settings contradict each other, or no certificate can be read or made.
+    pub(super) async fn open(
+        &self,
+        client: &kube::Client,
+        record: &Arc<CertificateRecord>,
+    ) -> Result<(Identity, Source)> {
+        match (&self.certificate_file, &self.certificate_key_file) {
+            (Some(certificate), Some(key)) => {
+                let mut files = IdentityFiles::identity(certificate.clone(), key.clone());
+                let context = "--certificate-file and --certificate-key-file cannot be used";
+                let identity = files.load().context(context)?;
+                if identity.validity().not_after <= SystemTime::now() {
+                    tracing::warn!(path = ?certificate, "the certificate has expired; API servers refuse it");
+                }
+                record.show(&identity);
+                Ok((identity, Source::Files(files)))
+            }
+            (None, None) => self.keep(client, record).await,
+            _ => bail!(
+                "--certificate-file and --certificate-key-file belong together: give both, or none for certificates that \
+                 Bindery makes itself"
+            ),
+        }
+    }
+
+    async fn keep(
+        &self,
+        client: &kube::Client,
+        record: &Arc<CertificateRecord>,
+    ) -> Result<(Identity, Source)> {
+        let service = Names::of_service(&self.webhook_service, &self.webhook_namespace);
+        let service =
+            service.context("--webhook-service and --webhook-namespace make no name of a Service")?;
+        let further = Names::new(self.certificate_name.iter().cloned());
+        let names = service.and(&further.context("--certificate-name cannot be used")?);
+        let settings = CertificateSettings { names: names.clone(), lifetime: self.certificate_lifetime };
+        let store = CertificateStore::new(
+            client.clone(),
+            &self.webhook_namespace,
+            &self.certificate_secret,
+            &self.webhook_configuration,
+        );
+        let opened = Keeper::open(store.clone(), settings, SystemTime::now, Arc::clone(record)).await;
+        let (keeper, identity) = opened.with_context(|| {
+            format!(
+                "there is no certificate for the webhook: is the cluster there, and may this service account get, list, \
+                 watch, create and update the Secret {}/{} (--certificate-secret)?",
+                self.webhook_namespace, self.certificate_secret
+            )
+        })?;
+        Ok((identity, Source::Kept { keeper, store, names }))
+    }
+}
+
+impl Source {
+    /// Has further certificates shown as they come, for as long as it is polled.
+    pub(super) async fn follow(self, credentials: &Credentials, record: &Arc<CertificateRecord>) {
+        match self {
+            Self::Files(files) => {
+                let change = |identity: Identity| {
+                    record.show(&identity);
+                    credentials.show(&identity);
+                };
+                files.run(Arc::clone(record), change).await;
+            }
+            Self::Kept { keeper, store, .. } => {
+                let changes = Arc::<Notify>::default();
+                let kept = keeper.run(Arc::clone(&changes), |identity| credentials.show(identity));
+                tokio::join!(kept, store.watch(changes));
+            }
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Files(_) => f.write_str("from files"),
+            Self::Kept { names, .. } => write!(f, "made by Bindery for {names}"),
+        }
+    }
+}
+
+/// Reads a lifetime.
+fn lifetime(text: &str) -> Result<Duration, String> {
+    let unit = |unit| match unit {
+        's' => Some(1),
+        'm' => Some(60),
+        'h' => Some(3600),
+        'd' => Some(24 * 3600),
+        _ => None,
+    };
+    let read = || {
+        let (at, last) = text.char_indices().next_back()?;
+        let seconds = text[..at].parse::<u64>().ok()?.checked_mul(unit(last)?)?;
+        Some(Duration::from_secs(seconds)).filter(|time| (LIFETIME_MIN..=LIFETIME_MAX).contains(time))
+    };
+    read().ok_or_else(|| "it is no time from 30s to 3650d, such as 90d, 36h or 45m".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lifetime_is_a_number_and_a_unit() {
+        for (text, seconds) in [("30s", 30), ("45m", 2_700), ("36h", 129_600), ("90d", 7_776_000)] {
+            assert_eq!(lifetime(text), Ok(Duration::from_secs(seconds)));
+        }
+        for text in [
+            "",
+            "d",
+            "90",
+            "29s",
+            "3651d",
+            "1w",
+            "-1d",
+            "1.5h",
+            "99999999999999999999d",
+            "1ä",
+            "9223372036854775807d",
+        ] {
+            assert!(lifetime(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Settings of the door that cannot be used.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::world::serve_in_vain;
+
+#[test]
+fn a_setting_of_the_door_that_cannot_be_used_is_named_with_the_remedy() {
+    let folder = TempDir::new().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let cluster = r#"{"clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}], "current-context": "x",
+        "users": [{"name": "x", "user": {}}]}"#;
+    fs::write(&kubeconfig, cluster).unwrap();
+    let empty = folder.path().join("empty");
+    fs::write(&empty, "").unwrap();
+    let empty = empty.to_str().unwrap();
+    let files = ["--certificate-file", empty, "--certificate-key-file", empty];
+    let rows: [(&[&str], &[&str]); 12] = [
+        (&["--webhook-connections=9"], &["--webhook-connections", "10..=100000"]),
+        (&["--webhook-connections=100000"], &["--webhook-connections 100000", "limit of files allows"]),
+        (&["--webhook-drain=301"], &["--webhook-drain", "0..=300"]),
+        (&["--certificate-lifetime=3"], &["--certificate-lifetime", "30s to 3650d, such as 90d, 36h or 45m"]),
+        (&["--certificate-file", empty], &["--certificate-key-file belong together: give both"]),
+        (&["--certificate-key-file", empty], &["--certificate-file and", "give both"]),
+        (&files, &["--certificate-file and", empty, "holds no certificate in PEM"]),
+        (
+            &["--certificate-file=/nonexistent", "--certificate-key-file=/nonexistent"],
+            &["/nonexistent cannot be read", "is it mounted"],
+        ),
+        (&["--certificate-name=a b"], &["--certificate-name cannot be used", "\"a b\" is neither"]),
+        (&["--webhook-service=A"], &["--webhook-service and --webhook-namespace", "\"A.kube-system.svc\""]),
+        (&["--webhook-client-name=x"], &["--webhook-client-name needs --webhook-client-ca"]),
+        (
+            &["--webhook-client-ca", empty],
+            &["--webhook-client-ca cannot be used", empty, "holds no certificate in PEM"],
+        ),
+    ];
+    for (arguments, parts) in rows {
+        let usual = ["--kubeconfig", kubeconfig.to_str().unwrap(), "--webhook-listen=127.0.0.1:0"];
+        let arguments: Vec<_> = usual.iter().chain(arguments).copied().collect();
+        let (status, complaint) = serve_in_vain(&arguments);
+        assert_eq!(status, Some(2), "{complaint}");
+        for part in parts {
+            assert!(complaint.contains(part), "no {part:?} in {complaint}");
+        }
+    }
+}
