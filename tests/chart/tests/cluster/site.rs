@@ -38,7 +38,9 @@ impl Site {
     pub(super) async fn start() -> Self {
         let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
         let site = Self { client: plane.client().await.unwrap(), _plane: plane };
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        // The strictest that there is.
+        let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}});
         site.create(&namespace, "").await.unwrap();
         site
     }
