@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use bindery_controller::{Binder, Reviewed, Sight};
 use bindery_core::{Claim, ClaimKey, Finding, Text, Uid, Volume};
-use bindery_webhook::{DoorRule, Level, Levels};
 
 use crate::law::is_pair;
 use crate::server::{Inner, Server};
@@ -38,10 +37,10 @@ pub(crate) async fn ask(binder: &Binder<Server>, server: &Server) -> Result<Fore
         let inner = server.inner();
         (inner.volumes.clone(), inner.claims.clone())
     };
-    let levels = Levels::default();
-    let denies = |finding: &Finding| levels.of(DoorRule::Engine(finding.rule)) == Level::Deny;
+    let denies = |finding: &Finding| finding.rule.denies();
     let mut foretold = Foretold::default();
-    for claim in claims.values() {
+    // What is being deleted passes the door unseen.
+    for claim in claims.values().filter(|claim| !claim.deleting) {
         let Some(volume) = claim.volume_name.as_ref().and_then(|name| volumes.get(name)) else { continue };
         let pair = || Pair { claim: claim.clone(), volume: volume.clone() };
         let findings = review(binder, Reviewed::Claim { new: claim.clone(), old: None }).await?;
@@ -51,7 +50,7 @@ pub(crate) async fn ask(binder: &Binder<Server>, server: &Server) -> Result<Fore
             foretold.surely.push(pair());
         }
     }
-    for volume in volumes.values() {
+    for volume in volumes.values().filter(|volume| !volume.deleting) {
         let findings = review(binder, Reviewed::Volume { new: volume.clone(), old: None }).await?;
         let denying = findings.iter().filter(|finding| denies(finding));
         foretold.never.extend(denying.map(|finding| {
@@ -63,9 +62,12 @@ pub(crate) async fn ask(binder: &Binder<Server>, server: &Server) -> Result<Fore
     Ok(foretold)
 }
 
+/// What is found of an object. In a calm world a second look finds the same, and the guard agrees.
 async fn review(binder: &Binder<Server>, reviewed: Reviewed) -> Result<Vec<Finding>, String> {
     let why = |error| format!("{reviewed:?} cannot be reviewed: {error}");
-    binder.review(reviewed.clone(), Sight::Watched).await.map_err(why)
+    let findings = binder.review(reviewed.clone(), Sight::Watched).await.map_err(why)?;
+    let again = binder.review(reviewed.clone(), Sight::Live).await.map_err(why)?;
+    if findings == again { Ok(findings) } else { Err(format!("{reviewed:?}: {findings:?}, then {again:?}")) }
 }
 
 /// What was said and is not so, now that the world has settled.

@@ -71,9 +71,12 @@ pub enum ReviewError {
     /// The engine did not answer.
     #[error("no review: {0}")]
     Engine(#[from] EngineFault),
-    /// The engine wants something done, or to be asked again: a review only finds.
+    /// The engine wants to wait, go on or be asked again: a review only finds.
     #[error("no review: the engine's answer has more than findings")]
     Nonsense,
+    /// The guard refused the engine's answer: it acts, is too large, or denies for a reason that is none.
+    #[error("the guard refused the review: {0}")]
+    Refused(String),
     /// The engine asked for more live reads than a review may make.
     #[error("no review: more than {0} live reads in one review")]
     TooManyReads(usize),

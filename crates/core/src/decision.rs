@@ -365,7 +365,8 @@ pub struct Finding {
     pub wanted: Text,
 }
 
-/// Rules of a review. Whether one denies or warns is set by the operator; its default is in its doc.
+/// Rules of a review. Whether one denies or warns is set by the operator; its default is in its doc, and those that deny come
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[repr(u16)]
 pub enum Rule {
@@ -426,6 +427,11 @@ impl Rule {
         Self::PolicyRecycle,
         Self::PairMismatch,
     ];
+
+    /// Whether it denies unless the operator sets another level: what it tells of cannot bind, or must not be.
+    pub const fn denies(self) -> bool {
+        (self as u16) <= (Self::BreaksPair as u16)
+    }
 
     /// Its name, as the contract has it and as operators set its level.
     pub const fn name(self) -> &'static str {

@@ -18,9 +18,11 @@
 //!
 //! `guard/bind.rs` has G1 to G3, `guard/proof.rs` G4, `guard/facts.rs` G5, `guard/judge.rs` G7,
 //! `guard/size.rs` G8; `guard/volume.rs`, `guard/claim.rs` and `guard/operation.rs` are the table of G9.
+//! `guard/denial.rs` is what of a review may deny.
 
 mod bind;
 mod claim;
+mod denial;
 mod facts;
 mod judge;
 mod objection;
@@ -32,6 +34,7 @@ mod volume;
 
 use std::sync::Arc;
 
+pub use denial::holds;
 pub use objection::{Breach, Guarantee, Object, Objection, Refusal};
 pub use operation::ATTEMPTS_MAX;
 pub use size::{DECISION_BYTES_MAX, FINDINGS_MAX, REGARDLESS_MAX, STEPS_MAX, TALLIES_MAX, TEXT_BYTES_MAX};
@@ -126,20 +129,15 @@ struct Course<'a> {
     /// In which the next step is carried out: every write before it succeeded, but for those that follow
     /// regardless, whose failure changes nothing else.
     open: Vec<Scene>,
-    /// In which a write failed, so that only steps that follow regardless are still carried out. Kept only
-    /// while there are such.
+    /// In which a write failed, so that only steps that follow regardless are still carried out.
     ended: Vec<Scene>,
-    /// Steps from here on that act and follow regardless.
-    regardless: usize,
     /// First claim that has to be read live.
     needed: Option<ClaimKey>,
 }
 
 impl<'a> Course<'a> {
     fn new(facts: Facts<'a>) -> Self {
-        let steps = &facts.case.decision.steps;
-        let regardless = steps.iter().filter(|step| acts_regardless(step)).count();
-        Self { facts, open: vec![Scene::default()], ended: Vec::new(), regardless, needed: None }
+        Self { facts, open: vec![Scene::default()], ended: Vec::new(), needed: None }
     }
 
     fn step(&mut self, index: u32, step: &Step) -> Result<(), Objection> {
@@ -149,11 +147,10 @@ impl<'a> Course<'a> {
         let before = std::mem::take(&mut self.open);
         self.open = self.judge(&before, index, &step.action)?;
         if acts_regardless(step) {
-            self.regardless -= 1;
             self.open.extend(before);
             let after = self.judge(&self.ended.clone(), index, &step.action)?;
             self.ended.extend(after);
-        } else if self.regardless > 0 {
+        } else {
             self.ended.extend(before);
         }
         Ok(())

@@ -9,7 +9,8 @@
 //! - The door fails open: where nobody can say whether an object may be written it passes, with a warning, and is
 //!   counted. That is so while the lists are not complete, where the engine fails, and under too much load.
 //! - A denial rests on what the API server has at that moment: before a request is denied, it is reviewed once more
-//!   with every claim and volume read live. A replica that lags behind denies nothing that should pass.
+//!   with every claim and volume read live, and the guard holds what is found against them. A replica that lags behind,
+//!   or an engine that answers nonsense, denies nothing that should pass.
 //! - Nothing is written, so a dry run needs no care of its own.
 //! - A request is answered within half the time that the API server waits, and memory is bounded however many come.
 
@@ -226,9 +227,12 @@ impl Fault {
                 FaultCause::Read,
                 "Bindery has not checked this request: it could not read an object that the request names",
             ),
-            Self::Review(ReviewError::Engine(_) | ReviewError::Nonsense | ReviewError::TooManyReads(_)) => {
-                (FaultCause::Engine, "Bindery has not checked this request: its engine failed")
-            }
+            Self::Review(
+                ReviewError::Engine(_)
+                | ReviewError::Nonsense
+                | ReviewError::Refused(_)
+                | ReviewError::TooManyReads(_),
+            ) => (FaultCause::Engine, "Bindery has not checked this request: its engine failed"),
             Self::Overdue => (FaultCause::Overdue, "Bindery has not checked this request: it took too long"),
             Self::Bug => (FaultCause::Bug, "Bindery has not checked this request: it failed"),
         }
@@ -252,8 +256,8 @@ fn warned(mut response: AdmissionResponse, why: &str) -> AdmissionResponse {
 
 /// How long the API server waits for an answer, as it says in the query (`?timeout=10s`), in whole seconds.
 fn timeout(query: Option<&str>) -> Duration {
-    let pairs = query.unwrap_or_default().split('&');
-    let told = pairs.filter_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s')?.parse().ok()).next();
+    let mut pairs = query.unwrap_or_default().split('&');
+    let told = pairs.find_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s')?.parse().ok());
     told.map_or(TIMEOUT, Duration::from_secs).clamp(Duration::from_secs(1), TIMEOUT_MAX)
 }
 

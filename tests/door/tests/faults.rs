@@ -7,9 +7,13 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
 use bindery_controller::{ReviewError, Reviewed, Sight};
-use bindery_core::{Cluster, Decision, Engine, EngineFault, Finding, Outcome, Subject};
-use bindery_door_tests::{World, claim, create, volume};
-use bindery_webhook::{AdmissionMetrics, AdmissionSettings, BODY_MAX, PATH, Reviewer, admission};
+use bindery_core::{
+    ClaimKey, Cluster, Decision, Engine, EngineFault, Finding, Outcome, Rule, Source, Subject,
+};
+use bindery_door_tests::{World, claim, create, update, volume};
+use bindery_webhook::{
+    AdmissionMetrics, AdmissionSettings, BODY_MAX, DoorRule, Level, PATH, Reviewer, admission,
+};
 use futures::{StreamExt as _, stream};
 use http_body_util::BodyExt as _;
 use prometheus_client::encoding::text;
@@ -49,7 +53,7 @@ impl Engine for Sick {
             Self::Reads => {
                 // Another volume each time, though each is read live.
                 for at in 0.. {
-                    cluster.volume(bindery_core::Source::Live, format!("v{at}").into())?;
+                    cluster.volume(Source::Live, format!("v{at}").into())?;
                 }
                 Ok(Decision::done())
             }
@@ -91,6 +95,50 @@ async fn a_replica_whose_lists_are_not_complete_denies_nothing() {
     assert_eq!(response["allowed"], json!(true));
     assert_eq!(warnings(&response), ["Bindery has not checked this request: it is starting"]);
     assert!(world.scrape().contains("bindery_admission_faults_total{cause=\"not_ready\"} 1\n"));
+}
+
+/// An engine that finds everything wrong with everything.
+struct Malicious(Rule);
+
+impl Engine for Malicious {
+    fn decide(
+        &self,
+        request: &bindery_core::Request,
+        cluster: &mut dyn Cluster,
+    ) -> Result<Decision, EngineFault> {
+        // It knows the names, so that what it says sounds right.
+        let key = ClaimKey::new("ns", "c");
+        cluster.volume(Source::Overlay, "v".into())?;
+        cluster.claim(Source::Overlay, key.clone())?;
+        let claim = matches!(request.subject, Subject::ReviewVolume { .. }).then_some(key);
+        let (found, wanted) = ("1Gi".into(), "8Gi".into());
+        let finding = Finding { rule: self.0, volume: "v".into(), claim, found, wanted };
+        Ok(Decision { findings: vec![finding], ..Decision::done() })
+    }
+
+    fn digest(&self) -> &str {
+        "malicious"
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_denies_without_reason_locks_nobody_out() {
+    let fitting = [volume("v", "8Gi", json!({})), claim("c", "8Gi", json!({}))];
+    let named = claim("c", "8Gi", json!({"volumeName": "v"}));
+    let reserved = volume("v", "8Gi", json!({"claimRef": {"namespace": "ns", "name": "c"}}));
+    for rule in Rule::ALL.into_iter().filter(|rule| DoorRule::Engine(*rule).default_level() == Level::Deny) {
+        let engine = Arc::new(Malicious(rule));
+        let world = World::new(engine, AdmissionSettings::default()).having(&fitting);
+        let reviews =
+            [create(&named), update(&named, &fitting[1]), create(&reserved), update(&reserved, &fitting[0])];
+        for (review, count) in reviews.into_iter().zip(1..) {
+            let response = world.response(&review).await;
+            assert_eq!(response["allowed"], json!(true), "{rule:?}: {response}");
+            assert_eq!(warnings(&response), ["Bindery has not checked this request: its engine failed"]);
+            let counted = format!("bindery_admission_faults_total{{cause=\"engine\"}} {count}\n");
+            assert!(world.scrape().contains(&counted), "no {counted} in {}", world.scrape());
+        }
+    }
 }
 
 /// A reviewer that thinks until it is let go.

@@ -25,7 +25,8 @@ async fn what_is_no_review_is_refused_with_the_reason() {
     for (body, said) in [
         (String::new(), "the body is no AdmissionReview: EOF"),
         ("not JSON".to_owned(), "the body is no AdmissionReview: expected"),
-        ("[]".to_owned(), "the body is no AdmissionReview"),
+        ("[]".to_owned(), "this server answers AdmissionReview"),
+        ("[7]".to_owned(), "the body is no AdmissionReview"),
         (
             "{}".to_owned(),
             "the body is \"\" of \"\"; this server answers AdmissionReview of admission.k8s.io/v1",
@@ -50,7 +51,7 @@ async fn what_is_no_review_is_refused_with_the_reason() {
     let answer = world.send(vec![b'{', 0xff, 0xfe]).await;
     assert_eq!(answer.status, StatusCode::BAD_REQUEST);
     assert_eq!(world.response(&good).await["allowed"], json!(true));
-    assert!(world.scrape().contains("bindery_admission_bad_requests_total 14\n"), "{}", world.scrape());
+    assert!(world.scrape().contains("bindery_admission_bad_requests_total 15\n"), "{}", world.scrape());
 }
 
 #[tokio::test]

@@ -3,8 +3,10 @@
 //! A review reads and answers. It takes no slot, reserves nothing, subscribes to nothing and is not in the journal, so
 //! any number of them may run beside the decisions, on every replica, whoever leads.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bindery_core::guard;
 use bindery_core::{
     Answer, Claim, Cluster, Decision, Engine, EngineFault, Exchange, Finding, Outcome, Question, Request,
     Source, Stop, Subject, Volume,
@@ -71,7 +73,7 @@ impl<P: Port> Binder<P> {
         let mut reads = Vec::new();
         for _ in 0..=LIVE_READS_MAX {
             let question = match self.look(&*engine, &request, sight, &reads) {
-                Ok(decision) => return findings(decision),
+                Ok(decision) => return self.findings(&request, decision, sight, &reads),
                 Err(EngineFault::Stopped(Stop::LiveRead(question))) => question,
                 Err(fault) => return Err(fault.into()),
             };
@@ -93,6 +95,33 @@ impl<P: Port> Binder<P> {
         let live = LiveReads::default();
         let session = self.store.session(&surroundings, &live, self.settings.session);
         engine.decide(request, &mut Spectacles { session, sight, reads })
+    }
+
+    /// What a review came to. By the live reads the guard holds what may deny against the objects themselves.
+    fn findings(
+        &self,
+        request: &Request,
+        decision: Decision,
+        sight: Sight,
+        reads: &[Exchange],
+    ) -> Result<Vec<Finding>, ReviewError> {
+        self.check(request, reads, &decision, &BTreeMap::new())
+            .map_err(|objection| ReviewError::Refused(objection.to_string()))?;
+        let Decision { wait_ms, steps, outcome, tallies: _, findings, requeue_after_ms } = decision;
+        match outcome {
+            Outcome::Failed(failure) => return Err(ReviewError::Failed(failure)),
+            Outcome::Done if wait_ms == 0 && steps.is_empty() && requeue_after_ms.is_none() => {}
+            Outcome::Done | Outcome::Continue(_) => return Err(ReviewError::Nonsense),
+        }
+        let holds = |finding: &&Finding| guard::holds(finding, &request.subject, reads);
+        match findings.iter().find(|finding| sight == Sight::Live && !holds(finding)) {
+            None => Ok(findings),
+            Some(finding) => {
+                let (rule, volume) = (finding.rule.name(), &finding.volume);
+                let why = format!("it finds {rule} of volume {volume:?}, and that is not so");
+                Err(ReviewError::Refused(why))
+            }
+        }
     }
 }
 
@@ -119,14 +148,5 @@ impl Cluster for Spectacles<'_> {
                 None => Err(Stop::LiveRead(live)),
             },
         }
-    }
-}
-
-fn findings(decision: Decision) -> Result<Vec<Finding>, ReviewError> {
-    let Decision { wait_ms, steps, outcome, tallies: _, findings, requeue_after_ms } = decision;
-    match outcome {
-        Outcome::Failed(failure) => Err(ReviewError::Failed(failure)),
-        Outcome::Done if wait_ms == 0 && steps.is_empty() && requeue_after_ms.is_none() => Ok(findings),
-        Outcome::Done | Outcome::Continue(_) => Err(ReviewError::Nonsense),
     }
 }

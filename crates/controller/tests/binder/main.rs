@@ -5,6 +5,7 @@ mod double;
 mod looping;
 mod observing;
 mod operating;
+mod reviewing;
 mod syncing;
 mod vigil;
 mod waiting;

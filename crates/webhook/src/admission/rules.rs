@@ -78,28 +78,8 @@ impl DoorRule {
     /// stays as it is.
     pub const fn default_level(self) -> Level {
         match self {
-            Self::Engine(
-                Rule::VolumeTooSmall
-                | Rule::ClassDiffers
-                | Rule::VolumeModeDiffers
-                | Rule::AttributesClassDiffers
-                | Rule::AccessModesMissing
-                | Rule::VolumeOfOther
-                | Rule::BreaksPair,
-            ) => Level::Deny,
-            Self::Engine(
-                Rule::VolumeMissing
-                | Rule::VolumeReserved
-                | Rule::VolumeLeaving
-                | Rule::VolumeOversized
-                | Rule::ClassMissing
-                | Rule::ProvisionerUnknown
-                | Rule::NameDefeatsWait
-                | Rule::NameDefeatsAffinity
-                | Rule::PolicyRecycle
-                | Rule::PairMismatch,
-            )
-            | Self::PreciousDeleted => Level::Warn,
+            Self::Engine(rule) if rule.denies() => Level::Deny,
+            Self::Engine(_) | Self::PreciousDeleted => Level::Warn,
         }
     }
 
