@@ -83,6 +83,19 @@ pub fn program(variable: &str) -> Command {
     Command::new(path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`")))
 }
 
+/// A program of the workspace, which cargo has built beside the test that runs.
+///
+/// # Panics
+///
+/// It is not there: only this package was built.
+pub fn built(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test must know where it lies");
+    let folder = test.ancestors().nth(2).expect("a test must lie in cargo's target folder");
+    let program = folder.join(name);
+    assert!(program.is_file(), "{} is missing: run `cargo xtask test`", program.display());
+    program
+}
+
 /// Runs a program with a text on its standard input. Answers what it printed, or what it complained of.
 ///
 /// # Errors

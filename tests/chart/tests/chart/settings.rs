@@ -3,16 +3,8 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use bindery_chart::{Objects, read, rendered, sets};
+use bindery_chart::{Objects, built, read, rendered, sets};
 use serde_json::Value;
-
-/// The program, which cargo has built beside the test that runs.
-fn bindery() -> Command {
-    let test = std::env::current_exe().unwrap();
-    let program = test.ancestors().nth(2).unwrap().join("bindery");
-    assert!(program.is_file(), "{} is missing: run `cargo xtask test`", program.display());
-    Command::new(program)
-}
 
 /// What the pod's container runs, and the settings file that it finds.
 fn container(objects: &Objects) -> (Vec<String>, &Value) {
@@ -32,7 +24,7 @@ fn the_program_takes_all_settings() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("settings.yaml");
         std::fs::write(&file, settings.to_string()).unwrap();
-        let mut program = bindery();
+        let mut program = Command::new(built("bindery"));
         program.env_clear();
         for argument in &arguments {
             match argument.split_once('=') {
@@ -54,8 +46,11 @@ fn the_program_has_the_rules_of_the_schema() {
     let schema: Value = serde_json::from_str(&read("charts/bindery/values.schema.json")).unwrap();
     let rules = schema["properties"]["webhook"]["properties"]["rules"]["properties"].as_object().unwrap();
     let try_rule = |rule: &str| {
-        let output =
-            bindery().env_clear().args(["serve", &format!("--admission-rule={rule}")]).output().unwrap();
+        let output = Command::new(built("bindery"))
+            .env_clear()
+            .args(["serve", &format!("--admission-rule={rule}")])
+            .output()
+            .unwrap();
         String::from_utf8(output.stderr).unwrap()
     };
     let told = try_rule("no-such-rule=warn");

@@ -3,6 +3,7 @@
 
 mod door;
 mod rights;
+mod serving;
 mod site;
 
 use bindery_chart::{NAMESPACE, rendered, sets};

@@ -14,7 +14,7 @@ pub(super) type Refusal = String;
 /// A control plane with the release's namespace.
 pub(super) struct Site {
     client: Client,
-    _plane: ControlPlane,
+    plane: ControlPlane,
 }
 
 /// Who asks.
@@ -37,12 +37,17 @@ const MERGE: &str = "application/merge-patch+json";
 impl Site {
     pub(super) async fn start() -> Self {
         let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
-        let site = Self { client: plane.client().await.unwrap(), _plane: plane };
+        let site = Self { client: plane.client().await.unwrap(), plane };
         // The strictest that there is.
         let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}});
         site.create(&namespace, "").await.unwrap();
         site
+    }
+
+    /// How clients find it: a kubeconfig, with the user who may do everything.
+    pub(super) fn kubeconfig(&self) -> Value {
+        yaml(&std::fs::read_to_string(self.plane.kubeconfig()).unwrap())
     }
 
     /// Has the API server know the custom resources of others that the chart makes.
