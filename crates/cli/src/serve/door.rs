@@ -13,7 +13,7 @@ use axum::Router;
 use bindery_webhook::certificates::{AuthorityFiles, CertificateRecord};
 use bindery_webhook::tls::{self, Clients, Credentials, Limits, Traffic};
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, pending};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -128,9 +128,11 @@ impl Door {
     /// Answers until `shutdown`, and until the last request after it.
     pub(super) async fn serve(self, router: Router, shutdown: CancellationToken) {
         let serving = self.door.serve(router, shutdown.cancelled_owned());
+        // Whatever becomes of that, what is shown now is served.
+        let following = self.following.then(|()| pending::<()>());
         tokio::select! {
             () = serving => tracing::info!("the webhook is served no more"),
-            () = self.following => {}
+            () = following => {}
         }
     }
 }

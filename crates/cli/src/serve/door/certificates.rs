@@ -53,7 +53,7 @@ pub(super) struct CertificateArguments {
 /// Where a certificate comes from.
 pub(super) enum Source {
     Files(IdentityFiles),
-    Kept { keeper: Keeper<CertificateStore>, store: CertificateStore, names: Names },
+    Kept { keeper: Box<Keeper<CertificateStore>>, store: CertificateStore, names: Names },
 }
 
 impl CertificateArguments {
@@ -111,7 +111,7 @@ impl CertificateArguments {
                 self.webhook_namespace, self.certificate_secret
             )
         })?;
-        Ok((identity, Source::Kept { keeper, store, names }))
+        Ok((identity, Source::Kept { keeper: Box::new(keeper), store, names }))
     }
 }
 
