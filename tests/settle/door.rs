@@ -25,9 +25,9 @@ struct Pair {
 }
 
 impl Foretold {
-    /// How many pairs cannot be.
-    pub(crate) fn denied(&self) -> usize {
-        self.never.len()
+    /// How many pairs cannot be, and how many will be.
+    pub(crate) fn counts(&self) -> [usize; 2] {
+        [self.never.len(), self.surely.len()]
     }
 }
 
@@ -90,7 +90,7 @@ fn has_bound(server: &Inner, Pair { claim, volume }: &Pair) -> bool {
 }
 
 /// Whether a claim has not got the volume that it names, nor has anybody else.
-fn waits_alone(server: &Inner, Pair { claim, volume }: &Pair) -> bool {
+fn waits_alone(server: &Inner, Pair { volume, .. }: &Pair) -> bool {
     let is_taken = server.volumes.get(&volume.name).is_some_and(|now| {
         holder(now)
             .is_some_and(|uid| server.claims.values().any(|claim| claim.uid == *uid && is_pair(claim, now)))

@@ -37,8 +37,8 @@ pub(crate) struct Story {
     pub(crate) reclaimed: usize,
     /// Decisions that the guard refused.
     pub(crate) refusals: u64,
-    /// Pairs that the door would have denied, in a calm world.
-    pub(crate) denied: usize,
+    /// Pairs that the door would have denied, and such as it had nothing to say of, in a calm world.
+    pub(crate) foretold: [usize; 2],
 }
 
 /// Decisions of one world; more show that it would never end.
@@ -137,7 +137,7 @@ async fn settle(genes: &Genes) -> Result<Story, String> {
         return Err(report(&violations.join("\n"), settled));
     }
     let refusals = binder.metrics().refusals.get();
-    Ok(Story { changes: settled, bound, reclaimed, refusals, denied: foretold.denied() })
+    Ok(Story { changes: settled, bound, reclaimed, refusals, foretold: foretold.counts() })
 }
 
 /// The complete pairs, by the UIDs of claim and volume.
