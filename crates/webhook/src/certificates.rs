@@ -24,6 +24,3 @@ pub use identity::{Identity, IdentityError, Validity};
 pub use keeper::{Keeper, KeeperError, Stored, Trust, Vault, Written};
 pub use mint::{LIFETIME_MIN, MintError, Names, SKEW};
 pub use record::CertificateRecord;
-
-#[cfg(test)]
-mod tests;

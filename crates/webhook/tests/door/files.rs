@@ -63,6 +63,11 @@ async fn until_failures(record: &CertificateRecord, failures: u64) {
     tokio::time::timeout(PATIENCE, counted).await.expect("the failure is counted");
 }
 
+/// What the files are followed to next.
+async fn next(changes: &mut mpsc::UnboundedReceiver<Identity>) -> Identity {
+    tokio::time::timeout(PATIENCE, changes.recv()).await.expect("the change is seen").unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_mounted_secret_is_followed_and_what_makes_no_sense_in_it_is_not() {
     let authority = Authority::new();
@@ -76,7 +81,7 @@ async fn a_mounted_secret_is_followed_and_what_makes_no_sense_in_it_is_not() {
     let following = files.run(Arc::clone(&record), move |identity| sender.send(identity).unwrap());
     tokio::spawn(following);
     mount.swap(&second);
-    assert_eq!(changes.recv().await.unwrap(), identity(&second));
+    assert_eq!(next(&mut changes).await, identity(&second));
     assert_eq!(record.failures(), 0);
 
     // Half of it is there, then nonsense, then nothing, then all.
@@ -94,7 +99,7 @@ async fn a_mounted_secret_is_followed_and_what_makes_no_sense_in_it_is_not() {
     fs::remove_file(mount.path("..data")).unwrap();
     until_failures(&record, 4).await;
     mount.swap(&third);
-    assert_eq!(changes.recv().await.unwrap(), identity(&third));
+    assert_eq!(next(&mut changes).await, identity(&third));
     assert_eq!(record.failures(), 4);
 }
 

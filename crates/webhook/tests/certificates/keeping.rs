@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::super::{
+use super::{HOUR, NAME, day, names, verify};
+use bindery_webhook::certificates::{
     CertificateRecord, CertificateSettings, Data, Identity, Keeper, Stored, Trust, Vault, Written,
 };
-use super::{HOUR, NAME, day, names, verify};
 
 /// How long after a change the slowest API server sees it.
 const LAG_MAX: Duration = Duration::from_secs(60);

@@ -1,21 +1,24 @@
-//! Generations over a clock that goes as fast as it is told to, verified as clients do.
+//! Generations of certificates over a clock that goes as fast as it is told to, verified as clients do.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "seeds are printed")]
+
+#[path = "certificates/keeping.rs"]
 mod keeping;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio_rustls::rustls::Error;
+use bindery_webhook::certificates::{
+    Broken, CertificateSettings, Data, Generations, Identity, IdentityError, MintError, Names, SETTLE_MAX,
+    SKEW,
+};
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::ServerCertVerifier as _;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::{ServerName, UnixTime};
-
-use super::generations::Broken;
-use super::{
-    Authorities, CertificateSettings, Data, Generations, Identity, IdentityError, MintError, Names,
-    SETTLE_MAX, SKEW,
-};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{Error, RootCertStore};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const LIFETIME: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -36,14 +39,17 @@ fn settings(names: &Names) -> CertificateSettings {
 
 /// Whether a client that trusts these authorities accepts this certificate for that name, at that time.
 fn verify(authorities: &[u8], identity: &Identity, name: &str, now: SystemTime) -> Result<(), Error> {
-    let authorities =
-        Authorities::from_pem(authorities).map_err(|error| Error::General(error.to_string()))?;
-    let verifier =
-        WebPkiServerVerifier::builder_with_provider(authorities.store(), Arc::new(ring::default_provider()));
+    let mut trusted = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(authorities) {
+        trusted.add(authority.unwrap())?;
+    }
+    let provider = Arc::new(ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), provider);
+    let verifier = verifier.build().map_err(|error| Error::General(error.to_string()))?;
     let [leaf, others @ ..] = identity.chain() else { panic!("no certificate") };
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap());
-    verifier.build().unwrap().verify_server_cert(leaf, others, &name, &[], now).map(drop)
+    verifier.verify_server_cert(leaf, others, &name, &[], now).map(drop)
 }
 
 /// The generation that is made where there is none.
@@ -203,10 +209,9 @@ fn what_is_spoilt_is_named() {
     assert_eq!(with("tls.crt", b"x"), nonsense("tls.crt", IdentityError::NoCertificate));
     assert_eq!(with("tls.key", b"x"), nonsense("tls.key", IdentityError::NoKey));
     assert_eq!(with("tls.key", &whole["previous.key"]), nonsense("tls.key", IdentityError::Mismatch));
-    let leaf = String::from_utf8(whole["tls.crt"].clone()).unwrap();
-    let leaf = &leaf[..leaf.len() / 2];
-    let leaf = leaf.rfind("-----BEGIN").map_or(leaf, |second| &leaf[..second.max(1)]);
-    assert!(with("tls.crt", leaf.as_bytes()).is_err());
+    let chain = String::from_utf8(whole["tls.crt"].clone()).unwrap();
+    let leaf = chain.split_inclusive("-----END CERTIFICATE-----\n").next().unwrap();
+    assert_eq!(with("tls.crt", leaf.as_bytes()), Err(Broken::NoAuthority("tls.crt")));
     let strangers = first(day(0)).data().remove("ca.crt").unwrap();
     assert!(matches!(with("ca.crt", &strangers), Err(Broken::Nonsense { key: "ca.crt", .. })));
     // Not what anything new depends on.
