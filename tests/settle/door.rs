@@ -1,11 +1,15 @@
 //! The door and the binder agree: before a calm world starts, every claim and volume of it is reviewed as if it were
-//! created now, and when the world has settled, what was denied has not bound while the volume's spec stayed as it was,
-//! and a claim that nothing was said of has the volume that it names.
+//! created now, and of everything that denies the guard must say what the engine says. When the world has settled, what was
+//! denied has not bound while the volume's spec stayed as it was, and a claim that nothing was said of has the volume that
+//! it names.
 
 use std::sync::Arc;
 
 use bindery_controller::{Binder, Reviewed, Sight};
-use bindery_core::{Claim, ClaimKey, Finding, Text, Uid, Volume};
+use bindery_core::{
+    Answer, Claim, ClaimKey, ClaimRef, Exchange, Finding, Lookup, Question, Rule, Source, Text, Uid, Volume,
+    guard,
+};
 
 use crate::law::is_pair;
 use crate::server::{Inner, Server};
@@ -43,7 +47,10 @@ pub(crate) async fn ask(binder: &Binder<Server>, server: &Server) -> Result<Fore
     for claim in claims.values().filter(|claim| !claim.deleting) {
         let Some(volume) = claim.volume_name.as_ref().and_then(|name| volumes.get(name)) else { continue };
         let pair = || Pair { claim: claim.clone(), volume: volume.clone() };
-        let findings = review(binder, Reviewed::Claim { new: claim.clone(), old: None }).await?;
+        let reviewed = Reviewed::Claim { new: claim.clone(), old: None };
+        let findings = review(binder, reviewed.clone()).await?;
+        let owner = volume.claim_ref.as_ref().and_then(|claim_ref| claims.get(&key(claim_ref)));
+        agree(reviewed, &findings, &volume.name, None, &told(Some(volume), owner))?;
         if findings.iter().any(denies) {
             foretold.never.push(pair());
         } else if findings.is_empty() && !claim.annotations.bind_completed {
@@ -51,7 +58,11 @@ pub(crate) async fn ask(binder: &Binder<Server>, server: &Server) -> Result<Fore
         }
     }
     for volume in volumes.values().filter(|volume| !volume.deleting) {
-        let findings = review(binder, Reviewed::Volume { new: volume.clone(), old: None }).await?;
+        let reviewed = Reviewed::Volume { new: volume.clone(), old: None };
+        let findings = review(binder, reviewed.clone()).await?;
+        let claim = volume.claim_ref.as_ref().map(key);
+        let owner = claim.as_ref().and_then(|key| claims.get(key));
+        agree(reviewed, &findings, &volume.name, claim.clone(), &told(None, owner))?;
         let denying = findings.iter().filter(|finding| denies(finding));
         foretold.never.extend(denying.map(|finding| {
             let claim = finding.claim.as_ref().and_then(|key| claims.get(key));
@@ -68,6 +79,45 @@ async fn review(binder: &Binder<Server>, reviewed: Reviewed) -> Result<Vec<Findi
     let findings = binder.review(reviewed.clone(), Sight::Watched).await.map_err(why)?;
     let again = binder.review(reviewed.clone(), Sight::Live).await.map_err(why)?;
     if findings == again { Ok(findings) } else { Err(format!("{reviewed:?}: {findings:?}, then {again:?}")) }
+}
+
+fn key(claim_ref: &ClaimRef) -> ClaimKey {
+    ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() }
+}
+
+/// These objects, as a review is told of them.
+fn told(volume: Option<&Arc<Volume>>, claim: Option<&Arc<Claim>>) -> Vec<Exchange> {
+    let volume = volume.cloned().map(|volume| Exchange {
+        question: Question::Volume(Source::Live, volume.name.clone()),
+        answer: Answer::Volume(Lookup::Found(volume)),
+    });
+    let claim = claim.cloned().map(|claim| Exchange {
+        question: Question::Claim(Source::Live, claim.key.clone()),
+        answer: Answer::Claim(Lookup::Found(claim)),
+    });
+    volume.into_iter().chain(claim).collect()
+}
+
+/// Of every rule that denies, the guard says the same as the engine: neither lets the other deny, or pass, alone.
+fn agree(
+    reviewed: Reviewed,
+    findings: &[Finding],
+    volume: &Text,
+    claim: Option<ClaimKey>,
+    told: &[Exchange],
+) -> Result<(), String> {
+    let subject = reviewed.into();
+    for rule in Rule::ALL.into_iter().filter(|rule| rule.denies()) {
+        let [found, wanted] = ["".into(), "".into()];
+        let finding = Finding { rule, volume: volume.clone(), claim: claim.clone(), found, wanted };
+        let is_found = findings.iter().any(|finding| finding.rule == rule);
+        if guard::holds(&finding, &subject, told) != is_found {
+            return Err(format!(
+                "{rule:?} of {subject:?}: the engine finds {is_found}, the guard otherwise: {told:?}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// What was said and is not so, now that the world has settled.

@@ -37,7 +37,10 @@ fn holds_of_claim(rule: Rule, new: &Claim, old: Option<&Claim>, volume: &Volume,
     if new.annotations.bind_completed || !is_named(new) {
         return false;
     }
-    let Some(claim_ref) = &volume.claim_ref else { return differs(rule, new, volume) };
+    let Some(claim_ref) = &volume.claim_ref else {
+        // Who deletes a volume may make another of its name.
+        return !volume.deleting && differs(rule, new, volume);
+    };
     let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
     let owner = claim_told(&key, told).filter(|_| rule == Rule::VolumeOfOther && key != new.key);
     owner.is_some_and(|owner| is_pair(owner, volume))
