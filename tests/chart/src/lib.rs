@@ -1,6 +1,7 @@
 //! The Helm chart as tests see it: rendered by the real Helm, object by object.
 
 mod objects;
+mod rights;
 mod rows;
 
 use std::ffi::OsStr;
@@ -12,6 +13,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 pub use objects::Objects;
+pub use rights::{Right, granted};
 pub use rows::{Row, table};
 
 /// The release that is rendered. Objects are called by it, because it contains the chart's name.

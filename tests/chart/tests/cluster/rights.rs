@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::site::{As, Site};
 
 /// The account of the release.
-const BINDERY: As = As {
+pub(crate) const BINDERY: As = As {
     user: "system:serviceaccount:bindery-system:bindery",
     groups: &["system:serviceaccounts", "system:serviceaccounts:bindery-system", "system:authenticated"],
 };

@@ -1,5 +1,6 @@
 //! A cluster that a release is installed on, object by object.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bindery_chart::{NAMESPACE, Objects, yaml};
@@ -7,6 +8,7 @@ use bindery_cluster::{ControlPlane, Manager, Programs};
 use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// What the API server says of a request that it refuses.
 pub(super) type Refusal = String;
@@ -15,6 +17,9 @@ pub(super) type Refusal = String;
 pub(super) struct Site {
     client: Client,
     plane: ControlPlane,
+    /// Where the API server writes down who has asked for what.
+    audit: PathBuf,
+    _folder: TempDir,
 }
 
 /// Who asks.
@@ -31,13 +36,29 @@ pub(super) const ADMIN: As = As { user: "admin", groups: &["system:masters"] };
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) const LOOKS_MAX: usize = 600;
 
+/// Who has asked for what, and nothing of what it was.
+const AUDIT_POLICY: &str =
+    r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#;
+
 /// The content type of a merge patch.
 const MERGE: &str = "application/merge-patch+json";
 
 impl Site {
     pub(super) async fn start() -> Self {
-        let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
-        let site = Self { client: plane.client().await.unwrap(), plane };
+        Self::start_with(&[]).await
+    }
+
+    /// A site whose API server has further arguments.
+    pub(super) async fn start_with(further: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (policy, audit) = (folder.path().join("audit-policy.yaml"), folder.path().join("audit.log"));
+        std::fs::write(&policy, AUDIT_POLICY).unwrap();
+        let arguments = [("--audit-policy-file", &policy), ("--audit-log-path", &audit)];
+        let arguments = arguments.map(|(flag, path)| format!("{flag}={}", path.display()));
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).chain(further.iter().copied()).collect();
+        let programs = Programs::from_env().unwrap();
+        let plane = ControlPlane::start_with(programs, Manager::Off, &arguments).await.unwrap();
+        let site = Self { client: plane.client().await.unwrap(), plane, audit, _folder: folder };
         // The strictest that there is.
         let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}});
@@ -48,6 +69,14 @@ impl Site {
     /// How clients find it: a kubeconfig, with the user who may do everything.
     pub(super) fn kubeconfig(&self) -> Value {
         yaml(&std::fs::read_to_string(self.plane.kubeconfig()).unwrap())
+    }
+
+    /// What somebody has asked for so far: an event for each request, or for each watch that was begun.
+    pub(super) fn asked_by(&self, user: &str) -> Vec<Value> {
+        let text = std::fs::read_to_string(&self.audit).unwrap();
+        // The last line may still be written.
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.filter(|event| event["user"]["username"] == user).collect()
     }
 
     /// Has the API server know the custom resources of others that the chart makes.
