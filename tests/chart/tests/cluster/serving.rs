@@ -16,11 +16,12 @@ use crate::rights::BINDERY;
 use crate::site::{ADMIN, LOOK_EVERY, LOOKS_MAX, Site};
 
 const CLAIM: &str = "/api/v1/namespaces/default/persistentvolumeclaims/c";
-const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/bindery";
-const SECRET: &str = "/api/v1/namespaces/bindery-system/secrets/bindery-tls";
+pub(crate) const CONFIGURATION: &str =
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/bindery";
+pub(crate) const SECRET: &str = "/api/v1/namespaces/bindery-system/secrets/bindery-tls";
 
 /// A replica with the settings of a release. Only where it listens differs: here are no pods.
-struct Replica {
+pub(crate) struct Replica {
     server: Server,
     /// Where it tells of its health.
     address: String,
@@ -28,7 +29,7 @@ struct Replica {
 }
 
 impl Replica {
-    async fn start(site: &Site, objects: &Objects) -> Self {
+    pub(crate) async fn start(site: &Site, objects: &Objects) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let settings = folder.path().join("settings.yaml");
         let text = objects.get("ConfigMap/bindery").unwrap()["data"]["settings.yaml"].as_str().unwrap();
@@ -71,7 +72,7 @@ impl Replica {
     }
 
     /// Waits until what is at a path is so.
-    async fn until(&mut self, site: &Site, path: &str, holds: impl Fn(&Value) -> bool) {
+    pub(crate) async fn until(&mut self, site: &Site, path: &str, holds: impl Fn(&Value) -> bool) {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         let mut last = Ok(Value::Null);
         for _ in 0..LOOKS_MAX {
@@ -140,7 +141,7 @@ async fn write_kubeconfig(site: &Site, folder: &Path) -> PathBuf {
     file
 }
 
-fn bundles(configuration: &Value) -> Vec<&str> {
+pub(crate) fn bundles(configuration: &Value) -> Vec<&str> {
     let webhooks = configuration["webhooks"].as_array().into_iter().flatten();
     webhooks.filter_map(|webhook| webhook["clientConfig"]["caBundle"].as_str()).collect()
 }
