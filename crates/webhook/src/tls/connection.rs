@@ -20,8 +20,13 @@ use super::service::Answering;
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Most requests at the same time on one connection of HTTP/2.
 const STREAMS_MAX: u32 = 100;
+/// Most bytes of a body, and of all bodies on one connection, that a peer may send by HTTP/2 before somebody reads them.
+const STREAM_BYTES_MAX: u32 = 64 * 1024;
+const STREAMS_BYTES_MAX: u32 = 128 * 1024;
 /// Most bytes of all headers of a request of HTTP/2.
 const HEADER_BYTES_MAX: u32 = 16 * 1024;
+/// How long a connection that has just come may still shake hands or ask when the server ends.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// The first byte of a TLS handshake (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
 /// What is answered to who speaks HTTP without TLS.
@@ -71,7 +76,11 @@ async fn converse(
     // Answers are one segment each, and somebody waits for every one of them.
     let _ = stream.set_nodelay(true);
     let greeting = tokio::time::timeout(shared.limits.handshake_max, greet(stream, shared));
-    let stream = match greeting.await.unwrap_or(Err(HandshakeError::Late)) {
+    let greeting = tokio::select! {
+        greeting = greeting => greeting,
+        () = ended(shared) => return,
+    };
+    let stream = match greeting.unwrap_or(Err(HandshakeError::Late)) {
         Ok(stream) => stream,
         Err(error) => {
             shared.traffic.fail_handshake();
@@ -108,7 +117,12 @@ async fn answer(
     let mut builder = Builder::new(TokioExecutor::new());
     // The time until a head is complete is part of the time without a request, which is limited here.
     builder.http1().max_buf_size(BUFFER_BYTES_MAX).header_read_timeout(None);
-    builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEADER_BYTES_MAX);
+    builder
+        .http2()
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .initial_stream_window_size(STREAM_BYTES_MAX)
+        .initial_connection_window_size(STREAMS_BYTES_MAX);
     let builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
     let service = Answering { router, member: Arc::clone(member), shared: Arc::clone(shared) };
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
@@ -120,10 +134,17 @@ async fn answer(
         () = outstayed(member, shared.limits.idle_max) => return Ok(()),
         () = ending.cancelled() => connection.as_mut().graceful_shutdown(),
     }
+    // Who is about to ask, on a connection that it had just opened, still may.
     tokio::select! {
         ended = connection => ended,
-        () = outstayed(member, shared.limits.idle_max) => Ok(()),
+        () = outstayed(member, FAREWELL) => Ok(()),
     }
+}
+
+/// Ends a moment after connections are to be closed.
+async fn ended(shared: &Shared) {
+    shared.closing.cancelled().await;
+    tokio::time::sleep(FAREWELL).await;
 }
 
 /// Ends when no request has been under way for too long.

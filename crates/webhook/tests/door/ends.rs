@@ -68,3 +68,24 @@ async fn a_request_that_is_never_answered_does_not_keep_the_server() {
     assert!(answer.is_err() || answer.unwrap().status == StatusCode::REQUEST_TIMEOUT);
     site.ended().await;
 }
+
+#[tokio::test]
+async fn connections_that_say_nothing_do_not_keep_the_server() {
+    let hour = Duration::from_secs(3600);
+    let limits = Limits {
+        drain: Duration::ZERO,
+        handshake_max: hour,
+        request_max: hour,
+        idle_max: hour,
+        ..Limits::default()
+    };
+    let mut site = Site::start_with(limits, None).await;
+    let _no_handshake = site.connect().await;
+    let _no_request = site.client().greet(site.address).await.unwrap();
+    let _no_request_of_http2 = site.client().http2().call(site.address).await.unwrap();
+    let mut asked = site.client().call(site.address).await.unwrap();
+    check(&asked.ask("/validate", "review").await.unwrap());
+    site.until("all are connected", |traffic| traffic.connections() == 4).await;
+    site.stop();
+    site.ended().await;
+}
