@@ -32,6 +32,8 @@ impl Contestant {
 /// A binder that runs. Ended by [`Running::end`], or with its control plane.
 pub(crate) struct Running {
     bindery: Option<Replica>,
+    /// What [`synced`] counted before it was started.
+    synced_before: usize,
 }
 
 /// A replica of Bindery alone.
@@ -46,6 +48,7 @@ impl Running {
     /// Starts the binder.
     pub(crate) fn start(contestant: &Contestant, plane: &mut ControlPlane) -> Result<Self> {
         let mut bindery = None;
+        let synced_before = synced(plane)?;
         match contestant {
             Contestant::Ceiling => {}
             Contestant::Upstream => plane.set_manager(Manager::BinderAlone)?,
@@ -61,7 +64,7 @@ impl Running {
                 bindery = Some(Replica { server, port, _folder: folder });
             }
         }
-        Ok(Self { bindery })
+        Ok(Self { bindery, synced_before })
     }
 
     /// The binder's process, where there is one.
@@ -72,9 +75,12 @@ impl Running {
         }
     }
 
-    /// Where Bindery tells whether it is ready.
-    pub(crate) fn health(&self) -> Option<String> {
-        self.bindery.as_ref().map(|replica| format!("http://127.0.0.1:{}", replica.port))
+    /// Whether the binder has all lists: Bindery says so at `/readyz`, upstream in its log.
+    pub(crate) async fn is_ready(&self, plane: &ControlPlane) -> Result<bool> {
+        let Some(replica) = &self.bindery else { return Ok(synced(plane)? >= self.synced_before + CACHES) };
+        let url = format!("http://127.0.0.1:{}", replica.port);
+        let client = kube::Client::try_from(kube::Config::new(url.parse()?))?;
+        Ok(client.request_text(http::Request::get("/readyz").body(Vec::new())?).await.is_ok())
     }
 
     /// Ends the binder.
@@ -82,4 +88,13 @@ impl Running {
         drop(self.bindery);
         plane.set_manager(Manager::Off)
     }
+}
+
+/// Lines by which upstream's controller manager says, once each, that the binder has its lists and that authorization has
+/// its own. They do not say whose they are; with many volumes the binder's is the later one.
+const CACHES: usize = 2;
+
+/// How many such lines upstream's controller managers have printed.
+fn synced(plane: &ControlPlane) -> Result<usize> {
+    Ok(plane.manager_log()?.lines().filter(|line| line.ends_with("\"Caches are synced\"")).count())
 }

@@ -38,8 +38,8 @@ pub(crate) struct Arguments {
 
 /// What a round came to.
 struct Figures {
-    /// Seconds from the start to the answer of `/readyz`, which says that all lists are complete. Upstream has none.
-    ready: Option<f64>,
+    /// Seconds from the start until the binder says that all lists are complete.
+    ready: f64,
     /// Seconds from the start until a claim that had waited is Bound.
     first_bind: f64,
     /// Seconds of CPU of the binder until then.
@@ -70,11 +70,10 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
             let number = 1 + round * binders.len() + turn;
             let Figures { ready, first_bind, binder_cpu, server_cpu, peak, resident, idle_cpu } =
                 measure(&mut plane, contestant, number).await?;
-            let ready = ready.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1}"));
             let (pairs, who) = (arguments.pairs, contestant.name());
             writeln!(
                 out,
-                "| {pairs} | {who} | {ready} | {first_bind:.1} | {binder_cpu:.1} | {server_cpu:.1} | {peak:.0} | {resident:.0} | {idle_cpu:.1} |"
+                "| {pairs} | {who} | {ready:.1} | {first_bind:.1} | {binder_cpu:.1} | {server_cpu:.1} | {peak:.0} | {resident:.0} | {idle_cpu:.1} |"
             )?;
         }
     }
@@ -124,7 +123,7 @@ async fn measure(plane: &mut ControlPlane, contestant: &Contestant, number: usiz
         load.until_claim_is_bound(number).await?;
         anyhow::Ok(began.elapsed())
     };
-    let (ready, first_bind) = tokio::try_join!(until_ready(running.health(), began), first_bind)?;
+    let (ready, first_bind) = tokio::try_join!(until_ready(&running, plane, began), first_bind)?;
     let id = running.id(plane).context("nobody binds")?;
     let (binder_at_bind, server_at_bind) = (Usage::of(id)?, Usage::of(server)?);
     let peak = until_idle(id).await?.peak;
@@ -133,7 +132,7 @@ async fn measure(plane: &mut ControlPlane, contestant: &Contestant, number: usiz
     let after = Usage::of(id)?;
     running.end(plane)?;
     Ok(Figures {
-        ready: ready.map(|ready| ready.as_secs_f64()),
+        ready: ready.as_secs_f64(),
         first_bind: first_bind.as_secs_f64(),
         binder_cpu: binder_at_bind.cpu,
         server_cpu: server_at_bind.cpu - server_before.cpu,
@@ -143,16 +142,13 @@ async fn measure(plane: &mut ControlPlane, contestant: &Contestant, number: usiz
     })
 }
 
-/// When `/readyz` says so, where there is one.
-async fn until_ready(health: Option<String>, began: Instant) -> Result<Option<Duration>> {
-    let Some(health) = health else { return Ok(None) };
-    let client = kube::Client::try_from(kube::Config::new(health.parse()?))?;
+/// When the binder says that it has all lists.
+async fn until_ready(running: &Running, plane: &ControlPlane, began: Instant) -> Result<Duration> {
     let mut ticks = tokio::time::interval(ASKED_EVERY);
     loop {
         ticks.tick().await;
-        let asked = client.request_text(http::Request::get("/readyz").body(Vec::new())?).await;
-        if asked.is_ok() {
-            return Ok(Some(began.elapsed()));
+        if running.is_ready(plane).await? {
+            return Ok(began.elapsed());
         }
     }
 }

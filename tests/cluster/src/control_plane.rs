@@ -174,10 +174,25 @@ impl ControlPlane {
             format!("--secure-port={}", free_port()?),
             format!("--cert-dir={}", folder.display()),
         ];
-        let log = folder.join("kube-controller-manager.log");
-        self.manager =
-            Some(Server::start(&self.programs.kube_controller_manager, arguments.map(OsString::from), &log)?);
+        let (program, log) = (&self.programs.kube_controller_manager, self.manager_log_file());
+        self.manager = Some(Server::start(program, arguments.map(OsString::from), &log)?);
         Ok(())
+    }
+
+    /// What upstream's controller managers printed so far, one after the other.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn manager_log(&self) -> Result<String> {
+        match std::fs::read_to_string(self.manager_log_file()) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+            read => read.context("the log of the controller manager cannot be read"),
+        }
+    }
+
+    fn manager_log_file(&self) -> PathBuf {
+        self.folder.path().join("kube-controller-manager.log")
     }
 
     /// Kills the API server and starts it again on the same port; ends when it is ready.
