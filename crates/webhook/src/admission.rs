@@ -119,7 +119,7 @@ async fn validate<R: Reviewer>(
         Err(error) => return door.turn_away(error),
     };
     let started = Instant::now();
-    let request = match envelope::parse(&body) {
+    let request = match envelope::parse(body.bytes()) {
         Ok(request) => request,
         Err(error) => {
             door.metrics.bad_request();
