@@ -8,6 +8,8 @@
 mod certificates;
 #[path = "door/configuration.rs"]
 mod configuration;
+#[path = "door/ends.rs"]
+mod ends;
 #[path = "door/files.rs"]
 mod files;
 #[path = "door/flood.rs"]

@@ -82,7 +82,7 @@ impl DoorArguments {
         tracing::info!(
             address = %listener.local_addr()?,
             certificates = %source,
-            expires = ?identity.validity().not_after,
+            expires = identity.validity().end(),
             clients = self.webhook_client_ca.as_deref().map(tracing::field::debug),
             "the webhook is served"
         );

@@ -50,8 +50,13 @@ impl Site {
 
     /// Starts a replica with a door at that port and further arguments.
     pub(crate) fn open_at(&self, port: u16, identity: &str, further: &[&str]) -> Doorkeeper {
-        let mut arguments =
-            vec![format!("--webhook-listen=127.0.0.1:{port}"), "--webhook-drain=0".to_owned()];
+        self.open_for(port, 0, identity, further)
+    }
+
+    /// Starts a replica that goes on answering for so many seconds after it was told to end.
+    pub(crate) fn open_for(&self, port: u16, drain: u64, identity: &str, further: &[&str]) -> Doorkeeper {
+        let listen = format!("--webhook-listen=127.0.0.1:{port}");
+        let mut arguments = vec![listen, format!("--webhook-drain={drain}")];
         arguments.extend(further.iter().map(|&argument| argument.to_owned()));
         let replica = Replica::start_with(&self.plane.kubeconfig(), identity, &arguments, &[]);
         Doorkeeper { replica, port }

@@ -21,6 +21,13 @@ pub struct Validity {
     pub not_after: SystemTime,
 }
 
+impl Validity {
+    /// Until when, as people read it.
+    pub fn end(&self) -> String {
+        jiff::Timestamp::try_from(self.not_after).map_or_else(|_| "never".to_owned(), |end| end.to_string())
+    }
+}
+
 /// A certificate with its key, ready to be shown.
 #[derive(Clone)]
 pub struct Identity {

@@ -153,7 +153,10 @@ impl<V: Vault> Keeper<V> {
             let showing = self.showing();
             if showing != shown {
                 if let Some(identity) = &showing {
-                    tracing::info!(expires = ?identity.validity().not_after, "another certificate is shown from now on");
+                    tracing::info!(
+                        expires = identity.validity().end(),
+                        "another certificate is shown from now on"
+                    );
                     self.record.show(identity);
                     show(identity);
                 }

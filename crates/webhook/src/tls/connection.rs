@@ -126,18 +126,29 @@ async fn answer(
     let builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
     let service = Answering { router, member: Arc::clone(member), shared: Arc::clone(shared) };
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-    // HTTP/2 can tell clients to go elsewhere without losing a request; HTTP/1.1 only in an answer, so idle connections
-    // are left alone until nobody uses them any more.
-    let ending = if is_http2 { &shared.leaving } else { &shared.closing };
     tokio::select! {
         ended = connection.as_mut() => return ended,
         () = outstayed(member, shared.limits.idle_max) => return Ok(()),
-        () = ending.cancelled() => connection.as_mut().graceful_shutdown(),
+        () = goodbye(is_http2, member, shared) => connection.as_mut().graceful_shutdown(),
     }
     // Who is about to ask, on a connection that it had just opened, still may.
     tokio::select! {
         ended = connection => ended,
         () = outstayed(member, FAREWELL) => Ok(()),
+    }
+}
+
+/// Ends when a client is to be told to go. HTTP/2 can do that without losing a request, but not before the first one: Go
+/// takes the connection for broken and does not try another. HTTP/1.1 can do it in an answer only, so idle connections
+/// are left alone until nobody uses them any more.
+async fn goodbye(is_http2: bool, member: &Member, shared: &Shared) {
+    if !is_http2 {
+        return shared.closing.cancelled().await;
+    }
+    shared.leaving.cancelled().await;
+    tokio::select! {
+        () = member.asked() => {}
+        () = ended(shared) => {}
     }
 }
 

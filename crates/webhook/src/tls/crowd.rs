@@ -20,6 +20,8 @@ pub(super) struct Crowd {
 /// One that is connected.
 pub(super) struct Member {
     standing: Mutex<Standing>,
+    /// Cancelled at the first request.
+    asked: CancellationToken,
     evicted: CancellationToken,
 }
 
@@ -71,7 +73,8 @@ impl Crowd {
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let standing = Mutex::new(Standing { stage: Stage::Greets, since: Instant::now() });
-        let member = Arc::new(Member { standing, evicted: CancellationToken::new() });
+        let [asked, evicted] = [(); 2].map(|()| CancellationToken::new());
+        let member = Arc::new(Member { standing, asked, evicted });
         members.insert(id, Arc::clone(&member));
         self.traffic.tell_connections(members.len());
         let (members, traffic) = (Arc::clone(&self.members), Arc::clone(&self.traffic));
@@ -106,6 +109,7 @@ impl Member {
 
     /// A request is under way for as long as the answer of this is held.
     pub(super) fn ask(self: &Arc<Self>) -> Asking {
+        self.asked.cancel();
         let mut standing = lock(&self.standing);
         standing.stage = match standing.stage {
             Stage::Asks(requests) => Stage::Asks(requests.saturating_add(1)),
@@ -118,6 +122,11 @@ impl Member {
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let standing = *lock(&self.standing);
         (!matches!(standing.stage, Stage::Asks(_))).then_some(standing.since)
+    }
+
+    /// Ends when the first request has come.
+    pub(super) async fn asked(&self) {
+        self.asked.cancelled().await;
     }
 
     /// Ends when this one has to go.
