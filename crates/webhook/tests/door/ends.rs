@@ -27,6 +27,7 @@ async fn requests_are_answered_until_clients_have_gone_elsewhere_and_those_under
     let told = async {
         loop {
             ticks.tick().await;
+            check(&site.client().http2().ask(site.address).await.unwrap());
             let answer = site.client().ask(site.address).await.unwrap();
             check(&answer);
             if answer.closes {
@@ -38,6 +39,8 @@ async fn requests_are_answered_until_clients_have_gone_elsewhere_and_those_under
     let answer = idle.ask("/validate", "review").await.unwrap();
     check(&answer);
     assert!(answer.closes);
+    // One of HTTP/2 is told after its first request, not before.
+    check(&site.client().http2().ask(site.address).await.unwrap());
 
     // Then nobody gets in any more, but who waits for an answer gets it.
     let refused = async {
