@@ -183,31 +183,51 @@ fn provisioning() -> Vec<Row> {
     ]
 }
 
+/// The engine was told that this plugin alone supports the source of volume `v`.
+fn matched(scene: Scene, found: Plugin) -> Scene {
+    scene.told(Question::PluginForVolume("v".into()), Answer::PluginMatch(PluginMatch::One(found)))
+}
+
+/// What a plugin may be called for, and which one.
+fn calls() -> Vec<Row> {
+    use OperationKind::Delete;
+    let gone = released(ReclaimPolicy::Delete);
+    let call_for = |kind, object: &Volume, point, operation| {
+        let scene = call(on_volume(kind, object, point, Returned::Success), operation, Point::Deleted);
+        reads(matched(scene, plugin(PLUGIN)), Lookup::Found(object.clone().into()), "v")
+            .proven(Lookup::Absent)
+    };
+    let mut foreign = call_for(Delete, &gone, Point::Start, PluginOperation::Delete);
+    if let Subject::SyncVolumeOperation(progress) = &mut foreign.request.subject {
+        progress.operation.uid = "u-other".into();
+    }
+    let found = |found: Plugin| {
+        let mut scene = call_for(Delete, &gone, Point::Start, PluginOperation::Delete);
+        scene.exchanges[0].answer = Answer::PluginMatch(PluginMatch::One(found));
+        scene
+    };
+    let wrong = Breach::PluginCallWrong;
+    vec![
+        foreign.refused("delete another volume's asset", wrong),
+        call_for(Delete, &gone, Point::Start, PluginOperation::Recycle)
+            .refused("scrub what is deleted", Breach::OperationWrong),
+        call_for(Delete, &gone, Point::Start, PluginOperation::Provision)
+            .refused("provision a volume", Breach::OperationWrong),
+        call_for(Delete, &gone, Point::Deleted, PluginOperation::Delete)
+            .refused("delete what is deleted", Breach::OperationWrong),
+        found(plugin("other")).refused("another plugin was found", wrong),
+        found(Plugin { deletes: false, ..plugin(PLUGIN) }).refused("the plugin cannot delete", wrong),
+    ]
+}
+
 fn reclaiming() -> Vec<Row> {
     use OperationKind::{Delete, Recycle};
-    let matched = |scene: Scene, found: Plugin| {
-        scene.told(Question::PluginForVolume("v".into()), Answer::PluginMatch(PluginMatch::One(found)))
-    };
     let delete = |object: &Volume, live: Volume| {
         let subject = on_volume(Delete, object, Point::Start, Returned::Success);
         let scene = call(subject, PluginOperation::Delete, Point::Deleted);
         reads(matched(scene, plugin(PLUGIN)), Lookup::Found(live.into()), "v")
     };
     let gone = released(ReclaimPolicy::Delete);
-    let calls = |kind, object: &Volume, point, operation| {
-        let scene = call(on_volume(kind, object, point, Returned::Success), operation, Point::Deleted);
-        reads(matched(scene, plugin(PLUGIN)), Lookup::Found(object.clone().into()), "v")
-            .proven(Lookup::Absent)
-    };
-    let mut foreign = calls(Delete, &gone, Point::Start, PluginOperation::Delete);
-    if let Subject::SyncVolumeOperation(progress) = &mut foreign.request.subject {
-        progress.operation.uid = "u-other".into();
-    }
-    let found = |found: Plugin| {
-        let mut scene = calls(Delete, &gone, Point::Start, PluginOperation::Delete);
-        scene.exchanges[0].answer = Answer::PluginMatch(PluginMatch::One(found));
-        scene
-    };
     let usual = || delete(&gone, gone.clone());
     let proven = |scene: Scene| scene.proven(Lookup::Absent);
     let mut unread = proven(usual());
@@ -235,15 +255,6 @@ fn reclaiming() -> Vec<Row> {
     let wrong = Breach::PluginCallWrong;
     vec![
         proven(usual()).allowed("delete"),
-        foreign.refused("delete another volume's asset", wrong),
-        calls(Delete, &gone, Point::Start, PluginOperation::Recycle)
-            .refused("scrub what is deleted", Breach::OperationWrong),
-        calls(Delete, &gone, Point::Start, PluginOperation::Provision)
-            .refused("provision a volume", Breach::OperationWrong),
-        calls(Delete, &gone, Point::Deleted, PluginOperation::Delete)
-            .refused("delete what is deleted", Breach::OperationWrong),
-        found(plugin("other")).refused("another plugin was found", wrong),
-        found(Plugin { deletes: false, ..plugin(PLUGIN) }).refused("the plugin cannot delete", wrong),
         usual().is("delete the asset without proof", Verdict::Prove),
         usual()
             .live(Lookup::Found(crate::scene::pair().0.into()))
@@ -307,5 +318,5 @@ fn points() -> Vec<Row> {
 }
 
 pub(crate) fn rows() -> Vec<Row> {
-    [starts(), reclaim_starts(), provisioning(), reclaiming(), points()].concat()
+    [starts(), reclaim_starts(), provisioning(), calls(), reclaiming(), points()].concat()
 }
