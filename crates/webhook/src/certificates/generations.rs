@@ -147,8 +147,11 @@ impl Generations {
         };
         let minted = mint(&names, *lifetime, now)?;
         let Some(before) = kept.or(known) else { return Self::of(minted, Vec::new(), None).map(Some) };
-        // What is shown until the new one is trusted: which need not be the newest, where that is new itself.
-        let shown = before.shown(trusted_for, now);
+        // What is shown until the new one is trusted: which need not be the newest, where that is new itself. But what ends
+        // before the new one can be trusted, or has been replaced long ago, is not what others show.
+        let is_old = before.renew_at() <= now && trusted_for.is_some();
+        let ends_soon = before.previous_ends().is_some_and(|end| end <= now + before.settle());
+        let shown = if is_old || ends_soon { &before.newest } else { before.shown(trusted_for, now) };
         let previous = (now < shown.expires()).then(|| shown.clone());
         let authorities = before.authorities_at(now, &shown.authority);
         Self::of(minted, authorities, previous).map(Some)
