@@ -206,7 +206,7 @@ async fn what_decisions_need_is_read_the_same_from_either_encoding() {
     compare(&client, CLAIMS, claims().len(), |object| decode::claim(object).unwrap()).await;
     compare(&client, PODS, 2, |object| decode::pod(object).unwrap()).await;
     compare(&client, CLASSES, 2, |object| decode::class(object).unwrap()).await;
-    compare(&client, VOLUMES, volumes().len(), |object| decode::authors(object)).await;
-    compare(&client, CLAIMS, claims().len(), |object| decode::authors(object)).await;
+    compare(&client, VOLUMES, volumes().len(), decode::authors).await;
+    compare(&client, CLAIMS, claims().len(), decode::authors).await;
     compare(&client, "/api/v1/namespaces", 1, |object| decode::name(object).unwrap()).await;
 }
