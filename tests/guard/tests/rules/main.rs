@@ -2,6 +2,7 @@
 
 mod bind;
 mod claims;
+mod denials;
 mod operations;
 mod scene;
 mod strangers;

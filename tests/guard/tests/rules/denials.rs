@@ -1,0 +1,183 @@
+//! What of a review may deny: each finding that is so, beside those that are not.
+
+use std::sync::Arc;
+
+use bindery_core::guard::holds;
+use bindery_core::{
+    AccessMode, Answer, Claim, ClaimKey, ClaimRef, Exchange, Finding, Lookup, Quantity, Question, Rule,
+    Source, Subject, Volume, VolumeMode,
+};
+
+use crate::scene::{claim, claim_ref, key, pair, volume};
+
+/// The ways in which a volume may not be what a claim asks for, each with a volume that is so.
+const DIFFERENCES: [(Rule, fn(&mut Volume)); 6] = [
+    (Rule::VolumeTooSmall, |volume| volume.capacity = Some(Quantity::bytes(4))),
+    (Rule::VolumeTooSmall, |volume| volume.capacity = None),
+    (Rule::ClassDiffers, |volume| volume.class = "gold".into()),
+    (Rule::AttributesClassDiffers, |volume| volume.attributes_class = Some("fast".into())),
+    (Rule::VolumeModeDiffers, |volume| volume.mode = VolumeMode::Block),
+    (Rule::AccessModesMissing, |volume| volume.access_modes = vec![AccessMode::ReadOnlyMany]),
+];
+
+fn differing(change: fn(&mut Volume)) -> Volume {
+    let mut volume = volume();
+    change(&mut volume);
+    volume
+}
+
+fn told_volume(found: Lookup<Arc<Volume>>) -> Exchange {
+    Exchange { question: Question::Volume(Source::Live, "v".into()), answer: Answer::Volume(found) }
+}
+
+fn told_claim(claim: &Claim) -> Exchange {
+    let question = Question::Claim(Source::Live, claim.key.clone());
+    Exchange { question, answer: Answer::Claim(Lookup::Found(Arc::new(claim.clone()))) }
+}
+
+fn finding(rule: Rule, claim: Option<ClaimKey>) -> Finding {
+    Finding { rule, volume: "v".into(), claim, found: "".into(), wanted: "".into() }
+}
+
+/// Whether it holds of a claim that is written, where the volume and these claims are there.
+fn of_claim(rule: Rule, new: &Claim, old: Option<&Claim>, volume: &Volume, claims: &[&Claim]) -> bool {
+    let subject = Subject::ReviewClaim { new: new.clone().into(), old: old.map(|old| old.clone().into()) };
+    let mut told = vec![told_volume(Lookup::Found(Arc::new(volume.clone())))];
+    told.extend(claims.iter().map(|claim| told_claim(claim)));
+    holds(&finding(rule, None), &subject, &told)
+}
+
+/// Whether it holds of a volume that is written, where the claim is there.
+fn of_volume(rule: Rule, new: &Volume, old: Option<&Volume>, claim: &Claim) -> bool {
+    let subject = Subject::ReviewVolume { new: new.clone().into(), old: old.map(|old| old.clone().into()) };
+    holds(&finding(rule, Some(key())), &subject, &[told_claim(claim)])
+}
+
+/// The claim of these tests, which names the volume.
+fn naming() -> Claim {
+    Claim { volume_name: Some("v".into()), ..claim() }
+}
+
+#[test]
+fn a_named_volume_denies_by_what_differs_alone() {
+    for (rule, change) in DIFFERENCES {
+        let differs = differing(change);
+        assert!(of_claim(rule, &naming(), None, &differs, &[]), "{rule:?}");
+        for (other, _) in DIFFERENCES.iter().filter(|(other, _)| *other != rule) {
+            assert!(!of_claim(*other, &naming(), None, &differs, &[]), "{other:?} of {rule:?}");
+        }
+        assert!(!of_claim(rule, &naming(), None, &volume(), &[]), "{rule:?}, and nothing differs");
+
+        assert!(!of_claim(rule, &claim(), None, &differs, &[]), "{rule:?}, of a claim that names none");
+        let elsewhere = Claim { volume_name: Some("w".into()), ..claim() };
+        assert!(!of_claim(rule, &elsewhere, None, &differs, &[]), "{rule:?}, of another's volume");
+        let mut completed = naming();
+        completed.annotations.bind_completed = true;
+        assert!(!of_claim(rule, &completed, None, &differs, &[]), "{rule:?}, of a claim that was bound");
+        let reserved = Volume { claim_ref: claim_ref(None), ..differs };
+        assert!(!of_claim(rule, &naming(), None, &reserved, &[]), "{rule:?}, of two pointers that meet");
+    }
+    let classless = Claim { class: None, ..naming() };
+    assert!(!of_claim(Rule::ClassDiffers, &classless, None, &volume(), &[]));
+}
+
+#[test]
+fn a_volume_that_was_not_read_denies_nothing() {
+    let small = differing(|volume| volume.capacity = None);
+    let subject = Subject::ReviewClaim { new: naming().into(), old: None };
+    let renamed = Volume { name: "w".into(), ..small };
+    let whys = [Lookup::Absent, Lookup::Unreadable("".into()), Lookup::Found(Arc::new(renamed))];
+    for told in whys {
+        assert!(!holds(&finding(Rule::VolumeTooSmall, None), &subject, &[told_volume(told)]));
+    }
+    assert!(!holds(&finding(Rule::VolumeTooSmall, None), &subject, &[]));
+}
+
+#[test]
+fn a_volume_is_another_s_only_as_half_of_a_complete_pair() {
+    let mut owner = Claim { key: ClaimKey::new("ns", "d"), uid: "u-d".into(), ..naming() };
+    owner.annotations.bind_completed = true;
+    let reference = ClaimRef { namespace: "ns".into(), name: "d".into(), uid: Some("u-d".into()) };
+    let taken = Volume { claim_ref: Some(reference), ..volume() };
+    let is_other = |new: &Claim, volume: &Volume, owner: &Claim| {
+        of_claim(Rule::VolumeOfOther, new, None, volume, &[owner])
+    };
+    assert!(is_other(&naming(), &taken, &owner));
+    assert!(!of_claim(Rule::VolumeTooSmall, &naming(), None, &taken, &[&owner]));
+    assert!(!of_claim(Rule::VolumeOfOther, &naming(), None, &taken, &[]));
+    assert!(!is_other(&naming(), &volume(), &owner));
+    assert!(!is_other(&naming(), &taken, &Claim { uid: "u-again".into(), ..owner.clone() }));
+    assert!(!is_other(&naming(), &taken, &Claim { volume_name: Some("w".into()), ..owner.clone() }));
+    let mut unbound = owner.clone();
+    unbound.annotations.bind_completed = false;
+    assert!(!is_other(&naming(), &taken, &unbound));
+    // A claim's predecessor of the same name is not another claim.
+    let successor = Claim { key: owner.key.clone(), uid: "u-next".into(), ..naming() };
+    assert!(!is_other(&successor, &taken, &owner));
+}
+
+#[test]
+fn a_pair_is_broken_only_where_it_was_whole() {
+    let (bound, taken) = pair();
+    let breaks =
+        |new: &Claim, old: Option<&Claim>, volume: &Volume| of_claim(Rule::BreaksPair, new, old, volume, &[]);
+    let moved = Claim { volume_name: Some("w".into()), ..bound.clone() };
+    let mut unmarked = bound.clone();
+    unmarked.annotations.bind_completed = false;
+    for new in [&moved, &unmarked] {
+        assert!(breaks(new, Some(&bound), &taken));
+        assert!(!breaks(new, None, &taken));
+        assert!(!breaks(new, Some(&unmarked), &taken));
+        assert!(!breaks(
+            new,
+            Some(&bound),
+            &Volume { claim_ref: claim_ref(Some("u-again")), ..taken.clone() }
+        ));
+    }
+    assert!(!breaks(&bound, Some(&bound), &taken));
+
+    let breaks =
+        |new: &Volume, old: Option<&Volume>, claim: &Claim| of_volume(Rule::BreaksPair, new, old, claim);
+    let stolen = Volume { claim_ref: claim_ref(Some("u-thief")), ..taken.clone() };
+    for new in [&volume(), &stolen] {
+        assert!(breaks(new, Some(&taken), &bound));
+        assert!(!breaks(new, None, &bound));
+        assert!(!breaks(new, Some(&taken), &unmarked));
+    }
+    assert!(!breaks(&taken, Some(&taken), &bound));
+}
+
+#[test]
+fn a_reserved_volume_denies_by_what_its_waiting_claim_asks_for() {
+    for (rule, change) in DIFFERENCES {
+        let reserved = Volume { claim_ref: claim_ref(None), ..differing(change) };
+        // The class of a volume that is reserved does not count.
+        assert_eq!(of_volume(rule, &reserved, None, &claim()), rule != Rule::ClassDiffers, "{rule:?}");
+        let fits = Volume { claim_ref: claim_ref(None), ..volume() };
+        assert!(!of_volume(rule, &fits, None, &claim()), "{rule:?}, and nothing differs");
+        assert!(!of_volume(rule, &differing(change), None, &claim()), "{rule:?}, reserved for nobody");
+        let other = Volume { claim_ref: claim_ref(Some("u-again")), ..reserved.clone() };
+        assert!(!of_volume(rule, &other, None, &claim()), "{rule:?}, reserved for a former one");
+
+        let mut completed = claim();
+        completed.annotations.bind_completed = true;
+        let deleting = Claim { deleting: true, ..claim() };
+        for (what, claim) in [("bound", completed), ("decided", naming()), ("going", deleting)] {
+            assert!(!of_volume(rule, &reserved, None, &claim), "{rule:?}, for a claim that is {what}");
+        }
+        let subject = Subject::ReviewVolume { new: reserved.into(), old: None };
+        let stranger = Claim { key: ClaimKey::new("ns", "d"), ..claim() };
+        for (of, told) in [(None, told_claim(&claim())), (Some(key()), told_claim(&stranger))] {
+            assert!(!holds(&finding(rule, of), &subject, &[told]), "{rule:?}, and its claim was not read");
+        }
+    }
+}
+
+#[test]
+fn only_reviews_deny_and_only_by_rules_that_do() {
+    let small = differing(|volume| volume.capacity = None);
+    let told = [told_volume(Lookup::Found(small.into()))];
+    let sync = Subject::SyncClaim(naming().into());
+    assert!(!holds(&finding(Rule::VolumeTooSmall, None), &sync, &told));
+    assert!(holds(&finding(Rule::VolumeMissing, None), &sync, &[]));
+}
