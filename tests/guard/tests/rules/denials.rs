@@ -10,8 +10,10 @@ use bindery_core::{
 
 use crate::scene::{claim, claim_ref, key, pair, volume};
 
+type Change = fn(&mut Volume);
+
 /// The ways in which a volume may not be what a claim asks for, each with a volume that is so.
-const DIFFERENCES: [(Rule, fn(&mut Volume)); 6] = [
+const DIFFERENCES: [(Rule, Change); 6] = [
     (Rule::VolumeTooSmall, |volume| volume.capacity = Some(Quantity::bytes(4))),
     (Rule::VolumeTooSmall, |volume| volume.capacity = None),
     (Rule::ClassDiffers, |volume| volume.class = "gold".into()),
@@ -20,7 +22,7 @@ const DIFFERENCES: [(Rule, fn(&mut Volume)); 6] = [
     (Rule::AccessModesMissing, |volume| volume.access_modes = vec![AccessMode::ReadOnlyMany]),
 ];
 
-fn differing(change: fn(&mut Volume)) -> Volume {
+fn differing(change: Change) -> Volume {
     let mut volume = volume();
     change(&mut volume);
     volume
