@@ -119,6 +119,20 @@ fn look_at(pid: Pid, folder: &Path) -> Option<Found> {
 mod tests {
     use super::*;
 
+    /// Waits until so many processes are found: what a program is started with shows only when the kernel has loaded it,
+    /// a moment after whoever started it goes on.
+    fn until_marked(folder: &Path, count: usize) {
+        let began = std::time::Instant::now();
+        while marked(folder).unwrap().len() != count {
+            assert!(
+                began.elapsed() < std::time::Duration::from_secs(60),
+                "{:?}",
+                marked(folder).unwrap().len()
+            );
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn what_is_marked_is_found_and_ended_and_nothing_else() {
         let ours = std::env::temp_dir().join(format!("cluster-a-{}", std::process::id()));
@@ -129,7 +143,8 @@ mod tests {
             command.spawn().unwrap()
         };
         let (mut one, mut another, mut other) = (start(&ours), start(&ours), start(&others));
-        assert_eq!(marked(&ours).unwrap().len(), 2);
+        until_marked(&ours, 2);
+        until_marked(&others, 1);
         assert!(marked(&ours).unwrap().iter().all(|found| found.server == "sleeper"));
         assert_eq!(
             child_of(&others, std::process::id()).unwrap().unwrap().as_raw_nonzero().get() as u32,
