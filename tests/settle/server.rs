@@ -11,6 +11,7 @@ use bindery_controller::{Note, Port, Purpose, Write, WriteError, Written};
 use bindery_core::{
     Claim, ClaimKey, Class, FINALIZER_EXTERNAL, Lookup, Text, Timestamp, Uid, Version, Volume, VolumePhase,
 };
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::yield_now;
 
@@ -24,6 +25,8 @@ use crate::world::{PROTECTION, Weather};
 pub(crate) struct Server {
     inner: Arc<Mutex<Inner>>,
     weather: Weather,
+    /// Told of every write that was carried out.
+    changed: Arc<Notify>,
 }
 
 /// What the API server holds, and what it remembers of the past.
@@ -96,11 +99,17 @@ impl Server {
             volume_watch,
             claim_watch,
         };
-        (Self { inner: Arc::new(Mutex::new(inner)), weather }, Watches { volumes, claims })
+        let server = Self { inner: Arc::new(Mutex::new(inner)), weather, changed: Arc::default() };
+        (server, Watches { volumes, claims })
     }
 
     pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap()
+    }
+
+    /// Until the binder has a write carried out; at once, if it had one since this was asked last.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     pub(crate) fn weather(&self) -> Weather {
@@ -251,6 +260,9 @@ impl Port for Server {
             let fault = inner.faults.pop_front().flatten();
             let result = inner.carry_out(write, fault);
             inner.requests.push((write.clone(), result.as_ref().map(|_| ()).map_err(Clone::clone)));
+            if result.is_ok() {
+                self.changed.notify_one();
+            }
             result
         };
         self.take_time().await;

@@ -11,6 +11,7 @@ use bindery_core::{
 };
 use bindery_engine::DefaultEngine;
 use bindery_store::{Kind, Observed, Store};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::door;
@@ -111,12 +112,8 @@ async fn settle(genes: &Genes) -> Result<Story, String> {
         others::act(&server, deed).await;
     }
     server.inner().faults.clear();
-    tokio::time::sleep(SETTLES_WITHIN).await;
-    let settled = server.inner().changes();
-    tokio::time::sleep(STAYS_SETTLED).await;
-    if server.inner().changes() != settled {
-        return Err(report("the world does not settle", settled));
-    }
+    let settled =
+        until_settled(&server).await.map_err(|settled| report("the world does not settle", settled))?;
     shutdown.cancel();
     running.await.map_err(|error| report(&format!("the loop ended: {error}"), settled))?;
     watching.abort();
@@ -138,6 +135,25 @@ async fn settle(genes: &Genes) -> Result<Story, String> {
     }
     let refusals = binder.metrics().refusals.get();
     Ok(Story { changes: settled, bound, reclaimed, refusals, foretold: foretold.counts() })
+}
+
+/// Until nothing was written for [`STAYS_SETTLED`]: how many writes there were by then, or, if there came another
+/// after [`SETTLES_WITHIN`], how many there were before it.
+async fn until_settled(server: &Server) -> Result<usize, usize> {
+    let (began, mut settled) = (Instant::now(), server.inner().changes());
+    let comes_late = async {
+        loop {
+            server.changed().await;
+            if began.elapsed() > SETTLES_WITHIN {
+                return;
+            }
+            settled = server.inner().changes();
+        }
+    };
+    match timeout(SETTLES_WITHIN + STAYS_SETTLED, comes_late).await {
+        Ok(()) => Err(settled),
+        Err(_) => Ok(settled),
+    }
 }
 
 /// The complete pairs, by the UIDs of claim and volume.

@@ -17,17 +17,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
 
 fn merged(mut base: Value, change: Value) -> Value {
-    fn merge(base: &mut Value, change: Value) {
-        match (base, change) {
-            (Value::Object(base), Value::Object(change)) => {
-                for (key, value) in change {
-                    merge(base.entry(key).or_insert(Value::Null), value);
-                }
-            }
-            (base, change) => *base = change,
-        }
-    }
-    merge(&mut base, change);
+    json_patch::merge(&mut base, &change);
     base
 }
 

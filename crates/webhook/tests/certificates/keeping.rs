@@ -71,6 +71,12 @@ impl World {
         self.bundles.push((Instant::now(), bundle));
     }
 
+    /// Whether all API servers have seen what is trusted now, and see nothing of before any more.
+    fn is_seen_by_all(&self) -> bool {
+        let same = self.bundles.iter().rev().take_while(|(_, bundle)| *bundle == self.bundle);
+        same.last().is_some_and(|(at, _)| *at + LAG_MAX <= Instant::now())
+    }
+
     /// What an API server trusts that sees everything so much later.
     fn trusted(&self, lag: Duration) -> &[u8] {
         let seen = self.bundles.iter().rev().find(|(at, _)| *at + lag <= Instant::now());
@@ -233,8 +239,22 @@ impl Cluster {
             Mishap::Reset => {
                 change(|world| world.bundle.clear());
                 // Nobody can be trusted until replicas have seen it, and API servers that they have.
-                tokio::time::sleep(Duration::from_secs(5) + LAG_MAX).await;
+                self.until_trusted(Duration::from_secs(5) + LAG_MAX).await;
             }
+        }
+    }
+
+    /// Waits until somebody is trusted, and all API servers have seen it: within this time.
+    async fn until_trusted(&self, within: Duration) {
+        let mut ticks = tokio::time::interval(Duration::from_millis(100));
+        let began = Instant::now();
+        let is_trusted = || {
+            let world = self.way.world.lock().unwrap();
+            !world.bundle.is_empty() && world.is_seen_by_all()
+        };
+        while !is_trusted() {
+            assert!(began.elapsed() <= within, "nobody is trusted after {:?}", self.began.elapsed());
+            ticks.tick().await;
         }
     }
 
@@ -268,7 +288,7 @@ async fn every_certificate_that_is_shown_is_trusted_whatever_happens() {
     println!("seed {seed}");
     let random = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
     let mut cluster = Cluster::start(&random).await;
-    tokio::time::sleep(LAG_MAX).await;
+    cluster.until_trusted(LAG_MAX).await;
     for _ in 0..24 {
         let quiet = random.lock().unwrap().random_range(400..1_200);
         cluster.check_for(Duration::from_secs(quiet)).await;
@@ -285,7 +305,7 @@ async fn every_certificate_that_is_shown_is_trusted_whatever_happens() {
 async fn replicas_that_start_at_once_agree_and_an_idle_cluster_is_left_alone() {
     let random = Arc::new(Mutex::new(StdRng::seed_from_u64(1)));
     let cluster = Cluster::start(&random).await;
-    tokio::time::sleep(LAG_MAX).await;
+    cluster.until_trusted(LAG_MAX).await;
     cluster.check_for(Duration::from_secs(30 * 60)).await;
     let shown: Vec<_> =
         cluster.replicas.iter().map(|replica| replica.shown.lock().unwrap().clone()).collect();

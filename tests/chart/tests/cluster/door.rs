@@ -7,33 +7,10 @@ use bindery_chart::rendered;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::site::{ADMIN, As, LOOK_EVERY, LOOKS_MAX, Refusal, Site};
+use crate::site::{ADMIN, As, LOOK_EVERY, LOOKS_MAX, Refusal, Site, claim, volume};
 
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const VOLUMES: &str = "/api/v1/persistentvolumes";
-
-fn claim(namespace: &str, name: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"namespace": namespace, "name": name},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": ""},
-    })
-}
-
-fn volume(name: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": "1Gi"},
-            "hostPath": {"path": "/volumes/v"},
-            "persistentVolumeReclaimPolicy": "Retain",
-        },
-    })
-}
 
 /// Whether a request was sent to Bindery.
 fn was_sent(answer: &Result<Value, Refusal>) -> bool {
@@ -59,15 +36,15 @@ async fn site() -> Site {
     });
     let folder = "/apis/storage.k8s.io/v1/storageclasses";
     site.ask(ADMIN, Method::POST, folder, Some(&class)).await.unwrap();
-    let mut grows = claim("default", "grows");
+    let mut grows = claim("default", "grows", "1Gi");
     grows["spec"]["storageClassName"] = "grows".into();
     for object in [
         grows,
-        claim("default", "c"),
-        claim("default", "going"),
-        claim("default", "named"),
-        volume("v"),
-        volume("reserved"),
+        claim("default", "c", "1Gi"),
+        claim("default", "going", "1Gi"),
+        claim("default", "named", "1Gi"),
+        volume("v", "Retain"),
+        volume("reserved", "Retain"),
     ] {
         site.create(&object, "").await.unwrap();
     }
@@ -78,8 +55,8 @@ async fn site() -> Site {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     for _ in 0..LOOKS_MAX {
         looks.tick().await;
-        if was_sent(&site.create(&claim("default", "probe"), "dryRun=All").await)
-            && was_sent(&site.create(&volume("probe"), "dryRun=All").await)
+        if was_sent(&site.create(&claim("default", "probe", "1Gi"), "dryRun=All").await)
+            && was_sent(&site.create(&volume("probe", "Retain"), "dryRun=All").await)
         {
             return site;
         }
@@ -139,7 +116,7 @@ async fn nothing_is_kept_from_going_and_the_control_plane_goes_unasked() {
         (TENANT, true),
         (ADMIN, true),
     ] {
-        for (path, object) in [(CLAIMS, claim("default", "new")), (VOLUMES, volume("new"))] {
+        for (path, object) in [(CLAIMS, claim("default", "new", "1Gi")), (VOLUMES, volume("new", "Retain"))] {
             let path = format!("{path}?dryRun=All");
             let answer = site.ask(who, Method::POST, &path, Some(&object)).await;
             assert_eq!(was_sent(&answer), is_asked, "{} at {path}", who.user);
@@ -152,7 +129,7 @@ async fn nothing_is_kept_from_going_and_the_control_plane_goes_unasked() {
         ("bindery-system", false),
         ("default", true),
     ] {
-        let answer = site.create(&claim(namespace, "new"), "dryRun=All").await;
+        let answer = site.create(&claim(namespace, "new", "1Gi"), "dryRun=All").await;
         assert_eq!(was_sent(&answer), is_asked, "{namespace}");
     }
     // Deletion, and what happens to an object until it is gone.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::rights::BINDERY;
-use crate::site::{ADMIN, LOOK_EVERY, LOOKS_MAX, Site};
+use crate::site::{ADMIN, LOOK_EVERY, LOOKS_MAX, Site, claim, volume};
 
 const CLAIM: &str = "/api/v1/namespaces/default/persistentvolumeclaims/c";
 pub(crate) const CONFIGURATION: &str =
@@ -157,33 +157,6 @@ const KINDS: [&str; 7] = [
     "ValidatingWebhookConfiguration",
 ];
 
-fn volume(name: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": "1Gi"},
-            "hostPath": {"path": "/volumes/v"},
-            "persistentVolumeReclaimPolicy": "Recycle",
-        },
-    })
-}
-
-fn claim(name: &str, storage: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"namespace": "default", "name": name},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": storage}},
-            "storageClassName": "",
-        },
-    })
-}
-
 /// Whether a request of the audit log is one that this right permits.
 fn permits(right: &Right, event: &Value) -> bool {
     let asked = &event["objectRef"];
@@ -216,7 +189,7 @@ async fn a_release_has_the_rights_that_it_uses_and_no_others() {
         .await;
 
     // Nobody answers reviews here, so objects pass by the failure policy.
-    for object in [volume("v"), claim("c", "1Gi"), claim("waits", "1Ti")] {
+    for object in [volume("v", "Recycle"), claim("default", "c", "1Gi"), claim("default", "waits", "1Ti")] {
         site.create(&object, "").await.unwrap();
     }
     replica.until(&site, CLAIM, |claim| claim["status"]["phase"] == "Bound").await;

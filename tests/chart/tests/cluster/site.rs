@@ -161,3 +161,32 @@ fn folder(object: &Value) -> String {
         |namespace| format!("{root}/{version}/namespaces/{namespace}/{plural}"),
     )
 }
+
+/// A volume of 1 GiB without a class.
+pub(super) fn volume(name: &str, reclaim_policy: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": "/volumes/v"},
+            "persistentVolumeReclaimPolicy": reclaim_policy,
+        },
+    })
+}
+
+/// A claim without a class.
+pub(super) fn claim(namespace: &str, name: &str, storage: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": storage}},
+            "storageClassName": "",
+        },
+    })
+}
