@@ -54,33 +54,48 @@ fn verify(authorities: &[u8], identity: &Identity, name: &str, now: SystemTime) 
 
 /// The generation that is made where there is none.
 fn first(now: SystemTime) -> Generations {
-    Generations::due(None, None, None, &settings(&names()), now).unwrap().unwrap()
+    Generations::due(None, None, &settings(&names()), now).unwrap().unwrap()
 }
 
 /// The generation that follows at that time, when the one before has long been trusted.
 fn next(generations: &Generations, now: SystemTime) -> Generations {
-    Generations::due(Some(generations), None, Some(SETTLE_MAX), &settings(&names()), now).unwrap().unwrap()
+    Generations::due(Some(generations), None, &settings(&names()), now).unwrap().unwrap()
+}
+
+/// The generation that is made when the Secret is gone, by a replica that knew these.
+fn anew(known: &Generations, now: SystemTime) -> Generations {
+    Generations::due(None, Some(known), &settings(&names()), now).unwrap().unwrap()
+}
+
+/// Of a replica that has just started: it has not seen for how long anybody is trusted.
+fn never(_: &CertificateDer<'static>) -> Option<Duration> {
+    None
+}
+
+/// Of a replica that has seen every authority trusted for so long.
+fn long(_: &CertificateDer<'static>) -> Option<Duration> {
+    Some(SETTLE_MAX)
 }
 
 fn is_due(generations: &Generations, names: &Names, now: SystemTime) -> bool {
-    Generations::due(Some(generations), None, None, &settings(names), now).unwrap().is_some()
+    Generations::due(Some(generations), None, &settings(names), now).unwrap().is_some()
 }
 
 #[test]
 fn the_first_generation_is_accepted_for_all_its_names_by_clocks_that_differ() {
     let extra = Names::new(["10.1.2.3".to_owned(), "::1".to_owned()]).unwrap();
-    let made = Generations::due(None, None, None, &settings(&names().and(&extra)), day(0)).unwrap().unwrap();
-    let shown = made.showing(None, day(0));
+    let made = Generations::due(None, None, &settings(&names().and(&extra)), day(0)).unwrap().unwrap();
+    let shown = made.showing(never, day(0));
     for name in [NAME, "bindery.kube-system", "bindery.kube-system.svc.cluster.local", "10.1.2.3", "::1"] {
         for now in [day(0) - SKEW, day(0), day(0) + LIFETIME] {
-            assert_eq!(verify(made.authorities(), shown, name, now), Ok(()), "{name}");
+            assert_eq!(verify(&made.authorities(), shown, name, now), Ok(()), "{name}");
         }
         for now in [day(0) - SKEW - Duration::from_secs(1), day(0) + LIFETIME + Duration::from_secs(1)] {
-            assert!(verify(made.authorities(), shown, name, now).is_err(), "{name}");
+            assert!(verify(&made.authorities(), shown, name, now).is_err(), "{name}");
         }
     }
-    assert!(verify(made.authorities(), shown, "bindery.default.svc", day(0)).is_err());
-    assert!(verify(first(day(0)).authorities(), shown, NAME, day(0)).is_err(), "another one's authority");
+    assert!(verify(&made.authorities(), shown, "bindery.default.svc", day(0)).is_err());
+    assert!(verify(&first(day(0)).authorities(), shown, NAME, day(0)).is_err(), "another one's authority");
 }
 
 #[test]
@@ -98,36 +113,36 @@ fn the_next_generation_is_due_when_a_third_of_the_lifetime_is_left() {
 fn both_authorities_are_trusted_before_the_new_certificate_is_shown() {
     let old = first(day(0));
     let new = next(&old, day(60));
-    let shown = old.showing(None, day(0)).clone();
-    assert_eq!(new.settle(), SETTLE_MAX);
+    let shown = old.showing(never, day(0)).clone();
     let short = SETTLE_MAX - Duration::from_secs(1);
     for trusted_for in [None, Some(Duration::ZERO), Some(short)] {
-        assert_eq!(*new.showing(trusted_for, day(60)), shown);
+        assert_eq!(*new.showing(|_| trusted_for, day(60)), shown);
     }
-    let renewed = new.showing(Some(SETTLE_MAX), day(60));
+    let renewed = new.showing(long, day(60));
     assert_ne!(*renewed, shown);
     for identity in [&shown, renewed] {
-        assert_eq!(verify(new.authorities(), identity, NAME, day(60)), Ok(()));
+        assert_eq!(verify(&new.authorities(), identity, NAME, day(60)), Ok(()));
     }
     // Whoever has not heard of the new authority could not go on.
-    assert!(verify(old.authorities(), renewed, NAME, day(60)).is_err());
+    assert!(verify(&old.authorities(), renewed, NAME, day(60)).is_err());
 }
 
 #[test]
 fn what_has_expired_is_shown_to_nobody() {
     let old = first(day(0));
     let new = next(&old, day(60));
-    assert_eq!(new.previous_ends(), Some(day(90) - SKEW));
-    assert_eq!(new.showing(None, day(90) - SKEW), new.showing(Some(SETTLE_MAX), day(60)));
+    let last = day(90) - SKEW - Duration::from_secs(1);
+    assert_eq!(new.showing(never, last), old.showing(never, day(0)));
+    assert_eq!(new.until_next(never, last), Duration::from_secs(1));
+    assert_eq!(new.showing(never, day(90) - SKEW), new.showing(long, day(60)));
     let late = next(&old, day(91));
-    assert_eq!(late.previous_ends(), None);
-    assert_eq!(verify(late.authorities(), late.showing(None, day(91)), NAME, day(91)), Ok(()));
+    assert_eq!(verify(&late.authorities(), late.showing(never, day(91)), NAME, day(91)), Ok(()));
 }
 
 #[test]
 fn authorities_that_have_expired_are_forgotten_and_none_before() {
     let count = |generations: &Generations| {
-        String::from_utf8_lossy(generations.authorities()).matches("BEGIN CERTIFICATE").count()
+        String::from_utf8_lossy(&generations.authorities()).matches("BEGIN CERTIFICATE").count()
     };
     let mut generations = first(day(0));
     assert_eq!(count(&generations), 1);
@@ -137,41 +152,74 @@ fn authorities_that_have_expired_are_forgotten_and_none_before() {
     }
     // Somebody deletes the Secret every hour.
     for hour in 0..30 {
-        let known = Some(&generations);
         let now = day(300) + HOUR * hour;
-        generations = Generations::due(None, known, None, &settings(&names()), now).unwrap().unwrap();
+        generations = anew(&generations, now);
         assert!(count(&generations) <= 8);
-        assert_eq!(verify(generations.authorities(), generations.showing(None, now), NAME, now), Ok(()));
+        assert_eq!(verify(&generations.authorities(), generations.showing(never, now), NAME, now), Ok(()));
     }
 }
 
 #[test]
 fn a_deleted_secret_is_made_anew_beside_what_is_shown() {
     let shown = first(day(0));
-    let anew = Generations::due(None, Some(&shown), None, &settings(&names()), day(1)).unwrap().unwrap();
-    assert_eq!(anew.showing(None, day(1)), shown.showing(None, day(1)));
-    assert_eq!(verify(anew.authorities(), shown.showing(None, day(1)), NAME, day(1)), Ok(()));
+    let made = anew(&shown, day(1));
+    assert_eq!(made.showing(never, day(1)), shown.showing(never, day(1)));
+    assert_eq!(verify(&made.authorities(), shown.showing(never, day(1)), NAME, day(1)), Ok(()));
 }
 
 #[test]
 fn what_is_not_trusted_everywhere_yet_is_not_shown_when_another_takes_its_place() {
     let old = first(day(0));
     let new = next(&old, day(60));
-    let soon = Some(Duration::from_secs(1));
-    let again = Generations::due(None, Some(&new), soon, &settings(&names()), day(60)).unwrap().unwrap();
-    assert_eq!(again.showing(None, day(60)), old.showing(None, day(60)));
-    assert_eq!(verify(again.authorities(), new.showing(Some(SETTLE_MAX), day(60)), NAME, day(60)), Ok(()));
+    let again = anew(&new, day(60));
+    let shown = |generations: &Generations, now| generations.showing(never, now).clone();
+    assert_eq!(shown(&again, day(60)), shown(&old, day(60)));
+    assert_eq!(verify(&again.authorities(), new.showing(long, day(60)), NAME, day(60)), Ok(()));
+    // And who has still seen nothing when the old one ends goes on to the one that was trusted next.
+    let again = anew(&again, day(90) - SKEW);
+    assert_eq!(shown(&again, day(90) - SKEW), *new.showing(long, day(60)));
+}
+
+#[test]
+fn each_replica_shows_the_newest_that_it_has_seen_trusted_for_long() {
+    let generations = anew(&anew(&first(day(0)), day(1)), day(2));
+    let authorities =
+        CertificateDer::pem_slice_iter(&generations.authorities()).collect::<Result<Vec<_>, _>>().unwrap();
+    let newest_first = [2, 1, 0].map(|made| day(made) + LIFETIME);
+    for (at, end) in newest_first.into_iter().enumerate() {
+        let trusted_for = |authority: &CertificateDer<'static>| {
+            let is_older = authorities.iter().position(|known| known == authority) >= Some(at);
+            Some(if is_older { SETTLE_MAX } else { Duration::from_secs(100) })
+        };
+        assert_eq!(generations.showing(trusted_for, day(2)).validity().not_after, end);
+        let wait = if at == 0 { LIFETIME * 2 / 3 } else { SETTLE_MAX - Duration::from_secs(100) };
+        assert_eq!(generations.until_next(trusted_for, day(2)), wait);
+    }
+}
+
+#[test]
+fn of_too_many_generations_those_that_may_be_shown_stay() {
+    let old = first(day(0));
+    let mut generations = old.clone();
+    for second in 0..30 {
+        let now = day(1) + Duration::from_secs(second);
+        let before = generations.showing(long, now).clone();
+        generations = anew(&generations, now);
+        assert_eq!(generations.showing(never, now), old.showing(never, now), "the oldest");
+        assert_eq!(verify(&generations.authorities(), &before, NAME, now), Ok(()), "the newest");
+    }
+    assert_eq!(Generations::read(&generations.data()).unwrap(), generations);
 }
 
 #[test]
 fn replicas_with_other_names_add_theirs_and_so_agree() {
     let other = Names::of_service("bindery", "storage").unwrap();
     let made = first(day(0));
-    let both = Generations::due(Some(&made), None, None, &settings(&other), day(1)).unwrap().unwrap();
+    let both = Generations::due(Some(&made), None, &settings(&other), day(1)).unwrap().unwrap();
     assert!(!is_due(&both, &names(), day(1)));
     assert!(!is_due(&both, &other, day(1)));
     // Names that nobody wants any more go with the next generation.
-    let renewed = Generations::due(Some(&both), None, None, &settings(&other), day(61)).unwrap().unwrap();
+    let renewed = Generations::due(Some(&both), None, &settings(&other), day(61)).unwrap().unwrap();
     assert!(is_due(&renewed, &names(), day(61)));
 }
 
@@ -181,7 +229,7 @@ fn what_is_kept_is_read_again() {
     let data = generations.data();
     assert_eq!(
         data.keys().collect::<Vec<_>>(),
-        ["ca.crt", "previous.crt", "previous.key", "tls.crt", "tls.key"]
+        ["ca.crt", "earlier-1.crt", "earlier-1.key", "tls.crt", "tls.key"]
     );
     assert_eq!(Generations::read(&data).unwrap(), generations);
     // The authorities' keys are nowhere.
@@ -208,15 +256,15 @@ fn what_is_spoilt_is_named() {
     assert_eq!(without("ca.crt"), Err(Broken::Missing("ca.crt")));
     assert_eq!(with("tls.crt", b"x"), nonsense("tls.crt", IdentityError::NoCertificate));
     assert_eq!(with("tls.key", b"x"), nonsense("tls.key", IdentityError::NoKey));
-    assert_eq!(with("tls.key", &whole["previous.key"]), nonsense("tls.key", IdentityError::Mismatch));
+    assert_eq!(with("tls.key", &whole["earlier-1.key"]), nonsense("tls.key", IdentityError::Mismatch));
     let chain = String::from_utf8(whole["tls.crt"].clone()).unwrap();
     let leaf = chain.split_inclusive("-----END CERTIFICATE-----\n").next().unwrap();
     assert_eq!(with("tls.crt", leaf.as_bytes()), Err(Broken::NoAuthority("tls.crt")));
     let strangers = first(day(0)).data().remove("ca.crt").unwrap();
     assert!(matches!(with("ca.crt", &strangers), Err(Broken::Nonsense { key: "ca.crt", .. })));
     // Not what anything new depends on.
-    assert_eq!(without("previous.crt"), Ok(()));
-    assert_eq!(with("previous.key", b"x"), Ok(()));
+    assert_eq!(without("earlier-1.crt"), Ok(()));
+    assert_eq!(with("earlier-1.key", b"x"), Ok(()));
 }
 
 #[test]

@@ -1,17 +1,23 @@
 //! Generations of certificates, and when each is made, trusted, shown and forgotten.
 //!
 //! A generation is a certificate, its key, and an authority that vouches for nothing else. It is made when a third of the
-//! lifetime of the one before is left. From then on both authorities are trusted; the certificate is shown only once
-//! that has been so for a while ([`Generations::showing`]), because API servers learn of it one after the other. The
-//! authority before stays trusted until it expires: replicas change over at different moments.
+//! lifetime of the one before is left, or when what is kept is lost. All are kept until they have expired, and the
+//! authorities of all that are kept are trusted. So an authority that is trusted stays so, and an older one has been
+//! trusted for longer.
+//!
+//! API servers learn one after the other whom to trust, and none may be shown a certificate before it has. So a replica
+//! shows the newest generation whose authority it has seen trusted for a while. Where there is none, because it has just
+//! started or somebody took the trust away, it shows the oldest one that is good: nothing is trusted for longer. It asks
+//! nobody since when that is, and nobody's clock but its own.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::time::{Duration, SystemTime};
 
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
 
-use super::identity::{Identity, IdentityError, certificates, parse, validity};
+use super::identity::{Identity, IdentityError, certificates, parse};
 use super::mint::{MintError, Minted, Names, SKEW, mint};
 
 /// Longest time for which a new authority is trusted before what it vouches for is shown. API servers see a changed
@@ -21,21 +27,26 @@ pub const SETTLE_MAX: Duration = Duration::from_secs(300);
 const SETTLE_PARTS: u32 = 10;
 /// A new generation is made when this part of the lifetime is left.
 const RENEW_PARTS: u32 = 3;
-/// The certificate before is not shown in this last part of its lifetime, or in the last hour: a clock that lags behind
-/// would show what has expired.
+/// A certificate is not shown in this last part of its lifetime, or in the last hour, where there is another: a clock
+/// that lags behind would show what has expired. By then the next one has been trusted for longer than it takes: for the
+/// time between a third and this part of the lifetime.
 const MARGIN_PARTS: u32 = 6;
-/// Most authorities that are trusted at the same time; two are usual. More than that come from somebody who deletes the
-/// Secret again and again.
-const AUTHORITIES_MAX: usize = 8;
 
-/// The keys of the Secret: the newest generation, by the names that Kubernetes and cert-manager use.
-const CHAIN: &str = "tls.crt";
-const KEY: &str = "tls.key";
-/// The authorities that are to be trusted.
+/// The keys of the Secret: the chain and the key of each generation, the newest first, which has the names that
+/// Kubernetes and cert-manager use. No more are kept; two are usual, and more than these come from somebody who deletes
+/// the Secret again and again.
+const KEYS: [(&str, &str); 8] = [
+    ("tls.crt", "tls.key"),
+    ("earlier-1.crt", "earlier-1.key"),
+    ("earlier-2.crt", "earlier-2.key"),
+    ("earlier-3.crt", "earlier-3.key"),
+    ("earlier-4.crt", "earlier-4.key"),
+    ("earlier-5.crt", "earlier-5.key"),
+    ("earlier-6.crt", "earlier-6.key"),
+    ("earlier-7.crt", "earlier-7.key"),
+];
+/// The authorities of all of them, which are to be trusted.
 const AUTHORITIES: &str = "ca.crt";
-/// The generation before.
-const PREVIOUS_CHAIN: &str = "previous.crt";
-const PREVIOUS_KEY: &str = "previous.key";
 
 /// What certificates are to be.
 #[derive(Clone, Debug)]
@@ -49,13 +60,12 @@ pub struct CertificateSettings {
 /// What a Secret holds, by key.
 pub type Data = BTreeMap<String, Vec<u8>>;
 
-/// The generations that are kept: the newest, and the one that it replaces.
+/// The generations that are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generations {
     newest: Generation,
-    previous: Option<Generation>,
-    /// In PEM, the newest last.
-    authorities: Vec<u8>,
+    /// Those before it that have not expired, the newest first.
+    earlier: Vec<Generation>,
 }
 
 /// One certificate, and who vouches for it.
@@ -64,9 +74,9 @@ struct Generation {
     identity: Identity,
     names: Names,
     authority: CertificateDer<'static>,
-    /// As they are kept.
-    chain: Vec<u8>,
-    key: Vec<u8>,
+    /// As they are kept, in PEM; the authority is the last of the chain.
+    chain: String,
+    key: String,
 }
 
 /// Why what is kept cannot be used.
@@ -89,43 +99,38 @@ pub enum Broken {
 }
 
 impl Generations {
-    /// Reads what is kept. A previous generation that makes no sense is as good as none.
+    /// Reads what is kept. An earlier generation that makes no sense is as good as none.
     ///
     /// # Errors
     ///
     /// The newest generation, or the authorities, make no sense.
     pub fn read(data: &Data) -> Result<Self, Broken> {
-        let newest = Generation::read(data, CHAIN, KEY)?;
-        let previous = Generation::read(data, PREVIOUS_CHAIN, PREVIOUS_KEY).ok();
-        let authorities = data.get(AUTHORITIES).ok_or(Broken::Missing(AUTHORITIES))?.clone();
+        let [newest, earlier @ ..] = KEYS;
+        let newest = Generation::read(data, newest)?;
+        let earlier = earlier.into_iter().filter_map(|keys| Generation::read(data, keys).ok()).collect();
+        let authorities = data.get(AUTHORITIES).ok_or(Broken::Missing(AUTHORITIES))?;
         let nonsense = |why| Broken::Nonsense { key: AUTHORITIES, why };
-        let trusted = certificates(&authorities).map_err(nonsense)?;
-        if !trusted.contains(&newest.authority) {
-            let why = IdentityError::Certificate(format!("the authority of {CHAIN} is not among them"));
-            return Err(nonsense(why));
+        if !certificates(authorities).map_err(nonsense)?.contains(&newest.authority) {
+            let why = format!("the authority of {} is not among them", KEYS[0].0);
+            return Err(nonsense(IdentityError::Certificate(why)));
         }
-        Ok(Self { newest, previous, authorities })
+        Ok(Self { newest, earlier })
     }
 
     /// What is to be kept.
     pub fn data(&self) -> Data {
-        let mut data = Data::from([
-            (CHAIN.to_owned(), self.newest.chain.clone()),
-            (KEY.to_owned(), self.newest.key.clone()),
-            (AUTHORITIES.to_owned(), self.authorities.clone()),
-        ]);
-        if let Some(previous) = &self.previous {
-            data.insert(PREVIOUS_CHAIN.to_owned(), previous.chain.clone());
-            data.insert(PREVIOUS_KEY.to_owned(), previous.key.clone());
+        let mut data = Data::from([(AUTHORITIES.to_owned(), self.authorities())]);
+        for (generation, (chain, key)) in self.all().zip(KEYS) {
+            data.insert(chain.to_owned(), generation.chain.clone().into_bytes());
+            data.insert(key.to_owned(), generation.key.clone().into_bytes());
         }
         data
     }
 
-    /// What is to be kept in the place of what is, at this time; `None` where all is well. `trusted_for` is as for
-    /// [`Generations::showing`], of what is kept or else known.
+    /// What is to be kept in the place of what is, at this time; `None` where all is well.
     ///
-    /// Where nothing is kept that could be used, `known` is what this replica still shows: the Secret was deleted or
-    /// spoilt, and who trusts what is shown goes on doing so. Where names are missing they are added to those that are
+    /// Where nothing is kept that could be used, `known` is what this replica has last seen kept: the Secret was deleted
+    /// or spoilt, and who trusts what is shown goes on doing so. Where names are missing they are added to those that are
     /// there: while replicas with other settings take over from each other, neither takes away what the other needs.
     ///
     /// # Errors
@@ -134,7 +139,6 @@ impl Generations {
     pub fn due(
         kept: Option<&Self>,
         known: Option<&Self>,
-        trusted_for: Option<Duration>,
         settings: &CertificateSettings,
         now: SystemTime,
     ) -> Result<Option<Self>, MintError> {
@@ -145,42 +149,25 @@ impl Generations {
             Some(kept) if !kept.newest.names.contain(names) => kept.newest.names.and(names),
             Some(_) => return Ok(None),
         };
-        let minted = mint(&names, *lifetime, now)?;
-        let Some(before) = kept.or(known) else { return Self::of(minted, Vec::new(), None).map(Some) };
-        // What is shown until the new one is trusted: which need not be the newest, where that is new itself. But what ends
-        // before the new one can be trusted, or has been replaced long ago, is not what others show.
-        let is_old = before.renew_at() <= now && trusted_for.is_some();
-        let ends_soon = before.previous_ends().is_some_and(|end| end <= now + before.settle());
-        let shown = if is_old || ends_soon { &before.newest } else { before.shown(trusted_for, now) };
-        let previous = (now < shown.expires()).then(|| shown.clone());
-        let authorities = before.authorities_at(now, &shown.authority);
-        Self::of(minted, authorities, previous).map(Some)
+        let newest = Generation::mint(&names, *lifetime, now)?;
+        let earlier = kept.or(known).map(|before| before.beside_another(now));
+        Ok(Some(Self { newest, earlier: earlier.unwrap_or_default() }))
     }
 
-    fn of(minted: Minted, mut authorities: Vec<u8>, previous: Option<Generation>) -> Result<Self, MintError> {
-        let Minted { chain, key, authority } = minted;
-        authorities.extend(authority.into_bytes());
-        let newest = Generation::new(chain.into_bytes(), key.into_bytes(), CHAIN);
-        let newest = newest.map_err(|broken| MintError::Crypto(broken.to_string()))?;
-        Ok(Self { newest, previous, authorities })
+    /// Those that have not expired by any clock, the newest first. Where they are too many for one more, the second oldest
+    /// goes: the oldest is what replicas show that have seen nothing trusted for long, and the newest what all others do.
+    fn beside_another(&self, now: SystemTime) -> Vec<Generation> {
+        let good = self.all().filter(|generation| now < generation.expires() + SKEW);
+        let mut good: Vec<_> = good.cloned().collect();
+        if good.len() == KEYS.len() {
+            good.remove(KEYS.len() - 2);
+        }
+        good
     }
 
-    /// The authorities that have not expired by any clock, in PEM. Where they are too many for one more, those go that
-    /// have been there for longest, but never the one that vouches for what is `shown`.
-    fn authorities_at(&self, now: SystemTime, shown: &CertificateDer<'_>) -> Vec<u8> {
-        let text = String::from_utf8_lossy(&self.authorities);
-        let parsed = blocks(&text).filter_map(|pem| Some((pem, certificates(pem.as_bytes()).ok()?.pop()?)));
-        let good = parsed.filter(|(_, authority)| {
-            validity(authority).is_ok_and(|validity| now < validity.not_after + SKEW)
-        });
-        let good: Vec<_> = good.collect();
-        let mut surplus = (good.len() + 1).saturating_sub(AUTHORITIES_MAX);
-        let kept = good.into_iter().filter(|(_, authority)| {
-            let goes = surplus > 0 && authority != shown;
-            surplus -= usize::from(goes);
-            !goes
-        });
-        kept.map(|(pem, _)| pem).collect::<String>().into_bytes()
+    /// All, the newest first.
+    fn all(&self) -> impl DoubleEndedIterator<Item = &Generation> + Clone {
+        iter::once(&self.newest).chain(&self.earlier)
     }
 
     /// When the next generation is to be made.
@@ -188,51 +175,55 @@ impl Generations {
         self.newest.expires() - self.newest.lifetime() / RENEW_PARTS
     }
 
-    /// When the certificate before is shown no more, whatever clients trust; `None` where there is none.
-    pub fn previous_ends(&self) -> Option<SystemTime> {
-        let previous = self.previous.as_ref()?;
-        Some(previous.expires() - SKEW.min(previous.lifetime() / MARGIN_PARTS))
+    /// The certificate that is to be shown. `trusted_for` tells for how long this replica has seen clients trust an
+    /// authority; `None` where it has not.
+    pub fn showing(
+        &self,
+        trusted_for: impl Fn(&CertificateDer<'static>) -> Option<Duration>,
+        now: SystemTime,
+    ) -> &Identity {
+        let mut good = self.all().filter(|generation| now < generation.shown_until());
+        let is_settled = |generation: &&Generation| {
+            trusted_for(&generation.authority).is_some_and(|time| time >= generation.settle())
+        };
+        let shown = good.clone().find(is_settled).or_else(|| good.next_back());
+        // Also where nobody trusts it: nobody will trust anything else for long.
+        &shown.unwrap_or(&self.newest).identity
     }
 
-    /// For how long the newest authority is trusted before its certificate is shown.
-    pub fn settle(&self) -> Duration {
-        SETTLE_MAX.min(self.newest.lifetime() / SETTLE_PARTS)
-    }
-
-    /// The certificate that is to be shown to clients which, as far as this replica has seen, have trusted the newest
-    /// authority for `trusted_for`; `None` where they have not.
-    pub fn showing(&self, trusted_for: Option<Duration>, now: SystemTime) -> &Identity {
-        &self.shown(trusted_for, now).identity
-    }
-
-    fn shown(&self, trusted_for: Option<Duration>, now: SystemTime) -> &Generation {
-        let is_settled = trusted_for.is_some_and(|trusted_for| trusted_for >= self.settle());
-        match &self.previous {
-            Some(previous) if !is_settled && self.previous_ends().is_some_and(|end| now < end) => previous,
-            // Also where nobody trusts it: nobody will trust anything else for long.
-            _ => &self.newest,
-        }
+    /// How long it takes until time alone changes something: which is shown, or that the next is to be made.
+    /// `trusted_for` is as for [`Generations::showing`].
+    pub fn until_next(
+        &self,
+        trusted_for: impl Fn(&CertificateDer<'static>) -> Option<Duration>,
+        now: SystemTime,
+    ) -> Duration {
+        let until = |time: SystemTime| time.duration_since(now).unwrap_or_default();
+        let settled = self
+            .all()
+            .filter_map(|generation| generation.settle().checked_sub(trusted_for(&generation.authority)?));
+        let ended = self.all().map(|generation| until(generation.shown_until()));
+        let ahead = settled.chain(ended).filter(|wait| !wait.is_zero());
+        ahead.fold(until(self.renew_at()), Duration::min)
     }
 
     /// The authorities that are to be trusted, in PEM.
-    pub fn authorities(&self) -> &[u8] {
-        &self.authorities
+    pub fn authorities(&self) -> Vec<u8> {
+        self.all().map(Generation::authority_pem).collect::<String>().into_bytes()
     }
 
-    /// The newest authority.
-    pub(crate) fn newest_authority(&self) -> &CertificateDer<'static> {
-        &self.newest.authority
-    }
-
-    /// Whether who trusts these authorities, in PEM, trusts the newest one.
-    pub fn is_trusted_by(&self, bundle: &[u8]) -> bool {
-        certificates(bundle).is_ok_and(|trusted| trusted.contains(&self.newest.authority))
+    /// The same, one by one.
+    pub(crate) fn each_authority(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+        self.all().map(|generation| &generation.authority)
     }
 }
 
 impl Generation {
-    fn read(data: &Data, chain: &'static str, key: &'static str) -> Result<Self, Broken> {
-        let value = |name| data.get(name).cloned().ok_or(Broken::Missing(name));
+    fn read(data: &Data, (chain, key): (&'static str, &'static str)) -> Result<Self, Broken> {
+        let value = |name| match data.get(name) {
+            Some(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+            None => Err(Broken::Missing(name)),
+        };
         let generation = Self::new(value(chain)?, value(key)?, chain);
         generation.map_err(|broken| match broken {
             Broken::Nonsense { why, .. } if why.is_of_key() => Broken::Nonsense { key, why },
@@ -240,10 +231,16 @@ impl Generation {
         })
     }
 
+    fn mint(names: &Names, lifetime: Duration, now: SystemTime) -> Result<Self, MintError> {
+        let Minted { chain, key } = mint(names, lifetime, now)?;
+        let (name, _) = KEYS[0];
+        Self::new(chain, key, name).map_err(|broken| MintError::Crypto(broken.to_string()))
+    }
+
     /// The generation of this chain and key; `name` is what errors call the chain.
-    fn new(chain: Vec<u8>, key: Vec<u8>, name: &'static str) -> Result<Self, Broken> {
+    fn new(chain: String, key: String, name: &'static str) -> Result<Self, Broken> {
         let nonsense = |why| Broken::Nonsense { key: name, why };
-        let identity = Identity::from_pem(&chain, &key).map_err(nonsense)?;
+        let identity = Identity::from_pem(chain.as_bytes(), key.as_bytes()).map_err(nonsense)?;
         let [leaf, authority] = identity.chain() else { return Err(Broken::NoAuthority(name)) };
         let (names, authority) = (names(leaf).map_err(nonsense)?, authority.clone());
         Ok(Self { identity, names, authority, chain, key })
@@ -257,6 +254,21 @@ impl Generation {
     fn lifetime(&self) -> Duration {
         let validity = self.identity.validity();
         validity.not_after.duration_since(validity.not_before + SKEW).unwrap_or_default()
+    }
+
+    /// For how long its authority is trusted before it is shown.
+    fn settle(&self) -> Duration {
+        SETTLE_MAX.min(self.lifetime() / SETTLE_PARTS)
+    }
+
+    /// Until when it is shown, where there is another.
+    fn shown_until(&self) -> SystemTime {
+        self.expires() - SKEW.min(self.lifetime() / MARGIN_PARTS)
+    }
+
+    fn authority_pem(&self) -> &str {
+        let at = self.chain.rfind("-----BEGIN CERTIFICATE-----");
+        &self.chain[at.unwrap_or_default()..]
     }
 }
 
@@ -277,10 +289,4 @@ fn names(certificate: &CertificateDer<'_>) -> Result<Names, IdentityError> {
 fn address(bytes: &[u8]) -> Option<std::net::IpAddr> {
     let v4 = <[u8; 4]>::try_from(bytes).map(Into::into);
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(Into::into)).ok()
-}
-
-/// The blocks of a PEM text, each with its first and last line.
-fn blocks(pem: &str) -> impl Iterator<Item = &str> {
-    pem.split_inclusive("-----END CERTIFICATE-----\n")
-        .filter(|block| block.contains("-----BEGIN CERTIFICATE-----"))
 }

@@ -1,6 +1,6 @@
 //! Keeps generations of certificates: makes and stores them, has them trusted, and says which is to be shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::generations::{CertificateSettings, Data, Generations};
-use super::identity::Identity;
+use super::identity::{Identity, certificates};
 use super::mint::MintError;
 use super::record::CertificateRecord;
 
@@ -101,8 +101,8 @@ pub struct Keeper<V> {
     record: Arc<CertificateRecord>,
     /// What was kept when it was last read.
     known: Option<Generations>,
-    /// The newest authority that clients trust, and since when they were seen to.
-    trusted: Option<(CertificateDer<'static>, Instant)>,
+    /// The authorities that clients trust, and since when they were seen to.
+    trusted: HashMap<CertificateDer<'static>, Instant>,
 }
 
 impl<V: Vault> Keeper<V> {
@@ -118,7 +118,8 @@ impl<V: Vault> Keeper<V> {
         clock: impl Fn() -> SystemTime + Send + Sync + 'static,
         record: Arc<CertificateRecord>,
     ) -> Result<(Self, Identity), KeeperError<V::Error>> {
-        let mut keeper = Self { vault, settings, clock: Arc::new(clock), record, known: None, trusted: None };
+        let mut keeper =
+            Self { vault, settings, clock: Arc::new(clock), record, known: None, trusted: HashMap::new() };
         let outcome = keeper.round().await;
         let Some(identity) = keeper.showing() else {
             return Err(outcome.err().unwrap_or(KeeperError::Conflicts));
@@ -186,10 +187,7 @@ impl<V: Vault> Keeper<V> {
     async fn keep(&mut self) -> Result<Written, KeeperError<V::Error>> {
         let stored = self.vault.stored().await.map_err(KeeperError::Vault)?;
         let kept = stored.as_ref().and_then(|stored| self.read(&stored.data));
-        let before = kept.as_ref().or(self.known.as_ref());
-        let trusted_for = before.and_then(|before| self.trusted_for(before));
-        let (known, now) = (self.known.as_ref(), (self.clock)());
-        let due = Generations::due(kept.as_ref(), known, trusted_for, &self.settings, now)?;
+        let due = Generations::due(kept.as_ref(), self.known.as_ref(), &self.settings, (self.clock)())?;
         let Some(due) = due else {
             self.known = kept;
             return Ok(Written::Done);
@@ -220,23 +218,27 @@ impl<V: Vault> Keeper<V> {
     /// Has clients trust what is kept, and remembers since when they do.
     async fn entrust(&mut self, trust: Option<Trust<V::Version>>) -> Result<Written, KeeperError<V::Error>> {
         let (Some(known), Some(trust)) = (&self.known, trust) else {
-            self.trusted = None;
+            self.trusted.clear();
             self.record.tell_trusted(false);
             return Ok(Written::Done);
         };
-        if trust.bundles.values().any(|bundle| bundle != known.authorities()) {
-            let written = self.vault.entrust(known.authorities(), &trust).await;
+        let authorities = known.authorities();
+        if trust.bundles.values().any(|bundle| *bundle != authorities) {
+            let written = self.vault.entrust(&authorities, &trust).await;
             if written.map_err(KeeperError::Vault)? == Written::Conflict {
                 return Ok(Written::Conflict);
             }
             tracing::info!("the webhook configuration trusts the authority of the certificate");
         }
-        let was_trusted = trust.bundles.values().all(|bundle| known.is_trusted_by(bundle));
-        let authority = known.newest_authority();
-        let is_known = self.trusted.as_ref().is_some_and(|(trusted, _)| trusted == authority);
-        if !was_trusted || !is_known {
-            self.trusted = Some((authority.clone(), Instant::now()));
-        }
+        let bundles: Vec<_> =
+            trust.bundles.values().map(|bundle| certificates(bundle).unwrap_or_default()).collect();
+        let was_trusted = |authority| bundles.iter().all(|bundle| bundle.contains(authority));
+        let now = Instant::now();
+        let trusted = known.each_authority().map(|authority| {
+            let since = self.trusted.get(authority).filter(|_| was_trusted(authority));
+            (authority.clone(), since.copied().unwrap_or(now))
+        });
+        self.trusted = trusted.collect();
         self.record.tell_trusted(true);
         Ok(Written::Done)
     }
@@ -244,13 +246,12 @@ impl<V: Vault> Keeper<V> {
     /// The certificate to show now; `None` before one is kept.
     fn showing(&self) -> Option<Identity> {
         let known = self.known.as_ref()?;
-        Some(known.showing(self.trusted_for(known), (self.clock)()).clone())
+        Some(known.showing(|authority| self.trusted_for(authority), (self.clock)()).clone())
     }
 
-    /// For how long clients have trusted the newest authority.
-    fn trusted_for(&self, known: &Generations) -> Option<Duration> {
-        let (authority, since) = self.trusted.as_ref()?;
-        (authority == known.newest_authority()).then(|| since.elapsed())
+    /// For how long clients have trusted this authority.
+    fn trusted_for(&self, authority: &CertificateDer<'static>) -> Option<Duration> {
+        self.trusted.get(authority).map(Instant::elapsed)
     }
 
     /// Whether a new generation is to be made.
@@ -261,13 +262,7 @@ impl<V: Vault> Keeper<V> {
     /// How long nothing changes by time alone.
     fn until_next(&self) -> Duration {
         let Some(known) = &self.known else { return LOOK_MAX };
-        let now = (self.clock)();
-        let until = |time: SystemTime| time.duration_since(now).unwrap_or_default();
-        let settled = self.trusted_for(known).and_then(|trusted_for| known.settle().checked_sub(trusted_for));
-        let settled = settled.filter(|wait| !wait.is_zero());
-        let previous = known.previous_ends().filter(|time| now < *time);
-        let waits = [Some(until(known.renew_at())), settled, previous.map(until), Some(LOOK_MAX)];
-        waits.into_iter().flatten().min().unwrap_or(LOOK_MAX)
+        known.until_next(|authority| self.trusted_for(authority), (self.clock)()).min(LOOK_MAX)
     }
 
     fn complain(&self, error: &KeeperError<V::Error>) {

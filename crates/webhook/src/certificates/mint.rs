@@ -31,8 +31,6 @@ pub(super) struct Minted {
     pub(super) chain: String,
     /// The certificate's key.
     pub(super) key: String,
-    /// The authority's certificate.
-    pub(super) authority: String,
 }
 
 /// Why a certificate cannot be made.
@@ -145,11 +143,7 @@ pub(super) fn mint(names: &Names, lifetime: Duration, now: SystemTime) -> Result
 
     let authority_certificate = authority.self_signed(&authority_key)?;
     let leaf = leaf.signed_by(&key, &Issuer::from_params(&authority, authority_key))?;
-    Ok(Minted {
-        chain: format!("{}{}", leaf.pem(), authority_certificate.pem()),
-        key: key.serialize_pem(),
-        authority: authority_certificate.pem(),
-    })
+    Ok(Minted { chain: format!("{}{}", leaf.pem(), authority_certificate.pem()), key: key.serialize_pem() })
 }
 
 #[cfg(test)]
