@@ -29,7 +29,11 @@ fn differing(change: Change) -> Volume {
 }
 
 fn told_volume(found: Lookup<Arc<Volume>>) -> Exchange {
-    Exchange { question: Question::Volume(Source::Live, "v".into()), answer: Answer::Volume(found) }
+    told_of("v", found)
+}
+
+fn told_of(name: &str, found: Lookup<Arc<Volume>>) -> Exchange {
+    Exchange { question: Question::Volume(Source::Live, name.into()), answer: Answer::Volume(found) }
 }
 
 fn told_claim(claim: &Claim) -> Exchange {
@@ -93,6 +97,36 @@ fn a_volume_that_was_not_read_denies_nothing() {
         assert!(!holds(&finding(Rule::VolumeTooSmall, None), &subject, &[told_volume(told)]));
     }
     assert!(!holds(&finding(Rule::VolumeTooSmall, None), &subject, &[]));
+}
+
+/// A finding is held against the objects that it is about, whatever else the review has read, and when.
+#[test]
+fn what_was_read_of_others_denies_nothing_and_excuses_nothing() {
+    let holds_among = |finding: &Finding, subject: &Subject, own: &Exchange, other: Exchange| {
+        let own = own.clone();
+        let [first, last] = [[other.clone(), own.clone()], [own, other]];
+        let found = holds(finding, subject, &first);
+        assert_eq!(found, holds(finding, subject, &last), "{finding:?}");
+        found
+    };
+    let small = differing(|volume| volume.capacity = None);
+    let too_small = finding(Rule::VolumeTooSmall, Some(key()));
+
+    let subject = Subject::ReviewClaim { new: naming().into(), old: None };
+    for (own, other, is_so) in [(small.clone(), volume(), true), (volume(), small.clone(), false)] {
+        let own = told_volume(Lookup::Found(own.into()));
+        let other = Volume { name: "w".into(), uid: "u-w".into(), ..other };
+        let other = told_of("w", Lookup::Found(other.into()));
+        assert_eq!(holds_among(&too_small, &subject, &own, other), is_so);
+    }
+
+    let reserved = Volume { claim_ref: claim_ref(None), ..volume() };
+    let subject = Subject::ReviewVolume { new: reserved.into(), old: None };
+    let greedy = || Claim { request: Quantity::bytes(9), ..claim() };
+    for (own, other, is_so) in [(greedy(), claim(), true), (claim(), greedy(), false)] {
+        let other = Claim { key: ClaimKey::new("ns", "d"), uid: "u-d".into(), ..other };
+        assert_eq!(holds_among(&too_small, &subject, &told_claim(&own), told_claim(&other)), is_so);
+    }
 }
 
 #[test]

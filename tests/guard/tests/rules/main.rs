@@ -5,6 +5,7 @@ mod claims;
 mod denials;
 mod operations;
 mod scene;
+mod steps;
 mod strangers;
 mod volumes;
 mod whole;
@@ -15,7 +16,7 @@ use bindery_core::guard::Breach;
 use scene::{Row, Verdict};
 
 fn rows() -> Vec<Row> {
-    [bind::rows(), volumes::rows(), claims::rows(), operations::rows(), whole::rows()].concat()
+    [bind::rows(), volumes::rows(), claims::rows(), operations::rows(), steps::rows(), whole::rows()].concat()
 }
 
 #[test]

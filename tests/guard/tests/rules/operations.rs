@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bindery_core::guard::{ATTEMPTS_MAX, Breach};
 use bindery_core::{
-    Action, Answer, BindingMode, Claim, Lookup, Migration, Operation, OperationKind, Outcome, Plugin,
-    PluginMatch, PluginOperation, Pod, Point, Question, ReclaimPolicy, Returned, Source, Subject, Volume,
+    Action, Answer, BindingMode, Claim, Edit, FinalizerEdit, Lookup, Message, Migration, Operation,
+    OperationKind, Outcome, Plugin, PluginMatch, PluginOperation, Pod, Point, Question, ReclaimPolicy,
+    Returned, Source, Subject, Volume, VolumePhase,
 };
 
 use crate::scene::{Row, Scene, Verdict, claim, class, key, on_claim, on_volume, plugin, released};
@@ -132,9 +133,6 @@ fn provisioning() -> Vec<Row> {
     let handed = absent(call(handed, PluginOperation::Provision, Point::Provisioned));
     let mut not_last = absent(provision(Point::Start));
     not_last.decision.steps.push(Action::EnqueueClaim(key()).into());
-    let cleanup = |point, returned, next| call(at(point, returned), PluginOperation::Delete, next);
-    let mut exists = cleanup(Point::Created { attempt: 5 }, failed(), Point::CleanedUp { attempt: 1 });
-    exists.world.volumes.insert(NAME.into(), Lookup::Found(crate::scene::volume().into()));
     let create = |point, returned, name: &str, class: &str, plugin: &str, next| {
         let claim = gold().target();
         let (name, class, plugin) = (name.into(), class.into(), plugin.into());
@@ -165,10 +163,6 @@ fn provisioning() -> Vec<Row> {
         retried(Point::Start).refused("provision after a failure", wrong),
         handed.refused("provision what is handed over", Breach::OperationWrong),
         not_last.refused("a step after the call", wrong),
-        cleanup(Point::Created { attempt: 5 }, failed(), Point::CleanedUp { attempt: 1 }).allowed("clean up"),
-        cleanup(Point::Created { attempt: 5 }, Returned::Success, Point::CleanedUp { attempt: 1 })
-            .refused("clean up what was created", wrong),
-        exists.refused("clean up what exists after all", wrong),
         made(NAME, "gold", PLUGIN).allowed("create"),
         made("pvc-other", "gold", PLUGIN).refused("another name", Breach::NameNotDerived),
         made(NAME, "silver", PLUGIN).refused("another class", Breach::OperationWrong),
@@ -180,6 +174,67 @@ fn provisioning() -> Vec<Row> {
         again(1, 3).refused("skips an attempt", Breach::OperationWrong),
         again(ATTEMPTS_MAX, ATTEMPTS_MAX + 1).refused("for ever", Breach::OperationWrong),
         both.refused("create and clean up at once", Breach::OperationWrong),
+    ]
+}
+
+/// The asset of a volume that could not be created is deleted, one counted call after the other.
+fn cleaning_up() -> Vec<Row> {
+    let at = |point, returned, next, calls| {
+        let subject = on_claim(OperationKind::Provision, PLUGIN, &gold(), point, returned);
+        let call = Action::CallPlugin { plugin: PLUGIN.into(), operation: PluginOperation::Delete };
+        Scene::new(subject, vec![call; calls]).continues(Point::CleanedUp { attempt: next })
+    };
+    let failed = || Returned::Failed("no".into());
+    let first = |next, calls| at(Point::Created { attempt: 5 }, failed(), next, calls);
+    let again = |before, next, calls| at(Point::CleanedUp { attempt: before }, failed(), next, calls);
+    let created = at(Point::Created { attempt: 5 }, Returned::Success, 1, 1);
+    let mut exists = first(1, 1);
+    exists.world.volumes.insert(NAME.into(), Lookup::Found(crate::scene::volume().into()));
+    let wrong = Breach::OperationWrong;
+    vec![
+        first(1, 1).allowed("clean up"),
+        first(2, 1).refused("clean up, and count from two", wrong),
+        first(1, 0).refused("go on as if cleaned up", wrong),
+        created.refused("clean up what was created", Breach::PluginCallWrong),
+        exists.refused("clean up what exists after all", Breach::PluginCallWrong),
+        again(1, 2, 1).allowed("clean up again"),
+        again(1, 3, 1).refused("clean up again, and skip an attempt", wrong),
+        again(1, 1, 1).refused("clean up again, and do not count", wrong),
+        again(1, 2, 0).refused("go on as if cleaned up again", wrong),
+        again(ATTEMPTS_MAX - 1, ATTEMPTS_MAX, 1).allowed("clean up for the last time"),
+        again(ATTEMPTS_MAX, ATTEMPTS_MAX + 1, 1).refused("clean up for ever", wrong),
+    ]
+}
+
+/// Between the asset's deletion and the volume's, only the finalizer goes.
+fn unprotecting() -> Vec<Row> {
+    let gone = Volume {
+        finalizers: vec![bindery_core::FINALIZER_IN_TREE.into()],
+        ..released(ReclaimPolicy::Delete)
+    };
+    let remove = Action::AnnotateVolume {
+        volume: gone.target(),
+        migrated_to: Edit::Keep,
+        in_tree_finalizer: FinalizerEdit::Remove,
+        external_finalizer: FinalizerEdit::Keep,
+    };
+    let fail = Action::SetVolumePhase {
+        volume: gone.target(),
+        phase: VolumePhase::Failed,
+        message: Message::DeleteFailed("no".into()),
+    };
+    let wake = Action::EnqueueClaim(key());
+    let after = |actions: &[&Action]| {
+        let subject = on_volume(OperationKind::Delete, &gone, Point::Deleted, Returned::Success);
+        Scene::new(subject, actions.iter().map(|&action| action.clone()))
+    };
+    let removed = Point::FinalizerRemoved;
+    vec![
+        after(&[&remove, &wake]).continues(removed).allowed("the finalizer goes, and a claim is woken"),
+        after(&[&remove, &fail]).allowed("the volume becomes Failed, and that is the end"),
+        after(&[&remove, &fail])
+            .continues(removed)
+            .refused("the volume becomes Failed, and is deleted next", Breach::OperationWrong),
     ]
 }
 
@@ -318,5 +373,15 @@ fn points() -> Vec<Row> {
 }
 
 pub(crate) fn rows() -> Vec<Row> {
-    [starts(), reclaim_starts(), provisioning(), calls(), reclaiming(), points()].concat()
+    [
+        starts(),
+        reclaim_starts(),
+        provisioning(),
+        cleaning_up(),
+        unprotecting(),
+        calls(),
+        reclaiming(),
+        points(),
+    ]
+    .concat()
 }

@@ -143,16 +143,25 @@ fn phases() -> Vec<Row> {
         failed(&v_unknown).refused("not Released: Failed", Breach::VolumePhaseWrong),
         sync(&v_unknown, twice.clone()).live(Lookup::Absent).allowed("Released, then Failed"),
         sync(&v_unknown, twice).is("Released, then Failed, without proof", Verdict::Prove),
-        Scene::new(
-            on_volume(
-                OperationKind::Delete,
-                &released(ReclaimPolicy::Delete),
-                Point::Start,
-                Returned::Success,
-            ),
-            [set(&released(ReclaimPolicy::Delete), VolumePhase::Failed)],
-        )
-        .allowed("no deleter: Failed"),
+    ]
+}
+
+/// An operation that reclaims a volume speaks for that volume alone.
+fn failures() -> Vec<Row> {
+    let gone = released(ReclaimPolicy::Delete);
+    let scrubbed = released(ReclaimPolicy::Recycle);
+    let other = Volume { name: "v2".into(), uid: "u-v2".into(), ..gone.clone() };
+    let fail = |kind, own: &Volume, failed: &Volume| {
+        let subject = on_volume(kind, own, Point::Start, Returned::Success);
+        Scene::new(subject, [set(failed, VolumePhase::Failed)]).with_volume(failed)
+    };
+    let wrong = Breach::VolumePhaseWrong;
+    vec![
+        fail(OperationKind::Delete, &gone, &gone).allowed("no deleter: Failed"),
+        fail(OperationKind::Delete, &gone, &other).refused("no deleter of another volume: Failed", wrong),
+        fail(OperationKind::Recycle, &scrubbed, &scrubbed).allowed("no recycler: Failed"),
+        fail(OperationKind::Recycle, &scrubbed, &other)
+            .refused("no recycler of another volume: Failed", wrong),
     ]
 }
 
@@ -319,5 +328,5 @@ fn deletion() -> Vec<Row> {
 }
 
 pub(crate) fn rows() -> Vec<Row> {
-    [proofs(), phases(), unbinding(), finalizers(), deletion()].concat()
+    [proofs(), phases(), failures(), unbinding(), finalizers(), deletion()].concat()
 }

@@ -2,12 +2,13 @@
 
 use bindery_core::guard::{Breach, FINDINGS_MAX, REGARDLESS_MAX, STEPS_MAX, TALLIES_MAX, TEXT_BYTES_MAX};
 use bindery_core::{
-    Action, Answer, CapacityChange, ClaimKey, ClaimPhase, ClaimTarget, Edit, Event, EventKind, Finding,
-    Follows, Handle, Lookup, Message, NEAREST_MAX, Question, Reason, Regarding, Rule, Source, Step, Subject,
-    Tally, Volume, VolumePhase, VolumeTarget,
+    Action, Answer, CapacityChange, ClaimKey, ClaimPhase, ClaimTarget, Edit, Event, EventKind, Failure,
+    Finding, Follows, Handle, Lookup, Message, NEAREST_MAX, OperationKind, Outcome, PluginFound, Point,
+    Question, Reason, ReclaimPolicy, Regarding, Returned, Rule, Source, Step, Subject, Tally, Text, Volume,
+    VolumePhase, VolumeTarget,
 };
 
-use crate::scene::{Row, Scene, Verdict, claim, claim_ref, key, volume};
+use crate::scene::{Row, Scene, Verdict, claim, claim_ref, key, on_volume, released, volume};
 
 /// Makes a free volume Available.
 fn offer(target: VolumeTarget) -> Action {
@@ -187,6 +188,58 @@ fn sizes() -> Vec<Row> {
     ]
 }
 
+/// A place for a text of the engine's own, and a decision that has the text there.
+type Place = (&'static str, fn(Text) -> Scene);
+
+/// In each place: as long as a text may be, and longer.
+fn texts() -> Vec<Row> {
+    fn fail(message: Message) -> Scene {
+        let gone = released(ReclaimPolicy::Delete);
+        let action = Action::SetVolumePhase { volume: gone.target(), phase: VolumePhase::Failed, message };
+        Scene::new(on_volume(OperationKind::Delete, &gone, Point::Start, Returned::Success), [action])
+    }
+    fn say(kind: EventKind) -> Scene {
+        scene([Action::Emit(Event { regarding: Regarding::Volume(free().target()), kind })])
+    }
+    fn several(names: Vec<Text>) -> Message {
+        Message::NoDeleter { volume: "v".into(), found: PluginFound::Several(names) }
+    }
+    let places: [Place; 11] = [
+        ("the message of a phase", |text| fail(Message::DeleteFailed(text))),
+        ("a plugin in the message of a phase", |text| fail(several(vec!["p".into(), text]))),
+        ("an error in the message of a phase", |text| {
+            fail(Message::DeleterNotReady { volume: "v".into(), error: text })
+        }),
+        ("the message of an event", |text| say(EventKind::VolumeFailedDelete(Message::DeleteFailed(text)))),
+        ("what failed, in an event", |text| say(EventKind::ProvisioningFailed(Failure::Plugin(text)))),
+        ("what failed to be cleaned up, in an event", |text| {
+            say(EventKind::ProvisioningCleanupFailed(Failure::Node { name: "n".into(), error: text }))
+        }),
+        ("a pod in an event", |text| say(EventKind::RecycleWaitsForPods(vec!["ns/p".into(), text]))),
+        ("what failed, in the outcome", |text| scene([]).outcome(Outcome::Failed(Failure::Plugin(text)))),
+        ("the class that failed, in the outcome", |text| {
+            scene([]).outcome(Outcome::Failed(Failure::Class { name: text, error: "".into() }))
+        }),
+        ("a candidate in a tally", |text| {
+            let mut scene = scene([]);
+            scene.decision.tallies = vec![Tally { reason: Reason::TooSmall, count: 1, nearest: vec![text] }];
+            scene
+        }),
+        ("a value in a finding", |text| {
+            let mut scene = scene([]);
+            let (volume, found) = ("v".into(), "".into());
+            let finding = Finding { rule: Rule::VolumeTooSmall, volume, claim: None, found, wanted: text };
+            scene.decision.findings = vec![finding];
+            scene
+        }),
+    ];
+    let both = |(name, place): Place| {
+        let long = |bytes| place("x".repeat(bytes).into());
+        [long(TEXT_BYTES_MAX).allowed(name), long(TEXT_BYTES_MAX + 1).refused(name, Breach::TooLarge)]
+    };
+    places.into_iter().flat_map(both).collect()
+}
+
 pub(crate) fn rows() -> Vec<Row> {
-    [versions(), versions_of_claims(), readiness(), sizes()].concat()
+    [versions(), versions_of_claims(), readiness(), sizes(), texts()].concat()
 }
