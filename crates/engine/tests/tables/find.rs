@@ -123,15 +123,22 @@ fn where_only_picked_volumes_fit_the_claim_waits() {
     assert_eq!(decision.tallies[0].nearest, [Text::from("a")]);
 }
 
+/// The pages that the last decision asked for.
+fn pages(world: &World) -> Vec<&str> {
+    world.asked.iter().filter_map(|asked| asked.strip_prefix("candidates 1 ")).collect()
+}
+
 #[test]
-fn pages_grow() {
-    let names: Vec<Text> = (0..700).map(|number| format!("v{number:03}").into()).collect();
+fn pages_grow_to_a_limit_and_end_with_the_rows() {
+    // One row more than pages of growing limits hold.
+    let names: Vec<Text> = (0..4681).map(|number| format!("v{number:04}").into()).collect();
     let mut world = World::new(names.iter().map(|name| volume(name, |_| {})).collect::<Vec<_>>(), []);
-    world.in_flight = names[..699].to_vec();
-    assert_eq!(chosen(&mut world, &claim("c", |_| {})).unwrap(), "v699");
-    let pages: Vec<_> = world.asked.iter().filter(|asked| asked.starts_with("candidates")).collect();
-    assert_eq!(pages, ["candidates 1 8", "candidates 1 64", "candidates 1 512", "candidates 1 4096"]);
+    world.in_flight = names[..4680].to_vec();
+    assert_eq!(chosen(&mut world, &claim("c", |_| {})).unwrap(), "v4680");
+    assert_eq!(pages(&world), ["8", "64", "512", "4096", "4096"]);
+    // Where no row can be taken, no page is asked for after the last one.
     world.in_flight = names;
     let decision = decide(&mut world, Subject::SyncClaim(claim("c", |_| {}).into()));
-    assert_eq!((decision.tallies[0].count, decision.tallies[0].nearest.len()), (700, 16));
+    assert_eq!((decision.tallies[0].count, decision.tallies[0].nearest.len()), (4681, 16));
+    assert_eq!(pages(&world), ["8", "64", "512", "4096", "4096"]);
 }

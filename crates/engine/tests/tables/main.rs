@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use bindery_core::{
     AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Class,
-    Decision, Quantity, ReclaimPolicy, Recorder, Replayer, Request, Subject, Volume, VolumeAnnotations,
-    VolumeMode, VolumePhase,
+    Decision, Engine, Quantity, ReclaimPolicy, Recorder, Replayer, Request, Subject, Volume,
+    VolumeAnnotations, VolumeMode, VolumePhase,
 };
 
 use crate::world::World;
@@ -144,4 +144,10 @@ fn check_claim(world: &mut World, claim: &Claim, expected: &[&str]) {
 fn check_volume(world: &mut World, volume: &Volume, expected: &[&str]) {
     let decision = decide(world, Subject::SyncVolume(Arc::new(volume.clone())));
     assert_eq!(lines::decision(&decision), expected);
+}
+
+#[test]
+fn evidence_names_the_engine_and_its_version() {
+    let named = bindery_engine::DefaultEngine.digest().split_once('/');
+    assert_eq!(named, Some(("bindery-engine", env!("CARGO_PKG_VERSION"))));
 }

@@ -1,7 +1,8 @@
 //! What admission tells the author of an object.
 
 use bindery_core::{
-    AccessMode, BindingMode, Claim, Outcome, ReclaimPolicy, Subject, Volume, VolumeMode, VolumePhase,
+    AccessMode, BindingMode, Claim, Outcome, Quantity, ReclaimPolicy, Subject, Volume, VolumeMode,
+    VolumePhase,
 };
 
 use crate::world::World;
@@ -183,6 +184,54 @@ fn a_complete_pair_is_not_broken() {
     assert!(of_volume(&mut world, &freed, Some(&v)).is_empty());
     world.volumes = vec![freed];
     assert!(of_claim(&mut world, &renamed, Some(&c)).is_empty());
+}
+
+#[test]
+fn an_update_is_told_of_each_problem_that_it_introduces_beside_those_that_were_there() {
+    let small = |name: &str| volume(name, |v| v.capacity = Some(gi(1)));
+    let mut world = World::new([small("v"), small("w")], []);
+    // The volume stays too small, and its mode comes to differ.
+    let block = named(|c| c.mode = VolumeMode::Block);
+    let introduced = ["VolumeModeDiffers \"Block\" / \"Filesystem\""];
+    assert_eq!(of_claim(&mut world, &block, Some(&named(|_| {}))), introduced);
+    // Another value of the same problem is nothing new; the same problem of another volume is.
+    let greedy = named(|c| c.request = gi(9));
+    assert!(of_claim(&mut world, &greedy, Some(&named(|_| {}))).is_empty());
+    let elsewhere = named(|c| c.volume_name = Some("w".into()));
+    let introduced = ["VolumeTooSmall \"5Gi\" / \"1Gi\""];
+    assert_eq!(of_claim(&mut world, &elsewhere, Some(&named(|_| {}))), introduced);
+
+    let mut world = World::new([], [claim("c", |_| {}), claim("d", |c| c.request = gi(9))]);
+    let reserved = |claim: &str, mode| {
+        volume("v", |v| {
+            (v.claim_ref, v.capacity, v.mode) = (reserved_for(claim), Some(gi(1)), mode);
+        })
+    };
+    let old = reserved("c", VolumeMode::Filesystem);
+    let introduced = ["VolumeModeDiffers \"Block\" / \"Filesystem\""];
+    assert_eq!(of_volume(&mut world, &reserved("c", VolumeMode::Block), Some(&old)), introduced);
+    let introduced = ["VolumeTooSmall \"1Gi\" / \"9Gi\""];
+    assert_eq!(of_volume(&mut world, &reserved("d", VolumeMode::Filesystem), Some(&old)), introduced);
+}
+
+#[test]
+fn a_volume_is_far_larger_above_four_times_the_request() {
+    let rows = [
+        ("5Gi", "20Gi", false),
+        ("5Gi", "21474836481", true),
+        // Quantities may have fractions.
+        ("500m", "2", false),
+        ("500m", "2000000001n", true),
+        ("1500m", "5999999999n", false),
+        ("1500m", "6000000001n", true),
+    ];
+    for (request, capacity, is_told) in rows {
+        let [asked, found] = [request, capacity].map(|text| Quantity::parse(text).unwrap());
+        let mut world = World::new([volume("v", |v| v.capacity = Some(found))], []);
+        let told = of_claim(&mut world, &named(|c| c.request = asked), None);
+        let is_oversized = told.iter().any(|finding| finding.starts_with("VolumeOversized"));
+        assert_eq!((told.len(), is_oversized), (usize::from(is_told), is_told), "{request} of {capacity}");
+    }
 }
 
 #[test]
