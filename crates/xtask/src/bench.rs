@@ -23,6 +23,12 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Reviews a second at the door of admission, and what it adds to a claim's creation, beside CEL.
+    Admission {
+        /// Passed on to the benchmark: `[--volumes N] [--seconds N] [--connections N] [--creations N] [--rounds N]`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Binds a second on a real API server, which is installed first; `--help` after `--` tells options.
     Bind {
         /// Passed on to the benchmark: `[--claims N,...] [--shapes plain,pre-bound] [--classes N,...] [--against upstream]`.
@@ -53,16 +59,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             let mut command = released("bindery-bench")?;
             process::run(command.arg("--engine").arg(components::build()?).args(arguments))
         }
-        Bench::Bind { arguments } => of_binders("bind", arguments),
-        Bench::Memory { arguments } => of_binders("memory", arguments),
+        Bench::Admission { arguments } => of_bindery("admission", arguments),
+        Bench::Bind { arguments } => of_bindery("bind", arguments),
+        Bench::Memory { arguments } => of_bindery("memory", arguments),
         Bench::Writes { arguments } => {
             on_a_cluster(&mut released("bindery-bench-cluster")?, "writes", arguments)
         }
     }
 }
 
-/// A benchmark that compares binders.
-fn of_binders(bench: &str, arguments: &[OsString]) -> Result<()> {
+/// A benchmark of the program as a whole.
+fn of_bindery(bench: &str, arguments: &[OsString]) -> Result<()> {
     let bindery = released("bindery")?.get_program().to_owned();
     let mut command = released("bindery-bench-cluster")?;
     command.env("BINDERY_BINDERY", bindery).env("BINDERY_ENGINE", components::build()?);

@@ -10,6 +10,7 @@ use bindery_cluster::{ControlPlane, Manager, Programs};
 use crate::ceiling;
 use crate::contestant::{Contestant, Running};
 use crate::load::{Load, Shape, Sightings, Size};
+use crate::percentile::percentile;
 use crate::usage::Usage;
 
 /// What a round came to.
@@ -95,12 +96,11 @@ fn times(created: &HashMap<String, Instant>, sightings: &Sightings) -> (f64, f64
         .filter_map(|(name, sent)| Some(sightings.get(name)?.duration_since(*sent).as_secs_f64()))
         .collect();
     waits.sort_by(f64::total_cmp);
-    let percentile = |percent: usize| waits.get((waits.len() * percent).div_ceil(100).max(1) - 1).copied();
     let span = match (created.values().min(), sightings.values().max()) {
         (Some(first), Some(last)) => last.duration_since(*first).as_secs_f64(),
         _ => f64::NAN,
     };
     #[expect(clippy::cast_precision_loss, reason = "numbers of claims are small")]
     let rate = waits.len() as f64 / span;
-    (rate, percentile(50).unwrap_or(f64::NAN), percentile(99).unwrap_or(f64::NAN))
+    (rate, percentile(&waits, 500), percentile(&waits, 990))
 }

@@ -64,6 +64,14 @@ impl Load {
         Self { volumes, claims, shape, size }
     }
 
+    /// A volume and a claim for it, both created, that nobody binds yet.
+    pub(crate) async fn one(client: &kube::Client, number: usize) -> Result<Self> {
+        let load = Self::new(client, Shape::Plain, Size { claims: 1, classes: usize::MAX });
+        load.create_volume(number).await?;
+        load.create_claim(number).await?;
+        Ok(load)
+    }
+
     /// Creates the volumes.
     pub(crate) async fn create_volumes(&self) -> Result<()> {
         let create = |i: usize| self.create_volume(i);

@@ -2,14 +2,16 @@
 //! takes of the same writes from a client that decides nothing. Contestants take turns, so what else the machine does
 //! meets all of them.
 //!
-//! `cargo xtask bench bind|memory|writes` builds this and runs it; `docs/benchmarks.md` has the figures.
+//! `cargo xtask bench admission|bind|memory|writes` builds this and runs it; `docs/benchmarks.md` has the figures.
 
+mod admission;
 mod bind;
 mod ceiling;
 mod contest;
 mod contestant;
 mod load;
 mod memory;
+mod percentile;
 mod seed;
 mod usage;
 mod writes;
@@ -31,6 +33,8 @@ struct Arguments {
 /// What is measured.
 #[derive(Subcommand)]
 enum Bench {
+    /// Reviews a second at the door of admission, and what it adds to a claim's creation.
+    Admission(admission::Arguments),
     /// Claims bound a second.
     Bind(bind::Arguments),
     /// Memory, time to the first bind, and CPU without work, where many pairs are bound.
@@ -70,6 +74,7 @@ impl Contest {
 #[tokio::main]
 async fn main() -> Result<()> {
     match Arguments::parse().bench {
+        Bench::Admission(arguments) => admission::run(arguments).await,
         Bench::Bind(arguments) => bind::run(&arguments).await,
         Bench::Memory(arguments) => memory::run(&arguments).await,
         Bench::Writes(arguments) => writes::run(&arguments).await,

@@ -5,14 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use bindery_cluster::{ControlPlane, Manager, Programs};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::Api;
-use kube::api::ListParams;
 
 use crate::Contest;
 use crate::contestant::{Contestant, Running};
-use crate::load::{Load, Shape, Size, claim_name, volume_name};
-use crate::seed::Pair;
+use crate::load::Load;
+use crate::seed::Stock;
 use crate::usage::Usage;
 
 /// How often a binder is asked whether it is ready.
@@ -57,7 +54,8 @@ struct Figures {
 /// Prints a table, a row for each round as it ends. All rounds are on one control plane.
 pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     let mut plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
-    seed(&mut plane, arguments.pairs).await?;
+    let stock = Stock { pairs: arguments.pairs, free: 0 };
+    stock.seed(&mut plane).await?;
     let mut out = std::io::stdout();
     writeln!(
         out,
@@ -80,41 +78,9 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Lets upstream bind a pair, and copies it. Ends when the API server has seen all of them.
-async fn seed(plane: &mut ControlPlane, pairs: usize) -> Result<()> {
-    let client = plane.client().await?;
-    let load = wait_for_one(&client, 0).await?;
-    plane.set_manager(Manager::BinderAlone)?;
-    load.until_claim_is_bound(0).await?;
-    plane.set_manager(Manager::Off)?;
-    let pair = Pair::read(&client, &volume_name(0), &claim_name(0)).await?;
-    pair.copy(plane.etcd_url().parse()?, pairs).await?;
-    let claims = Api::<PersistentVolumeClaim>::all(client);
-    // From the watch cache, which binders list from too.
-    let cached = ListParams::default().match_any().limit(1);
-    let mut ticks = tokio::time::interval(ASKED_EVERY);
-    loop {
-        ticks.tick().await;
-        let listed = claims.list_metadata(&cached).await?;
-        // A list from the watch cache ignores the limit.
-        let known = listed.items.len() + usize::try_from(listed.metadata.remaining_item_count.unwrap_or(0))?;
-        if known > pairs {
-            return Ok(());
-        }
-    }
-}
-
-/// Creates a volume and a claim for it that nobody binds yet.
-async fn wait_for_one(client: &kube::Client, number: usize) -> Result<Load> {
-    let load = Load::new(client, Shape::Plain, Size { claims: 1, classes: usize::MAX });
-    load.create_volume(number).await?;
-    load.create_claim(number).await?;
-    Ok(load)
-}
-
 async fn measure(plane: &mut ControlPlane, contestant: &Contestant, number: usize) -> Result<Figures> {
     let client = plane.client().await?;
-    let load = wait_for_one(&client, number).await?;
+    let load = Load::one(&client, number).await?;
     let server = plane.api_server().id();
     let server_before = Usage::of(server)?;
     let began = Instant::now();

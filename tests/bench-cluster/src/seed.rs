@@ -1,27 +1,69 @@
-//! Bound pairs, put straight into etcd: through the API server they would take four writes each.
+//! Volumes and claims, put straight into etcd: through the API server bound pairs would take four writes each.
+
+use std::fmt::Debug;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use bindery_cluster::{ControlPlane, Manager};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::Api;
+use kube::api::ListParams;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+use crate::load::{Load, claim_name, volume_name};
 
 /// Objects in one transaction of etcd (its `--max-txn-ops` is 128).
 const BATCH: usize = 128;
 /// Transactions that are under way at the same time.
 const IN_FLIGHT: usize = 8;
+/// How often the API server is asked whether it has seen all of them.
+const ASKED_EVERY: Duration = Duration::from_millis(50);
+
+/// Class of the free volumes; there is no such class, as often where volumes are made by hand.
+pub(crate) const BY_HAND: &str = "by-hand";
+/// Size of the free volumes.
+pub(crate) const FREE_SIZE: &str = "10Gi";
+
+/// What is put there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stock {
+    /// Bound pairs of a volume and a claim.
+    pub(crate) pairs: usize,
+    /// Available volumes.
+    pub(crate) free: usize,
+}
 
 /// A bound pair as it lies in etcd, to be copied.
-pub(crate) struct Pair {
+struct Pair {
     volume: Value,
     claim: Value,
+}
+
+impl Stock {
+    /// Lets upstream bind a pair, and copies it. Ends when the API server has seen all of them.
+    pub(crate) async fn seed(self, plane: &mut ControlPlane) -> Result<()> {
+        let client = plane.client().await?;
+        let load = Load::one(&client, 0).await?;
+        plane.set_manager(Manager::BinderAlone)?;
+        load.until_claim_is_bound(0).await?;
+        plane.set_manager(Manager::Off)?;
+        let pair = Pair::read(&client, &volume_name(0), &claim_name(0)).await?;
+        let Self { pairs, free } = self;
+        let objects = (0..pairs).flat_map(|i| pair.nth(i)).chain((0..free).map(|i| pair.nth_free(i)));
+        put(plane.etcd_url().parse()?, objects).await?;
+        // And the pair that was copied.
+        until_known::<PersistentVolume>(&client, 1 + pairs + free).await?;
+        until_known::<PersistentVolumeClaim>(&client, 1 + pairs).await
+    }
 }
 
 impl Pair {
     /// The pair of this volume and this claim (in `default`), with everything that the API server keeps of them,
     /// managedFields too.
-    pub(crate) async fn read(client: &kube::Client, volume: &str, claim: &str) -> Result<Self> {
+    async fn read(client: &kube::Client, volume: &str, claim: &str) -> Result<Self> {
         let volume = Api::<PersistentVolume>::all(client.clone()).get(volume).await?;
         let claim = Api::<PersistentVolumeClaim>::default_namespaced(client.clone()).get(claim).await?;
         let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -40,47 +82,70 @@ impl Pair {
         })
     }
 
-    /// Puts `number` copies into the etcd that listens there.
-    pub(crate) async fn copy(&self, etcd: http::Uri, number: usize) -> Result<()> {
-        let etcd = kube::Client::try_from(kube::Config::new(etcd))?;
-        let etcd = &etcd;
-        let batches = (0..number).step_by(BATCH / 2).map(|from| from..number.min(from + BATCH / 2));
-        let put = |batch: std::ops::Range<usize>| async move {
-            let puts: Vec<_> = batch.flat_map(|i| self.nth(i)).map(request_put).collect();
-            let body = serde_json::to_vec(&json!({"success": puts}))?;
-            let answer: Value = etcd.request(http::Request::post("/v3/kv/txn").body(body)?).await?;
-            answer["succeeded"]
-                .as_bool()
-                .filter(|succeeded| *succeeded)
-                .context("etcd refused a transaction")?;
-            anyhow::Ok(())
-        };
-        stream::iter(batches).map(put).buffer_unordered(IN_FLIGHT).try_collect().await
-    }
-
     /// Key and object of the volume and the claim of the copy with this number.
     fn nth(&self, i: usize) -> [(String, Value); 2] {
-        let (volume_name, claim_name) = (format!("copy-{i:06}"), format!("copy-{i:06}"));
+        let name = pair_name(i);
         let (volume_uid, claim_uid) = (uid(i, 0xa), uid(i, 0xb));
         let mut volume = self.volume.clone();
-        volume["metadata"]["name"] = volume_name.clone().into();
+        volume["metadata"]["name"] = name.clone().into();
         volume["metadata"]["uid"] = volume_uid.into();
-        volume["spec"]["claimRef"]["name"] = claim_name.clone().into();
+        volume["spec"]["claimRef"]["name"] = name.clone().into();
         volume["spec"]["claimRef"]["uid"] = claim_uid.clone().into();
         let mut claim = self.claim.clone();
-        claim["metadata"]["name"] = claim_name.clone().into();
+        claim["metadata"]["name"] = name.clone().into();
         claim["metadata"]["uid"] = claim_uid.into();
-        claim["spec"]["volumeName"] = volume_name.clone().into();
+        claim["spec"]["volumeName"] = name.clone().into();
         [
-            (format!("/registry/persistentvolumes/{volume_name}"), volume),
-            (format!("/registry/persistentvolumeclaims/default/{claim_name}"), claim),
+            (format!("/registry/persistentvolumes/{name}"), volume),
+            (format!("/registry/persistentvolumeclaims/default/{name}"), claim),
         ]
     }
+
+    /// Key and object of the free volume with this number.
+    fn nth_free(&self, i: usize) -> (String, Value) {
+        let name = free_name(i);
+        let mut volume = self.volume.clone();
+        volume["metadata"]["name"] = name.clone().into();
+        volume["metadata"]["uid"] = uid(i, 0xc).into();
+        let drop_from = |object: &mut Value, field: &str| {
+            object.as_object_mut().map(|object| object.remove(field));
+        };
+        drop_from(&mut volume["metadata"], "annotations");
+        drop_from(&mut volume["spec"], "claimRef");
+        volume["spec"]["storageClassName"] = BY_HAND.into();
+        volume["spec"]["capacity"]["storage"] = FREE_SIZE.into();
+        volume["status"]["phase"] = "Available".into();
+        (format!("/registry/persistentvolumes/{name}"), volume)
+    }
+}
+
+/// Name of the volume and of the claim of a bound pair.
+pub(crate) fn pair_name(i: usize) -> String {
+    format!("copy-{i:06}")
+}
+
+/// Name of a free volume.
+pub(crate) fn free_name(i: usize) -> String {
+    format!("free-{i:06}")
 }
 
 /// A UID that no other object has.
 fn uid(i: usize, kind: u8) -> String {
     format!("00000000-0000-4000-8000-{kind:x}{i:011x}")
+}
+
+/// Puts objects under their keys into the etcd that listens there.
+async fn put(etcd: http::Uri, objects: impl Iterator<Item = (String, Value)>) -> Result<()> {
+    let etcd = kube::Client::try_from(kube::Config::new(etcd))?;
+    let etcd = &etcd;
+    let put = |batch: Vec<(String, Value)>| async move {
+        let puts: Vec<_> = batch.into_iter().map(request_put).collect();
+        let body = serde_json::to_vec(&json!({"success": puts}))?;
+        let answer: Value = etcd.request(http::Request::post("/v3/kv/txn").body(body)?).await?;
+        let succeeded = answer["succeeded"].as_bool().filter(|succeeded| *succeeded);
+        succeeded.context("etcd refused a transaction").map(drop)
+    };
+    stream::iter(objects).chunks(BATCH).map(put).buffer_unordered(IN_FLIGHT).try_collect().await
 }
 
 /// A put, as etcd's gateway for JSON wants it: keys and values in base64.
@@ -89,4 +154,23 @@ fn request_put((key, value): (String, Value)) -> Value {
         "key": ByteString(key.into_bytes()),
         "value": ByteString(value.to_string().into_bytes()),
     }})
+}
+
+/// Waits until the watch cache of the API server, from which binders list too, knows so many.
+async fn until_known<K>(client: &kube::Client, number: usize) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let objects = Api::<K>::all(client.clone());
+    let cached = ListParams::default().match_any().limit(1);
+    let mut ticks = tokio::time::interval(ASKED_EVERY);
+    loop {
+        ticks.tick().await;
+        let listed = objects.list_metadata(&cached).await?;
+        // A list from the watch cache ignores the limit.
+        let known = listed.items.len() + usize::try_from(listed.metadata.remaining_item_count.unwrap_or(0))?;
+        if known >= number {
+            return Ok(());
+        }
+    }
 }
