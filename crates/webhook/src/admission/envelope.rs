@@ -34,7 +34,17 @@ struct Envelope<'a> {
     #[serde(borrow, default)]
     kind: Cow<'a, str>,
     #[serde(borrow, default)]
-    request: Option<&'a RawValue>,
+    request: Option<AdmissionRequest<'a>>,
+}
+
+/// What says of which kind and version a body is, whatever else is in it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Header<'a> {
+    #[serde(borrow, default)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow, default)]
+    kind: Cow<'a, str>,
 }
 
 /// A request to review an object.
@@ -75,16 +85,31 @@ pub(super) struct ObjectKind<'a> {
 ///
 /// It is no review that could be answered.
 pub(super) fn parse(body: &[u8]) -> Result<AdmissionRequest<'_>, EnvelopeError> {
-    let Envelope { api_version, kind, request } = serde_json::from_slice(body)?;
-    if api_version != API_VERSION || kind != KIND {
-        let (kind, api_version) = (kind.into_owned(), api_version.into_owned());
-        return Err(EnvelopeError::Version { kind, api_version });
+    let Envelope { api_version, kind, request } = serde_json::from_slice(body).map_err(|error| {
+        // What is of another kind or version may have another shape, too.
+        let header = serde_json::from_slice::<Header<'_>>(body).ok();
+        header.and_then(Header::unknown).unwrap_or(EnvelopeError::Json(error))
+    })?;
+    if let Some(error) = (Header { api_version, kind }).unknown() {
+        return Err(error);
     }
-    let request: AdmissionRequest<'_> = serde_json::from_str(request.ok_or(EnvelopeError::NoRequest)?.get())?;
+    let request = request.ok_or(EnvelopeError::NoRequest)?;
     if request.uid.is_empty() {
         return Err(EnvelopeError::NoUid);
     }
     Ok(request)
+}
+
+impl Header<'_> {
+    /// Why a body of this kind and version is not answered.
+    fn unknown(self) -> Option<EnvelopeError> {
+        let Self { api_version, kind } = self;
+        let is_known = api_version == API_VERSION && kind == KIND;
+        (!is_known).then(|| EnvelopeError::Version {
+            kind: kind.into_owned(),
+            api_version: api_version.into_owned(),
+        })
+    }
 }
 
 /// What the API server is answered.
