@@ -4,6 +4,8 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use http::StatusCode;
+use http_body_util::BodyExt as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
@@ -15,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::Arguments;
 use super::door::Door;
-use super::policy::{POLICIES, Parameter};
+use super::policy::{self, POLICIES, Parameter};
 use super::reviews::{PROVISIONED, claim};
 use crate::percentile::percentile;
 use crate::seed::{BY_HAND, FREE_SIZE, free_name, pair_name};
@@ -42,7 +44,8 @@ enum Arm {
 enum Outcome {
     Passed,
     Warned,
-    Denied,
+    /// By this rule.
+    Denied(&'static str),
 }
 
 /// A claim that is created.
@@ -98,17 +101,28 @@ fn naming(storage: &str, more: Value) -> Value {
     claim
 }
 
+/// A claim that fits its volume but in size, which all who look deny.
+fn too_large() -> (Value, Outcome) {
+    (naming("11Gi", json!({})), Outcome::Denied("volume-too-small"))
+}
+
 /// Claims on which all who look have to agree, whichever volume CEL was told of.
-fn agreed() -> [(Value, Outcome); 7] {
+fn agreed() -> [(Value, Outcome); 6] {
+    let naming = |more: Value| naming(FREE_SIZE, more);
     [
-        (claim(PROVISIONED, "1Gi", json!({})), Outcome::Passed),
-        (naming(FREE_SIZE, json!({})), Outcome::Passed),
-        (naming("1Gi", json!({})), Outcome::Warned),
-        (naming("11Gi", json!({})), Outcome::Denied),
-        (naming(FREE_SIZE, json!({"storageClassName": "another"})), Outcome::Denied),
-        (naming(FREE_SIZE, json!({"accessModes": ["ReadWriteMany"]})), Outcome::Denied),
-        (naming(FREE_SIZE, json!({"volumeMode": "Block"})), Outcome::Denied),
+        (Kind::Provisioned.claim(), Outcome::Passed),
+        (Kind::Named.claim(), Outcome::Passed),
+        too_large(),
+        (naming(json!({"storageClassName": "another"})), Outcome::Denied("class-differs")),
+        (naming(json!({"accessModes": ["ReadWriteMany"]})), Outcome::Denied("access-modes-missing")),
+        (naming(json!({"volumeMode": "Block"})), Outcome::Denied("volume-mode-differs")),
     ]
+}
+
+/// Further ones, on which the webhook has to agree with CEL that sees all volumes.
+fn agreed_of_all() -> [(Value, Outcome); 2] {
+    let taken = json!({"volumeName": pair_name(0), "storageClassName": "class-0"});
+    [(naming("1Gi", json!({})), Outcome::Warned), (naming("1Gi", taken), Outcome::Denied("volume-of-other"))]
 }
 
 /// Prints a table: how long a creation takes, by who looks at it.
@@ -119,10 +133,13 @@ pub(crate) async fn measure(client: kube::Client, door: &Door, arguments: &Argum
         policies.create(&PostParams::default(), &serde_json::from_value(policy.object())?).await?;
     }
     let mut latencies = vec![Vec::new(); Arm::ALL.len() * Kind::ALL.len()];
-    for _ in 0..arguments.rounds {
+    for round in 0..arguments.rounds {
         for (arm, of_kinds) in Arm::ALL.into_iter().zip(latencies.chunks_mut(Kind::ALL.len())) {
             site.set_up(arm).await?;
-            site.create(arguments.creations / arguments.rounds, of_kinds).await?;
+            if round == 0 {
+                site.check(arm).await?;
+            }
+            site.create(arguments.creations.div_ceil(arguments.rounds), of_kinds).await?;
             site.take_down(arm).await?;
         }
     }
@@ -154,10 +171,10 @@ fn tell(latencies: &mut [Vec<f64>]) -> Result<()> {
 }
 
 impl Site<'_> {
-    /// Has claims looked at, and waits until the API server does so; then sees that all agreed claims are judged alike.
+    /// Has claims looked at, and waits until the API server does so.
     async fn set_up(&self, arm: Arm) -> Result<()> {
         match arm {
-            Arm::Nobody => {}
+            Arm::Nobody => return Ok(()),
             Arm::OneVolume => self.bind_policies(Some(&free_name(0))).await?,
             Arm::EveryVolume => self.bind_policies(None).await?,
             Arm::Webhook => {
@@ -165,16 +182,17 @@ impl Site<'_> {
                 self.webhooks().create(&PostParams::default(), &configuration).await?;
             }
         }
-        self.until(arm, &naming("11Gi", json!({})), Outcome::Denied).await?;
-        for (claim, outcome) in agreed() {
+        let (claim, outcome) = too_large();
+        self.until(arm, &claim, outcome).await
+    }
+
+    /// Sees that claims are judged as all who look have to.
+    async fn check(&self, arm: Arm) -> Result<()> {
+        let of_all = matches!(arm, Arm::EveryVolume | Arm::Webhook).then(agreed_of_all);
+        for (claim, outcome) in agreed().into_iter().chain(of_all.into_iter().flatten()) {
             let outcome = if arm == Arm::Nobody { Outcome::Passed } else { outcome };
             let found = self.attempt(&claim).await?;
             ensure!(found == outcome, "{arm:?}: {found:?}, and not {outcome:?}: {claim}");
-        }
-        if arm == Arm::EveryVolume || arm == Arm::Webhook {
-            let taken = naming("1Gi", json!({"volumeName": pair_name(0), "storageClassName": "class-0"}));
-            let found = self.attempt(&taken).await?;
-            ensure!(found == Outcome::Denied, "{arm:?}: {found:?}, though the volume is taken: {taken}");
         }
         Ok(())
     }
@@ -190,7 +208,7 @@ impl Site<'_> {
             }
             Arm::Webhook => drop(self.webhooks().delete("bindery", &now).await?),
         }
-        self.until(Arm::Nobody, &naming("11Gi", json!({})), Outcome::Passed).await
+        self.until(Arm::Nobody, &too_large().0, Outcome::Passed).await
     }
 
     async fn bind_policies(&self, volume: Option<&str>) -> Result<()> {
@@ -225,7 +243,6 @@ impl Site<'_> {
 
     /// Tries a claim until that becomes of it.
     async fn until(&self, arm: Arm, claim: &Value, outcome: Outcome) -> Result<()> {
-        let outcome = if arm == Arm::Nobody { Outcome::Passed } else { outcome };
         let began = Instant::now();
         let mut ticks = tokio::time::interval(TRIED_EVERY);
         loop {
@@ -240,6 +257,10 @@ impl Site<'_> {
     }
 
     /// What would become of a claim.
+    ///
+    /// # Errors
+    ///
+    /// Nobody has looked, or no rule denies it that all who look know.
     async fn attempt(&self, claim: &Value) -> Result<Outcome> {
         let mut claim = claim.clone();
         claim["apiVersion"] = "v1".into();
@@ -247,13 +268,15 @@ impl Site<'_> {
         let request = http::Request::post("/api/v1/namespaces/default/persistentvolumeclaims?dryRun=All")
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(claim.to_string().into_bytes().into())?;
-        let answer = self.client.send(request).await.context("a dry run failed")?;
-        Ok(match answer.status().as_u16() {
-            201 if answer.headers().contains_key(http::header::WARNING) => Outcome::Warned,
-            201 => Outcome::Passed,
-            403 | 422 => Outcome::Denied,
-            status => anyhow::bail!("a dry run was answered {status}"),
-        })
+        let (head, body) = self.client.send(request).await.context("a dry run failed")?.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let text = String::from_utf8_lossy(&body);
+        if head.status == StatusCode::CREATED {
+            let is_warned = head.headers.contains_key(http::header::WARNING);
+            return Ok(if is_warned { Outcome::Warned } else { Outcome::Passed });
+        }
+        let rule = policy::denying().find(|rule| text.contains(rule));
+        rule.map(Outcome::Denied).with_context(|| format!("a dry run was answered {}: {text}", head.status))
     }
 
     /// The webhook with the match conditions of the chart that read the object, and failure policy Fail: a review that

@@ -122,6 +122,11 @@ pub(crate) const POLICIES: [Policy; 3] = [
     },
 ];
 
+/// Names of the rules that deny.
+pub(crate) fn denying() -> impl Iterator<Item = &'static str> {
+    DENIED.iter().map(|(rule, _)| *rule)
+}
+
 impl Policy {
     /// The policy as an object of Kubernetes.
     pub(crate) fn object(&self) -> Value {

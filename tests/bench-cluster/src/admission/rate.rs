@@ -31,6 +31,7 @@ pub(crate) fn measure(door: &Door, of_shapes: &[Vec<Review>], arguments: &Argume
     let target = Target::of(door)?;
     let time = Duration::from_secs(arguments.seconds);
     let mix = mixed(of_shapes, MIXED);
+    let passing: Vec<_> = mix.iter().filter(|review| review.shape.passes()).cloned().collect();
     let mut out = std::io::stdout();
     writeln!(
         out,
@@ -45,18 +46,33 @@ pub(crate) fn measure(door: &Door, of_shapes: &[Vec<Review>], arguments: &Argume
         writeln!(out, "| {what} | {share} | {bytes} | {rate:.0} | {cpu:.1} | {busy:.0} | {ratio:.2} |")
     };
     row("the mix", "100%".to_owned(), &mix, &whole)?;
+    let without_denials = flat(door, &mut callers, &passing, time)?;
+    row("the mix without denials", String::new(), &passing, &without_denials)?;
     for reviews in of_shapes {
         let Some(Review { shape, .. }) = reviews.first() else { continue };
         let figures = flat(door, &mut callers, reviews, time)?;
         row(shape.name(), format!("{}%", shape.share()), reviews, &figures)?;
     }
-    drop(callers);
-    let mut callers = target.nowhere().call(arguments.connections)?;
-    let figures = flat(door, &mut callers, &mix, time)?;
+    let mut nowhere = target.nowhere().call(arguments.connections)?;
+    let figures = flat(door, &mut nowhere, &mix, time)?;
     row("the mix, answered 404: TLS and HTTP alone", String::new(), &mix, &figures)?;
-    let mut callers = target.call(arguments.connections)?;
-    latencies(door, &mut callers, &mix, whole.rate / 2.0, time)
+    drop(nowhere);
+
+    writeln!(
+        out,
+        "\n| asked for | reviews/s | of the core | review | reviews | p50 ms | p99 ms | p99.9 ms |"
+    )?;
+    writeln!(out, "|---|--:|--:|---|--:|--:|--:|--:|")?;
+    let passes: [Part<'_>; 1] = [("all", &|_| true)];
+    let whole_parts: [Part<'_>; 3] =
+        [("all", &|_| true), ("that pass", &Shape::passes), ("that are denied", &|shape| !shape.passes())];
+    latencies(door, &mut callers, ("the mix", &mix), whole.rate / 2.0, time, &whole_parts)?;
+    let of = ("the mix without denials", passing.as_slice());
+    latencies(door, &mut callers, of, without_denials.rate / 2.0, time, &passes)
 }
+
+/// A part of what was answered, by name.
+type Part<'a> = (&'a str, &'a dyn Fn(Shape) -> bool);
 
 /// As many as are answered.
 fn flat(door: &Door, callers: &mut [Caller], reviews: &[Review], time: Duration) -> Result<Figures> {
@@ -68,31 +84,30 @@ fn flat(door: &Door, callers: &mut [Caller], reviews: &[Review], time: Duration)
     Ok(Figures { rate: number / seconds, cpu: cpu * 1e6 / number })
 }
 
-/// At so many a second.
-fn latencies(door: &Door, callers: &mut [Caller], mix: &[Review], rate: f64, time: Duration) -> Result<()> {
-    drive(callers, mix, &Pace::random(rate, WARM_UP.min(time)))?;
+/// At so many a second: a row for each part.
+fn latencies(
+    door: &Door,
+    callers: &mut [Caller],
+    (what, reviews): (&str, &[Review]),
+    rate: f64,
+    time: Duration,
+    parts: &[Part<'_>],
+) -> Result<()> {
+    drive(callers, reviews, &Pace::random(rate, WARM_UP.min(time)))?;
     let before = Usage::of(door.id())?.cpu;
-    let Tally { answered, seconds } = drive(callers, mix, &Pace::random(rate, time))?;
+    let Tally { answered, seconds } = drive(callers, reviews, &Pace::random(rate, time))?;
     let load = (Usage::of(door.id())?.cpu - before) / seconds * 100.0;
     let mut out = std::io::stdout();
-    writeln!(
-        out,
-        "\n{rate:.0} reviews/s asked for, half of what was answered; the door took {load:.0}% of its core\n"
-    )?;
-    writeln!(out, "| review | reviews | p50 ms | p99 ms | p99.9 ms |")?;
-    writeln!(out, "|---|--:|--:|--:|--:|")?;
-    let mut row = |what: &str, is_counted: &dyn Fn(Shape) -> bool| {
-        let counted = answered.iter().filter(|answered| is_counted(answered.shape));
+    for (part, is_in_it) in parts {
+        let counted = answered.iter().filter(|answered| is_in_it(answered.shape));
         let mut times: Vec<f64> = counted.map(|Answered { latency, .. }| latency * 1e3).collect();
         times.sort_by(f64::total_cmp);
         let number = times.len();
         let [p50, p99, p999] = [500, 990, 999].map(|per_mille| percentile(&times, per_mille));
-        writeln!(out, "| {what} | {number} | {p50:.2} | {p99:.2} | {p999:.2} |")
-    };
-    row("the mix", &|_| true)?;
-    row("all that pass", &Shape::passes)?;
-    for shape in Shape::ALL {
-        row(shape.name(), &|other| other == shape)?;
+        writeln!(
+            out,
+            "| {what} | {rate:.0} | {load:.0}% | {part} | {number} | {p50:.2} | {p99:.2} | {p999:.2} |"
+        )?;
     }
     Ok(())
 }
