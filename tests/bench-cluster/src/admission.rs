@@ -37,8 +37,8 @@ pub(crate) struct Arguments {
     /// Seconds of each measurement of the door.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Connections on which is asked for reviews.
-    #[arg(long, default_value_t = 32, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=200))]
+    /// Connections on which is asked for reviews, one at a time on each: more than wait for live reads at any time.
+    #[arg(long, default_value_t = 128, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=200))]
     connections: usize,
     /// Claims of each kind that are created under each who looks.
     #[arg(long, default_value_t = 600)]

@@ -150,7 +150,7 @@ fn tell(latencies: &mut [Vec<f64>]) -> Result<()> {
     let mut out = std::io::stdout();
     writeln!(
         out,
-        "\n| claim | who looks | creations | p50 ms | p99 ms | added at p50 ms | webhook's : added |"
+        "\n| claim | who looks | creations | p50 ms | p99 ms | added at p50 ms | added : the webhook's |"
     )?;
     writeln!(out, "|---|---|--:|--:|--:|--:|--:|")?;
     latencies.iter_mut().for_each(|latencies| latencies.sort_by(f64::total_cmp));
