@@ -4,6 +4,7 @@
 //! - `up --node`: these and a whole node (containerd, kubelet, kube-proxy, scheduler) in namespaces of its own, so that
 //!   nothing can leave the machine and nothing outlives it;
 //! - `down`: ends it and removes all that is left, however `up` ended;
+//! - `load`: gives its node an image, since no registry can be reached from there;
 //! - `status`: what there is.
 //!
 //! A cluster is a folder in the cache. Whatever is started for it carries the folder's path in its environment
@@ -21,9 +22,11 @@ mod relay;
 mod servers;
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Subcommand, ValueEnum};
+use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use self::place::Place;
@@ -45,6 +48,12 @@ enum Command {
     Up(Up),
     /// End a cluster and remove all that is left of it, however `up` ended.
     Down(Named),
+    /// Give the node of a cluster an image: an archive, such as `cargo xtask image` makes.
+    Load {
+        archive: PathBuf,
+        #[command(flatten)]
+        named: Named,
+    },
     /// Say which clusters there are, and what runs in them.
     Status,
     /// Carry connections from the socket that is standard input to an address; started by `up --node`.
@@ -122,6 +131,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.command {
         Command::Up(arguments) => up(arguments),
         Command::Down(arguments) => down(&Place::of(&arguments.name)?),
+        Command::Load { archive, named } => load(&Place::of(&named.name)?, archive),
         Command::Status => status(),
         Command::Relay { to } => relay::run(*to),
     }
@@ -184,6 +194,16 @@ fn down(place: &Place) -> Result<()> {
         return Ok(());
     }
     remove(place)
+}
+
+fn load(place: &Place, archive: &Path) -> Result<()> {
+    let _lock = place.lock()?;
+    let record = if place.exists() { place.record()? } else { None };
+    let Some(holder) = record.and_then(|record| record[HOLDER].as_i64()) else {
+        bail!("cluster {} has no node: `{} --node` starts one", place.name(), place.command("up"))
+    };
+    let holder = Pid::from_raw(holder.try_into()?).context("a process has a number")?;
+    node::load(holder, archive)
 }
 
 /// Ends everything that was started for a cluster, and removes everything that it wrote.

@@ -8,15 +8,18 @@
 
 mod encode;
 mod inputs;
-mod toolchain;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
+use crate::toolchain::{self, Target, Toolchain};
 use crate::{process, workspace};
-use toolchain::{TARGET, Toolchain};
+
+/// The target without any system interface: a component compiled for it imports only what its contract names.
+const TARGET: Target = Target { triple: "wasm32-unknown-unknown", standard_library: "std,panic_abort" };
 
 /// The package that is compiled.
 const PACKAGE: &str = "bindery-component";
@@ -78,8 +81,8 @@ fn build_with(toolchain: Option<Toolchain>) -> Result<PathBuf> {
     lock.lock().with_context(|| format!("cannot lock {}", lock_path.display()))?;
 
     let toolchain = match toolchain {
-        Some(toolchain) => toolchain.installed()?,
-        None => Toolchain::choose()?,
+        Some(toolchain) => toolchain.installed(&TARGET)?,
+        None => Toolchain::choose(&TARGET)?,
     };
     let key = inputs::key(PACKAGE, [toolchain.version()?, LINKER_ARGUMENTS.join(" ")])?;
     let stamp = path.with_extension("key");
@@ -92,8 +95,8 @@ fn build_with(toolchain: Option<Toolchain>) -> Result<PathBuf> {
         .with_context(|| format!("{} does not make a component of the contract", module.display()))?;
     // The stamp is written last, and not left standing beside a component that it does not describe.
     let _ = fs::remove_file(&stamp);
-    replace(&path, &component)?;
-    replace(&stamp, key.as_bytes())?;
+    workspace::replace(&path, &component)?;
+    workspace::replace(&stamp, key.as_bytes())?;
     Ok(path)
 }
 
@@ -101,7 +104,7 @@ fn build_with(toolchain: Option<Toolchain>) -> Result<PathBuf> {
 fn compile(toolchain: Toolchain) -> Result<PathBuf> {
     // A folder of its own: another compiler's artefacts would keep evicting the workspace's.
     let target = workspace::target_folder()?.join("component-build");
-    let mut command = toolchain.cargo()?;
+    let mut command = Command::new(toolchain.cargo());
     // Named here rather than in the manifest, which also offers an rlib, because cargo skips LTO where there is one.
     command.args([
         "rustc",
@@ -113,28 +116,19 @@ fn compile(toolchain: Toolchain) -> Result<PathBuf> {
         "--profile",
         "component",
     ]);
-    command.args(["--target", TARGET]).arg("--target-dir").arg(&target);
+    command.arg("--target-dir").arg(&target);
+    toolchain.compile(&mut command, &TARGET);
+    if matches!(toolchain, Toolchain::Debian) {
+        // Its packages bring none for WebAssembly.
+        command.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", toolchain::lld()?);
+    }
     command.env("CARGO_ENCODED_RUSTFLAGS", rust_flags().join("\u{1f}"));
     process::run(&mut command)?;
-    Ok(target.join(TARGET).join("component").join(format!("{}.wasm", PACKAGE.replace('-', "_"))))
+    Ok(target.join(TARGET.triple).join("component").join(format!("{}.wasm", PACKAGE.replace('-', "_"))))
 }
 
-/// The compiler's flags. Paths of this machine are kept out of the component, so that its digest is the same elsewhere.
+/// The compiler's flags.
 fn rust_flags() -> Vec<String> {
-    let mut flags: Vec<String> =
-        LINKER_ARGUMENTS.iter().map(|argument| format!("-Clink-arg={argument}")).collect();
-    flags.push(format!("--remap-path-prefix={}=/bindery", workspace::root().display()));
-    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    if let Some(home) = cargo_home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo"))) {
-        flags.push(format!("--remap-path-prefix={}=/cargo", home.display()));
-    }
-    flags
-}
-
-/// Puts a whole file in place of another, in one step.
-fn replace(path: &Path, content: &[u8]) -> Result<()> {
-    let unfinished = path.with_extension("unfinished");
-    fs::write(&unfinished, content)
-        .and_then(|()| fs::rename(&unfinished, path))
-        .with_context(|| format!("cannot write {}", path.display()))
+    let linker = LINKER_ARGUMENTS.iter().map(|argument| format!("-Clink-arg={argument}"));
+    linker.chain(workspace::path_flags()).collect()
 }

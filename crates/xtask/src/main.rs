@@ -10,8 +10,11 @@
 //! - [`defects`]: known bugs that the tests must catch;
 //! - [`mod@bench`]: figures; [`soak`]: what is worth hours;
 //! - [`chart`]: what in the Helm chart is made from other files;
+//! - [`image`]: Bindery's container image; [`oci`]: what container images are;
 //! - [`cluster`]: a real cluster on this machine;
 //! - [`playground`]: a cluster to try, on this machine;
+//! - [`toolchain`]: a Rust that compiles for other targets;
+//! - [`packages`]: what packages are made of;
 //! - [`workspace`], [`process`]: where things are, and running other programs.
 
 mod bench;
@@ -21,10 +24,14 @@ mod cluster;
 mod components;
 mod conformance;
 mod defects;
+mod image;
+mod oci;
+mod packages;
 mod playground;
 mod process;
 mod soak;
 mod test;
+mod toolchain;
 mod tools;
 mod workspace;
 
@@ -49,6 +56,7 @@ enum Command {
     Check,
     Test(test::Arguments),
     Chart(chart::Arguments),
+    Image(image::Arguments),
     Cluster(cluster::Arguments),
     Playground(playground::Arguments),
     Conformance(conformance::Arguments),
@@ -75,6 +83,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Check => check::run(),
         Command::Test(arguments) => test::run(&arguments),
         Command::Chart(arguments) => chart::run(&arguments),
+        Command::Image(arguments) => image::run(&arguments),
         Command::Cluster(arguments) => cluster::run(&arguments),
         Command::Playground(arguments) => playground::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),

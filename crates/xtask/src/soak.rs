@@ -1,8 +1,10 @@
 //! `cargo xtask soak`: what is worth hours, and not for every change.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
 use crate::tools::{self, Tool};
@@ -10,6 +12,9 @@ use crate::{components, process, workspace};
 
 /// Packages whose tests are to notice when the engine or the guard is changed.
 const WATCHING: [&str; 3] = ["bindery-engine", "bindery-guard-tests", "bindery-core"];
+
+/// Fuzz targets, each with the most bytes that an input of it needs.
+const FUZZED: [(&str, u32); 2] = [("guard", 512), ("review", 4_096)];
 
 /// Run the long tests: more random worlds, fuzzing, mutants, faults and deaths on a real API server.
 #[derive(clap::Args)]
@@ -20,7 +25,7 @@ pub(crate) struct Arguments {
     /// Random worlds of each kind, and random decisions for the guard.
     #[arg(long, default_value_t = 2_000_000)]
     worlds: u32,
-    /// Seconds of fuzzing.
+    /// Seconds of fuzzing, for each target.
     #[arg(long, default_value_t = 3_600)]
     seconds: u32,
     /// Seconds that each kind of fault lasts.
@@ -36,8 +41,10 @@ pub(crate) struct Arguments {
 enum Run {
     /// The property tests, over more worlds.
     Worlds,
-    /// The guard against an oracle, guided by coverage; needs a nightly toolchain.
+    /// The guard against an oracle, and admission against any request, guided by coverage; needs a nightly toolchain.
     Fuzz,
+    /// Builds the image of the last commit in two places, and fails where the digests differ.
+    Image,
     /// Changes engine and guard everywhere, one place at a time, and lists what no test notices.
     Mutants,
     /// What goes wrong between `bindery serve` and a real API server, under load.
@@ -57,6 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let (name, result) = match run {
             Run::Worlds => ("worlds", worlds(arguments.worlds)),
             Run::Fuzz => ("fuzz", fuzz(arguments.seconds)),
+            Run::Image => ("image", image()),
             Run::Mutants => ("mutants", mutants()),
             Run::Faults => ("faults", serve("faults::", "BINDERY_FAULT_SECONDS", arguments.fault_seconds)),
             Run::Deaths => ("deaths", serve("death::", "BINDERY_KILLS", arguments.kills)),
@@ -83,12 +91,37 @@ fn worlds(worlds: u32) -> Result<()> {
 }
 
 fn fuzz(seconds: u32) -> Result<()> {
-    let mut command = Command::new(tools::install(Tool::CargoFuzz)?);
-    command.current_dir(workspace::root()).args(["run", "guard", "--"]);
-    command.arg(format!("-max_total_time={seconds}")).arg("-max_len=512");
-    // Set by the cargo that runs us, to its own toolchain.
-    command.env("RUSTUP_TOOLCHAIN", "nightly").env_remove("CARGO").env_remove("LD_LIBRARY_PATH");
-    process::run(&mut command)
+    for (target, length) in FUZZED {
+        let mut command = Command::new(tools::install(Tool::CargoFuzz)?);
+        command.current_dir(workspace::root()).args(["run", target, "--"]);
+        command.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={length}"));
+        // Set by the cargo that runs us, to its own toolchain.
+        command.env("RUSTUP_TOOLCHAIN", "nightly").env_remove("CARGO").env_remove("LD_LIBRARY_PATH");
+        process::run(&mut command)?;
+    }
+    Ok(())
+}
+
+fn image() -> Result<()> {
+    let mut digests = BTreeSet::new();
+    for place in ["one", "two"] {
+        let folder = workspace::target_folder()?.join("image-soak").join(place);
+        if folder.exists() {
+            fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+        }
+        let mut clone = Command::new("git");
+        process::run(clone.args(["clone", "--quiet"]).arg(workspace::root()).arg(&folder))?;
+        let mut build = Command::new(workspace::cargo().get_program());
+        build.args(["xtask", "image"]).current_dir(&folder).env("CARGO_TARGET_DIR", folder.join("target"));
+        // It would be taken for the clone's own.
+        build.env_remove("CARGO_MANIFEST_DIR");
+        let printed = process::output(&mut build)?;
+        digests.insert(printed.split_whitespace().last().context("an image has a digest")?.to_owned());
+    }
+    if digests.len() > 1 {
+        bail!("two builds of one commit differ: {digests:?}");
+    }
+    Ok(())
 }
 
 fn mutants() -> Result<()> {

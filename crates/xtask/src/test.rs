@@ -3,11 +3,13 @@
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use clap::ValueEnum as _;
 
-use crate::tools::{self, Tool};
-use crate::{chart, cluster, components, process, workspace};
+use crate::oci::Platform;
+use crate::tools::{self, Tool, debian};
+use crate::{chart, cluster, components, image, process, workspace};
 
-/// The package of the tests that need a whole node.
+/// The package of the tests that need a whole node, or at least root.
 const NODE_TESTS: &str = "bindery-node";
 
 /// Build what the tests need, then run every test of the workspace.
@@ -41,13 +43,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// Lets the tests on a real node run where this machine can have one.
 fn offer_node(command: &mut Command) -> Result<()> {
     if !process::is_root() {
-        eprintln!("{NODE_TESTS} are left out: a node needs root");
+        eprintln!("the tests of {NODE_TESTS} are left out: they need root");
         command.args(["--exclude", NODE_TESTS]);
         return Ok(());
     }
     // Minutes on a new machine, which no test should have to wait for.
     cluster::install_node()?;
+    debian::install(&["qemu-user-static"], "an image for another processor is tried under emulation")?;
+    let image = image::build(Platform::value_variants(), "image-test")?;
     command.env("BINDERY_XTASK", std::env::current_exe().context("this program cannot find itself")?);
+    command.env("BINDERY_IMAGE", &image.archive);
     command.env("BINDERY_CSI_PROVISIONER", tools::install(Tool::CsiProvisioner)?);
     Ok(())
 }

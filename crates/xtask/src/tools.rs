@@ -5,12 +5,13 @@
 //! program is built beside its place and then renamed into it. Building waits for another process that builds
 //! the same tool.
 //!
-//! Versions are pinned in one place each: Go programs by `tools/*/go.mod` and its checksum file, cargo programs by
-//! their line in [`Tool::source`].
+//! Versions are pinned in one place each: Go programs by `tools/*/go.mod` and its checksum file, packages of Python by
+//! `tools/*/requirements.txt`, cargo programs by their line in [`Tool::source`].
 
 mod cargo;
 pub(crate) mod debian;
 mod go;
+mod python;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -121,6 +122,14 @@ pub(crate) fn offer_control_plane(command: &mut Command) -> Result<()> {
         command.env(variable, install(tool)?);
     }
     Ok(())
+}
+
+/// A folder with `bin/cargo-zigbuild`, which compiles for other targets, and `ziglang/zig`, which it compiles C and links with.
+///
+/// # Errors
+/// When Python's pip is missing or fails.
+pub(crate) fn zigbuild() -> Result<PathBuf> {
+    python::install("zigbuild")
 }
 
 /// A Go module as the module cache has it.

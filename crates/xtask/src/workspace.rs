@@ -1,5 +1,6 @@
 //! Where things are: the checkout, cargo's target folder, the tools cache.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -65,6 +66,26 @@ pub(crate) fn cache_folder() -> Result<PathBuf> {
         .or_else(|| set("XDG_CACHE_HOME").map(|folder| folder.join("bindery")))
         .or_else(|| set("HOME").map(|folder| folder.join(".cache/bindery")))
         .context("no place for the tools cache: set BINDERY_CACHE to a folder")
+}
+
+/// Puts a whole file in place of another, or where there was none, in one step.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    let unfinished = path.with_extension(format!("unfinished-{}", std::process::id()));
+    fs::write(&unfinished, content)
+        .and_then(|()| fs::rename(&unfinished, path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Flags of the compiler that keep paths of this machine out of what it makes, so that its digest is the same elsewhere.
+pub(crate) fn path_flags() -> Vec<String> {
+    let mut folders = vec![(root().to_owned(), "/bindery")];
+    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo_home = cargo_home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    folders.extend(cargo_home.map(|home| (home, "/cargo")));
+    folders.iter().map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())).collect()
 }
 
 /// A content key: SHA-256 over the parts, each with its length before it, in hexadecimal.

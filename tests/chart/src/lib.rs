@@ -1,5 +1,6 @@
 //! The Helm chart as tests see it: rendered by the real Helm, object by object.
 
+mod cluster;
 mod objects;
 mod rights;
 mod rows;
@@ -12,6 +13,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+pub use cluster::Operator;
 pub use objects::Objects;
 pub use rights::{Right, granted};
 pub use rows::{Row, table};

@@ -1,5 +1,7 @@
 //! A whole cluster with one node, for tests: `cargo xtask cluster up --node`, held up for as long as a [`Node`] lives.
 
+pub mod world;
+
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;

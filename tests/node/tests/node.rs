@@ -12,5 +12,3 @@ mod delayed;
 mod recycle;
 #[path = "node/stage.rs"]
 mod stage;
-#[path = "node/world.rs"]
-mod world;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
 
+use crate::oci::{self, Image, Platform, Tree};
 use crate::{process, workspace};
 
 /// The image's own name, for pods of tests, and for the sandboxes of all pods.
@@ -24,7 +24,7 @@ const BUSYBOX: &str = "/usr/bin/busybox";
 /// cannot delete.
 const PROGRAMS: [(&str, &str); 2] = [("/bin/dash", "bin/sh"), ("/usr/bin/find", "bin/find")];
 /// Changes with what [`pack`] does.
-const FORMAT: &str = "2";
+const FORMAT: &str = "3";
 
 /// The image as an archive, made once for each state of the programs in it.
 ///
@@ -40,13 +40,8 @@ pub(super) fn archive() -> Result<PathBuf> {
     let folder = workspace::cache_folder()?.join("tools").join(format!("busybox-image-{}", &key[..12]));
     let archive = folder.join("image.tar");
     if !archive.is_file() {
-        let unfinished = folder.with_extension(std::process::id().to_string());
-        fs::create_dir_all(&unfinished).with_context(|| format!("cannot create {}", unfinished.display()))?;
-        pack(&unfinished, &files)?;
-        fs::create_dir_all(&folder)?;
-        fs::rename(unfinished.join("image.tar"), &archive)
-            .with_context(|| format!("cannot put an image at {}", archive.display()))?;
-        fs::remove_dir_all(&unfinished)?;
+        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        workspace::replace(&archive, &pack(&files)?)?;
     }
     Ok(archive)
 }
@@ -66,66 +61,30 @@ fn files() -> Result<BTreeSet<(PathBuf, PathBuf)>> {
     Ok(files)
 }
 
-/// Packs `image.tar` in a folder, as `docker save` would: one layer with busybox under the names of its applets, and the
-/// files in the place of those that they replace.
-fn pack(folder: &Path, files: &BTreeSet<(PathBuf, PathBuf)>) -> Result<()> {
-    let root = folder.join("root");
-    let bin = root.join("bin");
-    fs::create_dir_all(&bin)?;
-    fs::create_dir_all(root.join("tmp"))?;
-    fs::copy(BUSYBOX, bin.join("busybox"))?;
+/// The image: busybox under the names of its applets, and the files in the place of those that they replace.
+fn pack(files: &BTreeSet<(PathBuf, PathBuf)>) -> Result<Vec<u8>> {
+    let mut layer = Tree::default();
+    layer.shared_folder("tmp");
+    layer.program("bin/busybox", read(BUSYBOX.as_ref())?);
     for (from, to) in files {
-        let to = root.join(to);
-        fs::create_dir_all(to.parent().context("a file must lie in a folder")?)?;
-        fs::copy(from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+        layer.program(to, read(from)?);
     }
     for applet in process::output(Command::new(BUSYBOX).arg("--list"))?.lines() {
-        if !bin.join(applet).exists() {
-            symlink("busybox", bin.join(applet))?;
+        let path = Path::new("bin").join(applet);
+        if !layer.contains(&path) {
+            layer.link(path, "busybox");
         }
     }
-    tar(folder, &root, "layer.tar", &["."])?;
-    let config = json!({
-        "architecture": architecture(),
-        "os": "linux",
+    let image = Image {
+        platform: Platform::here().context("images are made for amd64 and arm64 only")?,
+        layer,
         // What a sandbox runs: it waits to be killed.
-        "config": {"Entrypoint": ["/bin/sleep", "infinity"], "Env": ["PATH=/bin"]},
-        "rootfs": {
-            "type": "layers",
-            "diff_ids": [format!("sha256:{}", workspace::sha256(&read(&folder.join("layer.tar"))?))],
-        },
-    });
-    fs::write(folder.join("config.json"), config.to_string())?;
-    let manifest = json!([{"Config": "config.json", "RepoTags": NAMES, "Layers": ["layer.tar"]}]);
-    fs::write(folder.join("manifest.json"), manifest.to_string())?;
-    tar(folder, folder, "image.tar", &["manifest.json", "config.json", "layer.tar"])
+        run: json!({"Entrypoint": ["/bin/sleep", "infinity"], "Env": ["PATH=/bin"]}),
+        created: oci::BEGINNING.to_owned(),
+    };
+    Ok(oci::archive(&[image], &NAMES, &json!({}))?.bytes)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-/// Packs some of a folder into an archive that depends on nothing but their content.
-fn tar(target: &Path, folder: &Path, name: &str, members: &[&str]) -> Result<()> {
-    let mut tar = Command::new("tar");
-    tar.args([
-        "--sort=name",
-        "--owner=0",
-        "--group=0",
-        "--numeric-owner",
-        "--mtime=@0",
-        "--create",
-        "--file",
-    ]);
-    tar.arg(target.join(name)).arg("--directory").arg(folder).args(members);
-    process::run(&mut tar)
-}
-
-/// This machine's, as images call it.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }

@@ -1,9 +1,11 @@
 //! A node: containerd, kubelet, kube-proxy and the scheduler beside a control plane, in namespaces of their own.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
+use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use super::control_plane::{self, Layout};
@@ -21,6 +23,8 @@ const CNI_PLUGINS: &str = "/usr/lib/cni";
 const NAME: &str = "node";
 /// Where containerd listens, in the node's own `/run`.
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
+/// How `ctr` finds what kubelet has.
+const CTR: [&str; 4] = ["--address", CONTAINERD, "--namespace", "k8s.io"];
 /// kube-apiserver's port in the node's network.
 const PORT: u16 = 6443;
 
@@ -85,7 +89,7 @@ pub(super) fn start(
     };
     credentials::write_kubeconfig(place, &layout.kubeconfig, layout.port)?;
     control_plane::start(servers, kind, control_plane, &layout)?;
-    start_containerd(servers, programs)?;
+    start_containerd(servers, programs, holder)?;
     control_plane::until_ready(servers, control_plane)?;
     control_plane::start_manager(servers, kind, control_plane, &layout)?;
     start_kubelet(servers, programs, &layout.kubeconfig)?;
@@ -118,7 +122,7 @@ fn is_ready(node: &Value) -> bool {
 }
 
 /// Starts containerd and gives it the image.
-fn start_containerd(servers: &mut Servers<'_>, programs: &Programs) -> Result<()> {
+fn start_containerd(servers: &mut Servers<'_>, programs: &Programs, holder: Pid) -> Result<()> {
     let place = servers.place();
     let network = place.file("cni");
     std::fs::create_dir(&network).with_context(|| format!("cannot create {}", network.display()))?;
@@ -132,18 +136,26 @@ fn start_containerd(servers: &mut Servers<'_>, programs: &Programs) -> Result<()
     containerd.env("PATH", std::env::join_paths(path).context("PATH cannot be added to")?);
     servers.start("containerd", &mut containerd)?;
 
-    let ctr = |servers: &Servers<'_>, arguments: &[&str]| {
-        let mut ctr = servers.command("ctr", &programs.ctr);
-        ctr.args(["--address", CONTAINERD, "--namespace", "k8s.io"]).args(arguments);
-        ctr
-    };
-    let mut ask = ctr(servers, &["version"]);
-    ask.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut ask = servers.command("ctr", &programs.ctr);
+    ask.args(CTR).arg("version").stdout(Stdio::null()).stderr(Stdio::null());
     servers.until("containerd answers", || Ok(ask.status()?.success().then_some(())))?;
-    let mut import = ctr(servers, &["images", "import"]);
-    let import = import.arg(&programs.image).output().context("cannot start ctr")?;
+    load(holder, &programs.image)
+}
+
+/// Gives a node an image.
+///
+/// # Errors
+/// When the archive cannot be read, or containerd does not take it; the error says what it says.
+pub(super) fn load(holder: Pid, archive: &Path) -> Result<()> {
+    // Of this machine's folders the node does not see all.
+    let input = File::open(archive).with_context(|| format!("cannot open {}", archive.display()))?;
+    let mut import = Command::new("nsenter");
+    namespace::enter(&mut import, holder);
+    import.arg(tools::install(Tool::Ctr)?).args(CTR).args(["images", "import", "-"]);
+    let import = import.stdin(input).output().context("cannot start nsenter")?;
     if !import.status.success() {
-        bail!("the image cannot be imported: {}", String::from_utf8_lossy(&import.stderr));
+        let why = String::from_utf8_lossy(&import.stderr);
+        bail!("{} cannot be loaded: {}", archive.display(), why.trim_end());
     }
     Ok(())
 }

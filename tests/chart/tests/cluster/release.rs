@@ -1,33 +1,11 @@
 //! A release from its beginning to its end, by the real Helm.
 
-use std::path::{Path, PathBuf};
-
-use bindery_chart::{NAMESPACE, RELEASE, chart, helm, rendered, run};
+use bindery_chart::{Operator, RELEASE, chart, rendered};
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::serving::{CONFIGURATION, Replica, SECRET, bundles};
 use crate::site::{ADMIN, Site};
-
-/// Helm, for one cluster.
-struct Helm {
-    kubeconfig: PathBuf,
-}
-
-impl Helm {
-    fn new(site: &Site, folder: &Path) -> Self {
-        let kubeconfig = folder.join("admin.kubeconfig");
-        std::fs::write(&kubeconfig, site.kubeconfig().to_string()).unwrap();
-        Self { kubeconfig }
-    }
-
-    fn run(&self, arguments: &[&str]) {
-        let mut helm = helm(arguments);
-        let folder = self.kubeconfig.parent().unwrap();
-        helm.env("HOME", folder).arg("--namespace").arg(NAMESPACE).arg("--kubeconfig").arg(&self.kubeconfig);
-        run(&mut helm, "").unwrap_or_else(|why| panic!("helm {arguments:?}: {why}"));
-    }
-}
 
 /// Where objects of the kinds that the chart makes are listed.
 const LISTS: [&str; 16] = [
@@ -70,10 +48,12 @@ async fn configuration(site: &Site) -> Value {
 async fn a_release_is_installed_upgraded_rolled_back_and_gone() {
     let site = Site::start().await;
     let folder = tempfile::tempdir().unwrap();
-    let helm = Helm::new(&site, folder.path());
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, site.kubeconfig().to_string()).unwrap();
+    let operator = Operator::new(kubeconfig);
     let chart = chart();
     let chart = chart.to_str().unwrap();
-    helm.run(&["install", RELEASE, chart, "--set", "mode=own"]);
+    operator.helm(&["install", RELEASE, chart, "--set", "mode=own"]);
     let made = left(&site).await;
     assert_eq!(
         made.len(),
@@ -93,7 +73,7 @@ async fn a_release_is_installed_upgraded_rolled_back_and_gone() {
         (vec!["upgrade", RELEASE, chart, "--reuse-values", "--set", "webhook.timeoutSeconds=2"], 2),
         (vec!["rollback", RELEASE, "1"], 3),
     ] {
-        helm.run(&arguments);
+        operator.helm(&arguments);
         let now = configuration(&site).await;
         assert_eq!(timeout(&now), seconds, "{arguments:?}");
         assert_eq!(bundles(&now), bundles(&trusted), "{arguments:?}");
@@ -101,7 +81,7 @@ async fn a_release_is_installed_upgraded_rolled_back_and_gone() {
         assert_eq!(secret["data"], kept["data"], "{arguments:?}");
     }
 
-    helm.run(&["uninstall", RELEASE]);
+    operator.helm(&["uninstall", RELEASE]);
     assert_eq!(left(&site).await, Vec::<String>::new());
     // By their names too, whatever their labels are.
     for path in [CONFIGURATION, SECRET] {

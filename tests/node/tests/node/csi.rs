@@ -1,13 +1,13 @@
 //! The hand-off to an external provisioner: the real csi-provisioner, with a CSI driver of our own.
 
+use bindery_node::world::World;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::stage::stage;
-use super::world::World;
+use super::stage::{stage, world};
 
 /// The driver's name, which it tells kubelet and its provisioner.
 const DRIVER: &str = "csi.bindery.test";
@@ -24,7 +24,7 @@ async fn describe_driver(world: &World) {
 
 /// Follows a claim of a class with this binding mode from its provisioning to its deletion.
 async fn follow(name: &str, mode: &str) {
-    let world = World::new().await;
+    let world = world().await;
     describe_driver(&world).await;
     world.create_class(name, DRIVER, mode).await;
     world.create_claim(name, name).await;

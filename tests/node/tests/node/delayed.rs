@@ -1,10 +1,11 @@
 //! Delayed binding: the scheduler chooses node and volume together, and Bindery completes what it chose.
 
 use bindery_node::NAME;
+use bindery_node::world::claim_phase;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::world::{World, claim_phase};
+use super::stage::world;
 
 /// A volume that is a folder, and can be used on this node only.
 fn local(capacity: &str, path: &TempDir, node: &str) -> Value {
@@ -20,7 +21,7 @@ fn local(capacity: &str, path: &TempDir, node: &str) -> Value {
 
 #[tokio::test]
 async fn a_claim_waits_for_its_pod_and_gets_a_volume_where_the_pod_can_run() {
-    let world = World::new().await;
+    let world = world().await;
     let (here, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     world.create_class("delayed", "kubernetes.io/no-provisioner", "WaitForFirstConsumer").await;
     // It fits best, but is where no pod of this cluster can run.

@@ -2,14 +2,15 @@
 
 use std::fs;
 
+use bindery_node::world::volume_phase;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::world::{World, volume_phase};
+use super::stage::world;
 
 #[tokio::test]
 async fn a_released_volume_is_emptied_by_a_pod_and_offered_again() {
-    let world = World::new().await;
+    let world = world().await;
     let folder = TempDir::new().unwrap();
     let spec = json!({
         "storageClassName": "recycle",

@@ -6,6 +6,7 @@ use std::sync::{OnceLock, mpsc};
 use std::thread;
 
 use bindery_cluster::Server;
+use bindery_node::world::World;
 use bindery_node::{Node, built};
 use tempfile::TempDir;
 
@@ -35,6 +36,11 @@ pub(crate) fn stage() -> &'static Stage {
         });
         stage.recv().expect("the thread above says why it cannot be raised")
     })
+}
+
+/// A client of the stage's cluster. All tests share it; names are each test's own.
+pub(crate) async fn world() -> World {
+    World::new(stage().node.client().await.unwrap(), || stage().logs())
 }
 
 impl Stage {

@@ -1,5 +1,7 @@
 //! Objects of the cluster, made and waited for.
 
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test fails by panicking")]
+
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -12,24 +14,30 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::stage::stage;
+use crate::IMAGE;
 
 /// How long anything may take before the test gives up: a slow machine takes seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How often events are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// A client of the cluster that all tests share; names are each test's own.
-pub(crate) struct World {
-    pub(crate) client: kube::Client,
-    pub(crate) volumes: Api<PersistentVolume>,
-    pub(crate) claims: Api<PersistentVolumeClaim>,
-    pub(crate) pods: Api<Pod>,
+/// A cluster.
+pub struct World {
+    /// The client of all below.
+    pub client: kube::Client,
+    /// Volumes.
+    pub volumes: Api<PersistentVolume>,
+    /// Claims of the namespace `default`.
+    pub claims: Api<PersistentVolumeClaim>,
+    /// Pods of the namespace `default`.
+    pub pods: Api<Pod>,
     events: Api<Event>,
+    /// What else there is to see when something never comes about.
+    told: Box<dyn Fn() -> String + Send + Sync>,
 }
 
 /// What [`World`] can wait for.
-pub(crate) trait Kind:
+pub trait Kind:
     Clone + Debug + DeserializeOwned + Serialize + Send + kube::Resource<DynamicType = ()> + 'static
 {
 }
@@ -40,18 +48,20 @@ impl<K> Kind for K where
 }
 
 impl World {
-    pub(crate) async fn new() -> Self {
-        let client = stage().node.client().await.unwrap();
+    /// The cluster of a client. `told` says what else there is to see when something never comes about: logs.
+    pub fn new(client: kube::Client, told: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Self {
             volumes: Api::all(client.clone()),
             claims: Api::default_namespaced(client.clone()),
             pods: Api::default_namespaced(client.clone()),
             events: Api::all(client.clone()),
             client,
+            told: Box::new(told),
         }
     }
 
-    pub(crate) async fn create_class(&self, name: &str, provisioner: &str, mode: &str) {
+    /// Creates a class with policy Delete.
+    pub async fn create_class(&self, name: &str, provisioner: &str, mode: &str) {
         let classes: Api<StorageClass> = Api::all(self.client.clone());
         let class = json!({
             "metadata": {"name": name}, "provisioner": provisioner,
@@ -61,13 +71,14 @@ impl World {
     }
 
     /// Creates a volume that is a folder of this machine.
-    pub(crate) async fn create_volume(&self, name: &str, spec: Value) {
+    pub async fn create_volume(&self, name: &str, spec: Value) {
         let mut volume = json!({"metadata": {"name": name}, "spec": spec});
         volume["spec"]["accessModes"] = json!(["ReadWriteOnce"]);
         create(&self.volumes, volume).await;
     }
 
-    pub(crate) async fn create_claim(&self, name: &str, class: &str) {
+    /// Creates a claim for 1 GiB.
+    pub async fn create_claim(&self, name: &str, class: &str) {
         let claim = json!({
             "metadata": {"name": name},
             "spec": {
@@ -80,7 +91,7 @@ impl World {
     }
 
     /// Creates a pod that writes a file into the claim's volume and ends.
-    pub(crate) async fn create_writer(&self, name: &str, claim: &str, text: &str) {
+    pub async fn create_writer(&self, name: &str, claim: &str, text: &str) {
         let pod = json!({
             "metadata": {"name": name},
             "spec": {
@@ -89,7 +100,7 @@ impl World {
                 "volumes": [{"name": "volume", "persistentVolumeClaim": {"claimName": claim}}],
                 "containers": [{
                     "name": "writer",
-                    "image": bindery_node::IMAGE,
+                    "image": IMAGE,
                     "command": ["/bin/sh", "-c", format!("echo {text} > /volume/file")],
                     "volumeMounts": [{"name": "volume", "mountPath": "/volume"}],
                 }],
@@ -99,20 +110,20 @@ impl World {
     }
 
     /// Waits until a pod has done its work.
-    pub(crate) async fn until_done(&self, pod: &str) {
+    pub async fn until_done(&self, pod: &str) {
         let has_ended = |pod: &Pod| matches!(phase(pod), Some("Succeeded" | "Failed"));
         let pod = self.until(&self.pods, pod, has_ended).await;
         assert_eq!(phase(&pod), Some("Succeeded"), "{:#?}", pod.status);
     }
 
     /// Waits until a claim is bound; answers its volume's name.
-    pub(crate) async fn until_bound(&self, claim: &str) -> String {
+    pub async fn until_bound(&self, claim: &str) -> String {
         let claim = self.until(&self.claims, claim, |claim| claim_phase(claim) == Some("Bound")).await;
         claim.spec.unwrap().volume_name.unwrap()
     }
 
     /// Waits until an event of this reason is told of an object of this name.
-    pub(crate) async fn until_event(&self, name: &str, reason: &str) -> Event {
+    pub async fn until_event(&self, name: &str, reason: &str) -> Event {
         let chosen = ListParams::default().fields(&format!("involvedObject.name={name},reason={reason}"));
         let told = async {
             let mut ticks = tokio::time::interval(LOOK_EVERY);
@@ -124,11 +135,11 @@ impl World {
             }
         };
         let told = tokio::time::timeout(PATIENCE, told).await;
-        told.unwrap_or_else(|_| panic!("no event {reason} is told of {name}\n{}", stage().logs()))
+        told.unwrap_or_else(|_| panic!("no event {reason} is told of {name}\n{}", (self.told)()))
     }
 
     /// Waits until something holds of an object, and returns the object.
-    pub(crate) async fn until<K: Kind>(&self, api: &Api<K>, name: &str, holds: impl Fn(&K) -> bool) -> K {
+    pub async fn until<K: Kind>(&self, api: &Api<K>, name: &str, holds: impl Fn(&K) -> bool) -> K {
         let condition = await_condition(api.clone(), name, |object: Option<&K>| object.is_some_and(&holds));
         match tokio::time::timeout(PATIENCE, condition).await {
             Ok(object) => object.unwrap().unwrap(),
@@ -137,14 +148,14 @@ impl World {
     }
 
     /// Deletes an object and waits until it is gone.
-    pub(crate) async fn delete<K: Kind>(&self, api: &Api<K>, name: &str) {
+    pub async fn delete<K: Kind>(&self, api: &Api<K>, name: &str) {
         let uid = api.get(name).await.unwrap().uid().unwrap();
         api.delete(name, &DeleteParams::default()).await.unwrap();
         self.until_gone(api, name, &uid).await;
     }
 
     /// Waits until the object of this name and UID is gone.
-    pub(crate) async fn until_gone<K: Kind>(&self, api: &Api<K>, name: &str, uid: &str) {
+    pub async fn until_gone<K: Kind>(&self, api: &Api<K>, name: &str, uid: &str) {
         let condition = await_condition(api.clone(), name, conditions::is_deleted(uid));
         if tokio::time::timeout(PATIENCE, condition).await.is_err() {
             self.give_up(api, name).await;
@@ -157,7 +168,7 @@ impl World {
         let told = ListParams::default().fields(&format!("involvedObject.name={name}"));
         let events = self.events.list(&told).await.unwrap().items.into_iter();
         let events: Vec<_> = events.filter_map(|event| event.message).collect();
-        panic!("{name} stays {object}\n{}\n{}", events.join("\n"), stage().logs())
+        panic!("{name} stays {object}\n{}\n{}", events.join("\n"), (self.told)())
     }
 }
 
@@ -170,10 +181,12 @@ fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
 
-pub(crate) fn claim_phase(claim: &PersistentVolumeClaim) -> Option<&str> {
+/// Phase of a claim.
+pub fn claim_phase(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.status.as_ref()?.phase.as_deref()
 }
 
-pub(crate) fn volume_phase(volume: &PersistentVolume) -> Option<&str> {
+/// Phase of a volume.
+pub fn volume_phase(volume: &PersistentVolume) -> Option<&str> {
     volume.status.as_ref()?.phase.as_deref()
 }

@@ -1,0 +1,141 @@
+//! `cargo xtask image`: Bindery's container image, for several platforms, as one archive.
+//!
+//! The image has no system below it: `/bindery`, which is static, the default engine's component, the bill of what both are
+//! made of, and the licence. The same checkout makes the same digest: the files are built without this machine's paths, and
+//! the only time in the image is the commit's.
+
+mod bom;
+mod program;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use crate::oci::{self, Image, Platform, Tree};
+use crate::{components, packages, process, workspace};
+
+/// Where the image's name is known to be looked for, as the chart's values have it.
+const REPOSITORY: &str = "ghcr.io/bindery/bindery";
+/// Where the default engine's component lies in an image.
+const ENGINE: &str = "bindery-engine.wasm";
+/// Who runs it: the number that is nobody's by custom, so that Kubernetes can see that it is not root.
+const USER: &str = "65532:65532";
+
+/// Build Bindery's container image and print its archive's path and its digest.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Platforms that the image is for.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["amd64", "arm64"])]
+    platforms: Vec<Platform>,
+    /// Profile of cargo: `dist` is what is released, `image-test` is built sooner.
+    #[arg(long, default_value = "dist")]
+    profile: String,
+}
+
+/// An image on disk.
+pub(crate) struct Built {
+    /// Its archive, an image layout in a tar file.
+    pub(crate) archive: PathBuf,
+    /// What names it, `sha256:…`.
+    pub(crate) digest: String,
+}
+
+/// Carries out `cargo xtask image`.
+///
+/// # Errors
+/// As [`build`].
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let built = build(&arguments.platforms, &arguments.profile)?;
+    crate::say(format_args!("{} {}", built.archive.display(), built.digest));
+    Ok(())
+}
+
+/// Builds the image for some platforms.
+///
+/// # Errors
+/// When there is no toolchain for a platform (the error says what to install), something does not compile, or a file cannot
+/// be written.
+pub(crate) fn build(platforms: &[Platform], profile: &str) -> Result<Built> {
+    let about = About::read()?;
+    let engine = components::build()?;
+    let folder = workspace::target_folder()?.join("image").join(profile);
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let mut platforms = platforms.to_vec();
+    platforms.sort();
+    platforms.dedup();
+    let mut images = Vec::new();
+    for platform in platforms {
+        let program = program::build(platform, profile)?;
+        let bill = bom::write(program::target(platform).triple, &about.version)?;
+        let name = format!("bindery-{}-{}.cdx.json", about.version, platform.name());
+        workspace::replace(&folder.join(name), &bill)?;
+        let mut layer = Tree::default();
+        layer.program(program::NAME, read(&program)?);
+        layer.file(ENGINE, read(&engine)?);
+        layer.file("bindery.cdx.json", bill);
+        layer.file("LICENSE", read(&workspace::root().join("LICENSE"))?);
+        images.push(Image { platform, layer, run: about.run(), created: about.created.clone() });
+    }
+    let name = format!("{REPOSITORY}:{}", about.version);
+    let oci::Archive { bytes, digest } = oci::archive(&images, &[&name], &about.labels)?;
+    let archive = folder.join(format!("bindery-{}.tar", about.version));
+    workspace::replace(&archive, &bytes)?;
+    Ok(Built { archive, digest })
+}
+
+/// What an image says of itself.
+struct About {
+    version: String,
+    created: String,
+    /// The annotations that the image specification names.
+    labels: Value,
+}
+
+impl About {
+    /// What the checkout says.
+    fn read() -> Result<Self> {
+        let metadata = workspace::metadata()?;
+        let package = packages::list(metadata, "packages")?
+            .iter()
+            .find(|package| package["name"] == program::NAME && package["source"].is_null())
+            .context("the workspace has no package of the program")?;
+        let text = |field: &str| packages::text(package, field);
+        let time = ["show", "--no-patch", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%cd"];
+        let created = git(&time)?.unwrap_or_else(|| oci::BEGINNING.to_owned());
+        let mut labels = json!({
+            "org.opencontainers.image.title": "Bindery",
+            "org.opencontainers.image.description": text("description")?,
+            "org.opencontainers.image.licenses": text("license")?,
+            "org.opencontainers.image.source": text("repository")?,
+            "org.opencontainers.image.version": text("version")?,
+            "org.opencontainers.image.created": created,
+        });
+        // What is not committed is told, too.
+        if let Some(revision) = git(&["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"])? {
+            labels["org.opencontainers.image.revision"] = json!(revision);
+        }
+        Ok(Self { version: text("version")?.to_owned(), created, labels })
+    }
+
+    /// How an image is run.
+    fn run(&self) -> Value {
+        json!({"User": USER, "Entrypoint": [format!("/{}", program::NAME)], "Labels": self.labels})
+    }
+}
+
+/// What git says of the checkout; nothing where this is none.
+fn git(arguments: &[&str]) -> Result<Option<String>> {
+    if !workspace::root().join(".git").exists() || !process::exists("git", "--version")? {
+        return Ok(None);
+    }
+    let mut git = Command::new("git");
+    let printed = process::output(git.args(arguments).env("TZ", "UTC").current_dir(workspace::root()))?;
+    Ok(Some(printed.trim_end().to_owned()))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}

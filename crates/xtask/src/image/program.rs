@@ -1,0 +1,57 @@
+//! The program of an image: static, since an image has nothing but the program.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::oci::Platform;
+use crate::toolchain::{Target, Toolchain};
+use crate::{process, tools, workspace};
+
+/// The package and its program.
+pub(super) const NAME: &str = "bindery";
+
+/// The target of a platform's program.
+///
+/// This machine's own platform gets glibc, whose allocator is much faster among many threads than musl's; for others Zig
+/// brings a C library, and that is musl.
+pub(super) fn target(platform: Platform) -> Target {
+    let triple = match (platform, Platform::here() == Some(platform)) {
+        (Platform::Amd64, true) => "x86_64-unknown-linux-gnu",
+        (Platform::Amd64, false) => "x86_64-unknown-linux-musl",
+        (Platform::Arm64, true) => "aarch64-unknown-linux-gnu",
+        (Platform::Arm64, false) => "aarch64-unknown-linux-musl",
+    };
+    Target { triple, standard_library: "std,panic_unwind" }
+}
+
+/// Compiles the program and returns its path.
+///
+/// # Errors
+/// When there is no toolchain for the platform (the error says what to install), or the program does not compile.
+pub(super) fn build(platform: Platform, profile: &str) -> Result<PathBuf> {
+    let target = target(platform);
+    // A folder of its own: other compilers and flags would keep evicting the workspace's artefacts.
+    let folder = workspace::target_folder()?.join("image-build");
+    let (toolchain, mut command, flags) = if Platform::here() == Some(platform) {
+        let toolchain = Toolchain::Active;
+        let mut command = Command::new(toolchain.cargo());
+        command.arg("build");
+        (toolchain, command, ["-Ctarget-feature=+crt-static"])
+    } else {
+        let toolchain = Toolchain::choose(&target)?;
+        let zig = tools::zigbuild()?;
+        let mut command = Command::new(zig.join("bin/cargo-zigbuild"));
+        command.arg("zigbuild").env("CARGO_ZIGBUILD_ZIG_PATH", zig.join("ziglang/zig"));
+        // What Debian's Rust lacks, and Zig has.
+        (toolchain, command, ["-Clink-self-contained=no"])
+    };
+    toolchain.compile(&mut command, &target);
+    command.args(["--package", NAME, "--bin", NAME, "--locked", "--profile", profile]);
+    command.arg("--target-dir").arg(&folder);
+    let flags = flags.map(str::to_owned).into_iter().chain(workspace::path_flags());
+    command.env("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join("\u{1f}"));
+    process::run(&mut command)?;
+    Ok(folder.join(target.triple).join(profile).join(NAME))
+}

@@ -1,0 +1,54 @@
+//! Somebody with a kubeconfig, Helm and kubectl.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::{NAMESPACE, helm, program, run};
+
+/// Who operates a cluster by its kubeconfig: by the real Helm and the real kubectl, with nothing of this user's own.
+pub struct Operator {
+    kubeconfig: PathBuf,
+    /// Where both keep what they have discovered.
+    home: TempDir,
+}
+
+impl Operator {
+    /// The one of this kubeconfig.
+    ///
+    /// # Panics
+    ///
+    /// There is no folder for temporary files.
+    pub fn new(kubeconfig: PathBuf) -> Self {
+        Self { kubeconfig, home: tempfile::tempdir().expect("there must be a folder for temporary files") }
+    }
+
+    /// Runs Helm in the release's namespace. Answers what it printed.
+    ///
+    /// # Panics
+    ///
+    /// It fails.
+    pub fn helm(&self, arguments: &[&str]) -> String {
+        let mut helm = helm(arguments);
+        self.known_to(&mut helm);
+        helm.args(["--namespace", NAMESPACE]);
+        run(&mut helm, "").unwrap_or_else(|why| panic!("helm {arguments:?}: {why}"))
+    }
+
+    /// Runs kubectl with a text on its standard input. Answers what it printed.
+    ///
+    /// # Errors
+    ///
+    /// It fails; answers what it says.
+    pub fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String, String> {
+        let mut kubectl = program("BINDERY_KUBECTL");
+        kubectl.args(arguments);
+        self.known_to(&mut kubectl);
+        run(&mut kubectl, input)
+    }
+
+    fn known_to(&self, command: &mut Command) {
+        command.env("HOME", self.home.path()).arg("--kubeconfig").arg(&self.kubeconfig);
+    }
+}

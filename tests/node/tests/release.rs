@@ -1,0 +1,232 @@
+//! A release on a real node, from `helm install` to `helm uninstall`: the image in pods, the API server's reviews through the
+//! Service.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bindery_chart::{NAMESPACE, Operator, RELEASE, chart, program, read};
+use bindery_node::world::World;
+use bindery_node::{Node, command};
+use kube::api::PostParams;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+/// Label of the release's pods.
+const PODS: &str = "app.kubernetes.io/name=bindery";
+/// How often objects are created under load.
+const LOAD_EVERY: Duration = Duration::from_millis(100);
+/// How long Helm waits.
+const TIMEOUT: &str = "--timeout=3m";
+
+/// A cluster with one node, on which Bindery is to be installed.
+struct Site {
+    node: Node,
+    operator: Arc<Operator>,
+    world: World,
+    /// Values of the release, logs, and folders that are volumes.
+    folder: TempDir,
+}
+
+impl Site {
+    async fn start() -> Self {
+        let name = format!("release-{}", std::process::id());
+        let node = Node::start(&name).unwrap();
+        let image =
+            std::env::var_os("BINDERY_IMAGE").expect("BINDERY_IMAGE is not set: run `cargo xtask test`");
+        assert!(command("load", &name).unwrap().arg(image).status().unwrap().success());
+        let operator = Arc::new(Operator::new(node.kubeconfig()));
+        let told = Arc::clone(&operator);
+        let told = move || {
+            let pods = told.kubectl(&["--namespace", NAMESPACE, "describe", "pods"], "");
+            let logs = told.kubectl(&["--namespace", NAMESPACE, "logs", "--prefix", "--selector", PODS], "");
+            format!("{pods:?}\n{logs:?}").replace("\\n", "\n")
+        };
+        let world = World::new(node.client().await.unwrap(), told);
+        Self { node, operator, world, folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// Installs the chart as an operator would who owns the cluster's volumes; only the image of `helm test` is not pulled.
+    fn install(&self) {
+        let values = self.folder.path().join("values.json");
+        let (registry, rest) = bindery_node::IMAGE.split_once('/').unwrap();
+        let (repository, tag) = rest.split_once(':').unwrap();
+        let image = json!({"registry": registry, "repository": repository, "tag": tag});
+        std::fs::write(&values, json!({"mode": "own", "tests": {"image": image}}).to_string()).unwrap();
+        let (chart, values) = (chart(), values.to_str().unwrap().to_owned());
+        let arguments =
+            ["install", RELEASE, chart.to_str().unwrap(), "--create-namespace", "--wait", TIMEOUT];
+        self.operator.helm(&[&arguments[..], &["--values", &values]].concat());
+    }
+
+    /// Creates a volume without class that is a folder of this machine, and answers the folder.
+    async fn create_volume(&self, name: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        let spec = json!({
+            "storageClassName": "", "capacity": {"storage": "1Gi"},
+            "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": path},
+        });
+        self.world.create_volume(name, spec).await;
+        path
+    }
+
+    /// A claim gets the only volume that is there, and a pod writes into it.
+    async fn use_a_volume(&self, name: &str) {
+        let path = self.create_volume(name).await;
+        self.world.create_claim(name, "").await;
+        assert_eq!(self.world.until_bound(name).await, name);
+        self.world.create_writer(name, name, name).await;
+        self.world.until_done(name).await;
+        assert_eq!(std::fs::read_to_string(path.join("file")).unwrap(), format!("{name}\n"));
+    }
+
+    /// How many of the release's pods there are.
+    fn pods(&self) -> usize {
+        let arguments = ["--namespace", NAMESPACE, "get", "pods", "--selector", PODS, "--output", "name"];
+        self.operator.kubectl(&arguments, "").unwrap().lines().count()
+    }
+
+    fn kubectl(&self, arguments: &[&str]) {
+        let arguments = [&["--namespace", NAMESPACE], arguments].concat();
+        self.operator.kubectl(&arguments, "").unwrap_or_else(|why| panic!("kubectl {arguments:?}: {why}"));
+    }
+}
+
+/// A claim that asks for more than the volume of the README has, which it names.
+fn hopeless() -> Value {
+    json!({
+        "metadata": {"name": "hopeless"},
+        "spec": {
+            "storageClassName": "", "volumeName": "db-0", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "10Gi"}},
+        },
+    })
+}
+
+/// The real API server asks through the Service's address, and kubectl shows what Bindery answers: as the README has it.
+async fn a_claim_that_can_never_bind_is_refused(site: &Site) {
+    let readme = read("README.md");
+    let (_, rest) = readme.split_once("kubectl apply --filename - <<'END'\n").unwrap();
+    let (manifests, rest) = rest.split_once("END\n```\n").unwrap();
+    let (_, rest) = rest.split_once("```\n").unwrap();
+    let (reply, _) = rest.split_once("```").unwrap();
+    assert_eq!(site.operator.kubectl(&["apply", "--filename", "-"], manifests).unwrap_err(), reply);
+    assert_eq!(site.world.claims.get_opt("db").await.unwrap(), None);
+}
+
+/// Claims and volumes are created, and a hopeless claim is refused, again and again. Answers how many claims there are, and what
+/// went wrong.
+async fn load(world: &World, over: &CancellationToken) -> (usize, Vec<String>) {
+    let (mut count, mut wrong) = (0, Vec::new());
+    let mut ticks = tokio::time::interval(LOAD_EVERY);
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let hopeless = serde_json::from_value(hopeless()).unwrap();
+    while !over.is_cancelled() {
+        ticks.tick().await;
+        let name = format!("load-{count}");
+        let spec = json!({
+            "storageClassName": "load", "capacity": {"storage": "1Gi"},
+            "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": "/nowhere"},
+        });
+        world.create_volume(&name, spec).await;
+        world.create_claim(&name, "load").await;
+        count += 1;
+        match world.claims.create(&dry, &hopeless).await {
+            Err(kube::Error::Api(status)) if status.code == 422 => {}
+            other => wrong.push(format!("after {count} claims: {other:?}")),
+        }
+    }
+    (count, wrong)
+}
+
+/// No review is lost while pods come and go, and every claim is bound.
+async fn upgrade_and_rollback_lose_nothing(site: &Site) {
+    let over = CancellationToken::new();
+    let change = async {
+        let chart = chart();
+        let chart = chart.to_str().unwrap().to_owned();
+        for arguments in [
+            vec![
+                "upgrade",
+                RELEASE,
+                &chart,
+                "--reuse-values",
+                "--set",
+                "podAnnotations.upgraded=yes",
+                "--wait",
+                TIMEOUT,
+            ],
+            vec!["rollback", RELEASE, "1", "--wait", TIMEOUT],
+        ] {
+            let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+            let operator = Arc::clone(&site.operator);
+            let change = move || {
+                let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+                operator.helm(&arguments);
+            };
+            tokio::task::spawn_blocking(change).await.unwrap();
+        }
+        over.cancel();
+    };
+    let ((count, wrong), ()) = tokio::join!(load(&site.world, &over), change);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    for number in 0..count {
+        site.world.until_bound(&format!("load-{number}")).await;
+    }
+}
+
+/// Nobody is kept from creating claims while Bindery is down, and they are bound when it is back.
+async fn without_pods_claims_are_created(site: &Site) {
+    site.kubectl(&["delete", "pods", "--selector", PODS, "--force", "--grace-period=0"]);
+    site.create_volume("killed").await;
+    site.world.create_claim("killed", "").await;
+    assert_eq!(site.world.until_bound("killed").await, "killed");
+
+    site.kubectl(&["scale", "deployment/bindery", "--replicas=0"]);
+    site.kubectl(&["wait", "pods", "--selector", PODS, "--for=delete", "--timeout=2m"]);
+    assert_eq!(site.pods(), 0);
+    site.create_volume("unattended").await;
+    site.world.create_claim("unattended", "").await;
+    site.kubectl(&["scale", "deployment/bindery", "--replicas=2"]);
+    assert_eq!(site.world.until_bound("unattended").await, "unattended");
+}
+
+/// What Bindery has bound stays bound, and upstream binds what comes then.
+async fn upstream_takes_over(site: &Site) {
+    let left = ["get", "validatingwebhookconfigurations", "--output", "name"];
+    assert_eq!(site.operator.kubectl(&left, "").unwrap(), "");
+    let manager = PathBuf::from(program("BINDERY_KUBE_CONTROLLER_MANAGER").get_program());
+    let arguments = [
+        "--kubeconfig".into(),
+        site.node.kubeconfig_inside().into_os_string(),
+        "--controllers=persistentvolume-binder-controller".into(),
+        "--leader-elect=false".into(),
+        "--secure-port=0".into(),
+    ];
+    let log = site.folder.path().join("upstream.log");
+    let _upstream = site.node.start_server(&manager, arguments.map(OsString::from), &log).unwrap();
+    site.use_a_volume("upstream").await;
+    for name in ["first", "killed", "unattended"] {
+        assert_eq!(site.world.until_bound(name).await, name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_serves_a_cluster_from_its_beginning_to_its_end() {
+    let site = Site::start().await;
+    site.install();
+    site.operator.helm(&["test", RELEASE, TIMEOUT]);
+    site.use_a_volume("first").await;
+    a_claim_that_can_never_bind_is_refused(&site).await;
+    upgrade_and_rollback_lose_nothing(&site).await;
+    // It would do for the claims that come.
+    site.world.delete(&site.world.volumes, "db-0").await;
+    without_pods_claims_are_created(&site).await;
+    site.operator.helm(&["uninstall", RELEASE, "--wait", TIMEOUT]);
+    upstream_takes_over(&site).await;
+}
