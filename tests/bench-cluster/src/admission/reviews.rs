@@ -23,7 +23,7 @@ use crate::seed::{BY_HAND, FREE_SIZE, Stock, free_name, pair_name};
 const EACH: usize = 200;
 /// Dry runs that are under way at the same time.
 const IN_FLIGHT: usize = 16;
-/// Class of claims whose volumes are provisioned. [`create_class`] makes it.
+/// Class of claims whose volumes are provisioned. [`create_classes`] makes it.
 pub(crate) const PROVISIONED: &str = "provisioned";
 /// Class of the bound pairs, whose claims may grow.
 const OF_PAIRS: &str = "class-0";
