@@ -126,14 +126,15 @@ impl About {
     }
 }
 
-/// What git says of the checkout; nothing where this is none.
+/// What git says of the checkout; nothing where this is none, or one that git does not look into because it is another
+/// user's. What it complains of is shown.
 fn git(arguments: &[&str]) -> Result<Option<String>> {
     if !workspace::root().join(".git").exists() || !process::exists("git", "--version")? {
         return Ok(None);
     }
     let mut git = Command::new("git");
-    let printed = process::output(git.args(arguments).env("TZ", "UTC").current_dir(workspace::root()))?;
-    Ok(Some(printed.trim_end().to_owned()))
+    let printed = process::output(git.args(arguments).env("TZ", "UTC").current_dir(workspace::root()));
+    Ok(printed.ok().map(|printed| printed.trim_end().to_owned()))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
