@@ -199,7 +199,7 @@ impl Intake {
             return;
         }
         self.inner.queue.add_all(changed_objects(change));
-        self.inner.queue.add_all(self.inner.subscriptions.wake(change).into_iter().map(|(key, _)| key));
+        self.wake(change);
     }
 
     /// As [`Intake::changed`], for a list: most of what it brings is as it should be.
@@ -221,14 +221,25 @@ impl Intake {
             let lane = lane(&key);
             (key, lane)
         }));
-        self.inner.queue.add_all(self.inner.subscriptions.wake(change).into_iter().map(|(key, _)| key));
+        self.wake(change);
+    }
+
+    fn wake(&self, change: &Change) {
+        self.inner
+            .queue
+            .add_all(self.inner.subscriptions.wake(change, is_once).into_iter().map(|(key, _)| key));
     }
 
     /// Takes the end of a claim's reservation to everyone else. The claim itself has bound the volume, or is
     /// tried again after its backoff, which waking it now would undo.
     pub(crate) fn unreserved(&self, change: &Change, by: &ClaimKey) {
-        let woken = self.inner.subscriptions.wake(change).into_iter().map(|(key, _)| key);
-        self.inner.queue.add_all_unreserved(woken.filter(|key| !matches!(key, Key::Claim(key) if key == by)));
+        let is_itself = |key: &Key| matches!(key, Key::Claim(key) if key == by);
+        let woken = self
+            .inner
+            .subscriptions
+            .wake(change, |subscriber| is_once(subscriber) && !is_itself(&subscriber.0));
+        let woken = woken.into_iter().map(|(key, _)| key).filter(|key| !is_itself(key));
+        self.inner.queue.add_all_unreserved(woken);
     }
 
     pub(crate) fn queue(&self) -> &Arc<Queue> {
@@ -282,6 +293,12 @@ impl Intake {
             self.enqueue(Key::Volume(volume.clone()));
         }
     }
+}
+
+/// Whether a subscriber that is queued need not be woken again until its turn, which subscribes it anew. A turn that fails
+/// has another one. The turn of an object need not start its operation again, so what that depends on is kept.
+fn is_once((_, role): &Subscriber) -> bool {
+    *role == Role::Sync
 }
 
 /// The objects that have changed themselves.

@@ -112,15 +112,21 @@ impl<K: Clone + Eq + Hash> Subscriptions<K> {
         self.inner().remove(key);
     }
 
-    /// The keys that depend on what has changed, each once, in no meaningful order. They stay subscribed.
-    pub fn wake(&self, change: &Change) -> Vec<K> {
+    /// The keys that depend on what has changed, each once, in no meaningful order.
+    ///
+    /// A key for which `is_once` answers true depends on nothing any more: its next decision, which is to come whatever else
+    /// changes, subscribes it again. One that waits long for that decision is not woken for each of a thousand changes before.
+    pub fn wake(&self, change: &Change, is_once: impl Fn(&K) -> bool) -> Vec<K> {
         if change.is_empty() {
             return Vec::new();
         }
         let mut inner = self.inner();
         inner.remember(change);
         let numbers = inner.dependents(change);
-        numbers.iter().filter_map(|number| inner.subscriber(number).map(|s| s.key.clone())).collect()
+        let woken: Vec<K> =
+            numbers.iter().filter_map(|number| inner.subscriber(number).map(|s| s.key.clone())).collect();
+        woken.iter().filter(|key| is_once(key)).for_each(|key| inner.remove(key));
+        woken
     }
 
     /// How many keys depend on something.
