@@ -1,12 +1,13 @@
 //! The processes of a cluster, known by a mark in their environment.
 //!
 //! The mark is there from a process's first instruction to its last, is inherited by what it starts, and cannot be taken
-//! over by a later process of the same number. So they are found after an `up` that was killed at any moment.
+//! over by a later process of the same number. Until that first instruction the process keeps the lock of whoever started
+//! it. So they are found after an `up` that was killed at any moment.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -102,7 +103,7 @@ fn end(found: &Found, folder: &Path) -> Result<()> {
 /// The process of this number where it is the cluster's. One that has ended has no environment; another user's has none
 /// that can be read.
 fn look_at(pid: Pid, folder: &Path) -> Option<Found> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let environment = environment(pid)?;
     let variable = |name: &str| {
         environment
             .split(|byte| *byte == 0)
@@ -115,23 +116,26 @@ fn look_at(pid: Pid, folder: &Path) -> Option<Found> {
     Some(Found { pid, server: server.into_owned() })
 }
 
+/// The environment that a process was started with. One that a program is just being loaded into has none yet, and no
+/// arguments either, though whoever started it may have gone on or ended: it will have them in a moment.
+fn environment(pid: Pid) -> Option<Vec<u8>> {
+    let file = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
+    let give_up = Instant::now() + END_MAX;
+    loop {
+        // Asked first: with its arguments a process gets its environment. The kernel's own processes and those that have
+        // ended have no program.
+        let is_loading = fs::read(file("cmdline")).ok()?.is_empty() && fs::read_link(file("exe")).is_ok();
+        let environment = fs::read(file("environ")).ok()?;
+        if !is_loading || !environment.is_empty() || Instant::now() > give_up {
+            return Some(environment);
+        }
+        std::thread::yield_now();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Waits until so many processes are found: what a program is started with shows only when the kernel has loaded it,
-    /// a moment after whoever started it goes on.
-    fn until_marked(folder: &Path, count: usize) {
-        let began = std::time::Instant::now();
-        while marked(folder).unwrap().len() != count {
-            assert!(
-                began.elapsed() < std::time::Duration::from_secs(60),
-                "{:?}",
-                marked(folder).unwrap().len()
-            );
-            std::thread::yield_now();
-        }
-    }
 
     #[test]
     fn what_is_marked_is_found_and_ended_and_nothing_else() {
@@ -143,9 +147,10 @@ mod tests {
             command.spawn().unwrap()
         };
         let (mut one, mut another, mut other) = (start(&ours), start(&ours), start(&others));
-        until_marked(&ours, 2);
-        until_marked(&others, 1);
-        assert!(marked(&ours).unwrap().iter().all(|found| found.server == "sleeper"));
+        let servers = |folder: &Path| -> Vec<String> {
+            marked(folder).unwrap().into_iter().map(|found| found.server).collect()
+        };
+        assert_eq!((servers(&ours), servers(&others)), (vec!["sleeper".into(); 2], vec!["sleeper".into()]));
         assert_eq!(
             child_of(&others, std::process::id()).unwrap().unwrap().as_raw_nonzero().get() as u32,
             other.id()
