@@ -68,7 +68,7 @@ pub(crate) fn build() -> Result<PathBuf> {
 /// # Errors
 /// When the file cannot be read.
 pub(crate) fn description(path: &Path) -> Result<String> {
-    let component = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let component = workspace::read(path)?;
     Ok(format!("{}: {} bytes, sha256 {}", path.display(), component.len(), workspace::sha256(&component)))
 }
 
@@ -90,7 +90,7 @@ fn build_with(toolchain: Option<Toolchain>) -> Result<PathBuf> {
         return Ok(path);
     }
     let module = compile(toolchain)?;
-    let bytes = fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
+    let bytes = workspace::read(&module)?;
     let component = encode::component(&bytes)
         .with_context(|| format!("{} does not make a component of the contract", module.display()))?;
     // The stamp is written last, and not left standing beside a component that it does not describe.
@@ -122,13 +122,13 @@ fn compile(toolchain: Toolchain) -> Result<PathBuf> {
         // Its packages bring none for WebAssembly.
         command.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", toolchain::lld()?);
     }
-    command.env("CARGO_ENCODED_RUSTFLAGS", rust_flags().join("\u{1f}"));
+    command.env("CARGO_ENCODED_RUSTFLAGS", rust_flags()?.join("\u{1f}"));
     process::run(&mut command)?;
     Ok(target.join(TARGET.triple).join("component").join(format!("{}.wasm", PACKAGE.replace('-', "_"))))
 }
 
 /// The compiler's flags.
-fn rust_flags() -> Vec<String> {
+fn rust_flags() -> Result<Vec<String>> {
     let linker = LINKER_ARGUMENTS.iter().map(|argument| format!("-Clink-arg={argument}"));
-    linker.chain(workspace::path_flags()).collect()
+    Ok(linker.chain([workspace::path_flag()?]).collect())
 }

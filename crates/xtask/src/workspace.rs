@@ -1,5 +1,6 @@
 //! Where things are: the checkout, cargo's target folder, the tools cache.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,9 +42,17 @@ pub(crate) fn metadata() -> Result<&'static Value> {
     if let Some(metadata) = METADATA.get() {
         return Ok(metadata);
     }
-    let printed = process::output(cargo().args(["metadata", "--format-version", "1"]))?;
-    let metadata = serde_json::from_str(&printed).context("cargo metadata printed what is not JSON")?;
+    let metadata = read_metadata(&[])?;
     Ok(METADATA.get_or_init(|| metadata))
+}
+
+/// What `cargo metadata` says to these further arguments.
+///
+/// # Errors
+/// As [`metadata`].
+pub(crate) fn read_metadata(further: &[&str]) -> Result<Value> {
+    let printed = process::output(cargo().args(["metadata", "--format-version", "1"]).args(further))?;
+    serde_json::from_str(&printed).context("cargo metadata printed what is not JSON")
 }
 
 /// Cargo's target folder (`CARGO_TARGET_DIR`, its configuration, or `target`).
@@ -68,24 +77,67 @@ pub(crate) fn cache_folder() -> Result<PathBuf> {
         .context("no place for the tools cache: set BINDERY_CACHE to a folder")
 }
 
+/// The content of a file.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// A hidden name in the same folder, and so on the same file system, that only this process uses.
+pub(crate) fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().expect("what is put somewhere must have a name"));
+    name.push(format!(".{}", std::process::id()));
+    path.with_file_name(name)
+}
+
+/// Makes a folder that is whole where it is there: `fill` writes into one beside it. Nothing is done where it is there.
+///
+/// # Errors
+/// When `fill` fails, or the folder cannot be put there.
+pub(crate) fn folder_once(folder: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let unfinished = beside(folder);
+    fs::create_dir_all(&unfinished).with_context(|| format!("cannot create {}", unfinished.display()))?;
+    fill(&unfinished)?;
+    if let Err(error) = fs::rename(&unfinished, folder) {
+        fs::remove_dir_all(&unfinished)?;
+        // Another process that was faster has made the same.
+        if !folder.is_dir() {
+            return Err(error).with_context(|| format!("cannot put {} there", folder.display()));
+        }
+    }
+    Ok(())
+}
+
 /// Puts a whole file in place of another, or where there was none, in one step.
 ///
 /// # Errors
 /// When it cannot be written.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
-    let unfinished = path.with_extension(format!("unfinished-{}", std::process::id()));
+    let unfinished = beside(path);
     fs::write(&unfinished, content)
         .and_then(|()| fs::rename(&unfinished, path))
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Flags of the compiler that keep paths of this machine out of what it makes, so that its digest is the same elsewhere.
-pub(crate) fn path_flags() -> Vec<String> {
-    let mut folders = vec![(root().to_owned(), "/bindery")];
-    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let cargo_home = cargo_home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
-    folders.extend(cargo_home.map(|home| (home, "/cargo")));
-    folders.iter().map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())).collect()
+/// The flag of the compiler that keeps paths of this machine out of what it makes, so that its digest is the same elsewhere.
+///
+/// It names where dependencies lie. The checkout needs no flag: cargo gives the compiler its files by paths within it, and what
+/// is published has no debug information. One that named the checkout would have every other checkout build all anew.
+///
+/// # Errors
+/// When it is not known where cargo keeps its files.
+pub(crate) fn path_flag() -> Result<String> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    let home =
+        home.context("neither CARGO_HOME nor HOME is set: where does cargo keep what it downloads?")?;
+    Ok(format!("--remap-path-prefix={}=/cargo", home.display()))
 }
 
 /// A content key: SHA-256 over the parts, each with its length before it, in hexadecimal.

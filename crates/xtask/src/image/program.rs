@@ -34,24 +34,23 @@ pub(super) fn build(platform: Platform, profile: &str) -> Result<PathBuf> {
     let target = target(platform);
     // A folder of its own: other compilers and flags would keep evicting the workspace's artefacts.
     let folder = workspace::target_folder()?.join("image-build");
-    let (toolchain, mut command, flags) = if Platform::here() == Some(platform) {
+    let (toolchain, mut command, flag) = if Platform::here() == Some(platform) {
         let toolchain = Toolchain::Active;
         let mut command = Command::new(toolchain.cargo());
         command.arg("build");
-        (toolchain, command, ["-Ctarget-feature=+crt-static"])
+        (toolchain, command, "-Ctarget-feature=+crt-static")
     } else {
         let toolchain = Toolchain::choose(&target)?;
         let zig = tools::zigbuild()?;
         let mut command = Command::new(zig.join("bin/cargo-zigbuild"));
         command.arg("zigbuild").env("CARGO_ZIGBUILD_ZIG_PATH", zig.join("ziglang/zig"));
         // What Debian's Rust lacks, and Zig has.
-        (toolchain, command, ["-Clink-self-contained=no"])
+        (toolchain, command, "-Clink-self-contained=no")
     };
     toolchain.compile(&mut command, &target);
     command.args(["--package", NAME, "--bin", NAME, "--locked", "--profile", profile]);
     command.arg("--target-dir").arg(&folder);
-    let flags = flags.map(str::to_owned).into_iter().chain(workspace::path_flags());
-    command.env("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join("\u{1f}"));
+    command.env("CARGO_ENCODED_RUSTFLAGS", [flag, &workspace::path_flag()?].join("\u{1f}"));
     process::run(&mut command)?;
     Ok(folder.join(target.triple).join(profile).join(NAME))
 }
