@@ -67,30 +67,22 @@ pub(crate) fn offer(command: &mut Command) -> Result<()> {
 fn schemas() -> Result<PathBuf> {
     let module = tools::kubernetes_module()?;
     let source = module.folder.join("api/openapi-spec/swagger.json");
-    let text = fs::read(&source).with_context(|| format!("cannot read {}", source.display()))?;
+    let text = workspace::read(&source)?;
     let key = workspace::content_key([&text[..], schemas::FORMAT.as_bytes()]);
     let folder =
         workspace::cache_folder()?.join("schemas").join(format!("{}-{}", module.version, &key[..12]));
-    if folder.is_dir() {
-        return Ok(folder);
-    }
-    eprintln!(
-        "making the schemas of Kubernetes {}, once; they are kept in {}",
-        module.version,
-        folder.display()
-    );
-    let unfinished = folder.with_extension(std::process::id().to_string());
-    fs::create_dir_all(&unfinished).with_context(|| format!("cannot create {}", unfinished.display()))?;
-    for (name, schema) in schemas::of(&serde_json::from_slice(&text)?)? {
-        let path = unfinished.join(name);
-        fs::write(&path, schema.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    // Whoever was faster has made the same.
-    if let Err(error) = fs::rename(&unfinished, &folder) {
-        fs::remove_dir_all(&unfinished)?;
-        if !folder.is_dir() {
-            return Err(error).with_context(|| format!("cannot put the schemas at {}", folder.display()));
+    workspace::folder_once(&folder, |unfinished| {
+        eprintln!(
+            "making the schemas of Kubernetes {}, once; they are kept in {}",
+            module.version,
+            folder.display()
+        );
+        for (name, schema) in schemas::of(&serde_json::from_slice(&text)?)? {
+            let path = unfinished.join(name);
+            fs::write(&path, schema.to_string())
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
-    }
+        Ok(())
+    })?;
     Ok(folder)
 }

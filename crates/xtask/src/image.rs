@@ -8,7 +8,7 @@ mod bom;
 mod program;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -73,10 +73,10 @@ pub(crate) fn build(platforms: &[Platform], profile: &str) -> Result<Built> {
         let name = format!("bindery-{}-{}.cdx.json", about.version, platform.name());
         workspace::replace(&folder.join(name), &bill)?;
         let mut layer = Tree::default();
-        layer.program(program::NAME, read(&program)?);
-        layer.file(ENGINE, read(&engine)?);
+        layer.program(program::NAME, workspace::read(&program)?);
+        layer.file(ENGINE, workspace::read(&engine)?);
         layer.file("bindery.cdx.json", bill);
-        layer.file("LICENSE", read(&workspace::root().join("LICENSE"))?);
+        layer.file("LICENSE", workspace::read(&workspace::root().join("LICENSE"))?);
         images.push(Image { platform, layer, run: about.run(), created: about.created.clone() });
     }
     let name = format!("{REPOSITORY}:{}", about.version);
@@ -97,11 +97,7 @@ struct About {
 impl About {
     /// What the checkout says.
     fn read() -> Result<Self> {
-        let metadata = workspace::metadata()?;
-        let package = packages::list(metadata, "packages")?
-            .iter()
-            .find(|package| package["name"] == program::NAME && package["source"].is_null())
-            .context("the workspace has no package of the program")?;
+        let package = packages::ours(workspace::metadata()?, program::NAME)?;
         let text = |field: &str| packages::text(package, field);
         let time = ["show", "--no-patch", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%cd"];
         let created = git(&time)?.unwrap_or_else(|| oci::BEGINNING.to_owned());
@@ -135,8 +131,4 @@ fn git(arguments: &[&str]) -> Result<Option<String>> {
     let mut git = Command::new("git");
     let printed = process::output(git.args(arguments).env("TZ", "UTC").current_dir(workspace::root()));
     Ok(printed.ok().map(|printed| printed.trim_end().to_owned()))
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }

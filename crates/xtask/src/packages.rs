@@ -20,11 +20,8 @@ pub(crate) enum Needs {
 /// When the metadata lacks the package, or is not as cargo documents it.
 pub(crate) fn closure<'a>(metadata: &'a Value, package: &str, needs: Needs) -> Result<Vec<&'a Value>> {
     let packages = list(metadata, "packages")?;
+    let start = ours(metadata, package)?;
     let nodes = list(&metadata["resolve"], "nodes")?;
-    let start = packages
-        .iter()
-        .find(|candidate| candidate["name"] == package && candidate["source"].is_null())
-        .with_context(|| format!("the workspace has no package {package}"))?;
     let is_macro = |id: &str| packages.iter().any(|package| package["id"] == id && is_macro(package));
     let mut found = BTreeSet::new();
     let mut pending = vec![text(start, "id")?];
@@ -49,6 +46,17 @@ pub(crate) fn closure<'a>(metadata: &'a Value, package: &str, needs: Needs) -> R
         .iter()
         .filter(|package| package["id"].as_str().is_some_and(|id| found.contains(id)))
         .collect())
+}
+
+/// A package of the workspace.
+///
+/// # Errors
+/// When there is none of this name.
+pub(crate) fn ours<'a>(metadata: &'a Value, package: &str) -> Result<&'a Value> {
+    list(metadata, "packages")?
+        .iter()
+        .find(|candidate| candidate["name"] == package && candidate["source"].is_null())
+        .with_context(|| format!("the workspace has no package {package}"))
 }
 
 /// Whether a package runs in the compiler, and not in the program.

@@ -113,8 +113,6 @@ fn image() -> Result<()> {
         process::run(clone.args(["clone", "--quiet"]).arg(workspace::root()).arg(&folder))?;
         let mut build = Command::new(workspace::cargo().get_program());
         build.args(["xtask", "image"]).current_dir(&folder).env("CARGO_TARGET_DIR", folder.join("target"));
-        // It would be taken for the clone's own.
-        build.env_remove("CARGO_MANIFEST_DIR");
         let printed = process::output(&mut build)?;
         digests.insert(printed.split_whitespace().last().context("an image has a digest")?.to_owned());
     }

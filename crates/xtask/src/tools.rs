@@ -13,7 +13,6 @@ pub(crate) mod debian;
 mod go;
 mod python;
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -204,7 +203,7 @@ pub(crate) fn install(tool: Tool) -> Result<PathBuf> {
         lock.lock().with_context(|| format!("cannot lock {}", lock_path.display()))?;
         if !program.is_file() {
             eprintln!("building {name} ({key}), once; it is kept in {}", tools.display());
-            let unfinished = beside(&program);
+            let unfinished = workspace::beside(&program);
             match &source {
                 Source::Go(package) => package.build(&unfinished)?,
                 Source::Cargo(package) => package.build(&unfinished)?,
@@ -233,18 +232,10 @@ fn link(target: &Path, link: &Path) -> Result<()> {
     if fs::read_link(link).is_ok_and(|current| current == target) {
         return Ok(());
     }
-    let unfinished = beside(link);
+    let unfinished = workspace::beside(link);
     // A run that ended at this point under the same process id may have left one.
     let _ = fs::remove_file(&unfinished);
     std::os::unix::fs::symlink(target, &unfinished)
         .and_then(|()| fs::rename(&unfinished, link))
         .with_context(|| format!("cannot point {} at {}", link.display(), target.display()))
-}
-
-/// A hidden name in the same folder, and so on the same file system, that only this process uses.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().expect("a tool's path must end in its name"));
-    name.push(format!(".{}", std::process::id()));
-    path.with_file_name(name)
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::{NAMESPACE, helm, program, run};
+use crate::{NAMESPACE, helm, offered, run};
 
 /// Who operates a cluster by its kubeconfig: by the real Helm and the real kubectl, with nothing of this user's own.
 pub struct Operator {
@@ -42,7 +42,7 @@ impl Operator {
     ///
     /// It fails; answers what it says.
     pub fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String, String> {
-        let mut kubectl = program("BINDERY_KUBECTL");
+        let mut kubectl = Command::new(offered("BINDERY_KUBECTL"));
         kubectl.args(arguments);
         self.known_to(&mut kubectl);
         run(&mut kubectl, input)

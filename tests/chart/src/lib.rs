@@ -77,14 +77,14 @@ pub fn sets() -> Vec<(String, Value)> {
     sets
 }
 
-/// A program that `cargo xtask test` names in a variable.
+/// What `cargo xtask test` offers to tests: a path, or several, in a variable.
 ///
 /// # Panics
 ///
 /// The variable is not set.
-pub fn program(variable: &str) -> Command {
+pub fn offered(variable: &str) -> PathBuf {
     let path = std::env::var_os(variable).filter(|value| !value.is_empty());
-    Command::new(path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`")))
+    path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`")).into()
 }
 
 /// A program of the workspace, which cargo has built beside the test that runs.
@@ -127,7 +127,7 @@ pub fn run(command: &mut Command, input: &str) -> Result<String, String> {
 
 /// Helm, without anything of this user's.
 pub fn helm<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
-    let mut helm = program("BINDERY_HELM");
+    let mut helm = Command::new(offered("BINDERY_HELM"));
     helm.env_clear().env("HOME", "/nonexistent").env("HELM_NO_PLUGINS", "1").args(arguments);
     helm
 }

@@ -120,15 +120,3 @@ pub fn command(command: &str, name: &str) -> Result<Command> {
     xtask.args(["cluster", command, "--name", name]);
     Ok(xtask)
 }
-
-/// A program of the workspace, which cargo has built beside the test that runs.
-///
-/// # Errors
-///
-/// It is not there: only this package was built.
-pub fn built(name: &str) -> Result<PathBuf> {
-    let test = std::env::current_exe()?;
-    let program = test.ancestors().nth(2).context("a test must lie in cargo's target folder")?.join(name);
-    anyhow::ensure!(program.is_file(), "{} is missing: run `cargo xtask test`", program.display());
-    Ok(program)
-}

@@ -8,8 +8,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bindery_chart::run;
-use bindery_node::built;
+use bindery_chart::{built, offered, run};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -34,10 +33,8 @@ struct Image {
 
 impl Layout {
     fn read() -> Self {
-        let path =
-            std::env::var_os("BINDERY_IMAGE").expect("BINDERY_IMAGE is not set: run `cargo xtask test`");
         let mut files = BTreeMap::new();
-        for entry in tar::Archive::new(fs::File::open(path).unwrap()).entries().unwrap() {
+        for entry in tar::Archive::new(fs::File::open(offered("BINDERY_IMAGE")).unwrap()).entries().unwrap() {
             let mut entry = entry.unwrap();
             let mut content = Vec::new();
             entry.read_to_end(&mut content).unwrap();
@@ -124,8 +121,7 @@ fn an_image_decides_from_scratch_as_this_machine_does() {
     let architectures: Vec<_> = images.iter().map(|image| image.architecture.as_str()).collect();
     assert_eq!(architectures, ["amd64", "arm64"]);
     let plan = ["plan", "-f", "-", "-o", "json"];
-    let here =
-        run(Command::new(built("bindery").unwrap()).env_remove("BINDERY_ENGINE").args(plan), MANIFESTS);
+    let here = run(Command::new(built("bindery")).env_remove("BINDERY_ENGINE").args(plan), MANIFESTS);
     let here: Value = serde_json::from_str(&here.unwrap()).unwrap();
     for image in &images {
         for engine in ["native", "/bindery-engine.wasm"] {

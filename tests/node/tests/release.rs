@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_chart::{NAMESPACE, Operator, RELEASE, chart, program, read};
+use bindery_chart::{NAMESPACE, Operator, RELEASE, chart, offered, read};
 use bindery_node::world::World;
 use bindery_node::{Node, command};
 use kube::api::PostParams;
@@ -36,15 +36,15 @@ impl Site {
     async fn start() -> Self {
         let name = format!("release-{}", std::process::id());
         let node = Node::start(&name).unwrap();
-        let image =
-            std::env::var_os("BINDERY_IMAGE").expect("BINDERY_IMAGE is not set: run `cargo xtask test`");
-        assert!(command("load", &name).unwrap().arg(image).status().unwrap().success());
+        assert!(command("load", &name).unwrap().arg(offered("BINDERY_IMAGE")).status().unwrap().success());
         let operator = Arc::new(Operator::new(node.kubeconfig()));
         let told = Arc::clone(&operator);
         let told = move || {
-            let pods = told.kubectl(&["--namespace", NAMESPACE, "describe", "pods"], "");
-            let logs = told.kubectl(&["--namespace", NAMESPACE, "logs", "--prefix", "--selector", PODS], "");
-            format!("{pods:?}\n{logs:?}").replace("\\n", "\n")
+            let said = |arguments: &[&str]| {
+                let arguments = [&["--namespace", NAMESPACE], arguments].concat();
+                told.kubectl(&arguments, "").unwrap_or_else(|why| why)
+            };
+            said(&["describe", "pods"]) + &said(&["logs", "--prefix", "--selector", PODS])
         };
         let world = World::new(node.client().await.unwrap(), told);
         Self { node, operator, world, folder: tempfile::tempdir().unwrap() }
@@ -147,30 +147,15 @@ async fn load(world: &World, over: &CancellationToken) -> (usize, Vec<String>) {
 /// No review is lost while pods come and go, and every claim is bound.
 async fn upgrade_and_rollback_lose_nothing(site: &Site) {
     let over = CancellationToken::new();
+    let operator = Arc::clone(&site.operator);
     let change = async {
-        let chart = chart();
-        let chart = chart.to_str().unwrap().to_owned();
-        for arguments in [
-            vec![
-                "upgrade",
-                RELEASE,
-                &chart,
-                "--reuse-values",
-                "--set",
-                "podAnnotations.upgraded=yes",
-                "--wait",
-                TIMEOUT,
-            ],
-            vec!["rollback", RELEASE, "1", "--wait", TIMEOUT],
-        ] {
-            let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
-            let operator = Arc::clone(&site.operator);
-            let change = move || {
-                let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-                operator.helm(&arguments);
-            };
-            tokio::task::spawn_blocking(change).await.unwrap();
-        }
+        let change = move || {
+            let (chart, upgraded) = (chart(), "podAnnotations.upgraded=yes");
+            let upgrade = ["upgrade", RELEASE, chart.to_str().unwrap(), "--reuse-values", "--set", upgraded];
+            operator.helm(&[&upgrade[..], &["--wait", TIMEOUT]].concat());
+            operator.helm(&["rollback", RELEASE, "1", "--wait", TIMEOUT]);
+        };
+        tokio::task::spawn_blocking(change).await.unwrap();
         over.cancel();
     };
     let ((count, wrong), ()) = tokio::join!(load(&site.world, &over), change);
@@ -200,7 +185,7 @@ async fn without_pods_claims_are_created(site: &Site) {
 async fn upstream_takes_over(site: &Site) {
     let left = ["get", "validatingwebhookconfigurations", "--output", "name"];
     assert_eq!(site.operator.kubectl(&left, "").unwrap(), "");
-    let manager = PathBuf::from(program("BINDERY_KUBE_CONTROLLER_MANAGER").get_program());
+    let manager = offered("BINDERY_KUBE_CONTROLLER_MANAGER");
     let arguments = [
         "--kubeconfig".into(),
         site.node.kubeconfig_inside().into_os_string(),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -26,25 +27,17 @@ pub(super) enum EnvelopeError {
     NoUid,
 }
 
+/// What a request comes in, whatever that is.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Envelope<'a> {
+struct Envelope<'a, R> {
     #[serde(borrow, default)]
     api_version: Cow<'a, str>,
     #[serde(borrow, default)]
     kind: Cow<'a, str>,
-    #[serde(borrow, default)]
-    request: Option<AdmissionRequest<'a>>,
-}
-
-/// What says of which kind and version a body is, whatever else is in it.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Header<'a> {
-    #[serde(borrow, default)]
-    api_version: Cow<'a, str>,
-    #[serde(borrow, default)]
-    kind: Cow<'a, str>,
+    // By path: a bare `default` would ask for a default of `R`.
+    #[serde(default = "Option::default")]
+    request: Option<R>,
 }
 
 /// A request to review an object.
@@ -85,30 +78,28 @@ pub(super) struct ObjectKind<'a> {
 ///
 /// It is no review that could be answered.
 pub(super) fn parse(body: &[u8]) -> Result<AdmissionRequest<'_>, EnvelopeError> {
-    let Envelope { api_version, kind, request } = serde_json::from_slice(body).map_err(|error| {
+    let envelope: Envelope<'_, AdmissionRequest<'_>> = serde_json::from_slice(body).map_err(|error| {
         // What is of another kind or version may have another shape, too.
-        let header = serde_json::from_slice::<Header<'_>>(body).ok();
-        header.and_then(Header::unknown).unwrap_or(EnvelopeError::Json(error))
+        let envelope = serde_json::from_slice::<Envelope<'_, IgnoredAny>>(body);
+        envelope.ok().and_then(|envelope| envelope.unknown()).unwrap_or(EnvelopeError::Json(error))
     })?;
-    if let Some(error) = (Header { api_version, kind }).unknown() {
+    if let Some(error) = envelope.unknown() {
         return Err(error);
     }
-    let request = request.ok_or(EnvelopeError::NoRequest)?;
+    let request = envelope.request.ok_or(EnvelopeError::NoRequest)?;
     if request.uid.is_empty() {
         return Err(EnvelopeError::NoUid);
     }
     Ok(request)
 }
 
-impl Header<'_> {
+impl<R> Envelope<'_, R> {
     /// Why a body of this kind and version is not answered.
-    fn unknown(self) -> Option<EnvelopeError> {
-        let Self { api_version, kind } = self;
+    fn unknown(&self) -> Option<EnvelopeError> {
+        let Self { api_version, kind, .. } = self;
         let is_known = api_version == API_VERSION && kind == KIND;
-        (!is_known).then(|| EnvelopeError::Version {
-            kind: kind.into_owned(),
-            api_version: api_version.into_owned(),
-        })
+        (!is_known)
+            .then(|| EnvelopeError::Version { kind: kind.to_string(), api_version: api_version.to_string() })
     }
 }
 

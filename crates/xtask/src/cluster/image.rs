@@ -32,9 +32,9 @@ const FORMAT: &str = "3";
 /// When a program is missing or a file cannot be written.
 pub(super) fn archive() -> Result<PathBuf> {
     let files = files()?;
-    let mut parts = vec![FORMAT.into(), NAMES.join(" ").into_bytes(), read(BUSYBOX.as_ref())?];
+    let mut parts = vec![FORMAT.into(), NAMES.join(" ").into_bytes(), workspace::read(BUSYBOX.as_ref())?];
     for (from, to) in &files {
-        parts.extend([to.as_os_str().as_encoded_bytes().to_vec(), read(from)?]);
+        parts.extend([to.as_os_str().as_encoded_bytes().to_vec(), workspace::read(from)?]);
     }
     let key = workspace::content_key(parts);
     let folder = workspace::cache_folder()?.join("tools").join(format!("busybox-image-{}", &key[..12]));
@@ -65,9 +65,9 @@ fn files() -> Result<BTreeSet<(PathBuf, PathBuf)>> {
 fn pack(files: &BTreeSet<(PathBuf, PathBuf)>) -> Result<Vec<u8>> {
     let mut layer = Tree::default();
     layer.shared_folder("tmp");
-    layer.program("bin/busybox", read(BUSYBOX.as_ref())?);
+    layer.program("bin/busybox", workspace::read(BUSYBOX.as_ref())?);
     for (from, to) in files {
-        layer.program(to, read(from)?);
+        layer.program(to, workspace::read(from)?);
     }
     for applet in process::output(Command::new(BUSYBOX).arg("--list"))?.lines() {
         let path = Path::new("bin").join(applet);
@@ -83,8 +83,4 @@ fn pack(files: &BTreeSet<(PathBuf, PathBuf)>) -> Result<Vec<u8>> {
         created: oci::BEGINNING.to_owned(),
     };
     Ok(oci::archive(&[image], &NAMES, &json!({}))?.bytes)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }

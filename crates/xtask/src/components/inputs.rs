@@ -30,7 +30,7 @@ pub(super) fn key(package: &str, settings: impl IntoIterator<Item = String>) -> 
     files.sort();
     for file in files {
         parts.push(file.strip_prefix(root).unwrap_or(&file).to_string_lossy().into_owned().into_bytes());
-        parts.push(fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?);
+        parts.push(workspace::read(&file)?);
     }
     Ok(workspace::content_key(parts))
 }

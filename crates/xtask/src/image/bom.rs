@@ -3,12 +3,12 @@
 //! `cargo cyclonedx` writes into the source folders and names this machine's paths, so two builds would differ; what is left
 //! to do without it is to write cargo's own metadata down in other words.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::program;
 use crate::packages::{self, Needs};
-use crate::{process, workspace};
+use crate::workspace;
 
 /// The packages that the image's files are compiled of: those of the program, and the default engine's.
 const PACKAGES: [&str; 2] = [program::NAME, "bindery-component"];
@@ -18,10 +18,7 @@ const PACKAGES: [&str; 2] = [program::NAME, "bindery-component"];
 /// # Errors
 /// When cargo's metadata cannot be read.
 pub(super) fn write(triple: &str, version: &str) -> Result<Vec<u8>> {
-    let arguments = ["metadata", "--format-version", "1", "--locked", "--filter-platform", triple];
-    let metadata = process::output(workspace::cargo().args(arguments))?;
-    let metadata: Value =
-        serde_json::from_str(&metadata).context("cargo metadata printed what is not JSON")?;
+    let metadata = workspace::read_metadata(&["--locked", "--filter-platform", triple])?;
     let mut components = Vec::new();
     for package in PACKAGES {
         for needed in packages::closure(&metadata, package, Needs::ToRun)? {

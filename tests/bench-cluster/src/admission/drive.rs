@@ -4,6 +4,7 @@
 //! reviews are to be asked for at certain times, one that waits for a free connection is late, and its latency is counted
 //! from when it should have been asked for: a door that stands still is not spared what would have come meanwhile.
 
+use std::panic::resume_unwind;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -73,7 +74,8 @@ pub(crate) fn drive(callers: &mut [Caller], reviews: &[Review], pace: &Pace) -> 
     let answered = thread::scope(|scope| {
         let threads: Vec<_> =
             callers.iter_mut().map(|caller| scope.spawn(move || course.run(caller))).collect();
-        let ended = threads.into_iter().map(|thread| thread.join().expect("no thread panics"));
+        let ended =
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         ended.collect::<Result<Vec<_>>>()
     })?;
     let began = course.began.get().context("nothing was asked for")?;

@@ -210,8 +210,9 @@ pub(crate) async fn of_shape(client: &kube::Client, stock: Stock, shape: Shape) 
 /// Reviews of all shapes in their shares, in an order that only the seed decides.
 pub(crate) fn mixed(of_shapes: &[Vec<Review>], number: usize) -> Vec<Review> {
     let mut chance = StdRng::seed_from_u64(1);
+    let shapes = hundred();
     let pick = |_| {
-        let shape = of_hundred(chance.random_range(0..100));
+        let shape = shapes[chance.random_range(0..shapes.len())];
         let reviews =
             of_shapes.iter().find(|reviews| reviews.first().is_some_and(|first| first.shape == shape));
         reviews.and_then(|reviews| reviews.get(chance.random_range(0..reviews.len())).cloned())
@@ -219,14 +220,9 @@ pub(crate) fn mixed(of_shapes: &[Vec<Review>], number: usize) -> Vec<Review> {
     (0..number).filter_map(pick).collect()
 }
 
-/// The shape of this one of a hundred reviews.
-fn of_hundred(at: usize) -> Shape {
-    let mut upto = 0;
-    let found = Shape::ALL.into_iter().find(|shape| {
-        upto += shape.share();
-        at < upto
-    });
-    found.expect("the shares make a hundred")
+/// The shapes of a hundred reviews.
+fn hundred() -> Vec<Shape> {
+    Shape::ALL.into_iter().flat_map(|shape| std::iter::repeat_n(shape, shape.share())).collect()
 }
 
 #[cfg(test)]
@@ -235,7 +231,8 @@ mod tests {
 
     #[test]
     fn of_a_hundred_reviews_each_shape_has_its_share() {
-        let shapes: Vec<_> = (0..100).map(of_hundred).collect();
+        let shapes = hundred();
+        assert_eq!(shapes.len(), 100);
         for shape in Shape::ALL {
             assert_eq!(shapes.iter().filter(|other| **other == shape).count(), shape.share(), "{shape:?}");
         }

@@ -1,8 +1,9 @@
 //! Whole releases: the sets of values in the chart's folder `ci`.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
-use bindery_chart::{KUBERNETES, RELEASE, chart, helm, manifests, program, rendered, run, sets};
+use bindery_chart::{KUBERNETES, RELEASE, chart, helm, manifests, offered, rendered, run, sets};
 use serde_json::{Value, json};
 
 /// Kinds that Kubernetes itself does not know.
@@ -18,10 +19,8 @@ fn helm_finds_nothing_to_complain_of() {
 
 /// Holds manifests against the schemas of Kubernetes. Answers the kinds for which there is none.
 fn conforms(manifests: &str) -> Result<BTreeSet<String>, String> {
-    let schemas =
-        std::env::var("BINDERY_SCHEMAS").expect("BINDERY_SCHEMAS is not set: run `cargo xtask test`");
-    let place = format!("{schemas}/{{{{.Group}}}}_{{{{.ResourceAPIVersion}}}}_{{{{.ResourceKind}}}}.json");
-    let mut kubeconform = program("BINDERY_KUBECONFORM");
+    let place = offered("BINDERY_SCHEMAS").join("{{.Group}}_{{.ResourceAPIVersion}}_{{.ResourceKind}}.json");
+    let mut kubeconform = Command::new(offered("BINDERY_KUBECONFORM"));
     kubeconform.args([
         "-strict",
         "-verbose",
@@ -29,8 +28,8 @@ fn conforms(manifests: &str) -> Result<BTreeSet<String>, String> {
         "-output",
         "json",
         "-schema-location",
-        &place,
     ]);
+    kubeconform.arg(place);
     let told: Value = serde_json::from_str(&run(&mut kubeconform, manifests)?).unwrap();
     let skipped =
         told["resources"].as_array().unwrap().iter().filter(|found| found["status"] == "statusSkipped");

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bindery_chart::{NAMESPACE, Objects, yaml};
+use bindery_chart::{NAMESPACE, Objects, offered, yaml};
 use bindery_cluster::{ControlPlane, Manager, Programs};
 use http::{Method, Request};
 use kube::Client;
@@ -81,9 +81,7 @@ impl Site {
 
     /// Has the API server know the custom resources of others that the chart makes.
     pub(super) async fn define(&self) {
-        let files = std::env::var_os("BINDERY_DEFINITIONS")
-            .expect("BINDERY_DEFINITIONS is not set: run `cargo xtask test`");
-        for file in std::env::split_paths(&files) {
+        for file in std::env::split_paths(&offered("BINDERY_DEFINITIONS")) {
             let definition = yaml(&std::fs::read_to_string(&file).unwrap());
             self.create(&definition, "").await.unwrap();
             let name = definition["metadata"]["name"].as_str().unwrap();

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::{OnceLock, mpsc};
 use std::thread;
 
+use bindery_chart::{built, offered};
 use bindery_cluster::Server;
+use bindery_node::Node;
 use bindery_node::world::World;
-use bindery_node::{Node, built};
 use tempfile::TempDir;
 
 /// Where kubelet finds the driver. It gives the path, escaped, as the name of the host that it asks, which no server but
@@ -55,21 +56,20 @@ impl Stage {
             format!("--kubeconfig={}", node.kubeconfig().display()),
             format!("--listen=127.0.0.1:{}", bindery_cluster::free_port().unwrap()),
         ];
-        let bindery = Server::start(&built("bindery").unwrap(), words(bindery), &log("bindery")).unwrap();
+        let bindery = Server::start(&built("bindery"), words(bindery), &log("bindery")).unwrap();
         let driver = [
             "--socket=/run/csi.sock".to_owned(),
             format!("--registration-socket={REGISTRATION}"),
             format!("--folder={}", root.join("volumes").display()),
             format!("--node={}", bindery_node::NAME),
         ];
-        let program = built("bindery-csi-driver").unwrap();
+        let program = built("bindery-csi-driver");
         let driver = node.start_server(&program, words(driver), &log("csi-driver")).unwrap();
         let provisioner = [
             format!("--kubeconfig={}", node.kubeconfig_inside().display()),
             "--csi-address=/run/csi.sock".to_owned(),
         ];
-        let program = std::env::var_os("BINDERY_CSI_PROVISIONER").map(PathBuf::from);
-        let program = program.expect("BINDERY_CSI_PROVISIONER is not set: run `cargo xtask test`");
+        let program = offered("BINDERY_CSI_PROVISIONER");
         let provisioner = node.start_server(&program, words(provisioner), &log("csi-provisioner")).unwrap();
         Self { node, folder, _servers: [bindery, driver, provisioner] }
     }
