@@ -1,29 +1,56 @@
-{{/* The chart's name in labels. */}}
+{{/* The chart's name in labels: short enough that `-test` still fits behind it. */}}
 {{- define "bindery.name" -}}
-{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 58 | regexFind "^.*[a-z0-9]" -}}
 {{- end -}}
 
-{{/* The name of objects: short enough that a suffix of ten letters still makes a label. */}}
+{{/*
+The name of objects, one that a Service may have too: it begins with a letter, has no dots, and is short enough that a suffix of
+ten letters still makes a label.
+*/}}
 {{- define "bindery.fullname" -}}
 {{- $name := include "bindery.name" . -}}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
-{{- .Values.fullnameOverride | default $full | trunc 52 | trimSuffix "-" -}}
+{{- $full = .Values.fullnameOverride | default $full | replace "." "-" -}}
+{{- if regexMatch "^[0-9]" $full -}}{{- $full = printf "%s-%s" .Chart.Name $full -}}{{- end -}}
+{{- $full | trunc 52 | regexFind "^.*[a-z0-9]" -}}
+{{- end -}}
+
+{{/* The maps of a list as one; of two that have a key, the later one says what it is. */}}
+{{- define "bindery.merged" -}}
+{{- $merged := dict -}}
+{{- range . -}}{{- range $key, $value := . -}}{{- $_ := set $merged $key $value -}}{{- end -}}{{- end -}}
+{{- toYaml $merged -}}
 {{- end -}}
 
 {{- define "bindery.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "bindery.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "bindery.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
+{{/* Those of the pod of `helm test`: not those of the replicas, or the Service would send requests there. */}}
+{{- define "bindery.testLabels" -}}
+app.kubernetes.io/name: {{ printf "%s-test" (include "bindery.name" .) | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
+{{/* Labels of the chart's own. */}}
+{{- define "bindery.chartLabels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
+{{ include "bindery.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end -}}
 
 {{/* Labels of every object. */}}
 {{- define "bindery.labels" -}}
-{{- with .Values.commonLabels -}}
-{{ toYaml . }}
-{{ end -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{ include "bindery.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- include "bindery.labelsWith" (list . dict) -}}
+{{- end -}}
+
+{{/* Labels of an object that has further ones: the context and these. */}}
+{{- define "bindery.labelsWith" -}}
+{{- $context := first . -}}
+{{- $chart := include "bindery.chartLabels" $context | fromYaml -}}
+{{- include "bindery.merged" (list $context.Values.commonLabels (last .) $chart) -}}
 {{- end -}}
 
 {{- define "bindery.serviceAccountName" -}}

@@ -138,9 +138,17 @@ pub fn helm<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command 
 ///
 /// Helm refuses; answers what it says.
 pub fn manifests(values: &Value) -> Result<String, String> {
-    let chart = chart();
-    let mut helm = helm(["template", RELEASE]);
-    helm.arg(chart).args(["--namespace", NAMESPACE, "--kube-version", KUBERNETES, "--values", "-"]);
+    manifests_of(RELEASE, NAMESPACE, values)
+}
+
+/// The manifests of a release with this name in this namespace.
+///
+/// # Errors
+///
+/// As [`manifests`].
+pub fn manifests_of(release: &str, namespace: &str, values: &Value) -> Result<String, String> {
+    let mut helm = helm(["template", release]);
+    helm.arg(chart()).args(["--namespace", namespace, "--kube-version", KUBERNETES, "--values", "-"]);
     run(&mut helm, &values.to_string())
 }
 

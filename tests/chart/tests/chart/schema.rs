@@ -82,6 +82,8 @@ fn values_that_cannot_work_are_refused() {
     for (values, why) in [
         (json!({"mode": "Own"}), "'/mode'"),
         (json!({"replicas": 0}), "'/replicas'"),
+        (json!({"fullnameOverride": "my.bindery"}), "'/fullnameOverride'"),
+        (json!({"fullnameOverride": "1st"}), "'/fullnameOverride'"),
         (json!({"image": {"digest": "sha256:abc"}}), "'/image/digest'"),
         (json!({"lease": {"durationSeconds": 2}}), "'/lease/durationSeconds'"),
         (json!({"inFlight": 0}), "'/inFlight'"),
@@ -103,6 +105,18 @@ fn values_that_cannot_work_are_refused() {
         let complaints = complaints(&values);
         assert!(complaints.iter().any(|line| line.contains(why)), "{values}: {complaints:#?}");
     }
+}
+
+#[test]
+fn two_servers_do_not_share_a_port() {
+    for (values, told) in [
+        (json!({"webhook": {"port": 8080}}), "webhook.port and metrics.port are both 8080"),
+        (json!({"service": {"port": 8080}}), "service.port and metrics.port are both 8080"),
+    ] {
+        let why = render(&values).unwrap_err();
+        assert!(why.contains(told), "{values}: {why}");
+    }
+    render(&json!({"metrics": {"port": 8443}, "webhook": {"enabled": false}})).unwrap();
 }
 
 #[test]

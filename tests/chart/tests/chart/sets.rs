@@ -18,7 +18,7 @@ fn helm_finds_nothing_to_complain_of() {
 }
 
 /// Holds manifests against the schemas of Kubernetes. Answers the kinds for which there is none.
-fn conforms(manifests: &str) -> Result<BTreeSet<String>, String> {
+pub(super) fn conforms(manifests: &str) -> Result<BTreeSet<String>, String> {
     let place = offered("BINDERY_SCHEMAS").join("{{.Group}}_{{.ResourceAPIVersion}}_{{.ResourceKind}}.json");
     let mut kubeconform = Command::new(offered("BINDERY_KUBECONFORM"));
     kubeconform.args([
