@@ -57,6 +57,10 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest timeout that a webhook can have.
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
 
+/// Most looks at the API server at the same time, for requests that would be denied; others wait in line. They share its
+/// patience with the binder's writes, which must not wait for those who would be denied by the thousand.
+const LIVE_LOOKS_MAX: usize = 16;
+
 /// What the operator sets.
 #[derive(Clone, Debug)]
 pub struct AdmissionSettings {
@@ -87,7 +91,8 @@ pub fn admission<R: Reviewer>(
     metrics: AdmissionMetrics,
 ) -> Router {
     let reviews = Semaphore::new(settings.in_flight_max);
-    let door = Door { reviewer, settings, metrics, reviews, room: Room::default() };
+    let live_looks = Semaphore::new(LIVE_LOOKS_MAX);
+    let door = Door { reviewer, settings, metrics, reviews, live_looks, room: Room::default() };
     Router::new().route(PATH, post(validate::<R>)).with_state(Arc::new(door))
 }
 
@@ -96,6 +101,7 @@ struct Door<R> {
     settings: AdmissionSettings,
     metrics: AdmissionMetrics,
     reviews: Semaphore,
+    live_looks: Semaphore,
     room: Room,
 }
 
@@ -182,10 +188,11 @@ impl<R: Reviewer> Door<R> {
     async fn judge(&self, reviewed: &Reviewed, deadline: Instant) -> Result<Verdict, Fault> {
         let verdict = self.look(reviewed, Sight::Watched, deadline).await?;
         if verdict.denying.is_empty() {
-            Ok(verdict)
-        } else {
-            self.look(reviewed, Sight::Live, deadline).await
+            return Ok(verdict);
         }
+        let turn = timeout_at(deadline, self.live_looks.acquire()).await;
+        let _turn = turn.map_err(|_| Fault::Overdue)?;
+        self.look(reviewed, Sight::Live, deadline).await
     }
 
     async fn look(&self, reviewed: &Reviewed, sight: Sight, deadline: Instant) -> Result<Verdict, Fault> {

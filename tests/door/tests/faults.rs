@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
@@ -209,22 +210,77 @@ async fn load_beyond_the_limit_is_shed_at_once_and_what_is_slow_is_answered_in_t
     assert_eq!(answer["response"], json!({"uid": answer["response"]["uid"], "allowed": true}));
 }
 
+/// A body whose rest does not come.
+fn unfinished(start: &'static [u8]) -> Body {
+    let start = stream::iter((!start.is_empty()).then(|| Ok(Bytes::from_static(start))));
+    Body::from_stream(start.chain(stream::pending::<Result<Bytes, std::io::Error>>()))
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_body_that_does_not_come_is_given_up_and_leaves_room() {
+async fn a_body_that_does_not_come_is_given_up_and_takes_no_room() {
     let metrics = AdmissionMetrics::default();
     let (slow, router) = slow_door(&metrics);
     slow.0.add_permits(1);
-    // Each may be as large as any, so a few of them take all the room that there is.
-    let silent = || Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
-    let waiting: Vec<_> = (0..30).map(|_| tokio::spawn(post(router.clone(), silent()))).collect();
-    let ended = futures::future::join_all(waiting).await;
-    let statuses: Vec<_> = ended.into_iter().map(|ended| ended.unwrap().0).collect();
-    let overdue = statuses.iter().filter(|status| **status == StatusCode::REQUEST_TIMEOUT).count();
-    let busy = statuses.iter().filter(|status| **status == StatusCode::SERVICE_UNAVAILABLE).count();
-    assert!(overdue + busy == 30 && overdue >= 20 && busy >= 5, "{statuses:?}");
-    assert!(scrape(&metrics).contains(&format!("admission_shed_total {busy}\n")));
+    let waiting: Vec<_> = (0..100).map(|_| tokio::spawn(post(router.clone(), unfinished(b"")))).collect();
+    tokio::task::yield_now().await;
     let (status, answer, _) = post(router, create(&claim("c", "1Gi", json!({}))).to_string()).await;
     assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
+    for ended in futures::future::join_all(waiting).await {
+        assert_eq!(ended.unwrap().0, StatusCode::REQUEST_TIMEOUT);
+    }
+    assert!(scrape(&metrics).contains("admission_shed_total 0\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_that_come_in_part_make_room_for_one_that_comes_whole() {
+    const MIB: &[u8] = &[b' '; 1024 * 1024];
+    let metrics = AdmissionMetrics::default();
+    let (slow, router) = slow_door(&metrics);
+    slow.0.add_permits(1);
+    // The first 64 take all the room that there is; of the others, each takes the room of one before it.
+    let waiting: Vec<_> = (0..70).map(|_| tokio::spawn(post(router.clone(), unfinished(MIB)))).collect();
+    while !scrape(&metrics).contains("admission_shed_total 6\n") {
+        tokio::task::yield_now().await;
+    }
+    let (status, answer, _) = post(router, create(&claim("c", "1Gi", json!({}))).to_string()).await;
+    assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
+    let ended = futures::future::join_all(waiting).await;
+    let statuses: Vec<_> = ended.into_iter().map(|ended| ended.unwrap().0).collect();
+    let (given_up, overdue) = statuses.split_at(7);
+    assert!(given_up.iter().all(|status| *status == StatusCode::SERVICE_UNAVAILABLE), "{statuses:?}");
+    assert!(overdue.iter().all(|status| *status == StatusCode::REQUEST_TIMEOUT), "{statuses:?}");
+    assert!(scrape(&metrics).contains("admission_shed_total 7\n"));
+}
+
+/// A reviewer that would deny everything, and counts who looks at the API server at the same time.
+#[derive(Default)]
+struct Crowded {
+    looking: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Reviewer for Crowded {
+    async fn review(&self, _: Reviewed, sight: Sight) -> Result<Vec<Finding>, ReviewError> {
+        if sight == Sight::Live {
+            self.most.fetch_max(self.looking.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+            self.looking.fetch_sub(1, Ordering::Relaxed);
+        }
+        let (volume, found, wanted) = ("v".into(), "1Gi".into(), "8Gi".into());
+        Ok(vec![Finding { rule: Rule::VolumeTooSmall, volume, claim: None, found, wanted }])
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn denials_by_the_hundred_leave_the_api_server_to_the_binder() {
+    let crowded = Arc::new(Crowded::default());
+    let router = admission(Arc::clone(&crowded), AdmissionSettings::default(), AdmissionMetrics::default());
+    let review = create(&claim("c", "8Gi", json!({"volumeName": "v"}))).to_string();
+    let asked = (0..200).map(|_| tokio::spawn(post(router.clone(), review.clone())));
+    for answered in futures::future::join_all(asked).await {
+        assert_eq!(answered.unwrap().1["response"]["allowed"], json!(false));
+    }
+    assert_eq!(crowded.most.load(Ordering::Relaxed), 16);
 }
 
 #[tokio::test]
