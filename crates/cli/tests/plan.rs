@@ -382,5 +382,20 @@ fn a_compiled_engine_is_kept_where_the_user_says_and_only_where_that_is_safe() {
     std::fs::set_permissions(home.path().join("compiled"), Permissions::from_mode(0o777)).unwrap();
     let refused = plan("compiled");
     assert_eq!((refused.status, refused.stdout.as_str()), (2, ""));
-    assert!(refused.stderr.contains("others may write to it; chmod it to 0700"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("and what they wrote would be run; remove it, or name another"),
+        "{refused:?}"
+    );
+    // Who closes the folder and leaves what lay in it does not get that run.
+    let compiled = home.path().join("compiled");
+    let artefact = std::fs::read_dir(&compiled).unwrap().next().unwrap().unwrap().path();
+    std::fs::set_permissions(&artefact, Permissions::from_mode(0o666)).unwrap();
+    std::fs::set_permissions(&compiled, Permissions::from_mode(0o700)).unwrap();
+    let again = plan("compiled");
+    assert_eq!((again.status, &again.stdout), (0, &first.stdout));
+    assert!(
+        again.stderr.contains("compiling again") && again.stderr.contains("others may write to it"),
+        "{again:?}"
+    );
+    assert_eq!(plan("compiled").stderr, "");
 }

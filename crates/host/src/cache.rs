@@ -1,14 +1,21 @@
 //! Compiled engines on disk, so that a restart does not compile them again.
 //!
-//! Running an artefact is running native code, so nothing here is trusted from elsewhere: the folder must be ours
-//! and writable by nobody else, artefacts are found by the digest of the component and of every setting, and each
-//! is held against a digest written beside it, because wasmtime itself runs one with a flipped byte.
+//! Running an artefact is running native code, and wasmtime runs whatever it is given. So an artefact is trusted for
+//! where it lies and whose it is: in a folder that is held open, under a name that digests the component and every
+//! setting, in a file of ours that nobody else may write to. Owner and mode are those of the handle that is read,
+//! so there is no moment at which a path could come to mean another file.
+//!
+//! The digest that an artefact begins with is no signature, since whoever plants an artefact plants its digest. It
+//! finds a disk that forgets, and an artefact that was moved from one name to another.
 
-use std::fs;
-use std::io::{self, Write as _};
+use std::fs::{self, File, Metadata};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 use tracing::{debug, warn};
 use wasmtime::Engine;
@@ -18,10 +25,17 @@ use crate::{HostError, hex};
 
 /// Others may not write: group and world.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// Length of the digest that an artefact begins with, in bytes.
+const DIGEST_BYTES: usize = 32;
 
 /// A folder of compiled engines.
 pub(crate) struct Cache {
-    folder: PathBuf,
+    /// Held open, so that whoever may write to a folder above it cannot put another in its place.
+    folder: File,
+    /// What the folder was called when it was opened.
+    path: PathBuf,
+    /// The user whose files are trusted: this process's.
+    us: u32,
     /// Digest of every setting that compiling depends on.
     fingerprint: [u8; 32],
 }
@@ -32,30 +46,27 @@ impl Cache {
     /// # Errors
     ///
     /// It cannot be created, or is not ours alone.
-    pub(crate) fn open(folder: &Path, fingerprint: [u8; 32]) -> Result<Self, HostError> {
-        let unusable = |reason: String| HostError::CacheFolder { folder: folder.to_owned(), reason };
+    pub(crate) fn open(path: &Path, fingerprint: [u8; 32]) -> Result<Self, HostError> {
+        let unusable = |reason: String| HostError::CacheFolder { folder: path.to_owned(), reason };
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(folder)
+            .create(path)
             .map_err(|error| unusable(format!("it cannot be created: {error}")))?;
-        let metadata = fs::symlink_metadata(folder)
-            .map_err(|error| unusable(format!("it cannot be examined: {error}")))?;
-        if !metadata.is_dir() {
-            return Err(unusable(
-                "it is not a folder itself; give the folder that the link points to".to_owned(),
-            ));
-        }
-        let (owner, us) = (metadata.uid(), rustix::process::geteuid().as_raw());
-        if owner != us {
-            return Err(unusable(format!(
-                "it belongs to user {owner}, this is user {us}; chown it or name another"
-            )));
-        }
-        if metadata.mode() & WRITABLE_BY_OTHERS != 0 {
-            return Err(unusable("others may write to it; chmod it to 0700".to_owned()));
-        }
-        Ok(Self { folder: folder.to_owned(), fingerprint })
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+            Errno::LOOP | Errno::NOTDIR => {
+                unusable("it is not a folder itself; give the folder that the link points to".to_owned())
+            }
+            _ => unusable(format!("it cannot be opened: {error}")),
+        })?;
+        let folder = File::from(folder);
+        let metadata =
+            folder.metadata().map_err(|error| unusable(format!("it cannot be examined: {error}")))?;
+        let us = rustix::process::geteuid().as_raw();
+        // To change its mode or owner would not do: what others have put there would stay.
+        check_owner(&metadata, us).map_err(|why| unusable(format!("{why}; remove it, or name another")))?;
+        Ok(Self { folder, path: path.to_owned(), us, fingerprint })
     }
 
     /// The component of these bytes, compiled before or now.
@@ -64,61 +75,98 @@ impl Cache {
     ///
     /// It does not compile. A cache that cannot be read or written costs time and nothing else.
     pub(crate) fn get(&self, engine: &Engine, bytes: &[u8], digest: &[u8]) -> wasmtime::Result<Component> {
-        let path = self.path(digest);
-        match load(engine, &path) {
+        let name = self.name(digest);
+        let path = self.path.join(&name);
+        match self.load(engine, &name) {
             Ok(component) => return Ok(component),
             Err(error) if error.kind() == io::ErrorKind::NotFound => debug!(?path, "not compiled before"),
             Err(error) => warn!(?path, %error, "compiling again: the compiled engine is not usable"),
         }
         let artefact = engine.precompile_component(bytes)?;
-        if let Err(error) = self.store(&path, &artefact) {
+        if let Err(error) = self.store(&name, &artefact) {
             warn!(?path, %error, "the compiled engine is not kept: writing it failed");
         }
         deserialize(engine, &artefact)
     }
 
-    /// Where the artefact of the component of this digest lies under these settings.
-    fn path(&self, digest: &[u8]) -> PathBuf {
+    /// What the artefact of the component of this digest is called under these settings.
+    fn name(&self, digest: &[u8]) -> String {
         let key = Sha256::new().chain_update(digest).chain_update(self.fingerprint).finalize();
-        self.folder.join(format!("{}.cwasm", hex(&key)))
+        format!("{}.cwasm", hex(&key))
     }
 
-    /// Writes the digest first: an artefact without its digest is never there to be found.
-    fn store(&self, path: &Path, artefact: &[u8]) -> io::Result<()> {
-        self.write(&sidecar(path), hex(&Sha256::digest(artefact)).as_bytes())?;
-        self.write(path, artefact)
+    /// Reads an artefact, once, and runs what was read if it is ours and was written under this name.
+    fn load(&self, engine: &Engine, name: &str) -> io::Result<Component> {
+        let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+        let content = self.read(name)?;
+        let artefact = match content.split_first_chunk::<DIGEST_BYTES>() {
+            Some((digest, artefact)) if *digest == seal(name, artefact) => artefact,
+            _ => return Err(invalid("it is not what was written under this name".to_owned())),
+        };
+        deserialize(engine, artefact).map_err(|error| invalid(error.to_string()))
     }
 
-    /// Puts a file in place in one step; temporary files are readable by us alone, and stay so.
-    fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-        file.write_all(content)?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        Ok(())
+    /// The content of a file of the folder, where it is ours and nobody else may write to it.
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        // Not to wait for whoever opens the other end of a pipe.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::openat(&self.folder, name, flags, Mode::empty())?);
+        let metadata = file.metadata()?;
+        let untrusted = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
+        if !metadata.is_file() {
+            return Err(untrusted("it is not a regular file".to_owned()));
+        }
+        check_owner(&metadata, self.us).map_err(untrusted)?;
+        let mut content = Vec::new();
+        file.read_to_end(&mut content)?;
+        Ok(content)
+    }
+
+    /// Puts an artefact in place in one step, whatever lay there: written by us alone, under a name that nobody
+    /// knows, and renamed within the folder that is held.
+    fn store(&self, name: &str, artefact: &[u8]) -> io::Result<()> {
+        // Seeded by the kernel; the standard library offers no other random number.
+        let new = format!(".{:016x}.new", RandomState::new().build_hasher().finish());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let mut file = File::from(rustix::fs::openat(&self.folder, &new, flags, mode)?);
+        let written = file
+            .write_all(&seal(name, artefact))
+            .and_then(|()| file.write_all(artefact))
+            .and_then(|()| file.sync_all())
+            .and_then(|()| Ok(rustix::fs::renameat(&self.folder, &new, &self.folder, name)?));
+        if written.is_err() {
+            // It is in nobody's way, and the first error is the one to tell.
+            let _ = rustix::fs::unlinkat(&self.folder, &new, AtFlags::empty());
+        }
+        written
     }
 }
 
-/// The file that holds the digest of an artefact.
-fn sidecar(path: &Path) -> PathBuf {
-    path.with_extension("sha256")
+/// Whether something that was opened belongs to us, and nobody else may write to it; if not, why not.
+fn check_owner(metadata: &Metadata, us: u32) -> Result<(), String> {
+    let owner = metadata.uid();
+    if owner != us {
+        return Err(format!("it belongs to user {owner}, this is user {us}"));
+    }
+    if metadata.mode() & WRITABLE_BY_OTHERS != 0 {
+        return Err("others may write to it, and what they wrote would be run".to_owned());
+    }
+    Ok(())
 }
 
-/// Reads an artefact, once, and runs what was read only if it has the digest that was written for it.
-fn load(engine: &Engine, path: &Path) -> io::Result<Component> {
-    let artefact = fs::read(path)?;
-    let expected = fs::read_to_string(sidecar(path))?;
-    if hex(&Sha256::digest(&artefact)) != expected {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not what was written"));
-    }
-    deserialize(engine, &artefact)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+/// The digest of an artefact under its name.
+fn seal(name: &str, artefact: &[u8]) -> [u8; DIGEST_BYTES] {
+    Sha256::new().chain_update(name).chain_update(artefact).finalize().into()
 }
 
 #[allow(unsafe_code, reason = "wasmtime cannot check an artefact; the callers' argument is given here")]
 fn deserialize(engine: &Engine, artefact: &[u8]) -> wasmtime::Result<Component> {
-    // SAFETY: the artefact was made by `precompile_component` with these settings: either just now, or it comes
-    // from a folder that only we can write to, under a name that digests all settings, with an equal digest.
+    // SAFETY: these very bytes were made by `precompile_component` with these settings. Either just now, or they
+    // were read from a handle on a regular file that belonged to our user and that nobody else could write to when
+    // it was opened, in a folder of which the same held when the host was set up; and they carry the digest that
+    // `store` writes over them and their name, which digests component and settings. So only this user or root can
+    // have written other bytes, and both can run what they like as us anyway.
     unsafe { Component::deserialize(engine, artefact) }
 }
 
@@ -134,42 +182,94 @@ mod tests {
     /// The smallest component.
     const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
 
-    fn files(folder: &Path) -> Vec<PathBuf> {
-        let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-        files.sort();
-        files
+    /// A cache in a folder of its own, with an artefact in it, and the path of that.
+    fn filled() -> (tempfile::TempDir, Engine, Cache, PathBuf) {
+        let parent = tempfile::tempdir().unwrap();
+        let engine = Engine::new(&Config::new()).unwrap();
+        let cache = Cache::open(&parent.path().join("cache"), [0; 32]).unwrap();
+        cache.get(&engine, EMPTY, b"digest").unwrap();
+        let path = cache.path.join(cache.name(b"digest"));
+        (parent, engine, cache, path)
+    }
+
+    /// Why the artefact that was filled in is not run.
+    fn refusal(cache: &Cache, engine: &Engine) -> String {
+        cache.load(engine, &cache.name(b"digest")).err().expect("it is not to be trusted").to_string()
     }
 
     #[test]
     fn an_artefact_that_is_not_what_was_written_is_made_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let engine = Engine::new(&Config::new()).unwrap();
-        let cache = Cache::open(folder.path(), [0; 32]).unwrap();
-        cache.get(&engine, EMPTY, b"digest").unwrap();
-        let path = cache.path(b"digest");
-        assert_eq!(files(folder.path()), [path.clone(), sidecar(&path)]);
+        let (_parent, engine, cache, path) = filled();
+        let files: Vec<_> = fs::read_dir(&cache.path).unwrap().map(|file| file.unwrap().path()).collect();
+        assert_eq!(files, [path.clone()]);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert!(load(&engine, &path).is_ok());
+        assert!(cache.load(&engine, &cache.name(b"digest")).is_ok());
 
         let whole = fs::read(&path).unwrap();
         let mut flipped = whole.clone();
         flipped[whole.len() / 2] ^= 1;
         for broken in [flipped, whole[..whole.len() / 2].to_vec(), Vec::new()] {
             fs::write(&path, broken).unwrap();
-            assert!(load(&engine, &path).is_err());
+            assert!(refusal(&cache, &engine).contains("not what was written"));
             cache.get(&engine, EMPTY, b"digest").unwrap();
             assert_eq!(fs::read(&path).unwrap(), whole);
         }
-        fs::remove_file(sidecar(&path)).unwrap();
-        assert!(load(&engine, &path).is_err());
+        // One that was made of another component, or under other settings.
+        fs::rename(&path, cache.path.join(cache.name(b"other"))).unwrap();
+        let moved = cache.load(&engine, &cache.name(b"other")).err().unwrap();
+        assert!(moved.to_string().contains("not what was written under this name"), "{moved}");
+    }
+
+    /// A planted artefact is whole, with the right digest: it is told by its owner and its mode.
+    #[test]
+    fn an_artefact_that_another_user_may_have_written_is_made_again() {
+        let (_parent, engine, mut cache, path) = filled();
+        let us = cache.us;
+        let replaced = |cache: &mut Cache, why: &str| {
+            assert!(refusal(cache, &engine).contains(why));
+            let planted = fs::symlink_metadata(&path).unwrap().ino();
+            cache.get(&engine, EMPTY, b"digest").unwrap();
+            assert_ne!(fs::symlink_metadata(&path).unwrap().ino(), planted);
+            cache.us = us;
+            assert!(cache.load(&engine, &cache.name(b"digest")).is_ok());
+        };
+        // To another user, what is ours is foreign.
+        cache.us = us + 1;
+        replaced(&mut cache, &format!("it belongs to user {us}, this is user {}", us + 1));
+        for mode in [0o666, 0o620, 0o602] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            replaced(&mut cache, "others may write to it");
+        }
+        let elsewhere = cache.path.join("elsewhere");
+        fs::rename(&path, &elsewhere).unwrap();
+        symlink(&elsewhere, &path).unwrap();
+        replaced(&mut cache, "symbolic links");
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mkfifoat(&cache.folder, cache.name(b"digest"), Mode::RUSR).unwrap();
+        replaced(&mut cache, "it is not a regular file");
+    }
+
+    #[test]
+    fn a_folder_that_is_put_in_the_place_of_an_open_one_is_not_looked_into() {
+        let (parent, engine, cache, path) = filled();
+        fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let held = parent.path().join("held");
+        fs::rename(&cache.path, &held).unwrap();
+        fs::create_dir(&cache.path).unwrap();
+        fs::write(&path, b"planted").unwrap();
+        assert!(cache.load(&engine, &cache.name(b"digest")).is_ok());
+        fs::remove_file(held.join(cache.name(b"digest"))).unwrap();
+        cache.get(&engine, EMPTY, b"digest").unwrap();
+        assert!(held.join(cache.name(b"digest")).exists());
+        assert_eq!(fs::read(&path).unwrap(), b"planted");
     }
 
     #[test]
     fn other_settings_and_other_components_have_other_artefacts() {
         let folder = tempfile::tempdir().unwrap();
         let cache = |fingerprint| Cache::open(folder.path(), fingerprint).unwrap();
-        assert_ne!(cache([0; 32]).path(b"a"), cache([1; 32]).path(b"a"));
-        assert_ne!(cache([0; 32]).path(b"a"), cache([0; 32]).path(b"b"));
+        assert_ne!(cache([0; 32]).name(b"a"), cache([1; 32]).name(b"a"));
+        assert_ne!(cache([0; 32]).name(b"a"), cache([0; 32]).name(b"b"));
     }
 
     #[test]
@@ -202,7 +302,8 @@ mod tests {
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
         let link = folder.path().join("link");
         symlink(folder.path(), &link).unwrap();
-        for (path, reason) in [(&shared, "others may write"), (&link, "not a folder itself")] {
+        let shares = "others may write to it, and what they wrote would be run; remove it, or name another";
+        for (path, reason) in [(&shared, shares), (&link, "not a folder itself")] {
             let error = Cache::open(path, [0; 32]).err().unwrap().to_string();
             assert!(error.contains(reason), "{error}");
         }
