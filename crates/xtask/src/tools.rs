@@ -142,7 +142,7 @@ pub(crate) struct Module {
 /// The module of Kubernetes that its programs are built from: it holds more than programs.
 ///
 /// # Errors
-/// When Go is missing, or the module cannot be fetched.
+/// When Go is missing and cannot be installed, or the module cannot be fetched.
 pub(crate) fn kubernetes_module() -> Result<Module> {
     go::fetch("kubernetes", "k8s.io/kubernetes")
 }

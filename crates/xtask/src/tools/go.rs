@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::Module;
+use super::{Module, python};
 use crate::{process, workspace};
 
 /// A command of a Go module.
@@ -93,22 +93,11 @@ impl Package {
 
     /// Builds the command to `program`.
     pub(super) fn build(&self, program: &Path) -> Result<()> {
-        let go_mod = self.read("go.mod")?;
-        require_go(&go_mod)?;
-        let flags = self.linker_flags(required_version(&go_mod, self.module)?);
+        let flags = self.linker_flags(required_version(&self.read("go.mod")?, self.module)?);
         // A build takes minutes of every core; whatever else runs goes first.
         let mut command = Command::new("nice");
-        command.args([
-            "-n",
-            "10",
-            "go",
-            "build",
-            "-mod=readonly",
-            "-buildvcs=false",
-            "-trimpath",
-            "-ldflags",
-            &flags,
-        ]);
+        command.args(["-n", "10"]).arg(go()?);
+        command.args(["build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", &flags]);
         command.arg("-o").arg(program).arg(&self.package);
         command.current_dir(self.folder()).env("CGO_ENABLED", "0").env_remove("GOFLAGS");
         if std::env::var_os("GOCACHE").is_none() {
@@ -138,10 +127,7 @@ impl Package {
 /// The files of a module that the go.mod of a folder below `tools/` pins, fetched where the module cache lacks them.
 pub(super) fn fetch(folder: &str, module: &str) -> Result<Module> {
     let folder = workspace::root().join("tools").join(folder);
-    let go_mod = fs::read_to_string(folder.join("go.mod"))
-        .with_context(|| format!("cannot read go.mod in {}", folder.display()))?;
-    require_go(&go_mod)?;
-    let mut command = Command::new("go");
+    let mut command = Command::new(go()?);
     command.args(["mod", "download", "-json", module]).current_dir(folder).env_remove("GOFLAGS");
     let told: Value = serde_json::from_str(&process::output(&mut command)?)
         .with_context(|| format!("go told nothing of {module}"))?;
@@ -149,13 +135,12 @@ pub(super) fn fetch(folder: &str, module: &str) -> Result<Module> {
     Ok(Module { version: text("Version")?.to_owned(), folder: text("Dir")?.into() })
 }
 
-/// Says what to install where Go is missing.
-fn require_go(go_mod: &str) -> Result<()> {
-    if !process::exists("go", "version")? {
-        let needed = go_version(go_mod)?;
-        bail!("Go is missing: install Go {needed} or newer (https://go.dev/dl) and have `go` on the path");
+/// Go: the one on the path, which fetches a newer one where a module asks for it, else that of `tools/go`.
+fn go() -> Result<PathBuf> {
+    if process::exists("go", "version")? {
+        return Ok("go".into());
     }
-    Ok(())
+    Ok(python::install("go")?.join("go/bin/go"))
 }
 
 /// The version of a module that a go.mod requires.
@@ -165,11 +150,6 @@ fn required_version<'a>(go_mod: &'a str, module: &str) -> Result<&'a str> {
         (words.next() == Some(module)).then(|| words.next()).flatten()
     };
     go_mod.lines().find_map(requirement).with_context(|| format!("go.mod does not require {module}"))
-}
-
-/// The oldest Go that can build a module.
-fn go_version(go_mod: &str) -> Result<&str> {
-    go_mod.lines().find_map(|line| line.strip_prefix("go ")).context("go.mod has no go line")
 }
 
 #[cfg(test)]
@@ -184,7 +164,6 @@ mod tests {
         assert_eq!(required_version(GO_MOD, "a.io/main").unwrap(), "v1.2.3");
         assert_eq!(required_version("require a.io/main v2.0.0", "a.io/main").unwrap(), "v2.0.0");
         assert!(required_version(GO_MOD, "a.io/other").is_err());
-        assert_eq!(go_version(GO_MOD).unwrap(), "1.26.0");
     }
 
     #[test]
