@@ -4,34 +4,47 @@ use std::fmt;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Median and 99th percentile, in microseconds.
+/// Median and 99th percentile of a round, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    p50: f64,
+    p99: f64,
+}
+
+/// Figures of all rounds, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
+    /// Median of the rounds' medians.
     pub(crate) p50: f64,
-    pub(crate) p99: f64,
+    /// Median of the rounds' 99th percentiles.
+    p99: f64,
+    /// The 99th percentile of the best round: what else runs on the machine only adds.
+    least_p99: f64,
 }
 
 impl Figures {
-    /// Worse than any.
-    pub(crate) const WORST: Self = Self { p50: f64::INFINITY, p99: f64::INFINITY };
-
-    /// Takes over what is less.
-    pub(crate) fn improve(&mut self, other: Self) {
-        self.p50 = self.p50.min(other.p50);
-        self.p99 = self.p99.min(other.p99);
+    /// Of one round at least.
+    pub(crate) fn of(rounds: &[Round]) -> Self {
+        let sorted = |figure: fn(&Round) -> f64| {
+            let mut figures: Vec<f64> = rounds.iter().map(figure).collect();
+            figures.sort_by(f64::total_cmp);
+            figures
+        };
+        let (p50, p99) = (sorted(|round| round.p50), sorted(|round| round.p99));
+        Self { p50: percentile(&p50, 50), p99: percentile(&p99, 50), least_p99: p99[0] }
     }
 }
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = |figure: f64| if figure < 10.0 { 2 } else { 1 };
-        let (p50, p99) = (self.p50, self.p99);
-        write!(f, "{p50:.*} | {p99:.*}", digits(p50), digits(p99))
+        let Self { p50, p99, least_p99 } = *self;
+        write!(f, "{p50:.*} | {p99:.*} ({least_p99:.*})", digits(p50), digits(p99), digits(least_p99))
     }
 }
 
 /// Times so many calls, one by one, with the inputs in turn.
-pub(crate) fn round<I, O>(calls: usize, inputs: &[I], mut call: impl FnMut(&I) -> O) -> Figures {
+pub(crate) fn round<I, O>(calls: usize, inputs: &[I], mut call: impl FnMut(&I) -> O) -> Round {
     let mut times = Vec::with_capacity(calls);
     for input in inputs.iter().cycle().take(calls) {
         let start = Instant::now();
@@ -39,7 +52,7 @@ pub(crate) fn round<I, O>(calls: usize, inputs: &[I], mut call: impl FnMut(&I) -
         times.push(start.elapsed().as_secs_f64() * 1e6);
     }
     times.sort_by(f64::total_cmp);
-    Figures { p50: percentile(&times, 50), p99: percentile(&times, 99) }
+    Round { p50: percentile(&times, 50), p99: percentile(&times, 99) }
 }
 
 /// The least value that so many of a hundred do not exceed.
@@ -57,5 +70,12 @@ mod tests {
         let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
         assert_eq!((percentile(&hundred, 50), percentile(&hundred, 99)), (50.0, 99.0));
         assert_eq!((percentile(&[7.0], 50), percentile(&[7.0], 99)), (7.0, 7.0));
+    }
+
+    #[test]
+    fn of_several_rounds_the_one_in_the_middle_is_told() {
+        let round = |p50, p99| Round { p50, p99 };
+        let figures = Figures::of(&[round(3.0, 40.0), round(1.0, 90.0), round(2.0, 12.0)]);
+        assert_eq!(figures.to_string(), "2.00 | 40.0 (12.0)");
     }
 }

@@ -22,7 +22,7 @@ const CLAIMS: u32 = 61;
 const GIB: u64 = 1 << 30;
 
 /// What is to be found.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Shape {
     /// Each claim asks for another size, and there is a volume of the next size.
     BestFit,
@@ -33,8 +33,6 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    pub(crate) const ALL: [Self; 3] = [Self::BestFit, Self::NothingFits, Self::Selector];
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::BestFit => "best fit",
