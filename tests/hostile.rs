@@ -2,14 +2,20 @@
 //! engine on the same host is what it was before.
 //!
 //! Every file of `components/` has one fault and is listed here with what becomes of it. The files are core modules
-//! that are spliced into `skeleton.wat` and made components of the contract, or whole components.
+//! that are spliced into `skeleton.wat` and made components of the contract, or whole components. `hostile/binder.rs`
+//! lets them decide in a binder, `hostile/limits.rs` goes to each limit and one beyond; what users of the command see
+//! is in `crates/cli/tests/hostile.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "hostile/binder.rs"]
+mod binder;
 mod component;
+mod faulty;
+#[path = "hostile/limits.rs"]
+mod limits;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bindery_core::{
@@ -18,14 +24,13 @@ use bindery_core::{
     Stop, Subject, VolumeMode,
 };
 use bindery_host::{ComponentEngine, Host, Limits, LoadError, Options, Stats};
-use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
-use wit_parser::Resolve;
+use faulty::built;
 
 type Fault = fn(&EngineFault) -> bool;
 type Refusal = fn(&LoadError) -> bool;
 
 /// Engines that load, and how their first decision ends.
-const STOPPED: [(&str, Fault); 24] = [
+const STOPPED: [(&str, Fault); 26] = [
     ("loops", |fault| matches!(fault, EngineFault::Exhausted("out of fuel"))),
     ("loops-at-start", |fault| matches!(fault, EngineFault::Exhausted("out of fuel"))),
     ("fills-memory", |fault| matches!(fault, EngineFault::Exhausted("out of fuel"))),
@@ -37,6 +42,12 @@ const STOPPED: [(&str, Fault); 24] = [
     ("answers-a-megabyte", is_bad_answer),
     ("answers-many-steps", |fault| {
         *fault == EngineFault::BadAnswer("it has 65 steps; the limit is 64".into())
+    }),
+    ("answers-many-tallies", |fault| {
+        *fault == EngineFault::BadAnswer("it has 17 tallies; the limit is 16".into())
+    }),
+    ("answers-many-findings", |fault| {
+        *fault == EngineFault::BadAnswer("it has 65 findings; the limit is 64".into())
     }),
     ("answers-an-endless-list", is_bad_answer),
     ("answers-a-wild-text", is_bad_answer),
@@ -93,28 +104,14 @@ fn nonsense(fault: &EngineFault, about: &str) -> bool {
     matches!(fault, EngineFault::Stopped(Stop::Nonsense(what)) if what.contains(about))
 }
 
-fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("components")
-}
-
-/// The bytes of a component of the folder.
-fn built(name: &str) -> Vec<u8> {
-    let text = |name: &str| std::fs::read_to_string(folder().join(format!("{name}.wat"))).unwrap();
-    let source = text(name);
-    if source.contains("\n(component") || source.contains("\n(module") {
-        return wat::parse_str(&source).unwrap();
-    }
-    let mut module = wat::parse_str(format!("(module\n{source}\n{})", text("skeleton"))).unwrap();
-    let mut resolve = Resolve::default();
-    let (package, _) = resolve.push_dir(folder().join("../../wit")).unwrap();
-    let world = resolve.select_world(&[package], Some("engine")).unwrap();
-    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8, false).unwrap();
-    ComponentEncoder::default().module(&module).unwrap().encode().unwrap()
-}
-
 /// A claim that has nothing to bind to, in a cluster in which there is nothing.
 fn request() -> Request {
-    let claim = Claim {
+    Request { now: 1_800_000_000, subject: Subject::SyncClaim(Arc::new(claim())) }
+}
+
+/// The claim of [`request`].
+fn claim() -> Claim {
+    Claim {
         key: ClaimKey::new("default", "data"),
         uid: "8f0c".into(),
         version: "7".into(),
@@ -135,8 +132,7 @@ fn request() -> Request {
             capacity: None,
             attributes_class: None,
         },
-    };
-    Request { now: 1_800_000_000, subject: Subject::SyncClaim(Arc::new(claim)) }
+    }
 }
 
 /// A cluster in which there is nothing; a question that such a claim does not lead to needs a live read.
@@ -235,12 +231,13 @@ fn every_broken_component_is_refused_with_the_reason() {
 
 #[test]
 fn no_component_of_the_folder_is_forgotten() {
-    let files: BTreeSet<String> = std::fs::read_dir(folder())
+    let files: BTreeSet<String> = std::fs::read_dir(faulty::folder())
         .unwrap()
         .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
         .collect();
     let listed = STOPPED.iter().map(|(name, _)| *name).chain(REFUSED.iter().map(|(name, _)| *name));
-    let known: BTreeSet<String> = listed.chain(["skeleton", "well-behaved"]).map(str::to_owned).collect();
+    let harmless = ["asks-for-a-page", "skeleton", "well-behaved"];
+    let known: BTreeSet<String> = listed.chain(harmless).map(str::to_owned).collect();
     assert_eq!(files, known);
 }
 

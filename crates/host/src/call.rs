@@ -203,3 +203,73 @@ fn raise(used: &mut u32, by: u32, max: u32, what: &'static str) -> Result<(), St
 fn too_many(what: &'static str, max: u64) -> Stop {
     Stop::TooMany { what, max }
 }
+
+#[cfg(test)]
+mod tests {
+    use bindery_core::{ClaimKey, Handle, Page};
+
+    use super::*;
+
+    /// A cluster that takes its time: so many ticks for every answer, each of which lists three volumes.
+    struct Slow {
+        clock: Arc<AtomicU64>,
+        ticks: u64,
+    }
+
+    impl Cluster for Slow {
+        fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
+            self.clock.fetch_add(self.ticks, Ordering::Relaxed);
+            let handles = vec![Handle(0), Handle(1), Handle(2)];
+            Ok(match question {
+                Question::ReservedFor { .. } => Answer::Reserved(handles),
+                _ => Answer::DynamicProvisioning(true),
+            })
+        }
+    }
+
+    /// Has a call ask a cluster whose answers take so many ticks.
+    fn in_a_call<T>(ticks: u64, limits: Limits, ask: impl FnOnce(&mut Call) -> T) -> T {
+        let clock = Arc::<AtomicU64>::default();
+        let mut cluster = Slow { clock: Arc::clone(&clock), ticks };
+        #[allow(unsafe_code, reason = "see the safety comment")]
+        // SAFETY: the call ends with this function, within the borrow.
+        let cluster = unsafe { Borrowed::new(&mut cluster) };
+        ask(&mut Call::new(cluster, Arc::new(limits), clock))
+    }
+
+    #[test]
+    fn the_time_of_questions_is_not_the_engines() {
+        let late = |call: &mut Call| {
+            call.at_deadline().err().is_some_and(|error| error.downcast_ref() == Some(&Excess::Deadline))
+        };
+        let put_off = |call: &mut Call| match call.at_deadline() {
+            Ok(UpdateDeadline::Continue(ticks)) => ticks,
+            _ => panic!("questions took time, so the deadline is put off"),
+        };
+        in_a_call(7, Limits::default(), |call| {
+            call.ask(Question::DynamicProvisioning).unwrap();
+            call.ask(Question::DynamicProvisioning).unwrap();
+            // By all that they took, and once.
+            assert_eq!(put_off(call), 14);
+            assert!(late(call));
+            call.ask(Question::DynamicProvisioning).unwrap();
+            assert_eq!(put_off(call), 7);
+            assert!(late(call));
+        });
+        in_a_call(0, Limits::default(), |call| {
+            call.ask(Question::DynamicProvisioning).unwrap();
+            assert!(late(call), "an answer that takes no time puts nothing off");
+        });
+    }
+
+    #[test]
+    fn rows_count_in_whatever_answer_they_come() {
+        let reserved = || Question::ReservedFor { key: ClaimKey::new("default", "data"), uid: "8f0c".into() };
+        in_a_call(0, Limits { rows: 6, ..Limits::default() }, |call| {
+            call.ask(reserved()).unwrap();
+            call.note(&Answer::Page(Page { handles: vec![Handle(3); 3], ..Page::default() })).unwrap();
+            assert_eq!(call.used.rows, 6);
+            assert_eq!(call.ask(reserved()), Err(Stop::TooMany { what: "rows", max: 6 }));
+        });
+    }
+}

@@ -12,7 +12,8 @@
 //!   [`EngineFault`](bindery_core::EngineFault); the next decision is not affected.
 //! - A question that the cluster answers by a [`Stop`](bindery_core::Stop) ends the call at once, and the caller
 //!   gets that very stop.
-//! - Native code is made here, of a component that was checked, or read from a folder that only we can write to.
+//! - Native code is made here, of a component that was checked, or read from a file of ours that only we can write
+//!   to, in a folder of which the same holds.
 
 mod borrow;
 mod cache;
@@ -25,6 +26,8 @@ mod settings;
 mod v0_1;
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -51,7 +54,7 @@ pub struct Options {
     /// and of memory what its engine touches.
     pub concurrency: u32,
     /// Folder for compiled engines; by default none is kept. It must belong to this user, and nobody else may
-    /// write to it, because what lies in it is run.
+    /// write to it, because what lies in it is run. A file in it that is another's is replaced.
     pub cache: Option<PathBuf>,
 }
 
@@ -114,7 +117,7 @@ impl Host {
     /// It is not an engine that this host serves.
     pub fn load(&self, bytes: &[u8], limits: Limits) -> Result<ComponentEngine, LoadError> {
         if bytes.len() > COMPONENT_BYTES_MAX {
-            return Err(LoadError::TooLarge { bytes: bytes.len(), max: COMPONENT_BYTES_MAX });
+            return Err(LoadError::TooLarge { max: COMPONENT_BYTES_MAX });
         }
         load::check_shape(bytes)?;
         let digest = Sha256::digest(bytes);
@@ -135,8 +138,7 @@ impl Host {
     /// The file cannot be read, or is not an engine that this host serves.
     pub fn load_file(&self, path: impl AsRef<Path>, limits: Limits) -> Result<ComponentEngine, LoadError> {
         let path = path.as_ref();
-        let bytes =
-            std::fs::read(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+        let bytes = read(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
         self.load(&bytes, limits)
     }
 
@@ -162,6 +164,13 @@ impl Host {
             (major, minor) => Err(LoadError::Mismatch(format!("no bindings for version {major}.{minor}"))),
         }
     }
+}
+
+/// The content of a file; of one that is too large for a component, or never ends, one byte more than that.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(COMPONENT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Bytes in hexadecimal.

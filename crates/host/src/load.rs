@@ -19,10 +19,8 @@ pub enum LoadError {
         source: std::io::Error,
     },
     /// It is larger than any engine may be.
-    #[error("the engine has {bytes} bytes; the limit is {max}")]
+    #[error("the engine has more than {max} bytes, which is the limit")]
     TooLarge {
-        /// Its size in bytes.
-        bytes: usize,
         /// The limit in bytes.
         max: usize,
     },

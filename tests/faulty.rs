@@ -1,0 +1,43 @@
+//! The components of `components/`, built for tests.
+
+use std::path::{Path, PathBuf};
+
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::Resolve;
+
+/// Where their sources are, from whichever package this file is compiled into.
+pub(crate) fn folder() -> PathBuf {
+    checkout().join("tests/components")
+}
+
+/// The bytes of a component: its core module is spliced into the skeleton, unless the source is whole.
+///
+/// # Panics
+///
+/// There is no such source, or it is no WebAssembly text.
+pub(crate) fn built(name: &str) -> Vec<u8> {
+    let text = |name: &str| {
+        let path = folder().join(format!("{name}.wat"));
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    let source = text(name);
+    if source.contains("\n(component") || source.contains("\n(module") {
+        return wat::parse_str(&source).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    let mut module = wat::parse_str(format!("(module\n{source}\n{})", text("skeleton")))
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
+    let mut resolve = Resolve::default();
+    let (package, _) = resolve.push_dir(checkout().join("wit")).expect("wit/ parses");
+    let world = resolve.select_world(&[package], Some("engine")).expect("wit/ has the world engine");
+    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8, false)
+        .expect("the module takes a custom section");
+    let encoded =
+        ComponentEncoder::default().module(&module).expect("the module has the world's types").encode();
+    encoded.expect("the module makes a component")
+}
+
+fn checkout() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = package.ancestors().find(|folder| folder.join("wit").is_dir());
+    root.expect("every package is in the checkout")
+}

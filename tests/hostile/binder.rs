@@ -1,0 +1,123 @@
+//! Hostile engines in the real binder: nothing is written, and the fault is counted and told in a sentence.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use bindery_controller::{
+    Binder, Facts, Key, Note, Parts, Port, Purpose, Settings, SyncError, Write, WriteError, Written,
+};
+use bindery_core::{
+    AccessMode, Claim, ClaimKey, Engine, Lookup, Quantity, ReclaimPolicy, Text, Timestamp, Volume,
+    VolumeAnnotations, VolumeMode, VolumePhase,
+};
+use bindery_host::{Host, Limits, Options};
+use bindery_store::{Kind, Observed, Store};
+
+use super::faulty::built;
+use super::{STOPPED, claim, component};
+
+/// An API server that carries nothing out and remembers what it was asked for.
+#[derive(Clone, Default)]
+struct Wall(Arc<Mutex<Vec<String>>>);
+
+impl Wall {
+    fn note(&self, what: String) {
+        self.0.lock().unwrap().push(what);
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Port for Wall {
+    type Template = ();
+
+    async fn read_volume(&self, name: &Text, _: Purpose) -> Lookup<Arc<Volume>> {
+        self.note(format!("read volume {name}"));
+        Lookup::Absent
+    }
+
+    async fn read_claim(&self, key: &ClaimKey, _: Purpose) -> Lookup<Arc<Claim>> {
+        self.note(format!("read claim {key}"));
+        Lookup::Absent
+    }
+
+    async fn write(&self, write: &Write<()>) -> Result<Written, WriteError> {
+        self.note(write.name().to_owned());
+        Err(WriteError::Failed("the wall takes nothing".to_owned()))
+    }
+
+    fn record(&self, note: &Note) {
+        self.note(note.reason.to_owned());
+    }
+
+    fn now(&self) -> Timestamp {
+        1_800_000_000
+    }
+}
+
+/// A volume that the claim of these tests can have.
+fn volume() -> Volume {
+    Volume {
+        name: "disk".into(),
+        uid: "9a1d".into(),
+        version: "3".into(),
+        deleting: false,
+        labels: BTreeMap::new(),
+        annotations: VolumeAnnotations::default(),
+        finalizers: Vec::new(),
+        capacity: Some(Quantity::bytes(1 << 30)),
+        access_modes: vec![AccessMode::ReadWriteOnce],
+        class: "".into(),
+        mode: VolumeMode::Filesystem,
+        attributes_class: None,
+        claim_ref: None,
+        policy: ReclaimPolicy::Retain,
+        node_affinity: false,
+        source: "hostPath".into(),
+        phase: VolumePhase::Available,
+    }
+}
+
+/// A binder with that volume and that claim, which an engine decides.
+fn binder(engine: Arc<dyn Engine>) -> (Binder<Wall>, Wall) {
+    let store = Store::new();
+    store.replace_volumes(vec![("disk".into(), Observed::Readable(Arc::new(volume())))]);
+    store.replace_claims(vec![(claim().key, Observed::Readable(Arc::new(claim())))]);
+    Kind::ALL.into_iter().for_each(|kind| store.mark_synced(kind));
+    let wall = Wall::default();
+    let binder = Binder::new(Parts {
+        store: Arc::new(store),
+        port: wall.clone(),
+        engine,
+        facts: Facts::default(),
+        settings: Settings::default(),
+        journal: None,
+    });
+    (binder, wall)
+}
+
+#[tokio::test]
+async fn no_hostile_engine_brings_a_binder_to_write() {
+    let host = Host::new(&Options { concurrency: 2, ..Options::default() }).unwrap();
+    let load = |bytes: &[u8]| Arc::new(host.load(bytes, Limits::default()).unwrap());
+    let key = Key::Claim(claim().key);
+    for (name, expected) in STOPPED {
+        let (binder, wall) = binder(load(&built(name)));
+        let synced = binder.sync(&key).await;
+        let error = synced.result.expect_err(name);
+        let SyncError::Engine(fault) = &error else { panic!("{name}: {error:?}") };
+        assert!(expected(fault), "{name}: {fault:?}");
+        assert!(synced.operations.is_empty(), "{name}");
+        assert_eq!(wall.asked(), Vec::<String>::new(), "{name}");
+        let metrics = binder.metrics();
+        assert_eq!((metrics.engine_faults.get(), metrics.sync_errors.get()), (1, 1), "{name}");
+        let sentence = error.to_string();
+        assert!(sentence.starts_with("no decision: ") && !sentence.contains('\n'), "{name}: {sentence}");
+    }
+    // There was something to write: the default engine begins to bind.
+    let (binder, wall) = binder(load(&component::default_engine()));
+    assert!(matches!(binder.sync(&key).await.result, Err(SyncError::Write { .. })));
+    assert_eq!(wall.asked(), ["reserve volume"]);
+}
