@@ -42,10 +42,15 @@ impl EngineArguments {
         Ok(Arc::new(engine))
     }
 
+    /// The engine as errors name it.
+    pub(crate) fn name(&self) -> &str {
+        if self.engine == NATIVE { "the native engine" } else { &self.engine }
+    }
+
     /// The engine in words, for a person.
     pub(crate) fn describe(&self, engine: &dyn Engine) -> String {
         if self.engine == NATIVE {
-            "the native engine".to_owned()
+            self.name().to_owned()
         } else {
             format!("the component {} ({})", self.engine, engine.digest())
         }

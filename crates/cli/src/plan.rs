@@ -22,7 +22,8 @@ use crate::{manifest, output, yaml};
 /// Tell what each claim would get, and why not more, without any cluster.
 ///
 /// Reads manifests, or the output of `kubectl get pv,pvc,sc -A -o yaml`. Exits with status 0 when there is a plan, also
-/// where claims would stay pending, and with 2 when the manifests cannot be used.
+/// where claims would stay pending, and with 2 when the manifests or the engine cannot be used, also where the engine
+/// comes to no decision on one of the objects: then there is no plan, and one sentence says why.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A file, a folder, or `-` for standard input: YAML with any number of documents, JSON, or a List. May be repeated.
@@ -56,7 +57,7 @@ enum Format {
 ///
 /// # Errors
 ///
-/// The manifests or the engine cannot be used; the error names file, object, field and remedy.
+/// The manifests or the engine cannot be used, or the engine fails; the error names file, object, field and remedy.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let engine = arguments.engine.load()?;
     let manifests = manifest::read(&arguments.files, arguments.recursive)?;
@@ -64,7 +65,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let plan = runtime.block_on(async {
         let world = world::World::new(engine, objects).await?;
-        world.settle().await?;
+        world.settle().await.with_context(|| arguments.engine.name().to_owned())?;
         anyhow::Ok(outcome::plan(&world))
     })?;
     output::print(&match arguments.output {

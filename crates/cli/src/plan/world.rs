@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, anyhow, bail};
 use bindery_controller::{
-    Binder, Facts, Journal, Key, Parts, PendingOperation, Plugin, Settings, Synced, Verdict,
+    Binder, Facts, Journal, Key, OperationError, Parts, PendingOperation, Plugin, Settings, SyncError,
+    Synced, Verdict,
 };
 use bindery_core::{Claim, ClaimKey, Decision, Engine, Evidence, Lookup, OperationKind, Source, Text};
 use bindery_kube::plugins::{HostPath, Nfs};
@@ -96,13 +97,13 @@ impl World {
     ///
     /// # Errors
     ///
-    /// It goes on for ever.
+    /// The engine comes to no decision on an object, or it goes on for ever.
     pub(super) async fn settle(&self) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             let revision = self.sim.revision();
             self.observe()?;
             for key in &self.keys {
-                self.sync(key).await;
+                self.sync(key).await?;
             }
             if self.sim.revision() == revision {
                 return Ok(());
@@ -147,12 +148,15 @@ impl World {
         self.ledger.records().get(key).cloned().unwrap_or_default()
     }
 
-    async fn sync(&self, key: &Key) {
+    async fn sync(&self, key: &Key) -> Result<()> {
         let before = self.ledger.records().remove(key);
         let Synced { result, operations, .. } = self.binder.sync(key).await;
+        if let Err(error @ SyncError::Engine(_)) = result {
+            return Err(anyhow!("{key}: {error}"));
+        }
         let mut left_out = None;
         for operation in operations {
-            left_out = left_out.or(self.perform(operation).await);
+            left_out = left_out.or(self.perform(key, operation).await?);
         }
         let mut records = self.ledger.records();
         let record = records.entry(key.clone()).or_default();
@@ -164,18 +168,25 @@ impl World {
         if let (true, Some(before)) = (is_silent, before) {
             *record = before;
         }
+        Ok(())
     }
 
     /// Carries an operation out; answers its kind where that takes a cluster. What fails is in the ledger as its events.
-    async fn perform(&self, operation: PendingOperation) -> Option<OperationKind> {
+    ///
+    /// # Errors
+    ///
+    /// The engine comes to no decision on one of its steps.
+    async fn perform(&self, key: &Key, operation: PendingOperation) -> Result<Option<OperationKind>> {
         let kind = operation.operation().kind;
         if kind == OperationKind::Recycle {
-            return Some(kind);
+            return Ok(Some(kind));
         }
-        if let Err(error) = self.binder.perform(operation).await {
-            tracing::debug!(%error, ?kind, "an operation failed");
+        match self.binder.perform(operation).await {
+            Err(error @ OperationError::Step(SyncError::Engine(_))) => return Err(anyhow!("{key}: {error}")),
+            Err(error) => tracing::debug!(%error, ?kind, "an operation failed"),
+            Ok(()) => {}
         }
-        None
+        Ok(None)
     }
 
     /// Tells the binder what the API server has, as its watches would.

@@ -1,5 +1,7 @@
 //! A playground in a process of its own, and kubectl to reach it.
 
+#![allow(dead_code, reason = "every test file uses its part")]
+
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::symlink;
@@ -74,10 +76,15 @@ pub(crate) fn lines_until(process: &mut Running, mut is_it: impl FnMut(&str) -> 
 impl Playground {
     /// Starts one on a free port and returns when it answers. The engine is that of `BINDERY_ENGINE`, as everywhere.
     pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_logging_to(Stdio::inherit(), arguments)
+    }
+
+    /// As [`Playground::start`]; what is logged goes there.
+    pub(crate) fn start_logging_to(log: impl Into<Stdio>, arguments: &[&str]) -> Self {
         let home = Home::new();
         std::fs::create_dir(home.path().join("tmp")).unwrap();
         let mut command = home.command(&["playground", "--address", "127.0.0.1:0", "--kubeconfig", "config"]);
-        command.args(arguments).env("TMPDIR", home.path().join("tmp"));
+        command.args(arguments).env("TMPDIR", home.path().join("tmp")).stderr(log);
         if let Some(engine) = std::env::var_os("BINDERY_ENGINE") {
             command.env("BINDERY_ENGINE", engine);
         }

@@ -1,0 +1,138 @@
+//! Broken and hostile engines as users of the command meet them: one sentence, the exit status that the help tells, and
+//! nothing is written. `tests/hostile.rs` has all of them, with their faults.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+#[path = "../../../tests/faulty.rs"]
+mod faulty;
+mod playground {
+    pub(crate) mod running;
+}
+mod support;
+
+use std::io::{BufRead as _, BufReader};
+
+use playground::running::Playground;
+use rustix::process::Signal;
+use serde_json::{Deserializer, Value};
+use support::{Home, example};
+
+/// Engines that are not loaded, and the sentence.
+const REFUSED: [(&str, &str); 4] = [
+    (
+        "imports-wasi",
+        "the engine imports wasi:cli/environment@0.2.0, wasi:clocks/wall-clock@0.2.0, which is outside its world; build it \
+         without WASI, for a target such as wasm32-unknown-unknown",
+    ),
+    (
+        "exports-another-world",
+        "the engine does not export bindery:policy/decide but example:other/run@1.0.0; build it for the world `engine` of \
+         bindery:policy",
+    ),
+    (
+        "exports-a-later-version",
+        "the engine is made for bindery:policy/decide@0.9.0; this host serves bindery:policy 0.1: rebuild it against one of \
+         these",
+    ),
+    (
+        "is-a-core-module",
+        "the engine is a core module, not a component; make a component of it with `wasm-tools component new`",
+    ),
+];
+
+/// Engines that come to no decision, and why.
+const STOPPED: [(&str, &str); 8] = [
+    ("loops", "the engine was stopped: out of fuel"),
+    ("recurses", "the engine trapped: wasm trap: call stack exhausted"),
+    ("allocates", "the engine trapped: it asked for 16842752 bytes of memory; the limit is 16777216"),
+    ("answers-an-unknown-case", "the engine's answer is not a decision: "),
+    ("answers-a-megabyte", "the engine's answer is not a decision: "),
+    ("asks-for-ever", "more than 1024 questions in one decision"),
+    (
+        "asks-for-an-unknown-handle",
+        "a question that has no answer: a handle that no answer of this call named",
+    ),
+    ("traps", "the engine trapped: wasm trap: wasm `unreachable` instruction executed"),
+];
+
+/// What the plan with that engine says on standard error; it exits with status 2 and leaves nothing.
+fn complaint(name: &str) -> String {
+    let home = Home::new();
+    let engine = home.file(&format!("{name}.wasm"), faulty::built(name));
+    let files = example("static-binding");
+    let ended = home.bindery(&["plan", "-f", files.to_str().unwrap(), "--engine", &engine]);
+    assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{name}: {ended:?}");
+    assert_eq!(home.content(), [engine], "{name}");
+    let sentence = ended.stderr.strip_suffix('\n').unwrap_or_default();
+    assert!(!sentence.contains('\n'), "{name}: more than a sentence: {sentence}");
+    sentence.to_owned()
+}
+
+#[test]
+fn the_help_of_plan_tells_its_exit_statuses() {
+    let ended = Home::new().bindery(&["plan", "--help"]);
+    let help: Vec<&str> = ended.stdout.split_whitespace().collect();
+    let help = help.join(" ");
+    for says in
+        ["Exits with status 0 when there is a plan", "with 2 when the manifests or the engine cannot be used"]
+    {
+        assert!(help.contains(says), "{help}");
+    }
+}
+
+#[test]
+fn an_engine_that_cannot_be_loaded_is_refused_in_one_sentence() {
+    for (name, sentence) in REFUSED {
+        assert_eq!(complaint(name), format!("error: {name}.wasm: {sentence}"));
+    }
+}
+
+#[test]
+fn an_engine_that_comes_to_no_decision_makes_no_plan() {
+    for (name, why) in STOPPED {
+        let said = complaint(name);
+        let starts = format!("error: {name}.wasm: persistentvolumeclaim default/");
+        assert!(said.starts_with(&starts) && said.contains(&format!(": no decision: {why}")), "{said}");
+    }
+}
+
+/// The binder of a cluster goes on, says what happens to whom, and writes nothing.
+#[test]
+fn a_playground_with_a_hostile_engine_leaves_every_object_as_it_was_created() {
+    let home = Home::new();
+    home.file("loops.wasm", faulty::built("loops"));
+    let (log, its_end) = std::io::pipe().unwrap();
+    let engine = home.path().join("loops.wasm");
+    let playground = Playground::start_logging_to(its_end, &["--engine", engine.to_str().unwrap()]);
+    let created =
+        playground.kubectl(&["create", "-o", "json", "-f", example("static-binding").to_str().unwrap()]);
+    let created: Vec<Value> = Deserializer::from_str(&created).into_iter().collect::<Result<_, _>>().unwrap();
+    let objects =
+        created.iter().flat_map(|object| object["items"].as_array().cloned().unwrap_or(vec![object.clone()]));
+    let objects: Vec<Value> = objects.collect();
+    let claims: Vec<String> = objects
+        .iter()
+        .filter(|object| object["kind"] == "PersistentVolumeClaim")
+        .map(|claim| format!("persistentvolumeclaim default/{}", claim["metadata"]["name"].as_str().unwrap()))
+        .collect();
+    assert!(!claims.is_empty(), "{objects:?}");
+
+    // Each claim was tried, and again after that.
+    let mut tried = vec![0; claims.len()];
+    let mut lines = BufReader::new(log).lines();
+    while tried.iter().any(|times| *times < 2) {
+        let line = lines.next().expect("the binder goes on").unwrap();
+        if line.contains("sync failed") && line.contains("no decision: the engine was stopped: out of fuel") {
+            let about = claims.iter().position(|claim| line.contains(claim.as_str())).expect(&line);
+            tried[about] += 1;
+        }
+    }
+    for object in &objects {
+        let kind = object["kind"].as_str().unwrap();
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let now: Value =
+            serde_json::from_str(&playground.kubectl(&["get", kind, name, "-o", "json"])).unwrap();
+        assert_eq!(&now, object);
+    }
+    playground.stop(Signal::INT);
+}
