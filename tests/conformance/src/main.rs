@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bindery_conformance::case::{self, Line};
 use bindery_conformance::{Cluster, Engines, Refusal, Verdict, run, run_on};
 use bindery_core::Engine;
@@ -16,6 +16,9 @@ use bindery_host::{Host, Limits, Options};
 use clap::{Parser, ValueEnum};
 
 /// Runs recorded cases of upstream's controller through the real binder on the simulator, or on a real API server.
+///
+/// Exits with status 0 when every case passed, 1 when one failed, and 2 when no case could be judged; then one sentence
+/// says why.
 #[derive(Parser)]
 struct Arguments {
     /// The engine that decides; the other one replays every decision and must agree.
@@ -66,6 +69,10 @@ fn main() -> ExitCode {
 }
 
 /// Runs the corpora and returns how many cases failed.
+///
+/// # Errors
+///
+/// A corpus, the engine or the API server cannot be used, or no case was judged.
 fn execute(arguments: &Arguments) -> Result<usize> {
     let engines = engines(arguments)?;
     let mut tally = Tally::default();
@@ -86,6 +93,16 @@ fn execute(arguments: &Arguments) -> Result<usize> {
         }
     }
     tally.print();
+    // Nothing that was not judged agrees with upstream.
+    ensure!(
+        tally.passed + tally.failed > 0,
+        "no case was judged: {}",
+        match (&arguments.only, lines.is_empty()) {
+            (Some(text), true) => format!("no id contains {text:?}; give another --only, or other files"),
+            (None, true) => "the files hold none; give a corpus of JSON lines".to_owned(),
+            (_, false) => "none can be set on a real API server; raise --sample, or leave it out".to_owned(),
+        }
+    );
     Ok(tally.failed)
 }
 

@@ -156,3 +156,25 @@ fn a_missing_corpus_or_engine_is_named() {
     assert_eq!(ended.status, Some(2));
     assert!(ended.complained.contains("cannot load the engine /nonexistent/engine"), "{}", ended.complained);
 }
+
+#[test]
+fn where_no_case_is_judged_nothing_has_passed() {
+    let folder = TempDir::new().unwrap();
+    let full = corpus(&folder, &[binding().to_string()]);
+    let empty = folder.path().join("empty.jsonl");
+    fs::write(&empty, "\n\n").unwrap();
+    for (arguments, file, why) in [
+        (&[][..], &empty, "no case was judged: the files hold none; give a corpus of JSON lines"),
+        (
+            &["--only", "two"],
+            &full,
+            "no case was judged: no id contains \"two\"; give another --only, or other files",
+        ),
+    ] {
+        let ended = run(arguments, &[file]);
+        let expected = (Some(2), "0 passed, 0 failed\n", format!("error: {why}\n"));
+        assert_eq!((ended.status, &*ended.printed, ended.complained), expected);
+    }
+    // An empty one beside another changes nothing.
+    assert_eq!(run(&[], &[&empty, &full]).status, Some(0));
+}

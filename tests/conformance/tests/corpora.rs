@@ -2,19 +2,33 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::Path;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs the committed corpora; `engine` decides.
+use flate2::read::MultiGzDecoder;
+
+/// How many lines a corpus has, each of which is a case.
+fn lines(corpus: &PathBuf) -> usize {
+    let reader = BufReader::new(MultiGzDecoder::new(File::open(corpus).unwrap()));
+    reader.lines().filter(|line| !line.as_ref().unwrap().is_empty()).count()
+}
+
+/// Runs the committed corpora, every case of them; `engine` decides.
 fn passes(engine: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpora");
     let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(!files.is_empty(), "there is no corpus in {}", folder.display());
+    let counts: Vec<usize> = files.iter().map(lines).collect();
+    assert!(counts.iter().all(|lines| *lines > 0), "a corpus is empty: {counts:?} lines in {files:?}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_bindery-conformance"));
     let output = command.args(["--engine", engine]).args(files).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    let every = format!("{} passed, 0 failed", counts.iter().sum::<usize>());
+    assert_eq!(printed.lines().last(), Some(&*every), "not every case was judged");
 }
 
 #[test]
