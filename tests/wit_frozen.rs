@@ -3,7 +3,9 @@
 //! What counts is the parsed package without its doc comments, printed in one canonical form and digested. So
 //! a doc comment or the layout of a file may change, a type, a function or a version may not.
 
+use std::io::Write as _;
 use std::path::PathBuf;
+use std::process::Command;
 
 use sha2::{Digest, Sha256};
 use wit_component::{OutputToString, WitPrinter};
@@ -18,7 +20,8 @@ new patch version: components that people have built link against the contract a
   1. copy the released package into crates/host/wit/, where the bindings of the previous minor version are
      generated from (a new minor version only);
   2. set the version in every `package` line of wit/, and `@since` of what is new;
-  3. add the lines below to wit/VERSIONS (keep those of released versions), and list the change in CHANGELOG.md.";
+  3. add the lines below to wit/VERSIONS and list the change in CHANGELOG.md. Lines that were committed stay as they
+     are: the history is compared.";
 
 fn wit() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wit")
@@ -54,8 +57,12 @@ fn digests(resolve: &Resolve) -> Vec<Line> {
 }
 
 fn recorded() -> Vec<Line> {
-    let text = std::fs::read_to_string(wit().join("VERSIONS")).expect("wit/VERSIONS is there");
-    text.lines()
+    lines_of(&std::fs::read_to_string(wit().join("VERSIONS")).expect("wit/VERSIONS is there"))
+}
+
+fn lines_of(versions: &str) -> Vec<Line> {
+    versions
+        .lines()
         .filter(|line| !line.starts_with('#') && !line.is_empty())
         .map(|line| match line.split_whitespace().collect::<Vec<_>>().as_slice() {
             [version, kind, name, digest] => {
@@ -82,6 +89,69 @@ fn a_released_version_of_the_contract_does_not_change() {
         changed.is_empty() && gone.is_empty(),
         "wit/ is not what {version} was: changed {changed:?}, gone {gone:?}\n{HOW_TO_STEP}\n\n{lines}"
     );
+}
+
+/// What a line said when it was committed it says for ever: to paste the digest of a changed type over that of
+/// a version that people have built against is found in the history.
+#[test]
+fn a_line_that_was_committed_stays_as_it_was() {
+    let now = recorded();
+    let versions: Vec<_> = now.iter().map(|(version, name, _)| (version, name)).collect();
+    for (at, line) in versions.iter().enumerate() {
+        assert!(!versions[..at].contains(line), "wit/VERSIONS has two lines of {} {}", line.0, line.1);
+    }
+    let commits = match git(&["log", "--format=%H", "--", "wit/VERSIONS"]) {
+        Ok(commits) => commits,
+        Err(why) => {
+            return tell(&format!("wit/VERSIONS is not held against its history, which is not here: {why}"));
+        }
+    };
+    if git(&["rev-parse", "--is-shallow-repository"]).is_ok_and(|answer| answer.trim() == "true") {
+        tell("wit/VERSIONS is held against a part of its history only: this clone is shallow");
+    }
+    let then = commits.lines().flat_map(|commit| {
+        // A commit that took the file away has none.
+        let text = git(&["show", &format!("{commit}:./wit/VERSIONS")]).unwrap_or_default();
+        lines_of(&text).into_iter().map(|line| (commit.to_owned(), line)).collect::<Vec<_>>()
+    });
+    let then: Vec<_> = then.collect();
+    assert_eq!(rewritten(&then, &now), Vec::<String>::new(), "wit/VERSIONS: {HOW_TO_STEP}");
+
+    // The same with a digest pasted over the first line that ever was.
+    let Some((_, first)) = then.last() else { return };
+    let mut pasted = now.clone();
+    for line in pasted.iter_mut().filter(|line| *line == first) {
+        line.2 = "0".repeat(64);
+    }
+    assert!(!rewritten(&then, &pasted).is_empty(), "a pasted digest is not found");
+}
+
+/// Lines of past commits that are not there any more, in words.
+fn rewritten(then: &[(String, Line)], now: &[Line]) -> Vec<String> {
+    let lost = then.iter().filter(|(_, line)| !now.contains(line));
+    lost.map(|(commit, (version, name, digest))| {
+        format!("{version} {name} was {digest} in commit {commit}, and is not any more")
+    })
+    .collect()
+}
+
+/// What git answers in the checkout.
+///
+/// # Errors
+///
+/// There is no git, or this is no checkout that it reads; why.
+fn git(arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new("git");
+    let output = command.current_dir(wit().join("..")).args(arguments).output();
+    let output = output.map_err(|error| format!("git cannot be run: {error}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+/// Tells it also where the test passes, whose output would be kept back.
+fn tell(what: &str) {
+    // To tell is all that there is to do.
+    let _ = writeln!(std::io::stderr(), "{}", what.trim_end());
 }
 
 #[test]

@@ -194,14 +194,14 @@ mod tests {
 
     /// Why the artefact that was filled in is not run.
     fn refusal(cache: &Cache, engine: &Engine) -> String {
-        cache.load(engine, &cache.name(b"digest")).err().expect("it is not to be trusted").to_string()
+        cache.load(engine, &cache.name(b"digest")).expect_err("it is not to be trusted").to_string()
     }
 
     #[test]
     fn an_artefact_that_is_not_what_was_written_is_made_again() {
         let (_parent, engine, cache, path) = filled();
         let files: Vec<_> = fs::read_dir(&cache.path).unwrap().map(|file| file.unwrap().path()).collect();
-        assert_eq!(files, [path.clone()]);
+        assert_eq!(files, std::slice::from_ref(&path));
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert!(cache.load(&engine, &cache.name(b"digest")).is_ok());
 
