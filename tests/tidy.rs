@@ -45,6 +45,94 @@ const IMPURE: [&str; 12] = [
 /// Who waits for nothing but what it is told of: the decision maker, its loops and its facts never see an API server.
 const BEHIND_THE_PORT: [&str; 4] = ["bindery-controller", "bindery-host", "bindery-journal", "bindery-store"];
 
+/// What both the guard and the engine may call of core: what objects are called, set operations, and formatting. No rule
+/// is among them.
+const VOCABULARY: [&str; 9] = ["contains", "fmt", "is_empty", "iter", "len", "name", "new", "target", "uid"];
+
+/// ARCHITECTURE.md has the whole table of edges between the crates of the workspace; no more and no less are there.
+#[test]
+fn the_edges_between_crates_are_those_of_the_architecture() {
+    let workspace = Workspace::read();
+    let members: BTreeSet<&str> = workspace.members().map(|member| member.name.as_str()).collect();
+    let mut found = Vec::new();
+    let mut described = described_edges();
+    for package in workspace.members().filter(|package| !package.is_workshop()) {
+        let edges: BTreeSet<String> = workspace
+            .dependencies(package)
+            .into_iter()
+            .filter(|dependency| members.contains(dependency.name.as_str()))
+            .map(|dependency| dependency.name.clone())
+            .collect();
+        match described.remove(&package.name) {
+            None => found.push(format!("{} has no row in the table of edges", package.name)),
+            Some(row) => {
+                let differs = |what: &str, name: &String| format!("{} {what} {name}", package.name);
+                found.extend(edges.difference(&row).map(|name| differs("may not depend on", name)));
+                found.extend(row.difference(&edges).map(|name| differs("does not depend on", name)));
+            }
+        }
+    }
+    found
+        .extend(described.keys().map(|name| format!("the table of edges has {name}, the workspace has not")));
+    nothing_in(&found);
+}
+
+/// The rows of the table of ARCHITECTURE.md whose head is `crate` and `depends on`.
+fn described_edges() -> BTreeMap<String, BTreeSet<String>> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md must be readable");
+    let (_, table) =
+        text.split_once("| crate | depends on |\n").expect("ARCHITECTURE.md must have the edges");
+    let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
+    // Names stand in backquotes: the first is the crate.
+    let names = rows.map(|row| row.split('`').skip(1).step_by(2).map(str::to_owned));
+    names.filter_map(|mut names| Some((names.next()?, names.collect()))).collect()
+}
+
+/// A rule that both went by would hide its mistake from the other. So what both call of core is the vocabulary, and what
+/// the guard imports of core is types. Comparisons by operators, such as that of quantities, are those of the types.
+#[test]
+fn the_guard_shares_no_rule_with_the_engine() {
+    let files = rust_files();
+    let of = |choose: fn(&str) -> bool| -> String {
+        let chosen = files.iter().filter(|(path, _)| choose(&shown(path)));
+        chosen.map(|(_, text)| text.split("#[cfg(test)]").next().unwrap_or_default()).collect()
+    };
+    let guard = of(|path| path.starts_with("crates/core/src/guard"));
+    let engine = of(|path| path.starts_with("crates/engine/src/"));
+    let core = of(|path| path.starts_with("crates/core/src/") && !path.starts_with("crates/core/src/guard"));
+    let functions = core.split("fn ").skip(1).map(word);
+    let functions: BTreeSet<&str> = functions.filter(|name| !name.is_empty()).collect();
+    assert!(
+        functions.contains("is_bound_to") && calls(&engine, "is_bound_to"),
+        "the search has lost its object"
+    );
+    let mut found: Vec<String> = functions
+        .into_iter()
+        .filter(|name| !VOCABULARY.contains(name) && calls(&guard, name) && calls(&engine, name))
+        .map(|name| format!("the guard and the engine both call {name} of core: write the guard's own"))
+        .collect();
+    for imports in guard.split("use crate::").skip(1) {
+        let imports = imports.split(';').next().unwrap_or_default();
+        let parts =
+            imports.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|part| !part.is_empty());
+        let lower = parts.filter(|part| part.starts_with(|c: char| c.is_lowercase()));
+        found.extend(lower.map(|part| format!("the guard imports {part} of core, which is no type")));
+    }
+    nothing_in(&found);
+}
+
+/// Whether a text calls or names a function of that name: as a method, or of a type.
+fn calls(text: &str, name: &str) -> bool {
+    [".", "::"]
+        .iter()
+        .any(|before| text.split(&format!("{before}{name}")).skip(1).any(|rest| word(rest).is_empty()))
+}
+
+/// The identifier that a text begins with.
+fn word(text: &str) -> &str {
+    text.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default()
+}
+
 #[test]
 fn only_those_who_may_name_a_library_do() {
     let workspace = Workspace::read();
