@@ -67,9 +67,38 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- if .image.digest -}}{{ $name }}@{{ .image.digest }}{{- else -}}{{ $name }}:{{ .image.tag | default .tag }}{{- end -}}
 {{- end -}}
 
-{{/* The Secret with the webhook's certificate. */}}
+{{/*
+The Secret with the webhook's certificate. Each source has one of its own: cert-manager's stays when the source is another one, has
+another type, and belongs to no release.
+*/}}
 {{- define "bindery.certificateSecret" -}}
-{{- .Values.certificates.secretName | default (printf "%s-tls" (include "bindery.fullname" .)) -}}
+{{- $suffix := eq .Values.certificates.source "cert-manager" | ternary "cert-manager" "tls" -}}
+{{- .Values.certificates.secretName | default (printf "%s-%s" (include "bindery.fullname" .) $suffix) -}}
+{{- end -}}
+
+{{/* The seconds of a duration such as `90d` or `1h30m`. */}}
+{{- define "bindery.seconds" -}}
+{{- $units := dict "ms" 0 "s" 1 "m" 60 "h" 3600 "d" 86400 -}}
+{{- $seconds := 0 -}}
+{{- range regexFindAll "[0-9]+[a-z]+" . -1 -}}
+{{- $unit := regexFind "[a-z]+" . -}}
+{{- $seconds = add $seconds (mul (trimSuffix $unit . | atoi) (get $units $unit)) -}}
+{{- end -}}
+{{- $seconds -}}
+{{- end -}}
+
+{{/*
+The seconds that are left of a certificate when somebody must look: a week, or half of what was left when the next one was to be
+made, where that is less.
+*/}}
+{{- define "bindery.certificateLeast" -}}
+{{- $least := 604800 -}}
+{{- if eq .Values.certificates.source "self" -}}
+{{- $least = div (include "bindery.seconds" .Values.certificates.lifetime) 6 | min $least -}}
+{{- else if eq .Values.certificates.source "cert-manager" -}}
+{{- $least = div (include "bindery.seconds" .Values.certificates.certManager.renewBefore) 2 | min $least -}}
+{{- end -}}
+{{- $least -}}
 {{- end -}}
 
 {{/* The engine as the setting `engine` takes it. */}}

@@ -4,7 +4,7 @@ mod traces;
 
 use std::io::IsTerminal as _;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use http::Uri;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -24,11 +24,34 @@ pub(crate) struct LogArguments {
     /// What is logged to standard error, such as `info` or `bindery_controller=debug,warn`. By default `warn`, and `error`
     /// for `plan`, which tells what fails itself.
     #[arg(long, global = true, value_name = "FILTER", env = "BINDERY_LOG",
-          value_parser = |text: &str| EnvFilter::try_new(text))]
+          value_parser = filter)]
     log: Option<EnvFilter>,
     /// How a line of the log looks.
     #[arg(long, global = true, env = "BINDERY_LOG_FORMAT", default_value = "text")]
     log_format: Format,
+}
+
+/// Reads a filter. A word that is neither a level nor has one is refused, though [`EnvFilter`] takes it for a target of which
+/// everything is logged: it is a level with a slip, and nothing else would be logged.
+fn filter(text: &str) -> Result<EnvFilter> {
+    let mut depth = 0_usize;
+    let directives = text.split(|letter| {
+        match letter {
+            '[' | '{' => depth += 1,
+            ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    });
+    for directive in directives.map(str::trim).filter(|directive| !directive.is_empty()) {
+        let after = directive.rsplit(']').next().unwrap_or_default();
+        if !after.contains('=') && directive.parse::<LevelFilter>().is_err() {
+            bail!(
+                "{directive:?} is no level, which are off, error, warn, info, debug and trace, and no TARGET=LEVEL"
+            );
+        }
+    }
+    Ok(EnvFilter::try_new(text)?)
 }
 
 /// The values of `--log-format`.
@@ -64,5 +87,26 @@ impl LogArguments {
             .map(|traces| tracing_opentelemetry::layer().with_tracer(traces.tracer()).with_filter(traced));
         tracing_subscriber::registry().with(lines.with_filter(filter)).with(spans).init();
         Ok(traces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::filter;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        for text in ["info", "OFF", "", "warn,bindery=debug", "bindery[sync{uid=a,b}]=trace, info"] {
+            filter(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+        }
+        for (text, word) in
+            [("inof", "inof"), ("warn,bindery", "bindery"), ("bindery[sync{uid=a}]", "bindery[sync{uid=a}]")]
+        {
+            let why = filter(text).unwrap_err().to_string();
+            assert!(why.starts_with(&format!("{word:?} is no level")), "{text}: {why}");
+        }
+        assert!(filter("bindery=inof").is_err());
     }
 }

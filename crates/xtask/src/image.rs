@@ -1,8 +1,9 @@
 //! `cargo xtask image`: Bindery's container image, for several platforms, as one archive.
 //!
 //! The image has no system below it: `/bindery`, which is static, the default engine's component, the bill of what both are
-//! made of, and the licence. The same checkout makes the same digest: the files are built without this machine's paths, and
-//! the only time in the image is the commit's.
+//! made of, and the licence. The same checkout makes the same digest on machines of one architecture, with the same toolchain: the
+//! files are built without this machine's paths, and the only time in the image is the commit's. A machine of another
+//! architecture has another compiler, which need not make the same bytes.
 
 mod bom;
 mod program;

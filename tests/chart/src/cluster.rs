@@ -30,10 +30,19 @@ impl Operator {
     ///
     /// It fails.
     pub fn helm(&self, arguments: &[&str]) -> String {
+        self.try_helm(arguments).unwrap_or_else(|why| panic!("helm {arguments:?}: {why}"))
+    }
+
+    /// As [`Operator::helm`], where Helm may refuse.
+    ///
+    /// # Errors
+    ///
+    /// It fails; answers what it says.
+    pub fn try_helm(&self, arguments: &[&str]) -> Result<String, String> {
         let mut helm = helm(arguments);
         self.known_to(&mut helm);
         helm.args(["--namespace", NAMESPACE]);
-        run(&mut helm, "").unwrap_or_else(|why| panic!("helm {arguments:?}: {why}"))
+        run(&mut helm, "")
     }
 
     /// Runs kubectl with a text on its standard input. Answers what it printed.

@@ -80,6 +80,7 @@ fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
         (file("in-flight: many"), &["setting in-flight in settings.yaml", "many", "invalid digit"]),
         (file("listen: everywhere"), &["setting listen in settings.yaml", "everywhere", "socket address"]),
         (file("log: a=b=c"), &["setting log in settings.yaml", "a=b=c"]),
+        (file("log: inof"), &["setting log in settings.yaml", "\"inof\" is no level", "warn, info, debug"]),
         (
             file("lease-duraton: 5"),
             &["setting lease-duraton in settings.yaml", "there is no such setting", "lease-duration"],

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use bindery_chart::{read, render, table, yaml};
+use bindery_chart::{read, render, rendered, table, yaml};
 use serde_json::{Value, json};
+
+/// A field of affinities.
+const NEEDED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
 /// Paths of the maps in some values, the whole first.
 fn maps(values: &Value, path: &str, found: &mut Vec<String>) {
@@ -101,10 +104,39 @@ fn values_that_cannot_work_are_refused() {
         ),
         (json!({"prometheusRule": {"disabled": ["NoSuchAlert"]}}), "'/prometheusRule/disabled/0'"),
         (json!({"tolerations": [{"effect": "NoScheduling"}]}), "'/tolerations/0/effect'"),
+        (json!({"logging": {"level": "inof"}}), "'/logging/level'"),
+        (json!({"logging": {"level": "warn,bindery"}}), "'/logging/level'"),
+        (json!({"webhook": {"exemptNamespaces": ["kube_system"]}}), "'/webhook/exemptNamespaces/0'"),
+        (json!({"extraVolumes": [{"name": "a", "confgMap": {"name": "b"}}]}), "'/extraVolumes/0'"),
+        (json!({"extraVolumes": [{"name": "a", "configMap": {"nmae": "b"}}]}), "'/extraVolumes/0/configMap'"),
+        (json!({"affinity": {"nodeAffinity": {NEEDED: {"terms": []}}}}), "'/affinity/nodeAffinity/required"),
+        (
+            json!({"affinity": {"podAffinity": {NEEDED: [{"topology": "a"}]}}}),
+            "'/affinity/podAffinity/required",
+        ),
     ] {
         let complaints = complaints(&values);
         assert!(complaints.iter().any(|line| line.contains(why)), "{values}: {complaints:#?}");
     }
+}
+
+#[test]
+fn filters_of_the_log_are_let_in() {
+    for filter in ["off", "warn,bindery=debug", "bindery[sync{uid=\"a,b\"}]=trace,info"] {
+        let objects = rendered(&json!({"logging": {"level": filter}}));
+        assert_eq!(objects.at("ConfigMap/bindery /data/settings.yaml/log"), Some(&json!(filter)));
+    }
+}
+
+#[test]
+fn a_certificate_is_renewed_within_its_life() {
+    let issued = |duration: &str, left: &str| json!({"certificates": {"source": "cert-manager", "certManager": {"duration": duration, "renewBefore": left}}});
+    for (duration, left) in [("24h", "720h"), ("1h", "60m")] {
+        let why = render(&issued(duration, left)).unwrap_err();
+        let told = format!("certificates.certManager.renewBefore is {left} and duration {duration}");
+        assert!(why.contains(&told), "{why}");
+    }
+    render(&issued("1h1ms", "59m")).unwrap();
 }
 
 #[test]
@@ -165,6 +197,6 @@ fn no_map_of_the_schema_is_open_by_accident() {
     }
     let mut found = Vec::new();
     open(&schema(), "", &mut found);
-    // What Helm hands to all charts, and a volume with its source, of which there are thirty.
-    assert_eq!(found, ["/properties/extraVolumes/items", "/properties/global"]);
+    // What Helm hands to all charts.
+    assert_eq!(found, ["/properties/global"]);
 }

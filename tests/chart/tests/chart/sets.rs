@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use bindery_chart::{KUBERNETES, RELEASE, chart, helm, manifests, offered, rendered, run, sets};
-use serde_json::{Value, json};
+use bindery_chart::{KUBERNETES, RELEASE, chart, helm, manifests, offered, read, rendered, run, sets, table};
+use serde_json::{Map, Value, json};
 
 /// Kinds that Kubernetes itself does not know.
 const FOREIGN: [&str; 4] = ["Certificate", "Issuer", "PrometheusRule", "ServiceMonitor"];
@@ -103,13 +103,32 @@ fn nothing_outlives_the_release() {
     }
 }
 
+fn notes(values: &Value) -> String {
+    let mut helm = helm(["install", RELEASE, "--dry-run=client", "--namespace", "n", "--values", "-"]);
+    let told = run(helm.arg(chart()), &values.to_string()).unwrap();
+    told.split_once("\nNOTES:\n").unwrap().1.to_owned()
+}
+
+#[test]
+fn the_notes_say_refused_where_a_rule_denies() {
+    let rules = table(&read("docs/admission.md"), "## The rules");
+    let denying: Vec<_> = rules.iter().filter(|row| row[1] == "deny").map(|row| &row[0]).collect();
+    let denying = denying.iter().map(|name| name.split('`').nth(1).unwrap());
+    let all_at =
+        |level: &str| denying.clone().map(|rule| (rule.to_owned(), json!(level))).collect::<Map<_, _>>();
+    let (warning, mut but_one) = (all_at("warn"), all_at("warn"));
+    assert!(but_one.remove("breaks-pair").is_some());
+    for (rules, refuses) in [(warning.clone(), false), (but_one, true)] {
+        let told = notes(&json!({"mode": "own", "webhook": {"rules": rules}}));
+        assert_eq!(told.contains("are refused"), refuses, "{told}");
+        assert_eq!(told.contains("are warned of"), !refuses, "{told}");
+    }
+    let told = notes(&json!({"mode": "observe", "webhook": {"rules": warning}}));
+    assert!(told.contains("are warned of") && !told.contains("they are refused"), "{told}");
+}
+
 #[test]
 fn the_notes_tell_the_next_step() {
-    let notes = |values: &Value| {
-        let mut helm = helm(["install", RELEASE, "--dry-run=client", "--namespace", "n", "--values", "-"]);
-        let told = run(helm.arg(chart()), &values.to_string()).unwrap();
-        told.split_once("\nNOTES:\n").unwrap().1.to_owned()
-    };
     let told = notes(&json!({}));
     assert!(told.contains("--set mode=own") && told.contains("bindery_observed"), "{told}");
     assert!(told.contains("are warned of"), "{told}");

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 /// How the names of metrics begin.
 const FAMILIES: [&str; 5] =
     ["bindery_", "pv_collector_", "volume_operation_", "storage_operation_", "retroactive_storageclass_"];
+/// Metrics of kube-apiserver (`k8s.io/apiserver/pkg/admission/metrics`) that alerts ask for.
+const OF_OTHERS: [&str; 1] = ["apiserver_admission_webhook_fail_open_count"];
 /// What a histogram adds to its name.
 const PARTS: [&str; 3] = ["_bucket", "_sum", "_count"];
 
@@ -24,8 +26,8 @@ fn metrics(expression: &str) -> BTreeSet<String> {
     let outside: String = expression.split('"').step_by(2).collect();
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
     let words = outside.split(|letter| !is_part(letter));
-    let is_metric =
-        |word: &&str| FAMILIES.iter().any(|family| word.starts_with(family)) && word.contains('_');
+    let is_own = |word: &str| FAMILIES.iter().any(|family| word.starts_with(family)) && word.contains('_');
+    let is_metric = |word: &&str| is_own(word) || OF_OTHERS.contains(word);
     words.filter(is_metric).map(str::to_owned).collect()
 }
 
@@ -35,7 +37,9 @@ fn assert_listed(expression: &str, whence: &str) {
     assert!(!found.is_empty(), "{whence} asks for no metric: {expression}");
     for name in found {
         let family = PARTS.iter().find_map(|part| name.strip_suffix(part));
-        let is_listed = listed.contains(&name) || family.is_some_and(|family| listed.contains(family));
+        let is_listed = listed.contains(&name)
+            || family.is_some_and(|family| listed.contains(family))
+            || OF_OTHERS.contains(&name.as_str());
         assert!(is_listed, "{whence}: docs/metrics.md has no {name}");
     }
 }
@@ -98,6 +102,42 @@ fn alerts_are_those_of_the_mode() {
     assert!(own.contains("BinderyNoLeader") && !observe.contains("BinderyNoLeader"));
     assert!(observe.contains("BinderyObservedDifferently") && !own.contains("BinderyObservedDifferently"));
     assert!(observe.contains("BinderyAbsent") && own.contains("BinderyAbsent"));
+}
+
+/// Without a replica claims wait in mode own, and nobody waits in mode observe.
+#[test]
+fn what_is_absent_is_told_by_mode() {
+    let absent = |mode| alerts(mode).into_iter().find(|alert| alert["alert"] == "BinderyAbsent").unwrap();
+    let (observe, own) = (absent("observe"), absent("own"));
+    assert_eq!(
+        (&observe["labels"]["severity"], &own["labels"]["severity"]),
+        (&json!("warning"), &json!("critical"))
+    );
+    let binds =
+        |alert: &Value| alert["annotations"]["description"].as_str().unwrap().contains("No claim is bound");
+    assert!(binds(&own) && !binds(&observe), "{observe}");
+}
+
+/// A certificate that is renewed in time never alerts: the threshold is below what is left when the next one is made.
+#[test]
+fn a_certificate_that_is_renewed_in_time_alerts_nobody() {
+    const DAY: u64 = 24 * 60 * 60;
+    let issued = |left: &str| json!({"source": "cert-manager", "certManager": {"renewBefore": left}});
+    for (certificates, renewed_at, least) in [
+        (json!({"lifetime": "90d"}), 30 * DAY, 7 * DAY),
+        (json!({"lifetime": "21d"}), 7 * DAY, 7 * DAY / 2),
+        (json!({"lifetime": "36h"}), DAY / 2, DAY / 4),
+        (json!({"lifetime": "3600s"}), 1200, 600),
+        (issued("720h"), 30 * DAY, 7 * DAY),
+        (issued("1h30m"), 5400, 2700),
+    ] {
+        let values = json!({"prometheusRule": {"enabled": true}, "certificates": certificates});
+        let expression = "PrometheusRule/bindery /spec/groups/bindery/rules/BinderyCertificateExpires/expr";
+        let objects = rendered(&values);
+        let (_, told) = objects.at(expression).unwrap().as_str().unwrap().split_once(" < ").unwrap();
+        let told: u64 = told.parse().unwrap();
+        assert!(told == least && told < renewed_at, "{values}: {told}");
+    }
 }
 
 #[test]

@@ -24,6 +24,13 @@ fn was_sent(answer: &Result<Value, Refusal>) -> bool {
     }
 }
 
+/// A volume that is reserved for a claim in a namespace.
+fn volume_of(namespace: &str, name: &str) -> Value {
+    let mut volume = volume(name, "Retain");
+    volume["spec"]["claimRef"] = json!({"namespace": namespace, "name": "c"});
+    volume
+}
+
 /// A site with objects, and then with the door.
 async fn site() -> Site {
     let site = Site::start().await;
@@ -45,6 +52,8 @@ async fn site() -> Site {
         claim("default", "named", "1Gi"),
         volume("v", "Retain"),
         volume("reserved", "Retain"),
+        volume_of("default", "held"),
+        volume_of("kube-system", "control-planes"),
     ] {
         site.create(&object, "").await.unwrap();
     }
@@ -131,6 +140,14 @@ async fn nothing_is_kept_from_going_and_the_control_plane_goes_unasked() {
     ] {
         let answer = site.create(&claim(namespace, "new", "1Gi"), "dryRun=All").await;
         assert_eq!(was_sent(&answer), is_asked, "{namespace}");
+    }
+    // Volumes that are reserved for claims of these namespaces, unless somebody else loses one by it.
+    assert!(!was_sent(&site.create(&volume_of("kube-system", "new"), "dryRun=All").await));
+    assert!(was_sent(&site.create(&volume_of("default", "new"), "dryRun=All").await));
+    let change = json!({"spec": {"claimRef": {"namespace": "kube-system", "name": "d"}}});
+    for (name, is_asked) in [("v", false), ("control-planes", false), ("held", true)] {
+        let answer = site.patch(&format!("{VOLUMES}/{name}?dryRun=All"), &change).await;
+        assert_eq!(was_sent(&answer), is_asked, "{name}");
     }
     // Deletion, and what happens to an object until it is gone.
     let going = format!("{CLAIMS}/going");

@@ -81,6 +81,16 @@ async fn a_release_is_installed_upgraded_rolled_back_and_gone() {
         assert_eq!(secret["data"], kept["data"], "{arguments:?}");
     }
 
+    // A mode that is forgotten would have nobody bind any more.
+    let forgotten = ["upgrade", RELEASE, chart, "--set", "webhook.timeoutSeconds=2"];
+    let why = operator.try_helm(&forgotten).unwrap_err();
+    assert!(why.contains("confirmObserve=true"), "{why}");
+    assert_eq!(timeout(&configuration(&site).await), 3);
+    operator.helm(&[&forgotten[..], &["--set", "confirmObserve=true"]].concat());
+    assert_eq!(timeout(&configuration(&site).await), 2);
+    // Who looks on already has nothing to confirm.
+    operator.helm(&["upgrade", RELEASE, chart]);
+
     operator.helm(&["uninstall", RELEASE]);
     assert_eq!(left(&site).await, Vec::<String>::new());
     // By their names too, whatever their labels are.
