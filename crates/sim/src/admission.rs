@@ -59,7 +59,7 @@ pub(crate) fn on_update(state: &State, resource: &Resource, new: &Value, old: &V
     }
     let size = |claim: &Value| Quantity::parse(object::text(claim, "/spec/resources/requests/storage"));
     let grows = match (size(new), size(old)) {
-        (Some(new), Some(old)) => new.compare(&old) == Ordering::Greater,
+        (Ok(new), Ok(old)) => new.compare(&old) == Ordering::Greater,
         _ => false,
     };
     if !grows {

@@ -195,6 +195,14 @@ pub(crate) fn data_sources(value: &mut Value, old: Option<&Value>) {
     let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
     };
+    // References into other namespaces are behind a feature gate (CrossNamespaceVolumeDataSource) that is off.
+    if !had
+        && spec
+            .get("dataSourceRef")
+            .is_some_and(|reference| !object::text(reference, "/namespace").is_empty())
+    {
+        spec.remove("dataSourceRef");
+    }
     if !had
         && spec.get("dataSourceRef").is_none()
         && !spec.get("dataSource").is_some_and(is_claim_or_snapshot)

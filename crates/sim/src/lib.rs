@@ -14,7 +14,8 @@
 //! for other actors, do.
 //!
 //! *Absences*: no authentication and authorisation, no server-side apply (answered with 415), no garbage collection
-//! of owned objects, no `managedFields`.
+//! of owned objects, no `managedFields`; of a field that is given twice the last one counts, whatever
+//! `fieldValidation` says; refusals carry no warnings; unknown fields of deletion options are not told.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

@@ -16,6 +16,9 @@ const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
+/// The parameter that says what of each object a table includes.
+const INCLUDE: &str = "includeObject";
+
 /// The text in which an answer is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
@@ -71,7 +74,7 @@ impl Accept {
             let form = match (get("as"), get("g"), get("v")) {
                 (None, ..) => Form::Object,
                 (Some("Table"), Some("meta.k8s.io"), Some("v1")) => {
-                    Form::Table(table::Include::of(query.get("includeObject")))
+                    Form::Table(table::Include::of(query.get(INCLUDE)).unwrap_or(table::Include::Metadata))
                 }
                 (
                     Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
@@ -101,6 +104,18 @@ impl Accept {
                 Err(ApiError::new(406, "NotAcceptable", message))
             }
         }
+    }
+
+    /// Refuses a table that is to include what there is not.
+    pub(crate) fn check_table(&self, query: &Query) -> ApiResult<()> {
+        let include = query.get(INCLUDE);
+        if !matches!(self.form, Form::Table(_)) || table::Include::of(include).is_some() {
+            return Ok(());
+        }
+        Err(ApiError::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {include:?}: must be 'Metadata', \
+             'Object', 'None', or empty"
+        )))
     }
 
     pub(crate) fn content_type(&self) -> &'static str {
@@ -211,10 +226,15 @@ pub(crate) fn wrong_kind(given: (&str, &str), wanted: &str) -> String {
     let (api_version, kind) = given;
     match registry::by_kind(api_version, kind) {
         Some(_) => format!("converting (v1.{kind}) to (core.{wanted}): unknown conversion"),
-        None => format!(
-            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
-        ),
+        None => unknown_kind(api_version, kind),
     }
+}
+
+/// What the real server says of a kind that nobody knows.
+pub(crate) fn unknown_kind(api_version: &str, kind: &str) -> String {
+    format!(
+        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+    )
 }
 
 /// Refuses an object that is not of the kind that a path is for, and fills in what it left open.

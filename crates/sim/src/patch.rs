@@ -1,9 +1,10 @@
 //! The three kinds of patch.
 
+mod json;
 mod strategic;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::registry::Resource;
 use crate::schema::Schema;
@@ -54,16 +55,16 @@ pub(crate) fn apply(kind: Kind, resource: &Resource, object: &Value, body: &Byte
             if !patch.is_array() {
                 return Err(wrong_type(&patch, "[]handlers.jsonPatchOp"));
             }
-            let patch: json_patch::Patch = serde_json::from_value(patch).map_err(|_| cannot_apply())?;
-            if patch.0.len() > OPERATIONS_MAX {
+            let patch: Vec<Map<String, Value>> = serde_json::from_value(patch).map_err(|_| cannot_apply())?;
+            if patch.len() > OPERATIONS_MAX {
                 let message = format!(
                     "Request entity too large: The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, \
                      got {}",
-                    patch.0.len()
+                    patch.len()
                 );
                 return Err(ApiError::new(413, "RequestEntityTooLarge", message));
             }
-            json_patch::patch(&mut patched, &patch.0).map_err(|_| cannot_apply())?;
+            json::apply(&mut patched, &patch).ok_or_else(cannot_apply)?;
         }
         Kind::Merge if patch.is_object() => json_patch::merge(&mut patched, &patch),
         Kind::Strategic if patch.is_object() => {

@@ -1,166 +1,243 @@
 //! Kubernetes quantities: read, compared, and written in canonical form, as `apimachinery/pkg/api/resource` does.
+//!
+//! Unlike the quantities of `bindery_core`, which hold what a volume can have, these hold whatever upstream's do:
+//! negative ones, and decimal ones of any size.
 
 use std::cmp::Ordering;
 
-/// What the real server says of a text that is no quantity.
-pub(crate) const FORMAT_ERROR: &str =
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+use bindery_core::{Notation, NotationError, QuantityFormat};
 
-/// How a quantity is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    /// `1Gi`
-    Binary,
-    /// `1G`, `500m`
-    Decimal,
-    /// `1e3`
-    Exponent,
-}
-
-/// A quantity: a whole number of nanos and the form in which it was given.
-#[derive(Clone, Copy, Debug)]
+/// A quantity: `digits` × 10^`power`, and what else of its text upstream keeps.
+#[derive(Clone, Debug)]
 pub(crate) struct Quantity {
-    /// The value times 10^9, rounded away from zero, capped at 2^63-1 whole units.
-    nanos: i128,
-    format: Format,
+    negative: bool,
+    /// Values of the digits, neither beginning nor ending with zero; none for zero.
+    digits: Vec<u8>,
+    power: i64,
+    format: QuantityFormat,
+    /// The text, where upstream takes it for canonical and so never writes it again.
+    text: Option<String>,
+    /// Whether upstream holds the number in an int64 and a power of ten, not in a decimal of any size.
+    small: bool,
 }
 
-const NANO: i128 = 1_000_000_000;
-const NANOS_MAX: i128 = i64::MAX as i128 * NANO;
-
-/// Suffix, and the value of one in nanos.
-const BINARY: [(&str, i128); 6] = [
-    ("Ki", NANO << 10),
-    ("Mi", NANO << 20),
-    ("Gi", NANO << 30),
-    ("Ti", NANO << 40),
-    ("Pi", NANO << 50),
-    ("Ei", NANO << 60),
-];
-
-/// Suffix and the power of ten.
-const DECIMAL: [(&str, i32); 10] =
-    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+/// Upstream's quantities are multiples of 10^-9.
+const NANO: i64 = -9;
+/// Lists of resources are rounded up to multiples of 10^-3 (`SetDefaults_ResourceList`).
+const MILLI: i64 = -3;
+/// Upstream caps binary quantities, and only these, at this value.
+const BINARY_MAX: &str = "9223372036854775807";
+/// Decimal digits that upstream is sure to hold in an int64.
+const SMALL_DIGITS_MAX: usize = 18;
 
 impl Quantity {
-    /// Reads a quantity; `None` where the text is none.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (negative, rest) = match text.as_bytes().first()? {
-            b'-' => (true, &text[1..]),
-            b'+' => (false, &text[1..]),
-            _ => (false, text),
-        };
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, suffix) = rest.split_at(end);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-            return None;
-        }
-        let digits = format!("{whole}{fraction}");
-        let scale = -i32::try_from(fraction.len()).ok()?;
-        let (nanos, format) = if let Some((_, unit)) = BINARY.iter().find(|(name, _)| *name == suffix) {
-            (scaled(&digits, scale, *unit), Format::Binary)
-        } else if let Some((_, power)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
-            (scaled(&digits, scale + power, NANO), Format::Decimal)
+    /// Reads a quantity (`ParseQuantity`).
+    pub(crate) fn parse(text: &str) -> Result<Self, NotationError> {
+        let notation = Notation::parse(text)?;
+        let number = format!(
+            "{}{}",
+            if notation.integer.is_empty() { "0" } else { notation.integer },
+            notation.fraction
+        );
+        let decimals = i64::try_from(notation.fraction.len()).unwrap_or(i64::MAX);
+        let power = i64::from(notation.decimal).saturating_sub(decimals);
+        let binary = notation.format == QuantityFormat::BinarySi;
+        let (small, canonical) = if binary {
+            // A power of 1024 counts for three digits.
+            let small = notation.fraction.is_empty() && number.len() + 3 * notation.binary as usize <= 14;
+            (small, !is_multiple_of_8(&number))
         } else {
-            let exponent = suffix.strip_prefix(['e', 'E'])?;
-            (scaled(&digits, scale.checked_add(exponent.parse().ok()?)?, NANO), Format::Exponent)
+            let canonical = power % 3 == 0 && !number.ends_with("000") && !number.starts_with('0');
+            (number.len() <= SMALL_DIGITS_MAX && power >= NANO, canonical)
         };
-        // A binary quantity below 1024 or with a fraction is still written binary only where that is exact.
-        let nanos = nanos.min(NANOS_MAX);
-        Some(Quantity { nanos: if negative { -nanos } else { nanos }, format })
+        let mut quantity = Quantity {
+            negative: notation.negative,
+            digits: number.bytes().map(|digit| digit - b'0').collect(),
+            power,
+            format: notation.format,
+            text: (small && canonical).then(|| text.to_owned()),
+            small,
+        };
+        for _ in 0..notation.binary {
+            quantity.multiply_by_1024();
+        }
+        if !small {
+            quantity.round_up(NANO);
+        }
+        quantity.trim();
+        if binary && quantity.magnitude(&Self::binary_max()) == Ordering::Greater {
+            quantity = Quantity { negative: quantity.negative, ..Self::binary_max() };
+        }
+        Ok(quantity)
+    }
+
+    /// What upstream makes of a quantity in a list of resources: rounded up to thousandths.
+    pub(crate) fn rounded(mut self) -> Self {
+        if self.power < MILLI {
+            // A text that ends in zeros may still be exact; upstream looks at how it was written.
+            self.text = None;
+        }
+        self.round_up(MILLI);
+        self.trim();
+        self
+    }
+
+    fn binary_max() -> Self {
+        let digits = BINARY_MAX.bytes().map(|digit| digit - b'0').collect();
+        let format = QuantityFormat::BinarySi;
+        Quantity { negative: false, digits, power: 0, format, text: None, small: false }
+    }
+
+    fn multiply_by_1024(&mut self) {
+        let mut carry = 0_u32;
+        for digit in self.digits.iter_mut().rev() {
+            let product = u32::from(*digit) * 1024 + carry;
+            *digit = (product % 10) as u8;
+            carry = product / 10;
+        }
+        while carry > 0 {
+            self.digits.insert(0, (carry % 10) as u8);
+            carry /= 10;
+        }
+    }
+
+    /// Cuts what is below 10^`power`, away from zero.
+    fn round_up(&mut self, power: i64) {
+        let Some(surplus) = usize::try_from(power - self.power).ok().filter(|surplus| *surplus > 0) else {
+            return;
+        };
+        let kept = self.digits.len().saturating_sub(surplus);
+        let lost = self.digits.split_off(kept).iter().any(|digit| *digit != 0);
+        self.power = power;
+        if !lost {
+            return;
+        }
+        for digit in self.digits.iter_mut().rev() {
+            *digit = (*digit + 1) % 10;
+            if *digit != 0 {
+                return;
+            }
+        }
+        self.digits.insert(0, 1);
+    }
+
+    /// Takes the zeros off both ends.
+    fn trim(&mut self) {
+        let leading = self.digits.iter().take_while(|digit| **digit == 0).count();
+        self.digits.drain(..leading);
+        while self.digits.last() == Some(&0) {
+            self.digits.pop();
+            self.power += 1;
+        }
+        if self.digits.is_empty() {
+            self.negative = false;
+            self.text = None;
+        }
+    }
+
+    /// Compares the values without their signs.
+    fn magnitude(&self, other: &Quantity) -> Ordering {
+        let place =
+            |quantity: &Quantity| quantity.power.saturating_add_unsigned(quantity.digits.len() as u64);
+        match (self.digits.is_empty(), other.digits.is_empty()) {
+            (false, false) => place(self).cmp(&place(other)).then_with(|| self.digits.cmp(&other.digits)),
+            (self_is_zero, other_is_zero) => other_is_zero.cmp(&self_is_zero),
+        }
     }
 
     /// Compares by value.
     pub(crate) fn compare(&self, other: &Quantity) -> Ordering {
-        self.nanos.cmp(&other.nanos)
+        self.sign().cmp(&other.sign()).then_with(|| match self.negative {
+            true => other.magnitude(self),
+            false => self.magnitude(other),
+        })
     }
 
     /// -1, 0 or 1.
-    pub(crate) fn sign(&self) -> i128 {
-        self.nanos.signum()
-    }
-
-    /// The value as a whole number, rounded away from zero.
-    pub(crate) fn whole(&self) -> i64 {
-        let units = self.nanos / NANO + if self.is_whole() { 0 } else { self.sign() };
-        i64::try_from(units).unwrap_or(if units < 0 { i64::MIN } else { i64::MAX })
+    pub(crate) fn sign(&self) -> i8 {
+        match (self.digits.is_empty(), self.negative) {
+            (true, _) => 0,
+            (false, true) => -1,
+            (false, false) => 1,
+        }
     }
 
     /// Whether the value is a whole number.
     pub(crate) fn is_whole(&self) -> bool {
-        self.nanos % NANO == 0
+        self.power >= 0 || self.digits.is_empty()
     }
 
-    /// The canonical text.
+    /// `Quantity.Value` of upstream: the whole number, rounded away from zero; out of the range of an int64 it is what Go's
+    /// arithmetic makes of it, which the real server goes by.
+    pub(crate) fn value(&self) -> i64 {
+        if self.small {
+            let units = self.units(0).unwrap_or(0);
+            let units = i64::try_from(units).unwrap_or(0);
+            return if self.negative { -units } else { units };
+        }
+        if !self.negative {
+            return self.low_bits(0).cast_signed();
+        }
+        let thousandths = self.low_bits(MILLI).cast_signed().wrapping_neg();
+        thousandths / 1000 + i64::from(thousandths % 1000 != 0)
+    }
+
+    /// The magnitude in units of 10^`power`, rounded up; `None` where it does not fit.
+    fn units(&self, power: i64) -> Option<u64> {
+        let mut rounded = self.clone();
+        rounded.round_up(power);
+        let number = rounded
+            .digits
+            .iter()
+            .try_fold(0_u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(*digit)))?;
+        number.checked_mul(10_u64.checked_pow(u32::try_from(rounded.power - power).ok()?)?)
+    }
+
+    /// The lowest 64 bits of the magnitude in units of 10^`power`, rounded up.
+    fn low_bits(&self, power: i64) -> u64 {
+        let mut rounded = self.clone();
+        rounded.round_up(power);
+        let number = rounded
+            .digits
+            .iter()
+            .fold(0_u64, |number, digit| number.wrapping_mul(10).wrapping_add(u64::from(*digit)));
+        number.wrapping_mul(10_u64.wrapping_pow(u32::try_from(rounded.power - power).unwrap_or(u32::MAX)))
+    }
+
+    /// The canonical text (`CanonicalizeBytes`).
     pub(crate) fn canonical(&self) -> String {
-        if self.nanos == 0 {
+        if let Some(text) = &self.text {
+            return text.clone();
+        }
+        if self.digits.is_empty() {
             return "0".to_owned();
         }
-        let magnitude = self.nanos.abs();
-        let sign = if self.nanos < 0 { "-" } else { "" };
-        let whole = magnitude / NANO;
-        if self.format == Format::Binary && magnitude % NANO == 0 && whole >= 1024 {
-            let steps = (whole.trailing_zeros() / 10).min(6);
-            let suffix = if steps == 0 { "" } else { BINARY[steps as usize - 1].0 };
-            return format!("{sign}{}{suffix}", whole >> (10 * steps));
+        let sign = if self.negative { "-" } else { "" };
+        let binary = self.format == QuantityFormat::BinarySi && self.is_whole();
+        if let Some(units) = self.units(0).filter(|units| binary && *units >= 1024) {
+            let steps = (units.trailing_zeros() / 10).min(6);
+            let suffix = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][steps as usize];
+            return format!("{sign}{}{suffix}", units >> (10 * steps));
         }
-        let mut number = magnitude;
-        let mut power = -9;
-        while number % 1000 == 0 && power < 18 {
-            number /= 1000;
-            power += 3;
+        let mut number: String = self.digits.iter().map(|digit| char::from(b'0' + digit)).collect();
+        let mut power = self.power;
+        while power % 3 != 0 {
+            number.push('0');
+            power -= 1;
         }
-        if self.format == Format::Exponent {
+        if self.format == QuantityFormat::DecimalExponent {
             return if power == 0 { format!("{sign}{number}") } else { format!("{sign}{number}e{power}") };
         }
-        let suffix = DECIMAL.iter().find(|(_, p)| *p == power).map_or("", |(name, _)| name);
-        format!("{sign}{number}{suffix}")
+        // Where no suffix is large enough, upstream leaves it out, and the power with it.
+        let suffixes = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+        let suffix = usize::try_from((power - NANO) / 3).ok().and_then(|step| suffixes.get(step));
+        format!("{sign}{number}{}", suffix.unwrap_or(&""))
     }
 }
 
-/// `digits` times 10^`power` units, rounded up; far too large is capped.
-fn scaled(digits: &str, power: i32, unit: i128) -> i128 {
-    let digits = digits.trim_start_matches('0');
-    if digits.is_empty() {
-        return 0;
-    }
-    // More than 38 digits before the point exceed i128, and so the cap.
-    let whole_digits = i64::try_from(digits.len()).unwrap_or(i64::MAX).saturating_add(i64::from(power));
-    if whole_digits > 20 {
-        return NANOS_MAX;
-    }
-    if whole_digits < -18 {
-        return 1;
-    }
-    // 38 digits lie far beyond nanos of the largest unit.
-    let kept = digits.len().min(18.max(usize::try_from(whole_digits.max(0)).unwrap_or(0)));
-    let lost = digits[kept..].bytes().any(|digit| digit != b'0');
-    let mantissa: i128 = digits[..kept].parse().unwrap_or(i128::MAX);
-    let power = i64::from(power) + i64::try_from(digits.len() - kept).unwrap_or(0);
-    let exact = if power >= 0 {
-        10_i128.checked_pow(u32::try_from(power).unwrap_or(u32::MAX)).and_then(|p| p.checked_mul(mantissa))
-    } else {
-        None
-    };
-    if let Some(value) = exact {
-        return value.checked_mul(unit).map_or(NANOS_MAX, |nanos| nanos + i128::from(lost));
-    }
-    if power >= 0 {
-        return NANOS_MAX;
-    }
-    let Some(divisor) = 10_i128.checked_pow(u32::try_from(-power).unwrap_or(u32::MAX)) else {
-        return 1;
-    };
-    let whole = (mantissa / divisor).checked_mul(unit);
-    let part = (mantissa % divisor).checked_mul(unit);
-    match (whole, part) {
-        (Some(whole), Some(part)) => {
-            let rounded = part / divisor + i128::from(part % divisor != 0 || lost);
-            whole.saturating_add(rounded)
-        }
-        _ => NANOS_MAX,
-    }
+/// Upstream's test for binary numbers that a larger suffix might fit.
+fn is_multiple_of_8(number: &str) -> bool {
+    number[number.len().saturating_sub(3)..].parse::<u32>().is_ok_and(|last| last % 8 == 0)
 }
 
 #[cfg(test)]
@@ -169,7 +246,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, canonical: &str) {
-        assert_eq!(Quantity::parse(text).map(|q| q.canonical()).as_deref(), Some(canonical), "{text}");
+        assert_eq!(Quantity::parse(text).unwrap().canonical(), canonical, "{text}");
     }
 
     #[test]
@@ -192,33 +269,78 @@ mod tests {
             ("1000G", "1T"),
             ("1e3", "1e3"),
             ("10e3", "10e3"),
-            ("1E3", "1e3"),
             ("1E", "1E"),
             ("-5Gi", "-5Gi"),
-            ("+5Gi", "5Gi"),
             ("1.1Ki", "1126400m"),
             ("0.1n", "1n"),
             (".5", "500m"),
-            ("5.", "5"),
             ("512Ki", "512Ki"),
-            ("100Ei", "9223372036854775807"),
+            ("1e-30", "1e-9"),
+            ("1e30", "1e30"),
         ] {
             check(text, canonical);
         }
     }
 
     #[test]
-    fn what_is_no_quantity() {
-        for text in ["", "Gi", "1gi", "1 Gi", "1.2.3", "--1", "1e", "1eG", "abc", "."] {
-            assert!(Quantity::parse(text).is_none(), "{text}");
+    fn only_binary_quantities_are_capped() {
+        for (text, canonical) in [
+            ("100Ei", "9223372036854775807"),
+            ("-100Ei", "-9223372036854775807"),
+            ("123456789012345678901234567890Ki", "9223372036854775807"),
+            (
+                "7.99999999999999999999999999999999999999999999999999999999999999999999Ei",
+                "9223372036854775807",
+            ),
+            ("7Ei", "7Ei"),
+            ("10E", "10E"),
+            ("1e40", "10e39"),
+            ("100000000000000000000", "100E"),
+        ] {
+            check(text, canonical);
+        }
+    }
+
+    #[test]
+    fn lists_of_resources_are_in_thousandths() {
+        for (text, canonical) in
+            [("0.1n", "1m"), ("1.0000000001", "1001m"), ("1.9999", "2"), ("-0.0001", "-1m"), ("5Gi", "5Gi")]
+        {
+            assert_eq!(Quantity::parse(text).unwrap().rounded().canonical(), canonical, "{text}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_are_those_of_go() {
+        for (text, value) in [
+            ("1500m", 2),
+            ("-1500m", -2),
+            ("10E", 0),
+            ("9223372036854775807", i64::MAX),
+            ("9223372036854775808", i64::MIN),
+            ("-9223372036854775809", -1),
+            ("18446744073709551617", 1),
+            ("-1.5Gi", -1_610_612_736),
+        ] {
+            assert_eq!(Quantity::parse(text).unwrap().value(), value, "{text}");
         }
     }
 
     #[test]
     fn comparison_is_by_value() {
+        let ascending = [
+            "-1e40", "-2", "-1.5", "0", "1n", "1m", "1", "1Ki", "1025", "1G", "1Gi", "8Ei", "10E", "15E",
+            "1e40",
+        ];
+        let quantities = ascending.map(|text| Quantity::parse(text).unwrap());
+        for (place, quantity) in quantities.iter().enumerate() {
+            for (other_place, other) in quantities.iter().enumerate() {
+                let (left, right) = (ascending[place], ascending[other_place]);
+                assert_eq!(quantity.compare(other), place.cmp(&other_place), "{left} and {right}");
+            }
+        }
         let quantity = |text| Quantity::parse(text).unwrap();
         assert_eq!(quantity("1Gi").compare(&quantity("1024Mi")), Ordering::Equal);
-        assert_eq!(quantity("1G").compare(&quantity("1Gi")), Ordering::Less);
         assert_eq!(quantity("-1").sign(), -1);
         assert!(!quantity("1m").is_whole());
     }

@@ -1,10 +1,12 @@
 //! From paths and queries to what is asked for.
 
 use std::fmt;
+use std::num::{IntErrorKind, ParseIntError};
 
 use http::Method;
 
 use crate::registry::{self, Resource};
+use crate::status::{ApiError, ApiResult};
 
 /// A verb of the Kubernetes API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,6 +82,21 @@ impl Query {
     /// All values of a parameter.
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A parameter that is a whole number, where there is one.
+    pub(crate) fn number(&self, name: &str) -> ApiResult<Option<i64>> {
+        if !self.has(name) {
+            return Ok(None);
+        }
+        let text = self.get(name);
+        text.parse().map(Some).map_err(|error: ParseIntError| {
+            let why = match error.kind() {
+                IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+                _ => "invalid syntax",
+            };
+            ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
+        })
     }
 
     /// A parameter read as Go's strconv.ParseBool does; given without a value it counts as true.
@@ -226,9 +243,9 @@ fn verb(
 ) -> Option<Verb> {
     let collection = name.is_empty();
     let verb = match *method {
-        Method::GET | Method::HEAD if collection && watching => Verb::Watch,
-        Method::GET | Method::HEAD if collection => Verb::List,
-        Method::GET | Method::HEAD => Verb::Get,
+        Method::GET if collection && watching => Verb::Watch,
+        Method::GET if collection => Verb::List,
+        Method::GET => Verb::Get,
         Method::POST if collection && !all_namespaces => Verb::Create,
         Method::POST if matches!(subresource, "binding" | "eviction") => Verb::Create,
         Method::PUT if !collection => Verb::Update,
@@ -298,6 +315,7 @@ mod tests {
     fn what_leads_nowhere() {
         check(Method::POST, "/api/v1/persistentvolumeclaims", "405");
         check(Method::POST, "/api/v1/persistentvolumes/a", "405");
+        check(Method::HEAD, "/api/v1/persistentvolumes/a", "405");
         check(Method::GET, "/api/v1", "other api/v1");
         check(Method::GET, "/api/v1/namespaces/d/persistentvolumes", "404");
         check(Method::GET, "/api/v1/services", "404");

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::clock;
-use crate::quantity::{FORMAT_ERROR, Quantity};
+use crate::quantity::Quantity;
 
 /// The type of a value.
 #[derive(Clone, Debug, PartialEq)]
@@ -233,7 +233,7 @@ impl Decoder {
             | (Shape::IntOrString, value @ (Value::String(_) | Value::Number(_)))
             | (Shape::Any, value) => Ok(value),
             (Shape::Int, Value::Number(number)) => self.int(&number, owner, go_type),
-            (Shape::Quantity, value) => quantity(&value),
+            (Shape::Quantity, value) => Ok(quantity(&value)?.canonical().into()),
             (Shape::Time, value) => time(&value, clock::seconds_text),
             (Shape::MicroTime, value) => time(&value, clock::micros_text),
             (_, value) => Err(self.mismatch(describe(&value), owner, go_type)),
@@ -283,7 +283,11 @@ impl Decoder {
         let mut decoded = Map::new();
         for (name, value) in fields {
             self.path.push(name.clone());
-            let value = self.value(inner, value, owner, go_type)?;
+            let value = match inner {
+                // A map of quantities is a list of resources.
+                Shape::Quantity => quantity(&value)?.rounded().canonical().into(),
+                _ => self.value(inner, value, owner, go_type)?,
+            };
             self.path.pop();
             decoded.insert(name, value);
         }
@@ -343,16 +347,13 @@ fn describe(value: &Value) -> &'static str {
     }
 }
 
-fn quantity(value: &Value) -> Result<Value, String> {
+fn quantity(value: &Value) -> Result<Quantity, String> {
     let text = match value {
         Value::Null => "0".to_owned(),
         Value::String(text) => text.trim().to_owned(),
         other => other.to_string(),
     };
-    match Quantity::parse(&text) {
-        Some(quantity) => Ok(quantity.canonical().into()),
-        None => Err(FORMAT_ERROR.to_owned()),
-    }
+    Quantity::parse(&text).map_err(|error| error.to_string())
 }
 
 fn time(value: &Value, write: fn(jiff::Timestamp) -> String) -> Result<Value, String> {
@@ -383,6 +384,7 @@ pub fn normalise(object: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use bindery_core::NotationError;
     use serde_json::json;
 
     use super::*;
@@ -422,7 +424,10 @@ mod tests {
              []v1.PersistentVolumeAccessMode"
         );
         let spec = json!({"resources": {"requests": {"storage": "lots"}}});
-        assert_eq!(decode("v1", "PersistentVolumeClaim", claim(spec)).unwrap_err(), FORMAT_ERROR);
+        assert_eq!(
+            decode("v1", "PersistentVolumeClaim", claim(spec)).unwrap_err(),
+            NotationError::Form.to_string()
+        );
     }
 
     #[test]

@@ -95,6 +95,12 @@ impl SimService {
     ) -> Result<Response<SimBody>, AnswerLost> {
         match route(method, path, query) {
             Route::Resource(call) => self.resource(call, headers, body).await,
+            // No answer to HEAD has a body.
+            Route::MethodNotAllowed if method == Method::HEAD => Ok(respond(
+                StatusCode::METHOD_NOT_ALLOWED,
+                Accept::default().content_type(),
+                SimBody::full(Bytes::new()),
+            )),
             Route::MethodNotAllowed => Ok(refuse(&ApiError::method_not_allowed(), &Accept::default())),
             Route::Other(path) => Ok(discovery::answer(method, &path, &Query::parse(query), headers)),
             Route::Kubelet(pod) => {
@@ -190,6 +196,8 @@ impl SimService {
         state.settle_protection();
         self.sim.announce(&state);
         let answer = answer?;
+        // What was asked for has been done when its answer turns out to be impossible, as on the real server.
+        accept.check_table(&call.query)?;
         let shaped = accept.shape(call.resource, &answer.body, &state.clock)?;
         Ok((answer, shaped))
     }

@@ -26,12 +26,13 @@ pub(crate) enum Include {
 }
 
 impl Include {
-    /// Reads the query parameter `includeObject`.
-    pub(crate) fn of(text: &str) -> Self {
+    /// Reads the query parameter `includeObject`; `None` where it is none of these.
+    pub(crate) fn of(text: &str) -> Option<Self> {
         match text {
-            "None" => Include::None,
-            "Object" => Include::Object,
-            _ => Include::Metadata,
+            "None" => Some(Include::None),
+            "Object" => Some(Include::Object),
+            "" | "Metadata" => Some(Include::Metadata),
+            _ => None,
         }
     }
 }

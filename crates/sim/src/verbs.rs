@@ -58,20 +58,16 @@ pub(crate) fn dispatch(
 
 /// Refuses values of query parameters that the real server refuses.
 fn check_options(call: &Call) -> ApiResult<()> {
-    if !call.verb.is_write() {
-        return Ok(());
-    }
     let options = match call.verb {
         Verb::Create => "CreateOptions",
         Verb::Update => "UpdateOptions",
         Verb::Patch => "PatchOptions",
-        _ => "DeleteOptions",
+        // Deletions may have theirs in the body; they are checked where they are read.
+        _ => return Ok(()),
     };
     let mut errors = Vec::new();
     let dry_run: Vec<&str> = call.query.all("dryRun").collect();
-    if dry_run.iter().any(|value| *value != "All") {
-        errors.push(FieldError::not_supported("dryRun", dry_run, &["All"]));
-    }
+    errors.extend(check_dry_run(&dry_run));
     let directive = call.query.get("fieldValidation");
     if !matches!(directive, "" | "Ignore" | "Warn" | "Strict") {
         errors.push(FieldError::not_supported(
@@ -81,6 +77,12 @@ fn check_options(call: &Call) -> ApiResult<()> {
         ));
     }
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(options, "meta.k8s.io", "", &errors)) }
+}
+
+/// Everything or nothing is only tried.
+fn check_dry_run(values: &[&str]) -> Option<FieldError> {
+    let unknown = values.iter().any(|value| *value != "All");
+    unknown.then(|| FieldError::not_supported("dryRun", values.to_vec(), &["All"]))
 }
 
 /// Decodes an object by its kind, and treats unknown fields as `fieldValidation` asks.

@@ -40,7 +40,7 @@ fn spec(errors: &mut Vec<FieldError>, spec: &Value) {
     match spec.pointer("/resources/requests/storage").and_then(Value::as_str) {
         None => errors.push(FieldError::required("spec.resources[storage]", "")),
         Some(text) => {
-            if Quantity::parse(text).is_none_or(|quantity| quantity.sign() <= 0) {
+            if Quantity::parse(text).is_ok_and(|quantity| quantity.sign() <= 0) {
                 errors.push(FieldError::invalid(
                     "spec.resources[storage]",
                     text,
@@ -160,14 +160,15 @@ fn spec_change(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
 }
 
 fn quantity(value: Option<&Value>) -> Option<Quantity> {
-    Quantity::parse(value?.as_str()?)
+    Quantity::parse(value?.as_str()?).ok()
 }
 
 /// A request may shrink, but not to what the volume has or less.
 fn sizes(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
     const REQUEST: &str = "/spec/resources/requests/storage";
     let zero = Quantity::parse("0").expect("zero is a quantity");
-    let size = |claim: &Value, pointer: &str| quantity(claim.pointer(pointer)).unwrap_or(zero);
+    let size =
+        |claim: &Value, pointer: &str| quantity(claim.pointer(pointer)).unwrap_or_else(|| zero.clone());
     let (new_size, old_size) = (size(new, REQUEST), size(old, REQUEST));
     if new_size.compare(&old_size) == Ordering::Less
         && new_size.compare(&size(old, "/status/capacity/storage")) != Ordering::Greater
@@ -225,15 +226,12 @@ pub(super) fn check_status_update(new: &Value, old: &Value) -> Vec<FieldError> {
 fn quantities(errors: &mut Vec<FieldError>, claim: &Value, part: &str) {
     let all = claim.pointer(&format!("/status/{part}")).and_then(Value::as_object);
     for (key, value) in all.into_iter().flatten() {
-        if quantity(Some(value)).is_some_and(|quantity| quantity.sign() < 0) {
+        if let Some(value) = quantity(Some(value)).map(|quantity| quantity.value()).filter(|value| *value < 0)
+        {
             let why = "must be a valid resource quantity";
-            errors.push(FieldError::invalid(format!("status.{part}[{key}]"), whole(value), why));
+            errors.push(FieldError::invalid(format!("status.{part}[{key}]"), value, why));
         }
     }
-}
-
-fn whole(value: &Value) -> i64 {
-    quantity(Some(value)).map_or(0, |quantity| quantity.whole())
 }
 
 /// Of unprefixed resource names only `storage` is known.

@@ -1,5 +1,7 @@
 //! Volume sources: exactly one, and what each needs.
 
+mod retired;
+
 use serde_json::Value;
 
 use super::{each, names};
@@ -33,12 +35,11 @@ pub(super) const NAMES: [&str; 22] = [
 ];
 
 /// Texts that a source must have: source, the field as messages name the source, the fields.
-const REQUIRED: [(&str, &str, &[&str]); 13] = [
+const REQUIRED: [(&str, &str, &[&str]); 12] = [
     ("gcePersistentDisk", "persistentDisk", &["pdName"]),
     ("awsElasticBlockStore", "awsElasticBlockStore", &["volumeID"]),
     ("glusterfs", "glusterfs", &["endpoints", "path"]),
     ("rbd", "rbd", &["image"]),
-    ("quobyte", "quobyte", &["registry", "volume"]),
     ("cinder", "cinder", &["volumeID"]),
     ("flexVolume", "flexVolume", &["driver"]),
     ("azureFile", "azureFile", &["secretName", "shareName"]),
@@ -90,6 +91,10 @@ fn one(errors: &mut Vec<FieldError>, name: &str, source: &Value, volume: &str) {
         "iscsi" => iscsi(errors, source, volume),
         "fc" => fc(errors, source),
         "csi" => csi(errors, source),
+        "flocker" | "quobyte" | "cinder" | "flexVolume" | "azureFile" | "azureDisk" | "glusterfs"
+        | "storageos" => {
+            retired::check(errors, name, source);
+        }
         "gcePersistentDisk" | "awsElasticBlockStore" => {
             let field = if name == "gcePersistentDisk" { "persistentDisk" } else { name };
             if let Some(partition) = source["partition"].as_i64().filter(|number| !(0..=255).contains(number))
@@ -142,7 +147,7 @@ fn iscsi(errors: &mut Vec<FieldError>, source: &Value, volume: &str) {
     let iqn = text(source, "/iqn");
     if iqn.is_empty() {
         errors.push(FieldError::required("spec.iscsi.iqn", ""));
-    } else if !["iqn", "eui", "naa"].iter().any(|prefix| iqn.starts_with(prefix)) {
+    } else if !is_iscsi_name(iqn) {
         errors.push(FieldError::invalid("spec.iscsi.iqn", iqn, "must be valid format"));
     }
     if let Some(lun) = source["lun"].as_i64().filter(|lun| !(0..=255).contains(lun)) {
@@ -152,6 +157,47 @@ fn iscsi(errors: &mut Vec<FieldError>, source: &Value, volume: &str) {
     if authenticated && source.get("secretRef").is_none() {
         errors.push(FieldError::required("spec.iscsi.secretRef", ""));
     }
+    if let Some(secret) = source.get("secretRef") {
+        super::required(errors, secret, "/name", "spec.iscsi.secretRef.name");
+    }
+    if let Some(initiator) =
+        source.get("initiatorName").and_then(Value::as_str).filter(|name| !is_iscsi_name(name))
+    {
+        errors.push(FieldError::invalid("spec.iscsi.initiatorname", initiator, "must be valid format"));
+    }
+}
+
+/// The regular expressions of upstream: `iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`, which may begin anywhere in
+/// a name that begins with `iqn`; `^eui.[[:alnum:]]{16}$` and `^naa.[[:alnum:]]{32}$`.
+fn is_iscsi_name(name: &str) -> bool {
+    let number = |prefix: &str, length: usize| {
+        name.strip_prefix(prefix).is_some_and(|rest| {
+            let mut characters = rest.chars();
+            characters.next().is_some_and(|any| any != '\n')
+                && characters.as_str().len() == length
+                && characters.all(|character| character.is_ascii_alphanumeric())
+        })
+    };
+    if name.starts_with("iqn") {
+        return name.match_indices("iqn.").any(|(at, prefix)| is_qualified_name(&name[at + prefix.len()..]));
+    }
+    number("eui", 16) || number("naa", 32)
+}
+
+/// `2001-04.com.example:storage`: a month, the domain that someone had then, and a name in it.
+fn is_qualified_name(text: &str) -> bool {
+    let Some((date, rest)) = text.split_once('.') else { return false };
+    let Some((domain, name)) = rest.split_once(':') else { return false };
+    let is_date = date.len() == 7
+        && date
+            .bytes()
+            .enumerate()
+            .all(|(at, byte)| if at == 4 { byte == b'-' } else { byte.is_ascii_digit() });
+    let is_domain = !domain.is_empty()
+        && domain.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+    let is_name =
+        !name.is_empty() && !name.contains([',', ';', '*', '&', '$', '|', ' ', '\t', '\n', '\x0c', '\r']);
+    is_date && is_domain && is_name
 }
 
 fn fc(errors: &mut Vec<FieldError>, source: &Value) {

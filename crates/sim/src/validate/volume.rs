@@ -121,9 +121,9 @@ fn capacity(errors: &mut Vec<FieldError>, spec: &Value) {
     }
     for (key, value) in capacity {
         let field = format!("spec.capacity[{key}]");
-        let quantity = value.as_str().and_then(Quantity::parse);
-        if let Some(quantity) = quantity.filter(|quantity| quantity.sign() < 0) {
-            errors.push(FieldError::invalid(&field, quantity.whole(), "must be a valid resource quantity"));
+        let quantity = value.as_str().and_then(|text| Quantity::parse(text).ok());
+        if let Some(value) = quantity.as_ref().map(Quantity::value).filter(|value| *value < 0) {
+            errors.push(FieldError::invalid(&field, value, "must be a valid resource quantity"));
         }
         if quantity.is_none_or(|quantity| quantity.sign() <= 0) {
             errors.push(FieldError::invalid(&field, value.clone(), "must be greater than zero"));

@@ -71,9 +71,7 @@ fn insert_named(
     let metadata = object::meta_mut(&mut value);
     metadata.insert("uid".to_owned(), uid.into());
     metadata.insert("creationTimestamp".to_owned(), now.into());
-    for field in
-        ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields", "generation"]
-    {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"] {
         metadata.remove(field);
     }
     if resource.kind == "Pod" {

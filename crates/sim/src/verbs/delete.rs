@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, list, to_view};
 use crate::clock::{self, Clock};
-use crate::negotiate::read_object;
+use crate::negotiate::{read_object, unknown_kind};
 use crate::object;
 use crate::registry::{NAMESPACES, RESOURCES};
 use crate::request::Call;
@@ -23,6 +23,7 @@ pub(crate) struct Options {
     uid: Option<String>,
     resource_version: Option<String>,
     dry_run: bool,
+    orphan_dependents: Option<bool>,
 }
 
 pub(super) fn delete(state: &mut State, call: &Call, content_type: &str, body: &Bytes) -> ApiResult<Answer> {
@@ -35,12 +36,16 @@ pub(super) fn delete(state: &mut State, call: &Call, content_type: &str, body: &
         .ok_or_else(|| ApiError::not_found(call.resource, &call.name))?;
     check_preconditions(call, &existing, &options)?;
     let deleted = delete_object(state, call.stored_as(), &key, &options);
-    Ok(match deleted {
+    // Who asks that nothing be orphaned is told whether the object is gone.
+    let accepted =
+        deleted.as_ref().is_some_and(|deleted| deleted.pending) && options.orphan_dependents == Some(false);
+    let body = match deleted {
         Some(deleted) if deleted.pending || call.resource.delete_returns_object => {
-            Answer::ok(to_view(call.resource, &deleted.object))
+            to_view(call.resource, &deleted.object)
         }
-        _ => Answer::ok(success(call, &existing)),
-    })
+        _ => success(call, &existing),
+    };
+    Ok(Answer { code: if accepted { 202 } else { 200 }, ..Answer::ok(body) })
 }
 
 fn success(call: &Call, existing: &Value) -> Value {
@@ -61,6 +66,7 @@ pub(super) fn delete_collection(
     content_type: &str,
     body: &Bytes,
 ) -> ApiResult<Answer> {
+    list::check_numbers(call)?;
     let options = options(call, content_type, body)?;
     let selector = list::selector(call)?;
     let answer = list::list(state, call)?;
@@ -77,34 +83,62 @@ pub(super) fn delete_collection(
     Ok(answer)
 }
 
+/// Reads the options: from the body where there is one, else from the query.
 fn options(call: &Call, content_type: &str, body: &Bytes) -> ApiResult<Options> {
     let query = &call.query;
-    let mut options = Options {
-        grace_seconds: query.get("gracePeriodSeconds").parse().ok(),
-        dry_run: call.is_dry_run(),
-        ..Options::default()
-    };
-    let mut policy = Some(query.get("propagationPolicy").to_owned()).filter(|policy| !policy.is_empty());
-    if !body.is_empty() {
-        let value = read_object(content_type, "DeleteOptions", body)?;
+    let (options, dry_run, policy);
+    let value;
+    if body.is_empty() {
+        options = Options {
+            grace_seconds: query.number("gracePeriodSeconds")?,
+            orphan_dependents: query.has("orphanDependents").then(|| query.flag("orphanDependents")),
+            ..Options::default()
+        };
+        dry_run = query.all("dryRun").collect();
+        policy = query.get("propagationPolicy");
+    } else {
+        value = read_object(content_type, "DeleteOptions", body)?;
+        check_options_kind(&value)?;
         let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        options.grace_seconds = value["gracePeriodSeconds"].as_i64().or(options.grace_seconds);
-        options.uid = text("/preconditions/uid");
-        options.resource_version = text("/preconditions/resourceVersion");
-        options.dry_run |= object::texts(value.get("dryRun")).contains(&"All");
-        policy = text("/propagationPolicy").or(policy);
+        options = Options {
+            grace_seconds: value["gracePeriodSeconds"].as_i64(),
+            uid: text("/preconditions/uid"),
+            resource_version: text("/preconditions/resourceVersion"),
+            orphan_dependents: value["orphanDependents"].as_bool(),
+            ..Options::default()
+        };
+        dry_run = object::texts(value.get("dryRun"));
+        policy = object::text(&value, "/propagationPolicy");
     }
-    match policy.as_deref() {
-        None | Some("Background" | "Foreground" | "Orphan") => Ok(options),
-        Some(other) => {
-            let error = FieldError::not_supported(
-                "propagationPolicy",
-                other,
-                &["Foreground", "Background", "Orphan", "nil"],
-            );
-            Err(ApiError::invalid("DeleteOptions", "meta.k8s.io", "", &[error]))
-        }
+    check_options(&options, &dry_run, policy)?;
+    Ok(Options { dry_run: !dry_run.is_empty(), ..options })
+}
+
+/// Every group has its own version of the options; what else is sent is no option.
+fn check_options_kind(value: &Value) -> ApiResult<()> {
+    let (api_version, kind) = (object::text(value, "/apiVersion"), object::text(value, "/kind"));
+    if matches!(kind, "" | "DeleteOptions") {
+        return Ok(());
     }
+    Err(ApiError::bad_request(unknown_kind(api_version, kind)))
+}
+
+/// `ValidateDeleteOptions` of apimachinery.
+fn check_options(options: &Options, dry_run: &[&str], policy: &str) -> ApiResult<()> {
+    let mut errors = Vec::new();
+    if options.orphan_dependents.is_some() && !policy.is_empty() {
+        let why = "orphanDependents and deletionPropagation cannot be both set";
+        errors.push(FieldError::invalid("propagationPolicy", policy, why));
+    }
+    if !matches!(policy, "" | "Background" | "Foreground" | "Orphan") {
+        let known = ["Foreground", "Background", "Orphan", "nil"];
+        errors.push(FieldError::not_supported("propagationPolicy", policy, &known));
+    }
+    errors.extend(super::check_dry_run(dry_run));
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid("DeleteOptions", "meta.k8s.io", "", &errors))
 }
 
 fn check_preconditions(call: &Call, existing: &Value, options: &Options) -> ApiResult<()> {

@@ -7,15 +7,19 @@ use crate::status::{ApiError, ApiResult};
 use crate::store::Key;
 
 pub(super) fn get(state: &State, call: &Call) -> ApiResult<Answer> {
+    let version = call.query.get("resourceVersion");
+    if !version.is_empty() {
+        // An error of the storage that the real server does not foresee, and so has no reason for.
+        let wanted: u64 =
+            version.parse().map_err(|_| ApiError::new(500, "", super::list::unreadable_version(version)))?;
+        if wanted > state.store.revision() {
+            return Err(super::list::too_large(wanted, state.store.revision()));
+        }
+    }
     let key = Key::new(&call.namespace, &call.name);
     let object = state
         .store
         .get(call.stored_as(), &key)
         .ok_or_else(|| ApiError::not_found(call.resource, &call.name))?;
-    if let Ok(wanted) = call.query.get("resourceVersion").parse::<u64>()
-        && wanted > state.store.revision()
-    {
-        return Err(super::list::too_large(wanted, state.store.revision()));
-    }
     Ok(Answer::ok(to_view(call.resource, object)))
 }

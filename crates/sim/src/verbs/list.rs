@@ -23,8 +23,8 @@ struct Page {
 }
 
 pub(super) fn list(state: &State, call: &Call) -> ApiResult<Answer> {
+    let limit = check_numbers(call)?;
     let selector = selector(call)?;
-    let limit: usize = call.query.get("limit").parse().unwrap_or(0);
     let page = page(state, call)?;
     let expired = |_| ApiError::expired(CONTINUE_EXPIRED);
     let resource = call.stored_as();
@@ -58,6 +58,14 @@ pub(super) fn list(state: &State, call: &Call) -> ApiResult<Answer> {
         "metadata": metadata,
         "items": items,
     })))
+}
+
+/// Refuses numbers of the query that are none. The limit is 0 where there is none.
+pub(super) fn check_numbers(call: &Call) -> ApiResult<usize> {
+    call.query.number("timeoutSeconds")?;
+    let limit = call.query.number("limit")?.unwrap_or(0);
+    // Negative limits count as none.
+    Ok(usize::try_from(limit).unwrap_or(0))
 }
 
 /// An item as lists hold it.

@@ -79,7 +79,11 @@ impl Watch {
     ) -> ApiResult<Self> {
         let bookmarks = call.query.flag("allowWatchBookmarks");
         check_initial_events(call)?;
-        let seconds = call.query.get("timeoutSeconds").parse().ok().filter(|seconds| *seconds > 0);
+        let seconds = call
+            .query
+            .number("timeoutSeconds")?
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .filter(|seconds| *seconds > 0);
         let now = Instant::now();
         let end = now + seconds.map_or(TIMEOUT_DEFAULT, Duration::from_secs);
         Ok(Watch {

@@ -1,0 +1,117 @@
+//! JSON patches, as `evanphx/json-patch` v4 applies them, which is more lenient than RFC 6902.
+//!
+//! A member of an object need not be there to be replaced, copied (as null) or tested (against null), and places in lists
+//! may be counted from the end.
+
+use serde_json::{Map, Value};
+
+/// Applies the operations one after the other. `None` where one does not apply; the real server keeps the reason to itself.
+pub(super) fn apply(document: &mut Value, operations: &[Map<String, Value>]) -> Option<()> {
+    operations.iter().try_for_each(|operation| one(document, operation))
+}
+
+fn one(document: &mut Value, operation: &Map<String, Value>) -> Option<()> {
+    let text = |name: &str| operation.get(name).and_then(Value::as_str);
+    let path = text("path")?;
+    let value = operation.get("value").cloned().unwrap_or_default();
+    match text("op")? {
+        "add" => add(document, path, value),
+        "remove" => remove(document, path),
+        "replace" => replace(document, path, value),
+        "move" => {
+            let moved = get(document, text("from")?)?;
+            remove(document, text("from")?)?;
+            add(document, path, moved)
+        }
+        "copy" => {
+            let copied = get(document, text("from")?)?;
+            add(document, path, copied)
+        }
+        "test" if path.is_empty() => (*document == value).then_some(()),
+        "test" => (get(document, path)? == value).then_some(()),
+        _ => None,
+    }
+}
+
+/// The object or list that a path leads into, and the last part of the path.
+fn container<'a>(document: &'a mut Value, path: &str) -> Option<(&'a mut Value, String)> {
+    let (parents, last) = path.rsplit_once('/')?;
+    let mut place = document;
+    // What stands before the first slash does not count.
+    for part in parents.split('/').skip(1) {
+        place = match place {
+            Value::Object(fields) => fields.get_mut(&unescape(part))?,
+            Value::Array(items) => {
+                let index = index(&unescape(part), items.len())?;
+                items.get_mut(index)?
+            }
+            _ => return None,
+        };
+    }
+    (place.is_object() || place.is_array()).then(|| (place, unescape(last)))
+}
+
+fn unescape(part: &str) -> String {
+    part.replace("~1", "/").replace("~0", "~")
+}
+
+/// One of so many places; a negative number counts from the end.
+fn index(text: &str, places: usize) -> Option<usize> {
+    let number: i64 = text.parse().ok()?;
+    let index = if number < 0 { number.checked_add(i64::try_from(places).ok()?)? } else { number };
+    usize::try_from(index).ok().filter(|index| *index < places)
+}
+
+/// A value; null for a member that an object does not have.
+fn get(document: &mut Value, path: &str) -> Option<Value> {
+    match container(document, path)? {
+        (Value::Object(fields), name) => Some(fields.get(&name).cloned().unwrap_or_default()),
+        (Value::Array(items), name) => items.get(index(&name, items.len())?).cloned(),
+        _ => None,
+    }
+}
+
+fn add(document: &mut Value, path: &str, value: Value) -> Option<()> {
+    match container(document, path)? {
+        (Value::Object(fields), name) => {
+            fields.insert(name, value);
+        }
+        (Value::Array(items), name) if name == "-" => items.push(value),
+        (Value::Array(items), name) => {
+            let index = index(&name, items.len() + 1)?;
+            items.insert(index, value);
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn remove(document: &mut Value, path: &str) -> Option<()> {
+    match container(document, path)? {
+        (Value::Object(fields), name) => fields.remove(&name).map(drop),
+        (Value::Array(items), name) => {
+            let index = index(&name, items.len())?;
+            items.remove(index);
+            Some(())
+        }
+        _ => None,
+    }
+}
+
+fn replace(document: &mut Value, path: &str, value: Value) -> Option<()> {
+    if path.is_empty() {
+        *document = Some(value).filter(|value| value.is_object() || value.is_array())?;
+        return Some(());
+    }
+    match container(document, path)? {
+        (Value::Object(fields), name) => {
+            fields.insert(name, value);
+        }
+        (Value::Array(items), name) => {
+            let index = index(&name, items.len())?;
+            items[index] = value;
+        }
+        _ => return None,
+    }
+    Some(())
+}
