@@ -20,15 +20,17 @@ pub(super) fn check(errors: &mut Vec<FieldError>, name: &str, source: &Value) {
         "quobyte" => quobyte(errors, source),
         "cinder" => secret(errors, source, "cinder"),
         "flexVolume" => flex_volume(errors, source),
-        "azureFile" => {
-            if source.get("secretNamespace").and_then(Value::as_str) == Some("") {
-                errors.push(FieldError::required("spec.azureFile.secretNamespace", ""));
-            }
-        }
+        "azureFile" => azure_file(errors, source),
         "azureDisk" => azure_disk(errors, source),
         "glusterfs" => glusterfs(errors, source),
         "storageos" => storageos(errors, source),
         _ => {}
+    }
+}
+
+fn azure_file(errors: &mut Vec<FieldError>, source: &Value) {
+    if source.get("secretNamespace").and_then(Value::as_str) == Some("") {
+        errors.push(FieldError::required("spec.azureFile.secretNamespace", ""));
     }
 }
 
