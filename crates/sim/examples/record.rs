@@ -9,12 +9,15 @@
 #[path = "../tests/matrix/driver.rs"]
 mod driver;
 
-use kube::Client;
+use kube::{Client, Config};
 use serde_json::json;
 
 #[tokio::main]
-async fn main() -> Result<(), kube::Error> {
-    let client = Client::try_default().await?;
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut config = Config::infer().await?;
+    // Refusals are what is recorded.
+    config.default_retry = false;
+    let client = Client::try_from(config)?;
     let mut memory = driver::Memory::default();
     for step in driver::steps() {
         let answer = driver::send(&client, &step, &mut memory).await;

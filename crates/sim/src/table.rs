@@ -75,7 +75,7 @@ pub(crate) fn table(
 }
 
 fn row(resource: &Resource, object: &Value, include: Include, clock: &Clock) -> Value {
-    let mut row = json!({"cells": cells(resource, object, clock)});
+    let mut row = json!({"cells": cells(resource, object, clock), "object": null});
     if resource.kind == "Pod"
         && let Some(conditions) = pod::conditions(object)
     {
