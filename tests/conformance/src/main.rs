@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "a command prints its result")]
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,6 +15,7 @@ use bindery_core::Engine;
 use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, Options};
 use clap::{Parser, ValueEnum};
+use futures::future::try_join_all;
 
 /// Runs recorded cases of upstream's controller through the real binder on the simulator, or on a real API server.
 ///
@@ -34,6 +36,9 @@ struct Arguments {
     /// Run only so many cases of each file, evenly spread over it.
     #[arg(long, value_name = "N")]
     sample: Option<usize>,
+    /// Real API servers that share the cases: most of the time is waiting, for operations that are tried again after seconds.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    clusters: u8,
     /// Print the whole trace of each failing case.
     #[arg(short, long)]
     verbose: bool,
@@ -75,23 +80,24 @@ fn main() -> ExitCode {
 /// A corpus, the engine or the API server cannot be used, or no case was judged.
 fn execute(arguments: &Arguments) -> Result<usize> {
     let engines = engines(arguments)?;
-    let mut tally = Tally::default();
     let mut lines = Vec::new();
     for file in &arguments.files {
         lines.extend(picked(case::read(file)?, arguments));
     }
-    match arguments.against {
+    let tally = match arguments.against {
         Against::Simulator => {
+            let mut tally = Tally::default();
             for line in &lines {
                 let verdict = line.case.as_ref().map_or_else(Verdict::unreadable, |case| run(case, &engines));
                 tally.count(&verdict, line, arguments);
             }
+            tally
         }
         Against::Cluster => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(on_a_cluster(&lines, &engines, &mut tally, arguments))?;
+            runtime.block_on(on_clusters(&lines, &engines, arguments))?
         }
-    }
+    };
     tally.print();
     // Nothing that was not judged agrees with upstream.
     ensure!(
@@ -117,21 +123,35 @@ fn picked(lines: Vec<Line>, arguments: &Arguments) -> Vec<Line> {
     lines.into_iter().step_by(every).collect()
 }
 
+async fn on_clusters(lines: &[Line], engines: &Engines, arguments: &Arguments) -> Result<Tally> {
+    let (tally, lines) = (RefCell::new(Tally::default()), RefCell::new(lines.iter()));
+    let next = || lines.borrow_mut().next();
+    let work = || async {
+        let cluster = Cluster::start().await?;
+        while let Some(line) = next() {
+            on_a_cluster(&cluster, line, engines, &tally, arguments).await?;
+        }
+        anyhow::Ok(())
+    };
+    try_join_all((0..arguments.clusters).map(|_| work())).await?;
+    Ok(tally.into_inner())
+}
+
 async fn on_a_cluster(
-    lines: &[Line],
+    cluster: &Cluster,
+    line: &Line,
     engines: &Engines,
-    tally: &mut Tally,
+    tally: &RefCell<Tally>,
     arguments: &Arguments,
 ) -> Result<()> {
-    let cluster = Cluster::start().await?;
-    for line in lines {
-        match &line.case {
-            Ok(case) => match run_on(&cluster, case, engines).await.with_context(|| line.place.clone())? {
-                Ok(verdict) => tally.count(&verdict, line, arguments),
-                Err(why) => *tally.untranslatable.entry(why).or_default() += 1,
-            },
-            Err(error) => tally.count(&Verdict::unreadable(error), line, arguments),
-        }
+    let verdict = match &line.case {
+        Ok(case) => run_on(cluster, case, engines).await.with_context(|| line.place.clone())?,
+        Err(error) => Ok(Verdict::unreadable(error)),
+    };
+    let mut tally = tally.borrow_mut();
+    match verdict {
+        Ok(verdict) => tally.count(&verdict, line, arguments),
+        Err(why) => *tally.untranslatable.entry(why).or_default() += 1,
     }
     Ok(())
 }
