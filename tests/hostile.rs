@@ -19,9 +19,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessMode, Answer, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimStatus, Cluster, Decision,
-    Engine, EngineFault, Lookup, Migration, OperationState, Page, PluginMatch, Quantity, Question, Request,
-    Stop, Subject, VolumeMode,
+    Answer, Claim, ClaimKey, Cluster, Decision, Engine, EngineFault, Lookup, Migration, OperationState, Page,
+    PluginMatch, Question, Request, Stop, Subject,
 };
 use bindery_host::{ComponentEngine, Host, Limits, LoadError, Options, Stats};
 use faulty::built;
@@ -111,28 +110,7 @@ fn request() -> Request {
 
 /// The claim of [`request`].
 fn claim() -> Claim {
-    Claim {
-        key: ClaimKey::new("default", "data"),
-        uid: "8f0c".into(),
-        version: "7".into(),
-        deleting: false,
-        annotations: ClaimAnnotations::default(),
-        request: Quantity::bytes(1 << 30),
-        access_modes: vec![AccessMode::ReadWriteOnce],
-        class: Some("".into()),
-        mode: VolumeMode::Filesystem,
-        attributes_class: None,
-        selector: None,
-        volume_name: None,
-        data_source: false,
-        status: ClaimStatus {
-            phase: ClaimPhase::Pending,
-            access_modes: Vec::new(),
-            has_capacity: false,
-            capacity: None,
-            attributes_class: None,
-        },
-    }
+    Claim { class: Some("".into()), ..bindery_samples::claim(ClaimKey::new("default", "data")) }
 }
 
 /// A cluster in which there is nothing; a question that such a claim does not lead to needs a live read.

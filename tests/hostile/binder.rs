@@ -1,15 +1,11 @@
 //! Hostile engines in the real binder: nothing is written, and the fault is counted and told in a sentence.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use bindery_controller::{
     Binder, Facts, Key, Note, Parts, Port, Purpose, Settings, SyncError, Write, WriteError, Written,
 };
-use bindery_core::{
-    AccessMode, Claim, ClaimKey, Engine, Lookup, Quantity, ReclaimPolicy, Text, Timestamp, Volume,
-    VolumeAnnotations, VolumeMode, VolumePhase,
-};
+use bindery_core::{Claim, ClaimKey, Engine, Lookup, Text, Timestamp, Volume};
 use bindery_host::{Host, Limits, Options};
 use bindery_store::{Kind, Observed, Store};
 
@@ -57,33 +53,13 @@ impl Port for Wall {
     }
 }
 
-/// A volume that the claim of these tests can have.
-fn volume() -> Volume {
-    Volume {
-        name: "disk".into(),
-        uid: "9a1d".into(),
-        version: "3".into(),
-        deleting: false,
-        labels: BTreeMap::new(),
-        annotations: VolumeAnnotations::default(),
-        finalizers: Vec::new(),
-        capacity: Some(Quantity::bytes(1 << 30)),
-        access_modes: vec![AccessMode::ReadWriteOnce],
-        class: "".into(),
-        mode: VolumeMode::Filesystem,
-        attributes_class: None,
-        claim_ref: None,
-        policy: ReclaimPolicy::Retain,
-        node_affinity: false,
-        source: "hostPath".into(),
-        phase: VolumePhase::Available,
-    }
-}
-
 /// A binder with that volume and that claim, which an engine decides.
 fn binder(engine: Arc<dyn Engine>) -> (Binder<Wall>, Wall) {
     let store = Store::new();
-    store.replace_volumes(vec![("disk".into(), Observed::Readable(Arc::new(volume())))]);
+    store.replace_volumes(vec![(
+        "disk".into(),
+        Observed::Readable(Arc::new(bindery_samples::volume("disk"))),
+    )]);
     store.replace_claims(vec![(claim().key, Observed::Readable(Arc::new(claim())))]);
     Kind::ALL.into_iter().for_each(|kind| store.mark_synced(kind));
     let wall = Wall::default();

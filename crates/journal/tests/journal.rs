@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bindery_core::{
     Answer, BindingMode, Class, Cluster, Decision, Engine, EngineFault, Evidence, Exchange, Lookup, Outcome,
-    Question, ReclaimPolicy, Request, Subject, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+    Question, Request, Subject, Volume,
 };
 use bindery_journal::{ReadError, Reader, Record, Replayed, Writer, replay};
 
@@ -29,23 +29,13 @@ impl Engine for Asking {
 
 fn volume(name: &str) -> Volume {
     Volume {
-        name: name.into(),
         uid: name.into(),
-        version: "1".into(),
-        deleting: false,
         labels: std::iter::once(("zone".into(), "a".into())).collect(),
-        annotations: VolumeAnnotations::default(),
-        finalizers: Vec::new(),
         capacity: None,
         access_modes: Vec::new(),
         class: "gold".into(),
-        mode: VolumeMode::Filesystem,
-        attributes_class: None,
-        claim_ref: None,
-        policy: ReclaimPolicy::Retain,
-        node_affinity: false,
         source: "nfs".into(),
-        phase: VolumePhase::Available,
+        ..bindery_samples::volume(name)
     }
 }
 

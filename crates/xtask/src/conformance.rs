@@ -9,7 +9,8 @@ use crate::{components, process, tools, workspace};
 /// Build the engine's component and the runner, then run recorded cases; `--help` after `--` tells all options.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Passed on to the runner: `[--engine native|component] [--against simulator|cluster] [--sample N] [--clusters N] [-v] FILE...`.
+    /// Passed on to the runner: `[--engine native|component] [--against simulator|cluster] [--sample N] [--clusters N]
+    /// [-v] FILE...`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }

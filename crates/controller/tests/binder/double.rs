@@ -12,9 +12,8 @@ use bindery_controller::{
     Written,
 };
 use bindery_core::{
-    AccessMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimStatus, Cluster, Decision, Engine,
-    EngineFault, Evidence, Lookup, Quantity, ReclaimPolicy, Request, Subject, Text, Timestamp, Volume,
-    VolumeAnnotations, VolumeMode, VolumePhase,
+    Claim, ClaimKey, Cluster, Decision, Engine, EngineFault, Evidence, Lookup, Request, Subject, Text,
+    Timestamp, Volume,
 };
 use bindery_store::{Kind, Observed, Store};
 use tokio::sync::{Semaphore, mpsc};
@@ -353,49 +352,10 @@ pub(crate) fn deliver(double: &Double, binder: &Binder<Double>) {
 
 /// A free volume of 1 GiB.
 pub(crate) fn volume(name: &str) -> Volume {
-    Volume {
-        name: name.into(),
-        uid: format!("uid-{name}").as_str().into(),
-        version: "1".into(),
-        deleting: false,
-        labels: BTreeMap::new(),
-        annotations: VolumeAnnotations::default(),
-        finalizers: Vec::new(),
-        capacity: Some(Quantity::bytes(1 << 30)),
-        access_modes: vec![AccessMode::ReadWriteOnce],
-        class: "".into(),
-        mode: VolumeMode::Filesystem,
-        attributes_class: None,
-        claim_ref: None,
-        policy: ReclaimPolicy::Retain,
-        node_affinity: false,
-        source: "hostPath".into(),
-        phase: VolumePhase::Available,
-    }
+    bindery_samples::volume(name)
 }
 
 /// A claim for 1 GiB.
 pub(crate) fn claim(name: &str) -> Claim {
-    Claim {
-        key: ClaimKey::new("ns", name),
-        uid: format!("uid-{name}").as_str().into(),
-        version: "1".into(),
-        deleting: false,
-        annotations: ClaimAnnotations::default(),
-        request: Quantity::bytes(1 << 30),
-        access_modes: vec![AccessMode::ReadWriteOnce],
-        class: None,
-        mode: VolumeMode::Filesystem,
-        attributes_class: None,
-        selector: None,
-        volume_name: None,
-        data_source: false,
-        status: ClaimStatus {
-            phase: ClaimPhase::Pending,
-            access_modes: Vec::new(),
-            has_capacity: false,
-            capacity: None,
-            attributes_class: None,
-        },
-    }
+    bindery_samples::claim(ClaimKey::new("ns", name))
 }

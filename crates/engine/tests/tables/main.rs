@@ -15,62 +15,22 @@ mod world;
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Class,
-    Decision, Engine, Quantity, ReclaimPolicy, Recorder, Replayer, Request, Subject, Volume,
-    VolumeAnnotations, VolumeMode, VolumePhase,
+    AccessMode, BindingMode, Claim, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Class, Decision, Engine,
+    Quantity, Recorder, Replayer, Request, Subject, Volume,
 };
 
 use crate::world::World;
 
 /// An Available 5Gi volume with ReadWriteOnce and no class, then changed.
 fn volume(name: &str, change: impl FnOnce(&mut Volume)) -> Volume {
-    let mut volume = Volume {
-        name: name.into(),
-        uid: format!("uid-{name}").as_str().into(),
-        version: "1".into(),
-        deleting: false,
-        labels: [].into(),
-        annotations: VolumeAnnotations::default(),
-        finalizers: Vec::new(),
-        capacity: Some(gi(5)),
-        access_modes: vec![AccessMode::ReadWriteOnce],
-        class: "".into(),
-        mode: VolumeMode::Filesystem,
-        attributes_class: None,
-        claim_ref: None,
-        policy: ReclaimPolicy::Retain,
-        node_affinity: false,
-        source: "hostPath".into(),
-        phase: VolumePhase::Available,
-    };
+    let mut volume = Volume { capacity: Some(gi(5)), ..bindery_samples::volume(name) };
     change(&mut volume);
     volume
 }
 
 /// A Pending claim in namespace `ns` for 5Gi with ReadWriteOnce and no class, then changed.
 fn claim(name: &str, change: impl FnOnce(&mut Claim)) -> Claim {
-    let mut claim = Claim {
-        key: ClaimKey::new("ns", name),
-        uid: format!("uid-{name}").as_str().into(),
-        version: "1".into(),
-        deleting: false,
-        annotations: ClaimAnnotations::default(),
-        request: gi(5),
-        access_modes: vec![AccessMode::ReadWriteOnce],
-        class: None,
-        mode: VolumeMode::Filesystem,
-        attributes_class: None,
-        selector: None,
-        volume_name: None,
-        data_source: false,
-        status: ClaimStatus {
-            phase: ClaimPhase::Pending,
-            access_modes: Vec::new(),
-            has_capacity: false,
-            capacity: None,
-            attributes_class: None,
-        },
-    };
+    let mut claim = Claim { request: gi(5), ..bindery_samples::claim(ClaimKey::new("ns", name)) };
     change(&mut claim);
     claim
 }

@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessMode, AccessModes, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Migration,
-    NEAREST_MAX, OperationKind, OperationState, Plugin, PluginMatch, PluginOperation, Quantity, Query,
-    Reason, ReclaimPolicy, Requirement, Tally, Text, Uid, Version, Volume, VolumeAnnotations, VolumeMode,
-    VolumePhase,
+    AccessMode, AccessModes, Claim, ClaimKey, ClaimRef, Migration, NEAREST_MAX, OperationKind,
+    OperationState, Plugin, PluginMatch, PluginOperation, Quantity, Query, Reason, Requirement, Tally, Text,
+    Uid, Version, Volume, VolumeMode, VolumePhase,
 };
 use bindery_store::{Environment, Observed, Unreadable};
 use proptest::prelude::*;
@@ -47,50 +46,16 @@ impl Environment for Nothing {
 
 /// A free volume of one gibibyte.
 pub(crate) fn volume(name: &str, version: u64) -> Volume {
-    Volume {
-        name: name.into(),
-        uid: Uid::from(&*format!("uid-{name}")),
-        version: Version::from(&*version.to_string()),
-        deleting: false,
-        labels: BTreeMap::new(),
-        annotations: VolumeAnnotations::default(),
-        finalizers: Vec::new(),
-        capacity: Some(gib(1)),
-        access_modes: vec![AccessMode::ReadWriteOnce],
-        class: "".into(),
-        mode: VolumeMode::Filesystem,
-        attributes_class: None,
-        claim_ref: None,
-        policy: ReclaimPolicy::Retain,
-        node_affinity: false,
-        source: "csi".into(),
-        phase: VolumePhase::Available,
-    }
+    let version = Version::from(&*version.to_string());
+    Volume { version, source: "csi".into(), ..bindery_samples::volume(name) }
 }
 
 /// A pending claim.
 pub(crate) fn claim(key: &ClaimKey, version: u64) -> Claim {
     Claim {
-        key: key.clone(),
         uid: Uid::from(&*format!("uid-{key}")),
         version: Version::from(&*version.to_string()),
-        deleting: false,
-        annotations: ClaimAnnotations::default(),
-        request: gib(1),
-        access_modes: vec![AccessMode::ReadWriteOnce],
-        class: None,
-        mode: VolumeMode::Filesystem,
-        attributes_class: None,
-        selector: None,
-        volume_name: None,
-        data_source: false,
-        status: ClaimStatus {
-            phase: ClaimPhase::Pending,
-            access_modes: Vec::new(),
-            has_capacity: false,
-            capacity: None,
-            attributes_class: None,
-        },
+        ..bindery_samples::claim(key.clone())
     }
 }
 

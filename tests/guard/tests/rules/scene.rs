@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use bindery_core::guard::{self, Breach, Case, Objection, World};
 use bindery_core::{
-    AccessMode, Action, Answer, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimRef,
-    ClaimStatus, Class, Decision, Exchange, Lookup, Migration, Operation, OperationKind, Outcome, Plugin,
-    Point, Progress, Quantity, Question, ReclaimPolicy, Request, Returned, Source, Step, Subject, Text, Uid,
-    Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+    AccessMode, Action, Answer, BindingMode, Claim, ClaimKey, ClaimPhase, ClaimRef, Class, Decision,
+    Exchange, Lookup, Migration, Operation, OperationKind, Outcome, Plugin, Point, Progress, Quantity,
+    Question, ReclaimPolicy, Request, Returned, Source, Step, Subject, Text, Uid, Volume, VolumePhase,
 };
 
 /// What the guard says.
@@ -177,49 +176,22 @@ pub(crate) fn key() -> ClaimKey {
 /// An unbound claim of one byte.
 pub(crate) fn claim() -> Claim {
     Claim {
-        key: key(),
         uid: "u-c".into(),
         version: "c1".into(),
-        deleting: false,
-        annotations: ClaimAnnotations::default(),
         request: Quantity::bytes(5),
-        access_modes: vec![AccessMode::ReadWriteOnce],
         class: Some("".into()),
-        mode: VolumeMode::Filesystem,
-        attributes_class: None,
-        selector: None,
-        volume_name: None,
-        data_source: false,
-        status: ClaimStatus {
-            phase: ClaimPhase::Pending,
-            access_modes: vec![],
-            has_capacity: false,
-            capacity: None,
-            attributes_class: None,
-        },
+        ..bindery_samples::claim(key())
     }
 }
 
 /// A free volume that fits the claim.
 pub(crate) fn volume() -> Volume {
     Volume {
-        name: "v".into(),
         uid: "u-v".into(),
         version: "v1".into(),
-        deleting: false,
-        labels: BTreeMap::new(),
-        annotations: VolumeAnnotations::default(),
-        finalizers: vec![],
         capacity: Some(Quantity::bytes(5)),
         access_modes: vec![AccessMode::ReadWriteOnce, AccessMode::ReadOnlyMany],
-        class: "".into(),
-        mode: VolumeMode::Filesystem,
-        attributes_class: None,
-        claim_ref: None,
-        policy: ReclaimPolicy::Retain,
-        node_affinity: false,
-        source: "hostPath".into(),
-        phase: VolumePhase::Available,
+        ..bindery_samples::volume("v")
     }
 }
 
