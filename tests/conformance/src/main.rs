@@ -2,11 +2,12 @@
 
 #![expect(clippy::print_stdout, reason = "a command prints its result")]
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use bindery_conformance::case::{self, Line};
@@ -15,7 +16,6 @@ use bindery_core::Engine;
 use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, Options};
 use clap::{Parser, ValueEnum};
-use futures::future::try_join_all;
 
 /// Runs recorded cases of upstream's controller through the real binder on the simulator, or on a real API server.
 ///
@@ -93,10 +93,7 @@ fn execute(arguments: &Arguments) -> Result<usize> {
             }
             tally
         }
-        Against::Cluster => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(on_clusters(&lines, &engines, arguments))?
-        }
+        Against::Cluster => on_clusters(&lines, &engines, arguments)?,
     };
     tally.print();
     // Nothing that was not judged agrees with upstream.
@@ -123,32 +120,42 @@ fn picked(lines: Vec<Line>, arguments: &Arguments) -> Vec<Line> {
     lines.into_iter().step_by(every).collect()
 }
 
-async fn on_clusters(lines: &[Line], engines: &Engines, arguments: &Arguments) -> Result<Tally> {
-    let (tally, lines) = (RefCell::new(Tally::default()), RefCell::new(lines.iter()));
-    let next = || lines.borrow_mut().next();
-    let work = || async {
-        let cluster = Cluster::start().await?;
-        while let Some(line) = next() {
-            on_a_cluster(&cluster, line, engines, &tally, arguments).await?;
-        }
-        anyhow::Ok(())
+/// Runs cases on real API servers. Each has a thread and a runtime of its own: a case moves the clock of its runtime, by which
+/// another's requests would time out.
+fn on_clusters(lines: &[Line], engines: &Engines, arguments: &Arguments) -> Result<Tally> {
+    let (tally, lines) = (Mutex::new(Tally::default()), Mutex::new(lines.iter()));
+    let next = || lines.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let cluster = Cluster::start().await?;
+            while let Some(line) = next() {
+                on_a_cluster(&cluster, line, engines, &tally, arguments).await?;
+            }
+            Ok(())
+        })
     };
-    try_join_all((0..arguments.clusters).map(|_| work())).await?;
-    Ok(tally.into_inner())
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..arguments.clusters).map(|_| scope.spawn(work)).collect();
+        let joined =
+            workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        joined.collect::<Result<Vec<_>>>()
+    })?;
+    Ok(tally.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 async fn on_a_cluster(
     cluster: &Cluster,
     line: &Line,
     engines: &Engines,
-    tally: &RefCell<Tally>,
+    tally: &Mutex<Tally>,
     arguments: &Arguments,
 ) -> Result<()> {
     let verdict = match &line.case {
         Ok(case) => run_on(cluster, case, engines).await.with_context(|| line.place.clone())?,
         Err(error) => Ok(Verdict::unreadable(error)),
     };
-    let mut tally = tally.borrow_mut();
+    let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
     match verdict {
         Ok(verdict) => tally.count(&verdict, line, arguments),
         Err(why) => *tally.untranslatable.entry(why).or_default() += 1,
