@@ -6,12 +6,13 @@
 //! and is not counted. [`Reason::WaitsForConsumer`] is about the claim and never counted here.
 //!
 //! Counts come from the lengths of lists, so that their cost grows with the number of buckets and not with
-//! that of volumes.
+//! that of volumes. [`NEAREST_MAX`] volumes are named, of all reasons together: a decision is written down, and a
+//! person who reads it wants the nearest. `explain` lists all.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::Peekable;
 
-use bindery_core::{ClaimKey, NEAREST_MAX, Query, Reason, Tally, Text, Uid, Volume, VolumePhase};
+use bindery_core::{ClaimKey, NEAREST_MAX, Quantity, Query, Reason, Tally, Text, Uid, Volume, VolumePhase};
 
 use super::Index;
 use super::bucket::{Bucket, BucketKey, Free};
@@ -32,25 +33,29 @@ pub(crate) struct Asked<'a> {
     pub(crate) is_picked_for_claim: &'a dyn Fn(VolumeId) -> bool,
 }
 
-/// A volume that was not chosen, and how near it came: fewest differing properties first; then the large
-/// enough, smallest first; then the too small, largest first.
-#[derive(Clone, Copy)]
-struct Near<'a> {
+/// Volumes that were not chosen, nearest first, all with as many differing properties.
+struct Run<'a> {
     differences: usize,
-    row: &'a Row,
-    too_small: bool,
+    rows: Peekable<Box<dyn Iterator<Item = &'a Row> + 'a>>,
+}
+
+/// The volumes of several runs by how near they came: fewest differing properties first; then the large enough, smallest
+/// first; then the too small, largest first.
+struct Nearest<'a> {
+    runs: Vec<Run<'a>>,
+    at_least: Quantity,
 }
 
 #[derive(Default)]
 struct Count<'a> {
     count: usize,
-    near: Vec<Near<'a>>,
+    near: Vec<Run<'a>>,
 }
 
 struct Counts<'a> {
     asked: Asked<'a>,
     /// The volumes whose claimRef names the claim that asks.
-    own: BTreeSet<VolumeId>,
+    own: &'a BTreeSet<VolumeId>,
     by_reason: BTreeMap<Reason, Count<'a>>,
 }
 
@@ -60,7 +65,8 @@ impl Index {
         let query = asked.query;
         let own = asked.claim.map(|(key, uid)| self.reserved_for(volumes, key, uid)).unwrap_or_default();
         let own_rows: Vec<Row> = own.iter().map(|id| Row::new(*id, volumes.indexed(*id))).collect();
-        let mut counts = Counts { asked, own: own.into_iter().collect(), by_reason: BTreeMap::new() };
+        let own = own.into_iter().collect();
+        let mut counts = Counts { asked, own: &own, by_reason: BTreeMap::new() };
         let same = self.buckets.iter().filter(|(key, _)| key.class == query.class);
         let other = self.buckets.iter().filter(|(key, _)| key.class != query.class);
         for (position, (key, bucket)) in same.chain(other).enumerate() {
@@ -71,7 +77,7 @@ impl Index {
             if let Some(reason) = reason_of_own(volume, query) {
                 counts.add(reason, 1);
                 let differences = BucketKey::of_volume(volume).differences(query).count();
-                counts.near(reason, differences, [row]);
+                counts.near(reason, differences, std::iter::once(row));
             }
         }
         counts.finish(&self.unreadable)
@@ -83,19 +89,18 @@ impl<'a> Counts<'a> {
         self.by_reason.entry(reason).or_default().count += count;
     }
 
-    /// Remembers the nearest of some volumes, which come nearest first.
-    fn near(&mut self, reason: Reason, differences: usize, rows: impl IntoIterator<Item = &'a Row>) {
-        let at_least = self.asked.query.at_least;
+    /// Remembers some volumes, which come nearest first.
+    fn near(&mut self, reason: Reason, differences: usize, rows: impl Iterator<Item = &'a Row> + 'a) {
+        let rows: Box<dyn Iterator<Item = &'a Row> + 'a> = Box::new(rows);
         let near = &mut self.by_reason.entry(reason).or_default().near;
-        if near.iter().filter(|near| near.differences < differences).count() >= NEAREST_MAX {
-            return;
-        }
-        let rows = rows.into_iter().take(NEAREST_MAX);
-        near.extend(rows.map(|row| Near { differences, row, too_small: row.is_below(at_least) }));
+        near.push(Run { differences, rows: rows.peekable() });
     }
 
     /// All volumes of a list have one reason.
     fn list(&mut self, reason: Reason, list: &'a Ordered, differences: Option<usize>) {
+        if list.is_empty() {
+            return;
+        }
         self.add(reason, list.len());
         if let Some(differences) = differences {
             let at = list.at_least(self.asked.query.at_least);
@@ -119,13 +124,15 @@ impl<'a> Counts<'a> {
     }
 
     fn taken(&mut self, list: &'a Ordered, named: Option<usize>) {
+        if list.is_empty() {
+            return;
+        }
         let at = list.at_least(self.asked.query.at_least);
         self.add(Reason::ReservedForOther, list.len());
         if let Some(differences) = named {
-            let own = std::mem::take(&mut self.own);
+            let own = self.own;
             let rows = list.rows_from(at).chain(list.rows_before(at));
             self.near(Reason::ReservedForOther, differences, rows.filter(|row| !own.contains(&row.id)));
-            self.own = own;
         }
     }
 
@@ -145,11 +152,11 @@ impl<'a> Counts<'a> {
         self.add(Reason::InFlight, in_flight.len());
         let Some(differences) = named else { return };
         self.near(Reason::TooSmall, differences, free.order().rows_before(at));
-        self.near(Reason::InFlight, differences, in_flight);
+        self.near(Reason::InFlight, differences, in_flight.into_iter());
         if let Some(slots) = &slots {
             let others = free.others(slots);
             let rows: Vec<&Row> = free.select(at, Some(&others)).take(NEAREST_MAX).collect();
-            self.near(Reason::SelectorDiffers, differences, rows);
+            self.near(Reason::SelectorDiffers, differences, rows.into_iter());
         }
     }
 
@@ -158,27 +165,62 @@ impl<'a> Counts<'a> {
         if let Some(reserved) = self.by_reason.get_mut(&Reason::ReservedForOther) {
             reserved.count -= self.own.len();
         }
-        let names = unreadable.iter().take(NEAREST_MAX).cloned().collect();
-        let unreadable = tally(Reason::Unreadable, unreadable.len(), names);
-        let readable = self.by_reason.into_iter().map(|(reason, Count { count, mut near })| {
-            near.sort_by(Near::compare);
-            tally(reason, count, near.iter().take(NEAREST_MAX).map(|near| near.row.name.clone()).collect())
+        let at_least = self.asked.query.at_least;
+        let mut tallies = vec![named(Reason::Unreadable, unreadable.len(), unreadable.iter())];
+        tallies.extend(self.by_reason.into_iter().map(|(reason, Count { count, near })| {
+            named(reason, count, Nearest { runs: near, at_least }.map(|row| &row.name))
+        }));
+        tallies.retain(|(tally, _)| tally.count > 0);
+        name(&mut tallies);
+        tallies.into_iter().map(|(tally, _)| tally).collect()
+    }
+}
+
+impl<'a> Iterator for Nearest<'a> {
+    type Item = &'a Row;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let Self { runs, at_least } = self;
+        let heads = runs.iter_mut().enumerate().filter_map(|(at, run)| {
+            let row = *run.rows.peek()?;
+            Some((run.differences, row.is_below(*at_least), row, at))
         });
-        std::iter::once(unreadable).chain(readable).filter(|tally| tally.count > 0).collect()
+        let nearest = heads.min_by(|a, b| {
+            (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| {
+                let by_size = ordered::compare(a.2, b.2);
+                if a.1 { by_size.reverse() } else { by_size }
+            })
+        });
+        nearest.and_then(|(.., at)| runs[at].rows.next())
     }
 }
 
-impl Near<'_> {
-    fn compare(&self, other: &Self) -> Ordering {
-        (self.differences, self.too_small).cmp(&(other.differences, other.too_small)).then_with(|| {
-            let by_size = ordered::compare(self.row, other.row);
-            if self.too_small { by_size.reverse() } else { by_size }
-        })
-    }
+/// A tally, and the names that it may get, nearest first.
+type Named<'a> = (Tally, Box<dyn Iterator<Item = &'a Text> + 'a>);
+
+fn named<'a>(reason: Reason, count: usize, names: impl Iterator<Item = &'a Text> + 'a) -> Named<'a> {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    (Tally { reason, count, nearest: Vec::new() }, Box::new(names))
 }
 
-fn tally(reason: Reason, count: usize, nearest: Vec<Text>) -> Tally {
-    Tally { reason, count: u32::try_from(count).unwrap_or(u32::MAX), nearest }
+/// Names the nearest, one of each reason in turn, so that what stands alone under its reason is named however many came nearer
+/// under another.
+fn name(tallies: &mut [Named<'_>]) {
+    let mut left = NEAREST_MAX;
+    loop {
+        let before = left;
+        for (tally, names) in &mut *tallies {
+            if left > 0
+                && let Some(name) = names.next()
+            {
+                tally.nearest.push(name.clone());
+                left -= 1;
+            }
+        }
+        if left == before {
+            return;
+        }
+    }
 }
 
 /// Why a volume that names the asking claim does not meet the query; its claimRef is no reason.

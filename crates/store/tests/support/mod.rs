@@ -283,14 +283,26 @@ impl Model {
             }
             tallies.push(tally(reason, volumes.into_iter().map(|volume| volume.name.clone()).collect()));
         }
+        share(&mut tallies);
         tallies
     }
 }
 
-fn tally(reason: Reason, mut names: Vec<Text>) -> Tally {
-    let count = u32::try_from(names.len()).unwrap();
-    names.truncate(NEAREST_MAX);
-    Tally { reason, count, nearest: names }
+fn tally(reason: Reason, names: Vec<Text>) -> Tally {
+    Tally { reason, count: u32::try_from(names.len()).unwrap(), nearest: names }
+}
+
+/// Leaves as many names as all tallies may have: those that come first when the first names of all are told, then the second,
+/// and so on.
+fn share(tallies: &mut [Tally]) {
+    let places =
+        tallies.iter().enumerate().flat_map(|(at, tally)| (0..tally.nearest.len()).map(move |n| (n, at)));
+    let mut kept: Vec<(usize, usize)> = places.collect();
+    kept.sort_unstable();
+    kept.truncate(NEAREST_MAX);
+    for (at, tally) in tallies.iter_mut().enumerate() {
+        tally.nearest.truncate(kept.iter().filter(|(_, of)| *of == at).count());
+    }
 }
 
 fn differences(query: &Query, volume: &Volume) -> usize {
