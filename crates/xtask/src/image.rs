@@ -1,11 +1,13 @@
 //! `cargo xtask image`: Bindery's container image, for several platforms, as one archive.
 //!
 //! The image has no system below it: `/bindery`, which is static, the default engine's component, the bill of what both are
-//! made of, and the licence. The same checkout makes the same digest on machines of one architecture, with the same toolchain: the
+//! made of, and the licences. The same checkout makes the same digest on machines of one architecture, with the same toolchain: the
 //! files are built without this machine's paths, and the only time in the image is the commit's. A machine of another
 //! architecture has another compiler, which need not make the same bytes.
 
 mod bom;
+mod notices;
+mod parts;
 mod program;
 
 use std::fs;
@@ -70,14 +72,16 @@ pub(crate) fn build(platforms: &[Platform], profile: &str) -> Result<Built> {
     let mut images = Vec::new();
     for platform in platforms {
         let program = program::build(platform, profile)?;
-        let bill = bom::write(program::target(platform).triple, &about.version)?;
+        let parts = parts::list(&program)?;
+        let bill = bom::write(&parts, &about.version)?;
         let name = format!("bindery-{}-{}.cdx.json", about.version, platform.name());
         workspace::replace(&folder.join(name), &bill)?;
         let mut layer = Tree::default();
-        layer.program(program::NAME, workspace::read(&program)?);
+        layer.program(program::NAME, workspace::read(&program.path)?);
         layer.file(ENGINE, workspace::read(&engine)?);
         layer.file("bindery.cdx.json", bill);
         layer.file("LICENSE", workspace::read(&workspace::root().join("LICENSE"))?);
+        layer.file("licenses.txt", notices::write(&parts)?);
         images.push(Image { platform, layer, run: about.run(), created: about.created.clone() });
     }
     let name = format!("{REPOSITORY}:{}", about.version);

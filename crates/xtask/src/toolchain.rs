@@ -65,6 +65,18 @@ impl Toolchain {
         process::output(Command::new(self.rustc()).arg("-vV").current_dir(workspace::root()))
     }
 
+    /// The file with the terms of its standard library.
+    ///
+    /// # Errors
+    /// When the compiler does not tell where it is.
+    pub(crate) fn library_terms(self) -> Result<PathBuf> {
+        Ok(match self {
+            Self::Active => Path::new(&active_rustc(&["--print", "sysroot"])?)
+                .join("share/doc/rust/COPYRIGHT-library.html"),
+            Self::Debian => "/usr/share/doc/rustc-web/copyright".into(),
+        })
+    }
+
     /// Has a command, which is cargo or calls it, compile for the target by this toolchain. The target is among its
     /// arguments.
     pub(crate) fn compile(self, command: &mut Command, target: &Target) {

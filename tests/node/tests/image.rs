@@ -82,11 +82,7 @@ impl Layout {
 impl Image {
     /// Runs the image's program, with nothing but the image below its root and as the image's user.
     fn run(&self, arguments: &[&str], input: &str) -> String {
-        let processor = match self.architecture.as_str() {
-            "amd64" => "x86_64",
-            "arm64" => "aarch64",
-            other => panic!("nothing is known of {other}"),
-        };
+        let processor = self.processor();
         let mut chroot = Command::new("/usr/sbin/chroot");
         chroot.arg(format!("--userspec={}", self.config["config"]["User"].as_str().unwrap()));
         chroot.arg(self.root.path()).env_clear();
@@ -100,6 +96,15 @@ impl Image {
         run(&mut chroot, input).unwrap_or_else(|why| panic!("{}: {why}", self.architecture))
     }
 
+    /// As Rust calls it.
+    fn processor(&self) -> &'static str {
+        match self.architecture.as_str() {
+            "amd64" => "x86_64",
+            "arm64" => "aarch64",
+            other => panic!("nothing is known of {other}"),
+        }
+    }
+
     /// What the image's bill of materials lists, by name, with its versions.
     fn components(&self) -> BTreeMap<String, Vec<String>> {
         let bill = fs::read(self.root.path().join("bindery.cdx.json")).unwrap();
@@ -108,7 +113,7 @@ impl Image {
         let mut components: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for component in bill["components"].as_array().unwrap() {
             let text = |field: &str| component[field].as_str().unwrap().to_owned();
-            assert!(text("purl").starts_with("pkg:cargo/"), "{component}");
+            assert!(text("purl").starts_with("pkg:"), "{component}");
             components.entry(text("name")).or_default().push(text("version"));
         }
         components
@@ -145,13 +150,21 @@ fn an_image_says_what_it_is_and_what_it_is_made_of() {
             assert!(label(name).is_some_and(|text| !text.is_empty()), "{name}");
         }
         let components = image.components();
-        for name in ["wasmtime", "rustls", "kube-client", "bindery-engine", "bindery-component"] {
-            assert_eq!(components[name].len(), 1, "{name}");
+        let c_library = if image.processor() == std::env::consts::ARCH { "glibc" } else { "musl" };
+        let works = ["wasmtime", "rustls", "kube-client", "rust-std", c_library];
+        for name in works.iter().chain(&["bindery-engine", "bindery-component"]) {
+            assert_eq!(components[*name].len(), 1, "{name}");
         }
         // What compiles and tests Bindery is not in the image.
         for name in ["proptest", "clap_derive", "windows-sys"] {
             assert!(!components.contains_key(name), "{name}");
         }
         assert!(image.root.path().join("LICENSE").is_file());
+        // And on what terms the works of others are.
+        let notices = fs::read_to_string(image.root.path().join("licenses.txt")).unwrap();
+        for name in works {
+            assert!(notices.contains(&format!("\n{name} {}: ", components[name][0])), "{name}");
+        }
+        assert!(notices.contains("WARRANTY") && !notices.contains("\nbindery"), "{}", image.architecture);
     }
 }

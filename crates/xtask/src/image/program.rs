@@ -12,11 +12,20 @@ use crate::{process, tools, workspace};
 /// The package and its program.
 pub(super) const NAME: &str = "bindery";
 
+/// The program of a platform, and what compiled it.
+pub(super) struct Program {
+    pub(super) path: PathBuf,
+    pub(super) target: Target,
+    pub(super) toolchain: Toolchain,
+    /// The folder of Zig, where it brought the C library and linked.
+    pub(super) zig: Option<PathBuf>,
+}
+
 /// The target of a platform's program.
 ///
 /// This machine's own platform gets glibc, whose allocator is much faster among many threads than musl's; for others Zig
 /// brings a C library, and that is musl.
-pub(super) fn target(platform: Platform) -> Target {
+fn target(platform: Platform) -> Target {
     let triple = match (platform, Platform::here() == Some(platform)) {
         (Platform::Amd64, true) => "x86_64-unknown-linux-gnu",
         (Platform::Amd64, false) => "x86_64-unknown-linux-musl",
@@ -26,31 +35,32 @@ pub(super) fn target(platform: Platform) -> Target {
     Target { triple, standard_library: "std,panic_unwind" }
 }
 
-/// Compiles the program and returns its path.
+/// Compiles the program.
 ///
 /// # Errors
 /// When there is no toolchain for the platform (the error says what to install), or the program does not compile.
-pub(super) fn build(platform: Platform, profile: &str) -> Result<PathBuf> {
+pub(super) fn build(platform: Platform, profile: &str) -> Result<Program> {
     let target = target(platform);
     // A folder of its own: other compilers and flags would keep evicting the workspace's artefacts.
     let folder = workspace::target_folder()?.join("image-build");
-    let (toolchain, mut command, flag) = if Platform::here() == Some(platform) {
+    let (toolchain, zig, mut command, flag) = if Platform::here() == Some(platform) {
         let toolchain = Toolchain::Active;
         let mut command = Command::new(toolchain.cargo());
         command.arg("build");
-        (toolchain, command, "-Ctarget-feature=+crt-static")
+        (toolchain, None, command, "-Ctarget-feature=+crt-static")
     } else {
         let toolchain = Toolchain::choose(&target)?;
-        let zig = tools::zigbuild()?;
-        let mut command = Command::new(zig.join("bin/cargo-zigbuild"));
-        command.arg("zigbuild").env("CARGO_ZIGBUILD_ZIG_PATH", zig.join("ziglang/zig"));
+        let tool = tools::zigbuild()?;
+        let zig = tool.join("ziglang");
+        let mut command = Command::new(tool.join("bin/cargo-zigbuild"));
+        command.arg("zigbuild").env("CARGO_ZIGBUILD_ZIG_PATH", zig.join("zig"));
         // What Debian's Rust lacks, and Zig has.
-        (toolchain, command, "-Clink-self-contained=no")
+        (toolchain, Some(zig), command, "-Clink-self-contained=no")
     };
     toolchain.compile(&mut command, &target);
     command.args(["--package", NAME, "--bin", NAME, "--locked", "--profile", profile]);
     command.arg("--target-dir").arg(&folder);
     command.env("CARGO_ENCODED_RUSTFLAGS", [flag, &workspace::path_flag()?].join("\u{1f}"));
     process::run(&mut command)?;
-    Ok(folder.join(target.triple).join(profile).join(NAME))
+    Ok(Program { path: folder.join(target.triple).join(profile).join(NAME), target, toolchain, zig })
 }
