@@ -218,14 +218,24 @@ async fn a_release_has_the_rights_that_it_uses_and_no_others() {
     let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/bindery";
     replica.until(&site, lease, |lease| lease["metadata"]["annotations"].is_object()).await;
 
-    let asked = site.asked_by(BINDERY.user);
-    let unused: Vec<_> = granted(&objects)
-        .into_iter()
-        .filter(|right| !asked.iter().any(|event| permits(right, event)))
-        .collect();
-    assert!(unused.is_empty(), "granted and never used: {unused:#?}");
-    let forbidden = asked.iter().find(|event| event["responseStatus"]["code"] == 403);
-    assert_eq!(forbidden, None);
+    until_used(&site, granted(&objects)).await;
+}
+
+/// Waits until every right has been used; nothing was forbidden until then.
+async fn until_used(site: &Site, rights: BTreeSet<Right>) {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    let mut unused = rights;
+    for _ in 0..LOOKS_MAX {
+        looks.tick().await;
+        let asked = site.asked_by(BINDERY.user);
+        let forbidden = asked.iter().find(|event| event["responseStatus"]["code"] == 403);
+        assert_eq!(forbidden, None);
+        unused.retain(|right| !asked.iter().any(|event| permits(right, event)));
+        if unused.is_empty() {
+            return;
+        }
+    }
+    panic!("granted and never used: {unused:#?}");
 }
 
 fn items(list: &Value) -> &[Value] {
@@ -234,15 +244,23 @@ fn items(list: &Value) -> &[Value] {
 
 /// Who looks on may only read, but for its certificates.
 #[tokio::test]
-async fn the_rights_of_a_release_that_looks_on_are_enough() {
-    let site = Site::start().await;
+async fn a_release_that_looks_on_has_the_rights_that_it_uses_and_no_others() {
+    let site = Site::start_with(&["--feature-gates=WatchList=false"]).await;
     let objects = rendered(&json!({"mode": "observe"}));
     site.install(&objects, &KINDS).await;
     until_granted(&site, &objects).await;
     let mut replica = Replica::start(&site, &objects).await;
     replica.until_ready().await;
     replica.until(&site, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
-    let forbidden =
-        site.asked_by(BINDERY.user).into_iter().find(|event| event["responseStatus"]["code"] == 403);
-    assert_eq!(forbidden, None);
+    // What it would do with a volume whose claim is gone rests on that being so.
+    let mut released = volume("v", "Recycle");
+    released["spec"]["claimRef"] = json!({"namespace": "default", "name": "gone", "uid": "gone"});
+    site.create(&released, "").await.unwrap();
+    let phase = json!({"status": {"phase": "Released"}});
+    site.patch("/api/v1/persistentvolumes/v/status", &phase).await.unwrap();
+    let mut rights = granted(&objects);
+    // The default engine reads a volume live in operations, none of which is begun here. An engine that somebody brings may do so
+    // whatever it decides.
+    rights.retain(|right| (&*right.resource, &*right.verb) != ("persistentvolumes", "get"));
+    until_used(&site, rights).await;
 }
