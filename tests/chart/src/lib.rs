@@ -125,10 +125,11 @@ pub fn run(command: &mut Command, input: &str) -> Result<String, String> {
     }
 }
 
-/// Helm, without anything of this user's.
+/// Helm, in the checkout, without anything of this user's.
 pub fn helm<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     let mut helm = Command::new(offered("BINDERY_HELM"));
     helm.env_clear().env("HOME", "/nonexistent").env("HELM_NO_PLUGINS", "1").args(arguments);
+    helm.current_dir(root());
     helm
 }
 

@@ -50,17 +50,13 @@ impl Site {
         Self { node, operator, world, folder: tempfile::tempdir().unwrap() }
     }
 
-    /// Installs the chart as an operator would who owns the cluster's volumes; only the image of `helm test` is not pulled.
-    fn install(&self) {
-        let values = self.folder.path().join("values.json");
-        let (registry, rest) = bindery_node::IMAGE.split_once('/').unwrap();
-        let (repository, tag) = rest.split_once(':').unwrap();
-        let image = json!({"registry": registry, "repository": repository, "tag": tag});
-        std::fs::write(&values, json!({"mode": "own", "tests": {"image": image}}).to_string()).unwrap();
-        let (chart, values) = (chart(), values.to_str().unwrap().to_owned());
-        let arguments =
-            ["install", RELEASE, chart.to_str().unwrap(), "--create-namespace", "--wait", TIMEOUT];
-        self.operator.helm(&[&arguments[..], &["--values", &values]].concat());
+    /// Runs the last command of the README that begins so; Helm does not wait for ever.
+    fn helm_as_told(&self, begin: &str) {
+        let readme = read("README.md").replace("\\\n", " ");
+        let told = readme.lines().rfind(|line| line.starts_with(begin));
+        let told = told.unwrap_or_else(|| panic!("the README has no command {begin}"));
+        let words: Vec<&str> = told.split_whitespace().skip(1).chain([TIMEOUT]).collect();
+        self.operator.helm(&words);
     }
 
     /// Creates a volume without class that is a folder of this machine, and answers the folder.
@@ -204,14 +200,15 @@ async fn upstream_takes_over(site: &Site) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_serves_a_cluster_from_its_beginning_to_its_end() {
     let site = Site::start().await;
-    site.install();
-    site.operator.helm(&["test", RELEASE, TIMEOUT]);
+    // The command for nodes that pull nothing comes last.
+    site.helm_as_told("helm install ");
+    site.helm_as_told("helm test ");
     site.use_a_volume("first").await;
     a_claim_that_can_never_bind_is_refused(&site).await;
     upgrade_and_rollback_lose_nothing(&site).await;
     // It would do for the claims that come.
     site.world.delete(&site.world.volumes, "db-0").await;
     without_pods_claims_are_created(&site).await;
-    site.operator.helm(&["uninstall", RELEASE, "--wait", TIMEOUT]);
+    site.helm_as_told("helm uninstall ");
     upstream_takes_over(&site).await;
 }
