@@ -1,6 +1,9 @@
 //! `cargo xtask test`: every test of the workspace, with what the tests need.
 
+use std::panic::resume_unwind;
+use std::path::Path;
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum as _;
@@ -11,6 +14,10 @@ use crate::{chart, cluster, components, image, process, workspace};
 
 /// The package of the tests that need a whole node, or at least root.
 const NODE_TESTS: &str = "bindery-node";
+
+/// Tests of one program that run at the same time, for each processor: many of them wait, for servers that start and for leases
+/// that end.
+const TESTS_PER_PROCESSOR: usize = 2;
 
 /// Build what the tests need, then run every test of the workspace.
 #[derive(clap::Args)]
@@ -27,21 +34,51 @@ pub(crate) struct Arguments {
 /// # Errors
 /// When what the tests need cannot be built, or when a test fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let mut command = workspace::cargo();
-    command.args(["test", "--workspace"]);
-    // First what may be missing on a machine, so that it is said before minutes of building.
-    command.env("BINDERY_KUBECTL", tools::install(Tool::Kubectl)?);
-    tools::offer_control_plane(&mut command)?;
-    chart::offer(&mut command)?;
-    offer_node(&mut command)?;
     let engine = components::build()?;
     eprintln!("engine  {}", components::description(&engine)?);
-    command.env("BINDERY_ENGINE", &engine);
+    // Before this program is built anew, which takes its file away.
+    let this = std::env::current_exe().context("this program cannot find itself")?;
+    // Side by side: both end with what one processor does alone, and one of them fetches much on a new machine.
+    let (prepared, built) = thread::scope(|scope| {
+        let preparing = scope.spawn(|| {
+            let prepared = prepared(&this, &engine);
+            if let Err(error) = &prepared {
+                // The build goes on for minutes.
+                eprintln!("what the tests need cannot be had: {error:#}");
+            }
+            prepared
+        });
+        let built = process::run(cargo_test().arg("--no-run").args(&arguments.arguments));
+        (preparing.join().unwrap_or_else(|panic| resume_unwind(panic)), built)
+    });
+    let mut command = prepared?;
+    built?;
     process::run(command.args(&arguments.arguments))
 }
 
+fn cargo_test() -> Command {
+    let mut command = workspace::cargo();
+    command.args(["test", "--workspace"]);
+    command
+}
+
+/// The command that runs the tests, which finds what they need.
+fn prepared(this: &Path, engine: &Path) -> Result<Command> {
+    let mut command = cargo_test();
+    command.env("BINDERY_ENGINE", engine);
+    command.env("BINDERY_KUBECTL", tools::install(Tool::Kubectl)?);
+    tools::offer_control_plane(&mut command)?;
+    chart::offer(&mut command)?;
+    offer_node(&mut command, this)?;
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        command.env("RUST_TEST_THREADS", (TESTS_PER_PROCESSOR * processors).to_string());
+    }
+    Ok(command)
+}
+
 /// Lets the tests on a real node run where this machine can have one.
-fn offer_node(command: &mut Command) -> Result<()> {
+fn offer_node(command: &mut Command, this: &Path) -> Result<()> {
     if !process::is_root() {
         eprintln!("the tests of {NODE_TESTS} are left out: they need root");
         command.args(["--exclude", NODE_TESTS]);
@@ -51,7 +88,7 @@ fn offer_node(command: &mut Command) -> Result<()> {
     cluster::install_node()?;
     debian::install(&["qemu-user-static"], "an image for another processor is tried under emulation")?;
     let image = image::build(Platform::value_variants(), "image-test")?;
-    command.env("BINDERY_XTASK", std::env::current_exe().context("this program cannot find itself")?);
+    command.env("BINDERY_XTASK", this);
     command.env("BINDERY_IMAGE", &image.archive);
     command.env("BINDERY_CSI_PROVISIONER", tools::install(Tool::CsiProvisioner)?);
     Ok(())
