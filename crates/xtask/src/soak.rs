@@ -8,13 +8,16 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
 use crate::tools::{self, Tool};
-use crate::{components, process, workspace};
+use crate::{chart, components, process, workspace};
 
 /// Packages whose tests are to notice when the engine or the guard is changed.
 const WATCHING: [&str; 3] = ["bindery-engine", "bindery-guard-tests", "bindery-core"];
 
 /// Fuzz targets, each with the most bytes that an input of it needs.
 const FUZZED: [(&str, u32); 2] = [("guard", 512), ("review", 4_096)];
+
+/// The tests that start control planes, but for those of a node.
+const ON_CONTROL_PLANES: [&str; 5] = ["cluster", "door", "encodings", "operate", "serve"];
 
 /// Run the long tests: more random worlds, fuzzing, mutants, faults and deaths on a real API server.
 #[derive(clap::Args)]
@@ -51,6 +54,8 @@ enum Run {
     Faults,
     /// Leaders of `bindery serve` killed at random moments, or stopped, on a real API server under load.
     Deaths,
+    /// The tests on a real control plane, on those of the oldest and the newest Kubernetes that Bindery supports.
+    Versions,
 }
 
 /// Carries out `cargo xtask soak`. Every run is made, whether or not one before it failed.
@@ -68,6 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             Run::Mutants => ("mutants", mutants()),
             Run::Faults => ("faults", serve("faults::", "BINDERY_FAULT_SECONDS", arguments.fault_seconds)),
             Run::Deaths => ("deaths", serve("death::", "BINDERY_KILLS", arguments.kills)),
+            Run::Versions => ("versions", versions()),
         };
         if let Err(error) = result {
             eprintln!("soak: {name}: {error:#}");
@@ -135,6 +141,23 @@ fn mutants() -> Result<()> {
         command.args(["--test-package", package]);
     }
     process::run(&mut command)
+}
+
+fn versions() -> Result<()> {
+    for end in tools::SUPPORTED_ENDS {
+        let mut command = workspace::cargo();
+        command.args(["test", "--workspace", "--no-fail-fast"]);
+        for test in ON_CONTROL_PLANES {
+            command.args(["--test", test]);
+        }
+        let version = tools::offer_control_plane_of(&mut command, end)?;
+        eprintln!("Kubernetes {version}");
+        command.env("BINDERY_ENGINE", components::build()?);
+        command.env("BINDERY_KUBECTL", tools::install(Tool::Kubectl)?);
+        chart::offer(&mut command)?;
+        process::run(&mut command).with_context(|| format!("on Kubernetes {version}"))?;
+    }
+    Ok(())
 }
 
 /// Runs some tests of `bindery serve` one after the other, each as long or as often as `variable` says.

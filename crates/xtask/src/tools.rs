@@ -87,7 +87,7 @@ impl Tool {
             | Self::KubeControllerManager
             | Self::KubeScheduler
             | Self::Kubelet
-            | Self::KubeProxy => Source::Go(go::Package::kubernetes(self.name())),
+            | Self::KubeProxy => Source::Go(go::Package::kubernetes("kubernetes", self.name())),
             Self::Containerd | Self::ContainerdShimRuncV2 | Self::Ctr => {
                 Source::Go(go::Package::containerd(self.name()))
             }
@@ -107,6 +107,10 @@ impl Tool {
     }
 }
 
+/// The oldest and the newest Kubernetes that Bindery supports, by the folders below `tools/` that pin them. Every change is tried on
+/// one between them.
+pub(crate) const SUPPORTED_ENDS: [&str; 2] = ["kubernetes-oldest", "kubernetes-newest"];
+
 /// Installs what a control plane is made of, and tells a command where it is, in variables of the programs' names.
 ///
 /// # Errors
@@ -121,6 +125,21 @@ pub(crate) fn offer_control_plane(command: &mut Command) -> Result<()> {
         command.env(variable, install(tool)?);
     }
     Ok(())
+}
+
+/// As [`offer_control_plane`], with an API server and a controller manager of one of [`SUPPORTED_ENDS`]. Answers its version.
+///
+/// # Errors
+/// As [`install`].
+pub(crate) fn offer_control_plane_of(command: &mut Command, end: &'static str) -> Result<String> {
+    command.env("BINDERY_ETCD", install(Tool::Etcd)?);
+    for (variable, name) in [
+        ("BINDERY_KUBE_APISERVER", "kube-apiserver"),
+        ("BINDERY_KUBE_CONTROLLER_MANAGER", "kube-controller-manager"),
+    ] {
+        command.env(variable, build(name, &Source::Go(go::Package::kubernetes(end, name)))?.program);
+    }
+    go::version(end, "k8s.io/kubernetes")
 }
 
 /// A folder with `bin/cargo-zigbuild`, which compiles for other targets, and `ziglang/zig`, which it compiles C and links with.
@@ -187,8 +206,21 @@ pub(crate) fn install(tool: Tool) -> Result<PathBuf> {
     {
         return asset(Path::new(&assets), name);
     }
-    let source = tool.source();
-    let key = match &source {
+    let Built { program, relative } = build(name, &tool.source())?;
+    link(&relative, &workspace::cache_folder()?.join("tools").join(name))?;
+    Ok(program)
+}
+
+/// A program in the cache.
+struct Built {
+    program: PathBuf,
+    /// Its path within the folder of the tools.
+    relative: PathBuf,
+}
+
+/// Builds a program where the cache does not have it.
+fn build(name: &str, source: &Source) -> Result<Built> {
+    let key = match source {
         Source::Go(package) => package.key()?,
         Source::Cargo(package) => package.key(),
     };
@@ -204,7 +236,7 @@ pub(crate) fn install(tool: Tool) -> Result<PathBuf> {
         if !program.is_file() {
             eprintln!("building {name} ({key}), once; it is kept in {}", tools.display());
             let unfinished = workspace::beside(&program);
-            match &source {
+            match source {
                 Source::Go(package) => package.build(&unfinished)?,
                 Source::Cargo(package) => package.build(&unfinished)?,
             }
@@ -212,8 +244,7 @@ pub(crate) fn install(tool: Tool) -> Result<PathBuf> {
                 .with_context(|| format!("cannot put {name} at {}", program.display()))?;
         }
     }
-    link(&relative, &tools.join(name))?;
-    Ok(program)
+    Ok(Built { program, relative })
 }
 
 fn asset(assets: &Path, name: &str) -> Result<PathBuf> {

@@ -23,10 +23,10 @@ pub(super) struct Package {
 }
 
 impl Package {
-    /// A command of Kubernetes.
-    pub(super) fn kubernetes(name: &str) -> Self {
+    /// A command of the Kubernetes that a folder pins.
+    pub(super) fn kubernetes(folder: &'static str, name: &str) -> Self {
         Self {
-            folder: "kubernetes",
+            folder,
             module: "k8s.io/kubernetes",
             package: format!("k8s.io/kubernetes/cmd/{name}"),
             version_variable: Some("k8s.io/component-base/version.gitVersion"),
@@ -85,21 +85,22 @@ impl Package {
 
     /// Names what is built: `kubernetes-v1.36.2-0123456789ab`, the end made from the module's files and the flags.
     pub(super) fn key(&self) -> Result<String> {
-        let go_mod = self.read("go.mod")?;
+        let go_mod = read(self.folder, "go.mod")?;
         let version = required_version(&go_mod, self.module)?;
-        let key = workspace::content_key([&go_mod, &self.read("go.sum")?, &self.linker_flags(version)]);
+        let key =
+            workspace::content_key([&go_mod, &read(self.folder, "go.sum")?, &self.linker_flags(version)]);
         Ok(format!("{}-{version}-{}", self.folder, &key[..12]))
     }
 
     /// Builds the command to `program`.
     pub(super) fn build(&self, program: &Path) -> Result<()> {
-        let flags = self.linker_flags(required_version(&self.read("go.mod")?, self.module)?);
+        let flags = self.linker_flags(required_version(&read(self.folder, "go.mod")?, self.module)?);
         // A build takes minutes of every core; whatever else runs goes first.
         let mut command = Command::new("nice");
         command.args(["-n", "10"]).arg(go()?);
         command.args(["build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", &flags]);
         command.arg("-o").arg(program).arg(&self.package);
-        command.current_dir(self.folder()).env("CGO_ENABLED", "0").env_remove("GOFLAGS");
+        command.current_dir(folder(self.folder)).env("CGO_ENABLED", "0").env_remove("GOFLAGS");
         if std::env::var_os("GOCACHE").is_none() {
             // The modules have most packages in common, and what one build has compiled serves the next.
             command.env("GOCACHE", workspace::cache_folder()?.join("go-build"));
@@ -113,22 +114,27 @@ impl Package {
             None => "-s -w".to_owned(),
         }
     }
+}
 
-    fn folder(&self) -> PathBuf {
-        workspace::root().join("tools").join(self.folder)
-    }
+/// The version of a module that a folder below `tools/` pins.
+pub(super) fn version(folder: &str, module: &str) -> Result<String> {
+    Ok(required_version(&read(folder, "go.mod")?, module)?.to_owned())
+}
 
-    fn read(&self, name: &str) -> Result<String> {
-        let path = self.folder().join(name);
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
-    }
+/// A folder below `tools/`.
+fn folder(name: &str) -> PathBuf {
+    workspace::root().join("tools").join(name)
+}
+
+fn read(folder_name: &str, name: &str) -> Result<String> {
+    let path = folder(folder_name).join(name);
+    fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// The files of a module that the go.mod of a folder below `tools/` pins, fetched where the module cache lacks them.
-pub(super) fn fetch(folder: &str, module: &str) -> Result<Module> {
-    let folder = workspace::root().join("tools").join(folder);
+pub(super) fn fetch(pinned_by: &str, module: &str) -> Result<Module> {
     let mut command = Command::new(go()?);
-    command.args(["mod", "download", "-json", module]).current_dir(folder).env_remove("GOFLAGS");
+    command.args(["mod", "download", "-json", module]).current_dir(folder(pinned_by)).env_remove("GOFLAGS");
     let told: Value = serde_json::from_str(&process::output(&mut command)?)
         .with_context(|| format!("go told nothing of {module}"))?;
     let text = |field: &str| told[field].as_str().with_context(|| format!("go told no {field} of {module}"));
@@ -169,7 +175,9 @@ mod tests {
     #[test]
     fn every_module_pins_its_version() {
         let packages = [
-            Package::kubernetes("kubectl"),
+            Package::kubernetes("kubernetes", "kubectl"),
+            Package::kubernetes("kubernetes-oldest", "kube-apiserver"),
+            Package::kubernetes("kubernetes-newest", "kube-apiserver"),
             Package::containerd("ctr"),
             Package::csi_provisioner(),
             Package::etcd(),
