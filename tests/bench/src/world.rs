@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimStatus, Migration, OperationKind,
-    OperationState, Plugin, PluginMatch, PluginOperation, Quantity, ReclaimPolicy, Request, Requirement,
-    Selector, SelectorOperator, Subject, Text, Uid, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+    Claim, ClaimKey, Migration, OperationKind, OperationState, Plugin, PluginMatch, PluginOperation,
+    Quantity, Request, Requirement, Selector, SelectorOperator, Subject, Text, Uid, Volume,
 };
 use bindery_store::{Environment, Observed, Store};
 
@@ -75,23 +74,13 @@ fn volume(number: u32, per_class: u32) -> Volume {
         (format!("example.com/label-{label}").into(), Text::from(value))
     });
     Volume {
-        name: format!("volume-{number}").into(),
         uid: Uid(format!("00000000-0000-0000-0000-{number:012}").into()),
-        version: "1".into(),
-        deleting: false,
         labels: labels.collect(),
-        annotations: VolumeAnnotations::default(),
         finalizers: vec!["kubernetes.io/pv-protection".into()],
         capacity: Some(Quantity::bytes(u64::from(size) * GIB)),
-        access_modes: vec![AccessMode::ReadWriteOnce],
         class: class.into(),
-        mode: VolumeMode::Filesystem,
-        attributes_class: None,
-        claim_ref: None,
-        policy: ReclaimPolicy::Retain,
-        node_affinity: false,
         source: "csi".into(),
-        phase: VolumePhase::Available,
+        ..bindery_samples::volume(&format!("volume-{number}"))
     }
 }
 
@@ -102,26 +91,12 @@ fn claim(number: u32, shape: Shape, per_class: u32) -> Claim {
         Shape::Selector => 1,
     };
     Claim {
-        key: ClaimKey::new("default", format!("claim-{number}")),
         uid: Uid(format!("11111111-1111-1111-1111-{number:012}").into()),
         version: "2".into(),
-        deleting: false,
-        annotations: ClaimAnnotations::default(),
         request: Quantity::bytes(size),
-        access_modes: vec![AccessMode::ReadWriteOnce],
         class: Some("".into()),
-        mode: VolumeMode::Filesystem,
-        attributes_class: None,
         selector: (shape == Shape::Selector).then(selector),
-        volume_name: None,
-        data_source: false,
-        status: ClaimStatus {
-            phase: ClaimPhase::Pending,
-            access_modes: Vec::new(),
-            has_capacity: false,
-            capacity: None,
-            attributes_class: None,
-        },
+        ..bindery_samples::claim(ClaimKey::new("default", format!("claim-{number}")))
     }
 }
 

@@ -15,6 +15,7 @@ use bindery_core::{
     Claim, ClaimKey, Cluster, Decision, Engine, EngineFault, Evidence, Lookup, Request, Subject, Text,
     Timestamp, Volume,
 };
+pub(crate) use bindery_samples::volume;
 use bindery_store::{Kind, Observed, Store};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -122,7 +123,7 @@ impl Double {
             Some(Arc::new(move |told| sender.send(told).expect("the watch lives as long as its runtime")));
         tokio::spawn(async move {
             while let Some(told) = receiver.recv().await {
-                tokio::time::sleep(lag).await;
+                pass(lag).await;
                 deliver(told);
             }
         });
@@ -204,7 +205,7 @@ impl Double {
     async fn travel(&self) {
         let latency = self.inner().latency;
         if !latency.is_zero() {
-            tokio::time::sleep(latency).await;
+            pass(latency).await;
         }
     }
 
@@ -221,11 +222,17 @@ impl Double {
         self.tell(Told::Volume(volume.clone()));
         let double = self.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(PROTECTION_LASTS).await;
+            pass(PROTECTION_LASTS).await;
             double.inner().volumes.remove(&volume.name);
             double.tell(Told::VolumeGone(volume.name));
         });
     }
+}
+
+/// Lets the cluster's own time pass, which is the subject of tests: what overlaps with what. It is that of tokio's paused clock, so
+/// that no test waits for it.
+async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
 }
 
 impl Port for Double {
@@ -348,11 +355,6 @@ pub(crate) fn deliver(double: &Double, binder: &Binder<Double>) {
     for (key, claim) in claims {
         binder.intake().claim(key, Observed::Readable(Arc::new(claim)));
     }
-}
-
-/// A free volume of 1 GiB.
-pub(crate) fn volume(name: &str) -> Volume {
-    bindery_samples::volume(name)
 }
 
 /// A claim for 1 GiB.

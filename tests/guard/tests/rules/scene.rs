@@ -173,7 +173,7 @@ pub(crate) fn key() -> ClaimKey {
     ClaimKey::new("ns", "c")
 }
 
-/// An unbound claim of one byte.
+/// An unbound claim of five bytes.
 pub(crate) fn claim() -> Claim {
     Claim {
         uid: "u-c".into(),
