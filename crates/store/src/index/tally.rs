@@ -9,6 +9,7 @@
 //! that of volumes. [`NEAREST_MAX`] volumes are named, of all reasons together: a decision is written down, and a
 //! person who reads it wants the nearest. `explain` lists all.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 
@@ -39,8 +40,15 @@ struct Run<'a> {
     rows: Peekable<Box<dyn Iterator<Item = &'a Row> + 'a>>,
 }
 
-/// The volumes of several runs by how near they came: fewest differing properties first; then the large enough, smallest
-/// first; then the too small, largest first.
+/// A volume that was not chosen, and how near it came: fewest differing properties first; then the large
+/// enough, smallest first; then the too small, largest first.
+struct Near<'a> {
+    differences: usize,
+    row: &'a Row,
+    too_small: bool,
+}
+
+/// The volumes of several runs, the nearest of all first.
 struct Nearest<'a> {
     runs: Vec<Run<'a>>,
     at_least: Quantity,
@@ -166,12 +174,12 @@ impl<'a> Counts<'a> {
             reserved.count -= self.own.len();
         }
         let at_least = self.asked.query.at_least;
-        let mut tallies = vec![named(Reason::Unreadable, unreadable.len(), unreadable.iter())];
+        let mut tallies = vec![nameable(Reason::Unreadable, unreadable.len(), unreadable.iter())];
         tallies.extend(self.by_reason.into_iter().map(|(reason, Count { count, near })| {
-            named(reason, count, Nearest { runs: near, at_least }.map(|row| &row.name))
+            nameable(reason, count, Nearest { runs: near, at_least }.map(|row| &row.name))
         }));
         tallies.retain(|(tally, _)| tally.count > 0);
-        name(&mut tallies);
+        name_nearest(&mut tallies);
         tallies.into_iter().map(|(tally, _)| tally).collect()
     }
 }
@@ -180,32 +188,35 @@ impl<'a> Iterator for Nearest<'a> {
     type Item = &'a Row;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Self { runs, at_least } = self;
-        let heads = runs.iter_mut().enumerate().filter_map(|(at, run)| {
+        let at_least = self.at_least;
+        let heads = self.runs.iter_mut().filter_map(|run| {
             let row = *run.rows.peek()?;
-            Some((run.differences, row.is_below(*at_least), row, at))
+            Some((Near { differences: run.differences, row, too_small: row.is_below(at_least) }, run))
         });
-        let nearest = heads.min_by(|a, b| {
-            (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| {
-                let by_size = ordered::compare(a.2, b.2);
-                if a.1 { by_size.reverse() } else { by_size }
-            })
-        });
-        nearest.and_then(|(.., at)| runs[at].rows.next())
+        heads.min_by(|(one, _), (other, _)| one.compare(other)).and_then(|(_, run)| run.rows.next())
+    }
+}
+
+impl Near<'_> {
+    fn compare(&self, other: &Self) -> Ordering {
+        (self.differences, self.too_small).cmp(&(other.differences, other.too_small)).then_with(|| {
+            let by_size = ordered::compare(self.row, other.row);
+            if self.too_small { by_size.reverse() } else { by_size }
+        })
     }
 }
 
 /// A tally, and the names that it may get, nearest first.
-type Named<'a> = (Tally, Box<dyn Iterator<Item = &'a Text> + 'a>);
+type Nameable<'a> = (Tally, Box<dyn Iterator<Item = &'a Text> + 'a>);
 
-fn named<'a>(reason: Reason, count: usize, names: impl Iterator<Item = &'a Text> + 'a) -> Named<'a> {
+fn nameable<'a>(reason: Reason, count: usize, names: impl Iterator<Item = &'a Text> + 'a) -> Nameable<'a> {
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     (Tally { reason, count, nearest: Vec::new() }, Box::new(names))
 }
 
 /// Names the nearest, one of each reason in turn, so that what stands alone under its reason is named however many came nearer
 /// under another.
-fn name(tallies: &mut [Named<'_>]) {
+fn name_nearest(tallies: &mut [Nameable<'_>]) {
     let mut left = NEAREST_MAX;
     loop {
         let before = left;
