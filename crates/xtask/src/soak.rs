@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
 use crate::tools::{self, Tool};
-use crate::{chart, components, process, workspace};
+use crate::{components, process, test, workspace};
 
 /// Packages whose tests are to notice when the engine or the guard is changed.
 const WATCHING: [&str; 3] = ["bindery-engine", "bindery-guard-tests", "bindery-core"];
@@ -144,6 +144,7 @@ fn mutants() -> Result<()> {
 }
 
 fn versions() -> Result<()> {
+    let engine = components::build()?;
     for end in tools::SUPPORTED_ENDS {
         let mut command = workspace::cargo();
         command.args(["test", "--workspace", "--no-fail-fast"]);
@@ -152,9 +153,7 @@ fn versions() -> Result<()> {
         }
         let version = tools::offer_control_plane_of(&mut command, end)?;
         eprintln!("Kubernetes {version}");
-        command.env("BINDERY_ENGINE", components::build()?);
-        command.env("BINDERY_KUBECTL", tools::install(Tool::Kubectl)?);
-        chart::offer(&mut command)?;
+        test::offer(&mut command, &engine)?;
         process::run(&mut command).with_context(|| format!("on Kubernetes {version}"))?;
     }
     Ok(())

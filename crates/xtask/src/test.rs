@@ -59,16 +59,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 fn cargo_test() -> Command {
     let mut command = workspace::cargo();
     command.args(["test", "--workspace"]);
+    if !process::is_root() {
+        command.args(["--exclude", NODE_TESTS]);
+    }
     command
+}
+
+/// Tells a command where tests find the engine and programs, but for those of a control plane.
+///
+/// # Errors
+/// When a program cannot be installed.
+pub(crate) fn offer(command: &mut Command, engine: &Path) -> Result<()> {
+    command.env("BINDERY_ENGINE", engine);
+    command.env("BINDERY_KUBECTL", tools::install(Tool::Kubectl)?);
+    chart::offer(command)
 }
 
 /// The command that runs the tests, which finds what they need.
 fn prepared(this: &Path, engine: &Path) -> Result<Command> {
     let mut command = cargo_test();
-    command.env("BINDERY_ENGINE", engine);
-    command.env("BINDERY_KUBECTL", tools::install(Tool::Kubectl)?);
+    offer(&mut command, engine)?;
     tools::offer_control_plane(&mut command)?;
-    chart::offer(&mut command)?;
     offer_node(&mut command, this)?;
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
         let processors = thread::available_parallelism().map_or(1, usize::from);
@@ -81,7 +92,6 @@ fn prepared(this: &Path, engine: &Path) -> Result<Command> {
 fn offer_node(command: &mut Command, this: &Path) -> Result<()> {
     if !process::is_root() {
         eprintln!("the tests of {NODE_TESTS} are left out: they need root");
-        command.args(["--exclude", NODE_TESTS]);
         return Ok(());
     }
     // Minutes on a new machine, which no test should have to wait for.
