@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 /// 2026-01-01T00:00:00Z, in seconds since 1970: the instant at which a virtual clock starts unless told otherwise.
@@ -66,6 +66,13 @@ pub(crate) fn micros_text(instant: Timestamp) -> String {
     instant.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
+/// So many seconds after an instant, or before it: at most the last instant that there is, at least the first. Clients may
+/// ask for any number.
+pub(crate) fn after(instant: Timestamp, seconds: i64) -> Timestamp {
+    let end = if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
+    instant.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(end)
+}
+
 /// Reads RFC 3339.
 pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     // jiff reads more than RFC 3339 (a space for the T); Kubernetes does not.
@@ -88,6 +95,15 @@ mod tests {
         tokio::time::advance(Duration::from_millis(61_500)).await;
         assert_eq!(clock.now_text(), "2026-01-01T00:01:01Z");
         assert_eq!(micros_text(clock.now()), "2026-01-01T00:01:01.500000Z");
+    }
+
+    #[test]
+    fn time_does_not_run_over() {
+        let instant = parse("2026-01-01T00:00:00Z").unwrap();
+        assert_eq!(seconds_text(after(instant, 61)), "2026-01-01T00:01:01Z");
+        assert_eq!(seconds_text(after(instant, -1)), "2025-12-31T23:59:59Z");
+        assert_eq!(after(instant, i64::MAX), Timestamp::MAX);
+        assert_eq!(after(instant, i64::MIN), Timestamp::MIN);
     }
 
     #[test]

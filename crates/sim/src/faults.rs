@@ -30,6 +30,8 @@ pub enum FaultAction {
         reason: String,
         /// The message of the Status.
         message: String,
+        /// After how many seconds the client may ask again (`Retry-After`), where it is told.
+        retry_after_seconds: Option<u32>,
     },
     /// It is served after this time.
     Delay(Duration),
@@ -75,6 +77,7 @@ impl FaultRule {
                 code: 500,
                 reason: "InternalError".to_owned(),
                 message: "injected".to_owned(),
+                retry_after_seconds: None,
             },
         }
     }
@@ -151,7 +154,23 @@ impl FaultRule {
 
     /// Refuses the request.
     pub fn fail(mut self, code: u16, reason: &str, message: &str) -> Self {
-        self.action = FaultAction::Fail { code, reason: reason.to_owned(), message: message.to_owned() };
+        self.action = FaultAction::Fail {
+            code,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            retry_after_seconds: None,
+        };
+        self
+    }
+
+    /// Refuses the request with 429 and asks the client to wait, as the real server does when it is busy.
+    pub fn busy(mut self, retry_after_seconds: u32) -> Self {
+        self.action = FaultAction::Fail {
+            code: 429,
+            reason: "TooManyRequests".to_owned(),
+            message: "Too many requests, please try again later.".to_owned(),
+            retry_after_seconds: Some(retry_after_seconds),
+        };
         self
     }
 

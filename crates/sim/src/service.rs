@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::BodyExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::Service;
 
@@ -112,7 +112,7 @@ impl SimService {
             Route::UnknownResource => {
                 let message = "the server could not find the requested resource";
                 let mut error = ApiError::new(404, "NotFound", message);
-                error.details = Some(serde_json::json!({}));
+                error.details = Some(json!({}));
                 Ok(refuse(&error, &Accept::default()))
             }
         }
@@ -139,8 +139,9 @@ impl SimService {
             fault = self.sim.inner.faults.meet(&target);
         }
         let accept = Accept::of(headers, &call.query);
-        if let Some(FaultAction::Fail { code, reason, message }) = fault {
-            let error = ApiError::new(code, &reason, message);
+        if let Some(FaultAction::Fail { code, reason, message, retry_after_seconds }) = fault {
+            let mut error = ApiError::new(code, &reason, message);
+            error.details = retry_after_seconds.map(|seconds| json!({"retryAfterSeconds": seconds}));
             self.record(&call, target.name, code, live_read);
             return Ok(refuse(&error, &accept));
         }
@@ -238,8 +239,14 @@ pub(crate) fn respond(code: StatusCode, content_type: &str, body: SimBody) -> Re
     response
 }
 
-/// A refusal.
+/// A refusal. Where its Status says when to ask again, so does a header.
 pub(crate) fn refuse(error: &ApiError, accept: &Accept) -> Response<SimBody> {
     let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    respond(code, accept.status_content_type(), SimBody::full(accept.write(&error.status())))
+    let mut response =
+        respond(code, accept.status_content_type(), SimBody::full(accept.write(&error.status())));
+    let seconds = error.details.as_ref().and_then(|details| details["retryAfterSeconds"].as_u64());
+    if let Some(seconds) = seconds {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
 }

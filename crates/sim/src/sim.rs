@@ -166,16 +166,18 @@ impl Sim {
     ///
     /// # Errors
     ///
-    /// At the first object whose kind is unknown or that lacks a name or namespace; those before it are in.
+    /// At the first object whose kind is unknown or that lacks a name or namespace; those before it are in, as if they had
+    /// been all.
     pub fn seed(&self, objects: impl IntoIterator<Item = Value>) -> Result<(), SeedError> {
         let mut state = self.state();
-        for object in objects {
+        let seeded = objects.into_iter().try_for_each(|object| {
             let resource = check(&object)?;
             state.put_past_validation(resource, object);
-        }
+            Ok(())
+        });
         state.settle_protection();
         self.announce(&state);
-        Ok(())
+        seeded
     }
 
     /// All objects of a resource (`persistentvolumes`, `storageclasses`), sorted by namespace and name. Empty for a

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use bindery_sim::{FaultRule, Sim, SimOptions, Verb};
 use futures::{StreamExt, TryStreamExt};
+use http::HeaderValue;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{
     Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, WatchEvent, WatchParams,
 };
+use kube::client::Body;
 use kube::runtime::watcher;
 use kube::{Client, Config, ResourceExt};
 use serde_json::{Value, json};
@@ -181,6 +183,74 @@ async fn faults() {
     assert_eq!(before.elapsed(), Duration::from_secs(7));
     let log: Vec<(Verb, u16)> = sim.take_requests().iter().map(|record| (record.verb, record.code)).collect();
     assert_eq!(log, [(Verb::Create, 500), (Verb::Create, 201)]);
+}
+
+/// Sends a request without body, and answers the head of what came.
+async fn ask(sim: &Sim, method: &str, uri: &str) -> http::response::Parts {
+    let request = http::Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
+    client(sim).send(request).await.unwrap().into_parts().0
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_server_says_when_to_ask_again() {
+    let sim = sim();
+    sim.faults().add(FaultRule::new("list", "persistentvolumes").busy(7));
+    let refused = ask(&sim, "GET", "/api/v1/persistentvolumes").await;
+    assert_eq!((refused.status.as_u16(), &refused.headers["retry-after"]), (429, &HeaderValue::from(7)));
+    assert_eq!(ask(&sim, "GET", "/api/v1/persistentvolumes").await.status.as_u16(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_of_any_size_are_taken() {
+    let sim = sim();
+    sim.put(json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+    }));
+    let (least, most) = (i64::MIN, i64::MAX);
+    for (query, code) in [
+        (format!("limit={most}"), 200),
+        (format!("limit={least}"), 200),
+        (format!("resourceVersion={}", u64::MAX), 504),
+        (format!("watch=true&timeoutSeconds={most}"), 200),
+        (format!("watch=true&timeoutSeconds={least}"), 200),
+        (format!("watch=true&resourceVersion={}", u64::MAX), 504),
+    ] {
+        let answer = ask(&sim, "GET", &format!("/api/v1/pods?{query}")).await;
+        assert_eq!(answer.status.as_u16(), code, "{query}");
+    }
+    let deletion = || {
+        let pod = sim.object("pods", Some("default"), "p").unwrap();
+        let metadata = &pod["metadata"];
+        (metadata["deletionTimestamp"].clone(), metadata["deletionGracePeriodSeconds"].clone())
+    };
+    // The last instant that can be told; then a grace period that is shorter, by a second.
+    for seconds in [most, most - 1] {
+        let path = format!("/api/v1/namespaces/default/pods/p?gracePeriodSeconds={seconds}");
+        assert_eq!(ask(&sim, "DELETE", &path).await.status.as_u16(), 200);
+        assert_eq!(deletion(), (json!("9999-12-30T22:00:00Z"), json!(seconds)));
+    }
+    assert_eq!(
+        ask(&sim, "DELETE", "/api/v1/namespaces/default/pods/p?gracePeriodSeconds=7").await.status,
+        200
+    );
+    assert_eq!(deletion(), (json!("2026-01-01T00:00:00Z"), json!(7)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_seeded_before_an_error_is_told_and_protected() {
+    let sim = sim();
+    let volumes: Api<PersistentVolume> = Api::all(client(&sim));
+    let start = sim.revision().to_string();
+    let mut stream = volumes.watch(&WatchParams::default().timeout(30), &start).await.unwrap().boxed();
+    let good = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v1"}});
+    sim.seed([good, json!({"apiVersion": "v1", "kind": "Nothing", "metadata": {"name": "n"}})]).unwrap_err();
+    let event = stream.try_next().await.unwrap();
+    assert!(matches!(event, Some(WatchEvent::Added(ref v)) if v.name_any() == "v1"), "{event:?}");
+    let finalizers = sim.object("persistentvolumes", None, "v1").unwrap()["metadata"]["finalizers"].clone();
+    assert_eq!(finalizers, json!(["kubernetes.io/pv-protection"]));
 }
 
 #[tokio::test]

@@ -78,7 +78,8 @@ fn has_condition(pod: &Value, kind: &str) -> bool {
 }
 
 fn count_restarts(container: &Value, summary: &mut Summary) {
-    summary.restarts += container["restartCount"].as_i64().unwrap_or(0);
+    let restarts = container["restartCount"].as_i64().unwrap_or(0);
+    summary.restarts = summary.restarts.saturating_add(restarts);
     // Times in one form compare as texts.
     let ended = text(container, "/lastState/terminated/finishedAt");
     if ended > summary.last_restart.as_str() {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::{Answer, list, to_view};
@@ -231,14 +230,14 @@ pub(crate) fn mark_deleting(object: &mut Value, clock: &Clock, grace_seconds: i6
     let at = match marked {
         // What was marked before counts from then.
         Some(marked) => {
-            let began = marked - SignedDuration::from_secs(pending);
-            marked.min((began + SignedDuration::from_secs(grace_seconds)).max(now))
+            let began = clock::after(marked, pending.saturating_neg());
+            marked.min(clock::after(began, grace_seconds).max(now))
         }
         None => {
             if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
-                metadata.insert("generation".to_owned(), (generation + 1).into());
+                metadata.insert("generation".to_owned(), generation.saturating_add(1).into());
             }
-            now + SignedDuration::from_secs(grace_seconds)
+            clock::after(now, grace_seconds)
         }
     };
     metadata.insert("deletionTimestamp".to_owned(), clock::seconds_text(at).into());

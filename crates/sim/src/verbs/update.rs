@@ -116,7 +116,7 @@ fn prepare(state: &State, call: &Call, old: &Value, value: &mut Value) {
     let changed = call.resource.generation && value.get("spec") != old.get("spec");
     let metadata = object::meta_mut(value);
     let generation = old_meta("generation").and_then(|generation| generation.as_i64()).unwrap_or(0);
-    let generation = generation + i64::from(changed);
+    let generation = generation.saturating_add(i64::from(changed));
     object::set(metadata, "generation", Some(generation.into()).filter(|_| generation > 0));
     if !metadata.contains_key("uid") {
         object::set(metadata, "uid", old_meta("uid"));

@@ -27,6 +27,9 @@ use crate::table::Header;
 /// How long a watch lasts that does not say; the real server draws from 30 to 60 minutes.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(1800);
 
+/// The longest that a watch lasts, whatever it asks for: longer than any client, and within what instants can tell.
+const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// The time between bookmarks.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 
@@ -85,7 +88,7 @@ impl Watch {
             .and_then(|seconds| u64::try_from(seconds).ok())
             .filter(|seconds| *seconds > 0);
         let now = Instant::now();
-        let end = now + seconds.map_or(TIMEOUT_DEFAULT, Duration::from_secs);
+        let end = now + seconds.map_or(TIMEOUT_DEFAULT, Duration::from_secs).min(TIMEOUT_MAX);
         Ok(Watch {
             sim: sim.clone(),
             resource: call.resource,
