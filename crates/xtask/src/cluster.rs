@@ -12,7 +12,6 @@
 
 mod cgroups;
 mod control_plane;
-mod credentials;
 mod image;
 mod namespace;
 mod node;

@@ -1,12 +1,11 @@
 //! etcd, kube-apiserver, and upstream's controller manager.
 
 use std::ffi::OsString;
-use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use bindery_servers::{Accounts, Layout};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
@@ -17,8 +16,6 @@ use tempfile::TempDir;
 
 use crate::Server;
 
-/// Token of the one user, who may do everything. It protects nothing: the server listens on loopback, and is gone soon.
-const TOKEN: &str = "bindery";
 /// How often a server is asked whether it is ready, and how often at most: a slow machine takes half a minute.
 const READY_EVERY: Duration = Duration::from_millis(100);
 const READY_TRIES: usize = 1_200;
@@ -56,10 +53,9 @@ pub struct ControlPlane {
     api_server: Server,
     etcd: Server,
     folder: TempDir,
-    port: u16,
-    etcd_port: u16,
-    /// Further arguments of the API server.
-    arguments: Vec<String>,
+    layout: Layout,
+    /// Of the API server.
+    arguments: Vec<OsString>,
 }
 
 impl Programs {
@@ -96,15 +92,15 @@ impl ControlPlane {
     /// # Errors
     ///
     /// As [`ControlPlane::start`].
-    pub async fn start_with(programs: Programs, manager: Manager, arguments: &[&str]) -> Result<Self> {
+    pub async fn start_with(programs: Programs, manager: Manager, further: &[&str]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("bindery-cluster-").tempdir()?;
-        let (etcd_port, peer_port, port) = (free_port()?, free_port()?, free_port()?);
-        let etcd = start_etcd(&programs, folder.path(), etcd_port, peer_port)?;
-        write_credentials(folder.path())?;
-        let arguments: Vec<_> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        let api_server = start_api_server(&programs, folder.path(), etcd_port, port, &arguments)?;
-        let mut started =
-            Self { programs, manager: None, api_server, etcd, folder, port, etcd_port, arguments };
+        let layout = Layout::on_loopback(folder.path())?;
+        layout.write_credentials()?;
+        let mut arguments = layout.api_server(Accounts::Ignored);
+        arguments.extend(further.iter().map(OsString::from));
+        let etcd = Server::start(&programs.etcd, layout.etcd(), &folder.path().join("etcd.log"))?;
+        let api_server = start_api_server(&programs, folder.path(), &arguments)?;
+        let mut started = Self { programs, manager: None, api_server, etcd, folder, layout, arguments };
         started.until_ready().await?;
         started.set_manager(manager)?;
         Ok(started)
@@ -112,7 +108,7 @@ impl ControlPlane {
 
     /// The file by which clients find the server.
     pub fn kubeconfig(&self) -> PathBuf {
-        self.folder.path().join("kubeconfig")
+        self.layout.kubeconfig.clone()
     }
 
     /// A client.
@@ -128,7 +124,7 @@ impl ControlPlane {
 
     /// Where etcd listens for clients.
     pub fn etcd_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.etcd_port)
+        self.layout.etcd_url()
     }
 
     /// The API server.
@@ -155,27 +151,16 @@ impl ControlPlane {
         self.manager = None;
         let controllers = match manager {
             Manager::Off => return Ok(()),
-            Manager::WithoutBinder => "*,-persistentvolume-binder-controller",
-            Manager::BinderAlone => "persistentvolume-binder-controller",
+            Manager::WithoutBinder => bindery_servers::ALL_BUT_THE_BINDER,
+            Manager::BinderAlone => bindery_servers::THE_BINDER,
             Manager::ProtectionAlone => {
                 "persistentvolume-protection-controller,persistentvolumeclaim-protection-controller"
             }
         };
-        let folder = self.folder.path();
-        let arguments = [
-            format!("--kubeconfig={}", self.kubeconfig().display()),
-            format!("--controllers={controllers}"),
-            "--leader-elect=false".to_owned(),
-            "--kube-api-qps=10000".to_owned(),
-            "--kube-api-burst=10000".to_owned(),
-            format!("--service-account-private-key-file={}", folder.join("service-account.key").display()),
-            format!("--root-ca-file={}", folder.join("apiserver.crt").display()),
-            "--bind-address=127.0.0.1".to_owned(),
-            format!("--secure-port={}", free_port()?),
-            format!("--cert-dir={}", folder.display()),
-        ];
+        let mut arguments = self.layout.manager(controllers)?;
+        arguments.extend(["--kube-api-qps=10000".into(), "--kube-api-burst=10000".into()]);
         let (program, log) = (&self.programs.kube_controller_manager, self.manager_log_file());
-        self.manager = Some(Server::start(program, arguments.map(OsString::from), &log)?);
+        self.manager = Some(Server::start(program, arguments, &log)?);
         Ok(())
     }
 
@@ -202,8 +187,7 @@ impl ControlPlane {
     /// It cannot be started.
     pub async fn restart_api_server(&mut self) -> Result<()> {
         self.api_server.kill()?;
-        self.api_server =
-            start_api_server(&self.programs, self.folder.path(), self.etcd_port, self.port, &self.arguments)?;
+        self.api_server = start_api_server(&self.programs, self.folder.path(), &self.arguments)?;
         self.until_ready().await
     }
 
@@ -230,9 +214,8 @@ impl ControlPlane {
         Ok(serde_json::from_slice(&answer)?)
     }
 
-    /// Ends when the API server is ready; a client of it then finds its certificate in the kubeconfig.
+    /// Ends when the API server is ready.
     async fn until_ready(&mut self) -> Result<()> {
-        self.write_kubeconfig()?;
         let mut ticks = tokio::time::interval(READY_EVERY);
         for _ in 0..READY_TRIES {
             ticks.tick().await;
@@ -252,77 +235,9 @@ impl ControlPlane {
         };
         asked.await.is_ok_and(|answer| answer == "ok")
     }
-
-    fn write_kubeconfig(&self) -> Result<()> {
-        let certificate = self.folder.path().join("apiserver.crt");
-        let kubeconfig = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "bindery",
-            "clusters": [{"name": "bindery", "cluster": {
-                "server": format!("https://127.0.0.1:{}", self.port),
-                "certificate-authority": certificate,
-            }}],
-            "users": [{"name": "bindery", "user": {"token": TOKEN}}],
-            "contexts": [{"name": "bindery", "context": {"cluster": "bindery", "user": "bindery"}}],
-        });
-        fs::write(self.kubeconfig(), kubeconfig.to_string()).context("the kubeconfig cannot be written")
-    }
 }
 
-fn start_etcd(programs: &Programs, folder: &Path, port: u16, peer_port: u16) -> Result<Server> {
-    let arguments = [
-        format!("--data-dir={}", folder.join("etcd").display()),
-        format!("--listen-client-urls=http://127.0.0.1:{port}"),
-        format!("--advertise-client-urls=http://127.0.0.1:{port}"),
-        format!("--listen-peer-urls=http://127.0.0.1:{peer_port}"),
-        "--unsafe-no-fsync".to_owned(),
-    ];
-    Server::start(&programs.etcd, arguments.map(OsString::from), &folder.join("etcd.log"))
-}
-
-fn start_api_server(
-    programs: &Programs,
-    folder: &Path,
-    etcd_port: u16,
-    port: u16,
-    further: &[String],
-) -> Result<Server> {
-    let key = |half: &str| folder.join(format!("service-account.{half}")).display().to_string();
-    let arguments = [
-        format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
-        "--bind-address=127.0.0.1".to_owned(),
-        format!("--secure-port={port}"),
-        format!("--cert-dir={}", folder.display()),
-        format!("--token-auth-file={}", folder.join("tokens.csv").display()),
-        "--authorization-mode=RBAC".to_owned(),
-        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        format!("--service-account-key-file={}", key("pub")),
-        format!("--service-account-signing-key-file={}", key("key")),
-        "--disable-admission-plugins=ServiceAccount".to_owned(),
-        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-    ];
+fn start_api_server(programs: &Programs, folder: &Path, arguments: &[OsString]) -> Result<Server> {
     let log = folder.join("kube-apiserver.log");
-    let arguments = arguments.iter().chain(further).map(OsString::from);
-    Server::start(&programs.kube_apiserver, arguments, &log)
-}
-
-/// The key of service accounts, and the one user.
-fn write_credentials(folder: &Path) -> Result<()> {
-    let key = rcgen::KeyPair::generate().context("no key can be made")?;
-    fs::write(folder.join("service-account.key"), key.serialize_pem())?;
-    fs::write(folder.join("service-account.pub"), key.public_key_pem())?;
-    fs::write(folder.join("tokens.csv"), format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
-    Ok(())
-}
-
-/// A port on loopback that was free a moment ago.
-///
-/// # Errors
-///
-/// There is none.
-pub fn free_port() -> Result<u16> {
-    let listener =
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port on loopback")?;
-    Ok(listener.local_addr()?.port())
+    Server::start(&programs.kube_apiserver, arguments.iter().cloned(), &log)
 }

@@ -11,8 +11,9 @@ mod observed;
 mod proxy;
 mod server;
 
+pub use bindery_servers::free_port;
 pub use clock::Clock;
-pub use control_plane::{ControlPlane, Manager, Programs, free_port};
+pub use control_plane::{ControlPlane, Manager, Programs};
 pub use observed::snapshot;
 pub use proxy::{After, Answered, Asked, Before, Fair, Proxy, Weather};
 pub use server::Server;

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result};
 use rustix::process::Pid;
 
+use super::processes;
 use super::servers::Servers;
-use super::{credentials, processes};
 
 /// The node's address, from the block for documentation: nobody's.
 pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
@@ -55,7 +55,7 @@ pub(super) fn open(servers: &mut Servers<'_>, holder: Pid, port: u16) -> Result<
     let place = servers.place();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port of loopback is free")?;
     let outside = listener.local_addr()?.port();
-    credentials::write_kubeconfig(place, &place.kubeconfig(), outside)?;
+    bindery_servers::write_kubeconfig(place.folder(), &place.kubeconfig(), outside)?;
     let mut relay = servers.outside("relay", "nsenter");
     relay.args(["--target", &holder.to_string(), "--net", "--"]);
     relay.arg(std::env::current_exe().context("this program cannot find itself")?);

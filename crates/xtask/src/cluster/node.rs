@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
+use bindery_servers::Layout;
 use rustix::process::Pid;
 use serde_json::{Value, json};
 
-use super::control_plane::{self, Layout};
+use super::control_plane;
 use super::place::Place;
 use super::servers::Servers;
-use super::{HOLDER, Kind, cgroups, credentials, image, namespace};
+use super::{HOLDER, Kind, cgroups, image, namespace};
 use crate::process;
 use crate::tools::{self, Tool, debian};
 
@@ -80,6 +81,7 @@ pub(super) fn start(
     let holder = namespace::start(servers)?;
     namespace::open(servers, holder, PORT)?;
     let layout = Layout {
+        folder: place.folder().to_owned(),
         data: "/var/lib/etcd".into(),
         etcd_port: 2379,
         peer_port: 2380,
@@ -87,7 +89,6 @@ pub(super) fn start(
         advertised: Some(namespace::ADDRESS),
         kubeconfig: place.file("inside.kubeconfig"),
     };
-    credentials::write_kubeconfig(place, &layout.kubeconfig, layout.port)?;
     control_plane::start(servers, kind, control_plane, &layout)?;
     start_containerd(servers, programs, holder)?;
     control_plane::until_ready(servers, control_plane)?;

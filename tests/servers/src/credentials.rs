@@ -1,0 +1,52 @@
+//! Who may use a control plane: one user, who may do everything.
+//!
+//! This protects nothing. The servers listen on loopback or in a network of their own, and are gone soon.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+
+/// The user's token.
+const TOKEN: &str = "bindery";
+/// Files: users and their tokens, the two halves of the key of service accounts' tokens, and the certificate that
+/// kube-apiserver makes for itself.
+pub(crate) const TOKENS: &str = "tokens.csv";
+pub(crate) const KEY: &str = "service-account.key";
+pub(crate) const PUBLIC_KEY: &str = "service-account.pub";
+pub(crate) const CERTIFICATE: &str = "apiserver.crt";
+
+/// Writes the user, and the key that service accounts' tokens are signed with.
+pub(crate) fn write(folder: &Path) -> Result<()> {
+    let key = rcgen::KeyPair::generate().context("no key can be made")?;
+    let write = |name: &str, content: String| {
+        let path = folder.join(name);
+        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
+    };
+    write(KEY, key.serialize_pem())?;
+    write(PUBLIC_KEY, key.public_key_pem())?;
+    write(TOKENS, format!("{TOKEN},admin,admin,\"system:masters\"\n"))
+}
+
+/// Writes a kubeconfig for the API server of this folder on this port of loopback, wherever its reader's loopback leads.
+///
+/// # Errors
+///
+/// The file cannot be written.
+pub fn write_kubeconfig(folder: &Path, path: &Path, port: u16) -> Result<()> {
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "bindery",
+        "clusters": [{"name": "bindery", "cluster": {
+            "server": format!("https://127.0.0.1:{port}"),
+            "certificate-authority": folder.join(CERTIFICATE),
+            // Of the certificate's names the one that does not depend on where the server listens.
+            "tls-server-name": "kubernetes",
+        }}],
+        "users": [{"name": "bindery", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "bindery", "context": {"cluster": "bindery", "user": "bindery"}}],
+    });
+    fs::write(path, format!("{kubeconfig:#}\n")).with_context(|| format!("cannot write {}", path.display()))
+}

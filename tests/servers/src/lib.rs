@@ -1,0 +1,187 @@
+//! How etcd, kube-apiserver and upstream's controller manager are started on this machine: their arguments, and who may use
+//! them.
+//!
+//! What a server's life is tied to is the caller's: those of `cargo xtask cluster` outlive it, those of tests end with them.
+
+mod credentials;
+
+use std::ffi::OsString;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+pub use credentials::write_kubeconfig;
+
+/// Upstream's binder, as [`Layout::manager`] is told of it.
+pub const THE_BINDER: &str = "persistentvolume-binder-controller";
+/// All controllers but it.
+pub const ALL_BUT_THE_BINDER: &str = "*,-persistentvolume-binder-controller";
+
+/// Where a control plane listens and writes.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Where keys, tokens and certificates are.
+    pub folder: PathBuf,
+    /// etcd's data.
+    pub data: PathBuf,
+    /// etcd's port for clients, on loopback.
+    pub etcd_port: u16,
+    /// etcd's port for its peers, of which there are none.
+    pub peer_port: u16,
+    /// kube-apiserver's port.
+    pub port: u16,
+    /// Where nodes find kube-apiserver; without nodes it is on loopback only.
+    pub advertised: Option<Ipv4Addr>,
+    /// By which the cluster's own programs find kube-apiserver.
+    pub kubeconfig: PathBuf,
+}
+
+/// Whether kube-apiserver gives pods the service account of their namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accounts {
+    /// It does, and refuses pods while there is none: the controller manager makes them.
+    Given,
+    /// It does not.
+    Ignored,
+}
+
+impl Layout {
+    /// Of a control plane on free ports of loopback, with everything in one folder.
+    ///
+    /// # Errors
+    ///
+    /// No port is free.
+    pub fn on_loopback(folder: &Path) -> Result<Self> {
+        Ok(Self {
+            folder: folder.to_owned(),
+            data: folder.join("etcd"),
+            etcd_port: free_port()?,
+            peer_port: free_port()?,
+            port: free_port()?,
+            advertised: None,
+            kubeconfig: folder.join("kubeconfig"),
+        })
+    }
+
+    /// Where etcd listens for clients.
+    pub fn etcd_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.etcd_port)
+    }
+
+    /// Writes the key that service accounts' tokens are signed with, the one user, and the kubeconfig.
+    ///
+    /// # Errors
+    ///
+    /// A key cannot be made, or a file not be written.
+    pub fn write_credentials(&self) -> Result<()> {
+        credentials::write(&self.folder)?;
+        write_kubeconfig(&self.folder, &self.kubeconfig, self.port)
+    }
+
+    /// etcd's arguments.
+    pub fn etcd(&self) -> Vec<OsString> {
+        let url = self.etcd_url();
+        vec![
+            path("--data-dir", &self.data),
+            format!("--listen-client-urls={url}").into(),
+            format!("--advertise-client-urls={url}").into(),
+            format!("--listen-peer-urls=http://127.0.0.1:{}", self.peer_port).into(),
+            // Nothing is to survive the machine.
+            "--unsafe-no-fsync".into(),
+        ]
+    }
+
+    /// kube-apiserver's arguments.
+    pub fn api_server(&self, accounts: Accounts) -> Vec<OsString> {
+        let mut arguments = vec![
+            format!("--etcd-servers={}", self.etcd_url()).into(),
+            format!("--secure-port={}", self.port).into(),
+            path("--cert-dir", &self.folder),
+            path("--token-auth-file", &self.folder.join(credentials::TOKENS)),
+            "--authorization-mode=RBAC".into(),
+            "--service-account-issuer=https://kubernetes.default.svc".into(),
+            path("--service-account-key-file", &self.folder.join(credentials::PUBLIC_KEY)),
+            path("--service-account-signing-key-file", &self.folder.join(credentials::KEY)),
+            "--service-cluster-ip-range=10.96.0.0/16".into(),
+        ];
+        match self.advertised {
+            Some(address) => arguments.extend([
+                "--bind-address=0.0.0.0".into(),
+                format!("--advertise-address={address}").into(),
+                "--allow-privileged".into(),
+                "--kubelet-preferred-address-types=InternalIP".into(),
+            ]),
+            None => arguments.push("--bind-address=127.0.0.1".into()),
+        }
+        if accounts == Accounts::Ignored {
+            arguments.push("--disable-admission-plugins=ServiceAccount".into());
+        }
+        arguments
+    }
+
+    /// The controller manager's arguments: which controllers run is told as to its `--controllers`.
+    ///
+    /// # Errors
+    ///
+    /// No port is free.
+    pub fn manager(&self, controllers: &str) -> Result<Vec<OsString>> {
+        Ok(vec![
+            path("--kubeconfig", &self.kubeconfig),
+            format!("--controllers={controllers}").into(),
+            "--leader-elect=false".into(),
+            path("--service-account-private-key-file", &self.folder.join(credentials::KEY)),
+            path("--root-ca-file", &self.folder.join(credentials::CERTIFICATE)),
+            path("--cert-dir", &self.folder),
+            "--bind-address=127.0.0.1".into(),
+            format!("--secure-port={}", free_port()?).into(),
+        ])
+    }
+}
+
+fn path(option: &str, value: &Path) -> OsString {
+    let mut argument = OsString::from(option);
+    argument.push("=");
+    argument.push(value);
+    argument
+}
+
+/// A port on loopback that is nobody else's for a minute: neither this function nor the system gives it to another one.
+///
+/// A connection to it was ended from its side, and the system remembers such a one for a minute (TIME-WAIT, RFC 9293, section
+/// 3.6.1). Meanwhile it gives the port to nobody who asks for any, but lets who names it listen on it, as servers do that set
+/// `SO_REUSEADDR`. Of two programs that start at the same time, none finds its port taken.
+///
+/// # Errors
+///
+/// There is none.
+pub fn free_port() -> Result<u16> {
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port on loopback")?;
+    let address = listener.local_addr()?;
+    let mut client = TcpStream::connect(address).context("a free port cannot be kept")?;
+    let (server, _) = listener.accept().context("a free port cannot be kept")?;
+    drop(server);
+    // Who ends a connection first is the one who remembers it.
+    io::copy(&mut client, &mut io::sink()).context("a free port cannot be kept")?;
+    Ok(address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn a_port_is_given_once_and_can_be_listened_on() {
+        let ports: Vec<_> = (0..1_000).map(|_| free_port().unwrap()).collect();
+        let distinct: HashSet<_> = ports.iter().collect();
+        assert_eq!(distinct.len(), ports.len());
+        for &port in &ports {
+            let there = [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED];
+            there.map(|address| drop(TcpListener::bind((address, port)).unwrap()));
+        }
+    }
+}
