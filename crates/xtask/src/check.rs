@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::tools::{self, Tool};
-use crate::{process, workspace};
+use crate::{process, test, workspace};
 
 /// Makes the command of a check, having installed what it needs.
 type Check = fn() -> Result<Command>;
@@ -15,9 +15,10 @@ type Check = fn() -> Result<Command>;
 /// # Errors
 /// When a check fails; the error names all that did.
 pub(crate) fn run() -> Result<()> {
-    let checks: [(&str, Check); 6] = [
+    let checks: [(&str, Check); 7] = [
         ("format", format),
         ("lints", lints),
+        ("a long test", long_test),
         ("fuzz targets", fuzz_targets),
         ("documents", documents),
         ("dependencies", dependencies),
@@ -46,6 +47,13 @@ fn format() -> Result<Command> {
 fn lints() -> Result<Command> {
     let mut command = workspace::cargo();
     command.args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    Ok(command)
+}
+
+/// The test that is none of "all targets", because only a long run runs it.
+fn long_test() -> Result<Command> {
+    let mut command = workspace::cargo();
+    command.args(["clippy", "--quiet", "--workspace", "--test", test::CERT_MANAGER, "--", "-D", "warnings"]);
     Ok(command)
 }
 

@@ -69,9 +69,9 @@ pub(crate) fn build(platforms: &[Platform], profile: &str) -> Result<Built> {
     let mut platforms = platforms.to_vec();
     platforms.sort();
     platforms.dedup();
+    let programs = program::build_all(&platforms, profile)?;
     let mut images = Vec::new();
-    for platform in platforms {
-        let program = program::build(platform, profile)?;
+    for (platform, program) in platforms.into_iter().zip(programs) {
         let parts = parts::list(&program)?;
         let bill = bom::write(&parts, &about.version)?;
         let name = format!("bindery-{}-{}.cdx.json", about.version, platform.name());

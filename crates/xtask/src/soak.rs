@@ -56,6 +56,8 @@ enum Run {
     Deaths,
     /// The tests on a real control plane, on those of the oldest and the newest Kubernetes that Bindery supports.
     Versions,
+    /// The chart with certificates from a real cert-manager, on a whole node; needs root.
+    CertManager,
 }
 
 /// Carries out `cargo xtask soak`. Every run is made, whether or not one before it failed.
@@ -74,6 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             Run::Faults => ("faults", serve("faults::", "BINDERY_FAULT_SECONDS", arguments.fault_seconds)),
             Run::Deaths => ("deaths", serve("death::", "BINDERY_KILLS", arguments.kills)),
             Run::Versions => ("versions", versions()),
+            Run::CertManager => ("cert-manager", cert_manager()),
         };
         if let Err(error) = result {
             eprintln!("soak: {name}: {error:#}");
@@ -157,6 +160,17 @@ fn versions() -> Result<()> {
         process::run(&mut command).with_context(|| format!("on Kubernetes {version}"))?;
     }
     Ok(())
+}
+
+fn cert_manager() -> Result<()> {
+    // Before this program is built anew, which takes its file away.
+    let this = std::env::current_exe().context("this program cannot find itself")?;
+    let mut command = workspace::cargo();
+    command.args(["test", "--workspace", "--test", test::CERT_MANAGER, "--", "--nocapture"]);
+    test::offer(&mut command, &components::build()?)?;
+    test::offer_node(&mut command, &this)?;
+    tools::offer_cert_manager(&mut command)?;
+    process::run(&mut command)
 }
 
 /// Runs some tests of `bindery serve` one after the other, each as long or as often as `variable` says.

@@ -15,6 +15,9 @@ use crate::{chart, cluster, components, image, process, workspace};
 /// The package of the tests that need a whole node, or at least root.
 const NODE_TESTS: &str = "bindery-node";
 
+/// The test on a whole node with a cert-manager, which only a long run runs.
+pub(crate) const CERT_MANAGER: &str = "cert_manager";
+
 /// Tests of one program that run at the same time, for each processor: many of them wait, for servers that start and for leases
 /// that end.
 const TESTS_PER_PROCESSOR: usize = 2;
@@ -80,7 +83,12 @@ fn prepared(this: &Path, engine: &Path) -> Result<Command> {
     let mut command = cargo_test();
     offer(&mut command, engine)?;
     tools::offer_control_plane(&mut command)?;
-    offer_node(&mut command, this)?;
+    // Where this machine can have one.
+    if process::is_root() {
+        offer_node(&mut command, this)?;
+    } else {
+        eprintln!("the tests of {NODE_TESTS} are left out: they need root");
+    }
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         command.env("RUST_TEST_THREADS", (TESTS_PER_PROCESSOR * processors).to_string());
@@ -88,12 +96,11 @@ fn prepared(this: &Path, engine: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Lets the tests on a real node run where this machine can have one.
-fn offer_node(command: &mut Command, this: &Path) -> Result<()> {
-    if !process::is_root() {
-        eprintln!("the tests of {NODE_TESTS} are left out: they need root");
-        return Ok(());
-    }
+/// Installs a node and builds the image, and tells a command where tests find these and this program.
+///
+/// # Errors
+/// When we are not root, or when something cannot be installed or built.
+pub(crate) fn offer_node(command: &mut Command, this: &Path) -> Result<()> {
     // Minutes on a new machine, which no test should have to wait for.
     cluster::install_node()?;
     debian::install(&["qemu-user-static"], "an image for another processor is tried under emulation")?;

@@ -46,6 +46,8 @@ pub(crate) enum Tool {
     CsiProvisioner,
     Helm,
     Kubeconform,
+    CertManagerController,
+    CertManagerCainjector,
     CargoDeny,
     CargoFuzz,
     CargoMutants,
@@ -74,6 +76,8 @@ impl Tool {
             Self::CsiProvisioner => "csi-provisioner",
             Self::Helm => "helm",
             Self::Kubeconform => "kubeconform",
+            Self::CertManagerController => "cert-manager-controller",
+            Self::CertManagerCainjector => "cert-manager-cainjector",
             Self::CargoDeny => "cargo-deny",
             Self::CargoFuzz => "cargo-fuzz",
             Self::CargoMutants => "cargo-mutants",
@@ -95,6 +99,8 @@ impl Tool {
             Self::Etcd => Source::Go(go::Package::etcd()),
             Self::Helm => Source::Go(go::Package::helm()),
             Self::Kubeconform => Source::Go(go::Package::kubeconform()),
+            Self::CertManagerController => Source::Go(go::Package::cert_manager("controller")),
+            Self::CertManagerCainjector => Source::Go(go::Package::cert_manager("cainjector")),
             Self::CargoDeny => Source::Cargo(cargo::Package { name: "cargo-deny", version: "0.20.2" }),
             Self::CargoFuzz => Source::Cargo(cargo::Package { name: "cargo-fuzz", version: "0.13.2" }),
             Self::CargoMutants => Source::Cargo(cargo::Package { name: "cargo-mutants", version: "27.1.0" }),
@@ -140,6 +146,22 @@ pub(crate) fn offer_control_plane_of(command: &mut Command, end: &'static str) -
         command.env(variable, build(name, &Source::Go(go::Package::kubernetes(end, name)))?.program);
     }
     go::version(end, "k8s.io/kubernetes")
+}
+
+/// Installs cert-manager, and tells a command where its programs and the definitions of its resources are.
+///
+/// # Errors
+/// As [`install`], and when the module cannot be fetched.
+pub(crate) fn offer_cert_manager(command: &mut Command) -> Result<()> {
+    command.env("BINDERY_CERT_MANAGER_CONTROLLER", install(Tool::CertManagerController)?);
+    command.env("BINDERY_CERT_MANAGER_CAINJECTOR", install(Tool::CertManagerCainjector)?);
+    let folder =
+        go::fetch("cert-manager", "github.com/cert-manager/cert-manager")?.folder.join("deploy/crds");
+    let kinds = ["certificaterequests", "certificates", "challenges", "clusterissuers", "issuers", "orders"];
+    let files = kinds.map(|kind| folder.join(format!("crd-{kind}.yaml")));
+    let joined = std::env::join_paths(files).context("the module cache lies where a path has a colon")?;
+    command.env("BINDERY_CERT_MANAGER_DEFINITIONS", joined);
+    Ok(())
 }
 
 /// A folder with `bin/cargo-zigbuild`, which compiles for other targets, and `ziglang/zig`, which it compiles C and links with.

@@ -135,7 +135,7 @@ impl World {
             }
         };
         let told = tokio::time::timeout(PATIENCE, told).await;
-        told.unwrap_or_else(|_| panic!("no event {reason} is told of {name}\n{}", (self.told)()))
+        told.unwrap_or_else(|_| panic!("no event {reason} is told of {name}\n{}", self.told()))
     }
 
     /// Waits until something holds of an object, and returns the object.
@@ -162,13 +162,18 @@ impl World {
         }
     }
 
+    /// What else there is to see when something never comes about.
+    pub fn told(&self) -> String {
+        (self.told)()
+    }
+
     /// Fails with all that there is to see of an object.
     async fn give_up<K: Kind>(&self, api: &Api<K>, name: &str) -> ! {
         let object = serde_json::to_string_pretty(&api.get_opt(name).await.unwrap()).unwrap();
         let told = ListParams::default().fields(&format!("involvedObject.name={name}"));
         let events = self.events.list(&told).await.unwrap().items.into_iter();
         let events: Vec<_> = events.filter_map(|event| event.message).collect();
-        panic!("{name} stays {object}\n{}\n{}", events.join("\n"), (self.told)())
+        panic!("{name} stays {object}\n{}\n{}", events.join("\n"), self.told())
     }
 }
 

@@ -4,104 +4,29 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_chart::{NAMESPACE, Operator, RELEASE, chart, offered, read};
-use bindery_node::world::World;
-use bindery_node::{Node, command};
-use kube::api::PostParams;
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use bindery_chart::{RELEASE, chart, offered, read};
+use bindery_node::site::{PODS, Site, TIMEOUT};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-/// Label of the release's pods.
-const PODS: &str = "app.kubernetes.io/name=bindery";
 /// How often objects are created under load.
 const LOAD_EVERY: Duration = Duration::from_millis(100);
-/// How long Helm waits.
-const TIMEOUT: &str = "--timeout=3m";
 
-/// A cluster with one node, on which Bindery is to be installed.
-struct Site {
-    node: Node,
-    operator: Arc<Operator>,
-    world: World,
-    /// Values of the release, logs, and folders that are volumes.
-    folder: TempDir,
+/// Runs the last command of the README that begins so; Helm does not wait for ever.
+fn helm_as_told(site: &Site, begin: &str) {
+    let readme = read("README.md").replace("\\\n", " ");
+    let told = readme.lines().rfind(|line| line.starts_with(begin));
+    let told = told.unwrap_or_else(|| panic!("the README has no command {begin}"));
+    let words: Vec<&str> = told.split_whitespace().skip(1).chain([TIMEOUT]).collect();
+    site.operator.helm(&words);
 }
 
-impl Site {
-    async fn start() -> Self {
-        let name = format!("release-{}", std::process::id());
-        let node = Node::start(&name).unwrap();
-        assert!(command("load", &name).unwrap().arg(offered("BINDERY_IMAGE")).status().unwrap().success());
-        let operator = Arc::new(Operator::new(node.kubeconfig()));
-        let told = Arc::clone(&operator);
-        let told = move || {
-            let said = |arguments: &[&str]| {
-                let arguments = [&["--namespace", NAMESPACE], arguments].concat();
-                told.kubectl(&arguments, "").unwrap_or_else(|why| why)
-            };
-            said(&["describe", "pods"]) + &said(&["logs", "--prefix", "--selector", PODS])
-        };
-        let world = World::new(node.client().await.unwrap(), told);
-        Self { node, operator, world, folder: tempfile::tempdir().unwrap() }
-    }
-
-    /// Runs the last command of the README that begins so; Helm does not wait for ever.
-    fn helm_as_told(&self, begin: &str) {
-        let readme = read("README.md").replace("\\\n", " ");
-        let told = readme.lines().rfind(|line| line.starts_with(begin));
-        let told = told.unwrap_or_else(|| panic!("the README has no command {begin}"));
-        let words: Vec<&str> = told.split_whitespace().skip(1).chain([TIMEOUT]).collect();
-        self.operator.helm(&words);
-    }
-
-    /// Creates a volume without class that is a folder of this machine, and answers the folder.
-    async fn create_volume(&self, name: &str) -> PathBuf {
-        let path = self.folder.path().join(name);
-        std::fs::create_dir(&path).unwrap();
-        let spec = json!({
-            "storageClassName": "", "capacity": {"storage": "1Gi"},
-            "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": path},
-        });
-        self.world.create_volume(name, spec).await;
-        path
-    }
-
-    /// A claim gets the only volume that is there, and a pod writes into it.
-    async fn use_a_volume(&self, name: &str) {
-        let path = self.create_volume(name).await;
-        self.world.create_claim(name, "").await;
-        assert_eq!(self.world.until_bound(name).await, name);
-        self.world.create_writer(name, name, name).await;
-        self.world.until_done(name).await;
-        assert_eq!(std::fs::read_to_string(path.join("file")).unwrap(), format!("{name}\n"));
-    }
-
-    /// How many of the release's pods there are.
-    fn pods(&self) -> usize {
-        let arguments = ["--namespace", NAMESPACE, "get", "pods", "--selector", PODS, "--output", "name"];
-        self.operator.kubectl(&arguments, "").unwrap().lines().count()
-    }
-
-    fn kubectl(&self, arguments: &[&str]) {
-        let arguments = [&["--namespace", NAMESPACE], arguments].concat();
-        self.operator.kubectl(&arguments, "").unwrap_or_else(|why| panic!("kubectl {arguments:?}: {why}"));
-    }
-}
-
-/// A claim that asks for more than the volume of the README has, which it names.
-fn hopeless() -> Value {
-    json!({
-        "metadata": {"name": "hopeless"},
-        "spec": {
-            "storageClassName": "", "volumeName": "db-0", "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "10Gi"}},
-        },
-    })
+/// How many of the release's pods there are.
+fn pods(site: &Site) -> usize {
+    site.kubectl(&["get", "pods", "--selector", PODS, "--output", "name"]).lines().count()
 }
 
 /// The real API server asks through the Service's address, and kubectl shows what Bindery answers: as the README has it.
@@ -117,11 +42,9 @@ async fn a_claim_that_can_never_bind_is_refused(site: &Site) {
 
 /// Claims and volumes are created, and a hopeless claim is refused, again and again. Answers how many claims there are, and what
 /// went wrong.
-async fn load(world: &World, over: &CancellationToken) -> (usize, Vec<String>) {
+async fn load(site: &Site, over: &CancellationToken) -> (usize, Vec<String>) {
     let (mut count, mut wrong) = (0, Vec::new());
     let mut ticks = tokio::time::interval(LOAD_EVERY);
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    let hopeless = serde_json::from_value(hopeless()).unwrap();
     while !over.is_cancelled() {
         ticks.tick().await;
         let name = format!("load-{count}");
@@ -129,12 +52,11 @@ async fn load(world: &World, over: &CancellationToken) -> (usize, Vec<String>) {
             "storageClassName": "load", "capacity": {"storage": "1Gi"},
             "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": "/nowhere"},
         });
-        world.create_volume(&name, spec).await;
-        world.create_claim(&name, "load").await;
+        site.world.create_volume(&name, spec).await;
+        site.world.create_claim(&name, "load").await;
         count += 1;
-        match world.claims.create(&dry, &hopeless).await {
-            Err(kube::Error::Api(status)) if status.code == 422 => {}
-            other => wrong.push(format!("after {count} claims: {other:?}")),
+        if let Err(why) = site.try_hopeless_claim().await {
+            wrong.push(format!("after {count} claims: {why}"));
         }
     }
     (count, wrong)
@@ -154,7 +76,7 @@ async fn upgrade_and_rollback_lose_nothing(site: &Site) {
         tokio::task::spawn_blocking(change).await.unwrap();
         over.cancel();
     };
-    let ((count, wrong), ()) = tokio::join!(load(&site.world, &over), change);
+    let ((count, wrong), ()) = tokio::join!(load(site, &over), change);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     for number in 0..count {
         site.world.until_bound(&format!("load-{number}")).await;
@@ -170,7 +92,7 @@ async fn without_pods_claims_are_created(site: &Site) {
 
     site.kubectl(&["scale", "deployment/bindery", "--replicas=0"]);
     site.kubectl(&["wait", "pods", "--selector", PODS, "--for=delete", "--timeout=2m"]);
-    assert_eq!(site.pods(), 0);
+    assert_eq!(pods(site), 0);
     site.create_volume("unattended").await;
     site.world.create_claim("unattended", "").await;
     site.kubectl(&["scale", "deployment/bindery", "--replicas=2"]);
@@ -199,16 +121,16 @@ async fn upstream_takes_over(site: &Site) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_serves_a_cluster_from_its_beginning_to_its_end() {
-    let site = Site::start().await;
+    let site = Site::start("release").await;
     // The command for nodes that pull nothing comes last.
-    site.helm_as_told("helm install ");
-    site.helm_as_told("helm test ");
+    helm_as_told(&site, "helm install ");
+    helm_as_told(&site, "helm test ");
     site.use_a_volume("first").await;
     a_claim_that_can_never_bind_is_refused(&site).await;
     upgrade_and_rollback_lose_nothing(&site).await;
     // It would do for the claims that come.
     site.world.delete(&site.world.volumes, "db-0").await;
     without_pods_claims_are_created(&site).await;
-    site.helm_as_told("helm uninstall ");
+    helm_as_told(&site, "helm uninstall ");
     upstream_takes_over(&site).await;
 }

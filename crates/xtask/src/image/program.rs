@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 
 use anyhow::Result;
 
@@ -35,14 +36,28 @@ fn target(platform: Platform) -> Target {
     Target { triple, standard_library: "std,panic_unwind" }
 }
 
+/// Compiles the program for some platforms, side by side: of each some crates are compiled alone for a minute, and would leave
+/// the other processors idle.
+///
+/// # Errors
+/// As [`build`].
+pub(super) fn build_all(platforms: &[Platform], profile: &str) -> Result<Vec<Program>> {
+    thread::scope(|scope| {
+        let builds: Vec<_> =
+            platforms.iter().map(|&platform| scope.spawn(move || build(platform, profile))).collect();
+        builds.into_iter().map(|build| build.join().expect("no build panics")).collect()
+    })
+}
+
 /// Compiles the program.
 ///
 /// # Errors
 /// When there is no toolchain for the platform (the error says what to install), or the program does not compile.
-pub(super) fn build(platform: Platform, profile: &str) -> Result<Program> {
+fn build(platform: Platform, profile: &str) -> Result<Program> {
     let target = target(platform);
-    // A folder of its own: other compilers and flags would keep evicting the workspace's artefacts.
-    let folder = workspace::target_folder()?.join("image-build");
+    // A folder of its own: other compilers and flags would keep evicting the workspace's artefacts, and two cargos in one
+    // folder wait for each other.
+    let folder = workspace::target_folder()?.join(format!("image-build-{}", platform.name()));
     let (toolchain, zig, mut command, flag) = if Platform::here() == Some(platform) {
         let toolchain = Toolchain::Active;
         let mut command = Command::new(toolchain.cargo());

@@ -73,6 +73,17 @@ impl Package {
         }
     }
 
+    /// A command of cert-manager: of 1.11, the last whose commands are packages of its module. Later ones are modules of their own,
+    /// which no proxy serves.
+    pub(super) fn cert_manager(name: &str) -> Self {
+        Self {
+            folder: "cert-manager",
+            module: "github.com/cert-manager/cert-manager",
+            package: format!("github.com/cert-manager/cert-manager/cmd/{name}"),
+            version_variable: Some("github.com/cert-manager/cert-manager/pkg/util.AppVersion"),
+        }
+    }
+
     /// kubeconform, which holds manifests against the schemas of a version of Kubernetes.
     pub(super) fn kubeconform() -> Self {
         Self {
@@ -183,6 +194,7 @@ mod tests {
             Package::etcd(),
             Package::helm(),
             Package::kubeconform(),
+            Package::cert_manager("controller"),
         ];
         for package in packages {
             assert!(package.key().unwrap().starts_with(&format!("{}-v", package.folder)));
