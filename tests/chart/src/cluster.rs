@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::{NAMESPACE, helm, offered, run};
+use crate::{NAMESPACE, helm, offered, root, run};
 
 /// Who operates a cluster by its kubeconfig: by the real Helm and the real kubectl, with nothing of this user's own.
 pub struct Operator {
@@ -55,6 +55,21 @@ impl Operator {
         kubectl.args(arguments);
         self.known_to(&mut kubectl);
         run(&mut kubectl, input)
+    }
+
+    /// Runs a line as a person types it into a shell; `kubectl` and `helm` are the real ones. Answers what it printed.
+    ///
+    /// # Errors
+    ///
+    /// It fails; answers what it says.
+    pub fn shell(&self, line: &str) -> Result<String, String> {
+        let mut shell = Command::new("sh");
+        shell
+            .arg("-c")
+            .arg(format!("kubectl() {{ \"$KUBECTL\" \"$@\"; }}\nhelm() {{ \"$HELM\" \"$@\"; }}\n{line}"));
+        shell.env("KUBECTL", offered("BINDERY_KUBECTL")).env("HELM", offered("BINDERY_HELM"));
+        shell.env("HOME", self.home.path()).env("KUBECONFIG", &self.kubeconfig).current_dir(root());
+        run(&mut shell, "")
     }
 
     fn known_to(&self, command: &mut Command) {

@@ -95,3 +95,16 @@ fn pods_may_do_no_more_than_they_must() {
         assert!(account.is_none_or(|account| account["automountServiceAccountToken"] == false), "{name}");
     }
 }
+
+/// Who sizes a cluster by the chart's word finds the figure among the measured ones.
+#[test]
+fn the_memory_that_the_values_tell_is_what_was_measured() {
+    const COLUMN: &str = "peak MiB";
+    let figures = read("docs/benchmarks.md");
+    let mut lines = figures.lines().skip_while(|line| !line.contains(COLUMN));
+    let column = lines.next().unwrap().split('|').position(|cell| cell.trim() == COLUMN).unwrap();
+    let measured = lines.find(|line| line.starts_with("| Bindery |")).unwrap();
+    let measured = measured.split('|').nth(column).unwrap().trim();
+    let told = format!("100,000 bound pairs Bindery has its peak at {measured} MiB");
+    assert!(read("charts/bindery/values.yaml").contains(&told), "not told: {told}");
+}

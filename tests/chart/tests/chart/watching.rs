@@ -140,6 +140,23 @@ fn a_certificate_that_is_renewed_in_time_alerts_nobody() {
     }
 }
 
+/// In observe mode every replica counts the same claims: their sum would be a multiple of the truth.
+#[test]
+fn what_every_replica_observes_is_not_added_up() {
+    let objects = watched("observe");
+    let dashboard = objects.at("ConfigMap/bindery-dashboard /data/bindery.json").unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let shown = targets.map(|target| target["expr"].as_str().unwrap().to_owned());
+    let alerts = alerts("observe").into_iter().map(|alert| alert["expr"].as_str().unwrap().to_owned());
+    let observed = |expression: &String| expression.contains("bindery_observed_");
+    let observed: Vec<_> = shown.chain(alerts).filter(observed).collect();
+    assert_eq!(observed.len(), 4, "{observed:?}");
+    for expression in observed {
+        assert!(!expression.contains("sum"), "{expression}");
+    }
+}
+
 #[test]
 fn the_dashboard_asks_for_metrics_that_exist() {
     let objects = watched("own");

@@ -1,6 +1,8 @@
 //! A release from its beginning to its end, by the real Helm.
 
-use bindery_chart::{Operator, RELEASE, chart, rendered};
+use std::path::Path;
+
+use bindery_chart::{Operator, RELEASE, chart, read, rendered};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -43,14 +45,19 @@ async fn configuration(site: &Site) -> Value {
     site.ask(ADMIN, Method::GET, CONFIGURATION, None).await.unwrap()
 }
 
+/// Somebody who has the cluster's kubeconfig in a folder.
+fn operator(site: &Site, folder: &Path) -> Operator {
+    let kubeconfig = folder.join("kubeconfig");
+    std::fs::write(&kubeconfig, site.kubeconfig().to_string()).unwrap();
+    Operator::new(kubeconfig)
+}
+
 /// What Bindery has written outlives upgrades and rollbacks, and nothing outlives the release.
 #[tokio::test]
 async fn a_release_is_installed_upgraded_rolled_back_and_gone() {
     let site = Site::start().await;
     let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, site.kubeconfig().to_string()).unwrap();
-    let operator = Operator::new(kubeconfig);
+    let operator = operator(&site, folder.path());
     let chart = chart();
     let chart = chart.to_str().unwrap();
     operator.helm(&["install", RELEASE, chart, "--set", "mode=own"]);
@@ -97,4 +104,65 @@ async fn a_release_is_installed_upgraded_rolled_back_and_gone() {
     for path in [CONFIGURATION, SECRET] {
         assert!(site.ask(ADMIN, Method::GET, path, None).await.unwrap_err().contains("not found"), "{path}");
     }
+}
+
+/// The command of the chart's README that begins so, on one line.
+fn told_command(begin: &str) -> String {
+    let readme = read("charts/bindery/README.md").replace("\\\n", " ");
+    let commands: Vec<_> = readme.lines().map(str::trim).filter(|line| line.starts_with(begin)).collect();
+    let [command] = commands[..] else { panic!("not one command {begin}: {commands:?}") };
+    command.to_owned()
+}
+
+/// An authority for the API server to trust.
+const OURS: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==";
+/// Certificates of the operator's own, and no authority for them.
+const UNTOLD: &str = "certificates.source=secret,certificates.secretName=mine,certificates.caBundle=";
+
+/// What one source of certificates has had the API server trust is not what it trusts of another.
+#[tokio::test]
+async fn a_source_of_certificates_that_is_left_leaves_no_authority_behind() {
+    let site = Site::start().await;
+    site.define().await;
+    let folder = tempfile::tempdir().unwrap();
+    let operator = operator(&site, folder.path());
+    let chart = chart();
+    let upgrade = ["upgrade", RELEASE, chart.to_str().unwrap(), "--reuse-values", "--set"];
+    let change = |values| operator.try_helm(&[&upgrade[..], &[values]].concat());
+    let to_secret =
+        told_command("helm upgrade bindery charts/bindery --namespace bindery-system --reuse-values --force");
+    let to_secret = to_secret.replace("SECRET", "mine").replace("BASE64", OURS);
+
+    operator.helm(&["install", RELEASE, chart.to_str().unwrap()]);
+    let mut replica = Replica::start(&site, &rendered(&json!({}))).await;
+    replica.until(&site, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
+    drop(replica);
+    let why = change(UNTOLD).unwrap_err();
+    assert!(why.contains("was self and is secret: give certificates.caBundle"), "{why}");
+    let why = operator.shell(&to_secret.replace("--force-conflicts", "")).unwrap_err();
+    assert!(why.contains("conflict") && why.contains("caBundle"), "{why}");
+    operator.shell(&to_secret).unwrap();
+    assert_eq!(bundles(&configuration(&site).await), [OURS, OURS]);
+    // What the chart has set it takes away.
+    change(UNTOLD).unwrap();
+    assert_eq!(bundles(&configuration(&site).await), Vec::<&str>::new());
+
+    change("certificates.source=cert-manager,certificates.secretName=").unwrap();
+    let injected = json!([
+        {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "QQ=="},
+        {"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": "QQ=="},
+    ]);
+    let inject =
+        format!("kubectl patch validatingwebhookconfiguration bindery --type=json --patch='{injected}'");
+    operator.shell(&inject).unwrap();
+    let why = change(UNTOLD).unwrap_err();
+    assert!(why.contains("was cert-manager and is secret: give certificates.caBundle"), "{why}");
+    // Who has an injector of his own is not kept from it.
+    let annotations = r#"webhook.annotations={"cert-manager.io/inject-ca-from-secret":"n/s"}"#;
+    let own = ["--set-json", annotations, "--dry-run=server"];
+    operator.helm(&[&upgrade[..], &[UNTOLD], &own].concat());
+
+    assert_eq!(bundles(&configuration(&site).await), ["QQ==", "QQ=="]);
+    operator.shell(&told_command("kubectl patch validatingwebhookconfiguration")).unwrap();
+    assert_eq!(bundles(&configuration(&site).await), Vec::<&str>::new());
 }
