@@ -1,62 +1,137 @@
 //! What the API server takes of the writes of a bind, from a client that decides nothing.
+//!
+//! The client creates the claims as the other contestants' user does, makes the same writes as Bindery through Bindery's own
+//! port, and has the same watches open, so that the API server has the same work. It reads what the watches bring and does
+//! nothing with it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, bail};
+use bindery_controller::{Port as _, Purpose, Write, Written};
+use bindery_core::{
+    CapacityChange, Claim, ClaimKey, ClaimPhase, ClaimTarget, Edit, Lookup, Message, Uid, Version, Volume,
+    VolumePhase,
+};
+use bindery_kube::{ApiPort, Events, encoding, system_clock};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::Api;
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use http::header::ACCEPT;
+use http_body_util::BodyExt as _;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::client::Body;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
-use crate::load::{Load, claim_name, volume_name};
+use crate::load::{Load, volume_name};
 
-/// As many as Bindery has under way.
+/// Binds that are under way at the same time: as many as Bindery's default (`--in-flight`).
 const IN_FLIGHT: usize = 64;
+/// What Bindery watches and a bind changes.
+const WATCHED: [&str; 2] = ["/api/v1/persistentvolumes", "/api/v1/persistentvolumeclaims"];
 
-/// Sets the phase of every volume to Available, as a binder does before there are claims.
-pub(crate) async fn settle_volumes(client: &kube::Client, number: usize) -> Result<()> {
-    let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let volumes = &volumes;
-    let available = Patch::Merge(json!({"status": {"phase": "Available"}}));
-    let available = &available;
-    let settle = |i: usize| async move {
-        volumes.patch_status(&volume_name(i), &PatchParams::default(), available).await.map(|_| ())
-    };
-    stream::iter(0..number).map(settle).buffer_unordered(IN_FLIGHT).try_collect::<Vec<_>>().await?;
-    Ok(())
+/// The client.
+pub(crate) struct Ceiling {
+    port: ApiPort,
+    volumes: Vec<Arc<Volume>>,
+    /// Whether volumes are reserved by their users.
+    reserved: bool,
+    /// Ended when this is dropped.
+    _watches: JoinSet<Result<()>>,
 }
 
-/// Creates the claims and makes the four writes of a bind for each, one after the other, many claims at the same
-/// time. Answers when each creation was sent.
-pub(crate) async fn create_and_bind(
-    client: &kube::Client,
-    load: &Load,
-    number: usize,
-) -> Result<HashMap<String, Instant>> {
-    let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
-    let (volumes, claims) = (&volumes, &claims);
-    let bind = |i: usize| async move {
-        let sent = Instant::now();
-        let uid = load.create_claim(i).await?.metadata.uid;
-        let (volume, claim, params) = (volume_name(i), claim_name(i), PatchParams::default());
-        let mark = "pv.kubernetes.io/bound-by-controller";
-        let claim_ref = json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": claim, "uid": uid,
+impl Ceiling {
+    /// Opens the watches and sets the phase of every volume to Available, as a binder does before there are claims.
+    pub(crate) async fn settle_volumes(client: &kube::Client, load: &Load) -> Result<Self> {
+        let mut watches = JoinSet::new();
+        for path in WATCHED {
+            watches.spawn(watch(client.clone(), path));
+        }
+        let port = ApiPort::new(client.clone(), system_clock(), Events::new(client.clone()).0);
+        let numbers = stream::iter(0..load.claims());
+        let volumes = numbers.map(|i| settle(&port, i)).buffered(IN_FLIGHT).try_collect().await?;
+        Ok(Self { port, volumes, reserved: load.reserves(), _watches: watches })
+    }
+
+    /// Creates the claims and makes the writes of a bind for each, one after the other, many claims at the same time. Answers
+    /// when each creation was sent.
+    pub(crate) async fn create_and_bind(&self, load: &Load) -> Result<HashMap<String, Instant>> {
+        let (created, creations) = mpsc::unbounded_channel();
+        let claims = stream::unfold(creations, |mut creations| async move {
+            creations.recv().await.map(|claim| (claim, creations))
         });
-        let spec = json!({"metadata": {"annotations": {mark: "yes"}}, "spec": {"claimRef": claim_ref}});
-        volumes.patch(&volume, &params, &Patch::Merge(spec)).await?;
-        let status = json!({"status": {"phase": "Bound"}});
-        volumes.patch_status(&volume, &params, &Patch::Merge(status)).await?;
-        let annotations = json!({mark: "yes", "pv.kubernetes.io/bind-completed": "yes"});
-        let spec = json!({"metadata": {"annotations": annotations}, "spec": {"volumeName": volume}});
-        claims.patch(&claim, &params, &Patch::Merge(spec)).await?;
-        let status =
-            json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}});
-        claims.patch_status(&claim, &params, &Patch::Merge(json!({"status": status}))).await?;
-        anyhow::Ok((claim, sent))
+        let binds = claims.map(|(i, claim)| self.bind(i, claim)).buffer_unordered(IN_FLIGHT);
+        let (sent, ()) = tokio::try_join!(load.create_claims(Some(created)), binds.try_collect::<()>())?;
+        Ok(sent)
+    }
+
+    /// The four writes.
+    async fn bind(&self, i: usize, claim: PersistentVolumeClaim) -> Result<()> {
+        let claim = target(claim).context("the API server told no UID of a claim that it has created")?;
+        let volume = self.volumes.get(i).context("there is a volume for each claim")?;
+        let reserve =
+            Write::ReserveVolume { volume: volume.target(), claim: claim.clone(), mark: !self.reserved };
+        let volume = written_volume(self.port.write(&reserve).await?)?;
+        let phase = VolumePhase::Bound;
+        let message = Message::Empty;
+        self.port.write(&Write::SetVolumePhase { volume: volume.target(), phase, message }).await?;
+        let bind = Write::BindClaim { claim, volume_name: Some(volume.name.clone()), mark: true };
+        let claim = written_claim(self.port.write(&bind).await?)?;
+        let status = Write::SetClaimStatus {
+            claim: claim.target(),
+            phase: ClaimPhase::Bound,
+            access_modes: Edit::Set(volume.access_modes.to_vec()),
+            capacity: CapacityChange::Whole(volume.capacity.context("the volumes have a capacity")?),
+            attributes_class: Edit::Keep,
+        };
+        self.port.write(&status).await?;
+        Ok(())
+    }
+}
+
+/// Sets the phase of a volume; the volume as it is then.
+async fn settle(port: &ApiPort, i: usize) -> Result<Arc<Volume>> {
+    let name = volume_name(i).into();
+    let Lookup::Found(volume) = port.read_volume(&name, Purpose::Engine).await else {
+        bail!("volume {name} was created and cannot be read")
     };
-    stream::iter(0..number).map(bind).buffer_unordered(IN_FLIGHT).try_collect().await
+    let phase = VolumePhase::Available;
+    let settle = Write::SetVolumePhase { volume: volume.target(), phase, message: Message::Empty };
+    written_volume(port.write(&settle).await?)
+}
+
+/// Reads a watch, in the encoding that Bindery asks for, and does nothing with it.
+async fn watch(client: kube::Client, path: &str) -> Result<()> {
+    let request = http::Request::get(format!("{path}?watch=true&allowWatchBookmarks=true"))
+        .header(ACCEPT, encoding::ACCEPT)
+        .body(Body::empty())?;
+    let mut body = client.send(request).await?.into_body();
+    while let Some(frame) = body.frame().await {
+        frame.context("a watch has ended")?;
+    }
+    bail!("the watch of {path} has ended")
+}
+
+fn target(claim: PersistentVolumeClaim) -> Option<ClaimTarget> {
+    let ObjectMeta { namespace, name, uid, resource_version, .. } = claim.metadata;
+    Some(ClaimTarget {
+        key: ClaimKey::new(namespace?, name?),
+        uid: Uid(uid?.into()),
+        version: Version(resource_version?.into()),
+    })
+}
+
+fn written_volume(written: Written) -> Result<Arc<Volume>> {
+    match written {
+        Written::Volume(volume) => Ok(volume),
+        other => bail!("the write of a volume was answered with {other:?}"),
+    }
+}
+
+fn written_claim(written: Written) -> Result<Arc<Claim>> {
+    match written {
+        Written::Claim(claim) => Ok(claim),
+        other => bail!("the write of a claim was answered with {other:?}"),
+    }
 }

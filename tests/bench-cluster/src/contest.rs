@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use bindery_cluster::{ControlPlane, Manager, Programs};
 
-use crate::ceiling;
+use crate::ceiling::Ceiling;
 use crate::contestant::{Contestant, Running};
 use crate::load::{Load, Shape, Sightings, Size};
 use crate::percentile::percentile;
@@ -39,9 +39,10 @@ pub(crate) async fn contest(contestant: &Contestant, shape: Shape, size: Size) -
     let client = plane.client().await?;
     let load = Arc::new(Load::new(&client, shape, size));
     load.create_volumes().await?;
-    if matches!(contestant, Contestant::Ceiling) {
-        ceiling::settle_volumes(&client, claims).await?;
-    }
+    let ceiling = match contestant {
+        Contestant::Ceiling => Some(Ceiling::settle_volumes(&client, &load).await?),
+        Contestant::Bindery(_) | Contestant::Upstream => None,
+    };
     let running = Running::start(contestant, &mut plane)?;
     load.until_volumes_settle().await?;
     let binder = running.id(&mut plane);
@@ -52,9 +53,9 @@ pub(crate) async fn contest(contestant: &Contestant, shape: Shape, size: Size) -
 
     let (begun, sightings) = load.watch_claims();
     begun.await.context("the watch of claims could not begin")?;
-    let created = match contestant {
-        Contestant::Ceiling => ceiling::create_and_bind(&client, &load, claims).await?,
-        Contestant::Bindery(_) | Contestant::Upstream => load.create_claims().await?,
+    let created = match &ceiling {
+        Some(ceiling) => ceiling.create_and_bind(&load).await?,
+        None => load.create_claims(None).await?,
     };
     let sightings = sightings.await??;
     let (binder_after, server_after) = (usage(binder)?, usage(Some(server))?);

@@ -13,6 +13,7 @@ use kube::api::PostParams;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, Event, watcher};
 use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -62,6 +63,16 @@ impl Load {
     pub(crate) fn new(client: &kube::Client, shape: Shape, size: Size) -> Self {
         let (volumes, claims) = (Api::all(client.clone()), Api::default_namespaced(client.clone()));
         Self { volumes, claims, shape, size }
+    }
+
+    /// Whether each volume is reserved for its claim when it is created.
+    pub(crate) fn reserves(&self) -> bool {
+        self.shape == Shape::PreBound
+    }
+
+    /// How many claims there are, and volumes.
+    pub(crate) fn claims(&self) -> usize {
+        self.size.claims
     }
 
     /// A volume and a claim for it, both created, that nobody binds yet.
@@ -134,11 +145,18 @@ impl Load {
         Ok(sightings)
     }
 
-    /// Creates the claims; answers when each was sent.
-    pub(crate) async fn create_claims(&self) -> Result<HashMap<String, Instant>> {
+    /// Creates the claims; answers when each was sent. `created` hears of each, with its number, where somebody listens.
+    pub(crate) async fn create_claims(
+        &self,
+        created: Option<UnboundedSender<(usize, PersistentVolumeClaim)>>,
+    ) -> Result<HashMap<String, Instant>> {
+        let created = created.as_ref();
         let create = |i: usize| async move {
             let sent = Instant::now();
-            self.create_claim(i).await?;
+            let claim = self.create_claim(i).await?;
+            if let Some(created) = created {
+                created.send((i, claim))?;
+            }
             anyhow::Ok((claim_name(i), sent))
         };
         stream::iter(0..self.size.claims).map(create).buffer_unordered(IN_FLIGHT).try_collect().await
