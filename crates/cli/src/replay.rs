@@ -15,6 +15,7 @@ use crate::output;
 ///
 /// Exits with status 1 when a record is decided differently or not at all, and with 2 when the journal cannot be read.
 /// A record that asks what was not recorded is counted and no difference: nobody knows what would have been decided.
+/// The digest at the end stands for all records: kept elsewhere, it tells later whether any have been cut off.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A journal, as `bindery playground --journal` writes it.
@@ -42,7 +43,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let path = arguments.journal.display();
     let file = File::open(&arguments.journal).with_context(|| format!("{path} cannot be read"))?;
     let mut counts = Counts::default();
-    for record in Reader::open(BufReader::new(file)).with_context(|| path.to_string())? {
+    let mut reader = Reader::open(BufReader::new(file)).with_context(|| path.to_string())?;
+    for record in reader.by_ref() {
         let record = record.with_context(|| path.to_string())?;
         let replayed = replay(&record, &*engine);
         counts.records += 1;
@@ -56,7 +58,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let Counts { records, same, different, unknown, faulted } = counts;
     output::print(&format!(
-        "{records} records: {same} the same, {different} different, {unknown} not replayable, {faulted} not decided\n"
+        "{records} records: {same} the same, {different} different, {unknown} not replayable, {faulted} not decided\n\
+         digest of the last: {}\n",
+        reader.digest()
     ))?;
     Ok(if different + faulted == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

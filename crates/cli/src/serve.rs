@@ -10,6 +10,7 @@ mod leader;
 mod levels;
 mod metrics;
 mod recycler;
+mod tasks;
 mod watchman;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,11 +19,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use bindery_controller::{Binder, Facts, Mode, Parts, Plugin, Settings};
 use bindery_core::Engine;
 use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
-use bindery_kube::{ApiPort, Events, Template, system_clock, watch};
+use bindery_kube::{ApiClient, ApiPort, Events, Template, system_clock, watch};
 use bindery_store::Store;
 use bindery_webhook::{AdmissionMetrics, router, serve};
 use futures::FutureExt as _;
@@ -37,6 +38,7 @@ use self::face::Face;
 use self::leader::{Leadership, LeaseArguments};
 use self::levels::AdmissionArguments;
 use self::recycler::RecyclerArguments;
+use self::tasks::Tasks;
 use self::watchman::Watchman;
 use crate::engine::EngineArguments;
 use crate::logging;
@@ -139,16 +141,27 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     let shutdown = CancellationToken::new();
     let decides = decide(arguments, &client, &events, Arc::clone(&binder), leads, shutdown.clone()).await?;
 
-    let event_worker = tokio::spawn(event_worker.run());
-    let faced = tokio::spawn(serve(listener, router(face, registry), shutdown.clone().cancelled_owned()));
+    let mut tasks = Tasks::new();
+    let event_worker = tasks.start("the writer of events", event_worker.run());
+    let faced = tasks.start(
+        "the server of health and metrics",
+        serve(listener, router(face, registry), shutdown.clone().cancelled_owned()),
+    );
     // Reviews go on for a while after the signal to end, by what is known at that time.
     let reviewed = CancellationToken::new();
-    let watches = tokio::spawn(watch::run(client, binder.intake().clone(), reviewed.clone()));
+    let watches = watch::run(client, binder.intake().clone(), reviewed.clone());
+    let watches = tasks.start("the watches", watches);
     let reviews = arguments.admission.router(arguments.mode, binder, &admission_metrics);
-    let reviews = door.map(|door| tokio::spawn(door.serve(reviews, shutdown.clone())));
-    let decided = tokio::spawn(decides);
-    stop.signalled().await;
-    tracing::info!("ending");
+    let reviews = door.map(|door| tasks.start("the webhook", door.serve(reviews, shutdown.clone())));
+    let decided = tasks.start("the binder", decides);
+    let failed = tokio::select! {
+        () = stop.signalled() => None,
+        part = tasks.first_end() => Some(part),
+    };
+    match failed {
+        None => tracing::info!("ending"),
+        Some(part) => tracing::error!("{part} has ended by itself, and this replica ends with it"),
+    }
     shutdown.cancel();
     decided.await.context("the binder has failed")?;
     if let Some(reviews) = reviews {
@@ -158,7 +171,11 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     watches.await.context("the watches have failed")?;
     events.flush().await;
     event_worker.abort();
-    faced.await.context("the server of health and metrics has failed")?.context("--listen failed")
+    faced.await.context("the server of health and metrics has failed")?;
+    match failed {
+        None => Ok(()),
+        Some(part) => bail!("{part} has ended by itself; the log says why"),
+    }
 }
 
 /// What decides until `shutdown`, and when: in own mode while this replica leads, in observe mode always.
@@ -168,7 +185,7 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
 /// The Lease cannot be used.
 async fn decide(
     arguments: &Arguments,
-    client: &kube::Client,
+    client: &ApiClient,
     events: &Events,
     binder: Arc<Binder<ApiPort>>,
     leads: Arc<AtomicBool>,
@@ -184,18 +201,20 @@ async fn decide(
     let watchman = Watchman::new(Arc::clone(&binder), alarm, events.clone(), system_clock(), lease.named());
     let watchman = Arc::new(watchman);
     Ok(async move {
-        let watched = watchman.run(shutdown.clone());
-        tokio::join!(watched, leadership.run(binder, Arc::clone(&watchman), shutdown.clone()));
+        let term = shutdown.child_token();
+        // Where nothing is left to lead, there is nothing left to watch for.
+        let led = leadership.run(binder, Arc::clone(&watchman), shutdown);
+        tokio::join!(watchman.run(term.clone()), led.map(|()| term.cancel()));
     }
     .boxed())
 }
 
-/// A client of the cluster.
+/// The client of the cluster, by which everything here asks it.
 ///
 /// # Errors
 ///
 /// The kubeconfig or the service account cannot be used.
-async fn client(arguments: &Arguments) -> Result<kube::Client> {
+async fn client(arguments: &Arguments) -> Result<ApiClient> {
     let mut config = match &arguments.kubeconfig {
         Some(path) => {
             let why = || format!("--kubeconfig {} cannot be used", path.display());
@@ -209,12 +228,12 @@ async fn client(arguments: &Arguments) -> Result<kube::Client> {
     // The client would try again by itself what is refused with 429, 503 or 504, for minutes and without a word: then
     // nobody here could hold back, decide anew, or say so.
     config.default_retry = false;
-    kube::Client::try_from(config).context("the cluster cannot be reached")
+    Ok(kube::Client::try_from(config).context("the cluster cannot be reached")?.into())
 }
 
 fn binder(
     arguments: &Arguments,
-    client: &kube::Client,
+    client: &ApiClient,
     events: &Events,
     engine: Arc<dyn Engine>,
 ) -> Binder<ApiPort> {

@@ -18,10 +18,12 @@ use bindery_core::{
     Regarding, Request, Source, Subject, Text, Volume, VolumeTarget,
 };
 use bindery_store::{SessionLimits, Store};
+use tokio::sync::Semaphore;
 use tracing::{Instrument as _, Span};
 
 use self::decide::Decided;
 use self::deletions::Deletions;
+use self::execute::again_after;
 pub use self::review::{Reviewed, Sight};
 use crate::intake::Intake;
 use crate::note::REASON_REFUSED;
@@ -69,6 +71,8 @@ pub struct Settings {
     pub mode: Mode,
     /// Most objects that are decided and written at the same time.
     pub in_flight_max: usize,
+    /// Most volumes that are recycled at the same time; the others wait, and are looked at again when it is their turn.
+    pub recycles_max: usize,
     /// Limits of one decision's questions.
     pub session: SessionLimits,
     /// How long decisions in flight may go on after shutdown; they are a few writes each.
@@ -81,6 +85,9 @@ impl Default for Settings {
             mode: Mode::Own,
             // Enough to keep an API server busy from one connection; what is best is measured, not guessed.
             in_flight_max: 64,
+            // Each is a pod, and a request a second to look at it: as many as upstream's whole controller manager makes unless
+            // told otherwise.
+            recycles_max: 20,
             session: SessionLimits::default(),
             shutdown_grace: Duration::from_secs(5),
         }
@@ -111,6 +118,7 @@ pub struct Binder<P: Port> {
     metrics: Arc<Metrics>,
     passage: Passage,
     observation: Observation,
+    room_to_recycle: Semaphore,
 }
 
 /// What a sync came to.
@@ -180,6 +188,8 @@ impl<P: Port> Binder<P> {
     /// A binder over these parts. It does nothing until it is asked to.
     pub fn new(parts: Parts<P>) -> Self {
         let queue = Arc::<Queue>::default();
+        // Until somebody runs it.
+        queue.close();
         let operations = Arc::new(OperationMap::new(Arc::clone(&queue)));
         let metrics = Arc::<Metrics>::default();
         Self {
@@ -195,6 +205,7 @@ impl<P: Port> Binder<P> {
             port: parts.port,
             engine: RwLock::new(parts.engine),
             facts: parts.facts,
+            room_to_recycle: Semaphore::new(parts.settings.recycles_max),
             settings: parts.settings,
             journal: parts.journal,
             operations,
@@ -302,15 +313,16 @@ impl<P: Port> Binder<P> {
         };
         let Decided { request, exchanges, decision, reserved } = decided;
         if self.settings.mode == Mode::Observe {
-            if let Subject::SyncClaim(claim) = &request.subject {
-                self.observation.decided(claim, foresee::chosen(&decision).is_some());
-            }
-            return Synced::nothing();
+            let requeue_after = match &request.subject {
+                Subject::SyncClaim(claim) => self.observation.decided(claim, foresee::chosen(&decision)),
+                _ => None,
+            };
+            return Synced { requeue_after, ..Synced::nothing() };
         }
         let known = known::Known::new(&request, &exchanges);
         let carried = self.carry_out(&request, &decision, known, None).await;
         drop(reserved);
-        let asked = decision.requeue_after_ms.map(Duration::from_millis);
+        let requeue_after = again_after(&decision, &carried);
         Synced {
             result: match (carried.failure, &decision.outcome) {
                 (Some(error), _) => Err(error),
@@ -319,7 +331,7 @@ impl<P: Port> Binder<P> {
             },
             operations: carried.operations,
             enqueue: carried.enqueue,
-            requeue_after: [asked, carried.again_after].into_iter().flatten().min(),
+            requeue_after,
             decision: Some(decision),
         }
     }

@@ -27,6 +27,9 @@ pub enum SyncError {
         /// What had changed the last time.
         why: String,
     },
+    /// The guard could not have read what the decision has to be proven by; nothing was written.
+    #[error("not proven: {0}")]
+    Unproven(String),
     /// The guard refused the decision; nothing was written.
     #[error("the guard refused the decision: {0}")]
     Refused(String),

@@ -204,8 +204,41 @@ impl Intake {
 
     /// As [`Intake::changed`], for a list: most of what it brings is as it should be.
     fn listed(&self, change: &Change) {
+        self.queue_in_lanes(changed_objects(change));
+        self.wake(change);
+    }
+
+    /// From now on whoever is to be decided is queued, and first of all every object that there is.
+    pub(crate) fn open(&self) {
+        let (queue, store) = (&self.inner.queue, &self.inner.store);
+        // Before they are listed: what changes meanwhile is rather queued twice than not at all.
+        queue.open();
+        let (mut volumes, mut claims) = (store.volume_names(), store.claim_keys());
+        // In an order that is the same in every run.
+        volumes.sort_unstable();
+        claims.sort_unstable();
+        self.queue_in_lanes(volumes.into_iter().map(Key::Volume));
+        self.queue_in_lanes(claims.into_iter().map(Key::Claim));
+    }
+
+    /// Nobody decides any more: what changes wakes nobody, until all is decided anew.
+    pub(crate) fn close(&self) {
+        self.inner.queue.close();
+        self.inner.subscriptions.clear();
+    }
+
+    fn queue_in_lanes(&self, keys: impl Iterator<Item = Key>) {
+        let keys = keys.map(|key| {
+            let lane = self.lane(&key);
+            (key, lane)
+        });
+        self.inner.queue.add_all_to(keys);
+    }
+
+    /// The lane of an object that need not have changed.
+    fn lane(&self, key: &Key) -> Lane {
         let store = &self.inner.store;
-        let is_urgent = |key: &Key| match key {
+        let is_urgent = match key {
             Key::Volume(name) => match store.volume(Source::Cache, name) {
                 // Not offered yet, and perhaps waited for.
                 Lookup::Found(volume) => matches!(volume.phase, VolumePhase::Unset | VolumePhase::Pending),
@@ -216,12 +249,7 @@ impl Intake {
                 _ => true,
             },
         };
-        let lane = |key: &Key| if is_urgent(key) { Lane::Fast } else { Lane::Slow };
-        self.inner.queue.add_all_to(changed_objects(change).map(|key| {
-            let lane = lane(&key);
-            (key, lane)
-        }));
-        self.wake(change);
+        if is_urgent { Lane::Fast } else { Lane::Slow }
     }
 
     fn wake(&self, change: &Change) {
@@ -232,12 +260,11 @@ impl Intake {
 
     /// Takes the end of a claim's reservation to everyone else. The claim itself has bound the volume, or is
     /// tried again after its backoff, which waking it now would undo.
+    ///
+    /// All go on to depend on what they do: who is left to a backoff has to hear of what else changes.
     pub(crate) fn unreserved(&self, change: &Change, by: &ClaimKey) {
         let is_itself = |key: &Key| matches!(key, Key::Claim(key) if key == by);
-        let woken = self
-            .inner
-            .subscriptions
-            .wake(change, |subscriber| is_once(subscriber) && !is_itself(&subscriber.0));
+        let woken = self.inner.subscriptions.wake(change, |_| false);
         let woken = woken.into_iter().map(|(key, _)| key).filter(|key| !is_itself(key));
         self.inner.queue.add_all_unreserved(woken);
     }

@@ -17,6 +17,8 @@ pub enum Verdict {
     Passed,
     /// The guard refused it: why. Nothing of it was carried out.
     Refused(String),
+    /// A live read that the guard needs failed: why. Nothing of it was carried out.
+    Unproven(String),
     /// The world had changed under it; the object was decided again.
     Stale(String),
 }

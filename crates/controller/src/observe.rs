@@ -14,11 +14,16 @@ mod compare;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use bindery_core::{Claim, ClaimKey, Uid, Version};
+use bindery_core::{Claim, ClaimKey, Text, Uid, Version};
+use tokio::time::Instant;
 
 pub(crate) use self::compare::{Foreseen, Observer};
 use crate::metrics::Counter;
+
+/// How long a claim may be awaited before it is told of by name: under load upstream takes seconds.
+const OVERDUE: Duration = Duration::from_secs(60);
 
 /// What upstream's choice for a claim was, against Bindery's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,9 +61,17 @@ struct State {
     /// Claims as they were before they were bound, whose volumes the watch has not told of yet.
     held: HashMap<Uid, Arc<Claim>>,
     /// Claims that Bindery would bind now, and upstream has not bound yet.
-    awaited: HashMap<ClaimKey, Uid>,
+    awaited: HashMap<ClaimKey, Awaited>,
     /// Version that upstream's last choice left.
     last_choice: Option<Version>,
+}
+
+/// A claim that upstream has not bound yet.
+#[derive(Debug)]
+struct Awaited {
+    uid: Uid,
+    since: Instant,
+    is_told: bool,
 }
 
 impl Compared {
@@ -87,14 +100,30 @@ impl Observation {
         self.state().awaited.len()
     }
 
-    /// What a decision about a claim came to: whether it would be bound.
-    pub(crate) fn decided(&self, claim: &Claim, binds: bool) {
+    /// What a decision about a claim came to: the volume that it would be bound to. Answers after how long it is to be
+    /// decided again, because it is told of by then if upstream has not bound it.
+    pub(crate) fn decided(&self, claim: &Claim, chosen: Option<&Text>) -> Option<Duration> {
         let mut state = self.state();
-        if binds && !claim.annotations.bind_completed {
-            state.awaited.insert(claim.key.clone(), claim.uid.clone());
-        } else {
+        let Some(volume) = chosen.filter(|_| !claim.annotations.bind_completed) else {
             state.awaited.remove(&claim.key);
+            return None;
+        };
+        let now = Instant::now();
+        let begun = || Awaited { uid: claim.uid.clone(), since: now, is_told: false };
+        let awaited = state.awaited.entry(claim.key.clone()).or_insert_with(begun);
+        if awaited.uid != claim.uid {
+            *awaited = begun();
         }
+        if awaited.is_told {
+            return None;
+        }
+        let left = (awaited.since + OVERDUE).saturating_duration_since(now);
+        if !left.is_zero() {
+            return Some(left);
+        }
+        awaited.is_told = true;
+        tracing::info!(bindery = %volume, "upstream has not bound a claim for a minute that Bindery would bind");
+        None
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

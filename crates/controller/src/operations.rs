@@ -45,6 +45,8 @@ struct Entry {
     running: bool,
     /// Whether somebody was told that it runs.
     awaited: bool,
+    /// Whether its object is gone: its end is forgotten, whatever it is.
+    gone: bool,
     /// Set by a failure, cleared by success: when it may start again, and the delay that led there.
     backoff: Option<(Instant, Duration)>,
 }
@@ -131,7 +133,10 @@ impl OperationMap {
 
     /// Forgets the backoffs of an object that is gone, so that the map only holds objects that exist.
     pub(crate) fn forget(&self, uid: &Uid) {
-        self.entries().retain(|name, entry| entry.running || name.uid != *uid);
+        self.entries().retain(|name, entry| {
+            entry.gone |= name.uid == *uid;
+            entry.running || !entry.gone
+        });
     }
 
     /// How many operations run.
@@ -209,8 +214,8 @@ impl Ticket {
         let (delay, awaited) = {
             let mut entries = self.map.entries();
             let Some(entry) = entries.get_mut(&self.name) else { return };
-            let (delay, awaited) = (entry.end(ending), entry.awaited);
-            if entry.backoff.is_none() {
+            let (delay, awaited) = (entry.end(ending).filter(|_| !entry.gone), entry.awaited);
+            if entry.gone || entry.backoff.is_none() {
                 entries.remove(&self.name);
             }
             (delay, awaited)
@@ -308,6 +313,16 @@ mod tests {
         map.started(OperationKind::Delete).finish(false);
         assert_eq!(map.refusal(OperationKind::Delete), Some(Refusal::BackingOff(OPERATION_BACKOFF)));
         map.forget(&uid());
+        assert!(map.entries().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_an_object_that_goes_while_its_operation_runs_nothing_is_kept() {
+        let map = map();
+        let ticket = map.started(OperationKind::Delete);
+        map.forget(&uid());
+        assert_eq!(map.refusal(OperationKind::Delete), Some(Refusal::Running));
+        ticket.finish(false);
         assert!(map.entries().is_empty());
     }
 

@@ -55,6 +55,8 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
+    /// Nobody takes keys, so none is kept: a replica that only watches would else keep one of every object that ever was.
+    closed: bool,
     /// Keys to be taken, in order. The slot of one may be taken while it waits here: then it is passed over.
     ready: VecDeque<Key>,
     queued: HashSet<Key>,
@@ -81,6 +83,18 @@ struct InFlight {
 }
 
 impl Queue {
+    /// Keeps keys from now on.
+    pub(crate) fn open(&self) {
+        self.state().closed = false;
+    }
+
+    /// Forgets all keys and timers, and keeps none from now on.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        let in_flight = std::mem::take(&mut state.in_flight);
+        *state = State { closed: true, in_flight, ..State::default() };
+    }
+
     /// Adds a key, unless it waits already.
     pub(crate) fn add(&self, key: Key) {
         self.state().add(key);
@@ -188,7 +202,7 @@ impl State {
     fn add(&mut self, key: Key) {
         if let Some(in_flight) = self.in_flight.get_mut(&key) {
             in_flight.again = true;
-        } else if self.queued.insert(key.clone()) {
+        } else if !self.closed && self.queued.insert(key.clone()) {
             self.ready.push_back(key);
         }
     }
@@ -196,6 +210,7 @@ impl State {
     fn add_to(&mut self, key: Key, lane: Lane) {
         match lane {
             Lane::Fast => self.add(key),
+            Lane::Slow if self.closed => {}
             Lane::Slow => self.slow.push_back(key),
         }
     }
@@ -259,6 +274,9 @@ impl State {
     }
 
     fn set(&mut self, key: Key, timer: Timer, at: Instant) {
+        if self.closed {
+            return;
+        }
         if let Some(old) = self.timers.insert((key.clone(), timer), at) {
             self.due.remove(&(old, key.clone(), timer));
         }
@@ -318,6 +336,24 @@ mod tests {
         assert_eq!(*a.key(), key("a"));
         drop(a);
         assert!(idle(&queue).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_would_take_is_not_kept() {
+        let queue = queue();
+        queue.add_all_to([(key("a"), Lane::Fast), (key("b"), Lane::Slow)]);
+        let taken = next(&queue).await;
+        queue.failed(&key("c"), None);
+        queue.close();
+        queue.add_all_to([(key("d"), Lane::Fast), (key("e"), Lane::Slow)]);
+        queue.add_after(key("f"), Timer::Requeue, Duration::ZERO);
+        queue.add(taken.key().clone());
+        drop(taken);
+        assert!(queue.len() == 0 && idle(&queue).await);
+        queue.open();
+        assert!(idle(&queue).await);
+        queue.add(key("g"));
+        assert_eq!(*next(&queue).await.key(), key("g"));
     }
 
     #[tokio::test(start_paused = true)]

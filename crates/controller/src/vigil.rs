@@ -75,7 +75,7 @@ impl Vigil {
         self.operations.holds()
     }
 
-    /// Stops recycling and deleting; what runs already runs on.
+    /// Stops recycling and deleting; an operation that runs ends before its next step.
     pub fn hold(&self) {
         self.operations.hold();
     }

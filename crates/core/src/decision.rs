@@ -23,7 +23,7 @@ pub struct Decision {
     pub tallies: Vec<Tally>,
     /// What a review found; empty for every other request.
     pub findings: Vec<Finding>,
-    /// Decide the object again after this delay, in milliseconds, whatever else happens.
+    /// Decide the object again after this delay, in milliseconds, whatever else happens; the host takes a second at least.
     pub requeue_after_ms: Option<u64>,
 }
 

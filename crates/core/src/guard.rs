@@ -43,7 +43,8 @@ use self::facts::Facts;
 use self::judge::Judge;
 use self::scene::Scene;
 use crate::{
-    Action, Claim, ClaimKey, Class, Decision, Exchange, Follows, Lookup, Request, Step, Subject, Volume,
+    Action, Claim, ClaimKey, Class, Decision, Exchange, Follows, Lookup, Regarding, Request, Step, Subject,
+    Volume,
 };
 
 /// A decision with everything that it is judged by.
@@ -118,7 +119,7 @@ fn subject(request: &Request) -> Object {
     }
 }
 
-/// Whether an action only says something: it is always allowed, and changes no object.
+/// Whether an action only says something and changes no object.
 fn is_word(action: &Action) -> bool {
     matches!(action, Action::Emit(_) | Action::EnqueueClaim(_))
 }
@@ -142,7 +143,7 @@ impl<'a> Course<'a> {
 
     fn step(&mut self, index: u32, step: &Step) -> Result<(), Objection> {
         if is_word(&step.action) {
-            return Ok(());
+            return self.word(index, &step.action);
         }
         let before = std::mem::take(&mut self.open);
         self.open = self.judge(&before, index, &step.action)?;
@@ -154,6 +155,21 @@ impl<'a> Course<'a> {
             self.ended.extend(before);
         }
         Ok(())
+    }
+
+    /// Checks what changes no object: an event is about an object that the engine was shown (G5), so that nobody is told
+    /// things about objects that are no matter of this decision.
+    fn word(&self, index: u32, action: &Action) -> Result<(), Objection> {
+        let Action::Emit(event) = action else { return Ok(()) };
+        if self.facts.has_shown(&event.regarding) {
+            return Ok(());
+        }
+        let judge = Judge { facts: self.facts, scene: &Scene::default(), step: Some(index) };
+        let (object, version) = match &event.regarding {
+            Regarding::Claim(claim) => (Object::Claim(claim.key.clone()), &claim.version),
+            Regarding::Volume(volume) => (Object::Volume(volume.name.clone()), &volume.version),
+        };
+        Err(judge.not_read(object, &event.regarding.uid().0, &version.0))
     }
 
     /// Checks a step on some states and says what it makes of them.

@@ -8,8 +8,8 @@ use crate::{AccessMode, AccessModes, Claim, Quantity, Text, Uid, Version, Volume
 
 /// A PersistentVolume (core/v1), reduced to what decisions need.
 ///
-/// Labels and unknown finalizers stay on the host: the index evaluates selectors, and writes keep what
-/// they do not name.
+/// Labels and unknown finalizers do not cross into a component: the index evaluates selectors, and writes keep what they
+/// do not name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
     /// `metadata.name`.

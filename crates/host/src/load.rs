@@ -70,9 +70,6 @@ pub enum LoadError {
     /// An import or export has the right name and another type.
     #[error("the engine does not fit the contract it names: {0}")]
     Mismatch(String),
-    /// The host could not compile it or keep what it compiled.
-    #[error("the engine could not be compiled: {0}")]
-    Compile(String),
 }
 
 /// Versions of the contract that are served, as `major.minor`, newest first. Each has a bindings module.

@@ -101,6 +101,24 @@ fn an_unfinished_record_leaves_those_before_it() {
     }
 }
 
+/// Reads a whole journal; answers how many records it has, and its digest.
+fn read(bytes: &[u8]) -> (usize, String) {
+    let mut reader = Reader::open(bytes).unwrap();
+    let records = reader.by_ref().map(Result::unwrap).count();
+    (records, reader.digest())
+}
+
+#[test]
+fn what_is_cut_off_at_the_end_is_told_by_the_digest_alone() {
+    let (two, three) = (journal(&["a", "b"]), journal(&["a", "b", "c"]));
+    let cut = &three[..two.len()];
+    assert_eq!(read(cut), read(&two));
+    assert_eq!(read(cut).0, 2);
+    let digests = [read(&journal(&[])).1, read(cut).1, read(&three).1];
+    assert!(digests[0] != digests[1] && digests[1] != digests[2], "{digests:?}");
+    assert!(digests.iter().all(|digest| digest.len() == 64));
+}
+
 #[test]
 fn something_else_is_no_journal() {
     for bytes in [b"".as_slice(), b"bindery", b"bindery-journal2"] {

@@ -6,6 +6,7 @@ use bindery_core::Timestamp;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::client::ApiClient;
 use crate::events;
 use crate::keys::FOREIGN_WRITER;
 use crate::rest::{self, Fault};
@@ -13,7 +14,7 @@ use crate::rest::{self, Fault};
 /// The annotation of one Lease.
 #[derive(Clone)]
 pub struct Alarm {
-    client: kube::Client,
+    client: ApiClient,
     path: String,
     name: String,
 }
@@ -38,13 +39,13 @@ pub enum Raised {
 
 impl Alarm {
     /// The alarm on the Lease of that namespace and name.
-    pub fn new(client: kube::Client, namespace: &str, name: &str) -> Self {
+    pub fn new(client: impl Into<ApiClient>, namespace: &str, name: &str) -> Self {
         let path = format!(
             "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}",
             rest::encode(namespace),
             rest::encode(name)
         );
-        Self { client, path, name: format!("{namespace}/{name}") }
+        Self { client: client.into(), path, name: format!("{namespace}/{name}") }
     }
 
     /// What was written on the Lease when it was raised; `None` where it is not, or has been lifted.

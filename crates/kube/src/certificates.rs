@@ -20,6 +20,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use crate::client::ApiClient;
 use crate::rest::{self, Fault};
 
 /// Who writes, for `managedFields`.
@@ -34,7 +35,7 @@ const SECRET_TYPE: &str = "kubernetes.io/tls";
 /// A Secret and a ValidatingWebhookConfiguration.
 #[derive(Clone)]
 pub struct CertificateStore {
-    client: kube::Client,
+    client: ApiClient,
     namespace: String,
     secret: String,
     configuration: String,
@@ -69,9 +70,9 @@ pub enum CertificateStoreError {
 
 impl CertificateStore {
     /// The Secret of that namespace and name, and the configuration of that name. None of them must exist yet.
-    pub fn new(client: kube::Client, namespace: &str, secret: &str, configuration: &str) -> Self {
+    pub fn new(client: impl Into<ApiClient>, namespace: &str, secret: &str, configuration: &str) -> Self {
         let [namespace, secret, configuration] = [namespace, secret, configuration].map(str::to_owned);
-        Self { client, namespace, secret, configuration }
+        Self { client: client.into(), namespace, secret, configuration }
     }
 
     /// What the Secret holds, by key; `None` where there is none.
@@ -166,9 +167,9 @@ impl CertificateStore {
 
     /// Tells `changes` of every change of the two objects, for as long as it is polled.
     pub async fn watch(&self, changes: Arc<Notify>) {
-        let secrets = Api::<PartialObjectMeta<Secret>>::namespaced(self.client.clone(), &self.namespace);
-        let configurations =
-            Api::<PartialObjectMeta<ValidatingWebhookConfiguration>>::all(self.client.clone());
+        let client = self.client.kube();
+        let secrets = Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), &self.namespace);
+        let configurations = Api::<PartialObjectMeta<ValidatingWebhookConfiguration>>::all(client.clone());
         let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
         let secret = watcher(secrets, named(&self.secret)).default_backoff().map(|event| event.map(drop));
         let configuration = watcher(configurations, named(&self.configuration));

@@ -108,9 +108,12 @@ pub fn class<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Class>),
 ///
 /// # Errors
 ///
-/// It is no pod.
+/// It is no object with a name.
 pub fn pod<E: Encoded + ?Sized>(object: &E) -> Result<PodRecord, DecodeError> {
-    object.read().map(pod::decode).map_err(DecodeError)
+    object.read().map(pod::decode).or_else(|why| {
+        let ClaimKey { namespace, name } = key(object)?;
+        Ok(PodRecord { namespace, name, content: Err(why.into()) })
+    })
 }
 
 /// The name of an object of any kind, such as a Node: all that is asked of nodes is whether they exist.

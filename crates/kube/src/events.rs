@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bindery_controller::Note;
+use bindery_controller::{Note, WriteError};
 use bindery_core::{EventType, Regarding, Timestamp};
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -18,6 +18,8 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument as _, Span};
 
 use self::correlate::{Correlator, Verdict};
+use crate::client::ApiClient;
+use crate::request;
 use crate::rest::{self, Fault};
 
 /// Source component of every event; upstream's, because tools filter by it.
@@ -40,9 +42,10 @@ pub struct Events {
 
 /// Writes what [`Events`] records.
 pub struct EventWorker {
-    client: kube::Client,
+    client: ApiClient,
     queue: mpsc::Receiver<Message>,
     correlator: Correlator,
+    dropped: Arc<AtomicU64>,
 }
 
 enum Message {
@@ -61,10 +64,12 @@ pub(crate) struct Entry {
 
 impl Events {
     /// A recorder, and the worker that has to run for anything to be written.
-    pub fn new(client: kube::Client) -> (Self, EventWorker) {
+    pub fn new(client: impl Into<ApiClient>) -> (Self, EventWorker) {
         let (sender, queue) = mpsc::channel(QUEUE_MAX);
-        let worker = EventWorker { client, queue, correlator: Correlator::default() };
-        (Self { queue: sender, dropped: Arc::default() }, worker)
+        let (client, dropped) = (client.into(), Arc::<AtomicU64>::default());
+        let worker =
+            EventWorker { client, queue, correlator: Correlator::default(), dropped: Arc::clone(&dropped) };
+        (Self { queue: sender, dropped }, worker)
     }
 
     /// Records a note, at this time.
@@ -85,7 +90,8 @@ impl Events {
         }
     }
 
-    /// How many notes were dropped because the queue was full or its worker gone.
+    /// How many notes were dropped because the queue was full or its worker gone, or because they are about what cannot be
+    /// an object.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -116,18 +122,26 @@ impl EventWorker {
     }
 
     async fn write(&mut self, entry: &Entry, now: Timestamp) {
+        let folder = match folder(&entry.regarding) {
+            Ok(folder) => folder,
+            Err(error) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(%error, reason = %entry.reason, "an event is dropped");
+                return;
+            }
+        };
         match self.correlator.correlate(entry, now) {
             Verdict::Suppress => tracing::debug!(?entry, "an event is suppressed: too many of its object"),
             Verdict::Create(record) => {
-                if let Err(fault) = self.create(entry, &record).await {
+                if let Err(fault) = self.create(&folder, entry, &record).await {
                     tracing::warn!(%fault, reason = %entry.reason, "an event cannot be created");
                     self.correlator.forget(&record);
                 }
             }
-            Verdict::Repeat(record) => match self.patch(entry, &record).await {
+            Verdict::Repeat(record) => match self.patch(&folder, &record).await {
                 // It has expired on the API server: events live for an hour.
                 Err(Fault::Refused { code: 404, .. }) => {
-                    if let Err(fault) = self.create(entry, &record).await {
+                    if let Err(fault) = self.create(&folder, entry, &record).await {
                         tracing::warn!(%fault, reason = %entry.reason, "an event cannot be created");
                     }
                 }
@@ -137,25 +151,25 @@ impl EventWorker {
         }
     }
 
-    async fn create(&self, entry: &Entry, record: &correlate::Record) -> Result<(), Fault> {
-        let path = format!("/api/v1/namespaces/{}/events", namespace(&entry.regarding));
-        self.send(http::Method::POST, path, "application/json", &event(entry, record)).await
+    async fn create(&self, folder: &str, entry: &Entry, record: &correlate::Record) -> Result<(), Fault> {
+        self.send(http::Method::POST, folder, "application/json", &event(entry, record)).await
     }
 
-    async fn patch(&self, entry: &Entry, record: &correlate::Record) -> Result<(), Fault> {
-        let path = format!("/api/v1/namespaces/{}/events/{}", namespace(&entry.regarding), record.name);
+    async fn patch(&self, folder: &str, record: &correlate::Record) -> Result<(), Fault> {
+        // It begins with the name of the object, which was looked at, and ends in digits.
+        let path = format!("{folder}/{}", rest::encode(&record.name));
         let change = json!({
             "count": record.count,
             "lastTimestamp": time(record.last),
             "message": message(&record.message),
         });
-        self.send(http::Method::PATCH, path, "application/merge-patch+json", &change).await
+        self.send(http::Method::PATCH, &path, "application/merge-patch+json", &change).await
     }
 
     async fn send(
         &self,
         method: http::Method,
-        path: String,
+        path: &str,
         content_type: &str,
         body: &Value,
     ) -> Result<(), Fault> {
@@ -163,7 +177,7 @@ impl EventWorker {
         loop {
             let request = http::Request::builder()
                 .method(&method)
-                .uri(&path)
+                .uri(path)
                 .header(http::header::CONTENT_TYPE, content_type)
                 .body(Body::from(body.to_string().into_bytes()))
                 .map_err(|error| Fault::NoAnswer(error.to_string()))?;
@@ -205,6 +219,20 @@ fn event(entry: &Entry, record: &correlate::Record) -> Value {
         "lastTimestamp": time(record.last),
         "count": record.count,
     })
+}
+
+/// Where the events of an object are.
+///
+/// # Errors
+///
+/// Its names, which an engine may have given, cannot be those of an object.
+fn folder(regarding: &Regarding) -> Result<String, WriteError> {
+    let name = match regarding {
+        Regarding::Claim(claim) => &claim.key.name,
+        Regarding::Volume(volume) => &volume.name,
+    };
+    request::segment(name)?;
+    Ok(format!("/api/v1/namespaces/{}/events", request::segment(namespace(regarding))?))
 }
 
 /// Events of claims go where the claim is; volumes have no namespace, so theirs go to `default`.

@@ -3,15 +3,19 @@
 //! Whether another one's Lease has expired is measured by the time that has passed here since it was last seen to
 //! change, never by the times in it: clocks of machines differ, and jump when they are set. A holder that cannot renew
 //! stands down well before others may take over.
+//!
+//! A renewal is one small write every few seconds, and all others depend on it: it does not wait for a pause that the API
+//! server has asked others for. Where the Lease itself is refused with `Retry-After`, a candidate waits for as long, and a
+//! holder only until two attempts are left before it had to stand down.
 
 use std::time::Duration;
 
 use http::Method;
-use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use crate::client::ApiClient;
 use crate::request::segment;
 use crate::rest::{self, Fault};
 
@@ -45,7 +49,7 @@ pub struct LeaseError {
 
 /// One that competes.
 pub struct Candidate {
-    client: Client,
+    client: ApiClient,
     settings: LeaseSettings,
     observed: Option<Observed>,
 }
@@ -63,8 +67,8 @@ impl Candidate {
     /// # Errors
     ///
     /// It can neither be read nor made.
-    pub async fn new(client: Client, settings: LeaseSettings) -> Result<Self, LeaseError> {
-        let mut candidate = Self { client, settings, observed: None };
+    pub async fn new(client: impl Into<ApiClient>, settings: LeaseSettings) -> Result<Self, LeaseError> {
+        let mut candidate = Self { client: client.into().at_once(), settings, observed: None };
         candidate.read().await.map_err(|fault| candidate.error(&fault))?;
         Ok(candidate)
     }
@@ -76,17 +80,26 @@ impl Candidate {
     ///
     /// The Lease cannot be given back; it expires.
     pub async fn run(mut self, holds: watch::Sender<bool>) -> Result<(), LeaseError> {
-        let mut ticks = tokio::time::interval(self.settings.duration / RETRY_PARTS);
+        let mut ticks = tokio::time::interval(self.part());
         // After a sleep one attempt is enough.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut renewed = Instant::now();
+        let mut not_before = renewed;
         loop {
             tokio::select! {
                 () = holds.closed() => break,
                 _ = ticks.tick() => {}
             }
-            let began = Instant::now();
-            let deadline = if *holds.borrow() { renewed } else { began } + self.deadline();
+            let (began, held) = (Instant::now(), *holds.borrow());
+            let (due, deadline) = match held {
+                true => {
+                    (not_before.min(renewed + self.deadline() - 2 * self.part()), renewed + self.deadline())
+                }
+                false => (not_before, began + self.deadline()),
+            };
+            if began < due {
+                continue;
+            }
             let attempt = tokio::time::timeout_at(deadline, self.acquire_or_renew());
             let outcome = tokio::select! {
                 () = holds.closed() => break,
@@ -101,6 +114,7 @@ impl Candidate {
                 }
                 Err(fault) => {
                     tracing::warn!(lease = self.named(), %fault, "the Lease cannot be renewed");
+                    not_before = Instant::now() + fault.pause().unwrap_or_default();
                     let is_late = renewed.elapsed() >= self.deadline();
                     if is_late && holds.send_if_modified(|holds| std::mem::replace(holds, false)) {
                         tracing::warn!(
@@ -117,8 +131,12 @@ impl Candidate {
             .map_err(|fault| self.error(&fault))
     }
 
+    fn part(&self) -> Duration {
+        self.settings.duration / RETRY_PARTS
+    }
+
     fn deadline(&self) -> Duration {
-        self.settings.duration / RETRY_PARTS * DEADLINE_PARTS
+        self.part() * DEADLINE_PARTS
     }
 
     /// Takes the Lease where it is free or has expired, or renews it. Answers whether it is held now.

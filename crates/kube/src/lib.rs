@@ -4,21 +4,24 @@
 //! Read in this order:
 //!
 //! 1. [`decode`]: Kubernetes objects to core types.
-//! 2. [`ApiPort`]: the binder's [`bindery_controller::Port`] over a Kubernetes client.
-//! 3. [`watch`]: lists and watches into the binder's [`bindery_controller::Intake`].
-//! 4. [`Events`]: what users are told.
-//! 5. [`Alarm`]: where replicas and the operator tell each other that another binder was seen.
-//! 6. [`CertificateStore`]: where certificates of the webhook are kept and made known.
-//! 7. [`plugins`]: hostPath and NFS.
+//! 2. [`ApiClient`]: by which all of the following ask an API server, and spare it.
+//! 3. [`ApiPort`]: the binder's [`bindery_controller::Port`] over it.
+//! 4. [`watch`]: lists and watches into the binder's [`bindery_controller::Intake`].
+//! 5. [`Events`]: what users are told.
+//! 6. [`Alarm`]: where replicas and the operator tell each other that another binder was seen.
+//! 7. [`CertificateStore`]: where certificates of the webhook are kept and made known.
+//! 8. [`plugins`]: hostPath and NFS.
 //!
 //! # Guarantees
 //!
 //! - What cannot be parsed is `Unreadable`, never absent.
 //! - Every update, patch and delete carries the UID and the resourceVersion that the API server must find.
 //! - An idle cluster costs no request but the watches.
+//! - A server that asks to be left alone for a while is, but for the Lease, which is renewed in time.
 
 mod alarm;
 mod certificates;
+mod client;
 pub mod decode;
 pub mod encoding;
 mod events;
@@ -33,6 +36,7 @@ pub mod watch;
 
 pub use alarm::{Alarm, AlarmError, Raised};
 pub use certificates::{CertificateStore, CertificateStoreError, Read};
+pub use client::ApiClient;
 pub use events::{COMPONENT, EventWorker, Events};
 pub use keys::FOREIGN_WRITER;
 pub use lease::{Candidate, LeaseError, LeaseSettings};

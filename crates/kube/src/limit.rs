@@ -2,8 +2,9 @@
 //!
 //! Gradient2 of Netflix's concurrency-limits: the limit follows the ratio of the usual time of an answer to that of the
 //! last one, and grows slowly where nothing is the matter. Refusals (429, 503 with `Retry-After`) and answers that do not
-//! come at all cut it, as TCP cuts its window: once for everything that was under way at that moment. Watches are not
-//! counted; nor are the requests of lists and events, of which each has one under way at most.
+//! come at all cut it, as TCP cuts its window: once for everything that was under way at that moment. The port and the
+//! plugins share it. Watches are not counted; nor are the requests of lists, events, the Lease and certificates, of which
+//! each has one under way at most.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -46,7 +47,7 @@ pub struct Pressure {
     pub refused: u64,
 }
 
-/// The limit of one client.
+/// The limit of one [`crate::ApiClient`].
 pub(crate) struct Limit {
     state: Mutex<State>,
     /// Tells those who wait that there may be room.

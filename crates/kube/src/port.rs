@@ -7,10 +7,11 @@ use bindery_core::{Claim, ClaimKey, Lookup, Text, Timestamp, Volume};
 use bindery_store::Observed;
 use kube::client::Body;
 
+use crate::client::ApiClient;
 use crate::decode;
 use crate::encoding::Object;
 use crate::events::Events;
-use crate::limit::{Limit, Outcome, Pressure};
+use crate::limit::Pressure;
 use crate::request::{self, Answers, Template};
 use crate::rest::{self, Fault};
 
@@ -24,10 +25,9 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// A cluster behind a Kubernetes client.
 pub struct ApiPort {
-    client: kube::Client,
+    client: ApiClient,
     clock: Clock,
     events: Events,
-    limit: Limit,
 }
 
 /// The clock of the machine.
@@ -37,30 +37,13 @@ pub fn system_clock() -> Clock {
 
 impl ApiPort {
     /// A port to the cluster of this client, which records what is told it as `events` says.
-    pub fn new(client: kube::Client, clock: Clock, events: Events) -> Self {
-        Self { client, clock, events, limit: Limit::new() }
+    pub fn new(client: impl Into<ApiClient>, clock: Clock, events: Events) -> Self {
+        Self { client: client.into().limited(), clock, events }
     }
 
-    /// The client.
-    pub fn client(&self) -> &kube::Client {
-        &self.client
-    }
-
-    /// How many requests it sends at the same time, and why no more.
+    /// How many requests are sent at the same time by it and the plugins of its client, and why no more.
     pub fn pressure(&self) -> Pressure {
-        self.limit.pressure()
-    }
-
-    /// Sends a request when there is room for it.
-    async fn send(&self, request: http::Request<Body>) -> Result<Object, Fault> {
-        let permit = self.limit.acquire().await;
-        let answer = rest::send(&self.client, request).await;
-        permit.end(match &answer {
-            Err(fault) if fault.is_overload() => Outcome::Refused,
-            Err(Fault::NoAnswer(_)) => Outcome::Lost,
-            _ => Outcome::Answered,
-        });
-        answer
+        self.client.pressure()
     }
 
     async fn get(&self, path: String, purpose: Purpose) -> Result<Object, Fault> {
@@ -70,7 +53,7 @@ impl ApiPort {
         }
         // The path is made of checked names.
         let request = request.body(Body::empty()).map_err(|error| Fault::NoAnswer(error.to_string()))?;
-        self.send(request).await
+        rest::send(&self.client, request).await
     }
 }
 
@@ -99,7 +82,7 @@ impl Port for ApiPort {
             .header(http::header::CONTENT_TYPE, outgoing.content_type)
             .body(Body::from(outgoing.body.to_string().into_bytes()))
             .map_err(|error| WriteError::Invalid(error.to_string()))?;
-        let object = self.send(request).await?;
+        let object = rest::send(&self.client, request).await?;
         match answers {
             Answers::Deletion => Ok(Written::Deletion),
             Answers::Volume => written(decode::volume(&object)).map(Written::Volume),

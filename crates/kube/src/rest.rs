@@ -9,13 +9,18 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
 
+use crate::client::ApiClient;
 use crate::decode::Encoded as _;
 use crate::encoding::{self, Encoding, Object};
+use crate::limit::Outcome;
 
 /// Longest that a request other than a watch may take: an API server gives up after a minute at the latest.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a throttled client waits where the server does not say.
+/// How long a write waits that was throttled where the server does not say.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Longest that a server may ask to wait: priority and fairness asks for 32 s at most, and nobody is to be stopped for an hour
+/// by a proxy that was misconfigured for a minute.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// Why a request came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +34,7 @@ pub(crate) enum Fault {
         reason: String,
         /// `message` of the Status, or the beginning of whatever was answered.
         message: String,
-        /// `Retry-After`.
+        /// `Retry-After`, at most [`RETRY_AFTER_MAX`].
         retry_after: Option<Duration>,
     },
     /// There was no answer: the connection failed, or it took too long. The request may have been carried out.
@@ -50,6 +55,24 @@ impl Fault {
             }
             Self::TooLate => true,
             Self::NoAnswer(_) => false,
+        }
+    }
+
+    /// For how long the API server wants to be left alone. Where it is busy it says so; other refusals of the same code, such as
+    /// those of the EventRateLimit admission, are about one kind of request.
+    pub(crate) fn pause(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { code: 429 | 503, retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// What an answer, or that there was none, says of how busy the server is.
+    fn outcome<T>(answer: &Result<T, Self>) -> Outcome {
+        match answer {
+            Err(fault) if fault.is_overload() => Outcome::Refused,
+            Err(Self::NoAnswer(_)) => Outcome::Lost,
+            _ => Outcome::Answered,
         }
     }
 }
@@ -75,30 +98,45 @@ struct Details {
     retry_after_seconds: i32,
 }
 
-/// Sends a request and collects the answer.
-pub(crate) async fn send(client: &kube::Client, request: http::Request<Body>) -> Result<Object, Fault> {
-    tokio::time::timeout(TIMEOUT, exchange(client, request)).await.unwrap_or(Err(Fault::TooLate))
+/// Sends a request when it may be sent, and collects the answer.
+pub(crate) async fn send(client: &ApiClient, request: http::Request<Body>) -> Result<Object, Fault> {
+    let permit = client.turn().await;
+    let answer =
+        tokio::time::timeout(TIMEOUT, exchange(client, request)).await.unwrap_or(Err(Fault::TooLate));
+    if let Some(permit) = permit {
+        permit.end(Fault::outcome(&answer));
+    }
+    answer
 }
 
-async fn exchange(client: &kube::Client, request: http::Request<Body>) -> Result<Object, Fault> {
-    let (encoding, body) = open(client, request).await?;
+/// Sends a request when it may be sent; the answer is still to come when it is not refused.
+pub(crate) async fn open(
+    client: &ApiClient,
+    request: http::Request<Body>,
+) -> Result<(Encoding, Body), Fault> {
+    // A stream that lasts for minutes is nothing that is under way: it keeps no room.
+    drop(client.turn().await);
+    begin(client, request).await
+}
+
+async fn exchange(client: &ApiClient, request: http::Request<Body>) -> Result<Object, Fault> {
+    let (encoding, body) = begin(client, request).await?;
     let bytes = body.collect().await.map_err(no_answer)?.to_bytes();
     encoding.object(bytes).map_err(|error| Fault::NoAnswer(format!("the answer makes no sense: {error}")))
 }
 
-/// Sends a request; the answer is still to come when it is not refused.
-pub(crate) async fn open(
-    client: &kube::Client,
-    mut request: http::Request<Body>,
-) -> Result<(Encoding, Body), Fault> {
+/// Every request passes here.
+async fn begin(client: &ApiClient, mut request: http::Request<Body>) -> Result<(Encoding, Body), Fault> {
     request.headers_mut().entry(ACCEPT).or_insert(const { HeaderValue::from_static(encoding::ACCEPT) });
-    let (parts, body) = client.send(request).await.map_err(no_answer)?.into_parts();
+    let (parts, body) = client.kube().send(request).await.map_err(no_answer)?.into_parts();
     let encoding = Encoding::of(&parts.headers);
     if parts.status.is_success() {
         return Ok((encoding, body));
     }
     let bytes = body.collect().await.map_err(no_answer)?.to_bytes();
-    Err(refused(&parts, encoding, &bytes))
+    let fault = refused(&parts, encoding, &bytes);
+    client.heed(&fault);
+    Err(fault)
 }
 
 fn no_answer(error: impl std::error::Error) -> Fault {
@@ -125,7 +163,7 @@ fn refused(parts: &http::response::Parts, encoding: Encoding, bytes: &Bytes) -> 
     };
     Fault::Refused {
         code: parts.status.as_u16(),
-        retry_after: seconds.or_else(|| status.retry_after()),
+        retry_after: seconds.map(|asked| asked.min(RETRY_AFTER_MAX)).or_else(|| status.retry_after()),
         reason: status.reason,
         message,
     }
@@ -134,7 +172,7 @@ fn refused(parts: &http::response::Parts, encoding: Encoding, bytes: &Bytes) -> 
 impl Status {
     fn retry_after(&self) -> Option<Duration> {
         let seconds = u64::try_from(self.details.as_ref()?.retry_after_seconds).ok()?;
-        (seconds > 0).then(|| Duration::from_secs(seconds))
+        (seconds > 0).then(|| Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
     }
 }
 
@@ -174,7 +212,7 @@ impl From<Fault> for WriteError {
 
 /// Sends a request with a JSON body, or none, and reads the answer as JSON. A patch is a merge patch.
 pub(crate) async fn json(
-    client: &kube::Client,
+    client: &ApiClient,
     method: http::Method,
     path: &str,
     body: Option<serde_json::Value>,
@@ -187,7 +225,7 @@ pub(crate) async fn json(
 
 /// Sends a JSON patch (RFC 6902), and reads the answer as JSON.
 pub(crate) async fn json_patch(
-    client: &kube::Client,
+    client: &ApiClient,
     path: &str,
     patch: serde_json::Value,
 ) -> Result<serde_json::Value, Fault> {
@@ -196,7 +234,7 @@ pub(crate) async fn json_patch(
 }
 
 async fn typed(
-    client: &kube::Client,
+    client: &ApiClient,
     method: http::Method,
     path: &str,
     content_type: &str,

@@ -17,12 +17,14 @@ use kube::client::Body;
 use tokio_util::sync::CancellationToken;
 
 use self::feed::Feed;
+use crate::client::ApiClient;
 use crate::encoding::Page;
 use crate::rest::{self, Fault};
 
 /// Objects in one page of a list (client-go's default).
 const PAGE: u32 = 500;
-/// First pause after a failure, doubled by each that follows (client-go's reflector).
+/// First pause after a failure, doubled by each that follows (client-go's reflector). It is longer where the API server asks
+/// for that.
 const BACKOFF: Duration = Duration::from_millis(800);
 /// Longest pause.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
@@ -30,7 +32,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 const BACKOFF_RESET: Duration = Duration::from_secs(120);
 
 /// Keeps a binder's store up to date until `shutdown`.
-pub async fn run(client: kube::Client, intake: Intake, shutdown: CancellationToken) {
+pub async fn run(client: impl Into<ApiClient>, intake: Intake, shutdown: CancellationToken) {
+    let client = client.into();
     let watches = Kind::ALL.map(|kind| {
         let watch =
             Watch { client: client.clone(), feed: Feed::new(kind, intake.clone()), streams_lists: true };
@@ -41,7 +44,7 @@ pub async fn run(client: kube::Client, intake: Intake, shutdown: CancellationTok
 
 /// The watch of one kind.
 struct Watch {
-    client: kube::Client,
+    client: ApiClient,
     feed: Feed,
     /// Whether the server streams lists, for all that is known.
     streams_lists: bool,

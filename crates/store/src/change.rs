@@ -24,8 +24,10 @@ pub enum Topic {
     Class(Text),
     /// Which classes are default classes, and their order.
     DefaultClasses,
-    /// The pods that reference a claim.
+    /// The pods that reference a claim, of those that can be read.
     Pods(ClaimKey),
+    /// Whether all pods of a namespace can be read.
+    UnreadablePods(Text),
     /// Whether a node is known.
     Node(Text),
     /// The volumes whose claimRef names a claim.
@@ -122,7 +124,10 @@ fn topics_of_exchange(Exchange { question, answer }: &Exchange, topics: &mut Vec
     let topic = match question {
         Question::Claim(source, key) => Topic::Claim(watched(*source), key.clone()),
         Question::Volume(source, name) => Topic::Volume(watched(*source), name.clone()),
-        Question::Pods(key) => Topic::Pods(key.clone()),
+        Question::Pods(key) => {
+            push(topics, Topic::UnreadablePods(key.namespace.clone()));
+            Topic::Pods(key.clone())
+        }
         Question::Node(name) => Topic::Node(name.clone()),
         Question::Class(name) => Topic::Class(name.clone()),
         Question::DefaultClasses => Topic::DefaultClasses,

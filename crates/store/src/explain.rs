@@ -2,6 +2,11 @@
 //!
 //! A scan of all volumes with a text for each, for people who ask; decisions use the index. Both see the same
 //! reasons: the first of a [`Candidate`] is the one that [`bindery_core::Tally`] counts it under.
+//!
+//! What is in the way depends on how claim and volume stand to each other, as upstream has it. A claim that looks for
+//! a volume is kept from one by all of the reasons. Of a volume that is reserved for it neither phase nor class nor
+//! labels count (`FindMatchingVolume`), of one that it names neither phase nor labels (`checkVolumeSatisfyClaim`), and
+//! where both name each other nothing does.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -38,9 +43,11 @@ pub struct Obstacle {
 
 impl State {
     pub(crate) fn explain(&self, claim: &Claim) -> Vec<Candidate> {
+        let is_asked_for = |name: &Text| claim.volume_name.as_ref().is_none_or(|named| named == name);
         let mut volumes: Vec<_> = self
             .volumes()
             .into_iter()
+            .filter(|volume| is_asked_for(&volume.name))
             .map(|volume| (obstacles(&volume, claim, self.reserved(&volume.name)), volume))
             .collect();
         volumes.sort_by(|(a, volume), (b, other)| {
@@ -49,7 +56,8 @@ impl State {
         let readable = volumes
             .into_iter()
             .map(|(obstacles, volume)| Candidate { volume: volume.name.clone(), obstacles });
-        let unreadable = self.unreadable_volumes().into_iter().map(|(volume, unreadable)| Candidate {
+        let unreadable = self.unreadable_volumes().into_iter().filter(|(name, _)| is_asked_for(name));
+        let unreadable = unreadable.map(|(volume, unreadable)| Candidate {
             volume,
             obstacles: vec![Obstacle {
                 reason: Reason::Unreadable,
@@ -82,6 +90,10 @@ fn nearer(request: Quantity, a: &Volume, b: &Volume) -> Ordering {
 /// All that keeps the claim from the volume. `picked_for` is the claim of a decision in flight that has picked it.
 fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<ClaimKey>) -> Vec<Obstacle> {
     let own = volume.is_bound_to(claim);
+    let named = claim.volume_name.as_ref() == Some(&volume.name);
+    if own && named {
+        return Vec::new();
+    }
     let other = volume.claim_ref.as_ref().filter(|_| !own).map(|other| {
         let key = ClaimKey::new(other.namespace.clone(), other.name.clone());
         // A claim that was deleted and made anew has the name of the one that the volume was for.
@@ -89,6 +101,7 @@ fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<ClaimKey>) -> Ve
         uid.map_or_else(|| key.to_string(), |uid| format!("an earlier {key} with UID {uid}"))
     });
     let in_flight = picked_for.filter(|holder| volume.claim_ref.is_none() && *holder != claim.key);
+    let searched = !own && !named;
     let offered = volume.phase == VolumePhase::Available || other.is_some();
     let capacity = volume.capacity.unwrap_or_default();
     let (has, wants) = (volume.access_set(), claim.access_set());
@@ -104,7 +117,7 @@ fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<ClaimKey>) -> Ve
         volume
             .deleting
             .then(|| (Reason::Deleting, "metadata.deletionTimestamp", String::new(), String::new())),
-        (*volume.class != *claim.class_or_empty()).then(|| {
+        (!own && *volume.class != *claim.class_or_empty()).then(|| {
             let (offers, asks) = (name(&volume.class), name(claim.class_or_empty()));
             (Reason::ClassDiffers, "spec.storageClassName", offers, asks)
         }),
@@ -118,7 +131,7 @@ fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<ClaimKey>) -> Ve
         }),
         (!has.contains(wants))
             .then(|| (Reason::AccessModesMissing, "spec.accessModes", modes(has), modes(wants))),
-        (!offered).then(|| {
+        (searched && !offered).then(|| {
             let phase = if volume.phase.name().is_empty() { "unset" } else { volume.phase.name() };
             let available = VolumePhase::Available.name();
             (Reason::NotAvailable, "status.phase", phase.to_owned(), available.to_owned())
@@ -126,7 +139,7 @@ fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<ClaimKey>) -> Ve
         (capacity < claim.request).then(|| {
             (Reason::TooSmall, "spec.capacity.storage", capacity.to_string(), claim.request.to_string())
         }),
-        (!unmet.is_empty())
+        (searched && !unmet.is_empty())
             .then(|| (Reason::SelectorDiffers, "metadata.labels", labels(&volume.labels), unmet.join(", "))),
         in_flight.map(|holder| (Reason::InFlight, "", holder.to_string(), claim.key.to_string())),
     ];

@@ -36,7 +36,7 @@ pub use change::{Change, Revision, Topic, Wanted, WantedSets, topics_of};
 pub use environment::Environment;
 pub use explain::{Candidate, Obstacle};
 pub use live::LiveReads;
-pub use observed::{Kind, Observed, PodRecord, Unreadable};
+pub use observed::{Kind, Observed, PodContent, PodRecord, Unreadable};
 pub use session::{Session, SessionLimits};
 pub use store::{HeldBy, Store};
 pub use subscriptions::Subscriptions;

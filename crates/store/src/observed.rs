@@ -25,13 +25,21 @@ pub struct Unreadable {
     pub why: Text,
 }
 
-/// A pod, reduced to what decisions need.
+/// A pod, as a watch delivered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRecord {
     /// `metadata.namespace`.
     pub namespace: Text,
     /// `metadata.name`.
     pub name: Text,
+    /// The rest of it; what is wrong where it cannot be parsed (G7 of the design). Then it may use every claim of its
+    /// namespace, for all that is known.
+    pub content: Result<PodContent, Text>,
+}
+
+/// A pod, reduced to what decisions need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodContent {
     /// Names of the claims that it references, directly or through generic ephemeral volumes
     /// (`<pod>-<volume>`), as upstream's `pod-pvc-index` has them (reference section 2.1).
     pub claims: Vec<Text>,

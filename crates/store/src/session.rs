@@ -93,7 +93,7 @@ impl<'a> Session<'a> {
             }
             Question::Claim(source, key) => Answer::Claim(self.state.claim(source, &key)),
             Question::Volume(source, name) => Answer::Volume(self.state.volume(source, &name)),
-            Question::Pods(key) => Answer::Pods(Ok(self.state.pods_using(&key))),
+            Question::Pods(key) => Answer::Pods(self.state.pods_using(&key)),
             Question::Node(name) => Answer::Node(self.state.lookup_node(&name)),
             Question::Class(name) => Answer::Class(self.state.class(&name)),
             Question::DefaultClasses => Answer::DefaultClasses(self.state.default_classes()),

@@ -112,6 +112,13 @@ impl<K: Clone + Eq + Hash> Subscriptions<K> {
         self.inner().remove(key);
     }
 
+    /// No key depends on anything any more.
+    pub fn clear(&self) {
+        let mut inner = self.inner();
+        let keys: Vec<K> = inner.numbers.keys().cloned().collect();
+        keys.iter().for_each(|key| inner.remove(key));
+    }
+
     /// The keys that depend on what has changed, each once, in no meaningful order.
     ///
     /// A key for which `is_once` answers true depends on nothing any more: its next decision, which is to come whatever else

@@ -5,8 +5,8 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimKey, Lookup, Source, Uid, Version, Volume};
-use bindery_store::{Change, Kind, Observed, Store, Topic};
+use bindery_core::{Claim, ClaimKey, Lookup, Source, Text, Uid, Version, Volume};
+use bindery_store::{Change, Kind, Observed, PodContent, PodRecord, Store, Topic};
 use proptest::prelude::*;
 use support::{claim, readable, unreadable, volume};
 
@@ -253,17 +253,16 @@ fn default_classes_come_newest_first_and_an_unreadable_class_may_be_one() {
     assert!(store.remove_class("odd").topics.contains(&Topic::DefaultClasses));
 }
 
+fn pod(name: &str, claims: &[&str], scheduled: bool) -> PodRecord {
+    let claims = claims.iter().map(|claim| (*claim).into()).collect();
+    let content = Ok(PodContent { claims, scheduled, terminated: false });
+    PodRecord { namespace: "ns".into(), name: name.into(), content }
+}
+
 #[test]
 fn pods_are_found_by_the_claims_that_they_reference() {
-    let pod = |name: &str, claims: &[&str], scheduled| bindery_store::PodRecord {
-        namespace: "ns".into(),
-        name: name.into(),
-        claims: claims.iter().map(|claim| (*claim).into()).collect(),
-        scheduled,
-        terminated: false,
-    };
     let names = |store: &Store, claim: &str| -> BTreeMap<String, bool> {
-        let pods = store.pods_using(&key(claim)).into_iter();
+        let pods = store.pods_using(&key(claim)).unwrap().into_iter();
         pods.map(|pod| (pod.name.to_string(), pod.scheduled)).collect()
     };
     let store = Store::new();
@@ -278,6 +277,32 @@ fn pods_are_found_by_the_claims_that_they_reference() {
     assert_eq!(store.replace_pods(vec![pod("p", &["a"], true)]).topics, [Topic::Pods(key("b"))]);
     assert_eq!(store.remove_pod("ns", "p").topics, [Topic::Pods(key("a"))]);
     assert!(names(&store, "a").is_empty());
+}
+
+#[test]
+fn a_pod_that_cannot_be_read_may_use_every_claim_of_its_namespace() {
+    let broken = |name: &str, why: &str| PodRecord { content: Err(why.into()), ..pod(name, &[], false) };
+    let store = Store::new();
+    let using = |claim: &str| store.pods_using(&key(claim)).map(|pods| pods.len());
+    let unknown = |name: &str, why: &str| -> Result<usize, Text> {
+        Err(format!("pod \"ns/{name}\" cannot be read, and may use the claim: {why}").into())
+    };
+    let of_all = || Topic::UnreadablePods("ns".into());
+    store.apply_pod(pod("p", &["a"], true));
+    // It used the claim before it could not be read any more.
+    let change = store.apply_pod(broken("p", "spec"));
+    assert_eq!(change.topics, [Topic::Pods(key("a")), of_all()]);
+    assert_eq!((using("a"), using("b")), (unknown("p", "spec"), unknown("p", "spec")));
+    assert_eq!(store.pods_using(&ClaimKey::new("other", "a")), Ok(Vec::new()));
+    assert!(store.apply_pod(broken("q", "status")).is_empty());
+    assert_eq!(store.remove_pod("ns", "p").topics, [of_all()]);
+    assert_eq!(using("a"), unknown("q", "status"));
+    // As a list says it, and as a watch does once it can be read.
+    let list = vec![pod("p", &["a"], true), broken("q", "spec")];
+    assert_eq!(store.replace_pods(list).topics, [Topic::Pods(key("a")), of_all()]);
+    assert_eq!(using("a"), unknown("q", "spec"));
+    assert_eq!(store.apply_pod(pod("q", &["b"], true)).topics, [Topic::Pods(key("b")), of_all()]);
+    assert_eq!((using("a"), using("b"), using("c")), (Ok(1), Ok(1), Ok(0)));
 }
 
 #[test]

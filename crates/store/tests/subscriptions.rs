@@ -13,7 +13,7 @@ use bindery_core::{
     Question, Recorder, Source, Text, Uid, Version, Volume,
 };
 use bindery_store::{
-    Change, LiveReads, PodRecord, Revision, SessionLimits, Store, Subscriptions, Topic, topics_of,
+    Change, LiveReads, PodContent, PodRecord, Revision, SessionLimits, Store, Subscriptions, Topic, topics_of,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -33,6 +33,8 @@ enum Step {
     AssumeClaim(ClaimKey),
     Class(&'static str, Option<bool>),
     Pod(ClaimKey, Option<bool>),
+    BreakPod(&'static str),
+    RemovePod(&'static str),
     Node(bool),
 }
 
@@ -50,6 +52,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => (select(vec!["fast", "slow"]), prop::option::of(any::<bool>()))
             .prop_map(|(name, default)| Step::Class(name, default)),
         1 => (any_key(), prop::option::of(any::<bool>())).prop_map(|(key, scheduled)| Step::Pod(key, scheduled)),
+        1 => select(vec!["another", "pod"]).prop_map(Step::BreakPod),
+        1 => select(vec!["another", "pod"]).prop_map(Step::RemovePod),
         1 => any::<bool>().prop_map(Step::Node),
     ]
 }
@@ -79,11 +83,15 @@ fn carry_out(store: &Store, version: u64, step: Step) -> Change {
         Step::Pod(key, Some(scheduled)) => store.apply_pod(PodRecord {
             namespace: key.namespace,
             name: "pod".into(),
-            claims: vec![key.name],
-            scheduled,
-            terminated: false,
+            content: Ok(PodContent { claims: vec![key.name], scheduled, terminated: false }),
         }),
         Step::Pod(key, None) => store.remove_pod(&key.namespace, "pod"),
+        Step::BreakPod(name) => store.apply_pod(PodRecord {
+            namespace: "ns".into(),
+            name: name.into(),
+            content: Err("spec: no pod's".into()),
+        }),
+        Step::RemovePod(name) => store.remove_pod("ns", name),
         Step::Node(true) => store.apply_node("node".into()),
         Step::Node(false) => store.remove_node("node"),
     }

@@ -1,8 +1,9 @@
 //! The HTTP face of a binder: is it alive, is it ready, what has it done; and the door where API servers ask for reviews.
 //!
-//! [`tls`] is that door, [`certificates`] what it shows, [`admission()`] what it answers. [`serve`] answers `/livez`,
-//! `/readyz` and `/metrics` on a listener of the caller's. Paths and formats are those of Kubernetes' own components: `ok`,
-//! or one line for each [`Check`] that failed (`?verbose` shows all), and metrics in the OpenMetrics text format.
+//! [`server`] is what listens, [`tls`] and [`certificates`] what the door shows, [`admission()`] what it answers. [`serve`]
+//! answers `/livez`, `/readyz` and `/metrics` on a listener of the caller's. Paths and formats are those of Kubernetes' own
+//! components: `ok`, or one line for each [`Check`] that failed (`?verbose` shows all), and metrics in the OpenMetrics text
+//! format.
 //!
 //! # Guarantees
 //!
@@ -13,6 +14,7 @@ mod admission;
 pub mod certificates;
 mod health;
 mod routes;
+pub mod server;
 pub mod tls;
 
 pub use admission::{

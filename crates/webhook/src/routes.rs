@@ -1,6 +1,7 @@
 //! The paths, and the server that answers them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
@@ -12,7 +13,13 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
 use crate::health::{Health, told};
+use crate::server::{Limits, Server, Traffic};
 
+/// Most connections at the same time. Kubelet, Prometheus and people need few, and what a process may open at all is for the
+/// door.
+const CONNECTIONS_MAX: usize = 64;
+/// Longest time for an answer, and for reading it at the end: Prometheus waits no longer for one, unless told to.
+const REQUEST_MAX: Duration = Duration::from_secs(10);
 /// The content type of the OpenMetrics text format.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -30,17 +37,16 @@ pub fn router<H: Health>(health: H, registry: Registry) -> Router {
         .with_state(Arc::new(Face { health, registry }))
 }
 
-/// Answers until `shutdown`; requests that were begun are answered.
-///
-/// # Errors
-///
-/// The listener failed for good.
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    axum::serve(listener, router).with_graceful_shutdown(shutdown).await
+/// Answers on a listener until `shutdown`, without TLS. There are 64 connections at most: for one more, that which has been
+/// silent for longest is closed. Requests that were begun are answered.
+pub async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<Output = ()>) {
+    let limits = Limits {
+        connections_max: CONNECTIONS_MAX,
+        request_max: REQUEST_MAX,
+        drain: Duration::ZERO,
+        ..Limits::default()
+    };
+    Server::new(listener, None, limits, Arc::<Traffic>::default()).serve(router, shutdown).await;
 }
 
 async fn live<H: Health>(State(face): State<Arc<Face<H>>>, RawQuery(query): RawQuery) -> Response {

@@ -1,4 +1,4 @@
-//! The door over loopback, by clients that behave and by clients that do not.
+//! The door over loopback, and the server of health and metrics, by clients that behave and by clients that do not.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "how many connections are made is printed")]
@@ -11,6 +11,8 @@ mod clients;
 mod crowds;
 #[path = "door/ends.rs"]
 mod ends;
+#[path = "door/face.rs"]
+mod face;
 #[path = "door/files.rs"]
 mod files;
 #[path = "door/protocols.rs"]

@@ -1,9 +1,10 @@
 //! Decisions to judge: upstream's own, upstream's with one thing changed, and inventions.
 
 use bindery_core::{
-    Action, CapacityChange, ClaimPhase, ClaimTarget, Clear, Cluster, Decision, Edit, Exchange, Failure,
-    FinalizerEdit, Follows, Handle, Message, Operation, OperationKind, Outcome, PluginOperation, Point,
-    Question, Recorder, Request, Source, Step, Subject, Text, VolumePhase, VolumeTarget,
+    Action, CapacityChange, ClaimPhase, ClaimTarget, Clear, Cluster, Decision, Edit, Event, EventKind,
+    Exchange, Failure, FinalizerEdit, Follows, Handle, Message, Operation, OperationKind, Outcome,
+    PluginOperation, Point, Question, Recorder, Regarding, Request, Source, Step, Subject, Text, VolumePhase,
+    VolumeTarget,
 };
 
 use crate::choices::Choices;
@@ -171,7 +172,7 @@ fn phase(c: &mut Choices<'_>) -> (VolumePhase, Message) {
 fn action(c: &mut Choices<'_>, model: &Model) -> Action {
     let volume = volume_target(c, model);
     let claim = claim_target(c, model);
-    match c.below(14) {
+    match c.below(15) {
         0 | 1 => Action::ReserveVolume { volume, claim, mark: c.percent(50) },
         2 | 3 => {
             let (phase, message) = phase(c);
@@ -205,7 +206,18 @@ fn action(c: &mut Choices<'_>, model: &Model) -> Action {
             let uid = if c.percent(50) { volume.uid } else { claim.uid };
             Action::StartOperation(Operation { kind: kind(c), plugin: plugin(c), uid })
         }
-        _ => Action::CallPlugin { plugin: plugin(c), operation: call(c) },
+        13 => Action::CallPlugin { plugin: plugin(c), operation: call(c) },
+        _ => {
+            let mut regarding =
+                if c.percent(50) { Regarding::Volume(volume) } else { Regarding::Claim(claim) };
+            if c.percent(30) {
+                match &mut regarding {
+                    Regarding::Volume(volume) => volume.uid = "u-nobody".into(),
+                    Regarding::Claim(claim) => claim.uid = "u-nobody".into(),
+                }
+            }
+            Action::Emit(Event { regarding, kind: EventKind::Unreadable("x".into()) })
+        }
     }
 }
 

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use bindery_core::{
     Action, Claim, ClaimPhase, Decision, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Follows, Migration,
-    OperationKind, Point, ReclaimPolicy, Request, Returned, Step, Subject, Text, Uid, Version, Volume,
-    VolumePhase,
+    OperationKind, Point, ReclaimPolicy, Regarding, Request, Returned, Step, Subject, Text, Uid, Version,
+    Volume, VolumePhase,
 };
 
 use self::meet::may_meet;
@@ -119,6 +119,7 @@ impl Trial<'_> {
         match action {
             Action::StartOperation(operation) => return self.start(operation),
             Action::CallPlugin { plugin, operation } => return self.call(plugin, *operation),
+            Action::Emit(event) => return check(self.is_known(&event.regarding), "tells of a stranger"),
             Action::CreateVolume { claim, name, .. } => {
                 let is_due = self.progress().is_some_and(|(kind, uid, point, returned)| {
                     kind == OperationKind::Provision
@@ -150,6 +151,31 @@ impl Trial<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether anybody has ever seen the object of an event.
+    fn is_known(&self, regarding: &Regarding) -> bool {
+        let (model, uid) = (self.model, regarding.uid());
+        let worlds = [&model.seen, &model.now, &model.truth];
+        let known = worlds.iter().any(|objects| match regarding {
+            Regarding::Claim(claim) => objects.claims.get(&claim.key).is_some_and(|known| known.uid == *uid),
+            Regarding::Volume(volume) => {
+                objects.volumes.get(&volume.name).is_some_and(|known| known.uid == *uid)
+            }
+        });
+        known
+            || match (&self.request.subject, regarding) {
+                (Subject::SyncClaim(claim), Regarding::Claim(target)) => claim.target() == *target,
+                (Subject::SyncVolume(volume), Regarding::Volume(target)) => volume.target() == *target,
+                (Subject::SyncClaimOperation(progress), Regarding::Claim(target)) => {
+                    progress.object.target() == *target
+                }
+                (Subject::SyncVolumeOperation(progress), Regarding::Volume(target)) => {
+                    let objects = progress.fresh.iter().chain([&progress.object]);
+                    objects.into_iter().any(|volume| volume.target() == *target)
+                }
+                _ => false,
+            }
     }
 
     /// Every complete pair before is one after, and nobody calls it otherwise.

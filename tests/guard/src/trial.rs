@@ -117,11 +117,12 @@ fn allows(
     };
     let excused = match &objection {
         Objection::Prove(_) => false,
-        // The engine was shown another world than the guard.
-        Objection::Stale { .. } => model.seen != model.now,
+        // The engine was shown another world than the guard, or than a live read shows, which upstream does not make.
+        Objection::Stale { .. } => model.seen != model.now || model.seen != model.truth,
+        Objection::Unproven { .. } => model.live_fails,
         Objection::Refused(refusal) => match refusal.breach {
-            // A live read, which upstream does not make, shows otherwise or fails.
-            Breach::ClaimLives | Breach::Unproven => model.live_fails || model.seen != model.truth,
+            // A live read, which upstream does not make, shows otherwise.
+            Breach::ClaimLives => model.seen != model.truth,
             Breach::Unreadable => model.unreadable.is_some(),
             Breach::NotSynced => !model.synced,
             // The live read shows that the claim, which had another volume, is gone: the data would be offered.
@@ -180,7 +181,9 @@ fn withstands(
     match check(model, request, exchanges, decision) {
         Ok(()) if decision.steps.is_empty() => Ok(Verdict::Nothing),
         Err(Objection::Refused(refusal)) => Ok(Verdict::Stopped(Some(refusal.breach))),
-        Err(Objection::Prove(_) | Objection::Stale { .. }) => Ok(Verdict::Stopped(None)),
+        Err(Objection::Prove(_) | Objection::Stale { .. } | Objection::Unproven { .. }) => {
+            Ok(Verdict::Stopped(None))
+        }
         Ok(()) => match oracle::judge(model, request, decision) {
             Ok(()) => Ok(Verdict::Harmless),
             Err(harm) => Err(report("the guard allows harm", &harm, model, request, exchanges, decision)),

@@ -276,6 +276,12 @@ impl Sync<'_> {
             }
             Point::Provisioned if in_tree && progress.returned == Returned::Success => Ok(create(self, 1)),
             Point::Created { attempt } if in_tree && failed && attempt < 5 => Ok(create(self, attempt + 1)),
+            // Not upstream's: nothing is cleaned up before a live read shows that the volume is not there.
+            Point::Created { .. } | Point::CleanedUp { .. }
+                if in_tree && failed && self.ask.volume(Source::Live, name.clone())? != Lookup::Absent =>
+            {
+                Ok(Outcome::Done)
+            }
             Point::Created { .. } if in_tree && failed => Ok(clean(self, 1)),
             Point::CleanedUp { attempt } if in_tree && failed && attempt < 5 => Ok(clean(self, attempt + 1)),
             _ => Ok(Outcome::Done),

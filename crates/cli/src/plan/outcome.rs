@@ -204,9 +204,7 @@ fn messages(world: &World, claim: &Claim, record: &Record) -> Vec<String> {
 
 /// The volumes that the claim could be thought to get: the one that it names, else all.
 fn candidates(world: &World, claim: &Claim) -> Vec<CandidatePlan> {
-    let named =
-        |candidate: &Candidate| claim.volume_name.as_ref().is_none_or(|name| candidate.volume == *name);
-    let candidates = world.store().explain(claim).into_iter().filter(named);
+    let candidates = world.store().explain(claim).into_iter();
     candidates
         .map(|Candidate { volume, obstacles }| CandidatePlan {
             volume,

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow};
 use bindery_controller::{Binder, Facts, Journal, Parts, Plugin, Settings};
 use bindery_core::Engine;
 use bindery_kube::plugins::{HostPath, Nfs, Recycler, RecyclerSettings};
-use bindery_kube::{ApiPort, Events, Template, system_clock, watch};
+use bindery_kube::{ApiClient, ApiPort, Events, Template, system_clock, watch};
 use bindery_sim::{Clock, Sim, SimOptions};
 use bindery_store::Store;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
@@ -56,22 +56,23 @@ impl Cluster {
         let (stop_binder, stop_server) = (CancellationToken::new(), CancellationToken::new());
         let stopped = stop_server.clone().cancelled_owned();
         let server = tokio::spawn(sim.serve(listener, stopped));
-        let (events, event_worker) = Events::new(client.clone());
+        let asking = ApiClient::from(client.clone());
+        let (events, event_worker) = Events::new(asking.clone());
         let binder = Arc::new(Binder::new(Parts {
             store: Arc::new(Store::new()),
-            port: ApiPort::new(client.clone(), system_clock(), events.clone()),
+            port: ApiPort::new(asking.clone(), system_clock(), events.clone()),
             engine,
             facts: Facts {
-                plugins: Arc::new(plugins(&client, &events, volumes).into_iter().collect()),
+                plugins: Arc::new(plugins(&asking, &events, volumes).into_iter().collect()),
                 ..Facts::default()
             },
             settings: Settings::default(),
             journal,
         }));
-        let (watching, stop) = (client.clone(), stop_binder.clone());
+        let stop = stop_binder.clone();
         let binder = tokio::spawn(async move {
             let event_worker = tokio::spawn(event_worker.run());
-            let watches = watch::run(watching, binder.intake().clone(), stop.clone());
+            let watches = watch::run(asking, binder.intake().clone(), stop.clone());
             tokio::join!(watches, binder.run(stop));
             events.flush().await;
             event_worker.abort();
@@ -139,7 +140,7 @@ impl Cluster {
 }
 
 /// hostPath with a folder of its own, and the recyclers. Nothing runs the recyclers' pods here, as nothing runs others.
-fn plugins(client: &kube::Client, events: &Events, volumes: &Path) -> [Arc<dyn Plugin<Template>>; 2] {
+fn plugins(client: &ApiClient, events: &Events, volumes: &Path) -> [Arc<dyn Plugin<Template>>; 2] {
     let recycler = |settings| Some(Recycler::new(client.clone(), system_clock(), events.clone(), settings));
     let host_path =
         HostPath::new(client.clone(), Some(volumes.to_owned()), recycler(RecyclerSettings::host_path()));

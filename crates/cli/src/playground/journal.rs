@@ -66,7 +66,7 @@ impl Journal for Sink {
     fn decided(&self, _key: &Key, evidence: Evidence, verdict: Verdict) {
         let refused = match verdict {
             Verdict::Passed => None,
-            Verdict::Refused(why) | Verdict::Stale(why) => Some(why),
+            Verdict::Refused(why) | Verdict::Unproven(why) | Verdict::Stale(why) => Some(why),
         };
         // Where the thread has given up, it has said so.
         let _ = self.0.send(Record { evidence, refused });

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use axum::Router;
+use bindery_kube::ApiClient;
 use bindery_webhook::certificates::{AuthorityFiles, CertificateRecord};
-use bindery_webhook::tls::{self, Clients, Credentials, Limits, Traffic};
+use bindery_webhook::server::{Limits, Server, Traffic};
+use bindery_webhook::tls::{Clients, Credentials};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, pending};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -20,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::certificates::CertificateArguments;
 
-/// Open files that a replica needs beside its connections at the door, and more.
+/// Open files that a replica needs beside its connections at the door, and more: those to the server of health and metrics
+/// are 64 at most.
 const FILES: u64 = 256;
 
 /// The door of a replica.
@@ -60,7 +63,7 @@ pub(super) struct DoorRecord {
 
 /// An open door.
 pub(super) struct Door {
-    door: tls::Door,
+    server: Server,
     /// Follows changes of certificates for as long as it is polled.
     following: BoxFuture<'static, ()>,
 }
@@ -71,7 +74,7 @@ impl DoorArguments {
     /// # Errors
     ///
     /// A setting cannot be used, or no certificate can be read or made.
-    pub(super) async fn open(&self, client: &kube::Client, record: &DoorRecord) -> Result<Option<Door>> {
+    pub(super) async fn open(&self, client: &ApiClient, record: &DoorRecord) -> Result<Option<Door>> {
         let Some(address) = self.webhook_listen else { return Ok(None) };
         allow_connections(self.webhook_connections)?;
         let (clients, client_files) = self.clients()?;
@@ -92,7 +95,8 @@ impl DoorArguments {
             drain: Duration::from_secs(self.webhook_drain),
             ..Limits::default()
         };
-        let door = tls::Door::new(listener, credentials.clone(), limits, Arc::clone(&record.traffic));
+        let traffic = Arc::clone(&record.traffic);
+        let server = Server::new(listener, Some(credentials.clone()), limits, traffic);
         let certificates = Arc::clone(&record.certificates);
         let following = async move {
             let believing = credentials.clone();
@@ -104,7 +108,7 @@ impl DoorArguments {
             };
             tokio::join!(of_clients, source.follow(&credentials, &certificates));
         };
-        Ok(Some(Door { door, following: following.boxed() }))
+        Ok(Some(Door { server, following: following.boxed() }))
     }
 
     /// Which clients are let in, and the files that say so.
@@ -127,7 +131,7 @@ impl DoorArguments {
 impl Door {
     /// Answers until `shutdown`, and until the last request after it.
     pub(super) async fn serve(self, router: Router, shutdown: CancellationToken) {
-        let serving = self.door.serve(router, shutdown.cancelled_owned());
+        let serving = self.server.serve(router, shutdown.cancelled_owned());
         // Whatever becomes of that, what is shown now is served.
         let following = self.following.then(|()| pending::<()>());
         tokio::select! {

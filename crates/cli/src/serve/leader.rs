@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use bindery_controller::Binder;
-use bindery_kube::{Alarm, ApiPort, Candidate, LeaseError, LeaseSettings};
+use bindery_kube::{Alarm, ApiClient, ApiPort, Candidate, LeaseError, LeaseSettings};
 use tokio::sync::watch::{self, Receiver};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +33,7 @@ pub(super) struct LeaseArguments {
 
 impl LeaseArguments {
     /// The alarm about other binders, on this Lease.
-    pub(super) fn alarm(&self, client: kube::Client) -> Alarm {
+    pub(super) fn alarm(&self, client: ApiClient) -> Alarm {
         Alarm::new(client, &self.lease_namespace, &self.lease_name)
     }
 
@@ -58,7 +58,7 @@ impl Leadership {
     ///
     /// The Lease can neither be read nor made: the cluster cannot be reached, or RBAC forbids it.
     pub(super) async fn seek(
-        client: &kube::Client,
+        client: &ApiClient,
         arguments: &LeaseArguments,
         leads: Arc<AtomicBool>,
     ) -> Result<Self> {

@@ -79,7 +79,7 @@ impl Own {
             ),
             (
                 "events_dropped",
-                "Events that were dropped because too many waited to be written",
+                "Events that were dropped because too many waited, or because they tell of what cannot be an object",
                 self.0.events().dropped(),
             ),
         ]

@@ -1,7 +1,7 @@
 //! Whether and how volumes of policy Recycle are scrubbed.
 
 use bindery_kube::plugins::{RECYCLER_IMAGE, Recycler, RecyclerSettings};
-use bindery_kube::{Events, system_clock};
+use bindery_kube::{ApiClient, Events, system_clock};
 
 /// Recycling. It needs rights that nothing else here does: to create and delete pods in the namespace `default`.
 #[derive(clap::Args)]
@@ -20,7 +20,7 @@ impl RecyclerArguments {
     /// What scrubs the volumes of a plugin; nothing where recycling is off.
     pub(super) fn recycler(
         &self,
-        client: &kube::Client,
+        client: &ApiClient,
         events: &Events,
         settings: RecyclerSettings,
     ) -> Option<Recycler> {

@@ -1,6 +1,7 @@
-//! Ten thousand connections that send nothing.
+//! Ten thousand connections that send nothing, to the door and to the server of health and metrics.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
@@ -11,23 +12,43 @@ use super::site::{Doorkeeper, Site};
 const SILENT: usize = 10_000;
 /// What they may cost, in KiB: 64 MiB, for the thousand that may be there at the same time.
 const COST_MAX: u64 = 64 * 1024;
+/// How many come to the server of health and metrics, and how many may be there at the same time.
+const WITHOUT_TLS: usize = 2_000;
+const WITHOUT_TLS_MAX: usize = 64;
+/// Files that a replica may open beside these.
+const FILES: usize = 64;
+
+/// What the system tells of a replica's process.
+fn told(doorkeeper: &Doorkeeper, what: &str) -> PathBuf {
+    format!("/proc/{}/{what}", doorkeeper.replica.pid().as_raw_nonzero()).into()
+}
 
 /// Memory of a replica's process in KiB.
 fn memory(doorkeeper: &Doorkeeper) -> u64 {
-    let pid = doorkeeper.replica.pid().as_raw_nonzero();
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let status = fs::read_to_string(told(doorkeeper, "status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-#[tokio::test]
-async fn silent_connections_cost_little_and_the_next_review_is_answered() {
+/// How many files it has open.
+fn files(doorkeeper: &Doorkeeper) -> usize {
+    fs::read_dir(told(doorkeeper, "fd")).unwrap().count()
+}
+
+/// A site with one replica that the API server asks.
+async fn asked_site() -> (Site, Doorkeeper) {
     let site = Site::start().await;
     let mut doorkeeper = site.open("first", &["--certificate-name=127.0.0.1"]);
     site.apply(&[("first", doorkeeper.port)]).await.unwrap();
     site.until_trusted().await;
     doorkeeper.replica.until_metrics("bindery_lists_complete 1\n").await;
     site.until_asked().await;
+    (site, doorkeeper)
+}
+
+#[tokio::test]
+async fn silent_connections_cost_little_and_the_next_review_is_answered() {
+    let (site, doorkeeper) = asked_site().await;
     let before = memory(&doorkeeper);
 
     let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
@@ -57,4 +78,28 @@ async fn silent_connections_cost_little_and_the_next_review_is_answered() {
     tokio::time::timeout(super::world::PATIENCE, closed).await.expect("silent connections are closed");
     drop(streams);
     site.try_claim().await.unwrap();
+}
+
+/// Both are doors to one process: what it may open is no less for the one when somebody knocks at the other.
+#[tokio::test]
+async fn silent_connections_to_the_metrics_take_nothing_from_the_door() {
+    let (site, doorkeeper) = asked_site().await;
+
+    let mut streams = Vec::new();
+    for number in 0..WITHOUT_TLS {
+        streams.push(TcpStream::connect(("127.0.0.1", doorkeeper.replica.listens)).await.unwrap());
+        if number % 500 == 499 {
+            site.try_claim().await.unwrap();
+            assert_eq!(doorkeeper.replica.get("/livez").await, "ok");
+        }
+    }
+    let mut ticks = tokio::time::interval(Duration::from_millis(100));
+    let closed = async {
+        while files(&doorkeeper) > WITHOUT_TLS_MAX + FILES {
+            ticks.tick().await;
+        }
+    };
+    let closed = tokio::time::timeout(super::world::PATIENCE, closed).await;
+    assert!(closed.is_ok(), "{} files are open", files(&doorkeeper));
+    drop(streams);
 }

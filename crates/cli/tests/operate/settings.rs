@@ -1,5 +1,6 @@
 //! Settings: the same names on the command line, in the environment and in a file, and what is said of bad ones.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
@@ -124,16 +125,59 @@ fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
     }
 }
 
+/// The settings of `bindery serve`, each with what the help says of it.
+fn helped() -> BTreeMap<String, String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
+    let output = command.env_clear().args(["serve", "--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let settings = help.split("\n      --").skip(1).filter(|text| !text.starts_with("help"));
+    let settings: BTreeMap<_, _> = settings
+        .map(|setting| {
+            let (head, said) = setting.split_once('\n').unwrap();
+            (format!("--{}", head.split(' ').next().unwrap()), said.to_owned())
+        })
+        .collect();
+    assert!(settings.len() > 8, "{help}");
+    settings
+}
+
+/// What stands in the help between such a beginning and the next such end.
+fn between<'help>(said: &'help str, begin: &str, end: char) -> Option<&'help str> {
+    said.split_once(begin)?.1.split(end).next()
+}
+
 #[test]
 fn help_says_of_every_setting_what_it_does_and_its_name_in_the_environment() {
-    let output = Command::new(env!("CARGO_BIN_EXE_bindery")).args(["serve", "--help"]).output().unwrap();
-    let help = String::from_utf8(output.stdout).unwrap();
-    let settings: Vec<_> =
-        help.split("\n      --").skip(1).filter(|text| !text.starts_with("help")).collect();
-    assert!(settings.len() > 8, "{help}");
-    for setting in settings {
-        let (name, said) = setting.split_once('\n').unwrap();
-        assert!(said.trim().len() > 20, "--{name} does not say what it does");
-        assert!(said.contains("[env: "), "--{name} has no name in the environment");
+    for (name, said) in helped() {
+        assert!(said.trim().len() > 20, "{name} does not say what it does");
+        assert!(said.contains("[env: "), "{name} has no name in the environment");
+    }
+}
+
+#[test]
+fn the_guide_lists_every_setting_with_its_variable_and_its_default_and_no_other() {
+    const OF_UPSTREAM: &str = "upstream's";
+    let guide = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate.md")).unwrap();
+    let cell =
+        |text: &str| text.split(", ").map(|part| part.trim_matches('`').to_owned()).collect::<Vec<_>>();
+    let mut listed = BTreeMap::new();
+    for row in guide.lines().filter(|line| line.starts_with("| `--")) {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [names, variables, default, _] = cells[..] else { panic!("no four cells: {row}") };
+        let (names, variables, defaults) = (cell(names), cell(variables), cell(default));
+        assert_eq!(names.len(), variables.len(), "{row}");
+        for (at, (name, variable)) in names.into_iter().zip(variables).enumerate() {
+            let default = defaults.get(at).cloned().unwrap_or_default();
+            assert!(listed.insert(name, (variable, default)).is_none(), "twice: {row}");
+        }
+    }
+    let helped = helped();
+    assert_eq!(listed.keys().collect::<Vec<_>>(), helped.keys().collect::<Vec<_>>());
+    for (name, said) in &helped {
+        let (variable, default) = &listed[name];
+        assert_eq!(between(said, "[env: ", '='), Some(&**variable), "{name}");
+        if let Some(told) = between(said, "[default: ", ']').filter(|_| default != OF_UPSTREAM) {
+            assert_eq!(told, default, "{name}");
+        }
     }
 }

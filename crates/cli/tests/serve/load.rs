@@ -28,6 +28,8 @@ use super::world::{PATIENCE, is_bound};
 const EVERY: Duration = Duration::from_millis(40);
 /// Most tenants that have not been served: while Bindery is down, they do not pile up without end.
 const UNSERVED_MAX: usize = 40;
+/// What is said of the folder of a volume that is gone or never was.
+pub(crate) const LEFT: &str = "belongs to no volume, and is left";
 /// File in a volume that says whose data it holds.
 const OWNER: &str = "owner";
 
@@ -158,7 +160,7 @@ impl Load {
         for entry in fs::read_dir(self.folder()).unwrap() {
             let folder = entry.unwrap().path();
             if !of_volumes.contains(&folder) {
-                losses.push(format!("{} belongs to no volume, and is left", folder.display()));
+                losses.push(format!("{} {LEFT}", folder.display()));
             }
         }
         losses.extend(

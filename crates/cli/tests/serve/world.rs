@@ -213,7 +213,8 @@ pub(crate) struct Replica {
     server: Server,
     /// Where its log is.
     _folder: TempDir,
-    listens: u16,
+    /// The port of its health and metrics.
+    pub(crate) listens: u16,
 }
 
 impl Replica {

@@ -117,8 +117,10 @@ impl<P: Port> Binder<P> {
         match verdict {
             Ok(reserved) => Ok(Decided { request, exchanges, decision, reserved }),
             Err(Setback::Final(error)) => {
-                if let SyncError::Refused(why) = &error {
-                    self.report_refusal(&request, why);
+                match &error {
+                    SyncError::Refused(why) => self.report_refusal(&request, why),
+                    SyncError::Stale { .. } => self.metrics.stale.count(),
+                    _ => {}
                 }
                 Err(Setback::Final(error))
             }
@@ -206,7 +208,17 @@ impl<P: Port> Binder<P> {
                     let proof = self.prove(&key).await;
                     proofs.insert(key, proof);
                 }
-                Err(stale @ Objection::Stale { .. }) => return Err(Setback::Moved(stale.to_string())),
+                Err(stale @ Objection::Stale { .. }) if proofs.is_empty() => {
+                    return Err(Setback::Moved(stale.to_string()));
+                }
+                // The store has yet to see what a live read shows: at once it would be no wiser.
+                Err(stale @ Objection::Stale { .. }) => {
+                    let why = stale.to_string();
+                    return Err(Setback::Final(SyncError::Stale { attempts: 1, why }));
+                }
+                Err(unproven @ Objection::Unproven { .. }) => {
+                    return Err(Setback::Final(SyncError::Unproven(unproven.to_string())));
+                }
                 Err(Objection::Refused(refusal)) => {
                     return Err(Setback::Final(SyncError::Refused(refusal.to_string())));
                 }
@@ -227,7 +239,7 @@ impl<P: Port> Binder<P> {
         guard::check(&Case { request, exchanges, decision, world: &world })
     }
 
-    /// Reads a claim for the guard; a failure is retried once, because refusing is an answer too.
+    /// Reads a claim for the guard; a failure is retried once before the decision is given up.
     async fn prove(&self, key: &ClaimKey) -> Lookup<Arc<Claim>> {
         self.metrics.guard_reads.count();
         match self.port.read_claim(key, Purpose::Guard).await {
@@ -277,7 +289,10 @@ impl<P: Port> Binder<P> {
         let Some(journal) = &self.journal else { return };
         let verdict = match verdict {
             Ok(_) => Verdict::Passed,
-            Err(Setback::Moved(why)) => Verdict::Stale(why.clone()),
+            Err(Setback::Moved(why) | Setback::Final(SyncError::Stale { why, .. })) => {
+                Verdict::Stale(why.clone())
+            }
+            Err(Setback::Final(SyncError::Unproven(why))) => Verdict::Unproven(why.clone()),
             Err(Setback::Final(error)) => Verdict::Refused(error.to_string()),
         };
         let evidence = Evidence {

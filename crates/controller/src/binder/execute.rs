@@ -12,8 +12,12 @@ use tracing::Instrument as _;
 use super::known::Known;
 use super::{Binder, TOLERATED_RETRY};
 use crate::operations::Refusal;
+use crate::queue::Timer;
 use crate::write::edited_finalizers;
 use crate::{Key, Note, OperationSubject, PendingOperation, Port, SyncError, Write, WriteError, Written};
+
+/// Soonest that an object is decided again because its own decision says so; the default engine asks for 15 s.
+const AGAIN_MIN: Duration = Duration::from_secs(1);
 
 /// What carrying out the steps came to.
 pub(super) struct Carried {
@@ -66,8 +70,13 @@ impl<P: Port> Binder<P> {
     ) -> Carried {
         let mut carried = Carried::new(known);
         let mut chain = Chain::Unbroken;
+        let mut tolerated = None;
         for step in &decision.steps {
             if chain == Chain::Broken && step.follows != Follows::Regardless {
+                // What is not done must not count as done, though its decision tolerates the failure before it.
+                if is_awaited(&step.action) {
+                    carried.failure = carried.failure.or(tolerated.take());
+                }
                 continue;
             }
             let Err(error) = self.step(request, &step.action, template, &mut carried).await else { continue };
@@ -80,6 +89,7 @@ impl<P: Port> Binder<P> {
                     tracing::warn!(%error, "a write failed that its decision does not depend on");
                     // Upstream leaves the repetition to its resync.
                     carried.again_within(error.retry_after().unwrap_or_default().max(TOLERATED_RETRY));
+                    tolerated = Some(error);
                     chain = Chain::Broken;
                 }
                 Follows::Regardless => tracing::warn!(%error, "a last write failed"),
@@ -116,11 +126,6 @@ impl<P: Port> Binder<P> {
     /// Makes one write and lays what it returned over the watch cache.
     async fn write(&self, write: &Write<P::Template>) -> Result<Written, SyncError> {
         let (name, object) = (write.name(), write.object());
-        if let Write::DeleteVolume { volume } = write
-            && self.operations.holds_back(&Key::Volume(volume.name.clone()))
-        {
-            return Err(SyncError::Held);
-        }
         let span = tracing::debug_span!("write", write = name, written = object, written_uid = write.uid());
         let result = self.port.write(write).instrument(span).await;
         self.passage.tried(&object, result.as_ref().err());
@@ -188,6 +193,18 @@ impl<P: Port> Binder<P> {
 }
 
 impl<P: Port> Binder<P> {
+    /// Has claims decided soon, as a decision asks for. One about a claim may name that claim, and two may name each other:
+    /// they take their time, or they would be decided without end.
+    pub(super) fn enqueue(&self, by: &Key, keys: Vec<Key>) {
+        let queue = self.intake.queue();
+        match by {
+            Key::Volume(_) => queue.add_all(keys),
+            Key::Claim(_) => {
+                keys.into_iter().for_each(|key| queue.add_after(key, Timer::Requeue, AGAIN_MIN));
+            }
+        }
+    }
+
     /// Who deletes a volume, as upstream's metrics name it: the in-tree plugin, else the provisioner of its class.
     fn plugin_of(&self, subject: &OperationSubject) -> Option<Text> {
         let OperationSubject::Volume(volume) = subject else { return None };
@@ -199,6 +216,18 @@ impl<P: Port> Binder<P> {
             },
         }
     }
+}
+
+/// When the object of a decision is decided again, whatever else happens: where the engine asks for it, not so soon that it
+/// could keep the binder busy for ever.
+pub(super) fn again_after(decision: &Decision, carried: &Carried) -> Option<Duration> {
+    let asked = decision.requeue_after_ms.map(|delay| Duration::from_millis(delay).max(AGAIN_MIN));
+    [asked, carried.again_after].into_iter().flatten().min()
+}
+
+/// Whether an operation goes on by what becomes of the action.
+fn is_awaited(action: &Action) -> bool {
+    matches!(action, Action::CallPlugin { .. } | Action::CreateVolume { .. })
 }
 
 /// The write of an action, in the versions that earlier writes returned.

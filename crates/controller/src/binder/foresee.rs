@@ -34,7 +34,9 @@ impl<P: Port> Binder<P> {
         match self.check(&request, &exchanges, &decision, &BTreeMap::new()) {
             // The claim has been bound meanwhile; the decision is about what it was.
             Ok(()) | Err(Objection::Stale { .. }) => foreseen(&decision),
-            Err(Objection::Prove(_)) => Foreseen::Unknown("it depends on a live read".to_owned()),
+            Err(Objection::Prove(_) | Objection::Unproven { .. }) => {
+                Foreseen::Unknown("it depends on a live read".to_owned())
+            }
             Err(Objection::Refused(refusal)) => Foreseen::Waits(format!("the guard refuses it: {refusal}")),
         }
     }

@@ -1,17 +1,16 @@
 //! Runs long operations: every step of one is a decision of its own ([`bindery_core::Progress`]).
 
-use std::time::Duration;
-
 use bindery_core::{
-    Answer, Exchange, Lookup, Operation, Outcome, PluginOperation, Point, Progress, Question, Request,
-    Returned, Source, Subject, Text, Volume,
+    Answer, Exchange, Lookup, Operation, OperationKind, Outcome, PluginOperation, Point, Progress, Question,
+    Request, Returned, Source, Subject, Text, Volume,
 };
 
+use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::decide::Decided;
-use super::execute::Carried;
+use super::execute::{Carried, again_after};
 use super::known::Known;
 use super::{Binder, OperationSubject, PendingOperation};
 use crate::intake::Role;
@@ -30,6 +29,7 @@ struct Course<T> {
     point: Point,
     returned: Returned,
     template: Option<T>,
+    has_ended: bool,
 }
 
 /// How an operation goes on after a step.
@@ -61,8 +61,12 @@ impl<P: Port> Binder<P> {
     async fn perform_in_span(&self, key: Key, pending: PendingOperation) -> Result<(), OperationError> {
         let PendingOperation { operation, subject, ticket } = pending;
         let uid = operation.uid.clone();
+        // Before anything is decided: who has waited for long must not act on what was so then.
+        let _room = self.room_for(operation.kind).await;
         let mut slot = self.intake.queue().slot(&key).await;
-        let result = self.run_steps(&mut slot, Course::new(operation, subject)).await;
+        let mut course = Course::new(operation, subject);
+        let result = self.run_steps(&mut slot, &mut course).await;
+        course.has_ended = true;
         match &result {
             Ok(()) => self.metrics.operations.count(),
             Err(error) => {
@@ -76,13 +80,22 @@ impl<P: Port> Binder<P> {
         result
     }
 
+    /// Waits until one more operation of that kind may run.
+    async fn room_for(&self, kind: OperationKind) -> Option<SemaphorePermit<'_>> {
+        match kind {
+            // Nobody closes it.
+            OperationKind::Recycle => self.room_to_recycle.acquire().await.ok(),
+            OperationKind::Delete | OperationKind::Provision | OperationKind::ProvisionExternal => None,
+        }
+    }
+
     async fn run_steps(
         &self,
         slot: &mut Slot,
-        mut course: Course<P::Template>,
+        course: &mut Course<P::Template>,
     ) -> Result<(), OperationError> {
         for _ in 0..STEPS_MAX {
-            match self.run_step(slot, &mut course).await? {
+            match self.run_step(slot, course).await? {
                 Onward::Ended => return Ok(()),
                 Onward::Continues => {}
             }
@@ -100,12 +113,15 @@ impl<P: Port> Binder<P> {
         let Some(Decided { request, exchanges, decision, reserved }) = decided else {
             return Ok(Onward::Ended);
         };
+        // A volume's operations delete it or recycle it: each step brings that nearer.
+        if matches!(course.subject, OperationSubject::Volume(_)) {
+            self.may_reclaim(course)?;
+        }
         let known = Known::new(&request, &exchanges);
         let mut carried = self.carry_out(&request, &decision, known, course.template.as_ref()).await;
         drop(reserved);
-        carried.enqueue.drain(..).for_each(|key| self.intake.enqueue(key));
-        let asked = decision.requeue_after_ms.map(Duration::from_millis);
-        if let Some(delay) = [asked, carried.again_after].into_iter().flatten().min() {
+        self.enqueue(slot.key(), std::mem::take(&mut carried.enqueue));
+        if let Some(delay) = again_after(&decision, &carried) {
             self.intake.queue().add_after(slot.key().clone(), Timer::Requeue, delay);
         }
         course.learn(&exchanges, &carried);
@@ -129,6 +145,11 @@ impl<P: Port> Binder<P> {
         }
     }
 
+    /// Fails while recycling and deleting are stopped; the object is decided again when they may go on.
+    fn may_reclaim(&self, course: &Course<P::Template>) -> Result<(), SyncError> {
+        if self.operations.holds_back(&course.subject.key()) { Err(SyncError::Held) } else { Ok(()) }
+    }
+
     async fn call_plugin(
         &self,
         course: &mut Course<P::Template>,
@@ -139,9 +160,9 @@ impl<P: Port> Binder<P> {
         let Some(plugin) = plugins.get(plugin) else {
             return Err(OperationError::Nonsense(format!("there is no plugin {plugin:?}")));
         };
-        // Discarding too: another binder provisions under the same name.
-        if call != PluginOperation::Provision && self.operations.holds_back(&course.subject.key()) {
-            return Err(SyncError::Held.into());
+        // Discarding deletes too: another binder provisions under the same name.
+        if call != PluginOperation::Provision {
+            self.may_reclaim(course)?;
         }
         let (name, began) = (plugin.describe().name, Instant::now());
         let result = match (call, &course.subject) {
@@ -178,7 +199,7 @@ impl<P: Port> Binder<P> {
 impl<T> Course<T> {
     fn new(operation: Operation, subject: OperationSubject) -> Self {
         let (point, returned) = (Point::Start, Returned::Success);
-        Self { operation, subject, fresh: None, point, returned, template: None }
+        Self { operation, subject, fresh: None, point, returned, template: None, has_ended: false }
     }
 
     fn request(&self, now: bindery_core::Timestamp) -> Request {
@@ -223,6 +244,18 @@ impl<T> Course<T> {
 
     fn goes_on(&mut self, point: Point, returned: Returned) {
         (self.point, self.returned) = (point, returned);
+    }
+}
+
+impl<T> Drop for Course<T> {
+    fn drop(&mut self) {
+        // Nobody may delete it: whoever leads next may have given it to the same claim, by the same name.
+        if !self.has_ended && self.template.is_some() {
+            tracing::warn!(
+                "abandoned when the volume was provisioned and not known to be created: where its claim goes before it is \
+                 decided again, what was provisioned is left"
+            );
+        }
     }
 }
 

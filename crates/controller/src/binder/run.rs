@@ -35,8 +35,7 @@ impl<P: Port> Binder<P> {
     /// after [`super::Settings::shutdown_grace`]; operations are abandoned at once.
     ///
     /// Not to be called twice at the same time. It may be called again, as by a replica that loses its lease and
-    /// gets it back: what changes between two runs and what the first one abandoned is kept in the queue, for the
-    /// second to decide. It is fed through [`Binder::intake`].
+    /// gets it back: every run begins with all objects that there are. It is fed through [`Binder::intake`].
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let tasks = Tasks {
             tracker: TaskTracker::new(),
@@ -50,13 +49,16 @@ impl<P: Port> Binder<P> {
             tasks.abandon.cancel();
             tasks.tracker.wait().await;
         }
+        self.intake.close();
+        // What became of its last writes is no news of those of the next one.
+        self.passage.reset();
     }
 
     /// Starts turns for ever.
     async fn dispatch(self: &Arc<Self>, tasks: &Tasks) {
-        self.passage.reset();
         self.intake.until_synced().await;
         tracing::info!("all lists are complete; decisions begin");
+        self.intake.open();
         let room = Arc::new(Semaphore::new(self.settings.in_flight_max));
         loop {
             // The room is waited for before the key is taken: the longer a key waits in the queue, the more
@@ -104,7 +106,7 @@ impl<P: Port> Turn<P> {
                 tracing::debug!(?delay, "to be tried again");
             }
         }
-        queue.add_all(synced.enqueue);
+        self.binder.enqueue(key, synced.enqueue);
         self.has_ended = true;
         synced.operations
     }

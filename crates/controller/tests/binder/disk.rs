@@ -13,12 +13,12 @@ use crate::double::Double;
 /// Name of the plugin: one that is not migrated to a CSI driver.
 pub(crate) const DISK: &str = "kubernetes.io/host-path";
 
-/// A plugin that deletes, once the test lets it.
+/// A plugin that deletes and recycles, once the test lets it.
 pub(crate) struct Disk {
     double: Double,
-    /// A deletion waits for a permit; there are plenty unless a test takes them away.
+    /// Its work waits for a permit; there are plenty unless a test takes them away.
     pub(crate) gate: Arc<Semaphore>,
-    /// So many deletions panic.
+    /// So many calls panic.
     pub(crate) panics: AtomicU32,
 }
 
@@ -35,13 +35,25 @@ impl Disk {
     }
 }
 
+impl Disk {
+    async fn work(&self) -> Result<(), PluginError> {
+        self.double.note("disk begins");
+        let _permit = self.gate.acquire().await.expect("the gate is never closed");
+        let left = self.panics.load(Ordering::Relaxed);
+        self.panics.store(left.saturating_sub(1), Ordering::Relaxed);
+        assert_eq!(left, 0, "a bug in a plugin");
+        self.double.note("disk ends");
+        Ok(())
+    }
+}
+
 impl Plugin<()> for Disk {
     fn describe(&self) -> Description {
         Description {
             name: DISK.into(),
             provisions: false,
             deletes: true,
-            recycles: false,
+            recycles: true,
             mount_options: false,
         }
     }
@@ -63,19 +75,10 @@ impl Plugin<()> for Disk {
     }
 
     fn delete<'a>(&'a self, _: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
-        async {
-            self.double.note("disk begins");
-            let _permit = self.gate.acquire().await.expect("the gate is never closed");
-            let left = self.panics.load(Ordering::Relaxed);
-            self.panics.store(left.saturating_sub(1), Ordering::Relaxed);
-            assert_eq!(left, 0, "a bug in a plugin");
-            self.double.note("disk ends");
-            Ok(())
-        }
-        .boxed()
+        self.work().boxed()
     }
 
-    fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
-        panic!("no test recycles: {volume:?}")
+    fn recycle<'a>(&'a self, _: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
+        self.work().boxed()
     }
 }

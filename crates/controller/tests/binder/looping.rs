@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bindery_controller::{Parts, Settings, WriteError};
-use bindery_core::{ClaimPhase, Cluster, EngineFault, Request, Subject};
+use bindery_core::{
+    Action, ClaimPhase, Cluster, Decision, EngineFault, Outcome, Request, Step, Subject, Volume, VolumePhase,
+};
 use bindery_engine::DefaultEngine;
+use bindery_store::Observed;
 use futures::FutureExt as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -187,4 +190,55 @@ async fn a_turn_that_was_abandoned_before_it_began_is_taken_by_the_next_loop() {
     assert_eq!(double.whole_story(), [""; 0]);
     run_during(&binder, double.rest()).await;
     assert_eq!(double.claim("c1").status.phase, ClaimPhase::Bound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binder_that_does_not_run_keeps_nothing_for_its_loop() {
+    let double = Double::new();
+    for name in ["v1", "v2"] {
+        double.add_volume(&Volume { phase: VolumePhase::Pending, ..volume(name) });
+    }
+    let binder = binder(&double, DefaultEngine);
+    assert_eq!(binder.keys_waiting(), 0);
+    // The writes of both fail: nothing gets through, and the loop ends.
+    (1..=100).for_each(|nth| double.fail_write(nth, WriteError::Failed("the line is dead".to_owned())));
+    run_during(&binder, double.until("no write gets through", || binder.passage().check().is_err())).await;
+    assert_eq!((binder.keys_waiting(), binder.passage().check()), (0, Ok(())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_wants_another_turn_at_once_gets_it_after_a_while() {
+    for steps in [vec![], vec![Step::from(Action::EnqueueClaim(claim("c1").key))]] {
+        let double = Double::new();
+        double.add_claim(&claim("c1"));
+        let engine = Scripted(move |_: &Request, _: &mut dyn Cluster| {
+            let again = Decision::new(steps.clone(), Outcome::Done);
+            Ok(Decision { requeue_after_ms: again.steps.is_empty().then_some(0), ..again })
+        });
+        let binder = binder(&double, engine);
+        let begin = Instant::now();
+        run_during(&binder, double.until("a minute passes", || begin.elapsed() >= MINUTE)).await;
+        let decisions = binder.metrics().decisions.get();
+        assert!((30..=61).contains(&decisions), "{decisions} decisions in a minute");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_backs_off_while_a_reservation_ends_hears_of_the_next_volume() {
+    let double = Double::new();
+    double.add_volume(&volume("v1"));
+    double.add_claim(&claim("c1"));
+    double.add_claim(&claim("c2"));
+    (1..=100).for_each(|nth| double.fail_write(nth, WriteError::Invalid("a policy denies it".to_owned())));
+    let binder = binder(&double, DefaultEngine);
+    let decisions = || binder.metrics().decisions.get();
+    run_during(&binder, async {
+        // Of both claims; each had the volume reserved when the other one's turn had failed.
+        double.until("both back off for minutes", || double.writes().len() == 48).await;
+        let (begin, before) = (Instant::now(), decisions());
+        binder.intake().volume("v2".into(), Observed::Readable(Arc::new(volume("v2"))));
+        double.until("both and the volume are decided", || decisions() >= before + 3).await;
+        assert!(begin.elapsed() < MINUTE / 60, "{:?}", begin.elapsed());
+    })
+    .await;
 }

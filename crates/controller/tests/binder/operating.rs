@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bindery_controller::{Binder, Key, OPERATION_BACKOFF, Parts, Settings};
+use bindery_controller::{Binder, Key, OPERATION_BACKOFF, Parts, Settings, WriteError};
 use bindery_core::{
-    Action, Answer, ClaimPhase, Cluster, Decision, Engine, EngineFault, FINALIZER_IN_TREE, Operation,
-    OperationKind, Outcome, Question, ReclaimPolicy, Request, Source, Step, Subject, Version, Volume,
-    VolumePhase,
+    Action, Answer, ClaimPhase, Cluster, Decision, Engine, EngineFault, FINALIZER_IN_TREE, Follows, Message,
+    Operation, OperationKind, Outcome, Point, Question, ReclaimPolicy, Request, Source, Step, Subject,
+    Version, Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
 use bindery_store::Observed;
@@ -154,6 +154,34 @@ async fn a_volume_with_the_in_tree_finalizer_is_deleted_in_one_pass() {
             [&metrics.conflicts, &metrics.write_errors, &metrics.sync_errors].map(|count| count.get());
         assert_eq!((failed, metrics.operations.get()), ([0; 3], 1), "{case}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_not_reached_does_not_count_as_made() {
+    let double = Double::new();
+    double.add_volume(&released());
+    let disk = Disk::new(&double);
+    // A write that need not succeed goes before the call of the plugin.
+    let engine = Scripted(|request: &Request, cluster: &mut dyn Cluster| {
+        let mut decision = bindery_engine::decide(request, cluster)?;
+        if let Subject::SyncVolumeOperation(progress) = &request.subject
+            && progress.point == Point::Start
+        {
+            let message = Message::DeleteFailed("not yet".into());
+            let (volume, phase) = (progress.object.target(), VolumePhase::Failed);
+            let action = Action::SetVolumePhase { volume, phase, message };
+            decision.steps.insert(0, Step { action, follows: Follows::Tolerated });
+        }
+        Ok(decision)
+    });
+    let binder = binder(&double, &disk, engine);
+    double.watch(binder.intake(), Duration::ZERO);
+    double.fail_write(1, WriteError::Failed("the line is dead".to_owned()));
+    run_during(&binder, double.until("the volume is gone", || !double.has_volume("v1"))).await;
+    let story = double.whole_story();
+    let first = |what| story.iter().position(|happened| *happened == what);
+    assert!(first("disk begins") < first("annotate volume"), "{story:?}");
+    assert_eq!(binder.metrics().operation_errors.get(), 1);
 }
 
 /// An engine whose syncs of the volume start an operation until its version is the last one, and whose operation

@@ -159,7 +159,7 @@ async fn a_release_that_the_engine_did_not_prove_is_proved_by_the_guard() {
     // The claim lives after all.
     let (binder, double) = world();
     double.add_claim(&claim("c1"));
-    assert!(matches!(binder.sync(&volume_key("v1")).await.result, Err(SyncError::Refused(_))));
+    assert!(matches!(binder.sync(&volume_key("v1")).await.result, Err(SyncError::Stale { .. })));
     assert_eq!((double.reads(), double.writes()), (vec![guard_read.clone()], Vec::new()));
 
     // A read that fails is made once more, and then nobody knows.
@@ -169,8 +169,10 @@ async fn a_release_that_the_engine_did_not_prove_is_proved_by_the_guard() {
     assert_eq!(double.reads(), [guard_read.clone(), guard_read.clone()]);
     let (binder, double) = world();
     double.fail_reads(2);
-    assert!(matches!(binder.sync(&volume_key("v1")).await.result, Err(SyncError::Refused(_))));
+    assert!(matches!(binder.sync(&volume_key("v1")).await.result, Err(SyncError::Unproven(_))));
     assert_eq!((double.reads().len(), double.writes()), (2, Vec::new()));
+    // That is nobody's mistake, and nobody is told so.
+    assert_eq!((binder.metrics().refusals.get(), double.reasons()), (0, Vec::new()));
 }
 
 #[tokio::test]

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_controller::{Author, Authors, Binder, Parts};
-use bindery_core::{Claim, ClaimPhase, Volume, VolumePhase};
+use bindery_core::{Claim, ClaimPhase, ReclaimPolicy, Volume, VolumePhase};
 use bindery_engine::DefaultEngine;
 use bindery_store::Observed;
 
 use crate::disk::Disk;
 use crate::double::{Double, binder_of, claim, parts, volume};
 use crate::operating::{released, run_during};
+use crate::syncing::taken;
 
 fn other() -> Author {
     Author::Other("kube-controller-manager".into())
@@ -106,12 +107,13 @@ async fn nothing_is_deleted_while_it_is_held_and_everything_afterwards() {
     .await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_deletion_that_is_under_way_ends_before_its_next_step() {
+/// Stops recycling and deleting while the plugin works on a volume, has it looked at once that has come to rest, and lets them
+/// go on until it is done.
+async fn hold_while_it_works(volume: &Volume, held: impl Fn(&Double), is_done: impl Fn(&Double) -> bool) {
     let double = Double::new();
-    double.add_volume(&released());
+    double.add_volume(volume);
     let disk = Disk::new(&double);
-    let gate = Arc::clone(&disk.gate).acquire_many_owned(1_000).await.unwrap();
+    let gate = Arc::clone(&disk.gate).acquire_many_owned(1_000).await.expect("the gate is never closed");
     let binder = binder_of(Parts { facts: disk.facts(), ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
     let vigil = binder.intake().vigil().expect("it may write");
@@ -120,9 +122,27 @@ async fn a_deletion_that_is_under_way_ends_before_its_next_step() {
         vigil.hold();
         drop(gate);
         double.rest().await;
-        assert!(double.has_volume("v1"));
+        assert!(double.story().contains(&"disk ends"));
+        held(&double);
         vigil.release();
-        double.until("the volume is gone", || !double.has_volume("v1")).await;
+        double.until("it is done", || is_done(&double)).await;
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_under_way_ends_before_its_next_step() {
+    let held = |double: &Double| assert!(double.has_volume("v1"));
+    hold_while_it_works(&released(), held, |double| !double.has_volume("v1")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_being_scrubbed_is_not_offered_while_it_is_held() {
+    let mut volume = taken("v1", "c1");
+    (volume.phase, volume.policy) = (VolumePhase::Released, ReclaimPolicy::Recycle);
+    volume.annotations.bound_by_controller = true;
+    let held = |double: &Double| {
+        assert_eq!((double.volume("v1").claim_ref, double.writes()), (volume.claim_ref.clone(), Vec::new()));
+    };
+    hold_while_it_works(&volume, held, |double| double.volume("v1").claim_ref.is_none()).await;
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{Case, Object, Objection};
 use crate::{
     Answer, Claim, ClaimKey, ClaimTarget, Class, Lookup, Migration, OperationKind, Plugin, Pod, Point,
-    Progress, Question, Returned, Source, Subject, Text, Uid, Volume, VolumeTarget,
+    Progress, Question, Regarding, Returned, Source, Subject, Text, Uid, Volume, VolumeTarget,
 };
 
 /// A record, wherever it is kept.
@@ -152,6 +152,16 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// Whether the host told the engine of the object of an event, at this version.
+    pub(super) fn has_shown(self, regarding: &Regarding) -> bool {
+        match regarding {
+            Regarding::Claim(target) => self.claims().any(|claim| claim.target() == *target),
+            Regarding::Volume(target) => {
+                self.volumes().any(|volume| volume.target() == *target) || self.identified(target)
+            }
+        }
+    }
+
     /// Whether the host told the engine of this very object.
     fn identified(self, target: &VolumeTarget) -> bool {
         self.answers(|_, answer| match answer {
@@ -223,11 +233,15 @@ impl<'a> Facts<'a> {
 
     /// The claim of that key, read live for this decision: by the engine, else by the guard.
     pub(super) fn live_claim(self, key: &ClaimKey) -> Option<&'a Lookup<Arc<Claim>>> {
+        self.told_live_claim(key).or_else(|| self.case.world.proof(key))
+    }
+
+    /// The claim of that key, read live by the engine for this decision.
+    pub(super) fn told_live_claim(self, key: &ClaimKey) -> Option<&'a Lookup<Arc<Claim>>> {
         self.answer(|question, answer| match (question, answer) {
             (Question::Claim(Source::Live, asked), Answer::Claim(lookup)) if asked == key => Some(lookup),
             _ => None,
         })
-        .or_else(|| self.case.world.proof(key))
     }
 
     /// The volume of that name, read live by the engine for this decision.

@@ -240,7 +240,7 @@ impl<'a> Judge<'a> {
         self.refuse(Breach::Unreadable, object, format!("{what} cannot be read: {error}"))
     }
 
-    fn not_read(&self, object: Object, uid: &str, version: &str) -> Objection {
+    pub(super) fn not_read(&self, object: Object, uid: &str, version: &str) -> Objection {
         let sentence = format!("metadata.uid {uid:?} at resourceVersion {version:?} was not read");
         self.refusal(Breach::NotRead, object, sentence)
     }

@@ -21,6 +21,15 @@ pub enum Objection {
         /// How.
         what: &'static str,
     },
+    /// What a live read would have to show (G4) cannot be known, because the read failed: a fault of the world, and not of
+    /// the engine. It is decided again after a while.
+    #[error("{object}: {why}")]
+    Unproven {
+        /// The volume that needs the proof.
+        object: Object,
+        /// Which read failed, and how.
+        why: String,
+    },
     /// The decision breaks a guarantee. It is dropped, counted, journaled and shown on the object.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -133,9 +142,7 @@ breaches! {
     WaitsForConsumer = G3 "waits-for-consumer", "leave the choice to the scheduler";
     /// The class cannot be judged: it cannot be read, or has no binding mode.
     ClassUnknown = G3 "class-unknown", "repair the StorageClass";
-    /// The live read of the claim failed.
-    Unproven = G4 "unproven", "it is tried again; check the API server";
-    /// The live read shows that the claim still has, or may yet have, the volume.
+    /// A live read that the engine was told of shows that the claim still has, or may yet have, the volume.
     ClaimLives = G4 "claim-lives", "delete the claim if its volume is to be released";
     /// No object of that name, UID and version was read.
     NotRead = G5 "not-read", "the engine must act on what it was told";

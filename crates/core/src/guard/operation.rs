@@ -6,8 +6,9 @@ use super::judge::{Judge, key_of};
 use super::volume::{is_migrated, is_released};
 use super::{Breach, Objection};
 use crate::{
-    Action, BindingMode, Claim, ClaimTarget, Decision, FinalizerEdit, IN_TREE_PREFIX, Lookup, Migration,
-    Operation, OperationKind, Outcome, PluginOperation, Point, ReclaimPolicy, Subject, Text, Uid, Volume,
+    Action, BindingMode, Claim, ClaimTarget, Decision, FinalizerEdit, Follows, IN_TREE_PREFIX, Lookup,
+    Migration, Operation, OperationKind, Outcome, PluginOperation, Point, ReclaimPolicy, Subject, Text, Uid,
+    Volume,
 };
 
 /// Most times that one operation saves or cleans up a volume; upstream tries five times.
@@ -158,12 +159,15 @@ impl Judge<'_> {
                 if is_settled(claim) { no("the claim has a volume") } else { Ok(()) }
             }
             (PluginOperation::Delete, Point::Created { .. } | Point::CleanedUp { .. }) if work.failed() => {
-                // A create whose answer was lost may have been carried out.
-                let is_absent = match self.facts.live_volume(&name) {
-                    Some(live) => matches!(live, Lookup::Absent),
-                    None => self.facts.case.world.volume(&name) == Lookup::Absent,
-                };
-                if is_absent { Ok(()) } else { no(&format!("volume {name} exists and needs its asset")) }
+                // A create whose answer was lost may have been carried out, and another binder may have created it since.
+                if !matches!(self.facts.live_volume(&name), Some(Lookup::Absent)) {
+                    return no(&format!("no live read in this decision shows that volume {name} is absent"));
+                }
+                if self.facts.case.world.volume(&name) != Lookup::Absent {
+                    let object = super::Object::Volume(name.into());
+                    return Err(Objection::Stale { object, what: "it is there, and needs its asset" });
+                }
+                Ok(())
             }
             _ => no("that is not the next thing to do"),
         }
@@ -275,12 +279,17 @@ impl Judge<'_> {
         if decision.wait_ms > 0 && work.is_none() {
             return self.refuse_subject(Breach::OutOfPlace, "only operations wait");
         }
-        let mut dues = decision.actions().filter_map(|action| match action {
-            Action::CallPlugin { operation, .. } => Some(Due::Call(*operation)),
-            Action::CreateVolume { .. } => Some(Due::Create),
+        let mut dues = decision.steps.iter().filter_map(|step| match &step.action {
+            Action::CallPlugin { operation, .. } => Some((Due::Call(*operation), step.follows)),
+            Action::CreateVolume { .. } => Some((Due::Create, step.follows)),
             _ => None,
         });
         let due = dues.next();
+        if due.is_some_and(|(_, follows)| follows != Follows::Success) {
+            let sentence = "the operation would go on by the outcome of a step that need not succeed";
+            return self.refuse_subject(Breach::OperationWrong, sentence);
+        }
+        let due = due.map(|(due, _)| due);
         if dues.next().is_some() {
             let sentence = "the operation would wait for two outcomes at once";
             return self.refuse_subject(Breach::OperationWrong, sentence);

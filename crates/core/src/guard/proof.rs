@@ -16,6 +16,9 @@ pub(super) enum Fate {
 impl Judge<'_> {
     /// The fate of the volume's claim, from a live read made for this decision: the engine's where it made
     /// one, else the guard's own.
+    ///
+    /// An engine that was told that the claim lives is wrong. One that went by a watch which has not shown the claim yet is
+    /// late, and decides again.
     pub(super) fn fate(&self, volume: &Volume) -> Result<Fate, Objection> {
         let Some((claim_ref, uid)) = volume.claim_ref.as_ref().and_then(|r| Some((r, r.uid.as_ref()?)))
         else {
@@ -25,6 +28,10 @@ impl Judge<'_> {
         self.readable_claim_of(volume)?;
         let key = key_of(claim_ref);
         let lives = |pointer: &str| {
+            if self.facts.told_live_claim(&key).is_none() {
+                let what = "its claim is there, as a live read shows";
+                return Err(Objection::Stale { object: Object::Volume(volume.name.clone()), what });
+            }
             let sentence = format!(
                 "its claim {key} of UID {uid} exists on the API server with spec.volumeName {pointer:?}"
             );
@@ -38,10 +45,10 @@ impl Judge<'_> {
                 Some(name) if *name != *volume.name => Ok(Fate::Elsewhere),
                 pointer => lives(pointer.unwrap_or_default()),
             },
-            Some(Lookup::Failed(error)) => {
-                let sentence = format!("its claim {key} could not be read from the API server: {error}");
-                self.refuse_volume(Breach::Unproven, volume, sentence)
-            }
+            Some(Lookup::Failed(error)) => Err(Objection::Unproven {
+                object: Object::Volume(volume.name.clone()),
+                why: format!("its claim {key} could not be read from the API server: {error}"),
+            }),
             Some(Lookup::Unreadable(error)) => {
                 let object = Object::Volume(volume.name.clone());
                 self.refuse(Breach::Unreadable, object, format!("claim {key} cannot be read: {error}"))

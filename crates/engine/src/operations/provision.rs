@@ -47,14 +47,11 @@ pub(crate) fn step(call: &mut Call<'_>, progress: &Progress<Claim>) -> Result<Ou
             }
             Returned::InUse(error) | Returned::Failed(error) => not_created(call, claim, plugin, error),
         },
-        Point::CleanedUp { attempt } => Ok(match error(&progress.returned) {
-            None => Outcome::Done,
-            Some(_) if attempt < ATTEMPTS => {
-                call.wait_ms(RETRY_MS);
-                clean_up(call, plugin.clone(), attempt + 1)
-            }
-            Some(error) => orphan(call, claim, Failure::Plugin(error)),
-        }),
+        Point::CleanedUp { attempt } => match error(&progress.returned) {
+            None => Ok(Outcome::Done),
+            Some(_) if attempt < ATTEMPTS => clean_up_again(call, claim, plugin, attempt + 1),
+            Some(error) => Ok(orphan(call, claim, Failure::Plugin(error))),
+        },
         Point::Deleted | Point::FinalizerRemoved | Point::Recycled => Err(misplaced()),
     }
 }
@@ -158,6 +155,19 @@ fn not_created(call: &mut Call<'_>, claim: &Claim, plugin: &Text, error: &Text) 
 fn clean_up(call: &mut Call<'_>, plugin: Text, attempt: u32) -> Outcome {
     call.act(Action::CallPlugin { plugin, operation: PluginOperation::Delete });
     Outcome::Continue(Point::CleanedUp { attempt })
+}
+
+/// The asset was not deleted, and meanwhile its volume may have been created after all.
+fn clean_up_again(call: &mut Call<'_>, claim: &Claim, plugin: &Text, attempt: u32) -> Result<Outcome, Halt> {
+    Ok(match call.cluster.volume(Source::Live, volume_name(claim))? {
+        Lookup::Found(_) => succeed(call, claim, plugin),
+        Lookup::Absent => {
+            call.wait_ms(RETRY_MS);
+            clean_up(call, plugin.clone(), attempt)
+        }
+        Lookup::Failed(error) => orphan(call, claim, Failure::Read(error)),
+        Lookup::Unreadable(error) => orphan(call, claim, Failure::Unreadable(error)),
+    })
 }
 
 /// The asset stays behind: somebody has to delete it by hand.

@@ -184,7 +184,11 @@ mod provision {
         let again =
             ["wait 10000 ms", "call kubernetes.io/mock Delete", "continue at CleanedUp { attempt: 2 }"];
         check(&mut world, step(&c, point, failed()), &again);
+        // Meanwhile it was created after all, or nobody can tell.
         let orphan = ["Warning ProvisioningCleanupFailed on c", "done"];
+        world.live_error = Some("timeout");
+        check(&mut world, step(&c, point, failed()), &orphan);
+        world.live_error = None;
         check(&mut world, step(&c, Point::CleanedUp { attempt: 5 }, failed()), &orphan);
     }
 

@@ -1,7 +1,7 @@
 //! Pod (core/v1): which claims it references, and whether it still runs.
 
 use bindery_core::Text;
-use bindery_store::PodRecord;
+use bindery_store::{PodContent, PodRecord};
 use serde::Deserialize;
 
 use super::meta::Meta;
@@ -89,13 +89,12 @@ struct State {
 
 pub(super) fn decode(wire: Wire) -> PodRecord {
     let Wire { metadata: meta, spec, status } = wire;
-    PodRecord {
+    let content = PodContent {
         claims: spec.volumes.iter().filter_map(|volume| claim(volume, &meta.name)).collect(),
         scheduled: spec.node_name.is_some_and(|node| !node.is_empty()),
         terminated: is_terminated(&meta, &status),
-        namespace: meta.key().namespace,
-        name: meta.name.into(),
-    }
+    };
+    PodRecord { namespace: meta.key().namespace, name: meta.name.into(), content: Ok(content) }
 }
 
 /// The claim of a volume: named, or made for the pod (ownership is not checked, as upstream's index does not).

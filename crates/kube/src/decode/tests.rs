@@ -308,14 +308,19 @@ fn classes() {
 
 #[test]
 fn pods() {
-    let pod = |change: Value| {
+    let record = |change: Value| {
         let base = json!({"metadata": {"namespace": "ns", "name": "p"}, "spec": {"volumes": [
             {"name": "a", "persistentVolumeClaim": {"claimName": "c1"}},
             {"name": "b", "ephemeral": {"volumeClaimTemplate": {}}},
             {"name": "c", "emptyDir": {}},
         ]}});
-        super::pod(&merged(base, change)).unwrap()
+        super::pod(&merged(base, change))
     };
+    let pod = |change| record(change).unwrap().content.unwrap();
+    let odd = record(json!({"spec": {"nodeName": 7}})).unwrap();
+    assert_eq!((&*odd.namespace, &*odd.name), ("ns", "p"));
+    assert!(odd.content.unwrap_err().starts_with("spec.nodeName: "));
+    assert!(record(json!({"metadata": {"name": 7}})).is_err());
     let plain = pod(json!({}));
     assert_eq!(plain.claims, ["c1".into(), Text::from("p-b")]);
     assert!(!plain.scheduled && !plain.terminated);

@@ -10,7 +10,8 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::recycler::{Recycler, live_source, recycling_is_off};
-use crate::request::Template;
+use crate::client::ApiClient;
+use crate::request::{self, Template};
 use crate::rest;
 
 /// Name of the plugin.
@@ -22,15 +23,15 @@ pub const HOST_PATH: &str = "kubernetes.io/host-path";
 /// names; where none is named, nothing is provisioned or deleted. (Upstream deletes whatever matches
 /// `/tmp/.+`; here a path outside of that folder is refused.)
 pub struct HostPath {
-    client: kube::Client,
+    client: ApiClient,
     root: Option<PathBuf>,
     recycler: Option<Recycler>,
 }
 
 impl HostPath {
     /// Provisions below `root` and recycles by `recycler`; without one of them, that is off.
-    pub fn new(client: kube::Client, root: Option<PathBuf>, recycler: Option<Recycler>) -> Self {
-        Self { client, root, recycler }
+    pub fn new(client: impl Into<ApiClient>, root: Option<PathBuf>, recycler: Option<Recycler>) -> Self {
+        Self { client: client.into().limited(), root, recycler }
     }
 
     async fn make(&self, order: &Order) -> Result<Template, PluginError> {
@@ -38,8 +39,9 @@ impl HostPath {
         if order.claim.mode == VolumeMode::Block {
             return Err(failed("hostPath does not support block volume provisioning"));
         }
-        let class = format!("/apis/storage.k8s.io/v1/storageclasses/{}", order.class);
-        let class = rest::json(&self.client, http::Method::GET, &class, None)
+        let class = request::segment(&order.class).map_err(|error| failed(&error.to_string()))?;
+        let path = format!("/apis/storage.k8s.io/v1/storageclasses/{class}");
+        let class = rest::json(&self.client, http::Method::GET, &path, None)
             .await
             .map_err(|fault| failed(&format!("storage class {:?} cannot be read: {fault}", order.class)))?;
         let path = root.join(&*order.name);

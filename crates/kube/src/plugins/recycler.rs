@@ -12,9 +12,10 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::client::ApiClient;
 use crate::events::{Entry, Events};
 use crate::port::Clock;
-use crate::request::Template;
+use crate::request::{self, Template};
 use crate::rest::{self, Fault};
 
 /// Name of the NFS plugin.
@@ -47,7 +48,7 @@ pub struct RecyclerSettings {
 /// Runs recycler pods.
 #[derive(Clone)]
 pub struct Recycler {
-    client: kube::Client,
+    client: ApiClient,
     clock: Clock,
     events: Events,
     settings: RecyclerSettings,
@@ -55,7 +56,7 @@ pub struct Recycler {
 
 /// Serves volumes of source `nfs`: recycles them, nothing else (upstream's `pkg/volume/nfs`).
 pub struct Nfs {
-    client: kube::Client,
+    client: ApiClient,
     recycler: Option<Recycler>,
 }
 
@@ -100,8 +101,13 @@ impl RecyclerSettings {
 
 impl Recycler {
     /// Runs pods in the cluster of this client and tells of them by `events`.
-    pub fn new(client: kube::Client, clock: Clock, events: Events, settings: RecyclerSettings) -> Self {
-        Self { client, clock, events, settings }
+    pub fn new(
+        client: impl Into<ApiClient>,
+        clock: Clock,
+        events: Events,
+        settings: RecyclerSettings,
+    ) -> Self {
+        Self { client: client.into().limited(), clock, events, settings }
     }
 
     /// Scrubs a volume.
@@ -189,8 +195,8 @@ impl Recycler {
 
 impl Nfs {
     /// Recycles by `recycler`; without one, that is off.
-    pub fn new(client: kube::Client, recycler: Option<Recycler>) -> Self {
-        Self { client, recycler }
+    pub fn new(client: impl Into<ApiClient>, recycler: Option<Recycler>) -> Self {
+        Self { client: client.into().limited(), recycler }
     }
 }
 
@@ -252,11 +258,11 @@ fn cannot<'a, T: Send + 'a>() -> BoxFuture<'a, Result<T, PluginError>> {
 
 /// The source of a volume, read live: decisions know its kind only.
 pub(super) async fn live_source(
-    client: &kube::Client,
+    client: &ApiClient,
     volume: &Volume,
     source: &str,
 ) -> Result<Value, PluginError> {
-    let path = format!("/api/v1/persistentvolumes/{}", volume.name);
+    let path = request::volume_path(&volume.name).map_err(|error| failed(error.to_string()))?;
     let live = rest::json(client, http::Method::GET, &path, None)
         .await
         .map_err(|fault| failed(fault.to_string()))?;

@@ -71,7 +71,10 @@ impl Feed {
                 listed.claims.push(claim);
             }),
             Kind::Class => decode::class(object).map(|class| listed.classes.push(class)),
-            Kind::Pod => decode::pod(object).map(|pod| listed.pods.push(pod)),
+            Kind::Pod => decode::pod(object).map(|pod| {
+                tell_unreadable(&pod);
+                listed.pods.push(pod);
+            }),
             Kind::Node => decode::name(object).map(|name| listed.nodes.push(name)),
         };
         self.check(result);
@@ -103,7 +106,10 @@ impl Feed {
                 intake.claim(key, claim);
             }),
             Kind::Class => decode::class(object).map(|(name, class)| intake.class(name, class)),
-            Kind::Pod => decode::pod(object).map(|pod| intake.pod(pod)),
+            Kind::Pod => decode::pod(object).map(|pod| {
+                tell_unreadable(&pod);
+                intake.pod(pod);
+            }),
             Kind::Node => decode::name(object).map(|name| intake.node(name)),
         };
         self.check(result);
@@ -126,6 +132,17 @@ impl Feed {
         if let Err(error) = result {
             tracing::error!(kind = %self.kind, %error, "an object without name is ignored");
         }
+    }
+}
+
+/// Volumes and claims that cannot be read get an event; pods are not ours to tell.
+fn tell_unreadable(pod: &PodRecord) {
+    let PodRecord { namespace, name, content } = pod;
+    if let Err(why) = content {
+        tracing::warn!(
+            %namespace, pod = %name, %why,
+            "a pod cannot be read: until it can, or is gone, no volume of a claim of its namespace is recycled"
+        );
     }
 }
 

@@ -139,7 +139,7 @@ impl Watch {
                         break bookmark.metadata.resource_version;
                     }
                 }
-                "ERROR" => return Err(rest::failure(&event.object).into()),
+                "ERROR" => return Err(self.client.failure(&event.object).into()),
                 _ => late.push(event),
             }
         };
@@ -175,7 +175,7 @@ impl Watch {
             "ADDED" | "MODIFIED" => self.feed.apply(&event.object),
             "DELETED" => self.feed.gone(&event.object),
             "BOOKMARK" => {}
-            "ERROR" => return Err(rest::failure(&event.object).into()),
+            "ERROR" => return Err(self.client.failure(&event.object).into()),
             // A kind of event that is not known yet tells nothing that could be acted on.
             _ => return Ok(()),
         }

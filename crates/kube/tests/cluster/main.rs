@@ -5,6 +5,7 @@
 mod binding;
 mod faults;
 mod lease;
+mod pauses;
 mod reclaim;
 mod telling;
 mod world;

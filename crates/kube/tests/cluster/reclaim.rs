@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bindery_controller::{Order, Plugin, PluginError};
+use bindery_controller::{Order, Plugin, PluginError, Settings};
 use bindery_core::{ClaimKey, PluginOperation, Text, Volume};
 use bindery_kube::Template;
 use bindery_kube::plugins::{HostPath, Recycler, RecyclerSettings};
+use bindery_sim::Verb;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde_json::{Value, json};
@@ -157,20 +158,46 @@ async fn a_claim_of_an_in_tree_class_gets_a_volume() {
     running.stop().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_recycler_pod_scrubs_a_volume_that_is_then_free() {
-    let mut world = World::new();
+/// A world whose volumes of policy Recycle are scrubbed by pods.
+fn with_recycler() -> World {
+    let world = World::new();
     let (events, worker) = bindery_kube::Events::new(world.client());
     tokio::spawn(worker.run());
     let recycler = Recycler::new(world.client(), world.clock(), events, RecyclerSettings::host_path());
-    world = {
-        let plugin = HostPath::new(world.client(), None, Some(recycler));
-        world.with_plugin(plugin)
-    };
+    let plugin = HostPath::new(world.client(), None, Some(recycler));
+    world.with_plugin(plugin)
+}
+
+/// A volume that is to be scrubbed: the claim that it was for is gone.
+fn left_by(claim: &str, name: &str) -> Value {
     let marked = json!({"metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}});
-    world.add(with(policy(bound_to(volume("v1"), "c1"), "Recycle"), marked));
+    with(policy(bound_to(volume(name), claim), "Recycle"), marked)
+}
+
+/// The pod that scrubs a volume.
+fn recycler(world: &World, volume: &str) -> Option<Value> {
+    world.sim.object("pods", Some("default"), &format!("recycler-for-{volume}"))
+}
+
+/// A pod on a node that uses a claim.
+fn pod_with(claim: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "user", "namespace": "default"},
+        "spec": {
+            "nodeName": "node1",
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}],
+        },
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recycler_pod_scrubs_a_volume_that_is_then_free() {
+    let world = with_recycler();
+    world.add(left_by("c1", "v1"));
     let running = world.start();
-    let recycler = || world.sim.object("pods", Some("default"), "recycler-for-v1");
+    let recycler = || recycler(&world, "v1");
     world.until("a recycler pod is there", || recycler().is_some()).await;
     let pod = recycler().expect("a recycler pod");
     assert_eq!(pod["spec"]["volumes"][0]["hostPath"]["path"], "/srv/v1");
@@ -182,5 +209,55 @@ async fn a_recycler_pod_scrubs_a_volume_that_is_then_free() {
     assert_eq!(world.volume("v1")["spec"]["claimRef"], json!(null));
     assert_eq!(world.volume("v1")["metadata"].get("annotations"), None);
     assert_eq!(recycler(), None);
+    running.stop().await;
+}
+
+/// It may use the volume, for all that is known.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_read_keeps_volumes_from_being_scrubbed() {
+    let world = with_recycler();
+    world.add(left_by("c1", "v1"));
+    world.add(with(pod_with("c1"), json!({"spec": {"nodeName": 7}})));
+    let running = world.start();
+    let looks = || {
+        let requests = world.sim.requests();
+        requests.iter().filter(|request| request.verb == Verb::Get && request.name == "v1").count()
+    };
+    world.until("it is looked at again and again", || looks() > 5).await;
+    assert_eq!((world.phases("c1", "v1").1.as_str(), recycler(&world, "v1")), ("Released", None));
+    // It does use it.
+    world.sim.put(pod_with("c1"));
+    world.settle().await;
+    assert_eq!((world.phases("c1", "v1").1.as_str(), recycler(&world, "v1")), ("Released", None));
+    world.sim.remove("pods", Some("default"), "user");
+    world.until("the volume is scrubbed", || recycler(&world, "v1").is_some()).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_volumes_are_scrubbed_at_a_time_and_each_is_looked_at_when_it_is_its_turn() {
+    let most = Settings::default().recycles_max;
+    let world = with_recycler();
+    let names: Vec<String> = (0..3 * most).map(|number| format!("v{number}")).collect();
+    names.iter().for_each(|name| world.add(left_by(&format!("claim-of-{name}"), name)));
+    let running = world.start();
+    let scrubbed = || names.iter().filter(|name| recycler(&world, name).is_some()).count();
+    world.until("volumes are scrubbed", || scrubbed() == most).await;
+    let waiting = names.iter().find(|name| recycler(&world, name).is_none()).expect("one that waits");
+    world.add(pod_with(&format!("claim-of-{waiting}")));
+    let available = || names.iter().filter(|name| world.phases("", name).1 == "Available").count();
+    world
+        .until("all others are scrubbed", || {
+            assert!(scrubbed() <= most, "{} at a time", scrubbed());
+            assert_eq!(recycler(&world, waiting), None, "it is used");
+            for pod in names.iter().filter_map(|name| recycler(&world, name)) {
+                if pod["status"]["phase"] != "Succeeded" {
+                    world.sim.put(with(pod, json!({"status": {"phase": "Succeeded"}})));
+                }
+            }
+            available() == names.len() - 1
+        })
+        .await;
+    assert_eq!(world.phases("", waiting).1, "Released");
     running.stop().await;
 }

@@ -1,5 +1,7 @@
 //! What users are told.
 
+use bindery_controller::Note;
+use bindery_core::{ClaimKey, ClaimTarget, EventType, Regarding, VolumeTarget};
 use serde_json::{Value, json};
 
 use crate::world::{World, claim, volume, with};
@@ -54,4 +56,45 @@ async fn events_of_volumes_go_to_the_default_namespace() {
     assert_eq!((&told[0]["metadata"]["namespace"], &told[0]["type"]), (&json!("default"), &json!("Warning")));
     assert_eq!(told[0]["involvedObject"]["kind"], "PersistentVolume");
     running.stop().await;
+}
+
+/// An engine says whom an event is about. Where that cannot be an object, its name must not lead elsewhere.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_an_object_is_told_nothing() {
+    let world = World::new();
+    let (events, worker) = bindery_kube::Events::new(world.client());
+    tokio::spawn(worker.run());
+    let note = |regarding| Note {
+        regarding,
+        event_type: EventType::Normal,
+        reason: "FailedBinding",
+        message: "none fits".to_owned(),
+    };
+    let claim = |namespace: &str, name: &str| {
+        let key = ClaimKey::new(namespace, name);
+        note(Regarding::Claim(ClaimTarget { key, uid: "u".into(), version: "1".into() }))
+    };
+    let volume = |name: &str| {
+        note(Regarding::Volume(VolumeTarget { name: name.into(), uid: "w".into(), version: "1".into() }))
+    };
+    let odd = [
+        claim("default/pods/p/eviction?x=", "c1"),
+        claim("..", "c1"),
+        claim("", "c1"),
+        claim("default", "c1/../../secrets/s"),
+        claim("default", "%2e%2e"),
+        volume("v1/status"),
+        volume(""),
+    ];
+    // Twice, because the second of a kind is counted in the first.
+    for note in odd.iter().chain(&odd) {
+        events.record(note, 0);
+    }
+    events.flush().await;
+    assert_eq!(events.dropped(), 2 * odd.len() as u64);
+    assert!(world.sim.requests().is_empty(), "{:?}", world.sim.requests());
+    events.record(&claim("default", "c1"), 0);
+    events.record(&volume("v1"), 0);
+    events.flush().await;
+    assert_eq!((world.sim.objects("events").len(), events.dropped()), (2, 2 * odd.len() as u64));
 }

@@ -2,8 +2,9 @@
 //!
 //! Each volume is counted once, under the first reason that applies in the order of [`Reason`]: unreadable,
 //! reserved for another, deleting, another class, another volume mode, another attributes class, access modes
-//! missing, not available, too small, labels differ, in flight. A volume to which none applies can be taken
-//! and is not counted. [`Reason::WaitsForConsumer`] is about the claim and never counted here.
+//! missing, not available, too small, labels differ, in flight. Of a volume that is reserved for the claim that asks
+//! neither class nor phase nor labels count. A volume to which none applies can be taken and is not counted.
+//! [`Reason::WaitsForConsumer`] is about the claim and never counted here.
 //!
 //! Counts come from the lengths of lists, so that their cost grows with the number of buckets and not with
 //! that of volumes. [`NEAREST_MAX`] volumes are named, of all reasons together: a decision is written down, and a
@@ -13,7 +14,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 
-use bindery_core::{ClaimKey, NEAREST_MAX, Quantity, Query, Reason, Tally, Text, Uid, Volume, VolumePhase};
+use bindery_core::{ClaimKey, NEAREST_MAX, Quantity, Query, Reason, Tally, Text, Uid, Volume};
 
 use super::Index;
 use super::bucket::{Bucket, BucketKey, Free};
@@ -84,8 +85,7 @@ impl Index {
             let volume = volumes.indexed(row.id);
             if let Some(reason) = reason_of_own(volume, query) {
                 counts.add(reason, 1);
-                let differences = BucketKey::of_volume(volume).differences(query).count();
-                counts.near(reason, differences, std::iter::once(row));
+                counts.near(reason, differences_of_own(volume, query).count(), std::iter::once(row));
             }
         }
         counts.finish(&self.unreadable)
@@ -234,24 +234,24 @@ fn name_nearest(tallies: &mut [Nameable<'_>]) {
     }
 }
 
-/// Why a volume that names the asking claim does not meet the query; its claimRef is no reason.
+/// Why the asking claim cannot have a volume that is reserved for it.
 fn reason_of_own(volume: &Volume, query: &Query) -> Option<Reason> {
-    let labels_match =
-        || query.labels.iter().all(|r| r.matches(volume.labels.get(&r.key).map(|value| &**value)));
     if volume.deleting {
         return Some(Reason::Deleting);
     }
-    BucketKey::of_volume(volume)
-        .differences(query)
+    differences_of_own(volume, query)
         .next()
-        .or_else(|| (volume.phase != VolumePhase::Available).then_some(Reason::NotAvailable))
         .or_else(|| (volume.capacity.unwrap_or_default() < query.at_least).then_some(Reason::TooSmall))
-        .or_else(|| (!labels_match()).then_some(Reason::SelectorDiffers))
+}
+
+/// The properties that differ from what the claim asks for, of a volume that is reserved for it: its class may.
+fn differences_of_own(volume: &Volume, query: &Query) -> impl Iterator<Item = Reason> + use<> {
+    BucketKey::of_volume(volume).differences(query).filter(|reason| *reason != Reason::ClassDiffers)
 }
 
 impl BucketKey {
     /// The properties that differ from what is asked for, in the order of [`Reason`].
-    fn differences(&self, query: &Query) -> impl Iterator<Item = Reason> {
+    fn differences(&self, query: &Query) -> impl Iterator<Item = Reason> + use<> {
         [
             (self.class != query.class, Reason::ClassDiffers),
             (self.mode != query.mode, Reason::VolumeModeDiffers),

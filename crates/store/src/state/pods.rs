@@ -7,25 +7,40 @@ use bindery_core::{ClaimKey, Pod, Text};
 
 use super::State;
 use crate::change::{Change, Topic};
-use crate::observed::PodRecord;
+use crate::observed::{PodContent, PodRecord};
 
-/// The pods that reference claims. Others are not kept.
+/// The pods that reference claims, and those that may. Others are not kept.
 #[derive(Debug, Default)]
 pub(crate) struct Pods {
     /// By namespace and name of the pod.
-    records: HashMap<(Text, Text), PodRecord>,
+    readable: HashMap<(Text, Text), PodContent>,
     by_claim: HashMap<ClaimKey, BTreeMap<Text, Pod>>,
+    /// Why pods cannot be read, by namespace and then by name: each may use every claim of its namespace.
+    unreadable: BTreeMap<Text, BTreeMap<Text, Text>>,
 }
 
 impl Pods {
-    /// Puts a pod in the place of the one of that name, or takes that one out. Answers the claims whose pods
-    /// changed.
-    fn replace(&mut self, place: (Text, Text), pod: Option<PodRecord>) -> BTreeSet<ClaimKey> {
+    /// Puts a pod in the place of the one of that name, or takes that one out. Answers what changed.
+    fn replace(&mut self, place: (Text, Text), content: Option<Result<PodContent, Text>>) -> Vec<Topic> {
+        let (pod, why) = match content {
+            Some(Ok(pod)) => (Some(pod), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
         let namespace = place.0.clone();
+        let complains = self.complain(&namespace, &place.1, why);
+        let claims = self.replace_readable(place, pod);
+        let topics = claims.into_iter().map(Topic::Pods);
+        topics.chain(complains.then_some(Topic::UnreadablePods(namespace))).collect()
+    }
+
+    /// Answers the claims whose pods changed.
+    fn replace_readable(&mut self, place: (Text, Text), pod: Option<PodContent>) -> BTreeSet<ClaimKey> {
+        let (namespace, name) = place.clone();
         let pod = pod.filter(|pod| !pod.claims.is_empty());
         let before = match &pod {
-            Some(pod) => self.records.insert(place, pod.clone()),
-            None => self.records.remove(&place),
+            Some(pod) => self.readable.insert(place, pod.clone()),
+            None => self.readable.remove(&place),
         };
         if before == pod {
             return BTreeSet::new();
@@ -33,24 +48,44 @@ impl Pods {
         let mut claims = BTreeSet::new();
         for claim in before.iter().flat_map(|pod| &pod.claims) {
             let key = ClaimKey { namespace: namespace.clone(), name: claim.clone() };
-            self.detach(&key, &before);
+            self.detach(&key, &name);
             claims.insert(key);
         }
         if let Some(pod) = &pod {
             for claim in &pod.claims {
                 let key = ClaimKey { namespace: namespace.clone(), name: claim.clone() };
                 let (scheduled, terminated) = (pod.scheduled, pod.terminated);
-                let entry = Pod { name: pod.name.clone(), scheduled, terminated };
-                self.by_claim.entry(key.clone()).or_default().insert(pod.name.clone(), entry);
+                let entry = Pod { name: name.clone(), scheduled, terminated };
+                self.by_claim.entry(key.clone()).or_default().insert(name.clone(), entry);
                 claims.insert(key);
             }
         }
         claims
     }
 
-    fn detach(&mut self, claim: &ClaimKey, pod: &Option<PodRecord>) {
-        if let (Some(pods), Some(pod)) = (self.by_claim.get_mut(claim), pod) {
-            pods.remove(&pod.name);
+    /// Notes why a pod cannot be read, or that it can. Answers whether what is said of its namespace changed.
+    fn complain(&mut self, namespace: &Text, name: &Text, why: Option<Text>) -> bool {
+        let before = self.complaint(namespace);
+        if let Some(why) = why {
+            self.unreadable.entry(namespace.clone()).or_default().insert(name.clone(), why);
+        } else if let Some(pods) = self.unreadable.get_mut(namespace) {
+            pods.remove(name);
+            if pods.is_empty() {
+                self.unreadable.remove(namespace);
+            }
+        }
+        self.complaint(namespace) != before
+    }
+
+    /// Why nobody knows which pods use a claim of the namespace, where that is so.
+    fn complaint(&self, namespace: &Text) -> Option<Text> {
+        let (name, why) = self.unreadable.get(namespace)?.first_key_value()?;
+        Some(format!("pod \"{namespace}/{name}\" cannot be read, and may use the claim: {why}").into())
+    }
+
+    fn detach(&mut self, claim: &ClaimKey, pod: &Text) {
+        if let Some(pods) = self.by_claim.get_mut(claim) {
+            pods.remove(pod);
             if pods.is_empty() {
                 self.by_claim.remove(claim);
             }
@@ -60,30 +95,39 @@ impl Pods {
 
 impl State {
     pub(crate) fn apply_pod(&mut self, pod: PodRecord) -> Change {
-        let claims = self.pods.replace((pod.namespace.clone(), pod.name.clone()), Some(pod));
-        self.changed(claims.into_iter().map(Topic::Pods).collect())
+        let topics = self.pods.replace((pod.namespace, pod.name), Some(pod.content));
+        self.changed(topics)
     }
 
-    pub(crate) fn remove_pod(&mut self, key: &ClaimKey) -> Change {
-        let claims = self.pods.replace((key.namespace.clone(), key.name.clone()), None);
-        self.changed(claims.into_iter().map(Topic::Pods).collect())
+    pub(crate) fn remove_pod(&mut self, namespace: Text, name: Text) -> Change {
+        let topics = self.pods.replace((namespace, name), None);
+        self.changed(topics)
     }
 
     pub(crate) fn replace_pods(&mut self, list: Vec<PodRecord>) -> Change {
         let before = mem::take(&mut self.pods);
         for pod in list {
-            self.pods.replace((pod.namespace.clone(), pod.name.clone()), Some(pod));
+            self.pods.replace((pod.namespace, pod.name), Some(pod.content));
         }
-        let keys: BTreeSet<&ClaimKey> = before.by_claim.keys().chain(self.pods.by_claim.keys()).collect();
-        let topics = keys
+        let now = &self.pods;
+        let keys: BTreeSet<&ClaimKey> = before.by_claim.keys().chain(now.by_claim.keys()).collect();
+        let of_claims = keys
             .into_iter()
-            .filter(|key| before.by_claim.get(*key) != self.pods.by_claim.get(*key))
-            .map(|key| Topic::Pods(key.clone()))
-            .collect();
+            .filter(|key| before.by_claim.get(*key) != now.by_claim.get(*key))
+            .map(|key| Topic::Pods(key.clone()));
+        let namespaces: BTreeSet<&Text> = before.unreadable.keys().chain(now.unreadable.keys()).collect();
+        let of_namespaces = namespaces
+            .into_iter()
+            .filter(|namespace| before.complaint(namespace) != now.complaint(namespace))
+            .map(|namespace| Topic::UnreadablePods(namespace.clone()));
+        let topics = of_claims.chain(of_namespaces).collect();
         self.changed(topics)
     }
 
-    pub(crate) fn pods_using(&self, claim: &ClaimKey) -> Vec<Pod> {
-        self.pods.by_claim.get(claim).map(|pods| pods.values().cloned().collect()).unwrap_or_default()
+    pub(crate) fn pods_using(&self, claim: &ClaimKey) -> Result<Vec<Pod>, Text> {
+        if let Some(complaint) = self.pods.complaint(&claim.namespace) {
+            return Err(complaint);
+        }
+        Ok(self.pods.by_claim.get(claim).map(|pods| pods.values().cloned().collect()).unwrap_or_default())
     }
 }

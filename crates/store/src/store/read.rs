@@ -52,7 +52,11 @@ impl Store {
     }
 
     /// The pods that reference the claim, by name.
-    pub fn pods_using(&self, claim: &ClaimKey) -> Vec<Pod> {
+    ///
+    /// # Errors
+    ///
+    /// A pod of the claim's namespace cannot be read, so nobody knows whether it does; says which.
+    pub fn pods_using(&self, claim: &ClaimKey) -> Result<Vec<Pod>, Text> {
         self.state().pods_using(claim)
     }
 
@@ -98,7 +102,7 @@ impl Store {
 
     /// Every volume that the overlay has, as the claim sees it, the nearest to what it asks for first: fewest
     /// obstacles; then the large enough, smallest first; then the too small, largest first; equals by name. What
-    /// cannot be read comes last.
+    /// cannot be read comes last. A claim that names a volume sees that one only.
     ///
     /// A selector that is none ends a decision with an error before any volume is looked at; here it is no
     /// obstacle.

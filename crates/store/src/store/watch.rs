@@ -72,7 +72,7 @@ impl Store {
 
     /// A pod is gone.
     pub fn remove_pod(&self, namespace: &str, name: &str) -> Change {
-        self.state_mut().remove_pod(&ClaimKey::new(namespace, name))
+        self.state_mut().remove_pod(namespace.into(), name.into())
     }
 
     /// All pods.

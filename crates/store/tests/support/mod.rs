@@ -238,20 +238,18 @@ impl Model {
     }
 
     fn reason(&self, query: &Query, asker: Option<&(ClaimKey, Uid)>, volume: &Volume) -> Option<Reason> {
-        let is_own =
-            |(key, uid): &(ClaimKey, Uid)| volume.is_bound_to(&Claim { uid: uid.clone(), ..claim(key, 1) });
-        let own = asker.is_some_and(is_own);
+        let own = is_own(asker, volume);
         let picked = self.picked.get(&volume.name);
         let reasons = [
             (volume.claim_ref.is_some() && !own, Reason::ReservedForOther),
             (volume.deleting, Reason::Deleting),
-            (volume.class != query.class, Reason::ClassDiffers),
+            (volume.class != query.class && !own, Reason::ClassDiffers),
             (volume.mode != query.mode, Reason::VolumeModeDiffers),
             (volume.attributes_class_or_empty() != &*query.attributes_class, Reason::AttributesClassDiffers),
             (!volume.access_set().contains(query.access_set), Reason::AccessModesMissing),
-            (volume.phase != VolumePhase::Available, Reason::NotAvailable),
+            (volume.phase != VolumePhase::Available && !own, Reason::NotAvailable),
             (capacity(volume) < query.at_least, Reason::TooSmall),
-            (!labels_meet(query, volume), Reason::SelectorDiffers),
+            (!labels_meet(query, volume) && !own, Reason::SelectorDiffers),
             (!own && picked.is_some_and(|claim| Some(claim) != asker.map(|a| &a.0)), Reason::InFlight),
         ];
         reasons.into_iter().find_map(|(applies, reason)| applies.then_some(reason))
@@ -272,11 +270,10 @@ impl Model {
         }
         for (reason, mut volumes) in by_reason {
             // Ascending already; a stable sort keeps that, and the too small go the other way.
-            volumes.sort_by_key(|volume| (differences(query, volume), capacity(volume) < query.at_least));
-            for group in volumes.chunk_by_mut(|a, b| {
-                let level = |v: &Volume| (differences(query, v), capacity(v) < query.at_least);
-                level(a) == level(b)
-            }) {
+            let level =
+                |volume: &Volume| (differences(query, asker, volume), capacity(volume) < query.at_least);
+            volumes.sort_by_key(|volume| level(volume));
+            for group in volumes.chunk_by_mut(|a, b| level(a) == level(b)) {
                 if capacity(group[0]) < query.at_least {
                     group.reverse();
                 }
@@ -305,8 +302,13 @@ fn share(tallies: &mut [Tally]) {
     }
 }
 
-fn differences(query: &Query, volume: &Volume) -> usize {
-    usize::from(volume.class != query.class)
+/// Whether the volume is reserved for who asks.
+fn is_own(asker: Option<&(ClaimKey, Uid)>, volume: &Volume) -> bool {
+    asker.is_some_and(|(key, uid)| volume.is_bound_to(&Claim { uid: uid.clone(), ..claim(key, 1) }))
+}
+
+fn differences(query: &Query, asker: Option<&(ClaimKey, Uid)>, volume: &Volume) -> usize {
+    usize::from(volume.class != query.class && !is_own(asker, volume))
         + usize::from(volume.mode != query.mode)
         + usize::from(volume.attributes_class_or_empty() != &*query.attributes_class)
         + usize::from(!volume.access_set().contains(query.access_set))

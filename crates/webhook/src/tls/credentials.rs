@@ -52,7 +52,7 @@ impl Credentials {
     }
 
     /// For the next connection.
-    pub(super) fn config(&self) -> Arc<ServerConfig> {
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner).config)
     }
 }

@@ -1,7 +1,7 @@
 //! Which clients are let in.
 
 use bindery_webhook::certificates::Authorities;
-use bindery_webhook::tls::Limits;
+use bindery_webhook::server::Limits;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 
 use super::world::{Authority, Site, check, clients};

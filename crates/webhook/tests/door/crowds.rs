@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bindery_webhook::tls::Limits;
+use bindery_webhook::server::Limits;
 use rustix::process::{Resource, getrlimit};
 use tokio::io::AsyncReadExt as _;
 
@@ -11,10 +11,10 @@ use super::world::{PATIENCE, Site, check};
 const SILENT: usize = 10_000;
 const CONNECTIONS_MAX: usize = 500;
 
-/// So many silent connections as this process may open, whose other ends it has too.
-fn silent() -> usize {
+/// So many silent connections as are wanted, or as this process may open, whose other ends it has too.
+pub(crate) fn silent(wanted: usize) -> usize {
     let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
-    let silent = SILENT.min(files.map_or(SILENT, |files| files.saturating_sub(2 * CONNECTIONS_MAX)));
+    let silent = wanted.min(files.map_or(wanted, |files| files.saturating_sub(2 * CONNECTIONS_MAX)));
     println!("{silent} silent connections");
     silent
 }
@@ -30,7 +30,7 @@ async fn ten_thousand_that_say_nothing_are_closed_and_hold_nobody_up() {
     // One that was there before.
     let mut call = site.client().call(site.address).await.unwrap();
     let mut streams = Vec::new();
-    for number in 0..silent() {
+    for number in 0..silent(SILENT) {
         streams.push(site.connect().await);
         assert!(site.traffic.connections() <= CONNECTIONS_MAX);
         if number % 500 == 0 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bindery_webhook::tls::Limits;
+use bindery_webhook::server::Limits;
 use hyper::StatusCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::rustls::version::{TLS12, TLS13};

@@ -9,7 +9,8 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::post;
 use bindery_webhook::certificates::{Authorities, Identity};
-use bindery_webhook::tls::{Clients, Credentials, Door, Limits, Traffic};
+use bindery_webhook::server::{Limits, Server, Traffic};
+use bindery_webhook::tls::{Clients, Credentials};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::{http1, http2};
@@ -121,8 +122,9 @@ impl Site {
             )
             .layer(DefaultBodyLimit::max(BODY_MAX));
         let (stop, stopped) = oneshot::channel();
-        let door = Door::new(listener, credentials.clone(), limits, Arc::clone(&traffic));
-        let served = tokio::spawn(door.serve(router, async {
+        let shown = Some(credentials.clone());
+        let server = Server::new(listener, shown, limits, Arc::clone(&traffic));
+        let served = tokio::spawn(server.serve(router, async {
             let _ = stopped.await;
         }));
         Self { authority, address, credentials, traffic, held, came, stop: Some(stop), served }

@@ -50,7 +50,9 @@ impl Trial<'_> {
                 let failed = matches!(returned, Returned::Failed(_) | Returned::InUse(_));
                 let due = matches!(point, Point::Created { .. } | Point::CleanedUp { .. });
                 let own = progress.operation.plugin == *plugin && kind == OperationKind::Provision;
-                check(failed && due && own, "deletes an asset that a volume needs")
+                let name: Text = format!("pvc-{}", progress.object.uid).into();
+                let needed = self.model.truth.volumes.contains_key(&name);
+                check(failed && due && own && !needed, "deletes an asset that a volume needs")
             }
             (Subject::SyncVolumeOperation(progress), PluginOperation::Delete | PluginOperation::Recycle) => {
                 check(point == Point::Start, "reclaims twice")?;

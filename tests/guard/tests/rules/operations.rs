@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bindery_core::guard::{ATTEMPTS_MAX, Breach};
 use bindery_core::{
-    Action, Answer, BindingMode, Claim, Edit, FinalizerEdit, Lookup, Message, Migration, Operation,
+    Action, Answer, BindingMode, Claim, Edit, FinalizerEdit, Follows, Lookup, Message, Migration, Operation,
     OperationKind, Outcome, Plugin, PluginMatch, PluginOperation, Pod, Point, Question, ReclaimPolicy,
     Returned, Source, Subject, Volume, VolumePhase,
 };
@@ -177,6 +177,34 @@ fn provisioning() -> Vec<Row> {
     ]
 }
 
+/// An operation goes on by what becomes of a step that must succeed.
+fn followed() -> Vec<Row> {
+    let at = |point| on_claim(OperationKind::Provision, PLUGIN, &gold(), point, Returned::Success);
+    let following = |mut scene: Scene, follows| {
+        scene.decision.steps[0].follows = follows;
+        scene
+    };
+    let provision = |follows| {
+        let scene = call(at(Point::Start), PluginOperation::Provision, Point::Provisioned);
+        following(reads(scene, Lookup::Absent, NAME), follows)
+    };
+    let create = |follows| {
+        let (name, class, plugin) = (NAME.into(), "gold".into(), PLUGIN.into());
+        let action = Action::CreateVolume { claim: gold().target(), name, class, plugin };
+        let scene = Scene::new(at(Point::Provisioned), [action]);
+        following(scene.continues(Point::Created { attempt: 1 }), follows)
+    };
+    let wrong = Breach::OperationWrong;
+    vec![
+        provision(Follows::Success).allowed("go on when it is provisioned"),
+        provision(Follows::Tolerated).refused("go on as if it were provisioned", wrong),
+        provision(Follows::Regardless).refused("provision whatever failed before", wrong),
+        create(Follows::Success).allowed("go on when it is created"),
+        create(Follows::Tolerated).refused("go on as if it were created", wrong),
+        create(Follows::Regardless).refused("create whatever failed before", wrong),
+    ]
+}
+
 /// The asset of a volume that could not be created is deleted, one counted call after the other.
 fn cleaning_up() -> Vec<Row> {
     let at = |point, returned, next, calls| {
@@ -184,19 +212,27 @@ fn cleaning_up() -> Vec<Row> {
         let call = Action::CallPlugin { plugin: PLUGIN.into(), operation: PluginOperation::Delete };
         Scene::new(subject, vec![call; calls]).continues(Point::CleanedUp { attempt: next })
     };
+    let absent = |scene| reads(scene, Lookup::Absent, NAME);
+    let found = || Lookup::Found(crate::scene::volume().into());
     let failed = || Returned::Failed("no".into());
-    let first = |next, calls| at(Point::Created { attempt: 5 }, failed(), next, calls);
-    let again = |before, next, calls| at(Point::CleanedUp { attempt: before }, failed(), next, calls);
-    let created = at(Point::Created { attempt: 5 }, Returned::Success, 1, 1);
+    let unread = |point, next| at(point, failed(), next, 1);
+    let first = |next, calls| absent(at(Point::Created { attempt: 5 }, failed(), next, calls));
+    let again = |before, next, calls| absent(at(Point::CleanedUp { attempt: before }, failed(), next, calls));
+    let created = absent(at(Point::Created { attempt: 5 }, Returned::Success, 1, 1));
     let mut exists = first(1, 1);
-    exists.world.volumes.insert(NAME.into(), Lookup::Found(crate::scene::volume().into()));
+    exists.world.volumes.insert(NAME.into(), found());
     let wrong = Breach::OperationWrong;
     vec![
+        unread(Point::Created { attempt: 5 }, 1).refused("clean up without looking", Breach::PluginCallWrong),
+        unread(Point::CleanedUp { attempt: 1 }, 2)
+            .refused("clean up again without looking", Breach::PluginCallWrong),
+        reads(unread(Point::CleanedUp { attempt: 1 }, 2), found(), NAME)
+            .refused("clean up again what is there now", Breach::PluginCallWrong),
         first(1, 1).allowed("clean up"),
         first(2, 1).refused("clean up, and count from two", wrong),
         first(1, 0).refused("go on as if cleaned up", wrong),
         created.refused("clean up what was created", Breach::PluginCallWrong),
-        exists.refused("clean up what exists after all", Breach::PluginCallWrong),
+        exists.is("clean up what a watch has shown since", Verdict::Stale),
         again(1, 2, 1).allowed("clean up again"),
         again(1, 3, 1).refused("clean up again, and skip an attempt", wrong),
         again(1, 1, 1).refused("clean up again, and do not count", wrong),
@@ -377,6 +413,7 @@ pub(crate) fn rows() -> Vec<Row> {
         starts(),
         reclaim_starts(),
         provisioning(),
+        followed(),
         cleaning_up(),
         unprotecting(),
         calls(),

@@ -16,6 +16,7 @@ pub(crate) enum Verdict {
     Allowed,
     Prove,
     Stale,
+    Unproven,
     Refused(Breach),
 }
 
@@ -125,6 +126,7 @@ impl Scene {
             Ok(()) => Verdict::Allowed,
             Err(Objection::Prove(_)) => Verdict::Prove,
             Err(Objection::Stale { .. }) => Verdict::Stale,
+            Err(Objection::Unproven { .. }) => Verdict::Unproven,
             Err(Objection::Refused(refusal)) => Verdict::Refused(refusal.breach),
         }
     }

@@ -61,20 +61,25 @@ fn proofs() -> Vec<Row> {
         release().live(found(namesake())).allowed("a namesake has come"),
         release().live(found(pair().0)).refused("the claim is there", Breach::ClaimLives),
         release().live(found(claim())).refused("the claim points nowhere yet", Breach::ClaimLives),
-        release().live(failed()).refused("the engine's read failed", Breach::Unproven),
-        release().live(failed()).proven(Lookup::Absent).refused("the engine's read counts", Breach::Unproven),
-        release().proven(failed()).refused("the guard's read failed", Breach::Unproven),
+        release().proven(found(pair().0)).is("the claim is there, and no cache has shown it", Verdict::Stale),
+        release().live(failed()).is("the engine's read failed", Verdict::Unproven),
+        release().live(failed()).proven(Lookup::Absent).is("the engine's read counts", Verdict::Unproven),
+        release().proven(failed()).is("the guard's read failed", Verdict::Unproven),
         release().live(unreadable()).refused("the claim cannot be read", Breach::Unreadable),
         release().proven(unreadable()).refused("the claim cannot be read live", Breach::Unreadable),
         surplus(ReclaimPolicy::Delete).allowed("a surplus volume, provisioned to be deleted"),
         surplus(ReclaimPolicy::Retain).refused("the claim has another volume", Breach::VolumePhaseWrong),
         delete().is("delete without proof", Verdict::Prove),
         delete().proven(Lookup::Absent).allowed("delete with proof"),
-        delete().proven(found(pair().0)).refused("delete under a claim", Breach::ClaimLives),
+        delete().live(found(pair().0)).refused("delete under a claim", Breach::ClaimLives),
+        delete().proven(found(pair().0)).is("delete under a claim that no cache has shown", Verdict::Stale),
         start(ReclaimPolicy::Recycle, OperationKind::Recycle).proven(Lookup::Absent).allowed("recycle"),
         start(ReclaimPolicy::Recycle, OperationKind::Recycle)
-            .proven(found(pair().0))
+            .live(found(pair().0))
             .refused("recycle under a claim", Breach::ClaimLives),
+        start(ReclaimPolicy::Recycle, OperationKind::Recycle)
+            .proven(found(pair().0))
+            .is("recycle under a claim that no cache has shown", Verdict::Stale),
         // What is released already is reclaimed by what the cache says; no claim uses it either way.
         start(ReclaimPolicy::Recycle, OperationKind::Recycle)
             .proven(elsewhere())
@@ -83,7 +88,10 @@ fn proofs() -> Vec<Row> {
             .live(elsewhere())
             .allowed("recycle, the engine has read that its claim has another volume"),
         delete().proven(elsewhere()).allowed("delete, its claim is not cached and has another volume"),
-        delete().proven(found(claim())).refused("delete, its claim points nowhere yet", Breach::ClaimLives),
+        delete().live(found(claim())).refused("delete, its claim points nowhere yet", Breach::ClaimLives),
+        delete()
+            .proven(found(claim()))
+            .is("delete, a claim that no cache has shown points nowhere", Verdict::Stale),
         with_phase(VolumePhase::Failed).proven(elsewhere()).allowed("recycle again what is Failed"),
         with_phase(VolumePhase::Bound)
             .proven(elsewhere())
@@ -315,8 +323,11 @@ fn deletion() -> Vec<Row> {
         at(Point::Deleted, Returned::InUse("yes".into())).refused("it is in use", Breach::OutOfPlace),
         delete(&gone, subject.clone()).is("delete the object without proof", Verdict::Prove),
         delete(&gone, subject.clone())
-            .proven(found(pair().0))
+            .live(found(pair().0))
             .refused("delete the object under a claim", Breach::ClaimLives),
+        delete(&gone, subject.clone())
+            .proven(found(pair().0))
+            .is("delete the object under a claim that no cache has shown", Verdict::Stale),
         delete(&other, subject)
             .with_volume(&other)
             .proven(Lookup::Absent)

@@ -64,6 +64,30 @@ fn versions() -> Vec<Row> {
     ]
 }
 
+/// An event is about an object that the engine was shown.
+fn events() -> Vec<Row> {
+    let about = |regarding| scene([Action::Emit(Event { regarding, kind: EventKind::VolumeRecycled })]);
+    let volume = |change: fn(&mut VolumeTarget)| {
+        let mut target = free().target();
+        change(&mut target);
+        about(Regarding::Volume(target))
+    };
+    let other = Volume { name: "w".into(), uid: "u-w".into(), ..free() }.target();
+    let bystander = || about(Regarding::Claim(claim().target()));
+    vec![
+        volume(|_| {}).allowed("an event about what it decides"),
+        volume(|target| target.uid = "u-other".into()).refused("about another UID", Breach::NotRead),
+        volume(|target| target.name = "../w".into()).refused("about another name", Breach::NotRead),
+        volume(|target| target.version = "v0".into()).refused("at another version", Breach::NotRead),
+        about(Regarding::Volume(other.clone())).refused("about a stranger", Breach::NotRead),
+        about(Regarding::Volume(other.clone()))
+            .told(Question::Identify(Handle(0)), Answer::Identity(other))
+            .allowed("about what was identified"),
+        bystander().refused("about a claim that it was not told of", Breach::NotRead),
+        bystander().with_claim(&claim()).allowed("about a claim that it was told of"),
+    ]
+}
+
 /// As [`versions`], for the claim that an action names.
 fn versions_of_claims() -> Vec<Row> {
     let c = claim();
@@ -241,5 +265,5 @@ fn texts() -> Vec<Row> {
 }
 
 pub(crate) fn rows() -> Vec<Row> {
-    [versions(), versions_of_claims(), readiness(), sizes(), texts()].concat()
+    [versions(), events(), versions_of_claims(), readiness(), sizes(), texts()].concat()
 }

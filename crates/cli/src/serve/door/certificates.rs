@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
-use bindery_kube::CertificateStore;
+use bindery_kube::{ApiClient, CertificateStore};
 use bindery_webhook::certificates::{
     CertificateRecord, CertificateSettings, Identity, IdentityFiles, Keeper, LIFETIME_MIN, Names,
 };
@@ -64,7 +64,7 @@ impl CertificateArguments {
     /// Settings contradict each other, or no certificate can be read or made.
     pub(super) async fn open(
         &self,
-        client: &kube::Client,
+        client: &ApiClient,
         record: &Arc<CertificateRecord>,
     ) -> Result<(Identity, Source)> {
         match (&self.certificate_file, &self.certificate_key_file) {
@@ -86,11 +86,7 @@ impl CertificateArguments {
         }
     }
 
-    async fn keep(
-        &self,
-        client: &kube::Client,
-        record: &Arc<CertificateRecord>,
-    ) -> Result<(Identity, Source)> {
+    async fn keep(&self, client: &ApiClient, record: &Arc<CertificateRecord>) -> Result<(Identity, Source)> {
         let service = Names::of_service(&self.webhook_service, &self.webhook_namespace);
         let service =
             service.context("--webhook-service and --webhook-namespace make no name of a Service")?;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bindery_controller::{Write, WriteError, Written};
-use bindery_core::{CapacityChange, Claim, ClaimRef, ClaimTarget, Edit, Version, Volume, VolumeTarget};
+use bindery_core::{
+    CapacityChange, Claim, ClaimRef, ClaimTarget, Clear, Edit, Version, Volume, VolumeTarget,
+};
 
 use super::Double;
 
@@ -95,6 +97,10 @@ impl Double {
                 }
                 self.change_volume(volume, |volume| volume.finalizers.clone_from(finalizers))
             }
+            Write::UnbindVolume { volume, clear: Clear::Whole } => self.change_volume(volume, |volume| {
+                volume.claim_ref = None;
+                volume.annotations.bound_by_controller = false;
+            }),
             Write::DeleteVolume { volume } => {
                 self.change_volume(volume, |volume| volume.deleting = true)?;
                 Ok(Written::Deletion)

@@ -102,7 +102,7 @@ impl Drop for Place {
 }
 
 impl Member {
-    /// The handshake is done.
+    /// The handshake is done, or there is none.
     pub(super) fn greeted(&self) {
         *lock(&self.standing) = Standing { stage: Stage::Silent, since: Instant::now() };
     }

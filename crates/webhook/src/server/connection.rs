@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -15,6 +15,7 @@ use tokio_rustls::server::TlsStream;
 use super::Shared;
 use super::crowd::{Member, Place};
 use super::service::Answering;
+use crate::tls::Credentials;
 
 /// Most bytes of the head of a request, and of what is read ahead of a slow answer.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
@@ -75,26 +76,47 @@ async fn converse(
 ) {
     // Answers are one segment each, and somebody waits for every one of them.
     let _ = stream.set_nodelay(true);
-    let greeting = tokio::time::timeout(shared.limits.handshake_max, greet(stream, shared));
-    let greeting = tokio::select! {
-        greeting = greeting => greeting,
-        () = ended(shared) => return,
-    };
-    let stream = match greeting.unwrap_or(Err(HandshakeError::Late)) {
-        Ok(stream) => stream,
-        Err(error) => {
-            shared.traffic.fail_handshake();
-            return tracing::debug!(%peer, %error, "no handshake");
+    let answered = match &shared.credentials {
+        None => answer(stream, false, member, router, shared).await,
+        Some(credentials) => {
+            let Some(stream) = greeted(stream, peer, credentials, shared).await else { return };
+            member.greeted();
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            answer(stream, is_http2, member, router, shared).await
         }
     };
-    member.greeted();
-    if let Err(error) = answer(stream, member, router, shared).await {
+    if let Err(error) = answered {
         tracing::debug!(%peer, error, "the connection broke");
     }
 }
 
+/// Shakes hands in time; `None` where that comes to nothing.
+async fn greeted(
+    stream: TcpStream,
+    peer: SocketAddr,
+    credentials: &Credentials,
+    shared: &Shared,
+) -> Option<TlsStream<TcpStream>> {
+    let greeting = tokio::time::timeout(shared.limits.handshake_max, greet(stream, credentials));
+    let greeting = tokio::select! {
+        greeting = greeting => greeting,
+        () = ended(shared) => return None,
+    };
+    match greeting.unwrap_or(Err(HandshakeError::Late)) {
+        Ok(stream) => Some(stream),
+        Err(error) => {
+            shared.traffic.fail_handshake();
+            tracing::debug!(%peer, %error, "no handshake");
+            None
+        }
+    }
+}
+
 /// Shakes hands; who speaks HTTP is told so.
-async fn greet(mut stream: TcpStream, shared: &Shared) -> Result<TlsStream<TcpStream>, HandshakeError> {
+async fn greet(
+    mut stream: TcpStream,
+    credentials: &Credentials,
+) -> Result<TlsStream<TcpStream>, HandshakeError> {
     let mut first = [0];
     if stream.peek(&mut first).await? == 1 && first[0] != HANDSHAKE && first[0].is_ascii_uppercase() {
         // What is not read before closing would reset the connection, and the answer with it.
@@ -103,17 +125,17 @@ async fn greet(mut stream: TcpStream, shared: &Shared) -> Result<TlsStream<TcpSt
         stream.shutdown().await?;
         return Err(HandshakeError::Plain);
     }
-    Ok(TlsAcceptor::from(shared.credentials.config()).accept(stream).await?)
+    Ok(TlsAcceptor::from(credentials.config()).accept(stream).await?)
 }
 
 /// Answers requests until either side has had enough.
 async fn answer(
-    stream: TlsStream<TcpStream>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    is_http2: bool,
     member: &Arc<Member>,
     router: Router,
     shared: &Arc<Shared>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let mut builder = Builder::new(TokioExecutor::new());
     // The time until a head is complete is part of the time without a request, which is limited here.
     builder.http1().max_buf_size(BUFFER_BYTES_MAX).header_read_timeout(None);

@@ -1,4 +1,4 @@
-//! What is counted at the door.
+//! What is counted of who comes.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

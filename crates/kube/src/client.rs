@@ -1,0 +1,128 @@
+//! A client of an API server, with what all who use it must know: how much the server bears.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::encoding::Object;
+use crate::limit::{Limit, Permit, Pressure};
+use crate::rest::{self, Fault};
+
+/// A client of one API server that spares the server. Cheap to clone.
+///
+/// All clones of one client share what is known of the server: how many requests it answers without queueing them, and
+/// until when it has asked not to be sent any (`Retry-After`; what it may ask for is bounded). So a process is to make one
+/// of each server, and give clones of it to everything that asks that server. One that is made from a
+/// [`kube::Client`] anew knows nothing of what others were told.
+///
+/// The watches of a [`crate::CertificateStore`] are kube-runtime's: they back off by its rules.
+#[derive(Clone)]
+pub struct ApiClient {
+    kube: kube::Client,
+    limit: Arc<Limit>,
+    pause: Arc<Pause>,
+    way: Way,
+}
+
+/// What a request waits for before it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Room under the limit, and the end of a pause.
+    Limited,
+    /// The end of a pause: of who asks thus, each has one request under way at most.
+    Patient,
+    /// Nothing.
+    AtOnce,
+}
+
+/// Until when the server has asked not to be sent requests.
+#[derive(Default)]
+struct Pause(Mutex<Option<Instant>>);
+
+impl From<kube::Client> for ApiClient {
+    fn from(kube: kube::Client) -> Self {
+        Self { kube, limit: Arc::new(Limit::new()), pause: Arc::default(), way: Way::Patient }
+    }
+}
+
+impl ApiClient {
+    /// The same for who has many requests under way: they share one limit.
+    pub(crate) fn limited(self) -> Self {
+        Self { way: Way::Limited, ..self }
+    }
+
+    /// The same for who cannot wait for pauses that others were asked for.
+    pub(crate) fn at_once(self) -> Self {
+        Self { way: Way::AtOnce, ..self }
+    }
+
+    /// The client below, which knows of no limit and no pause.
+    pub(crate) fn kube(&self) -> &kube::Client {
+        &self.kube
+    }
+
+    /// How many requests are sent at the same time, and why no more.
+    pub(crate) fn pressure(&self) -> Pressure {
+        self.limit.pressure()
+    }
+
+    /// Waits until a request may be sent; what it answers is to be kept until the request has ended.
+    pub(crate) async fn turn(&self) -> Option<Permit<'_>> {
+        match self.way {
+            Way::AtOnce => None,
+            Way::Patient => {
+                self.pause.end().await;
+                None
+            }
+            Way::Limited => loop {
+                self.pause.end().await;
+                let permit = self.limit.acquire().await;
+                // While it waited for room, the server may have refused what was under way.
+                if self.pause.left().is_none() {
+                    return Some(permit);
+                }
+            },
+        }
+    }
+
+    /// Takes note of what the server asks for in a refusal.
+    pub(crate) fn heed(&self, fault: &Fault) {
+        if let Some(pause) = fault.pause() {
+            tracing::debug!(%fault, ?pause, "the API server asks for a pause");
+            self.pause.ask(pause);
+        }
+    }
+
+    /// What an object that stands for a failure says, in the middle of a stream; takes note of it.
+    pub(crate) fn failure(&self, object: &Object) -> Fault {
+        let fault = rest::failure(object);
+        self.heed(&fault);
+        fault
+    }
+}
+
+impl Pause {
+    fn ask(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        let mut known = self.known();
+        *known = Some(known.map_or(until, |known| known.max(until)));
+    }
+
+    /// When the pause ends, while it lasts.
+    fn left(&self) -> Option<Instant> {
+        self.known().filter(|until| *until > Instant::now())
+    }
+
+    async fn end(&self) {
+        // It may be made longer meanwhile.
+        while let Some(until) = self.left() {
+            tokio::time::sleep_until(until).await;
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<Instant>> {
+        // Every change is one assignment.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
