@@ -2,15 +2,15 @@
 //!
 //! Gradient2 of Netflix's concurrency-limits: the limit follows the ratio of the usual time of an answer to that of the
 //! last one, and grows slowly where nothing is the matter. Refusals (429, 503 with `Retry-After`) and answers that do not
-//! come at all cut it, as TCP cuts its window: once for everything that was under way at that moment. The port and the
-//! plugins share it. Watches are not counted; nor are the requests of lists, events, the Lease and certificates, of which
+//! come at all cut it, as TCP cuts its window: once for everything that was under way at that moment. Requests come in their
+//! order, so that a key whose writes are many does not keep others from their first. The port and the plugins share it. Watches are not counted; nor are the requests of lists, events, the Lease and certificates, of which
 //! each has one under way at most.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 /// Limit at the start.
@@ -50,13 +50,15 @@ pub struct Pressure {
 /// The limit of one [`crate::ApiClient`].
 pub(crate) struct Limit {
     state: Mutex<State>,
-    /// Tells those who wait that there may be room.
-    room: Notify,
+    /// Room for as many requests as [`State::places`] says; who waits for it comes before who comes later.
+    room: Semaphore,
     refused: AtomicU64,
 }
 
 struct State {
     limit: f64,
+    /// Places that there are, taken and free: the limit, or more until those who have too many give them back.
+    places: usize,
     in_flight: usize,
     /// Seconds that an answer usually takes.
     usual: f64,
@@ -80,29 +82,25 @@ pub(crate) enum Outcome {
 /// Room for one request. Dropped before [`Permit::end`], the request was abandoned, which says nothing.
 pub(crate) struct Permit<'a> {
     limit: &'a Limit,
+    /// Its place; there is always one until it is dropped.
+    place: Option<SemaphorePermit<'a>>,
     began: Instant,
 }
 
 impl Limit {
     pub(crate) fn new() -> Self {
-        let state = State { limit: START, in_flight: 0, usual: 0.0, answers: 0.0, cut: None };
-        Self { state: Mutex::new(state), room: Notify::new(), refused: AtomicU64::new(0) }
+        let mut state = State { limit: START, places: 0, in_flight: 0, usual: 0.0, answers: 0.0, cut: None };
+        state.places = state.limit();
+        let room = Semaphore::new(state.places);
+        Self { state: Mutex::new(state), room, refused: AtomicU64::new(0) }
     }
 
     /// Waits for room.
     pub(crate) async fn acquire(&self) -> Permit<'_> {
-        loop {
-            // Made before the look, so that room which comes in between is heard of.
-            let room = self.room.notified();
-            {
-                let mut state = self.state();
-                if state.room() > 0 {
-                    state.in_flight += 1;
-                    return Permit { limit: self, began: Instant::now() };
-                }
-            }
-            room.await;
-        }
+        // It is never closed.
+        let place = self.room.acquire().await.ok();
+        self.state().in_flight += 1;
+        Permit { limit: self, place, began: Instant::now() }
     }
 
     pub(crate) fn pressure(&self) -> Pressure {
@@ -124,10 +122,6 @@ impl State {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between MIN and MAX")]
     fn limit(&self) -> usize {
         self.limit as usize
-    }
-
-    fn room(&self) -> usize {
-        self.limit().saturating_sub(self.in_flight)
     }
 
     fn answered(&mut self, took: Duration) {
@@ -179,21 +173,27 @@ impl Permit<'_> {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        let room = {
-            let mut state = self.limit.state();
-            state.in_flight -= 1;
-            state.room()
-        };
-        for _ in 0..room {
-            self.limit.room.notify_one();
+        let mut state = self.limit.state();
+        state.in_flight -= 1;
+        let limit = state.limit();
+        if state.places > limit {
+            // Given back, it would go to who waits for it.
+            self.place.take().into_iter().for_each(SemaphorePermit::forget);
+            state.places -= 1 + self.limit.room.forget_permits(state.places - 1 - limit);
+        } else {
+            self.limit.room.add_permits(limit - state.places);
+            state.places = limit;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
+
+    use futures::FutureExt as _;
 
     use super::*;
 
@@ -263,6 +263,22 @@ mod tests {
             limit.acquire().await.end(Outcome::Refused);
         }
         assert_eq!(limit.pressure(), Pressure { limit: 4, in_flight: 0, refused: 110 });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_just_had_room_comes_behind_who_waits() {
+        let limit = Limit::new();
+        let mut permits = Vec::new();
+        for _ in 0..32 {
+            permits.push(limit.acquire().await);
+        }
+        let mut waits = pin!(limit.acquire());
+        assert!(waits.as_mut().now_or_never().is_none());
+        permits.pop();
+        let mut again = pin!(limit.acquire());
+        assert!(again.as_mut().now_or_never().is_none());
+        drop(waits.now_or_never().expect("it came first"));
+        assert!(again.now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
