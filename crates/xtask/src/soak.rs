@@ -176,17 +176,9 @@ fn cert_manager() -> Result<()> {
 /// Runs some tests of `bindery serve` one after the other, each as long or as often as `variable` says.
 fn serve(tests: &str, variable: &str, value: u32) -> Result<()> {
     let mut command = workspace::cargo();
-    command.args([
-        "test",
-        "--package",
-        "bindery",
-        "--test",
-        "serve",
-        "--",
-        "--nocapture",
-        "--test-threads=1",
-        tests,
-    ]);
+    // Of the whole workspace, as everywhere: by itself the package is built anew, with other features.
+    command.args(["test", "--workspace", "--test", "serve"]);
+    command.args(["--", "--nocapture", "--test-threads=1", tests]);
     command.env("BINDERY_ENGINE", components::build()?).env(variable, value.to_string());
     tools::offer_control_plane(&mut command)?;
     process::run(&mut command)

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::death::chance;
-use super::load::{LEFT, Load};
+use super::load::{LEFT, Load, Unserved};
 use super::world::{Replica, until_rest};
 
 /// How long each kind of fault lasts, unless told otherwise.
@@ -100,11 +100,27 @@ impl Trial {
         Self { plane, proxy, replica, load, chance, lasts, client }
     }
 
+    /// Fails where a tenant was not served, with what the replica tells of it.
+    async fn served(&self, outcome: Result<(), Unserved>) {
+        let Err(Unserved { name, why }) = outcome else { return };
+        let (log, metrics) = (self.replica.log(), self.replica.get("/metrics").await);
+        let logged: Vec<_> = log.lines().filter(|line| line.contains(&name)).collect();
+        let metrics: Vec<_> =
+            metrics.lines().filter(|line| !line.starts_with('#') && !line.contains("_bucket{")).collect();
+        panic!("{why}\nlogged: {logged:#?}\nmetrics: {metrics:#?}");
+    }
+
+    /// Lets tenants come for a while.
+    async fn receive(&mut self, time: Duration) {
+        let outcome = self.load.run_for(time, &mut self.chance).await;
+        self.served(outcome).await;
+    }
+
     /// Lets tenants come while the weather is bad, and brings the world to rest after it.
     async fn endure(&mut self, weather: impl Weather, name: &str) {
         let looking = look(self.client.clone());
         self.proxy.set_weather(weather);
-        self.load.run_for(self.lasts, &mut self.chance).await;
+        self.receive(self.lasts).await;
         self.settle(looking, name).await;
     }
 
@@ -112,7 +128,8 @@ impl Trial {
     async fn settle(&mut self, looking: JoinHandle<()>, name: &str) {
         self.proxy.set_weather(Fair);
         let cleared = Instant::now();
-        self.load.until_served().await;
+        let outcome = self.load.until_served().await;
+        self.served(outcome).await;
         self.until_rest().await;
         self.replica.check();
         assert!(!looking.is_finished(), "{:?}", looking.await);
@@ -204,10 +221,11 @@ async fn an_api_server_that_is_killed_under_load_is_waited_for() {
     let half = trial.lasts / 2;
     for _ in 0..2 {
         let looking = look(trial.client.clone());
-        trial.load.run_for(half, &mut trial.chance).await;
-        let (restarted, ()) =
-            tokio::join!(trial.plane.restart_api_server(), trial.load.run_for(half, &mut trial.chance));
+        trial.receive(half).await;
+        let coming = trial.load.run_for(half, &mut trial.chance);
+        let (restarted, outcome) = tokio::join!(trial.plane.restart_api_server(), coming);
         restarted.unwrap();
+        trial.served(outcome).await;
         trial.settle(looking, "API server killed").await;
     }
     let [write_errors, watch_failures, _] = trial.told().await;
@@ -221,9 +239,9 @@ async fn a_watch_that_is_slower_than_compaction_lists_again() {
     let uncached = "--watch-cache-sizes=persistentvolumes#0,persistentvolumeclaims#0";
     let mut trial = Trial::new(&[uncached], &[]).await;
     let looking = look(trial.client.clone());
-    trial.load.run_for(trial.lasts / 2, &mut trial.chance).await;
+    trial.receive(trial.lasts / 2).await;
     trial.proxy.hold_watches(true);
-    trial.load.run_for(trial.lasts / 2, &mut trial.chance).await;
+    trial.receive(trial.lasts / 2).await;
     trial.plane.compact().await.unwrap();
     trial.proxy.hold_watches(false);
     trial.proxy.cut();
@@ -242,7 +260,7 @@ async fn a_clock_that_jumps_stops_neither_the_leader_nor_the_next_one() {
     let looking = look(trial.client.clone());
     for ahead in [2 * HOUR, -HOUR, 0, 2 * HOUR] {
         clock.set(ahead).unwrap();
-        trial.load.run_for(trial.lasts / 4, &mut trial.chance).await;
+        trial.receive(trial.lasts / 4).await;
         assert_eq!(trial.leaders(&next).await, (1, 0), "{ahead} s ahead");
     }
     // The Lease was renewed two hours from now.

@@ -36,9 +36,18 @@ const OWNER: &str = "owner";
 /// Who has come so far, and what became of them.
 pub(crate) struct Load {
     site: Arc<Site>,
-    tenants: JoinSet<()>,
+    tenants: JoinSet<Result<(), Unserved>>,
     count: usize,
     watches: Vec<AbortHandle>,
+}
+
+/// A tenant who has waited for too long.
+#[derive(Debug)]
+pub(crate) struct Unserved {
+    /// The name of its claim, and of a volume that it has brought.
+    pub(crate) name: String,
+    /// What it wanted, and what became of its claim.
+    pub(crate) why: String,
 }
 
 struct Site {
@@ -119,13 +128,13 @@ impl Load {
         self.count
     }
 
-    /// Lets tenants come for a while.
-    pub(crate) async fn run_for(&mut self, time: Duration, chance: &mut StdRng) {
+    /// Lets tenants come for a while. Ends early with one who was not served.
+    pub(crate) async fn run_for(&mut self, time: Duration, chance: &mut StdRng) -> Result<(), Unserved> {
         let (end, mut ticks) = (Instant::now() + time, tokio::time::interval(EVERY));
         while Instant::now() < end {
             ticks.tick().await;
             while let Some(ended) = self.tenants.try_join_next() {
-                ended.unwrap();
+                ended.unwrap()?;
             }
             if self.tenants.len() < UNSERVED_MAX {
                 let tenant = Tenant::any(self.count, chance);
@@ -133,13 +142,15 @@ impl Load {
                 self.tenants.spawn(Arc::clone(&self.site).serve(tenant));
             }
         }
+        Ok(())
     }
 
-    /// Ends when all tenants have been served.
-    pub(crate) async fn until_served(&mut self) {
+    /// Ends when all tenants have been served, or with one who was not.
+    pub(crate) async fn until_served(&mut self) -> Result<(), Unserved> {
         while let Some(ended) = self.tenants.join_next().await {
-            ended.unwrap();
+            ended.unwrap()?;
         }
+        Ok(())
     }
 
     /// What of the volumes' data is not as it should be: the data of a tenant that stays is there, nothing that is to be
@@ -252,12 +263,13 @@ impl Tenant {
 }
 
 impl Site {
-    async fn serve(self: Arc<Self>, tenant: Tenant) {
+    async fn serve(self: Arc<Self>, tenant: Tenant) -> Result<(), Unserved> {
         let name = tenant.name();
-        match tokio::time::timeout(PATIENCE, self.serve_in_time(tenant)).await {
-            Ok(()) => {}
-            Err(_) => panic!("{tenant:?} is not served: {:?}", self.claims.get_opt(&name).await),
+        if tokio::time::timeout(PATIENCE, self.serve_in_time(tenant)).await.is_err() {
+            let why = format!("{tenant:?} is not served: {:?}", self.claims.get_opt(&name).await);
+            return Err(Unserved { name, why });
         }
+        Ok(())
     }
 
     async fn serve_in_time(&self, tenant: Tenant) {
