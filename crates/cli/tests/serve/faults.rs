@@ -92,11 +92,11 @@ impl Trial {
         let plane = ControlPlane::start_with(programs, Manager::ProtectionAlone, api_server).await.unwrap();
         let proxy = Proxy::start(&plane).await.unwrap();
         let client = plane.client().await.unwrap();
-        let load = Load::new(client.clone()).await;
+        let lasts = Duration::from_secs(seconds.unwrap_or(SECONDS));
+        let load = Load::new(client.clone(), lasts).await;
         let further = [format!("--host-path={}", load.folder().display())];
         let mut replica = Replica::start_with(&proxy.kubeconfig(), "tried", &further, environment);
         replica.until_leading().await;
-        let lasts = Duration::from_secs(seconds.unwrap_or(SECONDS));
         Self { plane, proxy, replica, load, chance, lasts, client }
     }
 

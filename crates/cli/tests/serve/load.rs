@@ -57,6 +57,8 @@ struct Site {
     seen_claims: Store<PersistentVolumeClaim>,
     /// Below it is the data of all volumes.
     folder: TempDir,
+    /// How long a tenant may wait.
+    patience: Duration,
     /// UIDs of the claims that stay, with the folders of their volumes.
     stay: Mutex<BTreeMap<String, PathBuf>>,
 }
@@ -93,8 +95,9 @@ struct Tenant {
 }
 
 impl Load {
-    /// A load on the cluster that `client` reaches without faults on the way.
-    pub(crate) async fn new(client: Client) -> Self {
+    /// A load on the cluster that `client` reaches without faults on the way; Bindery's own may have some for as long as
+    /// `bad`, and is to have served everyone soon after.
+    pub(crate) async fn new(client: Client, bad: Duration) -> Self {
         let class = json!({
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
@@ -109,9 +112,9 @@ impl Load {
         let (seen_claims, watching_claims) = reflect(Api::all(client.clone()));
         let (volumes, claims) = (Api::all(client.clone()), Api::default_namespaced(client));
         let folder = TempDir::new().unwrap();
-        let stay = Mutex::default();
+        let (patience, stay) = (bad + PATIENCE, Mutex::default());
         Self {
-            site: Arc::new(Site { volumes, claims, seen_volumes, seen_claims, folder, stay }),
+            site: Arc::new(Site { volumes, claims, seen_volumes, seen_claims, folder, patience, stay }),
             tenants: JoinSet::new(),
             count: 0,
             watches: vec![watching_volumes, watching_claims],
@@ -265,7 +268,7 @@ impl Tenant {
 impl Site {
     async fn serve(self: Arc<Self>, tenant: Tenant) -> Result<(), Unserved> {
         let name = tenant.name();
-        if tokio::time::timeout(PATIENCE, self.serve_in_time(tenant)).await.is_err() {
+        if tokio::time::timeout(self.patience, self.serve_in_time(tenant)).await.is_err() {
             let why = format!("{tenant:?} is not served: {:?}", self.claims.get_opt(&name).await);
             return Err(Unserved { name, why });
         }
