@@ -34,7 +34,7 @@ pub(crate) fn step(call: &mut Call<'_>, progress: &Progress<Volume>) -> Result<O
             (None, None) => Err(misplaced()),
             (Some(error), _) => {
                 let error =
-                    Text::from(format!("persistent volume {} can't be updated: {error}", volume.name));
+                    Text::from(format!("persistent volume controller can't update finalizer: {error}"));
                 Err(not_deleted(call, volume, Message::DeleteFailed(error.clone()), error))
             }
         },

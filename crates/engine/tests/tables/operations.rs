@@ -353,7 +353,10 @@ mod delete {
             ]
         };
         let decision = decide(&mut world, step(&v, Point::FinalizerRemoved, failed()));
-        assert_eq!(lines::decision(&decision), failed_with("persistent volume v can't be updated: boom"));
+        assert_eq!(
+            lines::decision(&decision),
+            failed_with("persistent volume controller can't update finalizer: boom")
+        );
         world.live_error = Some("timeout");
         let decision = decide(&mut world, step(&v, Point::Deleted, Returned::Success));
         assert_eq!(lines::decision(&decision), failed_with("timeout"));
