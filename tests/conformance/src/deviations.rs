@@ -3,10 +3,10 @@
 //! Each entry says what in the world of a case makes the result differ, how it differs, and why. A case
 //! that an entry applies to must differ in exactly that way, any other must agree.
 
-use bindery_core::Migration;
+use bindery_core::{FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Migration};
 use serde_json::Value;
 
-use crate::case::Case;
+use crate::case::{ApiError, Case};
 use crate::mock::migrations;
 
 /// One deliberate difference.
@@ -32,7 +32,7 @@ const CLEAN_ASSET_IS_NO_ORPHAN: Deviation = Deviation {
     applies: asset_is_deleted_after_failed_creates,
     expect: |case| {
         if let Some(events) = &mut case.events {
-            events.retain(|event| event != "Warning ProvisioningCleanupFailed");
+            events.retain(|event| event != CLEANUP_FAILED);
         }
     },
 };
@@ -51,6 +51,9 @@ const LIVE_CLAIM_KEEPS_ITS_VOLUME: Deviation = Deviation {
     },
 };
 
+/// What upstream reports of an asset that it takes for an orphan.
+const CLEANUP_FAILED: &str = "Warning ProvisioningCleanupFailed";
+
 /// Tries of a create before the asset is given up (`createProvisionedPVRetryCount`).
 const CREATES_MAX: usize = 5;
 
@@ -61,7 +64,9 @@ fn asset_is_deleted_after_failed_creates(case: &Case) -> bool {
     let messages: Vec<_> = failed_creates.take(CREATES_MAX).collect();
     let all_failed = messages.len() == CREATES_MAX;
     let deletes = plugin.delete.as_ref().is_some_and(|outcomes| outcomes.iter().any(Option::is_none));
-    plugin.provision.is_some() && all_failed && deletes
+    // Many a case provisions nothing, or does not get as far as to create the volume.
+    let is_reported = case.events.iter().flatten().any(|event| event == CLEANUP_FAILED);
+    plugin.provision.is_some() && all_failed && deletes && is_reported
 }
 
 /// Whether the one volume that the case syncs is to be reclaimed while its claim, which the cache has not seen, is
@@ -82,7 +87,23 @@ fn reclaims_from_an_unseen_claim(case: &Case) -> bool {
     let uses_it = claim["spec"]["volumeName"].as_str().is_none_or(|used| used.is_empty() || used == name);
     let is_released = matches!(volume["status"]["phase"].as_str(), Some("Released" | "Failed"));
     let policy = volume["spec"]["persistentVolumeReclaimPolicy"].as_str();
-    is_released && uses_it && matches!(policy, Some("Delete" | "Recycle")) && !is_migrated(case, volume)
+    let is_to_go = is_released && matches!(policy, Some("Delete" | "Recycle")) && !is_migrated(case, volume);
+    is_to_go && uses_it && !fails_before_it_is_decided(case, volume)
+}
+
+/// Whether a sync of the volume, which does not count as migrated, ends with its first write, the one of the migration's
+/// annotation and of the deletion finalizers: it is due, and fails.
+fn fails_before_it_is_decided(case: &Case, volume: &Value) -> bool {
+    let annotations = &volume["metadata"]["annotations"];
+    let Some(provisioner) = annotations["pv.kubernetes.io/provisioned-by"].as_str() else { return false };
+    let finalizers = volume["metadata"]["finalizers"].as_array();
+    let has = |finalizer| finalizers.is_some_and(|finalizers| finalizers.iter().any(|has| has == finalizer));
+    let wants_finalizer = volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete";
+    let misses_finalizer = has(FINALIZER_IN_TREE) != wants_finalizer || has(FINALIZER_EXTERNAL);
+    let is_due = annotations["pv.kubernetes.io/migrated-to"].is_string()
+        || provisioner.starts_with("kubernetes.io/") && misses_finalizer;
+    let fails = |error: &ApiError| error.verb == "update" && error.resource == "persistentvolumes";
+    is_due && case.api_errors.iter().any(fails)
 }
 
 /// Whether the volume counts as migrated once its annotations are brought up to date: then an external

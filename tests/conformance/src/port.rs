@@ -56,12 +56,17 @@ impl Port for CasePort {
 
     async fn read_claim(&self, key: &ClaimKey, purpose: Purpose) -> Lookup<Arc<Claim>> {
         // The recorded API server looked claims up by their names alone, and every claim of a case is in one
-        // namespace. Upstream's reads get what they got; the guard gets the truth.
+        // namespace. Upstream's reads get what they got, under the key that they asked for; the guard gets the truth.
         let asked = match purpose {
             Purpose::Engine => &ClaimKey::new(NAMESPACE, &*key.name),
             Purpose::Guard => key,
         };
-        let claim = self.api.read_claim(asked, purpose).await;
+        let claim = match self.api.read_claim(asked, purpose).await {
+            Lookup::Found(claim) if claim.key != *key => {
+                Lookup::Found(Arc::new(Claim { key: key.clone(), ..Claim::clone(&claim) }))
+            }
+            claim => claim,
+        };
         self.trace(format!("{purpose:?} reads claim {key}: {claim:?}"));
         claim
     }
