@@ -6,7 +6,7 @@
 //! - [`tools`]: the pinned programs that tests and checks use, built from packages;
 //! - [`components`]: the default engine as a WebAssembly component;
 //! - [`check`], [`mod@test`]: what a change must pass;
-//! - [`conformance`]: recorded cases of upstream's controller;
+//! - [`conformance`]: recorded cases of upstream's controller; [`mod@record`]: how they are recorded;
 //! - [`defects`]: known bugs that the tests must catch;
 //! - [`mod@bench`]: figures; [`soak`]: what is worth hours;
 //! - [`chart`]: what in the Helm chart is made from other files;
@@ -29,6 +29,7 @@ mod oci;
 mod packages;
 mod playground;
 mod process;
+mod record;
 mod soak;
 mod test;
 mod toolchain;
@@ -60,6 +61,7 @@ enum Command {
     Cluster(cluster::Arguments),
     Playground(playground::Arguments),
     Conformance(conformance::Arguments),
+    Record(record::Arguments),
     Defects(defects::Arguments),
     Bench(bench::Arguments),
     Soak(soak::Arguments),
@@ -87,6 +89,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Cluster(arguments) => cluster::run(&arguments),
         Command::Playground(arguments) => playground::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
+        Command::Record(arguments) => record::run(&arguments),
         Command::Defects(arguments) => defects::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),

@@ -148,6 +148,22 @@ pub(crate) fn offer_control_plane_of(command: &mut Command, end: &'static str) -
     go::version(end, "k8s.io/kubernetes")
 }
 
+/// The sources of the Kubernetes that Bindery is compared with.
+///
+/// # Errors
+/// When the module cannot be fetched.
+pub(crate) fn kubernetes_sources() -> Result<PathBuf> {
+    Ok(go::fetch("kubernetes", "k8s.io/kubernetes")?.folder)
+}
+
+/// Go, for who builds what is no tool.
+///
+/// # Errors
+/// When there is none and it cannot be installed.
+pub(crate) fn go_command() -> Result<Command> {
+    go::command()
+}
+
 /// Installs cert-manager, and tells a command where its programs and the definitions of its resources are.
 ///
 /// # Errors

@@ -106,17 +106,10 @@ impl Package {
     /// Builds the command to `program`.
     pub(super) fn build(&self, program: &Path) -> Result<()> {
         let flags = self.linker_flags(required_version(&read(self.folder, "go.mod")?, self.module)?);
-        // A build takes minutes of every core; whatever else runs goes first.
-        let mut command = Command::new("nice");
-        command.args(["-n", "10"]).arg(go()?);
+        let mut command = command()?;
         command.args(["build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", &flags]);
         command.arg("-o").arg(program).arg(&self.package);
-        command.current_dir(folder(self.folder)).env("CGO_ENABLED", "0").env_remove("GOFLAGS");
-        if std::env::var_os("GOCACHE").is_none() {
-            // The modules have most packages in common, and what one build has compiled serves the next.
-            command.env("GOCACHE", workspace::cache_folder()?.join("go-build"));
-        }
-        process::run(&mut command)
+        process::run(command.current_dir(folder(self.folder)))
     }
 
     fn linker_flags(&self, version: &str) -> String {
@@ -150,6 +143,21 @@ pub(super) fn fetch(pinned_by: &str, module: &str) -> Result<Module> {
         .with_context(|| format!("go told nothing of {module}"))?;
     let text = |field: &str| told[field].as_str().with_context(|| format!("go told no {field} of {module}"));
     Ok(Module { version: text("Version")?.to_owned(), folder: text("Dir")?.into() })
+}
+
+/// Go, as everything is built by it.
+///
+/// # Errors
+/// There is none and it cannot be installed.
+pub(super) fn command() -> Result<Command> {
+    // A build takes minutes of every core; whatever else runs goes first.
+    let mut command = Command::new("nice");
+    command.args(["-n", "10"]).arg(go()?).env("CGO_ENABLED", "0").env_remove("GOFLAGS");
+    if std::env::var_os("GOCACHE").is_none() {
+        // The modules have most packages in common, and what one build has compiled serves the next.
+        command.env("GOCACHE", workspace::cache_folder()?.join("go-build"));
+    }
+    Ok(command)
 }
 
 /// Go: the one on the path, which fetches a newer one where a module asks for it, else that of `tools/go`.
