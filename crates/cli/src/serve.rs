@@ -67,7 +67,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS", env = "BINDERY_LISTEN", default_value_t = LISTEN)]
     listen: SocketAddr,
     /// Most objects that are decided and written at the same time.
-    #[arg(long, value_name = "N", env = "BINDERY_IN_FLIGHT", default_value_t = 64,
+    #[arg(long, value_name = "N", env = "BINDERY_IN_FLIGHT", default_value_t = 256,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     in_flight: usize,
     /// Provision and delete hostPath volumes below this folder, and nothing outside it: for clusters of one node. Off

@@ -84,7 +84,7 @@ impl Default for Settings {
         Self {
             mode: Mode::Own,
             // Enough to keep an API server busy from one connection; what is best is measured, not guessed.
-            in_flight_max: 64,
+            in_flight_max: 256,
             // Each is a pod, and a request a second to look at it: as many as upstream's whole controller manager makes unless
             // told otherwise.
             recycles_max: 20,

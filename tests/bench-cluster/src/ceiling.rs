@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use crate::load::{Load, volume_name};
 
 /// Binds that are under way at the same time: as many as Bindery's default (`--in-flight`).
-const IN_FLIGHT: usize = 64;
+const IN_FLIGHT: usize = 256;
 /// What Bindery watches and a bind changes.
 const WATCHED: [&str; 2] = ["/api/v1/persistentvolumes", "/api/v1/persistentvolumeclaims"];
 
