@@ -180,8 +180,9 @@ mod tests {
         let distinct: HashSet<_> = ports.iter().collect();
         assert_eq!(distinct.len(), ports.len());
         for &port in &ports {
-            let there = [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED];
-            there.map(|address| drop(TcpListener::bind((address, port)).unwrap()));
+            for address in [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED] {
+                TcpListener::bind((address, port)).unwrap();
+            }
         }
     }
 }
