@@ -233,6 +233,15 @@ mod tests {
         futures::future::try_join_all(sent).await.expect("no request panics");
     }
 
+    /// Takes all the room that there is at the start.
+    async fn full(limit: &Limit) -> Vec<Permit<'_>> {
+        let mut permits = Vec::new();
+        for _ in 0..32 {
+            permits.push(limit.acquire().await);
+        }
+        permits
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_server_that_keeps_up_gets_more_and_one_that_queues_gets_less() {
         let (limit, quick) = (Arc::new(Limit::new()), Arc::new(Slow::new(1_000)));
@@ -250,10 +259,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn refusals_cut_once_for_all_that_was_under_way() {
         let limit = Limit::new();
-        let mut permits = Vec::new();
-        for _ in 0..32 {
-            permits.push(limit.acquire().await);
-        }
+        let mut permits = full(&limit).await;
         tokio::time::advance(Duration::from_millis(5)).await;
         permits.drain(..10).for_each(|permit| permit.end(Outcome::Refused));
         assert_eq!(limit.pressure(), Pressure { limit: 22, in_flight: 22, refused: 10 });
@@ -268,10 +274,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_has_just_had_room_comes_behind_who_waits() {
         let limit = Limit::new();
-        let mut permits = Vec::new();
-        for _ in 0..32 {
-            permits.push(limit.acquire().await);
-        }
+        let mut permits = full(&limit).await;
         let mut waits = pin!(limit.acquire());
         assert!(waits.as_mut().now_or_never().is_none());
         permits.pop();
@@ -284,10 +287,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_waits_gets_the_room_of_who_gives_up() {
         let limit = Arc::new(Limit::new());
-        let mut permits = Vec::new();
-        for _ in 0..32 {
-            permits.push(limit.acquire().await);
-        }
+        let mut permits = full(&limit).await;
         let waits = tokio::spawn({
             let limit = Arc::clone(&limit);
             async move { limit.acquire().await.end(Outcome::Lost) }
