@@ -211,7 +211,7 @@ fn texts(strings: &[String]) -> Vec<Text> {
 
 fn volume_mode(name: Option<&str>) -> Result<VolumeMode, String> {
     match name {
-        None | Some("" | "Filesystem") => Ok(VolumeMode::Filesystem),
+        None | Some("Filesystem") => Ok(VolumeMode::Filesystem),
         Some("Block") => Ok(VolumeMode::Block),
         Some(other) => {
             Err(format!("spec.volumeMode: {other:?} is not a volume mode; one of Filesystem, Block"))

@@ -3,26 +3,43 @@
 //! Each entry says what in the world of a case makes the result differ, how it differs, and why. A case
 //! that an entry applies to must differ in exactly that way, any other must agree.
 
+mod values;
+
 use bindery_core::{FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Migration};
 use serde_json::Value;
 
 use crate::case::{ApiError, Case};
 use crate::mock::migrations;
+use crate::world::End;
 
 /// One deliberate difference.
-pub struct Deviation {
+pub(crate) struct Deviation {
     /// Short name, printed with the case.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Why, with upstream's issue where there is one.
-    pub reason: &'static str,
+    pub(crate) reason: &'static str,
     /// Whether it applies to the world of the case.
-    pub applies: fn(&Case) -> bool,
-    /// What the end of the case is with it.
-    pub expect: fn(&mut Case),
+    pub(crate) applies: fn(&Case) -> bool,
+    /// What it makes of the end of the case.
+    pub(crate) effect: Effect,
+}
+
+/// What a deliberate difference makes of the end of a case.
+pub(crate) enum Effect {
+    /// Exactly this end.
+    Exact(fn(&mut Case)),
+    /// An end for which this holds. Who gets what follows from the difference is not foreseen.
+    Holds(fn(&Case, &End) -> bool),
 }
 
 /// Every deliberate difference.
-pub const DEVIATIONS: &[Deviation] = &[CLEAN_ASSET_IS_NO_ORPHAN, LIVE_CLAIM_KEEPS_ITS_VOLUME];
+pub(crate) const DEVIATIONS: &[Deviation] = &[
+    CLEAN_ASSET_IS_NO_ORPHAN,
+    LIVE_CLAIM_KEEPS_ITS_VOLUME,
+    SIZES_ARE_COMPARED_AS_THEY_ARE,
+    NO_CAPACITY_IS_NEGATIVE,
+    UNREADABLE_IS_LEFT_ALONE,
+];
 
 const CLEAN_ASSET_IS_NO_ORPHAN: Deviation = Deviation {
     name: "clean-asset-is-no-orphan",
@@ -30,11 +47,11 @@ const CLEAN_ASSET_IS_NO_ORPHAN: Deviation = Deviation {
              failed delete, and reports an orphan although the asset is gone \
              (pv_controller.go, provisionClaimOperation: deleteVolumeOperation after five failed creates)",
     applies: asset_is_deleted_after_failed_creates,
-    expect: |case| {
+    effect: Effect::Exact(|case| {
         if let Some(events) = &mut case.events {
             events.retain(|event| event != CLEANUP_FAILED);
         }
-    },
+    }),
 };
 
 const LIVE_CLAIM_KEEPS_ITS_VOLUME: Deviation = Deviation {
@@ -44,11 +61,37 @@ const LIVE_CLAIM_KEEPS_ITS_VOLUME: Deviation = Deviation {
              reclaimed, and the volume waits until the cache has it too (pv_controller.go, syncVolume: the double check is made for other phases only; \
              https://github.com/kubernetes/kubernetes/issues/46674)",
     applies: reclaims_from_an_unseen_claim,
-    expect: |case| {
+    effect: Effect::Exact(|case| {
         case.end = case.initial.clone();
         case.events = Some(Vec::new());
         case.fails = Some(true);
-    },
+    }),
+};
+
+const SIZES_ARE_COMPARED_AS_THEY_ARE: Deviation = Deviation {
+    name: "sizes-are-compared-as-they-are",
+    reason: "for a claim that names its volume upstream rounds both sizes up to 64-bit integers before it compares them, so \
+             that 1500m fits into 1200m, and what is beyond 64 bits counts as any number, often zero \
+             (pv_controller.go, checkVolumeSatisfyClaim; fixed for v1.38: https://github.com/kubernetes/kubernetes/pull/141618)",
+    applies: |case| values::misjudged(case).next().is_some(),
+    effect: Effect::Holds(values::is_bound_by_size),
+};
+
+const NO_CAPACITY_IS_NEGATIVE: Deviation = Deviation {
+    name: "no-capacity-is-negative",
+    reason: "upstream publishes a negative pre-resize capacity, and the API server refuses such a status for good; a \
+             capacity below zero is none, like one that does not parse (pv_controller.go, updateClaimStatus)",
+    applies: |case| values::made_negative(case).next().is_some(),
+    effect: Effect::Exact(values::publish_volumes_capacity),
+};
+
+const UNREADABLE_IS_LEFT_ALONE: Deviation = Deviation {
+    name: "unreadable-is-left-alone",
+    reason: "upstream takes a phase, mode or access mode that it does not know for any other, and a size below zero or from \
+             2^64 for some number; what a version of Kubernetes that Bindery does not know means by it cannot be \
+             guessed, so nothing is written to such an object, and an event says why",
+    applies: values::meets_unreadable,
+    effect: Effect::Holds(values::leaves_unreadable_alone),
 };
 
 /// What upstream reports of an asset that it takes for an orphan.
@@ -85,10 +128,15 @@ fn reclaims_from_an_unseen_claim(case: &Case) -> bool {
     };
     let Some(claim) = case.initial.claims.iter().find(is_unseen) else { return false };
     let uses_it = claim["spec"]["volumeName"].as_str().is_none_or(|used| used.is_empty() || used == name);
+    uses_it && is_to_go(case, volume)
+}
+
+/// Whether a sync of the volume, which was released before, reclaims it.
+fn is_to_go(case: &Case, volume: &Value) -> bool {
     let is_released = matches!(volume["status"]["phase"].as_str(), Some("Released" | "Failed"));
     let policy = volume["spec"]["persistentVolumeReclaimPolicy"].as_str();
-    let is_to_go = is_released && matches!(policy, Some("Delete" | "Recycle")) && !is_migrated(case, volume);
-    is_to_go && uses_it && !fails_before_it_is_decided(case, volume)
+    let is_reclaimed = matches!(policy, Some("Delete" | "Recycle")) && !is_migrated(case, volume);
+    is_released && is_reclaimed && !fails_before_it_is_decided(case, volume)
 }
 
 /// Whether a sync of the volume, which does not count as migrated, ends with its first write, the one of the migration's
@@ -100,7 +148,8 @@ fn fails_before_it_is_decided(case: &Case, volume: &Value) -> bool {
     let has = |finalizer| finalizers.is_some_and(|finalizers| finalizers.iter().any(|has| has == finalizer));
     let wants_finalizer = volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete";
     let misses_finalizer = has(FINALIZER_IN_TREE) != wants_finalizer || has(FINALIZER_EXTERNAL);
-    let is_due = annotations["pv.kubernetes.io/migrated-to"].is_string()
+    let migrated_to = annotations["pv.kubernetes.io/migrated-to"].as_str();
+    let is_due = migrated_to.is_some_and(|driver| !driver.is_empty())
         || provisioner.starts_with("kubernetes.io/") && misses_finalizer;
     let fails = |error: &ApiError| error.verb == "update" && error.resource == "persistentvolumes";
     is_due && case.api_errors.iter().any(fails)

@@ -3,13 +3,13 @@
 //! Or on a real API server: [`Cluster`].
 //!
 //! [`case`] reads a corpus, `world` builds the world of a case and runs its call, [`compare`] holds the
-//! result against the recording, [`deviations`] lists where Bindery differs on purpose, and `twin` holds
+//! result against the recording, `deviations` lists where Bindery differs on purpose, and `twin` holds
 //! the two engines against each other on every decision.
 
 pub mod case;
 mod cluster;
 pub mod compare;
-pub mod deviations;
+mod deviations;
 mod mock;
 mod port;
 mod server;

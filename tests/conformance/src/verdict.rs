@@ -8,7 +8,7 @@ use bindery_core::Engine;
 use crate::case::Case;
 use crate::cluster::{Cluster, Refusal, Scene};
 use crate::compare::{self, Difference};
-use crate::deviations::{DEVIATIONS, Deviation};
+use crate::deviations::{DEVIATIONS, Deviation, Effect};
 use crate::server::Server;
 use crate::twin::Twin;
 use crate::world::{End, World};
@@ -115,14 +115,35 @@ fn verdict(case: &Case, run: &Run) -> Verdict {
 
 fn problems(case: &Case, run: &Run) -> Vec<String> {
     let applying: Vec<&Deviation> = DEVIATIONS.iter().filter(|deviation| (deviation.applies)(case)).collect();
-    let mut expected = case.clone();
-    applying.iter().for_each(|deviation| (deviation.expect)(&mut expected));
-    let mut problems: Vec<String> = differences(&expected, run).iter().map(describe).collect();
+    let mut problems = beyond(case, run, &applying);
     if !applying.is_empty() && differences(case, run).is_empty() {
-        let names: Vec<_> = applying.iter().map(|deviation| deviation.name).collect();
-        problems.push(format!("agrees with upstream, although {} applies", names.join(", ")));
+        let why: Vec<_> =
+            applying.iter().map(|Deviation { name, reason, .. }| format!("{name}: {reason}")).collect();
+        problems.push(format!("agrees with upstream, although it should differ ({})", why.join("; ")));
     }
     problems.extend(run.disagreements.iter().map(|what| format!("the engines disagree: {what}")));
+    problems
+}
+
+/// What differs from upstream otherwise than the deviations that apply say.
+fn beyond(case: &Case, run: &Run, applying: &[&Deviation]) -> Vec<String> {
+    let mut expected = case.clone();
+    let mut is_foreseen = true;
+    let mut problems = Vec::new();
+    for deviation in applying {
+        match deviation.effect {
+            Effect::Exact(change) => change(&mut expected),
+            Effect::Holds(holds) => {
+                is_foreseen = false;
+                if !holds(case, &run.end) {
+                    problems.push(format!("not as {} has it", deviation.name));
+                }
+            }
+        }
+    }
+    if is_foreseen || !problems.is_empty() {
+        problems.extend(differences(&expected, run).iter().map(describe));
+    }
     problems
 }
 

@@ -186,6 +186,8 @@ fn what_makes_no_sense_is_unreadable_and_named() {
         (json!({"spec": {"capacity": {"storage": "-5"}}}), "spec.capacity.storage: \"-5\""),
         (json!({"spec": {"capacity": {"storage": "20E"}}}), "spec.capacity.storage: \"20E\""),
         (json!({"spec": {"volumeMode": "Tape"}}), "spec.volumeMode: \"Tape\""),
+        // What is left out is Filesystem; what is set is what it says.
+        (json!({"spec": {"volumeMode": ""}}), "spec.volumeMode: \"\""),
         (json!({"status": {"phase": "Confused"}}), "status.phase: \"Confused\""),
         (json!({"spec": {"claimRef": "c1"}}), "spec.claimRef: "),
         (json!({"spec": {"accessModes": "ReadWriteOnce"}}), "spec.accessModes: "),

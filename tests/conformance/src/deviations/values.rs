@@ -1,0 +1,256 @@
+//! What deviations ask of the values in objects: sizes that 64 bits do not hold, and words that are not Kubernetes'.
+
+use bindery_core::Quantity;
+use serde_json::Value;
+
+use super::{fails_before_it_is_decided, is_to_go};
+use crate::case::{ApiError, Case, Objects};
+use crate::compare;
+use crate::world::End;
+
+/// Whether every misjudged pair is bound, or not, by its sizes as they are.
+pub(super) fn is_bound_by_size(case: &Case, end: &End) -> bool {
+    misjudged(case).all(|pair| {
+        let is_bound = refers_to(named(&end.objects.volumes, pair.volume), pair.claim);
+        // A write that is made to fail binds nothing.
+        is_bound == pair.fits || pair.fits && !case.api_errors.is_empty()
+    })
+}
+
+/// Publishes the capacity of the volume where upstream has published a negative one.
+pub(super) fn publish_volumes_capacity(case: &mut Case) {
+    let names: Vec<_> = made_negative(case).map(|claim| claim["metadata"]["name"].clone()).collect();
+    let Objects { volumes, claims } = &mut case.end;
+    for claim in claims.iter_mut().filter(|claim| names.contains(&claim["metadata"]["name"])) {
+        claim["status"]["capacity"] =
+            named(volumes, &claim["spec"]["volumeName"])["spec"]["capacity"].clone();
+    }
+}
+
+/// Whether upstream has changed an object that cannot be read, or what hangs on it, or the binder looks at one and says so.
+pub(super) fn meets_unreadable(case: &Case) -> bool {
+    let changes = |objects: &Objects| !is_empty(&compare::differing(objects, &case.end));
+    let goes_on = is_settled(case) && changes(&referring(case));
+    changes(&unreadable(&case.initial)) || goes_on || looks_at_unreadable(case)
+}
+
+/// Whether every object that cannot be read is as it was.
+pub(super) fn leaves_unreadable_alone(case: &Case, end: &End) -> bool {
+    is_empty(&compare::differing(&unreadable(&case.initial), &end.objects))
+}
+
+/// A claim and the volume that it names, which upstream's comparison of their sizes judges wrongly.
+pub(super) struct Pair<'a> {
+    claim: &'a Value,
+    /// The volume's name.
+    volume: &'a Value,
+    /// Whether the volume is as large as the claim asks for.
+    fits: bool,
+}
+
+/// Pairs of the case that upstream misjudges.
+pub(super) fn misjudged(case: &Case) -> impl Iterator<Item = Pair<'_>> {
+    let synced = case.call.strip_prefix("sync-claim ");
+    let of_call = move |claim: &&Value| is_settled(case) || claim["metadata"]["name"].as_str() == synced;
+    case.initial.claims.iter().filter(of_call).filter_map(|claim| {
+        let name = &claim["spec"]["volumeName"];
+        let volume = named(&case.initial.volumes, name);
+        // In the end, if not from the start.
+        let later = if is_settled(case) { named(&case.end.volumes, name) } else { volume };
+        let is_free =
+            [volume, later].iter().any(|volume| volume.is_object() && volume["spec"]["claimRef"].is_null());
+        let (offered, asked) = (capacity(volume)?, request(claim)?);
+        let may_err = is_rounded(offered) || is_rounded(asked);
+        if !(is_free && is_unbound(claim) && may_err && matches_but_for_size(volume, claim)) {
+            return None;
+        }
+        let fits = offered >= asked;
+        (upstream_binds(case, name, claim)? != fits).then_some(Pair { claim, volume: name, fits })
+    })
+}
+
+/// Whether upstream found the volume large enough; `None` where it did not get as far.
+fn upstream_binds(case: &Case, volume: &Value, claim: &Value) -> Option<bool> {
+    if refers_to(named(&case.end.volumes, volume), claim) {
+        return Some(true);
+    }
+    match &case.events {
+        Some(events) if events.iter().any(|event| event == "Warning VolumeMismatch") => Some(false),
+        Some(_) => is_write_refused(case).then_some(true),
+        None => Some(false),
+    }
+}
+
+fn is_settled(case: &Case) -> bool {
+    case.call == "settle" || case.then_settle
+}
+
+fn is_unbound(claim: &Value) -> bool {
+    claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"].is_null()
+}
+
+fn is_write_refused(case: &Case) -> bool {
+    case.api_errors.iter().any(|error| error.verb == "update" && error.resource == "persistentvolumes")
+}
+
+/// Whether upstream's comparison loses something of it.
+fn is_rounded(size: Quantity) -> bool {
+    size.nanos > 0 || i64::try_from(size.whole).is_err()
+}
+
+/// What else upstream's `checkVolumeSatisfyClaim` compares.
+fn matches_but_for_size(volume: &Value, claim: &Value) -> bool {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let class = |object: &Value| {
+        let annotation = &object["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"];
+        text(if annotation.is_string() { annotation } else { &object["spec"]["storageClassName"] })
+    };
+    let mode = |object: &Value| text(&object["spec"]["volumeMode"]).replace("Filesystem", "");
+    let attributes = |object: &Value| text(&object["spec"]["volumeAttributesClassName"]);
+    let offered = items(&volume["spec"]["accessModes"]);
+    let is_offered = |mode: &Value| offered.contains(mode);
+    volume["metadata"]["deletionTimestamp"].is_null()
+        && class(volume) == class(claim)
+        && mode(volume) == mode(claim)
+        && attributes(volume) == attributes(claim)
+        && items(&claim["spec"]["accessModes"]).iter().all(is_offered)
+}
+
+/// Claims whose status upstream has given a negative capacity.
+pub(super) fn made_negative(case: &Case) -> impl Iterator<Item = &Value> {
+    let is_negative = |claim: &Value| {
+        let capacity = claim["status"]["capacity"]["storage"].as_str();
+        capacity.is_some_and(|text| text.starts_with('-'))
+    };
+    let was = move |claim: &Value| is_negative(named(&case.initial.claims, &claim["metadata"]["name"]));
+    case.end.claims.iter().filter(move |claim| is_negative(claim) && !was(claim))
+}
+
+/// Whether the case syncs an object that cannot be read, or looks at one on behalf of the object that it syncs.
+fn looks_at_unreadable(case: &Case) -> bool {
+    let Objects { volumes, claims } = unreadable(&case.initial);
+    let has = |objects: &[Value], name: &Value| named(objects, name).is_object();
+    match case.call.split_once(' ') {
+        Some(("sync-claim", name)) => {
+            let claim = named(&case.initial.claims, &name.into());
+            // Reserved for it, so that upstream tries to bind it.
+            let refused = is_write_refused(case)
+                && case.fails == Some(true)
+                && case.events.as_ref().is_some_and(Vec::is_empty);
+            let fails_to_bind = |volume: &Value| refused && refers_to(volume, claim);
+            has(&claims, &name.into())
+                || has(&volumes, &claim["spec"]["volumeName"])
+                || is_unbound(claim)
+                    && claim["spec"]["volumeName"].is_null()
+                    && volumes.iter().any(fails_to_bind)
+        }
+        Some(("sync-volume", name)) => {
+            let volume = named(&case.initial.volumes, &name.into());
+            let is_referred_to = claims.iter().any(|claim| is_claim_of(volume, claim));
+            has(&volumes, &name.into()) || is_referred_to && looks_at_claim(case, volume)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a sync of the volume gets as far as to look at its claim.
+fn looks_at_claim(case: &Case, volume: &Value) -> bool {
+    let claim_ref = &volume["spec"]["claimRef"];
+    let is_unseen = case.uncached.iter().any(|name| claim_ref["name"] == name.as_str());
+    let is_released = matches!(volume["status"]["phase"].as_str(), Some("Released" | "Failed"));
+    let fails = |error: &ApiError| error.verb == "get" && error.resource == "persistentvolumeclaims";
+    if is_unseen && is_released {
+        return is_to_go(case, volume);
+    }
+    let is_refused = is_unseen && case.api_errors.iter().any(fails);
+    !is_refused && !fails_before_it_is_decided(case, volume)
+}
+
+/// Objects that refer to those that cannot be read, or do in the end, as far as they are decided after looking at those: with
+/// the finalizers that they have in the end.
+fn referring(case: &Case) -> Objects {
+    let Objects { volumes, claims } = unreadable(&case.initial);
+    let is_of_claim = |volume: &&Value| {
+        let end = named(&case.end.volumes, &volume["metadata"]["name"]);
+        claims.iter().any(|claim| is_claim_of(volume, claim) || refers_to(end, claim))
+    };
+    let is_of_volume = |claim: &&Value| named(&volumes, &claim["spec"]["volumeName"]).is_object();
+    let finalized = |volume: &Value| {
+        let mut volume = volume.clone();
+        let end = named(&case.end.volumes, &volume["metadata"]["name"]);
+        volume["metadata"]["finalizers"] = end["metadata"]["finalizers"].clone();
+        volume
+    };
+    Objects {
+        volumes: case.initial.volumes.iter().filter(is_of_claim).map(finalized).collect(),
+        claims: case.initial.claims.iter().filter(is_of_volume).cloned().collect(),
+    }
+}
+
+/// The objects that have a value which Bindery does not know.
+fn unreadable(objects: &Objects) -> Objects {
+    let pick = |objects: &[Value], is_readable: fn(&Value) -> bool| {
+        objects.iter().filter(|object| !is_readable(object)).cloned().collect()
+    };
+    Objects {
+        volumes: pick(&objects.volumes, |volume| {
+            is_readable(volume, &["", "Pending", "Available", "Bound", "Released", "Failed"])
+                && is_size(&volume["spec"]["capacity"])
+        }),
+        claims: pick(&objects.claims, |claim| {
+            is_readable(claim, &["", "Pending", "Bound", "Lost"])
+                && is_size(&claim["spec"]["resources"]["requests"])
+                && is_size(&claim["status"]["capacity"])
+        }),
+    }
+}
+
+fn is_readable(object: &Value, phases: &[&str]) -> bool {
+    let is_one_of = |value: &Value, words: &[&str]| words.contains(&value.as_str().unwrap_or_default());
+    let access = [&object["spec"]["accessModes"], &object["status"]["accessModes"]];
+    let words = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
+    is_one_of(&object["status"]["phase"], phases)
+        && (object["spec"]["volumeMode"].is_null()
+            || is_one_of(&object["spec"]["volumeMode"], &["Filesystem", "Block"]))
+        && access.into_iter().flat_map(items).all(|mode| is_one_of(mode, &words))
+}
+
+/// Whether a map of resources has a size that Bindery handles, or none.
+fn is_size(resources: &Value) -> bool {
+    resources["storage"].as_str().is_none_or(|text| Quantity::parse(text).is_ok())
+}
+
+fn capacity(volume: &Value) -> Option<Quantity> {
+    Quantity::parse(volume["spec"]["capacity"]["storage"].as_str().unwrap_or("0")).ok()
+}
+
+fn request(claim: &Value) -> Option<Quantity> {
+    Quantity::parse(claim["spec"]["resources"]["requests"]["storage"].as_str().unwrap_or("0")).ok()
+}
+
+/// Whether the volume is the claim's, or of an earlier one of that name. Where its reference has no UID, somebody has reserved it,
+/// and nobody looks the claim up.
+fn is_claim_of(volume: &Value, claim: &Value) -> bool {
+    let reference = &volume["spec"]["claimRef"];
+    reference["uid"].is_string()
+        && ["namespace", "name"].iter().all(|field| reference[field] == claim["metadata"][field])
+}
+
+fn refers_to(volume: &Value, claim: &Value) -> bool {
+    let reference = &volume["spec"]["claimRef"];
+    reference.is_object() && reference["uid"] == claim["metadata"]["uid"]
+}
+
+/// The object of that name, or null.
+fn named<'a>(objects: &'a [Value], name: &Value) -> &'a Value {
+    let found = objects.iter().find(|object| name.is_string() && object["metadata"]["name"] == *name);
+    found.unwrap_or(&Value::Null)
+}
+
+fn items(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn is_empty(objects: &Objects) -> bool {
+    objects.volumes.is_empty() && objects.claims.is_empty()
+}
