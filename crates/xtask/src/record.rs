@@ -31,9 +31,16 @@ pub(crate) struct Arguments {
 /// # Errors
 /// When upstream's module cannot be fetched, the recorder cannot be built, or a file cannot be read or written.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let worlds = fs::canonicalize(&arguments.worlds)
-        .with_context(|| format!("cannot read {}", arguments.worlds.display()))?;
-    let cases = std::path::absolute(&arguments.cases)?;
+    record(&arguments.worlds, &arguments.cases)
+}
+
+/// Writes to the file `cases` what upstream's controller makes of the worlds in the file `worlds`.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn record(worlds: &Path, cases: &Path) -> Result<()> {
+    let worlds = fs::canonicalize(worlds).with_context(|| format!("cannot read {}", worlds.display()))?;
+    let cases = std::path::absolute(cases)?;
     let folder = workspace::target_folder()?.join("recorder");
     lay_out(&folder)?;
     let recorder = folder.join("recorder");

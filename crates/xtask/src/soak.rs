@@ -2,19 +2,24 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
 use crate::tools::{self, Tool};
-use crate::{components, process, test, workspace};
+use crate::{components, process, record, test, workspace};
 
 /// Packages whose tests are to notice when the engine or the guard is changed.
 const WATCHING: [&str; 3] = ["bindery-engine", "bindery-guard-tests", "bindery-core"];
 
 /// Fuzz targets, each with the most bytes that an input of it needs.
 const FUZZED: [(&str, u32); 2] = [("guard", 512), ("review", 4_096)];
+
+/// Corpora whose worlds are varied: of single calls, and of worlds that are settled.
+const VARIED: [&[&str]; 2] =
+    [&["upstream-cases.jsonl.gz", "single-step.jsonl.gz", "changed.jsonl.gz"], &["settle.jsonl.gz"]];
 
 /// The tests that start control planes, but for those of a node.
 const ON_CONTROL_PLANES: [&str; 5] = ["cluster", "door", "encodings", "operate", "serve"];
@@ -28,6 +33,9 @@ pub(crate) struct Arguments {
     /// Random worlds of each kind, and random decisions for the guard.
     #[arg(long, default_value_t = 2_000_000)]
     worlds: u32,
+    /// New worlds of each kind of call, of which upstream's controller makes cases.
+    #[arg(long, default_value_t = 100_000)]
+    cases: u32,
     /// Seconds of fuzzing, for each target.
     #[arg(long, default_value_t = 3_600)]
     seconds: u32,
@@ -44,6 +52,8 @@ pub(crate) struct Arguments {
 enum Run {
     /// The property tests, over more worlds.
     Worlds,
+    /// New worlds, of which upstream's controller makes cases, which Bindery must pass.
+    Upstream,
     /// The guard against an oracle, and admission against any request, guided by coverage; needs a nightly toolchain.
     Fuzz,
     /// Builds the image of the last commit in two places, and fails where the digests differ.
@@ -70,6 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     for run in runs {
         let (name, result) = match run {
             Run::Worlds => ("worlds", worlds(arguments.worlds)),
+            Run::Upstream => ("upstream", upstream(arguments.cases)),
             Run::Fuzz => ("fuzz", fuzz(arguments.seconds)),
             Run::Image => ("image", image()),
             Run::Mutants => ("mutants", mutants()),
@@ -97,6 +108,31 @@ fn worlds(worlds: u32) -> Result<()> {
         process::run(command.env("BINDERY_WORLDS", &worlds).env("BINDERY_TRIALS", &worlds))?;
     }
     Ok(())
+}
+
+fn upstream(count: u32) -> Result<()> {
+    let folder = workspace::target_folder()?;
+    let engine = components::build()?;
+    process::run(workspace::cargo().args(["build", "--workspace", "--bins"]))?;
+    let mut cases = Vec::new();
+    for (kind, corpora) in VARIED.iter().enumerate() {
+        let worlds = folder.join(format!("worlds-{kind}.jsonl"));
+        vary(corpora, count, &worlds)?;
+        let recorded = folder.join(format!("cases-{kind}.jsonl"));
+        record::record(&worlds, &recorded)?;
+        cases.push(recorded);
+    }
+    let mut runner = Command::new(folder.join("debug/bindery-conformance"));
+    process::run(runner.args(["--engine", "native"]).args(cases).env("BINDERY_ENGINE", engine))
+}
+
+/// Writes new worlds that are like those of the corpora.
+fn vary(corpora: &[&str], count: u32, worlds: &Path) -> Result<()> {
+    let mut vary = Command::new(workspace::target_folder()?.join("debug/bindery-worlds"));
+    vary.args(["--count", &count.to_string()]);
+    vary.args(corpora.iter().map(|corpus| workspace::root().join("tests/conformance/corpora").join(corpus)));
+    let file = fs::File::create(worlds).with_context(|| format!("cannot make {}", worlds.display()))?;
+    process::run(vary.stdout(file))
 }
 
 fn fuzz(seconds: u32) -> Result<()> {

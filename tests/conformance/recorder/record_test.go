@@ -112,6 +112,9 @@ func recRecord(line []byte) (outcome recOutcome) {
 	if err := errors.Join(json.Unmarshal(line, world), json.Unmarshal(line, &recorded)); err != nil {
 		return recOutcome{skipped: err.Error()}
 	}
+	if world.ThenSettle || len(world.Changed) > 0 && string(world.Changed) != "null" {
+		return recOutcome{skipped: "then_settle and changed_before_operation are not recorded"}
+	}
 	var err error
 	if world.Call == "settle" {
 		err = recSettled(ctx, world, recorded)

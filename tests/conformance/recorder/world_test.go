@@ -4,6 +4,7 @@ package persistentvolume
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -61,6 +62,9 @@ type recIn struct {
 	Initial   recObjects              `json:"initial"`
 	Plugin    *recPlugin              `json:"plugin"`
 	APIErrors []recError              `json:"api_errors"`
+	// Of these nothing is made.
+	ThenSettle bool            `json:"then_settle"`
+	Changed    json.RawMessage `json:"changed_before_operation"`
 }
 
 // recMock is mockVolumePlugin with outcomes whose last one repeats.

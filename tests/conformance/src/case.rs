@@ -121,12 +121,23 @@ pub struct Line {
     pub case: Result<Case>,
 }
 
-/// Reads a corpus: JSON lines, plain or gzip (told by the first bytes, not the name).
+/// Reads a corpus: the cases of its [`lines`].
 ///
 /// # Errors
 ///
 /// The file cannot be opened or read.
 pub fn read(path: &Path) -> Result<Vec<Line>> {
+    let line = |(number, line): (usize, String)| Line { place: place(path, number), case: parse(&line) };
+    Ok(lines(path)?.into_iter().map(line).collect())
+}
+
+/// The lines of a corpus that are not empty, by their numbers from 1: JSON lines, plain or gzip (told by the first bytes, not the
+/// name).
+///
+/// # Errors
+///
+/// The file cannot be opened or read.
+pub fn lines(path: &Path) -> Result<Vec<(usize, String)>> {
     let file = File::open(path).with_context(|| format!("cannot open corpus {}", path.display()))?;
     let mut reader = BufReader::new(file);
     let gzip = reader
@@ -139,7 +150,7 @@ pub fn read(path: &Path) -> Result<Vec<Line>> {
     for (number, line) in BufReader::new(plain).lines().enumerate() {
         let line = line.with_context(|| format!("cannot read corpus {}", path.display()))?;
         if !line.trim().is_empty() {
-            lines.push(Line { place: place(path, number + 1), case: parse(&line) });
+            lines.push((number + 1, line));
         }
     }
     Ok(lines)

@@ -4,7 +4,7 @@
 //!
 //! [`case`] reads a corpus, `world` builds the world of a case and runs its call, [`compare`] holds the
 //! result against the recording, `deviations` lists where Bindery differs on purpose, and `twin` holds
-//! the two engines against each other on every decision.
+//! the two engines against each other on every decision. [`vary`] makes new worlds out of recorded ones.
 
 pub mod case;
 mod cluster;
@@ -14,6 +14,7 @@ mod mock;
 mod port;
 mod server;
 mod twin;
+pub mod vary;
 mod verdict;
 mod world;
 
