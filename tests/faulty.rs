@@ -37,7 +37,5 @@ pub(crate) fn built(name: &str) -> Vec<u8> {
 }
 
 fn checkout() -> &'static Path {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = package.ancestors().find(|folder| folder.join("wit").is_dir());
-    root.expect("every package is in the checkout")
+    Path::new(env!("BINDERY_CHECKOUT"))
 }

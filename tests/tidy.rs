@@ -229,6 +229,15 @@ fn no_test_sleeps() {
     nothing_in(&found);
 }
 
+#[test]
+fn where_the_checkout_is_comes_from_what_cargo_watches() {
+    let call = concat!("env!(\"CARGO_MANIFEST", "_DIR\")");
+    let found = rust_files().into_iter().filter(|(_, text)| text.contains(call));
+    let told = found
+        .map(|(path, _)| format!("{}: use BINDERY_CHECKOUT (.cargo/config.toml tells why)", shown(&path)));
+    nothing_in(&told.collect::<Vec<_>>());
+}
+
 /// What of a file is tests: all of it below a folder of tests, else its unit tests.
 fn tests_of<'a>(path: &str, text: &'a str) -> &'a str {
     if path.split('/').any(|part| part == "tests") {
@@ -318,7 +327,7 @@ fn rust_files() -> Vec<(PathBuf, String)> {
 }
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests must lie in the workspace")
+    Path::new(env!("BINDERY_CHECKOUT"))
 }
 
 /// A package as cargo resolved it.

@@ -24,7 +24,7 @@ new patch version: components that people have built link against the contract a
      are: the history is compared.";
 
 fn wit() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wit")
+    PathBuf::from(env!("BINDERY_CHECKOUT")).join("wit")
 }
 
 fn parse() -> Resolve {

@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_example_and_every_manifest_is_compiled_in() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        let folder = Path::new(env!("BINDERY_CHECKOUT")).join("examples");
         let here = names(&folder, |name| folder.join(name).is_dir());
         assert_eq!(here, EXAMPLES.map(|example| example.name.to_owned()).into_iter().collect());
         for example in &EXAMPLES {

@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_version_names_the_contract_that_is_in_the_checkout() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../wit");
+        let folder = concat!(env!("BINDERY_CHECKOUT"), "wit");
         let texts =
             std::fs::read_dir(folder).unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()));
         let package = texts.flatten().find_map(|text| {

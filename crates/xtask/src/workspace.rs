@@ -13,17 +13,8 @@ use sha2::{Digest as _, Sha256};
 use crate::process;
 
 /// The root of the checkout that this program works on.
-///
-/// Cargo names its own package to what it runs. Checkouts may share a target folder, and then what cargo found to be up
-/// to date may have been built in another one.
 pub(crate) fn root() -> &'static Path {
-    static ROOT: OnceLock<PathBuf> = OnceLock::new();
-    ROOT.get_or_init(|| {
-        let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-        let is_ours = |folder: &PathBuf| folder.ends_with("crates/xtask");
-        let package = package.filter(is_ours).unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-        package.ancestors().nth(2).expect("xtask must be two folders below the root").to_owned()
-    })
+    Path::new(env!("BINDERY_CHECKOUT"))
 }
 
 /// The cargo that runs us, or the one on the path.

@@ -26,15 +26,8 @@ pub const NAMESPACE: &str = "bindery-system";
 pub const KUBERNETES: &str = "1.36.2";
 
 /// The root of the checkout.
-///
-/// # Panics
-///
-/// The package lies elsewhere.
 pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .expect("this package lies two folders below the root")
+    Path::new(env!("BINDERY_CHECKOUT"))
 }
 
 /// The chart's folder.

@@ -17,7 +17,7 @@ fn lines(corpus: &PathBuf) -> usize {
 
 /// Runs the committed corpora, every case of them; `engine` decides.
 fn passes(engine: &str) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpora");
+    let folder = Path::new(env!("BINDERY_CHECKOUT")).join("tests/conformance/corpora");
     let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(!files.is_empty(), "there is no corpus in {}", folder.display());

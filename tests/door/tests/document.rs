@@ -24,7 +24,7 @@ struct Example {
 }
 
 fn document() -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/admission.md")).unwrap()
+    std::fs::read_to_string(Path::new(env!("BINDERY_CHECKOUT")).join("docs/admission.md")).unwrap()
 }
 
 /// Name and default level of the rows of the table of rules.

@@ -157,7 +157,7 @@ fn help_says_of_every_setting_what_it_does_and_its_name_in_the_environment() {
 #[test]
 fn the_guide_lists_every_setting_with_its_variable_and_its_default_and_no_other() {
     const OF_UPSTREAM: &str = "upstream's";
-    let guide = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate.md")).unwrap();
+    let guide = fs::read_to_string(concat!(env!("BINDERY_CHECKOUT"), "docs/operate.md")).unwrap();
     let cell =
         |text: &str| text.split(", ").map(|part| part.trim_matches('`').to_owned()).collect::<Vec<_>>();
     let mut listed = BTreeMap::new();

@@ -13,7 +13,7 @@ use super::world::{Replica, World, is_bound_to, phase};
 
 /// Names of the metrics that the guide lists; those of alerts begin with a capital.
 fn listed() -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let path = Path::new(env!("BINDERY_CHECKOUT")).join("docs/metrics.md");
     let text = std::fs::read_to_string(path).unwrap();
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
     let is_metric = |name: &str| name.starts_with(|first: char| first.is_ascii_lowercase());

@@ -99,8 +99,9 @@ impl Weather for LyingLists {
             return After::Pass;
         }
         let mut list: Value = serde_json::from_slice(&answered.body).unwrap();
-        let items: Vec<Value> = serde_json::from_value(list["items"].take()).unwrap();
-        let lied = items.into_iter().filter_map(|item| {
+        // Up to 1.33 null where there are none.
+        let items: Option<Vec<Value>> = serde_json::from_value(list["items"].take()).unwrap();
+        let lied = items.into_iter().flatten().filter_map(|item| {
             if is_of_barrier(&item) { Some(item) } else { self.lie_about(&asked.path, item) }
         });
         list["items"] = lied.collect();

@@ -103,7 +103,7 @@ pub(crate) fn ended(mut command: Command, input: Option<&str>) -> Ended {
 
 /// The checkout.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    PathBuf::from(env!("BINDERY_CHECKOUT"))
 }
 
 /// The folder of an example in the checkout.
