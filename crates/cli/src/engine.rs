@@ -1,6 +1,6 @@
 //! Which engine decides.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
@@ -10,17 +10,26 @@ use bindery_host::{Host, Limits, LoadError, Options};
 
 /// What stands for the engine that is compiled into this program.
 const NATIVE: &str = "native";
+/// The default engine as a component, as it lies beside the program in the image.
+const COMPONENT: &str = "bindery-engine.wasm";
 
 /// Who decides.
 #[derive(clap::Args)]
 pub(crate) struct EngineArguments {
-    /// Who decides: `native`, the default engine compiled into this program, or the file of a component.
-    #[arg(long, value_name = "native|FILE", env = "BINDERY_ENGINE", default_value = NATIVE)]
-    engine: String,
+    /// Who decides: `native`, the default engine compiled into this program, or the file of a component. By default
+    /// `bindery-engine.wasm` beside this program, the same engine as a component, or `native` where there is none.
+    #[arg(long, value_name = "native|FILE", env = "BINDERY_ENGINE", default_value_os_t = default_engine(), hide_default_value = true)]
+    engine: PathBuf,
     /// Keep compiled components in this folder, which must belong to this user alone, so that the next start need not
     /// compile. By default nothing is kept.
     #[arg(long, value_name = "FOLDER", env = "BINDERY_ENGINE_CACHE")]
     engine_cache: Option<PathBuf>,
+}
+
+/// Who decides where nobody says.
+fn default_engine() -> PathBuf {
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name(COMPONENT));
+    beside.filter(|component| component.is_file()).unwrap_or_else(|| NATIVE.into())
 }
 
 impl EngineArguments {
@@ -31,28 +40,32 @@ impl EngineArguments {
     /// The file cannot be read or is no engine, or the folder for compiled ones is not to be trusted; the error says what
     /// to do.
     pub(crate) fn load(&self) -> Result<Arc<dyn Engine>> {
-        if self.engine == NATIVE {
+        if self.is_native() {
             return Ok(Arc::new(DefaultEngine));
         }
         let host = Host::new(&Options { cache: self.engine_cache.clone(), ..Options::default() })?;
         let engine = host.load_file(&self.engine, Limits::default()).map_err(|error| match error {
             LoadError::Read { .. } => error.into(),
-            _ => anyhow!("{}: {error}", self.engine),
+            _ => anyhow!("{}: {error}", self.engine.display()),
         })?;
         Ok(Arc::new(engine))
     }
 
+    fn is_native(&self) -> bool {
+        self.engine == Path::new(NATIVE)
+    }
+
     /// The engine as errors name it.
-    pub(crate) fn name(&self) -> &str {
-        if self.engine == NATIVE { "the native engine" } else { &self.engine }
+    pub(crate) fn name(&self) -> String {
+        if self.is_native() { "the native engine".to_owned() } else { self.engine.display().to_string() }
     }
 
     /// The engine in words, for a person.
     pub(crate) fn describe(&self, engine: &dyn Engine) -> String {
-        if self.engine == NATIVE {
-            self.name().to_owned()
+        if self.is_native() {
+            self.name()
         } else {
-            format!("the component {} ({})", self.engine, engine.digest())
+            format!("the component {} ({})", self.engine.display(), engine.digest())
         }
     }
 }

@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let plan = runtime.block_on(async {
         let world = world::World::new(engine, objects).await?;
-        world.settle().await.with_context(|| arguments.engine.name().to_owned())?;
+        world.settle().await.with_context(|| arguments.engine.name())?;
         anyhow::Ok(outcome::plan(&world))
     })?;
     output::print(&match arguments.output {

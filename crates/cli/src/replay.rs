@@ -1,7 +1,7 @@
 //! `bindery replay`: decides the records of a journal again, from their evidence alone.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,7 +13,8 @@ use crate::output;
 
 /// Decide the records of a journal again and tell where the engine would have decided otherwise.
 ///
-/// Exits with status 1 when a record is decided differently or not at all, and with 2 when the journal cannot be read.
+/// Exits with status 1 when a record is decided differently or not at all, and with 2 when the journal cannot be read to its end;
+/// the records before that are decided again all the same.
 /// A record that asks what was not recorded is counted and no difference: nobody knows what would have been decided.
 /// The digest at the end stands for all records: kept elsewhere, it tells later whether any have been cut off.
 #[derive(clap::Args)]
@@ -44,25 +45,45 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let file = File::open(&arguments.journal).with_context(|| format!("{path} cannot be read"))?;
     let mut counts = Counts::default();
     let mut reader = Reader::open(BufReader::new(file)).with_context(|| path.to_string())?;
+    let mut broken = None;
     for record in reader.by_ref() {
-        let record = record.with_context(|| path.to_string())?;
-        let replayed = replay(&record, &*engine);
-        counts.records += 1;
-        match &replayed {
-            Replayed::Same => counts.same += 1,
-            Replayed::Different(_) => counts.different += 1,
-            Replayed::NotReplayable => counts.unknown += 1,
-            Replayed::Faulted(_) => counts.faulted += 1,
+        match record {
+            Ok(record) => output::print(&counts.add(&record, &replay(&record, &*engine)))?,
+            Err(error) => {
+                broken = Some(error);
+                break;
+            }
         }
-        output::print(&line(counts.records, &record, &replayed))?;
     }
-    let Counts { records, same, different, unknown, faulted } = counts;
-    output::print(&format!(
-        "{records} records: {same} the same, {different} different, {unknown} not replayable, {faulted} not decided\n\
-         digest of the last: {}\n",
-        reader.digest()
-    ))?;
-    Ok(if different + faulted == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    output::print(&counts.summary(&reader))?;
+    // What is whole was replayed all the same.
+    if let Some(error) = broken {
+        return Err(error).with_context(|| path.to_string());
+    }
+    Ok(if counts.different + counts.faulted == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Counts {
+    /// Counts a record, and tells of it what is to be told.
+    fn add(&mut self, record: &Record, replayed: &Replayed) -> String {
+        self.records += 1;
+        match replayed {
+            Replayed::Same => self.same += 1,
+            Replayed::Different(_) => self.different += 1,
+            Replayed::NotReplayable => self.unknown += 1,
+            Replayed::Faulted(_) => self.faulted += 1,
+        }
+        line(self.records, record, replayed)
+    }
+
+    fn summary(&self, reader: &Reader<impl Read>) -> String {
+        let Counts { records, same, different, unknown, faulted } = self;
+        format!(
+            "{records} records: {same} the same, {different} different, {unknown} not replayable, {faulted} not decided\n\
+             digest of the last: {}\n",
+            reader.digest()
+        )
+    }
 }
 
 /// What is to be told of a record; nothing where it is decided the same.

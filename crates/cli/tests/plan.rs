@@ -376,6 +376,31 @@ fn files_and_engines_that_are_none_are_refused() {
 }
 
 #[test]
+fn a_component_beside_the_program_decides_where_nobody_says_who_does() {
+    let home = Home::new();
+    home.file("claim.yaml", claim("c", json!({})).to_string());
+    // As in the image. On the file system of the program, so that it need not be copied.
+    let installed = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = installed.path().join("bindery");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_bindery"), &program).unwrap();
+    let component = installed.path().join("bindery-engine.wasm");
+    let plan = |engine: &[&str]| {
+        let mut command = home.program(&program);
+        command.args(["plan", "-f", "claim.yaml"]).args(engine);
+        ended(command, None)
+    };
+    let native = plan(&[]);
+    assert_eq!((native.status, native.stderr.as_str()), (0, ""), "there is none yet");
+    std::fs::copy(engine(), &component).unwrap();
+    assert_eq!((plan(&[]).status, &plan(&[]).stdout), (0, &native.stdout));
+    std::fs::write(&component, "damaged").unwrap();
+    let damaged = plan(&[]);
+    assert_eq!((damaged.status, damaged.stdout.as_str()), (2, ""), "{damaged:?}");
+    assert!(damaged.stderr.contains("bindery-engine.wasm: the engine is not WebAssembly"), "{damaged:?}");
+    assert_eq!(plan(&["--engine", "native"]).stdout, native.stdout);
+}
+
+#[test]
 fn a_compiled_engine_is_kept_where_the_user_says_and_only_where_that_is_safe() {
     let home = Home::new();
     home.file("claim.yaml", claim("c", json!({})).to_string());

@@ -342,6 +342,13 @@ fn its_journal_is_decided_the_same_again() {
     whole.by_ref().for_each(|record| drop(record.unwrap()));
     assert_eq!(digest, whole.digest());
     assert!(!replayed.stdout.starts_with("0 records"), "{replayed:?}");
+    // As a crash may leave it: what is whole is decided again.
+    let journal = fs::read(home.path().join("journal")).unwrap();
+    fs::write(home.path().join("journal"), &journal[..journal.len() - 1]).unwrap();
+    let cut = home.bindery(&["replay", "journal"]);
+    assert_eq!(cut.status, 2, "{cut:?}");
+    assert!(cut.stdout.contains(" 0 different, ") && !cut.stdout.starts_with("0 records"), "{cut:?}");
+    assert!(cut.stderr.starts_with("error: journal: "), "{cut:?}");
     fs::write(home.path().join("journal"), "nothing").unwrap();
     let refused = home.bindery(&["replay", "journal"]);
     assert_eq!(

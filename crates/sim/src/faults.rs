@@ -52,7 +52,6 @@ pub struct FaultRule {
     verbs: Verbs,
     resource: Option<String>,
     subresource: Option<String>,
-    namespace: Option<String>,
     name: Option<String>,
     /// Matching requests that still pass before the rule acts.
     skip: usize,
@@ -68,7 +67,6 @@ impl FaultRule {
             verbs,
             resource: resource.map(str::to_owned),
             subresource: None,
-            namespace: None,
             name: None,
             skip: 0,
             times: Some(1),
@@ -113,12 +111,6 @@ impl FaultRule {
     /// Only this subresource; `""` for the main resource.
     pub fn subresource(mut self, subresource: &str) -> Self {
         self.subresource = Some(subresource.to_owned());
-        self
-    }
-
-    /// Only objects of this namespace.
-    pub fn in_namespace(mut self, namespace: &str) -> Self {
-        self.namespace = Some(namespace.to_owned());
         self
     }
 
@@ -196,7 +188,6 @@ impl FaultRule {
         verb && (self.live_reads || !request.live_read)
             && fits(&self.resource, request.resource)
             && fits(&self.subresource, request.subresource)
-            && fits(&self.namespace, request.namespace)
             && fits(&self.name, request.name)
     }
 }
@@ -206,7 +197,6 @@ pub(crate) struct Target<'a> {
     pub(crate) verb: Verb,
     pub(crate) resource: &'a str,
     pub(crate) subresource: &'a str,
-    pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
     pub(crate) live_read: bool,
 }
@@ -270,7 +260,6 @@ mod tests {
             verb: Verb::Update,
             resource: "persistentvolumes",
             subresource,
-            namespace: "",
             name: "v1",
             live_read: false,
         }

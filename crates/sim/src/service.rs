@@ -129,7 +129,6 @@ impl SimService {
             verb: call.verb,
             resource: call.resource.plural,
             subresource: &call.subresource,
-            namespace: &call.namespace,
             name: &fault_name(&call, body),
             live_read,
         };

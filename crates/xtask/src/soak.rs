@@ -111,7 +111,8 @@ fn worlds(worlds: u32) -> Result<()> {
 }
 
 fn upstream(count: u32) -> Result<()> {
-    let folder = workspace::target_folder()?;
+    let folder = workspace::target_folder()?.join("upstream-soak");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let engine = components::build()?;
     process::run(workspace::cargo().args(["build", "--workspace", "--bins"]))?;
     let mut cases = Vec::new();
@@ -122,7 +123,7 @@ fn upstream(count: u32) -> Result<()> {
         record::record(&worlds, &recorded)?;
         cases.push(recorded);
     }
-    let mut runner = Command::new(folder.join("debug/bindery-conformance"));
+    let mut runner = Command::new(workspace::target_folder()?.join("debug/bindery-conformance"));
     process::run(runner.args(["--engine", "native"]).args(cases).env("BINDERY_ENGINE", engine))
 }
 

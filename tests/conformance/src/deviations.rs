@@ -1,7 +1,8 @@
 //! Where Bindery deliberately does better than upstream: the one list of them.
 //!
-//! Each entry says what in the world of a case makes the result differ, how it differs, and why. A case
-//! that an entry applies to must differ in exactly that way, any other must agree.
+//! Each entry says which cases differ, how, and why. A case that an entry applies to must differ in that way, any other must agree. An
+//! entry looks at the world of a case, and at what upstream made of it where that tells how far upstream got. Where no issue of upstream's
+//! is named, none is known.
 
 mod values;
 
@@ -18,7 +19,7 @@ pub(crate) struct Deviation {
     pub(crate) name: &'static str,
     /// Why, with upstream's issue where there is one.
     pub(crate) reason: &'static str,
-    /// Whether it applies to the world of the case.
+    /// Whether it applies to the case.
     pub(crate) applies: fn(&Case) -> bool,
     /// What it makes of the end of the case.
     pub(crate) effect: Effect,

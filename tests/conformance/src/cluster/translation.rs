@@ -33,6 +33,13 @@ pub(super) fn obstacle(case: &Case) -> Option<Refusal> {
     if case.initial.claims.iter().any(is_unset) {
         return Some("a claim's phase is unset, which the API server reads as Pending".to_owned());
     }
+    let is_gone = |object: &Value| {
+        let finalizers = object["metadata"]["finalizers"].as_array();
+        object["metadata"]["deletionTimestamp"].is_string() && finalizers.is_none_or(Vec::is_empty)
+    };
+    if case.end.volumes.iter().chain(&case.end.claims).any(is_gone) {
+        return Some("the recorded API server keeps what is deleted and has no finalizer left".to_owned());
+    }
     let is_default = |class: &&Value| {
         let annotations = class["metadata"]["annotations"].as_object();
         annotations.is_some_and(|all| all.keys().any(|key| key.ends_with("/is-default-class")))
