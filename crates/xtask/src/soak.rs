@@ -206,7 +206,7 @@ fn on_version(end: &'static str, engine: &Path) -> Result<()> {
     eprintln!("Kubernetes {version}");
     test::offer(&mut command, engine)?;
     // The oldest has no attributes classes unless asked for, so fewer recorded cases can be set on it.
-    command.env("BINDERY_SAMPLES", "2");
+    command.env("BINDERY_SAMPLES", "3");
     process::run(&mut command).with_context(|| format!("on Kubernetes {version}"))
 }
 
