@@ -12,9 +12,17 @@ use sha2::{Digest as _, Sha256};
 
 use crate::process;
 
-/// The root of the checkout that this program works on.
+/// The root of the checkout that this program works on: that of the package as cargo runs it, wherever that was started, or as it
+/// was built, for who runs it without cargo.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("BINDERY_CHECKOUT"))
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+        let is_ours = |folder: &PathBuf| folder.ends_with("crates/xtask");
+        let root = package.filter(is_ours).and_then(|package| Some(package.ancestors().nth(2)?.to_owned()));
+        root.or_else(|| option_env!("BINDERY_CHECKOUT").map(PathBuf::from))
+            .expect("cargo runs xtask, or built it within the checkout")
+    })
 }
 
 /// The cargo that runs us, or the one on the path.

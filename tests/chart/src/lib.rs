@@ -26,8 +26,12 @@ pub const NAMESPACE: &str = "bindery-system";
 pub const KUBERNETES: &str = "1.36.2";
 
 /// The root of the checkout.
+///
+/// # Panics
+///
+/// Cargo was started elsewhere, and so has not read the checkout's configuration.
 pub fn root() -> &'static Path {
-    Path::new(env!("BINDERY_CHECKOUT"))
+    option_env!("BINDERY_CHECKOUT").map_or_else(|| panic!("start cargo within the checkout"), Path::new)
 }
 
 /// The chart's folder.
