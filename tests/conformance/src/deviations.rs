@@ -9,7 +9,7 @@ mod values;
 use bindery_core::{FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Migration};
 use serde_json::Value;
 
-use crate::case::{ApiError, Case};
+use crate::case::Case;
 use crate::mock::migrations;
 use crate::world::End;
 
@@ -117,9 +117,7 @@ fn asset_is_deleted_after_failed_creates(case: &Case) -> bool {
 /// on the API server and has it or may yet have it.
 fn reclaims_from_an_unseen_claim(case: &Case) -> bool {
     let Some(("sync-volume", name)) = case.call.split_once(' ') else { return false };
-    let Some(volume) = case.initial.volumes.iter().find(|volume| volume["metadata"]["name"] == name) else {
-        return false;
-    };
+    let volume = named(&case.initial.volumes, &name.into());
     let claim_ref = &volume["spec"]["claimRef"];
     let is_unseen = |claim: &&Value| {
         let unseen = case.uncached.iter().any(|missing| claim["metadata"]["name"] == missing.as_str());
@@ -134,10 +132,9 @@ fn reclaims_from_an_unseen_claim(case: &Case) -> bool {
 
 /// Whether a sync of the volume, which was released before, reclaims it.
 fn is_to_go(case: &Case, volume: &Value) -> bool {
-    let is_released = matches!(volume["status"]["phase"].as_str(), Some("Released" | "Failed"));
     let policy = volume["spec"]["persistentVolumeReclaimPolicy"].as_str();
     let is_reclaimed = matches!(policy, Some("Delete" | "Recycle")) && !is_migrated(case, volume);
-    is_released && is_reclaimed && !fails_before_it_is_decided(case, volume)
+    is_released(volume) && is_reclaimed && !fails_before_it_is_decided(case, volume)
 }
 
 /// Whether a sync of the volume, which does not count as migrated, ends with its first write, the one of the migration's
@@ -152,8 +149,22 @@ fn fails_before_it_is_decided(case: &Case, volume: &Value) -> bool {
     let migrated_to = annotations["pv.kubernetes.io/migrated-to"].as_str();
     let is_due = migrated_to.is_some_and(|driver| !driver.is_empty())
         || provisioner.starts_with("kubernetes.io/") && misses_finalizer;
-    let fails = |error: &ApiError| error.verb == "update" && error.resource == "persistentvolumes";
-    is_due && case.api_errors.iter().any(fails)
+    is_due && is_failed(case, "update", "persistentvolumes")
+}
+
+fn is_released(volume: &Value) -> bool {
+    matches!(volume["status"]["phase"].as_str(), Some("Released" | "Failed"))
+}
+
+/// Whether a request of this kind is made to fail.
+fn is_failed(case: &Case, verb: &str, resource: &str) -> bool {
+    case.api_errors.iter().any(|error| error.verb == verb && error.resource == resource)
+}
+
+/// The object of that name, or null.
+fn named<'a>(objects: &'a [Value], name: &Value) -> &'a Value {
+    let found = objects.iter().find(|object| name.is_string() && object["metadata"]["name"] == *name);
+    found.unwrap_or(&Value::Null)
 }
 
 /// Whether the volume counts as migrated once its annotations are brought up to date: then an external

@@ -71,24 +71,7 @@ impl Worlds {
         let random = StdRng::seed_from_u64(seed);
         Ok(Self { recorded, wholes: wholes.into(), fields, seed, random, made: 0 })
     }
-}
 
-impl Iterator for Worlds {
-    type Item = Value;
-
-    fn next(&mut self) -> Option<Value> {
-        let mut world = self.recorded.choose(&mut self.random)?.clone();
-        for _ in 0..self.random.random_range(1..=CHANGES_MAX) {
-            self.change(&mut world)?;
-        }
-        make_possible(&mut world);
-        self.made += 1;
-        world["id"] = format!("varied/{}/{}", self.seed, self.made).into();
-        Some(world)
-    }
-}
-
-impl Worlds {
     /// Gives one field another value.
     fn change(&mut self, world: &mut Value) -> Option<()> {
         // Mostly of an object: those have the most fields.
@@ -108,6 +91,21 @@ impl Worlds {
         let (path, values) = pool.iter().nth(at)?;
         set(target, path, values.choose(&mut self.random)?.clone());
         Some(())
+    }
+}
+
+impl Iterator for Worlds {
+    type Item = Value;
+
+    fn next(&mut self) -> Option<Value> {
+        let mut world = self.recorded.choose(&mut self.random)?.clone();
+        for _ in 0..self.random.random_range(1..=CHANGES_MAX) {
+            self.change(&mut world)?;
+        }
+        make_possible(&mut world);
+        self.made += 1;
+        world["id"] = format!("varied/{}/{}", self.seed, self.made).into();
+        Some(world)
     }
 }
 

@@ -3,8 +3,8 @@
 use bindery_core::Quantity;
 use serde_json::Value;
 
-use super::{fails_before_it_is_decided, is_to_go};
-use crate::case::{ApiError, Case, Objects};
+use super::{fails_before_it_is_decided, is_failed, is_released, is_to_go, named};
+use crate::case::{Case, Objects};
 use crate::compare;
 use crate::world::End;
 
@@ -29,9 +29,13 @@ pub(super) fn publish_volumes_capacity(case: &mut Case) {
 
 /// Whether upstream has changed an object that cannot be read, or what hangs on it, or the binder looks at one and says so.
 pub(super) fn meets_unreadable(case: &Case) -> bool {
+    let unreadable = unreadable(&case.initial);
+    if is_empty(&unreadable) {
+        return false;
+    }
     let changes = |objects: &Objects| !is_empty(&compare::differing(objects, &case.end));
-    let goes_on = is_settled(case) && changes(&referring(case));
-    changes(&unreadable(&case.initial)) || goes_on || looks_at_unreadable(case)
+    let goes_on = is_settled(case) && changes(&referring(case, &unreadable));
+    changes(&unreadable) || goes_on || looks_at(case, &unreadable)
 }
 
 /// Whether every object that cannot be read is as it was.
@@ -76,7 +80,7 @@ fn upstream_binds(case: &Case, volume: &Value, claim: &Value) -> Option<bool> {
     }
     match &case.events {
         Some(events) if events.iter().any(|event| event == "Warning VolumeMismatch") => Some(false),
-        Some(_) => is_write_refused(case).then_some(true),
+        Some(_) => is_failed(case, "update", "persistentvolumes").then_some(true),
         None => Some(false),
     }
 }
@@ -87,10 +91,6 @@ fn is_settled(case: &Case) -> bool {
 
 fn is_unbound(claim: &Value) -> bool {
     claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"].is_null()
-}
-
-fn is_write_refused(case: &Case) -> bool {
-    case.api_errors.iter().any(|error| error.verb == "update" && error.resource == "persistentvolumes")
 }
 
 /// Whether upstream's comparison loses something of it.
@@ -127,19 +127,19 @@ pub(super) fn made_negative(case: &Case) -> impl Iterator<Item = &Value> {
 }
 
 /// Whether the case syncs an object that cannot be read, or looks at one on behalf of the object that it syncs.
-fn looks_at_unreadable(case: &Case) -> bool {
-    let Objects { volumes, claims } = unreadable(&case.initial);
+fn looks_at(case: &Case, unreadable: &Objects) -> bool {
+    let Objects { volumes, claims } = unreadable;
     let has = |objects: &[Value], name: &Value| named(objects, name).is_object();
     match case.call.split_once(' ') {
         Some(("sync-claim", name)) => {
             let claim = named(&case.initial.claims, &name.into());
             // Reserved for it, so that upstream tries to bind it.
-            let refused = is_write_refused(case)
+            let refused = is_failed(case, "update", "persistentvolumes")
                 && case.fails == Some(true)
                 && case.events.as_ref().is_some_and(Vec::is_empty);
             let fails_to_bind = |volume: &Value| refused && refers_to(volume, claim);
-            has(&claims, &name.into())
-                || has(&volumes, &claim["spec"]["volumeName"])
+            has(claims, &name.into())
+                || has(volumes, &claim["spec"]["volumeName"])
                 || is_unbound(claim)
                     && claim["spec"]["volumeName"].is_null()
                     && volumes.iter().any(fails_to_bind)
@@ -147,7 +147,7 @@ fn looks_at_unreadable(case: &Case) -> bool {
         Some(("sync-volume", name)) => {
             let volume = named(&case.initial.volumes, &name.into());
             let is_referred_to = claims.iter().any(|claim| is_claim_of(volume, claim));
-            has(&volumes, &name.into()) || is_referred_to && looks_at_claim(case, volume)
+            has(volumes, &name.into()) || is_referred_to && looks_at_claim(case, volume)
         }
         _ => false,
     }
@@ -157,24 +157,22 @@ fn looks_at_unreadable(case: &Case) -> bool {
 fn looks_at_claim(case: &Case, volume: &Value) -> bool {
     let claim_ref = &volume["spec"]["claimRef"];
     let is_unseen = case.uncached.iter().any(|name| claim_ref["name"] == name.as_str());
-    let is_released = matches!(volume["status"]["phase"].as_str(), Some("Released" | "Failed"));
-    let fails = |error: &ApiError| error.verb == "get" && error.resource == "persistentvolumeclaims";
-    if is_unseen && is_released {
+    if is_unseen && is_released(volume) {
         return is_to_go(case, volume);
     }
-    let is_refused = is_unseen && case.api_errors.iter().any(fails);
+    let is_refused = is_unseen && is_failed(case, "get", "persistentvolumeclaims");
     !is_refused && !fails_before_it_is_decided(case, volume)
 }
 
 /// Objects that refer to those that cannot be read, or do in the end, as far as they are decided after looking at those: with
 /// the finalizers that they have in the end.
-fn referring(case: &Case) -> Objects {
-    let Objects { volumes, claims } = unreadable(&case.initial);
+fn referring(case: &Case, unreadable: &Objects) -> Objects {
+    let Objects { volumes, claims } = unreadable;
     let is_of_claim = |volume: &&Value| {
         let end = named(&case.end.volumes, &volume["metadata"]["name"]);
         claims.iter().any(|claim| is_claim_of(volume, claim) || refers_to(end, claim))
     };
-    let is_of_volume = |claim: &&Value| named(&volumes, &claim["spec"]["volumeName"]).is_object();
+    let is_of_volume = |claim: &&Value| named(volumes, &claim["spec"]["volumeName"]).is_object();
     let finalized = |volume: &Value| {
         let mut volume = volume.clone();
         let end = named(&case.end.volumes, &volume["metadata"]["name"]);
@@ -239,12 +237,6 @@ fn is_claim_of(volume: &Value, claim: &Value) -> bool {
 fn refers_to(volume: &Value, claim: &Value) -> bool {
     let reference = &volume["spec"]["claimRef"];
     reference.is_object() && reference["uid"] == claim["metadata"]["uid"]
-}
-
-/// The object of that name, or null.
-fn named<'a>(objects: &'a [Value], name: &Value) -> &'a Value {
-    let found = objects.iter().find(|object| name.is_string() && object["metadata"]["name"] == *name);
-    found.unwrap_or(&Value::Null)
 }
 
 fn items(list: &Value) -> &[Value] {
