@@ -11,6 +11,7 @@ use crate::Contest;
 use crate::contest::{Figures, contest};
 use crate::contestant::Contestant;
 use crate::load::{Shape, Size};
+use crate::percentile::percentile;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -27,7 +28,7 @@ pub(crate) struct Arguments {
     classes: Vec<usize>,
 }
 
-/// Prints a table, a row for each round as it ends.
+/// Prints a table, a row for each round as it ends, and then how the contestants compare.
 pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     let mut contestants = vec![Contestant::Ceiling];
     contestants.extend(arguments.contest.binders());
@@ -38,29 +39,72 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
          | peak MiB |"
     )?;
     writeln!(out, "|---|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|")?;
-    for (shape, size) in rounds(arguments) {
-        for contestant in &contestants {
-            let figures = contest(contestant, shape, size).await?;
-            let (shape, who, Size { classes, claims }) = (shape.name(), contestant.name(), size);
-            writeln!(out, "| {shape} | {classes} | {claims} | {who} | {} |", row(&figures))?;
+    let mut compared = Vec::new();
+    for (shape, size) in loads(arguments) {
+        let mut rounds = Vec::new();
+        for _ in 0..arguments.contest.rounds {
+            let mut round = Vec::new();
+            for contestant in &contestants {
+                let figures = contest(contestant, shape, size).await?;
+                writeln!(out, "{} {} |", head(shape, size, contestant), row(&figures))?;
+                round.push(figures);
+            }
+            rounds.push(round);
+        }
+        for (at, contestant) in contestants.iter().enumerate() {
+            compared.push(format!("{} {} |", head(shape, size, contestant), comparison(&rounds, at)));
         }
     }
+    writeln!(out, "\nMedians of the rounds, and of what each round has of another's:\n")?;
+    writeln!(
+        out,
+        "| shape | classes | claims | who | claims/s | of the ceiling's | times upstream's | p99 s | of upstream's |"
+    )?;
+    writeln!(out, "|---|--:|--:|---|--:|--:|--:|--:|--:|")?;
+    compared.iter().try_for_each(|row| writeln!(out, "{row}"))?;
     Ok(())
 }
 
-fn rounds(arguments: &Arguments) -> Vec<(Shape, Size)> {
-    let mut rounds = Vec::new();
+fn loads(arguments: &Arguments) -> Vec<(Shape, Size)> {
+    let mut loads = Vec::new();
     for &shape in &arguments.shapes {
         for &classes in &arguments.classes {
-            for &claims in &arguments.claims {
-                rounds.extend((0..arguments.contest.rounds).map(|_| (shape, Size { claims, classes })));
-            }
+            loads.extend(arguments.claims.iter().map(|&claims| (shape, Size { claims, classes })));
         }
     }
-    rounds
+    loads
+}
+
+fn head(shape: Shape, Size { claims, classes }: Size, contestant: &Contestant) -> String {
+    format!("| {} | {classes} | {claims} | {} |", shape.name(), contestant.name())
 }
 
 fn row(figures: &Figures) -> String {
     let Figures { rate, p50, p99, requests, binder_cpu, server_cpu, peak } = figures;
     format!("{rate:.0} | {p50:.2} | {p99:.2} | {requests:.1} | {binder_cpu:.1} | {server_cpu:.1} | {peak:.0}")
+}
+
+/// Where the ceiling is among the contestants, and upstream where it takes part.
+const CEILING: usize = 0;
+const UPSTREAM: usize = 2;
+
+/// The contestant at this place beside the others of its rounds.
+fn comparison(rounds: &[Vec<Figures>], at: usize) -> String {
+    let of = |figure: fn(&Figures) -> f64| median(rounds.iter().map(|round| round.get(at).map(figure)));
+    let beside = |other: usize, figure: fn(&Figures) -> f64| {
+        median(rounds.iter().map(|round| Some(figure(round.get(at)?) / figure(round.get(other)?))))
+    };
+    let (rate, p99): (fn(&Figures) -> f64, fn(&Figures) -> f64) =
+        (|figures| figures.rate, |figures| figures.p99);
+    let share = |part: f64| if part.is_nan() { String::new() } else { format!("{:.0}%", part * 100.0) };
+    let times = beside(UPSTREAM, rate);
+    let times = if times.is_nan() { String::new() } else { format!("{times:.1}") };
+    let (of_ceiling, of_upstream) = (share(beside(CEILING, rate)), share(beside(UPSTREAM, p99)));
+    format!("{:.0} | {of_ceiling} | {times} | {:.2} | {of_upstream}", of(rate), of(p99))
+}
+
+fn median(figures: impl Iterator<Item = Option<f64>>) -> f64 {
+    let mut figures: Vec<f64> = figures.flatten().collect();
+    figures.sort_by(f64::total_cmp);
+    percentile(&figures, 500)
 }

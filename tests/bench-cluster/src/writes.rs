@@ -16,6 +16,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use crate::load::{Load, Shape, Size, volume_name};
+use crate::percentile::percentile;
 use crate::usage::Usage;
 
 /// As many as Bindery has under way.
@@ -42,6 +43,10 @@ enum Way {
     MergeUnchecked,
     /// The same, answered with the metadata only.
     MergeUncheckedBrief,
+    /// A merge patch that is answered in protobuf: Bindery's.
+    MergeProtobuf,
+    /// Strategic merge patch, answered in protobuf.
+    StrategicProtobuf,
     /// Strategic merge patch.
     Strategic,
     /// JSON patch (RFC 6902).
@@ -60,6 +65,8 @@ impl Way {
             Self::Merge => "merge patch",
             Self::MergeUnchecked => "merge patch, fieldValidation=Ignore",
             Self::MergeUncheckedBrief => "merge patch, fieldValidation=Ignore, metadata answered",
+            Self::MergeProtobuf => "merge patch, answered in protobuf",
+            Self::StrategicProtobuf => "strategic merge patch, answered in protobuf",
             Self::Strategic => "strategic merge patch",
             Self::JsonPatch => "JSON patch",
             Self::Put => "update in JSON",
@@ -79,10 +86,12 @@ impl Way {
             "spec": {"claimRef": claim_ref},
         });
         let (method, content_type, body) = match self {
-            Self::Merge | Self::MergeUnchecked | Self::MergeUncheckedBrief => {
+            Self::Merge | Self::MergeUnchecked | Self::MergeUncheckedBrief | Self::MergeProtobuf => {
                 ("PATCH", "application/merge-patch+json", change.to_string().into())
             }
-            Self::Strategic => ("PATCH", "application/strategic-merge-patch+json", change.to_string().into()),
+            Self::Strategic | Self::StrategicProtobuf => {
+                ("PATCH", "application/strategic-merge-patch+json", change.to_string().into())
+            }
             Self::JsonPatch => {
                 let steps = json!([
                     {"op": "test", "path": "/metadata/uid", "value": uid},
@@ -108,7 +117,7 @@ impl Way {
         };
         let accept = match self {
             Self::MergeUncheckedBrief => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-            Self::PutProtobuf => PROTOBUF,
+            Self::PutProtobuf | Self::MergeProtobuf | Self::StrategicProtobuf => PROTOBUF,
             _ => "application/json",
         };
         let request = http::Request::builder()
@@ -127,47 +136,50 @@ struct Read {
     protobuf: Bytes,
 }
 
-/// Prints a table: the means over all rounds.
+/// Prints a table: of each way the medians of its rounds, and in brackets the least and the most.
 pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     let mut plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
     let client = plane.client().await?;
     let ways = Way::value_variants();
-    let mut costs = vec![Cost::default(); ways.len()];
+    let mut costs = vec![Vec::new(); ways.len()];
     for round in 0..arguments.rounds {
-        for (at, way) in ways.iter().enumerate() {
-            let from = (round * ways.len() + at) * arguments.writes;
+        for turn in 0..ways.len() {
+            // Each way comes first in some round: what the one before left to the API server's garbage collector counts.
+            let at = (round + turn) % ways.len();
+            let from = (round * ways.len() + turn) * arguments.writes;
             let read = prepare(&client, from..from + arguments.writes).await?;
-            costs[at] += measure(&mut plane, &client, *way, &read).await?;
+            costs[at].push(measure(&mut plane, &client, ways[at], &read).await?);
         }
     }
-    #[expect(clippy::cast_precision_loss, reason = "numbers of writes are small")]
-    let writes = (arguments.writes * arguments.rounds) as f64;
     let mut out = std::io::stdout();
     writeln!(out, "| write | API server CPU us | etcd CPU us | writes/s |")?;
     writeln!(out, "|---|--:|--:|--:|")?;
-    for (way, cost) in ways.iter().zip(costs) {
-        let Cost { server, etcd, time } = cost;
-        let micros = |cpu: f64| cpu * 1e6 / writes;
-        let (server, etcd, rate) = (micros(server), micros(etcd), writes / time);
-        writeln!(out, "| {} | {server:.0} | {etcd:.0} | {rate:.0} |", way.name())?;
+    for (way, costs) in ways.iter().zip(&costs) {
+        let server = spread(costs.iter().map(|cost| cost.server));
+        let etcd = spread(costs.iter().map(|cost| cost.etcd));
+        let rate = spread(costs.iter().map(|cost| cost.rate));
+        writeln!(out, "| {} | {server} | {etcd} | {rate} |", way.name())?;
     }
     Ok(())
 }
 
-/// Seconds: of CPU, and of the clock.
-#[derive(Clone, Copy, Default)]
-struct Cost {
-    server: f64,
-    etcd: f64,
-    time: f64,
+/// The median, the least and the most.
+fn spread(figures: impl Iterator<Item = f64>) -> String {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    let [middle, least, most] = [500, 0, 1_000].map(|per_mille| percentile(&figures, per_mille));
+    format!("{middle:.0} ({least:.0} to {most:.0})")
 }
 
-impl std::ops::AddAssign for Cost {
-    fn add_assign(&mut self, other: Self) {
-        self.server += other.server;
-        self.etcd += other.etcd;
-        self.time += other.time;
-    }
+/// What the writes of one round came to.
+#[derive(Clone, Copy)]
+struct Cost {
+    /// Microseconds of the API server's CPU for a write.
+    server: f64,
+    /// Of etcd's.
+    etcd: f64,
+    /// Writes a second.
+    rate: f64,
 }
 
 async fn prepare(client: &kube::Client, numbers: Range<usize>) -> Result<Vec<Read>> {
@@ -206,7 +218,14 @@ async fn measure(plane: &mut ControlPlane, client: &kube::Client, way: Way, read
     sent.buffer_unordered(IN_FLIGHT).try_collect::<Vec<_>>().await.with_context(|| way.name())?;
     let time = began.elapsed().as_secs_f64();
     let [server, etcd] = cpu();
-    Ok(Cost { server: server? - server_before?, etcd: etcd? - etcd_before?, time })
+    #[expect(clippy::cast_precision_loss, reason = "numbers of writes are small")]
+    let writes = read.len() as f64;
+    let micros = |seconds: f64| seconds * 1e6 / writes;
+    Ok(Cost {
+        server: micros(server? - server_before?),
+        etcd: micros(etcd? - etcd_before?),
+        rate: writes / time,
+    })
 }
 
 fn path(name: &str) -> String {
