@@ -256,7 +256,8 @@ fn cannot<'a, T: Send + 'a>() -> BoxFuture<'a, Result<T, PluginError>> {
     futures::future::ready(Err(failed(format!("volume plugin {NFS:?} cannot do this")))).boxed()
 }
 
-/// The source of a volume, read live: decisions know its kind only.
+/// The source of a volume, read live: decisions know its kind only. Who leads no longer may not know it yet, and whoever leads
+/// now may have scrubbed the volume and offered it again: what is on it then is somebody else's.
 pub(super) async fn live_source(
     client: &ApiClient,
     volume: &Volume,
@@ -268,6 +269,10 @@ pub(super) async fn live_source(
         .map_err(|fault| failed(fault.to_string()))?;
     if live["metadata"]["uid"].as_str() != Some(&*volume.uid.0) {
         return Err(failed(format!("volume {:?} has been replaced by another of its name", volume.name)));
+    }
+    let decided = volume.claim_ref.as_ref().and_then(|claim| claim.uid.as_ref());
+    if live["spec"]["claimRef"]["uid"].as_str() != decided.map(|uid| &*uid.0) {
+        return Err(failed(format!("volume {:?} is no longer the one that its claim has left", volume.name)));
     }
     Ok(live["spec"][source].clone())
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bindery_controller::{Order, Plugin, PluginError, Settings};
-use bindery_core::{ClaimKey, PluginOperation, Text, Volume};
-use bindery_kube::Template;
+use bindery_controller::{Order, Plugin, PluginError, Port as _, Purpose, Settings};
+use bindery_core::{ClaimKey, Lookup, PluginOperation, Text, Volume};
 use bindery_kube::plugins::{HostPath, Recycler, RecyclerSettings};
+use bindery_kube::{ApiPort, Template};
 use bindery_sim::Verb;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
@@ -213,6 +213,33 @@ async fn a_recycler_pod_scrubs_a_volume_that_is_then_free() {
 }
 
 /// It may use the volume, for all that is known.
+/// A leader that stood still between its decision and what it does finds the volume with its next tenant.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_was_offered_again_meanwhile_is_neither_scrubbed_nor_deleted() {
+    let world = World::new();
+    let (events, worker) = bindery_kube::Events::new(world.client());
+    tokio::spawn(worker.run());
+    let settings = RecyclerSettings::host_path();
+    let recycler = Recycler::new(world.client(), world.clock(), events.clone(), settings);
+    let root = tempfile::tempdir().unwrap();
+    let asset = root.path().join("v1");
+    std::fs::create_dir(&asset).unwrap();
+    let plugin = HostPath::new(world.client(), Some(root.path().to_owned()), Some(recycler));
+    let on_disk = json!({"spec": {"hostPath": {"path": asset}}});
+    world.add(with(left_by("c1", "v1"), on_disk.clone()));
+    let port = ApiPort::new(world.client(), world.clock(), events);
+    let Lookup::Found(decided) = port.read_volume(&"v1".into(), Purpose::Engine).await else {
+        panic!("v1 was added");
+    };
+    world.sim.put(with(bound_to(world.volume("v1"), "c2"), on_disk));
+    for done in [plugin.recycle(&decided).await, plugin.delete(&decided).await] {
+        let Err(PluginError::Failed(why)) = done else { panic!("{done:?}") };
+        assert_eq!(&*why, "volume \"v1\" is no longer the one that its claim has left");
+    }
+    assert_eq!(self::recycler(&world, "v1"), None);
+    assert!(asset.is_dir());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_cannot_be_read_keeps_volumes_from_being_scrubbed() {
     let world = with_recycler();
