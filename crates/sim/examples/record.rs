@@ -1,27 +1,21 @@
-//! Records what a real API server answers to the requests of the matrix test, in an empty cluster without controllers.
+//! Records what a real API server answers to the requests of the matrix test: one that it starts, empty and without controllers,
+//! from the programs that `BINDERY_ETCD` and `BINDERY_KUBE_APISERVER` name.
 //!
 //! ```sh
-//! KUBECONFIG=FILE cargo run -p bindery-sim --example record > crates/sim/tests/matrix/answers.jsonl
+//! cargo run -p bindery-sim --example record > answers.jsonl && mv answers.jsonl crates/sim/tests/matrix/
 //! ```
 
 #![expect(clippy::print_stdout, reason = "the recording is its output")]
 
 #[path = "../tests/matrix/driver.rs"]
 mod driver;
-
-use kube::{Client, Config};
-use serde_json::json;
+#[path = "../tests/matrix/real.rs"]
+mod real;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut config = Config::infer().await?;
-    // Refusals are what is recorded.
-    config.default_retry = false;
-    let client = Client::try_from(config)?;
-    let mut memory = driver::Memory::default();
-    for step in driver::steps() {
-        let answer = driver::send(&client, &step, &mut memory).await;
-        println!("{}", json!({"id": step.id, "answer": answer}));
+async fn main() -> anyhow::Result<()> {
+    for answer in real::answers().await? {
+        println!("{answer}");
     }
     Ok(())
 }

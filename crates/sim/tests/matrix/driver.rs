@@ -31,9 +31,20 @@ pub(crate) fn steps() -> Vec<Step> {
     lines.map(|line| serde_json::from_str(line).expect("a step is JSON of its form")).collect()
 }
 
+/// Sends all requests, and has each answer as a line of `answers.jsonl`.
+pub(crate) async fn answers(client: &Client) -> Vec<Value> {
+    let mut memory = Memory::default();
+    let mut answers = Vec::new();
+    for step in steps() {
+        let answer = send(client, &step, &mut memory).await;
+        answers.push(json!({"id": step.id, "answer": answer}));
+    }
+    answers
+}
+
 /// What the server told of its objects.
 #[derive(Default)]
-pub(crate) struct Memory {
+struct Memory {
     values: BTreeMap<String, String>,
 }
 
@@ -62,7 +73,7 @@ impl Memory {
 }
 
 /// Sends one request. The answer is `{code, warnings, body}`, free of what differs from run to run.
-pub(crate) async fn send(client: &Client, step: &Step, memory: &mut Memory) -> Value {
+async fn send(client: &Client, step: &Step, memory: &mut Memory) -> Value {
     let request = memory.fill_in(&step.request);
     let (method, path) = request.split_once(' ').expect("a request has a method and a path");
     let body = match &step.body {
