@@ -1,10 +1,13 @@
-//! How many requests may be under way at the same time: as many as the API server answers without queueing them.
+//! How many requests may be under way at the same time: as many as the API server answers without queueing them, and no fewer
+//! than its own fairness would let through.
 //!
 //! Gradient2 of Netflix's concurrency-limits: the limit follows the ratio of the usual time of an answer to that of the
-//! last one, and grows slowly where nothing is the matter. Refusals (429, 503 with `Retry-After`) and answers that do not
-//! come at all cut it, as TCP cuts its window: once for everything that was under way at that moment. Requests come in their
-//! order, so that a key whose writes are many does not keep others from their first. The port and the plugins share it. Watches are not counted; nor are the requests of lists, events, the Lease and certificates, of which
-//! each has one under way at most.
+//! last one, and grows slowly where nothing is the matter. What is usual is learned where there is room to spare. A queue leaves
+//! [`QUEUED_MIN`], for who yields to every queue yields to all who do not; only answers that are late by Kubernetes' own
+//! objective shrink the limit further. Refusals (429, 503 with `Retry-After`) and answers that do not come at all cut it, as TCP
+//! cuts its window: once for everything that was under way at that moment. Requests come in their order, so that a key whose
+//! writes are many does not keep others from their first. The port and the plugins share it. Watches are not counted; nor are the
+//! requests of lists, events, the Lease and certificates, of which each has one under way at most.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,8 +16,12 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// Limit at the start.
-const START: f64 = 32.0;
+/// Limit at the start, and the least that answers leave of it which are slow and not late: no more than the seats that the chart's priority level has
+/// on an API server with default settings, which are 40 shares of 285 of its 600.
+const QUEUED_MIN: f64 = 80.0;
+/// Seconds after which an answer is late whoever waits for it: Kubernetes' objective for changes of a single object
+/// (sig-scalability, API call latency).
+const LATE: f64 = 1.0;
 /// Least limit: a server that is slow for all is not made faster by fewer requests than these.
 const MIN: f64 = 4.0;
 /// Greatest limit.
@@ -89,7 +96,8 @@ pub(crate) struct Permit<'a> {
 
 impl Limit {
     pub(crate) fn new() -> Self {
-        let mut state = State { limit: START, places: 0, in_flight: 0, usual: 0.0, answers: 0.0, cut: None };
+        let mut state =
+            State { limit: QUEUED_MIN, places: 0, in_flight: 0, usual: 0.0, answers: 0.0, cut: None };
         state.places = state.limit();
         let room = Semaphore::new(state.places);
         Self { state: Mutex::new(state), room, refused: AtomicU64::new(0) }
@@ -130,22 +138,26 @@ impl State {
         if took <= 0.0 {
             return;
         }
+        // Where the limit is not half used, answers say what is usual and nothing about the limit. Where it is, they may come
+        // late because of it: taken for usual, they would raise it for as long as it is used.
+        let used = self.in_flight * 2 >= self.limit();
         if self.answers < WARM_UP {
             self.answers += 1.0;
             self.usual += (took - self.usual) / self.answers;
-        } else {
+        } else if !used {
             self.usual += (took - self.usual) * WEIGHT;
         }
         if self.usual > took * DRIFT {
             self.usual *= DRIFT_KEPT;
         }
-        // Where the limit was not half used, answers say nothing about it.
-        if self.in_flight * 2 < self.limit() {
+        if !used {
             return;
         }
         let gradient = (TOLERANCE * self.usual / took).clamp(GRADIENT_MIN, 1.0);
         let reckoned = self.limit * gradient + self.limit.log10().ceil();
-        self.limit = (self.limit + (reckoned - self.limit) * SMOOTHING).clamp(MIN, MAX);
+        // What refusals have cut grows again or stays.
+        let least = if took > LATE { MIN } else { self.limit.min(QUEUED_MIN) };
+        self.limit = (self.limit + (reckoned - self.limit) * SMOOTHING).clamp(least, MAX);
     }
 
     fn refused(&mut self, began: Instant, now: Instant) {
@@ -197,9 +209,10 @@ mod tests {
 
     use super::*;
 
-    /// A server that works on so many requests at a time, each for 10 ms; the others queue.
+    /// A server that works on so many requests at a time, each for so many milliseconds; the others queue.
     struct Slow {
         room: tokio::sync::Semaphore,
+        millis: AtomicU64,
         most: AtomicUsize,
         in_flight: AtomicUsize,
     }
@@ -207,7 +220,12 @@ mod tests {
     impl Slow {
         fn new(room: usize) -> Self {
             let room = tokio::sync::Semaphore::new(room);
-            Self { room, most: AtomicUsize::new(0), in_flight: AtomicUsize::new(0) }
+            Self {
+                room,
+                millis: AtomicU64::new(10),
+                most: AtomicUsize::new(0),
+                in_flight: AtomicUsize::new(0),
+            }
         }
 
         async fn answer(&self) {
@@ -215,7 +233,8 @@ mod tests {
             self.most.fetch_max(now, Ordering::SeqCst);
             let turn = self.room.acquire().await.expect("never closed");
             tokio::time::advance(Duration::ZERO).await;
-            tokio::time::timeout(Duration::from_millis(10), std::future::pending::<()>()).await.unwrap_err();
+            let takes = Duration::from_millis(self.millis.load(Ordering::SeqCst));
+            tokio::time::timeout(takes, std::future::pending::<()>()).await.unwrap_err();
             drop(turn);
             self.in_flight.fetch_sub(1, Ordering::SeqCst);
         }
@@ -236,7 +255,7 @@ mod tests {
     /// Takes all the room that there is at the start.
     async fn full(limit: &Limit) -> Vec<Permit<'_>> {
         let mut permits = Vec::new();
-        for _ in 0..32 {
+        for _ in 0..80 {
             permits.push(limit.acquire().await);
         }
         permits
@@ -249,11 +268,27 @@ mod tests {
         assert_eq!(limit.pressure().limit, 256);
         let slow = Arc::new(Slow::new(8));
         load(&limit, &slow, 2_000).await;
-        let reached = limit.pressure().limit;
-        assert!(reached < 64, "a server with room for 8 still gets {reached} at a time");
-        assert!(reached >= 4);
+        assert_eq!(
+            limit.pressure().limit,
+            80,
+            "a server with room for 8 gets the least that leaves it to queue fairly"
+        );
         load(&limit, &quick, 20_000).await;
         assert_eq!(limit.pressure().limit, 256, "what was learned of a bad hour is forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_whose_answers_are_late_gets_less_than_its_share() {
+        let (limit, server) = (Arc::new(Limit::new()), Arc::new(Slow::new(8)));
+        load(&limit, &server, 1_000).await;
+        assert_eq!(limit.pressure().limit, 80, "80 wait for a tenth of a second");
+        server.millis.store(400, Ordering::SeqCst);
+        load(&limit, &server, 1_000).await;
+        let reached = limit.pressure().limit;
+        assert!(
+            (4..=20).contains(&reached),
+            "of {reached} at a time the last waits for longer than a second"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -262,13 +297,28 @@ mod tests {
         let mut permits = full(&limit).await;
         tokio::time::advance(Duration::from_millis(5)).await;
         permits.drain(..10).for_each(|permit| permit.end(Outcome::Refused));
-        assert_eq!(limit.pressure(), Pressure { limit: 22, in_flight: 22, refused: 10 });
+        assert_eq!(limit.pressure(), Pressure { limit: 56, in_flight: 70, refused: 10 });
         drop(permits);
         for _ in 0..100 {
             tokio::time::advance(Duration::from_millis(5)).await;
             limit.acquire().await.end(Outcome::Refused);
         }
         assert_eq!(limit.pressure(), Pressure { limit: 4, in_flight: 0, refused: 110 });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_refusals_have_cut_grows_again_once_there_are_none() {
+        let (limit, slow) = (Arc::new(Limit::new()), Arc::new(Slow::new(8)));
+        for _ in 0..100 {
+            tokio::time::advance(Duration::from_millis(5)).await;
+            limit.acquire().await.end(Outcome::Refused);
+        }
+        assert_eq!(limit.pressure().limit, 4);
+        load(&limit, &slow, 2_000).await;
+        let reached = limit.pressure().limit;
+        assert!((4..=80).contains(&reached), "a server with room for 8 gets {reached} at a time");
+        load(&limit, &Arc::new(Slow::new(1_000)), 20_000).await;
+        assert_eq!(limit.pressure().limit, 256);
     }
 
     #[tokio::test(start_paused = true)]
@@ -296,6 +346,6 @@ mod tests {
         assert!(!waits.is_finished());
         permits.pop();
         waits.await.expect("it gets the room");
-        assert_eq!(limit.pressure(), Pressure { limit: 32, in_flight: 31, refused: 0 });
+        assert_eq!(limit.pressure(), Pressure { limit: 80, in_flight: 79, refused: 0 });
     }
 }
