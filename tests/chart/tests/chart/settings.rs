@@ -1,6 +1,6 @@
 //! The settings that the chart writes are those that the program knows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use bindery_chart::{Objects, built, read, rendered, sets};
@@ -38,6 +38,31 @@ fn the_program_takes_all_settings() {
         let told = String::from_utf8(output.stderr).unwrap();
         assert!(told.contains(&format!("--kubeconfig {NOWHERE} cannot be used")), "{name}: {told}");
     }
+}
+
+/// Settings whose default in the chart is another than the program's: a release looks on until it is told to act, recycles
+/// nothing until it is told to (RATIONALE.md), and has its webhook in its own namespace.
+const OWN_DEFAULTS: [&str; 3] = ["mode", "recycle", "webhook-namespace"];
+
+/// Who installs the chart has what `docs/operate.md` tells of.
+#[test]
+fn defaults_are_the_programs() {
+    let output = Command::new(built("bindery")).env_clear().args(["serve", "--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let defaults = help.split("\n      --").filter_map(|setting| {
+        let (name, text) = setting.split_once(' ')?;
+        Some((name, text.split_once("[default: ")?.1.split_once(']')?.0))
+    });
+    let defaults: BTreeMap<_, _> = defaults.collect();
+    let objects = rendered(&serde_json::json!({}));
+    let settings = container(&objects).1.as_object().unwrap();
+    let differing = settings.iter().filter(|(name, value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        defaults.get(name.as_str()).is_some_and(|default| *default != value)
+    });
+    let differing: Vec<_> = differing.map(|(name, _)| name.as_str()).collect();
+    assert!(settings.keys().filter(|name| defaults.contains_key(name.as_str())).count() > 5, "{defaults:?}");
+    assert_eq!(differing, OWN_DEFAULTS);
 }
 
 /// The schema knows the rules of admission, all of them, each with the levels that it may have.
