@@ -17,6 +17,7 @@ mod load;
 mod world;
 
 use bindery_cluster::{ControlPlane, Manager, Programs};
+use http::StatusCode;
 use rustix::process::Signal;
 
 use self::world::{Replica, World, is_bound_to};
@@ -63,8 +64,9 @@ async fn it_tells_how_it_is_and_what_it_did() {
     world.create_volume("v", "1Gi").await;
     world.create_claim("c", "1Gi").await;
     world.until_claim("c", is_bound_to("v")).await;
-    assert_eq!(replica.get("/livez").await, "ok");
-    assert_eq!(replica.get("/readyz?verbose").await, "[+]lists ok\n[+]writes ok\nreadyz check passed\n");
+    assert_eq!(replica.probe("/livez").await, (StatusCode::OK, "ok".to_owned()));
+    let ready = "[+]lists ok\n[+]writes ok\nreadyz check passed\n".to_owned();
+    assert_eq!(replica.probe("/readyz?verbose").await, (StatusCode::OK, ready));
     let metrics = replica.get("/metrics").await;
     for sample in ["bindery_leader 1\n", "bindery_lists_complete 1\n", "bindery_refusals_total 0\n"] {
         assert!(metrics.contains(sample), "no {sample:?} in {metrics}");

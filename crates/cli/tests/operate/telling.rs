@@ -8,16 +8,23 @@ use bindery_cluster::{Asked, Before, ControlPlane, Fair, Manager, Programs, Prox
 use http::StatusCode;
 use rustix::process::Signal;
 use serde_json::Value;
+use tokio::sync::watch;
 
-use super::world::{Replica, World, is_bound_to, phase};
+use super::world::{PATIENCE, Replica, World, is_bound_to, phase};
 
-/// Names of the metrics that the guide lists; those of alerts begin with a capital.
+/// Names of the metrics that the guide lists, each with what it tells and what to do when it is high; those of alerts begin with
+/// a capital.
 fn listed() -> BTreeSet<String> {
     let path = Path::new(env!("BINDERY_CHECKOUT")).join("docs/metrics.md");
     let text = std::fs::read_to_string(path).unwrap();
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
     let is_metric = |name: &str| name.starts_with(|first: char| first.is_ascii_lowercase());
-    rows.map(|(name, _)| name.to_owned()).filter(|name| is_metric(name)).collect()
+    let metrics = rows.filter(|(name, _)| is_metric(name));
+    let told = metrics.inspect(|(name, row)| {
+        let cells: Vec<_> = row.trim_end_matches('|').split(" | ").map(str::trim).collect();
+        assert!(cells.len() == 2 && cells.iter().all(|cell| !cell.is_empty()), "{name}: {cells:?}");
+    });
+    told.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// Names of the metrics of a scrape. Fails where it is not in the OpenMetrics text format.
@@ -97,7 +104,7 @@ async fn until_told(replica: &Replica, text: &str) -> String {
             }
         }
     };
-    let told = tokio::time::timeout(super::world::PATIENCE, told).await;
+    let told = tokio::time::timeout(PATIENCE, told).await;
     told.unwrap_or_else(|_| panic!("it never says {text:?}: {}", replica.log()))
 }
 
@@ -119,6 +126,65 @@ async fn a_leader_whose_writes_do_not_get_through_is_not_ready() {
     proxy.set_weather(Fair);
     until_told(&replica, "ok").await;
     world.until_volume("a", |volume| phase(volume) == "Available").await;
+}
+
+/// The API server answers lists and watches of one kind that it is broken, and counts them.
+struct Withheld {
+    path: &'static str,
+    asked: watch::Sender<usize>,
+}
+
+impl Weather for Withheld {
+    fn before(&self, asked: &Asked) -> Before {
+        if asked.path != self.path {
+            return Before::Pass;
+        }
+        self.asked.send_modify(|asked| *asked += 1);
+        Before::Refuse { status: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None }
+    }
+}
+
+/// Lists in whose absence nothing is decided.
+const LISTS: [(&str, &str); 5] = [
+    ("PersistentVolume", "/api/v1/persistentvolumes"),
+    ("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims"),
+    ("StorageClass", "/apis/storage.k8s.io/v1/storageclasses"),
+    ("Pod", "/api/v1/pods"),
+    ("Node", "/api/v1/nodes"),
+];
+
+#[tokio::test]
+async fn a_replica_that_waits_for_a_list_names_it_and_is_not_ready_and_writes_nothing() {
+    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
+    let world = World::new(&plane).await;
+    let proxy = Proxy::start(&plane).await.unwrap();
+    for (kind, path) in LISTS {
+        let name = kind.to_lowercase();
+        world.create_volume(&name, "1Gi").await;
+        world.create_claim(&name, "1Gi").await;
+        let (asked, mut seen) = watch::channel(0);
+        proxy.set_weather(Withheld { path, asked });
+        let mut replica = Replica::start_with(&proxy.kubeconfig(), &name, &[], &[]);
+        replica.until_leading().await;
+        let missing = format!("[-]lists failed: the first list is not complete of: {kind}\n[+]writes ok\n");
+        until_told(&replica, &missing).await;
+        // It tries again all the while, and decides nothing on what it has.
+        tokio::time::timeout(PATIENCE, seen.wait_for(|asked| *asked >= 2)).await.unwrap().unwrap();
+        let told = replica.probe("/readyz").await;
+        assert_eq!(told, (StatusCode::INTERNAL_SERVER_ERROR, format!("{missing}readyz check failed\n")));
+        assert_eq!(replica.probe("/livez").await, (StatusCode::OK, "ok".to_owned()));
+        assert_eq!(replica.metric("bindery_lists_complete").await, 0);
+        let asked = proxy.take_asked();
+        assert!(!asked.iter().any(Asked::is_write), "without the list of {kind}: {asked:#?}");
+
+        proxy.set_weather(Fair);
+        until_told(&replica, "ok").await;
+        assert_eq!(replica.probe("/readyz").await, (StatusCode::OK, "ok".to_owned()));
+        world.until_claim(&name, is_bound_to(&name)).await;
+        replica.signal(Signal::TERM);
+        assert!(replica.wait().success());
+        proxy.take_asked();
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bindery_cluster::{ControlPlane, Server, snapshot};
 use bindery_invariants::Snapshot;
 use bytes::Bytes;
+use http::StatusCode;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
@@ -292,11 +293,22 @@ impl Replica {
         self.try_get(path).await.unwrap()
     }
 
+    /// What it answers a probe: whether it is well, as kubelets see it, and the text.
+    pub(crate) async fn probe(&self, path: &str) -> (StatusCode, String) {
+        self.try_probe(path).await.unwrap()
+    }
+
     async fn try_get(&self, path: &str) -> Option<String> {
+        self.try_probe(path).await.map(|(_, text)| text)
+    }
+
+    async fn try_probe(&self, path: &str) -> Option<(StatusCode, String)> {
         let client = legacy::Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
         let uri = format!("http://127.0.0.1:{}{path}", self.listens).parse().unwrap();
-        let body = client.get(uri).await.ok()?.into_body().collect().await.ok()?;
-        Some(String::from_utf8(body.to_bytes().to_vec()).unwrap())
+        let answer = client.get(uri).await.ok()?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await.ok()?;
+        Some((status, String::from_utf8(body.to_bytes().to_vec()).unwrap()))
     }
 
     /// The value of a metric.
