@@ -9,6 +9,8 @@ mod cache;
 mod death;
 #[path = "serve/faults.rs"]
 mod faults;
+#[path = "serve/idle.rs"]
+mod idle;
 #[path = "serve/kills.rs"]
 mod kills;
 #[path = "serve/load.rs"]

@@ -3,20 +3,23 @@
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use bindery_cluster::{ControlPlane, Server, snapshot};
 use bindery_invariants::Snapshot;
 use bytes::Bytes;
+use futures::StreamExt as _;
 use http::StatusCode;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::runtime::wait::await_condition;
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use rustix::process::{Pid, Signal};
 use serde::de::DeserializeOwned;
@@ -74,7 +77,8 @@ impl World {
         self.create_claim_with(name, json!({"storageClassName": class, "volumeName": volume})).await;
     }
 
-    async fn create_claim_with(&self, name: &str, differs: Value) {
+    /// Creates a claim of 1 GiB whose spec differs from the usual.
+    pub(crate) async fn create_claim_with(&self, name: &str, differs: Value) {
         let mut claim = json!({
             "metadata": {"name": name},
             "spec": {
@@ -90,11 +94,13 @@ impl World {
 
     /// Creates a class whose volumes Bindery makes below `--host-path`.
     pub(crate) async fn create_class(&self, name: &str) {
-        let class = json!({
-            "metadata": {"name": name},
-            "provisioner": "kubernetes.io/host-path",
-            "reclaimPolicy": "Delete",
-        });
+        self.create_class_with(name, json!({"provisioner": "kubernetes.io/host-path"})).await;
+    }
+
+    /// Creates a class whose volumes are deleted with their claims, and which says this besides.
+    pub(crate) async fn create_class_with(&self, name: &str, differs: Value) {
+        let mut class = json!({"metadata": {"name": name}, "reclaimPolicy": "Delete"});
+        class.as_object_mut().unwrap().extend(differs.as_object().unwrap().clone());
         let class = serde_json::from_value(class).unwrap();
         let classes = Api::<StorageClass>::all(self.client.clone());
         classes.create(&PostParams::default(), &class).await.unwrap();
@@ -135,6 +141,21 @@ impl World {
         holds: impl Fn(&PersistentVolumeClaim) -> bool,
     ) -> PersistentVolumeClaim {
         until(&self.claims, name, holds).await
+    }
+
+    /// Waits until there is an event for which something holds, and returns it.
+    pub(crate) async fn until_event(&self, holds: impl Fn(&Event) -> bool) -> Event {
+        let events = watcher(Api::<Event>::all(self.client.clone()), watcher::Config::default());
+        let mut events = pin!(events.applied_objects());
+        let seen = async {
+            loop {
+                let event = events.next().await.unwrap().unwrap();
+                if holds(&event) {
+                    return event;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, seen).await.expect("the event comes")
     }
 }
 
@@ -193,6 +214,13 @@ where
 
 pub(crate) fn phase(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Whether an event has that reason, and is about an object of that name.
+pub(crate) fn is_told(name: &str, reason: &str) -> impl Fn(&Event) -> bool {
+    move |event| {
+        event.involved_object.name.as_deref() == Some(name) && event.reason.as_deref() == Some(reason)
+    }
 }
 
 /// Whether a claim is bound to any volume.
