@@ -5,6 +5,8 @@
 
 #[path = "serve/cache.rs"]
 mod cache;
+#[path = "serve/class.rs"]
+mod class;
 #[path = "serve/death.rs"]
 mod death;
 #[path = "serve/faults.rs"]
