@@ -19,6 +19,10 @@ const ALARM_MAX: Duration = Duration::from_secs(60);
 const RAISED: &str = "bindery_foreign_writer 1\n";
 const LIFTED: &str = "bindery_foreign_writer 0\n";
 
+fn is_alarm(event: &Event) -> bool {
+    event.reason.as_deref() == Some("ForeignWriter")
+}
+
 /// A cluster where Bindery provisions and deletes hostPath volumes below a folder.
 struct Site {
     plane: ControlPlane,
@@ -76,7 +80,7 @@ impl Site {
     async fn events(&self) -> Vec<Event> {
         let events: Api<Event> = Api::all(self.plane.client().await.unwrap());
         let events = events.list(&ListParams::default()).await.unwrap().items;
-        events.into_iter().filter(|event| event.reason.as_deref() == Some("ForeignWriter")).collect()
+        events.into_iter().filter(is_alarm).collect()
     }
 
     /// Runs kubectl as the guide for operators tells.
@@ -113,7 +117,12 @@ async fn another_binder_stops_deletion_until_the_operator_acknowledges() {
     // Upstream's loop is on again, under load.
     site.plane.set_manager(Manager::BinderAlone).unwrap();
     let seen = async {
-        tokio::join!(site.create_pairs("both", 60), first.until_metrics(RAISED), second.until_metrics(RAISED))
+        tokio::join!(
+            site.create_pairs("both", 60),
+            first.until_metrics(RAISED),
+            second.until_metrics(RAISED),
+            site.world.until_event(is_alarm),
+        )
     };
     tokio::time::timeout(ALARM_MAX, seen).await.expect("the alarm comes within a minute");
     site.until_bound("both", 60).await;
