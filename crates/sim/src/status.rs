@@ -17,6 +17,8 @@ pub(crate) struct ApiError {
     pub(crate) message: String,
     /// `metav1.StatusDetails`.
     pub(crate) details: Option<Value>,
+    /// Where a page is refused, the token of one that can be had.
+    pub(crate) next: Option<String>,
 }
 
 /// What handlers answer.
@@ -25,7 +27,13 @@ pub(crate) type ApiResult<T> = Result<T, Box<ApiError>>;
 impl ApiError {
     /// A refusal without details.
     pub(crate) fn new(code: u16, reason: &str, message: impl Into<String>) -> Box<Self> {
-        Box::new(ApiError { code, reason: reason.to_owned(), message: message.into(), details: None })
+        Box::new(ApiError {
+            code,
+            reason: reason.to_owned(),
+            message: message.into(),
+            details: None,
+            next: None,
+        })
     }
 
     fn about(
@@ -140,6 +148,9 @@ impl ApiError {
         }
         if let Some(details) = &self.details {
             status["details"] = details.clone();
+        }
+        if let Some(next) = &self.next {
+            status["metadata"]["continue"] = next.as_str().into();
         }
         status
     }

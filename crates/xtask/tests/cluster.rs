@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -44,6 +45,15 @@ impl Cluster {
         let is_marked =
             |path: &PathBuf| fs::read(path).is_ok_and(|text| String::from_utf8_lossy(&text).contains(&mark));
         environments.filter(is_marked).map(|path| path.display().to_string()).collect()
+    }
+
+    /// The programs of these processes, as they were called.
+    fn programs(&self) -> Vec<PathBuf> {
+        let called = |environment: String| {
+            let line = fs::read(PathBuf::from(environment).with_file_name("cmdline")).unwrap();
+            PathBuf::from(String::from_utf8_lossy(&line).split('\0').next().unwrap())
+        };
+        self.processes().into_iter().map(called).collect()
     }
 }
 
@@ -102,7 +112,29 @@ fn a_cluster_is_up_until_standard_input_ends() {
 
 #[test]
 fn programs_are_taken_from_the_folder_of_assets() {
+    let assets = tempfile::tempdir().unwrap();
+    let programs = [
+        ("etcd", "BINDERY_ETCD"),
+        ("kube-apiserver", "BINDERY_KUBE_APISERVER"),
+        ("kubectl", "BINDERY_KUBECTL"),
+    ];
+    for (name, variable) in programs {
+        symlink(std::env::var_os(variable).unwrap(), assets.path().join(name)).unwrap();
+    }
     let cluster = Cluster::new("assets");
+    let up = cluster.command("up").arg("--control-plane").env("KUBEBUILDER_ASSETS", assets.path()).output();
+    let up = up.unwrap();
+    assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
+    let running = cluster.programs();
+    for name in ["etcd", "kube-apiserver"] {
+        assert!(running.contains(&assets.path().join(name)), "{running:?}");
+    }
+    assert!(cluster.down().status.success());
+}
+
+#[test]
+fn a_folder_of_assets_without_a_program_is_named() {
+    let cluster = Cluster::new("no-assets");
     let mut up = cluster.command("up");
     let up = up.arg("--control-plane").env("KUBEBUILDER_ASSETS", "/nonexistent").output().unwrap();
     assert!(!up.status.success());

@@ -14,7 +14,16 @@ use crate::store::Key;
 
 /// What the real server says when a page can no longer be continued.
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You \
-                                can start a new list without the continue parameter.";
+                                can start a new list without the continue parameter, or use the continue token in \
+                                this response to retrieve the remainder of the results. Continuing with the provided \
+                                token results in an inconsistent list - objects that were created, modified, or \
+                                deleted between the time the first chunk was returned and now may show up in the list.";
+
+/// What it says when a version can no longer be listed.
+const VERSION_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
+
+/// Stands in a token for the revision that is the newest when the page is asked for.
+const WHATEVER_IS_NEWEST: u64 = 0;
 
 /// A page that was asked for: the revision of the first page, and the last key of the one before.
 struct Page {
@@ -23,10 +32,10 @@ struct Page {
 }
 
 pub(super) fn list(state: &State, call: &Call) -> ApiResult<Answer> {
-    let limit = check_numbers(call)?;
+    let limit = limit(call)?;
     let selector = selector(call)?;
     let page = page(state, call)?;
-    let expired = |_| ApiError::expired(CONTINUE_EXPIRED);
+    let expired = |_| expired(page.after.as_ref());
     let resource = call.stored_as();
     let past;
     let all = if page.revision == state.store.revision() {
@@ -58,6 +67,21 @@ pub(super) fn list(state: &State, call: &Call) -> ApiResult<Answer> {
         "metadata": metadata,
         "items": items,
     })))
+}
+
+/// How many objects a page has at most, or 0. The real server's cache, which answers who takes any version, makes no pages.
+fn limit(call: &Call) -> ApiResult<usize> {
+    let limit = check_numbers(call)?;
+    let any_version = call.query.get("resourceVersion") == "0" && call.query.get("continue").is_empty();
+    Ok(if any_version { 0 } else { limit })
+}
+
+/// The refusal of a list at a revision that is forgotten. After a page, it tells how to read on from where the page ended.
+fn expired(after: Option<&Key>) -> Box<ApiError> {
+    let Some(after) = after else { return ApiError::expired(VERSION_EXPIRED) };
+    let mut error = ApiError::expired(CONTINUE_EXPIRED);
+    error.next = Some(token(WHATEVER_IS_NEWEST, after));
+    error
 }
 
 /// Refuses numbers of the query that are none. The limit is 0 where there is none.
@@ -107,6 +131,7 @@ fn page(state: &State, call: &Call) -> ApiResult<Page> {
                 "invalid continue token: continue key is not valid: it was not made by this server",
             )
         })?;
+        let revision = if revision == WHATEVER_IS_NEWEST { newest } else { revision };
         return Ok(Page { revision, after: Some(after) });
     }
     let wanted: u64 = match version {

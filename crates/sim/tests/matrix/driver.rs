@@ -8,7 +8,23 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// One request. `@uid(RESOURCE/NAME)` and `@rv(RESOURCE/NAME)` stand for what the server last told of that object.
+/// A request that is none: [`Server::forget`].
+const FORGET: &str = "COMPACT";
+
+/// Resources of whose objects and lists the server's words are kept.
+const KNOWN: [&str; 3] = ["persistentvolumes", "persistentvolumeclaims", "storageclasses"];
+
+/// Who is asked.
+pub(crate) trait Server {
+    /// How it is asked now.
+    async fn client(&self) -> Client;
+
+    /// Has it forget everything but what is there now.
+    async fn forget(&mut self);
+}
+
+/// One request. `@uid(RESOURCE/NAME)` and `@rv(RESOURCE/NAME)` stand for what the server last told of that object,
+/// `@rv(RESOURCE)` for the version of the last list, `@continue(RESOURCE)` for the last token of a page.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Step {
     /// What the request is about.
@@ -32,11 +48,18 @@ pub(crate) fn steps() -> Vec<Step> {
 }
 
 /// Sends all requests, and has each answer as a line of `answers.jsonl`.
-pub(crate) async fn answers(client: &Client) -> Vec<Value> {
+pub(crate) async fn answers(server: &mut impl Server) -> Vec<Value> {
     let mut memory = Memory::default();
+    let mut client = server.client().await;
     let mut answers = Vec::new();
     for step in steps() {
-        let answer = send(client, &step, &mut memory).await;
+        let answer = if step.request == FORGET {
+            server.forget().await;
+            client = server.client().await;
+            Value::Null
+        } else {
+            send(&client, &step, &mut memory).await
+        };
         answers.push(json!({"id": step.id, "answer": answer}));
     }
     answers
@@ -59,15 +82,14 @@ impl Memory {
 
     fn learn(&mut self, path: &str, body: &Value) {
         let parts: Vec<&str> = path.split(['/', '?']).filter(|part| !part.is_empty()).collect();
-        let (Some(name), Some(uid)) = (body["metadata"]["name"].as_str(), body["metadata"]["uid"].as_str())
-        else {
-            return;
-        };
-        let known = ["persistentvolumes", "persistentvolumeclaims"];
-        if let Some(resource) = known.iter().find(|resource| parts.contains(resource)) {
-            let version = body["metadata"]["resourceVersion"].as_str().unwrap_or("");
-            self.values.insert(format!("@uid({resource}/{name})"), uid.to_owned());
-            self.values.insert(format!("@rv({resource}/{name})"), version.to_owned());
+        let Some(resource) = KNOWN.iter().find(|resource| parts.contains(resource)) else { return };
+        let metadata = &body["metadata"];
+        let object = metadata["name"].as_str().map(|name| format!("/{name}")).unwrap_or_default();
+        for (word, field) in [("uid", "uid"), ("rv", "resourceVersion"), ("continue", "continue")] {
+            // What is empty or not there tells nothing new.
+            if let Some(value) = metadata[field].as_str().filter(|value| !value.is_empty()) {
+                self.values.insert(format!("@{word}({resource}{object})"), value.to_owned());
+            }
         }
     }
 }
@@ -103,7 +125,8 @@ async fn send(client: &Client, step: &Step, memory: &mut Memory) -> Value {
             text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| json!(line))).collect()
         }
     };
-    if code < 300 {
+    // What has expired may tell how to go on.
+    if code < 300 || code == 410 {
         memory.learn(path, &body);
     }
     let mut answer = json!({"code": code, "body": body});

@@ -15,9 +15,25 @@ use super::driver;
 /// It cannot be started.
 pub(crate) async fn answers() -> Result<Vec<Value>> {
     let plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
-    let kubeconfig = Kubeconfig::read_from(plane.kubeconfig())?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    // Refusals are answers.
-    config.default_retry = false;
-    Ok(driver::answers(&Client::try_from(config)?).await)
+    Ok(driver::answers(&mut Real(plane)).await)
+}
+
+struct Real(ControlPlane);
+
+impl driver::Server for Real {
+    async fn client(&self) -> Client {
+        let kubeconfig =
+            Kubeconfig::read_from(self.0.kubeconfig()).expect("a started server has a kubeconfig");
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        let mut config = config.expect("the kubeconfig is complete");
+        // Refusals are answers.
+        config.default_retry = false;
+        Client::try_from(config).expect("the kubeconfig's credentials are sound")
+    }
+
+    async fn forget(&mut self) {
+        self.0.compact().await.expect("etcd compacts");
+        // The API server keeps the changes it has seen, whatever etcd forgets; a new one has none.
+        self.0.restart_api_server().await.expect("the API server starts again");
+    }
 }
