@@ -134,6 +134,11 @@ pub fn key<E: Encoded + ?Sized>(object: &E) -> Result<ClaimKey, DecodeError> {
     meta(object).map(|meta| meta.key())
 }
 
+/// UID of an object of any kind; empty where it has none that can be read.
+pub fn uid<E: Encoded + ?Sized>(object: &E) -> String {
+    meta(object).map(|meta| meta.uid).unwrap_or_default()
+}
+
 /// Who wrote what of a volume or claim that only binders write. Nobody is known where the object makes no sense.
 pub fn authors<E: Encoded + ?Sized>(object: &E) -> Authors {
     let unknown = Authors { phase: Author::Unknown, bind_completed: Author::Unknown };

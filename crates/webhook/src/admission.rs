@@ -46,7 +46,7 @@ use self::metrics::{Ending, FaultCause};
 pub use self::reviewer::Reviewer;
 pub use self::rules::{DoorRule, Level, Levels, RuleLevel, RuleLevelError};
 use self::sentence::{Found, WARNING_MAX, clipped};
-use self::subject::{Kind, Subject, is_newly_precious, subject};
+use self::subject::{Kind, Subject, is_newly_precious, regarding, subject};
 use self::verdict::Verdict;
 
 /// The path that reviews are sent to.
@@ -178,7 +178,11 @@ impl<R: Reviewer> Door<R> {
             Err(fault) => {
                 let (cause, why) = fault.told();
                 self.metrics.faulted(cause);
-                tracing::warn!(uid = &*request.uid, why = fault.detail(), "a request passes unchecked");
+                let object = regarding(&reviewed);
+                tracing::warn!(
+                    %object, uid = %object.uid(), review = &*request.uid, why = fault.detail(),
+                    "a request passes unchecked"
+                );
                 (Ending::Faulted, warned(passed, why))
             }
         }

@@ -72,7 +72,7 @@ impl Feed {
             }),
             Kind::Class => decode::class(object).map(|class| listed.classes.push(class)),
             Kind::Pod => decode::pod(object).map(|pod| {
-                tell_unreadable(&pod);
+                tell_unreadable(&pod, object);
                 listed.pods.push(pod);
             }),
             Kind::Node => decode::name(object).map(|name| listed.nodes.push(name)),
@@ -107,7 +107,7 @@ impl Feed {
             }),
             Kind::Class => decode::class(object).map(|(name, class)| intake.class(name, class)),
             Kind::Pod => decode::pod(object).map(|pod| {
-                tell_unreadable(&pod);
+                tell_unreadable(&pod, object);
                 intake.pod(pod);
             }),
             Kind::Node => decode::name(object).map(|name| intake.node(name)),
@@ -136,11 +136,12 @@ impl Feed {
 }
 
 /// Volumes and claims that cannot be read get an event; pods are not ours to tell.
-fn tell_unreadable(pod: &PodRecord) {
+fn tell_unreadable(pod: &PodRecord, object: &Object) {
     let PodRecord { namespace, name, content } = pod;
     if let Err(why) = content {
+        let (object, uid) = (format_args!("pod {namespace}/{name}"), decode::uid(object));
         tracing::warn!(
-            %namespace, pod = %name, %why,
+            %object, uid, %why,
             "a pod cannot be read: until it can, or is gone, no volume of a claim of its namespace is recycled"
         );
     }

@@ -1,7 +1,7 @@
 //! Volumes are released, deleted and recycled, and only on proof.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bindery_controller::{Order, Plugin, PluginError, Port as _, Purpose, Settings};
 use bindery_core::{ClaimKey, Lookup, PluginOperation, Text, Volume};
@@ -11,6 +11,8 @@ use bindery_sim::Verb;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+use tracing::subscriber::NoSubscriber;
 
 use crate::world::{World, claim, volume, with};
 
@@ -241,7 +243,13 @@ async fn a_volume_that_was_offered_again_meanwhile_is_neither_scrubbed_nor_delet
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_cannot_be_read_keeps_volumes_from_being_scrubbed() {
+async fn a_pod_that_cannot_be_read_keeps_volumes_from_being_scrubbed_and_is_told_of() {
+    let log = NamedTempFile::new().expect("a file");
+    let writer = Mutex::new(log.reopen().expect("a file"));
+    let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+    let _logging = tracing::subscriber::set_default(lines);
+    // While there is only one, tracing has the thread that comes first to a line say for all whether it is wanted.
+    let _another = tracing::Dispatch::new(NoSubscriber::default());
     let world = with_recycler();
     world.add(left_by("c1", "v1"));
     world.add(with(pod_with("c1"), json!({"spec": {"nodeName": 7}})));
@@ -252,6 +260,12 @@ async fn a_pod_that_cannot_be_read_keeps_volumes_from_being_scrubbed() {
     };
     world.until("it is looked at again and again", || looks() > 5).await;
     assert_eq!((world.phases("c1", "v1").1.as_str(), recycler(&world, "v1")), ("Released", None));
+    let pod = world.sim.object("pods", Some("default"), "user").expect("a pod");
+    let uid = pod["metadata"]["uid"].as_str().expect("a UID");
+    let log = std::fs::read_to_string(log.path()).expect("a file");
+    let told = log.lines().find(|line| line.contains("a pod cannot be read"));
+    let is_told = |line: &str| line.contains("object=pod default/user") && line.contains(uid);
+    assert!(told.is_some_and(is_told), "no {uid} in {log}");
     // It does use it.
     world.sim.put(pod_with("c1"));
     world.settle().await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bindery_controller::Reviewed;
-use bindery_core::{Claim, Volume};
+use bindery_core::{Claim, Regarding, Volume};
 use bindery_kube::decode::{self, DecodeError};
 use bindery_store::Observed;
 use serde::Deserialize;
@@ -72,6 +72,14 @@ pub(super) fn subject(request: &AdmissionRequest<'_>) -> Subject {
         Ok(Some(reviewed)) => Subject::Review(reviewed),
         Ok(None) => Subject::Pass,
         Err(why) => Subject::Unreadable(why),
+    }
+}
+
+/// The object of a review, as events and the log name it.
+pub(super) fn regarding(reviewed: &Reviewed) -> Regarding {
+    match reviewed {
+        Reviewed::Claim { new, .. } => Regarding::Claim(new.target()),
+        Reviewed::Volume { new, .. } => Regarding::Volume(new.target()),
     }
 }
 
