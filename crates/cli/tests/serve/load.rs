@@ -131,6 +131,11 @@ impl Load {
         self.count
     }
 
+    /// How many tenants have come and are not known to have been served.
+    pub(crate) fn unserved(&self) -> usize {
+        self.tenants.len()
+    }
+
     /// Lets tenants come for a while. Ends early with one who was not served.
     pub(crate) async fn run_for(&mut self, time: Duration, chance: &mut StdRng) -> Result<(), Unserved> {
         let (end, mut ticks) = (Instant::now() + time, tokio::time::interval(EVERY));
