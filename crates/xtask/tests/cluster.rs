@@ -83,6 +83,23 @@ fn whenever_up_is_killed_down_leaves_nothing() {
 }
 
 #[test]
+fn where_down_is_killed_the_next_one_leaves_nothing() {
+    let cluster = Cluster::new("downed");
+    let up = cluster.command("up").args(["--control-plane", "--controller-manager=full"]).output().unwrap();
+    assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
+    let all = cluster.processes().len();
+    let mut down = cluster.command("down").spawn().unwrap();
+    while cluster.processes().len() >= all {
+        std::thread::yield_now();
+    }
+    down.kill().unwrap();
+    down.wait().unwrap();
+    assert!(cluster.down().status.success());
+    assert!(!cluster.folder().exists());
+    assert_eq!(cluster.processes(), Vec::<String>::new());
+}
+
+#[test]
 fn a_cluster_is_up_until_standard_input_ends() {
     let cluster = Cluster::new("attached");
     let mut up = cluster.command("up");
