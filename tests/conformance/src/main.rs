@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
-use bindery_conformance::case::{self, Line};
+use bindery_conformance::case::{self, Case, Line};
 use bindery_conformance::{Cluster, Engines, Refusal, Verdict, run, run_on};
 use bindery_core::Engine;
 use bindery_engine::DefaultEngine;
@@ -95,7 +95,7 @@ fn execute(arguments: &Arguments) -> Result<usize> {
         }
         Against::Cluster => on_clusters(&lines, &engines, arguments)?,
     };
-    tally.print();
+    tally.print(arguments.against);
     // Nothing that was not judged agrees with upstream.
     ensure!(
         tally.passed + tally.failed > 0,
@@ -168,6 +168,8 @@ async fn on_a_cluster(
 struct Tally {
     passed: usize,
     failed: usize,
+    /// Cases that passed, by the call that they make, and those with requests that fail.
+    passed_by: BTreeMap<String, usize>,
     /// Cases that a real API server cannot be brought to, by reason.
     untranslatable: BTreeMap<Refusal, usize>,
 }
@@ -176,19 +178,35 @@ impl Tally {
     fn count(&mut self, verdict: &Verdict, line: &Line, arguments: &Arguments) {
         if verdict.passed() {
             self.passed += 1;
+            for kind in line.case.iter().flat_map(kinds) {
+                *self.passed_by.entry(kind).or_default() += 1;
+            }
         } else {
             self.failed += 1;
             print!("{}", verdict.report(&line.place, arguments.verbose));
         }
     }
 
-    fn print(&self) {
-        let Self { passed, failed, untranslatable } = self;
+    fn print(&self, against: Against) {
+        let Self { passed, failed, passed_by, untranslatable } = self;
         for (why, cases) in untranslatable {
             println!("{cases} not translated: {why}");
         }
+        // Of the cases of a corpus, these are the ones that could be set.
+        if matches!(against, Against::Cluster) {
+            for (kind, cases) in passed_by {
+                println!("{cases} passed: {kind}");
+            }
+        }
         println!("{passed} passed, {failed} failed");
     }
+}
+
+/// What a case is counted among: its call, and that requests fail.
+fn kinds(case: &Case) -> impl Iterator<Item = String> {
+    let call = case.call.split(' ').next().unwrap_or_default();
+    let errors = (!case.api_errors.is_empty()).then_some("with API errors");
+    std::iter::once(call).chain(errors).map(ToOwned::to_owned)
 }
 
 fn engines(arguments: &Arguments) -> Result<Engines> {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{Refusal, Scene, SetError};
 use crate::case::{Case, Objects};
 use crate::compare::{self, Difference};
+use crate::world::NAMESPACE;
 
 /// A driver of recordings whose name is no name of a driver, and one that stands for it: decisions do not depend on it.
 const DRIVER: [&str; 2] = ["vendor.example/disk", "disk.vendor.example"];
@@ -28,6 +29,9 @@ pub(crate) struct Translation {
 pub(super) fn obstacle(case: &Case) -> Option<Refusal> {
     if case.changed_before_operation.is_some() {
         return Some("other actors change the world in the middle of an operation".to_owned());
+    }
+    if case.pods.iter().any(|pod| pod["metadata"]["namespace"] != NAMESPACE) {
+        return Some("a pod is in another namespace than that of all cases".to_owned());
     }
     let is_unset = |claim: &Value| matches!(claim["status"]["phase"].as_str(), None | Some(""));
     if case.initial.claims.iter().any(is_unset) {
