@@ -94,8 +94,8 @@ fn comparison(rounds: &[Vec<Figures>], at: usize) -> String {
     let beside = |other: usize, figure: fn(&Figures) -> f64| {
         median(rounds.iter().map(|round| Some(figure(round.get(at)?) / figure(round.get(other)?))))
     };
-    let (rate, p99): (fn(&Figures) -> f64, fn(&Figures) -> f64) =
-        (|figures| figures.rate, |figures| figures.p99);
+    let rate: fn(&Figures) -> f64 = |figures| figures.rate;
+    let p99: fn(&Figures) -> f64 = |figures| figures.p99;
     let share = |part: f64| if part.is_nan() { String::new() } else { format!("{:.0}%", part * 100.0) };
     let times = beside(UPSTREAM, rate);
     let times = if times.is_nan() { String::new() } else { format!("{times:.1}") };

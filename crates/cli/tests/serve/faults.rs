@@ -51,7 +51,7 @@ struct Storm {
 enum Kind {
     Cut,
     Delay,
-    Refuse,
+    Refuse(StatusCode),
     LoseAnswers,
 }
 
@@ -64,12 +64,8 @@ impl Weather for Storm {
             Kind::Delay if chance.random_bool(0.3) => {
                 Before::Delay(Duration::from_millis(chance.random_range(10..1_500)))
             }
-            Kind::Refuse if chance.random_bool(0.2) => {
-                let (status, retry_after) = match chance.random_range(0..3) {
-                    0 => (StatusCode::TOO_MANY_REQUESTS, Some(1)),
-                    1 => (StatusCode::INTERNAL_SERVER_ERROR, None),
-                    _ => (StatusCode::GATEWAY_TIMEOUT, None),
-                };
+            Kind::Refuse(status) if chance.random_bool(0.1) => {
+                let retry_after = (status == StatusCode::TOO_MANY_REQUESTS).then_some(1);
                 Before::Refuse { status, retry_after }
             }
             _ => Before::Pass,
@@ -195,7 +191,10 @@ fn look(client: kube::Client) -> JoinHandle<()> {
 #[tokio::test]
 async fn what_is_lost_late_or_refused_on_the_way_is_made_good() {
     let mut trial = Trial::new(&[], &[]).await;
-    for kind in [Kind::Cut, Kind::Delay, Kind::Refuse, Kind::LoseAnswers] {
+    let refusals =
+        [StatusCode::TOO_MANY_REQUESTS, StatusCode::INTERNAL_SERVER_ERROR, StatusCode::GATEWAY_TIMEOUT];
+    let kinds = [Kind::Cut, Kind::Delay, Kind::LoseAnswers];
+    for kind in kinds.into_iter().chain(refusals.map(Kind::Refuse)) {
         let before = trial.told().await;
         let storm = Storm { kind, chance: Mutex::new(StdRng::seed_from_u64(trial.chance.random())) };
         trial.endure(storm, &format!("{kind:?}")).await;
@@ -209,7 +208,15 @@ async fn what_is_lost_late_or_refused_on_the_way_is_made_good() {
             Kind::Cut => assert!(write_errors > 0 && watch_failures > 0),
             // What comes late comes.
             Kind::Delay => {}
-            Kind::Refuse => assert!(write_errors > 0 && refused > 0),
+            Kind::Refuse(status) => {
+                assert!(write_errors > 0);
+                // A server that is broken does not say that it is busy.
+                assert_eq!(refused > 0, status != StatusCode::INTERNAL_SERVER_ERROR);
+                // As the log has it: `sync failed error=… 504 …`, with the object that is tried again.
+                let log = trial.replica.log();
+                let told = |line: &str| line.contains("sync failed") && line.contains(status.as_str());
+                assert!(log.lines().any(told), "{log}");
+            }
             Kind::LoseAnswers => assert!(write_errors > 0),
         }
     }
