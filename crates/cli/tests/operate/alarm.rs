@@ -5,14 +5,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use bindery_cluster::{ControlPlane, Manager, Programs};
-use k8s_openapi::api::core::v1::{Event, PersistentVolume};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, Pod};
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
 use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::world::{Replica, World, is_bound, is_bound_to, phase};
+use super::world::{PATIENCE, Replica, World, is_bound, is_bound_to, phase};
 
 /// Within this the alarm is raised.
 const ALARM_MAX: Duration = Duration::from_secs(60);
@@ -44,8 +45,8 @@ impl Site {
         Replica::start_with(&self.plane.kubeconfig(), identity, &further, &[])
     }
 
-    /// A volume that is deleted when its claim is.
-    async fn create_deleted_volume(&self, name: &str, capacity: &str) {
+    /// A volume that is deleted, or recycled, when its claim is.
+    async fn create_reclaimed_volume(&self, name: &str, capacity: &str, policy: &str) {
         let path = self.folder.path().join(name);
         std::fs::create_dir(&path).unwrap();
         let volume = json!({
@@ -55,7 +56,7 @@ impl Site {
             "spec": {
                 "capacity": {"storage": capacity},
                 "accessModes": ["ReadWriteOnce"],
-                "persistentVolumeReclaimPolicy": "Delete",
+                "persistentVolumeReclaimPolicy": policy,
                 "hostPath": {"path": path},
             },
         });
@@ -104,7 +105,10 @@ async fn another_binder_stops_deletion_until_the_operator_acknowledges() {
     // The replicas' own writes and a user's are no alarm.
     site.create_pairs("own", 20).await;
     site.until_bound("own", 20).await;
-    site.create_deleted_volume("precious", "7Gi").await;
+    site.create_reclaimed_volume("precious", "7Gi", "Delete").await;
+    site.create_reclaimed_volume("reused", "8Gi", "Recycle").await;
+    site.world.create_claim("reused", "8Gi").await;
+    site.world.until_claim("reused", is_bound_to("reused")).await;
     let reservation = json!({"spec": {"claimRef": {"namespace": "default", "name": "precious"}}});
     let user = PatchParams { field_manager: Some("kubectl-patch".to_owned()), ..PatchParams::default() };
     site.volumes.patch("precious", &user, &Patch::Merge(reservation)).await.unwrap();
@@ -131,11 +135,13 @@ async fn another_binder_stops_deletion_until_the_operator_acknowledges() {
     assert!(why.contains("kube-controller-manager wrote "), "{why}");
     site.plane.set_manager(Manager::WithoutBinder).unwrap();
 
-    // Binding goes on, deletion does not, in the next leader either.
+    // Binding goes on, deleting and recycling do not, in the next leader either.
     first.signal(Signal::KILL);
     second.until_leading().await;
-    site.world.delete_claim("precious").await;
-    site.world.until_volume("precious", |volume| phase(volume) == "Released").await;
+    for name in ["precious", "reused"] {
+        site.world.delete_claim(name).await;
+        site.world.until_volume(name, |volume| phase(volume) == "Released").await;
+    }
     site.create_pairs("after", 5).await;
     site.until_bound("after", 5).await;
     let mut third = site.replica("third");
@@ -144,8 +150,12 @@ async fn another_binder_stops_deletion_until_the_operator_acknowledges() {
     third.until_metrics(RAISED).await;
     site.create_pairs("restarted", 5).await;
     site.until_bound("restarted", 5).await;
-    assert_eq!(phase(&site.volumes.get("precious").await.unwrap()), "Released");
+    for name in ["precious", "reused"] {
+        assert_eq!(phase(&site.volumes.get(name).await.unwrap()), "Released");
+    }
     assert!(site.folder.path().join("precious").exists());
+    let pods: Api<Pod> = Api::default_namespaced(site.plane.client().await.unwrap());
+    assert!(pods.get_opt("recycler-for-reused").await.unwrap().is_none());
 
     // One replica tells it, on the object.
     let events = site.events().await;
@@ -155,5 +165,8 @@ async fn another_binder_stops_deletion_until_the_operator_acknowledges() {
     site.kubectl(&["annotate", "lease", "bindery", "--namespace=kube-system", "bindery.dev/foreign-writer-"]);
     third.until_metrics(LIFTED).await;
     site.world.until_no_volume("precious").await;
+    let is_there = |pod: Option<&Pod>| pod.is_some();
+    let scrubbed = await_condition(pods, "recycler-for-reused", is_there);
+    tokio::time::timeout(PATIENCE, scrubbed).await.expect("it is recycled").unwrap();
     assert!(!site.folder.path().join("precious").exists());
 }
