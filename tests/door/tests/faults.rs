@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
@@ -12,6 +12,7 @@ use bindery_core::{
     ClaimKey, Cluster, Decision, Engine, EngineFault, Finding, Outcome, Rule, Source, Subject,
 };
 use bindery_door_tests::{World, claim, create, update, volume};
+use bindery_harness::Logged;
 use bindery_webhook::{
     AdmissionMetrics, AdmissionSettings, BODY_MAX, DoorRule, Level, PATH, Reviewer, admission,
 };
@@ -20,10 +21,9 @@ use http_body_util::BodyExt as _;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use tempfile::NamedTempFile;
 use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
-use tracing::subscriber::NoSubscriber;
+use tracing::level_filters::LevelFilter;
 
 fn warnings(response: &Value) -> Vec<String> {
     let warnings = response["warnings"].as_array().cloned().unwrap_or_default();
@@ -92,12 +92,7 @@ async fn an_engine_that_fails_denies_nothing_and_the_next_request_is_answered() 
 
 #[tokio::test]
 async fn a_replica_whose_lists_are_not_complete_denies_nothing_and_logs_what_it_let_pass() {
-    let log = NamedTempFile::new().unwrap();
-    let writer = Mutex::new(log.reopen().unwrap());
-    let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-    let _logging = tracing::subscriber::set_default(lines);
-    // While there is only one, tracing has the thread that comes first to a line say for all whether it is wanted.
-    let _another = tracing::Dispatch::new(NoSubscriber::default());
+    let log = Logged::from(LevelFilter::INFO);
     let world = World::starting(Arc::new(bindery_engine::DefaultEngine), AdmissionSettings::default());
     world.see(&volume("v", "1Gi", json!({})));
     let review = create(&claim("c", "8Gi", json!({"volumeName": "v"})));
@@ -105,7 +100,7 @@ async fn a_replica_whose_lists_are_not_complete_denies_nothing_and_logs_what_it_
     assert_eq!(response["allowed"], json!(true));
     assert_eq!(warnings(&response), ["Bindery has not checked this request: it is starting"]);
     assert!(world.scrape().contains("bindery_admission_faults_total{cause=\"not_ready\"} 1\n"));
-    let log = std::fs::read_to_string(log.path()).unwrap();
+    let log = log.text();
     for part in ["object=persistentvolumeclaim ns/c", "uid=uid-c", response["uid"].as_str().unwrap()] {
         assert!(log.contains(part), "no {part:?} in {log}");
     }

@@ -4,12 +4,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit};
+use bindery_harness::files_up_to;
 use tokio::net::TcpStream;
 
 use super::site::{Doorkeeper, Site};
 
 const SILENT: usize = 10_000;
+/// Files that this process may have beside them.
+const OTHERS: usize = 500;
 /// What they may cost, in KiB: 64 MiB, for the thousand that may be there at the same time.
 const COST_MAX: u64 = 64 * 1024;
 /// How many come to the server of health and metrics, and how many may be there at the same time.
@@ -51,8 +53,7 @@ async fn silent_connections_cost_little_and_the_next_review_is_answered() {
     let (site, doorkeeper) = asked_site().await;
     let before = memory(&doorkeeper);
 
-    let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
-    let silent = SILENT.min(files.map_or(SILENT, |files| files.saturating_sub(500)));
+    let silent = files_up_to(SILENT + OTHERS).saturating_sub(OTHERS);
     let mut streams = Vec::new();
     let mut most = 0;
     for number in 0..silent {

@@ -1,15 +1,14 @@
 //! What observe mode learns from an upstream that is played here.
 
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bindery_controller::{Binder, Compared, Mode, Parts, Settings};
 use bindery_core::{Claim, ClaimPhase, ClaimRef, Quantity, Volume, VolumePhase};
 use bindery_engine::DefaultEngine;
+use bindery_harness::Logged;
 use bindery_store::Observed;
 use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
-use tracing::subscriber::NoSubscriber;
 
 use crate::double::{Double, binder_of, claim, parts, volume};
 
@@ -218,27 +217,9 @@ async fn everything_is_decided_and_nothing_is_done() {
     running.await.unwrap();
 }
 
-/// What is logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no test panics while it logs").write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_awaited_for_long_is_told_of_once_by_its_name() {
-    let (log, lines) = (Log::default(), tracing_subscriber::fmt().with_ansi(false));
-    let (lines, writer) = (lines.with_max_level(LevelFilter::INFO), log.clone());
-    let _logging = tracing::subscriber::set_default(lines.with_writer(move || writer.clone()).finish());
-    // While there is only one, tracing has the thread that comes first to a line say for all whether it is wanted.
-    let _another = tracing::Dispatch::new(NoSubscriber::default());
+    let log = Logged::from(LevelFilter::INFO);
     let (soon, late) = (claim("soon"), claim("late"));
     let mut stage = Stage::new(&[volume("a"), volume("b")], &[soon.clone(), late.clone()]);
     let shutdown = CancellationToken::new();
@@ -248,7 +229,7 @@ async fn a_claim_that_is_awaited_for_long_is_told_of_once_by_its_name() {
     stage.bind(&soon, &volume("a"));
     stage.double.rest().await;
     assert_eq!(awaited(&stage), 1);
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = log.text();
     let told: Vec<_> = log.lines().filter(|line| line.contains("has not bound")).collect();
     assert_eq!(told.len(), 1, "{log}");
     for part in ["ns/late", &late.uid.0, "bindery=b"] {

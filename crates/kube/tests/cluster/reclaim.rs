@@ -1,18 +1,19 @@
 //! Volumes are released, deleted and recycled, and only on proof.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use bindery_controller::{Order, Plugin, PluginError, Port as _, Purpose, Settings};
 use bindery_core::{ClaimKey, Lookup, PluginOperation, Text, Volume};
+use bindery_harness::Logged;
 use bindery_kube::plugins::{HostPath, Recycler, RecyclerSettings};
-use bindery_kube::{ApiPort, Template};
+use bindery_kube::{ApiPort, Events, Template};
 use bindery_sim::Verb;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde_json::{Value, json};
-use tempfile::NamedTempFile;
-use tracing::subscriber::NoSubscriber;
+use tracing::level_filters::LevelFilter;
 
 use crate::world::{World, claim, volume, with};
 
@@ -163,11 +164,21 @@ async fn a_claim_of_an_in_tree_class_gets_a_volume() {
 /// A world whose volumes of policy Recycle are scrubbed by pods.
 fn with_recycler() -> World {
     let world = World::new();
-    let (events, worker) = bindery_kube::Events::new(world.client());
-    tokio::spawn(worker.run());
-    let recycler = Recycler::new(world.client(), world.clock(), events, RecyclerSettings::host_path());
-    let plugin = HostPath::new(world.client(), None, Some(recycler));
+    let plugin = recycling(&world, told(&world), None);
     world.with_plugin(plugin)
+}
+
+/// Events that get to the world's API server.
+fn told(world: &World) -> Events {
+    let (events, worker) = Events::new(world.client());
+    tokio::spawn(worker.run());
+    events
+}
+
+/// The plugin that scrubs volumes by pods, and deletes them below `root`.
+fn recycling(world: &World, events: Events, root: Option<PathBuf>) -> HostPath {
+    let recycler = Recycler::new(world.client(), world.clock(), events, RecyclerSettings::host_path());
+    HostPath::new(world.client(), root, Some(recycler))
 }
 
 /// A volume that is to be scrubbed: the claim that it was for is gone.
@@ -214,19 +225,15 @@ async fn a_recycler_pod_scrubs_a_volume_that_is_then_free() {
     running.stop().await;
 }
 
-/// It may use the volume, for all that is known.
 /// A leader that stood still between its decision and what it does finds the volume with its next tenant.
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_was_offered_again_meanwhile_is_neither_scrubbed_nor_deleted() {
     let world = World::new();
-    let (events, worker) = bindery_kube::Events::new(world.client());
-    tokio::spawn(worker.run());
-    let settings = RecyclerSettings::host_path();
-    let recycler = Recycler::new(world.client(), world.clock(), events.clone(), settings);
+    let events = told(&world);
     let root = tempfile::tempdir().unwrap();
     let asset = root.path().join("v1");
     std::fs::create_dir(&asset).unwrap();
-    let plugin = HostPath::new(world.client(), Some(root.path().to_owned()), Some(recycler));
+    let plugin = recycling(&world, events.clone(), Some(root.path().to_owned()));
     let on_disk = json!({"spec": {"hostPath": {"path": asset}}});
     world.add(with(left_by("c1", "v1"), on_disk.clone()));
     let port = ApiPort::new(world.client(), world.clock(), events);
@@ -242,14 +249,10 @@ async fn a_volume_that_was_offered_again_meanwhile_is_neither_scrubbed_nor_delet
     assert!(asset.is_dir());
 }
 
+/// It may use the volume, for all that is known.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_cannot_be_read_keeps_volumes_from_being_scrubbed_and_is_told_of() {
-    let log = NamedTempFile::new().expect("a file");
-    let writer = Mutex::new(log.reopen().expect("a file"));
-    let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-    let _logging = tracing::subscriber::set_default(lines);
-    // While there is only one, tracing has the thread that comes first to a line say for all whether it is wanted.
-    let _another = tracing::Dispatch::new(NoSubscriber::default());
+    let log = Logged::from(LevelFilter::WARN);
     let world = with_recycler();
     world.add(left_by("c1", "v1"));
     world.add(with(pod_with("c1"), json!({"spec": {"nodeName": 7}})));
@@ -262,7 +265,7 @@ async fn a_pod_that_cannot_be_read_keeps_volumes_from_being_scrubbed_and_is_told
     assert_eq!((world.phases("c1", "v1").1.as_str(), recycler(&world, "v1")), ("Released", None));
     let pod = world.sim.object("pods", Some("default"), "user").expect("a pod");
     let uid = pod["metadata"]["uid"].as_str().expect("a UID");
-    let log = std::fs::read_to_string(log.path()).expect("a file");
+    let log = log.text();
     let told = log.lines().find(|line| line.contains("a pod cannot be read"));
     let is_told = |line: &str| line.contains("object=pod default/user") && line.contains(uid);
     assert!(told.is_some_and(is_told), "no {uid} in {log}");

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use bindery_harness::files_up_to;
 use bindery_webhook::server::Limits;
-use rustix::process::{Resource, getrlimit};
 use tokio::io::AsyncReadExt as _;
 
 use super::world::{PATIENCE, Site, check};
@@ -13,8 +13,8 @@ const CONNECTIONS_MAX: usize = 500;
 
 /// So many silent connections as are wanted, or as this process may open, whose other ends it has too.
 pub(crate) fn silent(wanted: usize) -> usize {
-    let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
-    let silent = wanted.min(files.map_or(wanted, |files| files.saturating_sub(2 * CONNECTIONS_MAX)));
+    let others = 2 * CONNECTIONS_MAX;
+    let silent = files_up_to(wanted + others).saturating_sub(others);
     println!("{silent} silent connections");
     silent
 }
