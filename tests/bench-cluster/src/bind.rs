@@ -52,7 +52,11 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
             rounds.push(round);
         }
         for (at, contestant) in contestants.iter().enumerate() {
-            compared.push(format!("{} {} |", head(shape, size, contestant), comparison(&rounds, at)));
+            compared.push(format!(
+                "{} {} |",
+                head(shape, size, contestant),
+                comparison(&contestants, &rounds, at)
+            ));
         }
     }
     writeln!(out, "\nMedians of the rounds, and of what each round has of another's:\n")?;
@@ -84,27 +88,26 @@ fn row(figures: &Figures) -> String {
     format!("{rate:.0} | {p50:.2} | {p99:.2} | {requests:.1} | {binder_cpu:.1} | {server_cpu:.1} | {peak:.0}")
 }
 
-/// Where the ceiling is among the contestants, and upstream where it takes part.
-const CEILING: usize = 0;
-const UPSTREAM: usize = 2;
-
 /// The contestant at this place beside the others of its rounds.
-fn comparison(rounds: &[Vec<Figures>], at: usize) -> String {
-    let of = |figure: fn(&Figures) -> f64| median(rounds.iter().map(|round| round.get(at).map(figure)));
-    let beside = |other: usize, figure: fn(&Figures) -> f64| {
-        median(rounds.iter().map(|round| Some(figure(round.get(at)?) / figure(round.get(other)?))))
+fn comparison(contestants: &[Contestant], rounds: &[Vec<Figures>], at: usize) -> String {
+    let of = |figure: fn(&Figures) -> f64| median(rounds.iter().map(|round| figure(&round[at])));
+    let beside = |is_other: fn(&Contestant) -> bool, figure: fn(&Figures) -> f64| {
+        let other = contestants.iter().position(is_other);
+        median(rounds.iter().filter_map(|round| Some(figure(&round[at]) / figure(&round[other?]))))
     };
+    let is_ceiling = |who: &Contestant| matches!(who, Contestant::Ceiling);
+    let is_upstream = |who: &Contestant| matches!(who, Contestant::Upstream);
     let rate: fn(&Figures) -> f64 = |figures| figures.rate;
     let p99: fn(&Figures) -> f64 = |figures| figures.p99;
     let share = |part: f64| if part.is_nan() { String::new() } else { format!("{:.0}%", part * 100.0) };
-    let times = beside(UPSTREAM, rate);
+    let times = beside(is_upstream, rate);
     let times = if times.is_nan() { String::new() } else { format!("{times:.1}") };
-    let (of_ceiling, of_upstream) = (share(beside(CEILING, rate)), share(beside(UPSTREAM, p99)));
+    let (of_ceiling, of_upstream) = (share(beside(is_ceiling, rate)), share(beside(is_upstream, p99)));
     format!("{:.0} | {of_ceiling} | {times} | {:.2} | {of_upstream}", of(rate), of(p99))
 }
 
-fn median(figures: impl Iterator<Item = Option<f64>>) -> f64 {
-    let mut figures: Vec<f64> = figures.flatten().collect();
+fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
     percentile(&figures, 500)
 }

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::world::{PATIENCE, Replica, World, is_bound, is_bound_to, phase};
+use super::world::{PATIENCE, Replica, World, is_bound, is_bound_to, phase, provisioning_in};
 
 /// Within this the alarm is raised.
 const ALARM_MAX: Duration = Duration::from_secs(60);
@@ -41,8 +41,7 @@ impl Site {
     }
 
     fn replica(&self, identity: &str) -> Replica {
-        let further = [format!("--host-path={}", self.folder.path().display())];
-        Replica::start_with(&self.plane.kubeconfig(), identity, &further, &[])
+        Replica::start_with(&self.plane.kubeconfig(), identity, &provisioning_in(self.folder.path()), &[])
     }
 
     /// A volume that is deleted, or recycled, when its claim is.

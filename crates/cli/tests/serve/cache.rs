@@ -13,7 +13,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::world::{PATIENCE, Replica, World, is_bound_to, phase};
+use super::world::{PATIENCE, Replica, World, is_bound_to, phase, provisioning_in};
 
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 const CLAIMS: &str = "/api/v1/persistentvolumeclaims";
@@ -144,8 +144,7 @@ impl Stage {
     }
 
     fn replica(&self, identity: &str) -> Replica {
-        let further = [format!("--host-path={}", self.folder.path().display())];
-        Replica::start_with(&self.proxy.kubeconfig(), identity, &further, &[])
+        Replica::start_with(&self.proxy.kubeconfig(), identity, &provisioning_in(self.folder.path()), &[])
     }
 
     async fn bind_one_of_each_policy(&self) {

@@ -45,14 +45,13 @@ impl Trial {
     }
 
     fn replica(&self, identity: &str) -> Replica {
-        let further = [format!("--host-path={}", self.load.folder().display())];
-        Replica::start_with(&self.plane.kubeconfig(), identity, &further, &[])
+        Replica::start_with(&self.plane.kubeconfig(), identity, &self.load.arguments(), &[])
     }
 
     /// Lets tenants come, until a moment at which some have not been served.
     async fn receive(&mut self, time: Duration) {
         self.load.run_for(time, &mut self.chance).await.unwrap();
-        while self.load.unserved() == 0 {
+        while self.load.unserved().unwrap() == 0 {
             self.load.run_for(Duration::from_millis(1), &mut self.chance).await.unwrap();
         }
     }

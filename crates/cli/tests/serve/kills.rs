@@ -14,7 +14,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use super::world::{Replica, World, is_bound, until_rest};
+use super::world::{Replica, World, is_bound, provisioning_in, until_rest};
 
 /// When a leader is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,8 +208,7 @@ impl Stage {
 }
 
 fn replica(proxy: &Proxy, folder: &TempDir, number: usize) -> Replica {
-    let further = [format!("--host-path={}", folder.path().display())];
-    Replica::start_with(&proxy.kubeconfig(), &number.to_string(), &further, &[])
+    Replica::start_with(&proxy.kubeconfig(), &number.to_string(), &provisioning_in(folder.path()), &[])
 }
 
 async fn kill_at_every_write_of(deed: Deed) {

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::world::{PATIENCE, is_bound};
+use super::world::{PATIENCE, is_bound, provisioning_in};
 
 /// How often a tenant comes.
 const EVERY: Duration = Duration::from_millis(40);
@@ -121,9 +121,9 @@ impl Load {
         }
     }
 
-    /// Below it is the data of all volumes: what `--host-path` is to be.
-    pub(crate) fn folder(&self) -> &Path {
-        self.site.folder.path()
+    /// With which a replica serves these tenants.
+    pub(crate) fn arguments(&self) -> [String; 1] {
+        provisioning_in(self.site.folder.path())
     }
 
     /// How many tenants have come.
@@ -131,9 +131,12 @@ impl Load {
         self.count
     }
 
-    /// How many tenants have come and are not known to have been served.
-    pub(crate) fn unserved(&self) -> usize {
-        self.tenants.len()
+    /// How many tenants have come and have not been served yet. Fails with one who has waited for too long.
+    pub(crate) fn unserved(&mut self) -> Result<usize, Unserved> {
+        while let Some(ended) = self.tenants.try_join_next() {
+            ended.unwrap()?;
+        }
+        Ok(self.tenants.len())
     }
 
     /// Lets tenants come for a while. Ends early with one who was not served.
@@ -141,10 +144,7 @@ impl Load {
         let (end, mut ticks) = (Instant::now() + time, tokio::time::interval(EVERY));
         while Instant::now() < end {
             ticks.tick().await;
-            while let Some(ended) = self.tenants.try_join_next() {
-                ended.unwrap()?;
-            }
-            if self.tenants.len() < UNSERVED_MAX {
+            if self.unserved()? < UNSERVED_MAX {
                 let tenant = Tenant::any(self.count, chance);
                 self.count += 1;
                 self.tenants.spawn(Arc::clone(&self.site).serve(tenant));
@@ -176,7 +176,7 @@ impl Load {
         }
         let volumes = self.site.volumes.list(&Default::default()).await.unwrap().items;
         let of_volumes: Vec<_> = volumes.iter().filter_map(folder_of).collect();
-        for entry in fs::read_dir(self.folder()).unwrap() {
+        for entry in fs::read_dir(self.site.folder.path()).unwrap() {
             let folder = entry.unwrap().path();
             if !of_volumes.contains(&folder) {
                 losses.push(format!("{} {LEFT}", folder.display()));
@@ -204,6 +204,15 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.watches.iter().for_each(AbortHandle::abort);
     }
+}
+
+/// Whether a text names a tenant's claim or a volume that it has brought.
+pub(crate) fn is_of_a_tenant(text: &str) -> bool {
+    let is_name = |word: &str| {
+        let number = word.strip_prefix('t').filter(|number| number.len() == 5);
+        number.is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
+    };
+    text.split(|end: char| !end.is_ascii_alphanumeric()).any(is_name)
 }
 
 impl Tenant {

@@ -237,6 +237,11 @@ pub(crate) fn is_bound_to(volume: &str) -> impl Fn(&PersistentVolumeClaim) -> bo
     }
 }
 
+/// With which a replica provisions and deletes hostPath volumes below this folder.
+pub(crate) fn provisioning_in(folder: &Path) -> [String; 1] {
+    [format!("--host-path={}", folder.display())]
+}
+
 /// A running `bindery serve`.
 pub(crate) struct Replica {
     server: Server,
