@@ -91,41 +91,91 @@ async fn what_upstream_binds_is_what_bindery_would_have_bound() {
     observer.check_wrote_nothing();
 }
 
-#[tokio::test]
-async fn a_binder_that_chooses_otherwise_is_counted_and_told() {
-    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
-    let world = World::new(&plane).await;
-    let client = plane.client().await.unwrap();
-    let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client);
-    let mut observer = Observer::start(&plane).await;
-    let manager = PatchParams { field_manager: Some("another-binder".to_owned()), ..PatchParams::default() };
-    for (name, capacity) in [("small", "1Gi"), ("large", "5Gi")] {
-        world.create_volume(name, capacity).await;
-        let available = Patch::Merge(json!({"status": {"phase": "Available"}}));
-        volumes.patch_status(name, &manager, &available).await.unwrap();
+/// A binder that makes upstream's writes, and chooses what it is told.
+struct Told {
+    world: World,
+    volumes: Api<PersistentVolume>,
+    claims: Api<PersistentVolumeClaim>,
+    manager: PatchParams,
+}
+
+impl Told {
+    async fn new(plane: &ControlPlane) -> Self {
+        let client = plane.client().await.unwrap();
+        Self {
+            world: World::new(plane).await,
+            volumes: Api::all(client.clone()),
+            claims: Api::default_namespaced(client),
+            manager: PatchParams {
+                field_manager: Some("another-binder".to_owned()),
+                ..PatchParams::default()
+            },
+        }
     }
-    world.create_claim("c", "1Gi").await;
-    observer.replica.until_metrics("bindery_observed_claims_awaited 1\n").await;
-    let claim = world.until_claim("c", |_| true).await;
-    let uid = claim.metadata.uid.unwrap();
-    let reservation = json!({
-        "metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
-        "spec": {"claimRef": {
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": "c", "uid": uid,
-        }},
-    });
-    volumes.patch("large", &manager, &Patch::Merge(reservation)).await.unwrap();
-    let bind = json!({
-        "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
-        "spec": {"volumeName": "large"},
-    });
-    claims.patch("c", &manager, &Patch::Merge(bind)).await.unwrap();
+
+    async fn create_available(&self, volume: &str, capacity: &str) {
+        self.world.create_volume(volume, capacity).await;
+        let available = Patch::Merge(json!({"status": {"phase": "Available"}}));
+        self.volumes.patch_status(volume, &self.manager, &available).await.unwrap();
+    }
+
+    /// Creates a claim; answers its UID once the observer would bind it.
+    async fn create_awaited(&self, claim: &str, request: &str, observer: &mut Observer) -> String {
+        self.world.create_claim(claim, request).await;
+        observer.replica.until_metrics("bindery_observed_claims_awaited 1\n").await;
+        self.world.until_claim(claim, |_| true).await.metadata.uid.unwrap()
+    }
+
+    async fn reserve(&self, volume: &str, claim: &str, uid: &str) {
+        let reservation = json!({
+            "metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
+            "spec": {"claimRef": {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": claim, "uid": uid,
+            }},
+        });
+        self.volumes.patch(volume, &self.manager, &Patch::Merge(reservation)).await.unwrap();
+    }
+
+    async fn bind(&self, claim: &str, uid: &str, volume: &str) {
+        self.reserve(volume, claim, uid).await;
+        let bind = json!({
+            "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": volume},
+        });
+        self.claims.patch(claim, &self.manager, &Patch::Merge(bind)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn whatever_another_binder_chooses_is_counted_as_what_it_is() {
+    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
+    let (told, mut observer) = (Told::new(&plane).await, Observer::start(&plane).await);
+    told.create_available("small", "1Gi").await;
+    told.create_available("large", "5Gi").await;
+    let uid = told.create_awaited("c", "1Gi", &mut observer).await;
+    told.bind("c", &uid, "large").await;
     assert_eq!(observer.until_counted(1).await, [0, 0, 1, 0]);
     observer.replica.until_metrics("bindery_observed_claims_awaited 0\n").await;
     let log = observer.replica.log();
     let line = log.lines().find(|line| line.contains("upstream bound the claim otherwise")).unwrap();
     for part in ["default/c", &uid, "large", "small", "5Gi", "1Gi"] {
+        assert!(line.contains(part), "no {part:?} in {line}");
+    }
+
+    // Of two equal volumes Bindery takes the one whose name comes first.
+    told.create_available("twin-a", "3Gi").await;
+    told.create_available("twin-b", "3Gi").await;
+    let uid = told.create_awaited("d", "3Gi", &mut observer).await;
+    told.bind("d", &uid, "twin-b").await;
+    assert_eq!(observer.until_counted(2).await, [0, 1, 1, 0]);
+
+    // A claim that was gone before anybody saw it.
+    let unseen = "5f7c1f0e-8d0c-4a8e-9d1b-3a2b1c0d9e8f";
+    told.reserve("twin-a", "unseen", unseen).await;
+    assert_eq!(observer.until_counted(3).await, [0, 1, 1, 1]);
+    let log = observer.replica.log();
+    let line = log.lines().find(|line| line.contains("cannot be compared")).unwrap();
+    for part in ["default/unseen", unseen, "twin-a", "not seen before its bind"] {
         assert!(line.contains(part), "no {part:?} in {line}");
     }
     observer.check_wrote_nothing();
