@@ -4,6 +4,7 @@
 //! keeps replicas from doing the same work twice and is no fence: what keeps two of them from harm is that every write
 //! names the version that was read (G5 of the design).
 
+mod clock;
 mod door;
 mod face;
 mod leader;
@@ -33,6 +34,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use self::clock::ClockWatch;
 use self::door::{DoorArguments, DoorRecord};
 use self::face::Face;
 use self::leader::{Leadership, LeaseArguments};
@@ -136,12 +138,15 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     let face = Face::new(Arc::clone(&binder), events.clone(), Arc::clone(&leads));
     let admission_metrics = AdmissionMetrics::default();
     let door_record = DoorRecord::default();
-    let registry = metrics::registry(&face, &admission_metrics, &door_record);
+    let clock = ClockWatch::default();
+    let mut registry = metrics::registry(&face, &admission_metrics, &door_record, &clock);
+    client.register(&mut registry);
     let door = arguments.door.open(&client, &door_record).await?;
     let shutdown = CancellationToken::new();
     let decides = decide(arguments, &client, &events, Arc::clone(&binder), leads, shutdown.clone()).await?;
 
     let mut tasks = Tasks::new();
+    let clock = tasks.start("the watch of the clock", clock.run());
     let event_worker = tasks.start("the writer of events", event_worker.run());
     let faced = tasks.start(
         "the server of health and metrics",
@@ -171,6 +176,7 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     watches.await.context("the watches have failed")?;
     events.flush().await;
     event_worker.abort();
+    clock.abort();
     faced.await.context("the server of health and metrics has failed")?;
     match failed {
         None => Ok(()),

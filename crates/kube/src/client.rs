@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
 use crate::encoding::Object;
 use crate::limit::{Limit, Permit, Pressure};
 use crate::rest::{self, Fault};
+use crate::traffic::Traffic;
 
 /// A client of one API server that spares the server. Cheap to clone.
 ///
@@ -22,6 +24,7 @@ pub struct ApiClient {
     kube: kube::Client,
     limit: Arc<Limit>,
     pause: Arc<Pause>,
+    traffic: Traffic,
     way: Way,
 }
 
@@ -42,7 +45,8 @@ struct Pause(Mutex<Option<Instant>>);
 
 impl From<kube::Client> for ApiClient {
     fn from(kube: kube::Client) -> Self {
-        Self { kube, limit: Arc::new(Limit::new()), pause: Arc::default(), way: Way::Patient }
+        let limit = Arc::new(Limit::new());
+        Self { kube, limit, pause: Arc::default(), traffic: Traffic::new(), way: Way::Patient }
     }
 }
 
@@ -55,6 +59,16 @@ impl ApiClient {
     /// The same for who cannot wait for pauses that others were asked for.
     pub(crate) fn at_once(self) -> Self {
         Self { way: Way::AtOnce, ..self }
+    }
+
+    /// Has the registry tell what was asked of the server, by this client and its clones: `rest_client_requests_total` and
+    /// `rest_client_request_duration_seconds`, as client-go names them.
+    pub fn register(&self, registry: &mut Registry) {
+        self.traffic.register(registry);
+    }
+
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.traffic
     }
 
     /// The client below, which knows of no limit and no pause.

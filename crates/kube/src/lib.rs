@@ -32,6 +32,7 @@ pub mod plugins;
 mod port;
 mod request;
 mod rest;
+mod traffic;
 pub mod watch;
 
 pub use alarm::{Alarm, AlarmError, Raised};

@@ -19,9 +19,11 @@ use tokio::time::Instant;
 /// Limit at the start, and the least that answers leave of it which are slow and not late: no more than the seats that the chart's priority level has
 /// on an API server with default settings, which are 40 shares of 285 of its 600.
 const QUEUED_MIN: f64 = 80.0;
-/// Seconds after which an answer is late whoever waits for it: Kubernetes' objective for changes of a single object
+/// After how long an answer is late whoever waits for it: Kubernetes' objective for changes of a single object
 /// (sig-scalability, API call latency).
-const LATE: f64 = 1.0;
+const LATE: Duration = Duration::from_secs(1);
+/// How often it is logged that answers come late.
+const LATE_TOLD_EVERY: Duration = Duration::from_secs(60);
 /// Least limit: a server that is slow for all is not made faster by fewer requests than these.
 const MIN: f64 = 4.0;
 /// Greatest limit.
@@ -52,6 +54,8 @@ pub struct Pressure {
     pub in_flight: usize,
     /// Requests that the API server refused because it was busy, or left without an answer, since the start.
     pub refused: u64,
+    /// Requests that took longer than a second, since the start.
+    pub late: u64,
 }
 
 /// The limit of one [`crate::ApiClient`].
@@ -60,6 +64,7 @@ pub(crate) struct Limit {
     /// Room for as many requests as [`State::places`] says; who waits for it comes before who comes later.
     room: Semaphore,
     refused: AtomicU64,
+    late: AtomicU64,
 }
 
 struct State {
@@ -73,6 +78,8 @@ struct State {
     answers: f64,
     /// When the limit was cut last: requests from before say nothing about the limit since.
     cut: Option<Instant>,
+    /// When it was logged last that an answer came late.
+    told: Option<Instant>,
 }
 
 /// How a request ended.
@@ -96,11 +103,18 @@ pub(crate) struct Permit<'a> {
 
 impl Limit {
     pub(crate) fn new() -> Self {
-        let mut state =
-            State { limit: QUEUED_MIN, places: 0, in_flight: 0, usual: 0.0, answers: 0.0, cut: None };
+        let mut state = State {
+            limit: QUEUED_MIN,
+            places: 0,
+            in_flight: 0,
+            usual: 0.0,
+            answers: 0.0,
+            cut: None,
+            told: None,
+        };
         state.places = state.limit();
         let room = Semaphore::new(state.places);
-        Self { state: Mutex::new(state), room, refused: AtomicU64::new(0) }
+        Self { state: Mutex::new(state), room, refused: AtomicU64::new(0), late: AtomicU64::new(0) }
     }
 
     /// Waits for room.
@@ -117,6 +131,26 @@ impl Limit {
             limit: state.limit(),
             in_flight: state.in_flight,
             refused: self.refused.load(Ordering::Relaxed),
+            late: self.late.load(Ordering::Relaxed),
+        }
+    }
+
+    fn answered(&self, took: Duration, now: Instant) {
+        let mut state = self.state();
+        state.answered(took);
+        if took <= LATE {
+            return;
+        }
+        self.late.fetch_add(1, Ordering::Relaxed);
+        if state.told.is_none_or(|told| now - told >= LATE_TOLD_EVERY) {
+            state.told = Some(now);
+            let limit = state.limit();
+            drop(state);
+            tracing::warn!(
+                ?took,
+                limit,
+                "the API server answers late; fewer requests are under way until it does not"
+            );
         }
     }
 
@@ -133,7 +167,7 @@ impl State {
     }
 
     fn answered(&mut self, took: Duration) {
-        let took = took.as_secs_f64();
+        let (took, is_late) = (took.as_secs_f64(), took > LATE);
         // A simulated server takes no time.
         if took <= 0.0 {
             return;
@@ -156,7 +190,7 @@ impl State {
         let gradient = (TOLERANCE * self.usual / took).clamp(GRADIENT_MIN, 1.0);
         let reckoned = self.limit * gradient + self.limit.log10().ceil();
         // What refusals have cut grows again or stays.
-        let least = if took > LATE { MIN } else { self.limit.min(QUEUED_MIN) };
+        let least = if is_late { MIN } else { self.limit.min(QUEUED_MIN) };
         self.limit = (self.limit + (reckoned - self.limit) * SMOOTHING).clamp(least, MAX);
     }
 
@@ -173,7 +207,7 @@ impl Permit<'_> {
     pub(crate) fn end(self, outcome: Outcome) {
         let now = Instant::now();
         match outcome {
-            Outcome::Answered => self.limit.state().answered(now - self.began),
+            Outcome::Answered => self.limit.answered(now - self.began, now),
             Outcome::Refused => {
                 self.limit.refused.fetch_add(1, Ordering::Relaxed);
                 self.limit.state().refused(self.began, now);
@@ -254,11 +288,7 @@ mod tests {
 
     /// Takes all the room that there is at the start.
     async fn full(limit: &Limit) -> Vec<Permit<'_>> {
-        let mut permits = Vec::new();
-        for _ in 0..80 {
-            permits.push(limit.acquire().await);
-        }
-        permits
+        futures::future::join_all((0..limit.pressure().limit).map(|_| limit.acquire())).await
     }
 
     #[tokio::test(start_paused = true)]
@@ -289,6 +319,7 @@ mod tests {
             (4..=20).contains(&reached),
             "of {reached} at a time the last waits for longer than a second"
         );
+        assert!(limit.pressure().late > 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -297,13 +328,13 @@ mod tests {
         let mut permits = full(&limit).await;
         tokio::time::advance(Duration::from_millis(5)).await;
         permits.drain(..10).for_each(|permit| permit.end(Outcome::Refused));
-        assert_eq!(limit.pressure(), Pressure { limit: 56, in_flight: 70, refused: 10 });
+        assert_eq!(limit.pressure(), Pressure { limit: 56, in_flight: 70, refused: 10, late: 0 });
         drop(permits);
         for _ in 0..100 {
             tokio::time::advance(Duration::from_millis(5)).await;
             limit.acquire().await.end(Outcome::Refused);
         }
-        assert_eq!(limit.pressure(), Pressure { limit: 4, in_flight: 0, refused: 110 });
+        assert_eq!(limit.pressure(), Pressure { limit: 4, in_flight: 0, refused: 110, late: 0 });
     }
 
     #[tokio::test(start_paused = true)]
@@ -346,6 +377,6 @@ mod tests {
         assert!(!waits.is_finished());
         permits.pop();
         waits.await.expect("it gets the room");
-        assert_eq!(limit.pressure(), Pressure { limit: 80, in_flight: 79, refused: 0 });
+        assert_eq!(limit.pressure(), Pressure { limit: 80, in_flight: 79, refused: 0, late: 0 });
     }
 }

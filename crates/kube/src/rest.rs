@@ -8,6 +8,7 @@ use http::header::{ACCEPT, HeaderValue};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use crate::client::ApiClient;
 use crate::decode::Encoded as _;
@@ -101,8 +102,12 @@ struct Details {
 /// Sends a request when it may be sent, and collects the answer.
 pub(crate) async fn send(client: &ApiClient, request: http::Request<Body>) -> Result<Object, Fault> {
     let permit = client.turn().await;
-    let answer =
-        tokio::time::timeout(TIMEOUT, exchange(client, request)).await.unwrap_or(Err(Fault::TooLate));
+    let (method, began) = (request.method().clone(), Instant::now());
+    let answer = tokio::time::timeout(TIMEOUT, exchange(client, request)).await.unwrap_or_else(|_| {
+        client.traffic().ended(&method, None);
+        Err(Fault::TooLate)
+    });
+    client.traffic().took(&method, began.elapsed());
     if let Some(permit) = permit {
         permit.end(Fault::outcome(&answer));
     }
@@ -128,7 +133,10 @@ async fn exchange(client: &ApiClient, request: http::Request<Body>) -> Result<Ob
 /// Every request passes here.
 async fn begin(client: &ApiClient, mut request: http::Request<Body>) -> Result<(Encoding, Body), Fault> {
     request.headers_mut().entry(ACCEPT).or_insert(const { HeaderValue::from_static(encoding::ACCEPT) });
-    let (parts, body) = client.kube().send(request).await.map_err(no_answer)?.into_parts();
+    let method = request.method().clone();
+    let answer = client.kube().send(request).await;
+    client.traffic().ended(&method, answer.as_ref().ok().map(http::Response::status));
+    let (parts, body) = answer.map_err(no_answer)?.into_parts();
     let encoding = Encoding::of(&parts.headers);
     if parts.status.is_success() {
         return Ok((encoding, body));

@@ -21,7 +21,7 @@ const FUZZED: [(&str, u32); 2] = [("guard", 512), ("review", 4_096)];
 const VARIED: [&[&str]; 2] =
     [&["upstream-cases.jsonl.gz", "single-step.jsonl.gz", "changed.jsonl.gz"], &["settle.jsonl.gz"]];
 
-/// The tests that start control planes, but for those of a node.
+/// The tests that start control planes, but for those of a node, and the matrix: its answers are those of one version.
 const ON_CONTROL_PLANES: [&str; 5] = ["cluster", "door", "encodings", "operate", "serve"];
 
 /// Run the long tests: more random worlds, fuzzing, mutants, faults and deaths on a real API server.

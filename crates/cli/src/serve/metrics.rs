@@ -14,6 +14,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use super::clock::ClockWatch;
 use super::door::DoorRecord;
 use super::face::Face;
 
@@ -21,11 +22,16 @@ use super::face::Face;
 const NO_PLUGIN: &str = "N/A";
 
 /// Everything that a replica counts.
-pub(super) fn registry(face: &Face, admission: &AdmissionMetrics, door: &DoorRecord) -> Registry {
+pub(super) fn registry(
+    face: &Face,
+    admission: &AdmissionMetrics,
+    door: &DoorRecord,
+    clock: &ClockWatch,
+) -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Upstream(face.clone())));
     let own = registry.sub_registry_with_prefix("bindery");
-    own.register_collector(Box::new(Own(face.clone())));
+    own.register_collector(Box::new(Own { face: face.clone(), clock: clock.clone() }));
     own.register_collector(Box::new(Door(door.clone())));
     admission.register(own);
     registry
@@ -33,7 +39,10 @@ pub(super) fn registry(face: &Face, admission: &AdmissionMetrics, door: &DoorRec
 
 /// What only Bindery has, read when it is asked for.
 #[derive(Debug)]
-struct Own(Face);
+struct Own {
+    face: Face,
+    clock: ClockWatch,
+}
 
 /// The door: its certificate, and who comes.
 #[derive(Debug)]
@@ -45,7 +54,7 @@ struct Upstream(Face);
 
 impl Collector for Own {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let binder = self.0.binder();
+        let binder = self.face.binder();
         for (name, help, value) in binder.metrics().iter().chain(self.counters()) {
             let counter = ConstCounter::new(value);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
@@ -64,8 +73,9 @@ impl Collector for Own {
 }
 
 impl Own {
-    fn counters(&self) -> [(&'static str, &'static str, u64); 3] {
-        let (binder, vigil) = (self.0.binder(), self.0.binder().intake().vigil());
+    fn counters(&self) -> [(&'static str, &'static str, u64); 5] {
+        let (binder, vigil) = (self.face.binder(), self.face.binder().intake().vigil());
+        let pressure = binder.port().pressure();
         [
             (
                 "foreign_writes",
@@ -75,21 +85,27 @@ impl Own {
             (
                 "requests_refused",
                 "Requests that the API server refused because it was busy, or left without an answer",
-                binder.port().pressure().refused,
+                pressure.refused,
             ),
+            (
+                "requests_late",
+                "Requests of decisions that the API server took longer than a second to answer",
+                pressure.late,
+            ),
+            ("clock_jumps", "Jumps of the time of day that were seen", self.clock.jumps()),
             (
                 "events_dropped",
                 "Events that were dropped because too many waited, or because they tell of what cannot be an object",
-                self.0.events().dropped(),
+                self.face.events().dropped(),
             ),
         ]
     }
 
     fn gauges(&self) -> [(&'static str, &'static str, usize); 9] {
-        let (binder, vigil) = (self.0.binder(), self.0.binder().intake().vigil());
+        let (binder, vigil) = (self.face.binder(), self.face.binder().intake().vigil());
         let pressure = binder.port().pressure();
         [
-            ("leader", "Whether this replica leads", usize::from(self.0.leads())),
+            ("leader", "Whether this replica leads", usize::from(self.face.leads())),
             (
                 "lists_complete",
                 "Whether all initial lists are complete",

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::death::chance;
-use super::load::{LEFT, Load, Unserved};
+use super::load::{LEFT, Load, Unserved, is_of_a_tenant};
 use super::world::{Replica, until_rest};
 
 /// How long each kind of fault lasts, unless told otherwise.
@@ -90,8 +90,7 @@ impl Trial {
         let client = plane.client().await.unwrap();
         let lasts = Duration::from_secs(seconds.unwrap_or(SECONDS));
         let load = Load::new(client.clone(), lasts).await;
-        let further = [format!("--host-path={}", load.folder().display())];
-        let mut replica = Replica::start_with(&proxy.kubeconfig(), "tried", &further, environment);
+        let mut replica = Replica::start_with(&proxy.kubeconfig(), "tried", &load.arguments(), environment);
         replica.until_leading().await;
         Self { plane, proxy, replica, load, chance, lasts, client }
     }
@@ -128,6 +127,7 @@ impl Trial {
         self.served(outcome).await;
         self.until_rest().await;
         self.replica.check();
+        self.check_log();
         assert!(!looking.is_finished(), "{:?}", looking.await);
         looking.abort();
         println!(
@@ -136,6 +136,14 @@ impl Trial {
             cleared.elapsed(),
             self.lasts
         );
+    }
+
+    /// Checks that every line about an object says which one it was: names are given again.
+    fn check_log(&self) {
+        let log = self.replica.log();
+        let lines = log.lines().filter(|line| is_of_a_tenant(line));
+        let unclear: Vec<_> = lines.filter(|line| !line.contains("uid=")).collect();
+        assert!(unclear.is_empty(), "lines without a UID: {unclear:#?}");
     }
 
     /// What the replica tells of what it went through: writes and watches that failed, requests that were refused.
@@ -207,7 +215,11 @@ async fn what_is_lost_late_or_refused_on_the_way_is_made_good() {
         match kind {
             Kind::Cut => assert!(write_errors > 0 && watch_failures > 0),
             // What comes late comes.
-            Kind::Delay => {}
+            Kind::Delay => {
+                assert!(trial.replica.metric("bindery_requests_late_total").await > 0);
+                let log = trial.replica.log();
+                assert!(log.contains("the API server answers late"), "{log}");
+            }
             Kind::Refuse(status) => {
                 assert!(write_errors > 0);
                 // A server that is broken does not say that it is busy.
@@ -261,8 +273,7 @@ async fn a_clock_that_jumps_stops_neither_the_leader_nor_the_next_one() {
     const HOUR: i64 = 3_600;
     let clock = Clock::new().unwrap();
     let mut trial = Trial::new(&[], &clock.environment()).await;
-    let further = [format!("--host-path={}", trial.load.folder().display())];
-    let mut next = Replica::start_with(&trial.proxy.kubeconfig(), "next", &further, &[]);
+    let mut next = Replica::start_with(&trial.proxy.kubeconfig(), "next", &trial.load.arguments(), &[]);
     next.until_following().await;
     let looking = look(trial.client.clone());
     for ahead in [2 * HOUR, -HOUR, 0, 2 * HOUR] {
@@ -270,6 +281,9 @@ async fn a_clock_that_jumps_stops_neither_the_leader_nor_the_next_one() {
         trial.receive(trial.lasts / 4).await;
         assert_eq!(trial.leaders(&next).await, (1, 0), "{ahead} s ahead");
     }
+    assert!(trial.replica.metric("bindery_clock_jumps_total").await > 0);
+    let log = trial.replica.log();
+    assert!(log.contains("the clock of this machine has jumped"), "{log}");
     // The Lease was renewed two hours from now.
     trial.replica.signal(Signal::KILL);
     let died = Instant::now();
