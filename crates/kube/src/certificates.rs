@@ -28,7 +28,8 @@ const FIELD_MANAGER: &str = "bindery-certificates";
 /// On the Secret: that its content is Bindery's.
 const MARK: &str = "bindery.dev/certificates";
 /// What it says to who reads it.
-const MARK_TEXT: &str = "made and renewed by Bindery; deleted, they are made anew";
+const MARK_TEXT: &str =
+    "made and renewed by Bindery; its guide for operators says how to have them made anew";
 /// Of the type by which tools that look for certificates find them.
 const SECRET_TYPE: &str = "kubernetes.io/tls";
 

@@ -154,6 +154,15 @@ impl Generations {
         Ok(Some(Self { newest, earlier: earlier.unwrap_or_default() }))
     }
 
+    /// A certificate that is not kept.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be made.
+    pub fn unkept(settings: &CertificateSettings, now: SystemTime) -> Result<Identity, MintError> {
+        Ok(Generation::mint(&settings.names, settings.lifetime, now)?.identity)
+    }
+
     /// Those that have not expired by any clock, the newest first. Where they are too many for one more, the second oldest
     /// goes: the oldest is what replicas show that have seen nothing trusted for long, and the newest what all others do.
     fn beside_another(&self, now: SystemTime) -> Vec<Generation> {

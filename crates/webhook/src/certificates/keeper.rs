@@ -29,6 +29,9 @@ pub trait Vault: Send + Sync + 'static {
     /// Why the vault cannot be used; names the object and the remedy.
     type Error: std::error::Error + Send + Sync + 'static;
 
+    /// Whether somebody has set it wrongly, rather than that it cannot be used now.
+    fn is_misset(error: &Self::Error) -> bool;
+
     /// What is kept now, not what was a moment ago; `None` where nothing ever was.
     fn stored(&self) -> impl Future<Output = Result<Option<Stored<Self::Version>>, Self::Error>> + Send;
 
@@ -101,6 +104,8 @@ pub struct Keeper<V> {
     record: Arc<CertificateRecord>,
     /// What was kept when it was last read.
     known: Option<Generations>,
+    /// Whether the last round has failed.
+    has_failed: bool,
     /// The authorities that clients trust, and since when they were seen to.
     trusted: HashMap<CertificateDer<'static>, Instant>,
 }
@@ -108,25 +113,37 @@ pub struct Keeper<V> {
 impl<V: Vault> Keeper<V> {
     /// A keeper, and the certificate to show first. Makes one where none is kept.
     ///
+    /// Where none can be read or kept now, one is shown that nobody trusts until it is: a replica has more to do than to answer
+    /// clients, and it is tried again.
+    ///
     /// # Errors
     ///
-    /// No certificate can be read or made. That clients cannot be told whom to trust is no error here: the server can
-    /// do its work, and it is tried again.
+    /// The vault was set wrongly, or no certificate can be made.
     pub async fn open(
         vault: V,
         settings: CertificateSettings,
         clock: impl Fn() -> SystemTime + Send + Sync + 'static,
         record: Arc<CertificateRecord>,
     ) -> Result<(Self, Identity), KeeperError<V::Error>> {
-        let mut keeper =
-            Self { vault, settings, clock: Arc::new(clock), record, known: None, trusted: HashMap::new() };
-        let outcome = keeper.round().await;
-        let Some(identity) = keeper.showing() else {
-            return Err(outcome.err().unwrap_or(KeeperError::Conflicts));
+        let mut keeper = Self {
+            vault,
+            settings,
+            clock: Arc::new(clock),
+            record,
+            known: None,
+            has_failed: false,
+            trusted: HashMap::new(),
         };
-        if let Err(error) = outcome {
-            keeper.complain(&error);
+        // Nobody is known to, until somebody is.
+        keeper.record.tell_trusted(false);
+        match keeper.round().await {
+            Err(KeeperError::Vault(error)) if V::is_misset(&error) => return Err(KeeperError::Vault(error)),
+            outcome => keeper.told(outcome),
         }
+        let identity = match keeper.showing() {
+            Some(identity) => identity,
+            None => Generations::unkept(&keeper.settings, (keeper.clock)())?,
+        };
         keeper.record.show(&identity);
         Ok((keeper, identity))
     }
@@ -135,21 +152,17 @@ impl<V: Vault> Keeper<V> {
     /// that something in the vault has changed.
     pub async fn run(mut self, changes: Arc<Notify>, show: impl Fn(&Identity)) {
         let mut shown = self.showing();
-        let mut pause: Option<Duration> = None;
+        let mut pause = BACKOFF;
         loop {
-            let wait = pause.unwrap_or_else(|| self.until_next());
+            let wait = if self.has_failed { pause } else { self.until_next() };
             let has_changed = tokio::select! {
                 () = changes.notified() => true,
                 () = tokio::time::sleep(wait) => false,
             };
-            if has_changed || pause.is_some() || self.is_due() {
-                pause = match self.round().await {
-                    Ok(()) => None,
-                    Err(error) => {
-                        self.complain(&error);
-                        Some(pause.map_or(BACKOFF, |pause| (pause * 2).min(BACKOFF_MAX)))
-                    }
-                };
+            if has_changed || self.has_failed || self.is_due() {
+                pause = if self.has_failed { (pause * 2).min(BACKOFF_MAX) } else { BACKOFF };
+                let outcome = self.round().await;
+                self.told(outcome);
             }
             let showing = self.showing();
             if showing != shown {
@@ -223,16 +236,21 @@ impl<V: Vault> Keeper<V> {
             return Ok(Written::Done);
         };
         let authorities = known.authorities();
+        let bundles: Vec<_> =
+            trust.bundles.values().map(|bundle| certificates(bundle).unwrap_or_default()).collect();
+        let was_trusted =
+            |authority: &CertificateDer<'static>| bundles.iter().all(|bundle| bundle.contains(authority));
         if trust.bundles.values().any(|bundle| *bundle != authorities) {
+            // Where it cannot be written, this is what stays.
+            let shown = self.showing();
+            let vouched = shown.is_some_and(|shown| shown.chain().iter().skip(1).any(was_trusted));
+            self.record.tell_trusted(vouched);
             let written = self.vault.entrust(&authorities, &trust).await;
             if written.map_err(KeeperError::Vault)? == Written::Conflict {
                 return Ok(Written::Conflict);
             }
             tracing::info!("the webhook configuration trusts the authority of the certificate");
         }
-        let bundles: Vec<_> =
-            trust.bundles.values().map(|bundle| certificates(bundle).unwrap_or_default()).collect();
-        let was_trusted = |authority| bundles.iter().all(|bundle| bundle.contains(authority));
         let now = Instant::now();
         let trusted = known.each_authority().map(|authority| {
             let since = self.trusted.get(authority).filter(|_| was_trusted(authority));
@@ -265,8 +283,15 @@ impl<V: Vault> Keeper<V> {
         known.until_next(|authority| self.trusted_for(authority), (self.clock)()).min(LOOK_MAX)
     }
 
-    fn complain(&self, error: &KeeperError<V::Error>) {
-        self.record.fail();
-        tracing::warn!(%error, "certificates cannot be kept as they should; those in use stay, and it is tried again");
+    /// Takes note of how a round went.
+    fn told(&mut self, outcome: Result<(), KeeperError<V::Error>>) {
+        self.has_failed = outcome.is_err();
+        if let Err(error) = outcome {
+            self.record.fail();
+            tracing::warn!(
+                %error,
+                "certificates cannot be kept as they should; those in use stay, and it is tried again"
+            );
+        }
     }
 }

@@ -9,6 +9,10 @@ impl Vault for CertificateStore {
     type Version = Read;
     type Error = CertificateStoreError;
 
+    fn is_misset(error: &CertificateStoreError) -> bool {
+        matches!(error, CertificateStoreError::Foreign { .. })
+    }
+
     async fn stored(&self) -> Result<Option<Stored<Read>>, CertificateStoreError> {
         Ok(self.secret().await?.map(|(data, version)| Stored { data, version }))
     }

@@ -32,6 +32,8 @@ struct World {
     version: u64,
     /// No request succeeds.
     is_down: bool,
+    /// Nobody may say who is trusted.
+    keeps_bundle: bool,
     /// Writes that were carried out.
     writes: u64,
 }
@@ -92,6 +94,10 @@ impl Vault for Way {
     type Version = u64;
     type Error = Down;
 
+    fn is_misset(Down: &Down) -> bool {
+        false
+    }
+
     async fn stored(&self) -> Result<Option<Stored<u64>>, Down> {
         self.pass().await?;
         let world = self.world.lock().unwrap();
@@ -119,6 +125,9 @@ impl Vault for Way {
 
     async fn entrust(&self, authorities: &[u8], over: &Trust<u64>) -> Result<Written, Down> {
         self.pass().await?;
+        if self.world.lock().unwrap().keeps_bundle {
+            return Err(Down);
+        }
         Ok(self.write(over.version, |world| world.bundle = authorities.to_vec()))
     }
 }
@@ -330,4 +339,45 @@ async fn replicas_that_start_at_once_agree_and_an_idle_cluster_is_left_alone() {
         assert_eq!((replica.record.changes(), replica.record.failures()), (0, 0));
         assert_eq!(replica.record.trusted(), Some(true));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_be_trusted_says_so() {
+    let random = Arc::new(Mutex::new(StdRng::seed_from_u64(1)));
+    let world = Arc::new(Mutex::new(World { keeps_bundle: true, ..World::default() }));
+    let way = Way { world, random, changes: Arc::default() };
+    let cluster = Cluster { way, began: Instant::now(), replicas: Vec::new() };
+    let replica = cluster.replica(1).await;
+    assert_eq!(replica.record.trusted(), Some(false));
+    cluster.way.world.lock().unwrap().keeps_bundle = false;
+    cluster.until_trusted(HOUR).await;
+    assert_eq!(replica.record.trusted(), Some(true));
+
+    // Somebody takes the authority away, and nobody may put it back.
+    cluster.way.world.lock().unwrap().change(|world| {
+        world.keeps_bundle = true;
+        world.bundle.clear();
+    });
+    let failures = replica.record.failures();
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    while replica.record.failures() == failures {
+        ticks.tick().await;
+    }
+    assert_eq!(replica.record.trusted(), Some(false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_starts_while_nothing_can_be_kept_shows_one_that_is_not_trusted() {
+    let random = Arc::new(Mutex::new(StdRng::seed_from_u64(1)));
+    let world = Arc::new(Mutex::new(World { is_down: true, ..World::default() }));
+    let way = Way { world, random, changes: Arc::default() };
+    let cluster = Cluster { way, began: Instant::now(), replicas: Vec::new() };
+    let replica = cluster.replica(1).await;
+    let first = replica.shown.lock().unwrap().clone();
+    assert_eq!((replica.record.trusted(), replica.record.failures()), (Some(false), 1));
+    assert!(replica.record.expires().is_some());
+    cluster.way.world.lock().unwrap().is_down = false;
+    cluster.until_trusted(HOUR).await;
+    assert_eq!(replica.record.trusted(), Some(true));
+    assert_ne!(*replica.shown.lock().unwrap(), first);
 }

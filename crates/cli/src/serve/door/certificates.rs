@@ -100,13 +100,7 @@ impl CertificateArguments {
             &self.webhook_configuration,
         );
         let opened = Keeper::open(store.clone(), settings, SystemTime::now, Arc::clone(record)).await;
-        let (keeper, identity) = opened.with_context(|| {
-            format!(
-                "there is no certificate for the webhook: is the cluster there, and may this service account get, list, \
-                 watch, create and update the Secret {}/{} (--certificate-secret)?",
-                self.webhook_namespace, self.certificate_secret
-            )
-        })?;
+        let (keeper, identity) = opened.context("--certificate-secret cannot be used")?;
         Ok((identity, Source::Kept { keeper: Box::new(keeper), store, names }))
     }
 }
