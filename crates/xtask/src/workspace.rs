@@ -124,10 +124,11 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The flag of the compiler that keeps paths of this machine out of what it makes, so that its digest is the same elsewhere.
+/// The flag of the compiler that keeps the place of dependencies on this machine out of what it makes, so that its digest is the
+/// same elsewhere.
 ///
-/// It names where dependencies lie. The checkout needs no flag: cargo gives the compiler its files by paths within it, and what
-/// is published has no debug information. One that named the checkout would have every other checkout build all anew.
+/// The checkout needs no flag: cargo gives the compiler its files by paths within it, and what is published has no debug
+/// information. One that named the checkout would have every other checkout build all anew.
 ///
 /// # Errors
 /// When it is not known where cargo keeps its files.
@@ -136,7 +137,15 @@ pub(crate) fn path_flag() -> Result<String> {
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
     let home =
         home.context("neither CARGO_HOME nor HOME is set: where does cargo keep what it downloads?")?;
-    Ok(format!("--remap-path-prefix={}=/cargo", home.display()))
+    Ok(renaming_flag(&home, "/cargo"))
+}
+
+/// The flag of the compiler that has it call a folder by another name in what it makes. Where folders lie in each other, the
+/// last flag that fits is followed.
+///
+/// Cargo leaves flags with such names out of what it derives symbols and folders from, so they are the same for all folders.
+pub(crate) fn renaming_flag(folder: &Path, name: &str) -> String {
+    format!("--remap-path-prefix={}={name}", folder.display())
 }
 
 /// A content key: SHA-256 over the parts, each with its length before it, in hexadecimal.

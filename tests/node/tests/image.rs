@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bindery_chart::{built, offered, run};
+use bindery_chart::{built, offered, root, run};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -120,6 +120,17 @@ impl Image {
     }
 }
 
+/// Where the image was built, and from what: elsewhere these folders have other names. A root folder is one everywhere.
+fn folders_of_this_machine() -> Vec<PathBuf> {
+    let archive = offered("BINDERY_IMAGE");
+    let target = archive.ancestors().nth(3).expect("the archive lies in target/image/PROFILE");
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let home = set("HOME");
+    let cargo = set("CARGO_HOME").or_else(|| Some(home.as_ref()?.join(".cargo")));
+    let folders = [Some(target.to_owned()), Some(root().to_owned()), cargo, home];
+    folders.into_iter().flatten().filter(|folder| folder.parent().is_some()).collect()
+}
+
 #[test]
 fn an_image_decides_from_scratch_as_this_machine_does() {
     let images = Layout::read().images();
@@ -166,5 +177,23 @@ fn an_image_says_what_it_is_and_what_it_is_made_of() {
             assert!(notices.contains(&format!("\n{name} {}: ", components[name][0])), "{name}");
         }
         assert!(notices.contains("WARRANTY") && !notices.contains("\nbindery"), "{}", image.architecture);
+    }
+}
+
+/// Otherwise it would have another digest elsewhere. `cargo xtask soak image` compares two builds, but takes an hour.
+#[test]
+fn an_image_names_no_folder_of_the_machine_that_built_it() {
+    let folders = folders_of_this_machine();
+    for image in Layout::read().images() {
+        for file in fs::read_dir(image.root.path()).unwrap() {
+            let file = file.unwrap().path();
+            let content = fs::read(&file).unwrap();
+            for folder in &folders {
+                let folder = folder.join("");
+                let name = folder.as_os_str().as_encoded_bytes();
+                let is_named = content.windows(name.len()).any(|bytes| bytes == name);
+                assert!(!is_named, "{}: {} names {}", image.architecture, file.display(), folder.display());
+            }
+        }
     }
 }

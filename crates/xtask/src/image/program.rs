@@ -75,7 +75,9 @@ fn build(platform: Platform, profile: &str) -> Result<Program> {
     toolchain.compile(&mut command, &target);
     command.args(["--package", NAME, "--bin", NAME, "--locked", "--profile", profile]);
     command.arg("--target-dir").arg(&folder);
-    command.env("CARGO_ENCODED_RUSTFLAGS", [flag, &workspace::path_flag()?].join("\u{1f}"));
+    // Some dependencies are compiled of what their build scripts wrote there.
+    let flags = [flag, &workspace::path_flag()?, &workspace::renaming_flag(&folder, "/target")];
+    command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     process::run(&mut command)?;
     Ok(Program { path: folder.join(target.triple).join(profile).join(NAME), target, toolchain, zig })
 }
