@@ -113,8 +113,11 @@ impl<P: Port> Binder<P> {
             Outcome::Done if wait_ms == 0 && steps.is_empty() && requeue_after_ms.is_none() => {}
             Outcome::Done | Outcome::Continue(_) => return Err(ReviewError::Nonsense),
         }
-        let holds = |finding: &&Finding| guard::holds(finding, &request.subject, reads);
-        match findings.iter().find(|finding| sight == Sight::Live && !holds(finding)) {
+        if sight == Sight::Watched {
+            return Ok(findings);
+        }
+        let told = [reads, self.class_of(&request.subject).as_slice()].concat();
+        match findings.iter().find(|finding| !guard::holds(finding, &request.subject, &told)) {
             None => Ok(findings),
             Some(finding) => {
                 let (rule, volume) = (finding.rule.name(), &finding.volume);
@@ -122,6 +125,14 @@ impl<P: Port> Binder<P> {
                 Err(ReviewError::Refused(why))
             }
         }
+    }
+
+    /// What is known of the class that a claim under review names. Nobody reads classes live.
+    fn class_of(&self, subject: &Subject) -> Option<Exchange> {
+        let Subject::ReviewClaim { new, .. } = subject else { return None };
+        let name = new.class.clone()?;
+        let answer = Answer::Class(self.store.class(&name));
+        Some(Exchange { question: Question::Class(name), answer })
     }
 }
 

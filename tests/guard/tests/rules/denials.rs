@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bindery_core::guard::holds;
 use bindery_core::{
-    AccessMode, Answer, Claim, ClaimKey, ClaimRef, Exchange, Finding, Lookup, Quantity, Question, Rule,
-    Source, Subject, Volume, VolumeMode,
+    AccessMode, Answer, BindingMode, Claim, ClaimKey, ClaimRef, Class, Exchange, Finding, Lookup, Quantity,
+    Question, ReclaimPolicy, Rule, Source, Subject, Text, Timestamp, Volume, VolumeMode, VolumePhase,
 };
 
 use crate::scene::{claim, claim_ref, key, pair, volume};
@@ -215,5 +215,92 @@ fn only_reviews_deny_and_only_by_rules_that_do() {
     let told = [told_volume(Lookup::Found(small.into()))];
     let sync = Subject::SyncClaim(naming().into());
     assert!(!holds(&finding(Rule::VolumeTooSmall, None), &sync, &told));
-    assert!(holds(&finding(Rule::VolumeMissing, None), &sync, &[]));
+    assert!(holds(&finding(Rule::PairMismatch, None), &sync, &[]));
+}
+
+/// Rules that warn unless an operator has them deny.
+#[test]
+fn what_a_named_volume_is_like_is_looked_at() {
+    let reserved_for = |name: &str| {
+        let claim_ref = ClaimRef { namespace: "ns".into(), name: name.into(), uid: None };
+        Volume { claim_ref: Some(claim_ref), ..volume() }
+    };
+    let cases: [(Rule, Volume, Volume); 6] = [
+        (Rule::VolumeReserved, reserved_for("d"), reserved_for(&key().name)),
+        (Rule::VolumeReserved, reserved_for("d"), volume()),
+        (Rule::VolumeLeaving, Volume { deleting: true, ..volume() }, volume()),
+        (Rule::VolumeLeaving, Volume { phase: VolumePhase::Released, ..volume() }, volume()),
+        (
+            Rule::VolumeOversized,
+            differing(|volume| volume.capacity = Some(Quantity::bytes(1 << 40))),
+            volume(),
+        ),
+        (Rule::NameDefeatsAffinity, Volume { node_affinity: true, ..volume() }, volume()),
+    ];
+    let exact = Claim { request: volume().capacity.unwrap(), ..naming() };
+    let completed = {
+        let mut completed = exact.clone();
+        completed.annotations.bind_completed = true;
+        completed
+    };
+    for (rule, is_so, is_not) in &cases {
+        assert!(of_claim(*rule, &exact, None, is_so, &[]), "{rule:?}");
+        assert!(!of_claim(*rule, &exact, None, is_not, &[]), "{rule:?}, of what is not so");
+        assert!(!of_claim(*rule, &completed, None, is_so, &[]), "{rule:?}, of a claim that was bound");
+        assert!(!of_claim(*rule, &claim(), None, is_so, &[]), "{rule:?}, of a claim that names none");
+    }
+    let subject = Subject::ReviewClaim { new: naming().into(), old: None };
+    let missing = |told: &[Exchange]| holds(&finding(Rule::VolumeMissing, None), &subject, told);
+    assert!(missing(&[told_volume(Lookup::Absent)]));
+    assert!(!missing(&[told_of("w", Lookup::Absent)]));
+    assert!(!missing(&[told_volume(Lookup::Found(Arc::new(volume())))]));
+    assert!(!missing(&[told_volume(Lookup::Failed("".into()))]));
+    assert!(!missing(&[]));
+}
+
+#[test]
+fn what_the_class_is_like_is_looked_at() {
+    let class = |provisioner: &str, binding_mode| Class {
+        name: "c".into(),
+        provisioner: provisioner.into(),
+        binding_mode: Some(binding_mode),
+        mount_options: false,
+        default: false,
+        created: Timestamp::default(),
+    };
+    let holds_with = |rule: Rule, volume_name: Option<&str>, class: Lookup<Class>| {
+        let volume_name = volume_name.map(Text::from);
+        let new = Claim { class: Some("c".into()), volume_name, ..claim() };
+        let class = match class {
+            Lookup::Found(class) => Lookup::Found(Arc::new(class)),
+            _ => Lookup::Absent,
+        };
+        let told = Exchange { question: Question::Class("c".into()), answer: Answer::Class(class) };
+        let subject = Subject::ReviewClaim { new: new.into(), old: None };
+        holds(&finding(rule, None), &subject, &[told])
+    };
+    let in_tree = || Lookup::Found(class("kubernetes.io/gone", BindingMode::Immediate));
+    let waits = || Lookup::Found(class("example.com/disk", BindingMode::WaitForFirstConsumer));
+    assert!(holds_with(Rule::ClassMissing, None, Lookup::Absent));
+    assert!(!holds_with(Rule::ClassMissing, Some("v"), Lookup::Absent));
+    assert!(!holds_with(Rule::ClassMissing, None, in_tree()));
+    assert!(holds_with(Rule::ProvisionerUnknown, None, in_tree()));
+    assert!(!holds_with(Rule::ProvisionerUnknown, None, waits()));
+    assert!(!holds_with(Rule::ProvisionerUnknown, None, Lookup::Absent));
+    assert!(holds_with(Rule::NameDefeatsWait, Some("v"), waits()));
+    assert!(!holds_with(Rule::NameDefeatsWait, None, waits()));
+    assert!(!holds_with(Rule::NameDefeatsWait, Some("v"), in_tree()));
+    let subject = Subject::ReviewClaim { new: claim().into(), old: None };
+    assert!(!holds(&finding(Rule::ClassMissing, None), &subject, &[]), "nobody has looked");
+}
+
+#[test]
+fn the_policy_of_a_volume_is_looked_at() {
+    let of = |policy| {
+        let new = Volume { policy, ..volume() };
+        let subject = Subject::ReviewVolume { new: new.into(), old: None };
+        holds(&finding(Rule::PolicyRecycle, None), &subject, &[])
+    };
+    assert!(of(ReclaimPolicy::Recycle));
+    assert!(!of(ReclaimPolicy::Retain));
 }
