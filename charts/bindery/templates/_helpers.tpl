@@ -101,12 +101,6 @@ made, where that is less.
 {{- $least -}}
 {{- end -}}
 
-{{/* The settings of the release as it is installed, where Helm can see it; else none. */}}
-{{- define "bindery.presentSettings" -}}
-{{- $present := lookup "v1" "ConfigMap" .Release.Namespace (include "bindery.fullname" .) | default dict -}}
-{{- dig "data" "settings.yaml" "" $present -}}
-{{- end -}}
-
 {{/* The engine as the setting `engine` takes it. */}}
 {{- define "bindery.engine" -}}
 {{- if .Values.engine.configMap.name -}}/etc/bindery/engine/{{ .Values.engine.configMap.key }}{{- else -}}{{ .Values.engine.file }}{{- end -}}

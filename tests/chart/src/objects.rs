@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Texts within objects that are documents themselves: [`Objects::at`] finds what is in them.
-const DOCUMENTS: [&str; 2] = ["settings.yaml", "bindery.json"];
+/// Texts within objects that are documents themselves, by JSON pointers: [`Objects::at`] finds what is in them.
+const DOCUMENTS: [&str; 2] =
+    ["/spec/template/metadata/annotations/bindery.dev~1settings", "/data/bindery.json"];
 
 /// Objects by kind and name: `Deployment/bindery`. No two of the chart differ only in their namespace.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +46,17 @@ impl Objects {
         self.objects.get(name)
     }
 
+    /// The settings file of the pods.
+    ///
+    /// # Panics
+    ///
+    /// There is none.
+    pub fn settings(&self) -> &str {
+        let text =
+            self.get("Deployment/bindery").and_then(|deployment| deployment.pointer(DOCUMENTS[0])?.as_str());
+        text.expect("the pods of bindery must have settings")
+    }
+
     /// All of a kind.
     pub fn of(&self, kind: &str) -> impl Iterator<Item = &Value> {
         self.objects.values().filter(move |object| object["kind"] == kind)
@@ -70,8 +82,10 @@ impl Objects {
 
 fn open(mut object: Value) -> Value {
     for document in DOCUMENTS {
-        if let Some(text) = object["data"][document].as_str() {
-            object["data"][document] = super::yaml(text);
+        if let Some(found) = object.pointer_mut(document)
+            && let Some(text) = found.as_str()
+        {
+            *found = super::yaml(text);
         }
     }
     object

@@ -124,7 +124,10 @@ fn values_that_cannot_work_are_refused() {
 fn filters_of_the_log_are_let_in() {
     for filter in ["off", "warn,bindery=debug", "bindery[sync{uid=\"a,b\"}]=trace,info"] {
         let objects = rendered(&json!({"logging": {"level": filter}}));
-        assert_eq!(objects.at("ConfigMap/bindery /data/settings.yaml/log"), Some(&json!(filter)));
+        assert_eq!(
+            objects.at("Deployment/bindery /spec/template/metadata/annotations/bindery.dev~1settings/log"),
+            Some(&json!(filter))
+        );
     }
 }
 

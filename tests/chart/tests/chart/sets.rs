@@ -132,6 +132,7 @@ fn the_notes_tell_the_next_step() {
     let told = notes(&json!({}));
     assert!(told.contains("--set mode=own") && told.contains("bindery_observed"), "{told}");
     assert!(told.contains("are warned of"), "{told}");
+    assert!(told.contains("of the namespaces kube-system, ") && told.contains("are not looked at"), "{told}");
     let told = notes(&json!({"mode": "own", "webhook": {"failurePolicy": "Fail"}, "replicas": 1}));
     assert!(
         told.contains("-persistentvolume-binder-controller") && told.contains("get lease bindery"),

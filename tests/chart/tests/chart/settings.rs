@@ -11,7 +11,10 @@ fn container(objects: &Objects) -> (Vec<String>, &Value) {
     let arguments = objects.at("Deployment/bindery /spec/template/spec/containers/bindery/args").unwrap();
     let arguments =
         arguments.as_array().unwrap().iter().map(|argument| argument.as_str().unwrap().to_owned());
-    (arguments.collect(), objects.at("ConfigMap/bindery /data/settings.yaml").unwrap())
+    (
+        arguments.collect(),
+        objects.at("Deployment/bindery /spec/template/metadata/annotations/bindery.dev~1settings").unwrap(),
+    )
 }
 
 /// It must come as far as to look for the cluster, with nothing to complain of.

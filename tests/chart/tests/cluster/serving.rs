@@ -32,8 +32,7 @@ impl Replica {
     pub(crate) async fn start(site: &Site, objects: &Objects) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let settings = folder.path().join("settings.yaml");
-        let text = objects.get("ConfigMap/bindery").unwrap()["data"]["settings.yaml"].as_str().unwrap();
-        std::fs::write(&settings, text).unwrap();
+        std::fs::write(&settings, objects.settings()).unwrap();
         let kubeconfig = write_kubeconfig(site, folder.path()).await;
         let listen = || format!("127.0.0.1:{}", free_port().unwrap());
         let address = listen();
@@ -263,4 +262,23 @@ async fn a_release_that_looks_on_has_the_rights_that_it_uses_and_no_others() {
     // whatever it decides.
     rights.retain(|right| (&*right.resource, &*right.verb) != ("persistentvolumes", "get"));
     until_used(&site, rights).await;
+}
+
+/// The chart makes the Secret, and no replica may.
+#[tokio::test]
+async fn a_release_whose_secret_is_gone_binds_and_is_trusted_when_it_is_back() {
+    let site = Site::start().await;
+    let objects = rendered(&json!({"mode": "own"}));
+    site.install(&objects, &KINDS).await;
+    until_granted(&site, &objects).await;
+    site.ask(ADMIN, Method::DELETE, SECRET, None).await.unwrap();
+    let mut replica = Replica::start(&site, &objects).await;
+    for object in [volume("v", "Retain"), claim("default", "c", "1Gi")] {
+        site.create(&object, "").await.unwrap();
+    }
+    replica.until(&site, CLAIM, |claim| claim["status"]["phase"] == "Bound").await;
+    let configuration = site.ask(ADMIN, Method::GET, CONFIGURATION, None).await.unwrap();
+    assert_eq!(bundles(&configuration), [""; 0]);
+    site.install(&objects, &["Secret"]).await;
+    replica.until(&site, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
 }

@@ -50,18 +50,11 @@ admission-precious-label: {{ .Values.webhook.preciousLabel | quote }}
 otlp-endpoint: {{ . | quote }}
 {{- end }}
 {{- end -}}
-{{- if and (eq .Values.mode "observe") (not .Values.confirmObserve) }}
-{{- if eq (include "bindery.presentSettings" . | fromYaml | dig "mode" "") "own" }}
-{{- fail "this release binds (mode: own) and would stop to (mode: observe): give mode=own, or confirmObserve=true to have it only look on" }}
-{{- end }}
-{{- end }}
-apiVersion: v1
-kind: ConfigMap
-metadata:
-  name: {{ include "bindery.fullname" . | quote }}
-  namespace: {{ .Release.Namespace | quote }}
-  labels:
-    {{- include "bindery.labels" . | nindent 4 }}
-data:
-  settings.yaml: |
-    {{- include "bindery.settings" . | nindent 4 }}
+
+{{/*
+The settings of the release as it is installed, where Helm can see it; else none.
+*/}}
+{{- define "bindery.presentSettings" -}}
+{{- $present := lookup "apps/v1" "Deployment" .Release.Namespace (include "bindery.fullname" .) | default dict -}}
+{{- dig "spec" "template" "metadata" "annotations" dict $present | dig "bindery.dev/settings" "" -}}
+{{- end -}}
