@@ -1,14 +1,16 @@
 //! The door and the binder agree: before a calm world starts, every claim and volume of it is reviewed as if it were
-//! created now, and of everything that denies the guard must say what the engine says. When the world has settled, what was
+//! created now, and of everything that denies the guard must say what the engine says. As if it were an update of what it
+//! may have been before, the same is denied, but for what was so before. When the world has settled, what was
 //! denied has not bound while the volume's spec stayed as it was, and a claim that nothing was said of has the volume that
 //! it names.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bindery_controller::{Binder, Reviewed, Sight};
 use bindery_core::{
-    Answer, Claim, ClaimKey, ClaimRef, Exchange, Finding, Lookup, Question, Rule, Source, Text, Uid, Volume,
-    guard,
+    Answer, Claim, ClaimKey, ClaimRef, Exchange, Finding, Lookup, Quantity, Question, Rule, Source, Text,
+    Uid, Volume, guard,
 };
 
 use crate::law::is_pair;
@@ -51,6 +53,11 @@ pub(crate) async fn ask(binder: &Binder<Server>, server: &Server) -> Result<Fore
         let findings = review(binder, reviewed.clone()).await?;
         let owner = volume.claim_ref.as_ref().and_then(|claim_ref| claims.get(&key(claim_ref)));
         agree(reviewed, &findings, &volume.name, None, &told(Some(volume), owner))?;
+        for old in claims_before(claim, volumes.keys()) {
+            let created = Reviewed::Claim { new: old.clone(), old: None };
+            let updated = Reviewed::Claim { new: claim.clone(), old: Some(old) };
+            introduced(&findings, &review(binder, created).await?, updated, binder).await?;
+        }
         if findings.iter().any(denies) {
             foretold.never.push(pair());
         } else if findings.is_empty() && !claim.annotations.bind_completed {
@@ -63,6 +70,11 @@ pub(crate) async fn ask(binder: &Binder<Server>, server: &Server) -> Result<Fore
         let claim = volume.claim_ref.as_ref().map(key);
         let owner = claim.as_ref().and_then(|key| claims.get(key));
         agree(reviewed, &findings, &volume.name, claim.clone(), &told(None, owner))?;
+        for old in volumes_before(volume, claims.values()) {
+            let created = Reviewed::Volume { new: old.clone(), old: None };
+            let updated = Reviewed::Volume { new: volume.clone(), old: Some(old) };
+            introduced(&findings, &review(binder, created).await?, updated, binder).await?;
+        }
         let denying = findings.iter().filter(|finding| denies(finding));
         foretold.never.extend(denying.map(|finding| {
             let claim = finding.claim.as_ref().and_then(|key| claims.get(key));
@@ -71,6 +83,49 @@ pub(crate) async fn ask(binder: &Binder<Server>, server: &Server) -> Result<Fore
         }));
     }
     Ok(foretold)
+}
+
+/// What a claim may have been: without the volume that it names, or with another.
+fn claims_before<'a>(claim: &Claim, volumes: impl Iterator<Item = &'a Text>) -> Vec<Arc<Claim>> {
+    let another = volumes.filter(|name| claim.volume_name.as_ref() != Some(*name)).take(1).cloned();
+    let names = another.map(Some).chain([None]);
+    names.map(|volume_name| Arc::new(Claim { volume_name, ..claim.clone() })).collect()
+}
+
+/// What a volume may have been: reserved for nobody, or for another claim, or large enough for all.
+fn volumes_before<'a>(volume: &Volume, claims: impl Iterator<Item = &'a Arc<Claim>>) -> Vec<Arc<Volume>> {
+    let claim_refs = claims.map(|claim| {
+        let ClaimKey { namespace, name } = claim.key.clone();
+        Some(ClaimRef { namespace, name, uid: Some(claim.uid.clone()) })
+    });
+    let another = claim_refs.filter(|claim_ref| *claim_ref != volume.claim_ref).take(1);
+    let mut before: Vec<_> =
+        another.chain([None]).map(|claim_ref| Volume { claim_ref, ..volume.clone() }).collect();
+    before.push(Volume { capacity: Some(Quantity::bytes(u64::MAX)), ..volume.clone() });
+    before.into_iter().map(Arc::new).collect()
+}
+
+/// An update is denied for what its object would be denied for at its creation, unless it was so before; and where it
+/// breaks a pair, which no creation does.
+async fn introduced(
+    created: &[Finding],
+    before: &[Finding],
+    updated: Reviewed,
+    binder: &Binder<Server>,
+) -> Result<(), String> {
+    fn denying(findings: &[Finding]) -> BTreeSet<(&str, &Text, Option<&ClaimKey>)> {
+        let denying =
+            findings.iter().filter(|finding| finding.rule.denies() && finding.rule != Rule::BreaksPair);
+        denying.map(|finding| (finding.rule.name(), &finding.volume, finding.claim.as_ref())).collect()
+    }
+    let found = review(binder, updated.clone()).await?;
+    let expected: BTreeSet<_> = denying(created).difference(&denying(before)).copied().collect();
+    match denying(&found) {
+        found if found == expected => Ok(()),
+        found => {
+            Err(format!("{updated:?}: the update is denied for {found:?}, and its content for {expected:?}"))
+        }
+    }
 }
 
 /// What is found of an object. In a calm world a second look finds the same, and the guard agrees.
