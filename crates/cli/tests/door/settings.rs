@@ -1,10 +1,13 @@
-//! Settings of the door that cannot be used.
+//! Settings of the door: those that cannot be used, and levels of rules.
 
 use std::fs;
+use std::time::Duration;
 
+use serde_json::json;
 use tempfile::TempDir;
 
-use super::world::serve_in_vain;
+use super::site::{Site, try_claim};
+use super::world::{PATIENCE, serve_in_vain};
 
 #[test]
 fn a_setting_of_the_door_that_cannot_be_used_is_named_with_the_remedy() {
@@ -47,4 +50,30 @@ fn a_setting_of_the_door_that_cannot_be_used_is_named_with_the_remedy() {
             assert!(complaint.contains(part), "no {part:?} in {complaint}");
         }
     }
+}
+
+/// Levels go from the command line to the API server's answer; who looks on denies nothing.
+#[tokio::test]
+async fn a_rule_denies_where_the_operator_says_so_and_never_in_observe_mode() {
+    const MISSING: &str = r#"bindery_admission_findings_total{rule="volume-missing",level="warn"}"#;
+    let site = Site::start().await;
+    let arguments = ["--certificate-name=127.0.0.1", "--admission-rule=volume-missing=deny"];
+    let named = || json!({"volumeName": "nowhere"});
+    let denies = site.open("denies", &arguments);
+    site.apply(&[("first", denies.port)]).await.unwrap();
+    site.until_trusted().await;
+    let refused = site.until_refused(named()).await.to_string();
+    assert!(refused.contains("spec.volumeName") && refused.contains("nowhere"), "{refused}");
+
+    let mut warns = site.open("warns", &[&arguments[..], &["--mode=observe"]].concat());
+    warns.replica.until_metrics("bindery_lists_complete 1\n").await;
+    site.apply(&[("first", warns.port)]).await.unwrap();
+    let mut ticks = tokio::time::interval(Duration::from_millis(50));
+    let passes = async {
+        while try_claim(&site.client, named()).await.is_err() {
+            ticks.tick().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, passes).await.expect("nobody denies it any more");
+    assert!(warns.replica.metric(MISSING).await > 0);
 }
