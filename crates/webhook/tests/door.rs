@@ -15,6 +15,8 @@ mod ends;
 mod face;
 #[path = "door/files.rs"]
 mod files;
+#[path = "door/heads.rs"]
+mod heads;
 #[path = "door/protocols.rs"]
 mod protocols;
 #[path = "door/world.rs"]

@@ -1,7 +1,7 @@
 //! Who is connected, and who has to go where one more wants to come in.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
@@ -20,7 +20,7 @@ pub(super) struct Crowd {
 /// One that is connected.
 pub(super) struct Member {
     standing: Mutex<Standing>,
-    /// Cancelled at the first request.
+    /// Cancelled at the head of the first request.
     asked: CancellationToken,
     evicted: CancellationToken,
 }
@@ -30,19 +30,22 @@ pub(super) struct Member {
 struct Standing {
     stage: Stage,
     since: Instant,
+    /// Requests whose head has come, and that are not answered.
+    begun: u32,
+    /// Those of them that have come whole. Where there is one, the connection does not have to go. A head alone keeps no
+    /// place: it costs its sender nothing, and an API server sends the body with it.
+    whole: u32,
 }
 
-/// In the order in which they have to go.
+/// How far a connection has got, in the order in which they have to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     /// No handshake yet.
     Greets,
-    /// No request yet.
+    /// No whole request yet.
     Silent,
-    /// Between requests.
+    /// A request came whole and was answered.
     Idle,
-    /// So many requests are under way: it does not have to go.
-    Asks(u32),
 }
 
 /// A place in the crowd, left when this is dropped.
@@ -54,7 +57,10 @@ pub(super) struct Place {
 }
 
 /// A request under way, until this is dropped.
-pub(super) struct Asking(Arc<Member>);
+pub(super) struct Asking {
+    member: Arc<Member>,
+    is_whole: AtomicBool,
+}
 
 impl Crowd {
     pub(super) fn new(connections_max: usize, traffic: Arc<Traffic>) -> Self {
@@ -72,7 +78,7 @@ impl Crowd {
             evicted.evicted.cancel();
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let standing = Mutex::new(Standing { stage: Stage::Greets, since: Instant::now() });
+        let standing = Mutex::new(Standing::new(Stage::Greets));
         let [asked, evicted] = [(); 2].map(|()| CancellationToken::new());
         let member = Arc::new(Member { standing, asked, evicted });
         members.insert(id, Arc::clone(&member));
@@ -101,27 +107,29 @@ impl Drop for Place {
     }
 }
 
+impl Standing {
+    fn new(stage: Stage) -> Self {
+        Self { stage, since: Instant::now(), begun: 0, whole: 0 }
+    }
+}
+
 impl Member {
     /// The handshake is done, or there is none.
     pub(super) fn greeted(&self) {
-        *lock(&self.standing) = Standing { stage: Stage::Silent, since: Instant::now() };
+        *lock(&self.standing) = Standing::new(Stage::Silent);
     }
 
-    /// A request is under way for as long as the answer of this is held.
+    /// The head of a request has come, which is under way for as long as the answer of this is held.
     pub(super) fn ask(self: &Arc<Self>) -> Asking {
         self.asked.cancel();
-        let mut standing = lock(&self.standing);
-        standing.stage = match standing.stage {
-            Stage::Asks(requests) => Stage::Asks(requests.saturating_add(1)),
-            Stage::Greets | Stage::Silent | Stage::Idle => Stage::Asks(1),
-        };
-        Asking(Arc::clone(self))
+        lock(&self.standing).begun += 1;
+        Asking { member: Arc::clone(self), is_whole: AtomicBool::new(false) }
     }
 
     /// Since when no request has been under way; `None` where one is.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let standing = *lock(&self.standing);
-        (!matches!(standing.stage, Stage::Asks(_))).then_some(standing.since)
+        (standing.begun == 0).then_some(standing.since)
     }
 
     /// Ends when the first request has come.
@@ -135,19 +143,30 @@ impl Member {
     }
 }
 
+impl Asking {
+    /// The rest of the request has come.
+    pub(super) fn came_whole(&self) {
+        if !self.is_whole.swap(true, Ordering::Relaxed) {
+            lock(&self.member.standing).whole += 1;
+        }
+    }
+}
+
 impl Drop for Asking {
     fn drop(&mut self) {
-        let mut standing = lock(&self.0.standing);
-        *standing = match standing.stage {
-            Stage::Asks(requests @ 2..) => Standing { stage: Stage::Asks(requests - 1), ..*standing },
-            _ => Standing { stage: Stage::Idle, since: Instant::now() },
-        };
+        let mut standing = lock(&self.member.standing);
+        standing.begun -= 1;
+        // What never came whole leaves the connection where it was.
+        if *self.is_whole.get_mut() {
+            standing.whole -= 1;
+            (standing.stage, standing.since) = (Stage::Idle, Instant::now());
+        }
     }
 }
 
 /// Of those that await no answer: who has got least far, and of these who has for longest.
 fn first_to_go(standings: impl Iterator<Item = (u64, Standing)>) -> Option<u64> {
-    let may_go = standings.filter(|(_, standing)| !matches!(standing.stage, Stage::Asks(_)));
+    let may_go = standings.filter(|(_, standing)| standing.whole == 0);
     may_go.min_by_key(|(id, standing)| (standing.stage, standing.since, *id)).map(|(id, _)| id)
 }
 
@@ -176,15 +195,16 @@ mod tests {
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
         let crowd = [
-            (1, Stage::Idle, 0),
-            (2, Stage::Silent, 1),
-            (3, Stage::Greets, 6),
-            (4, Stage::Asks(1), 0),
-            (5, Stage::Greets, 5),
-            (6, Stage::Silent, 0),
+            (1, Stage::Idle, 0, 0),
+            (2, Stage::Silent, 1, 0),
+            (3, Stage::Greets, 6, 0),
+            (4, Stage::Silent, 0, 1),
+            (5, Stage::Greets, 5, 0),
+            (6, Stage::Silent, 0, 0),
         ];
+        let standing = |stage, since, whole| Standing { stage, since: at(since), begun: 1, whole };
         let mut left: Vec<_> =
-            crowd.map(|(id, stage, since)| (id, Standing { stage, since: at(since) })).into();
+            crowd.map(|(id, stage, since, whole)| (id, standing(stage, since, whole))).into();
         let mut gone = Vec::new();
         while let Some(id) = first_to_go(left.iter().copied()) {
             left.retain(|(other, _)| *other != id);
@@ -213,11 +233,33 @@ mod tests {
         let place = crowd.admit().unwrap();
         place.member().greeted();
         let (first, second) = (place.member().ask(), place.member().ask());
+        first.came_whole();
+        second.came_whole();
         drop(first);
         assert!(crowd.admit().is_none());
         assert_eq!((traffic.connections(), traffic.shed()), (1, 1));
         drop(second);
         assert!(crowd.admit().is_some());
         assert!(is_evicted(&place));
+    }
+
+    #[test]
+    fn a_head_whose_body_does_not_come_keeps_no_place_and_makes_nobody_younger() {
+        let (crowd, _) = crowd(2);
+        let (asks, idle) = (crowd.admit().unwrap(), crowd.admit().unwrap());
+        asks.member().greeted();
+        idle.member().greeted();
+        let (head, request) = (asks.member().ask(), idle.member().ask());
+        request.came_whole();
+        // Told twice, as by the last of a body and by its end, it is one.
+        request.came_whole();
+        drop(request);
+        assert_eq!([&asks, &idle].map(|place| place.member().idle_since().is_none()), [true, false]);
+        let _other = crowd.admit().unwrap();
+        assert_eq!([&asks, &idle].map(is_evicted), [true, false]);
+        let since = idle.member().idle_since();
+        drop(idle.member().ask());
+        assert_eq!(idle.member().idle_since(), since);
+        drop(head);
     }
 }

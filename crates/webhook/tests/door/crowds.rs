@@ -6,6 +6,7 @@ use bindery_harness::files_up_to;
 use bindery_webhook::server::Limits;
 use tokio::io::AsyncReadExt as _;
 
+use super::heads::{Heads, head_of_http1};
 use super::world::{PATIENCE, Site, check};
 
 const SILENT: usize = 10_000;
@@ -61,6 +62,33 @@ async fn those_that_shake_hands_and_say_nothing_go_before_one_that_asks() {
     check(&call.ask("/validate", "review").await.unwrap());
     check(&site.client().ask(site.address).await.unwrap());
     assert!(site.traffic.connections() <= 10);
+}
+
+#[tokio::test]
+async fn those_that_send_heads_and_no_bodies_go_before_one_that_asks() {
+    const HEADS: usize = 40;
+    let limits = Limits { connections_max: 10, ..Limits::default() };
+    for is_http2 in [false, true] {
+        let site = Site::start_with(limits, None).await;
+        let mut call = site.client().call(site.address).await.unwrap();
+        check(&call.ask("/validate", "review").await.unwrap());
+        let (mut of_http1, mut of_http2) = (Vec::new(), Vec::new());
+        for _ in 0..HEADS {
+            if is_http2 {
+                let mut heads = Heads::connect(site.client(), site.address).await;
+                heads.send(heads.streams_max, heads.header_bytes_max).await;
+                of_http2.push(heads);
+            } else {
+                of_http1.push(head_of_http1(site.client(), site.address).await);
+            }
+            // One that was there before, and one that has just come.
+            check(&call.ask("/validate", "review").await.unwrap());
+            check(&site.client().ask(site.address).await.unwrap());
+        }
+        // All but the last have gone, each for one that came.
+        assert!(site.traffic.shed() >= u64::try_from(HEADS - limits.connections_max).unwrap());
+        assert!(site.traffic.connections() <= limits.connections_max);
+    }
 }
 
 #[tokio::test]
