@@ -229,6 +229,7 @@ async fn a_body_that_does_not_come_is_given_up_and_takes_no_room() {
     let metrics = AdmissionMetrics::default();
     let (slow, router) = slow_door(&metrics);
     slow.0.add_permits(1);
+    let began = tokio::time::Instant::now();
     let waiting: Vec<_> = (0..100).map(|_| tokio::spawn(post(router.clone(), unfinished(b"")))).collect();
     tokio::task::yield_now().await;
     let (status, answer, _) = post(router, create(&claim("c", "1Gi", json!({}))).to_string()).await;
@@ -236,7 +237,30 @@ async fn a_body_that_does_not_come_is_given_up_and_takes_no_room() {
     for ended in futures::future::join_all(waiting).await {
         assert_eq!(ended.unwrap().0, StatusCode::REQUEST_TIMEOUT);
     }
+    assert_eq!(began.elapsed().as_secs(), 1, "however long the caller says that it waits");
     assert!(scrape(&metrics).contains("admission_shed_total 0\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_requests_whose_body_does_not_come_there_are_so_many_at_most() {
+    const COMING_MAX: usize = 1_000;
+    let metrics = AdmissionMetrics::default();
+    let (slow, router) = slow_door(&metrics);
+    slow.0.add_permits(1);
+    let waiting = (0..COMING_MAX + 6).map(|_| tokio::spawn(post(router.clone(), unfinished(b""))));
+    let waiting: Vec<_> = waiting.collect();
+    while !scrape(&metrics).contains("admission_shed_total 6\n") {
+        tokio::task::yield_now().await;
+    }
+    // The oldest goes for it, as the six before went for others.
+    let (status, answer, _) = post(router, create(&claim("c", "1Gi", json!({}))).to_string()).await;
+    assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
+    let ended = futures::future::join_all(waiting).await;
+    let statuses: Vec<_> = ended.into_iter().map(|ended| ended.unwrap().0).collect();
+    let (given_up, overdue) = statuses.split_at(7);
+    assert!(given_up.iter().all(|status| *status == StatusCode::SERVICE_UNAVAILABLE), "{statuses:?}");
+    assert!(overdue.iter().all(|status| *status == StatusCode::REQUEST_TIMEOUT), "{statuses:?}");
+    assert!(scrape(&metrics).contains("admission_shed_total 7\n"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bindery_harness::files_up_to;
+use futures::future::join_all;
 use tokio::net::TcpStream;
 
 use super::site::{Doorkeeper, Site};
@@ -79,6 +80,20 @@ async fn silent_connections_cost_little_and_the_next_review_is_answered() {
     tokio::time::timeout(super::world::PATIENCE, closed).await.expect("silent connections are closed");
     drop(streams);
     site.try_claim().await.unwrap();
+}
+
+/// By a URL on loopback an API server asks by HTTP/2, and has more under way than a connection takes.
+#[tokio::test]
+async fn a_hundred_claims_at_once_are_all_reviewed() {
+    const CLAIMS: usize = 100;
+    let (site, doorkeeper) = asked_site().await;
+    let reviews = "bindery_admission_reviews_total{kind=\"claim\",outcome=\"allowed\"}";
+    let before = doorkeeper.replica.metric(reviews).await;
+    // Nobody passes unseen: a failure to ask fails the request.
+    for tried in join_all((0..CLAIMS).map(|_| site.try_claim())).await {
+        tried.unwrap();
+    }
+    assert_eq!(doorkeeper.replica.metric(reviews).await, before + u64::try_from(CLAIMS).unwrap());
 }
 
 /// Both are doors to one process: what it may open is no less for the one when somebody knocks at the other.

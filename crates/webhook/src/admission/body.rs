@@ -1,8 +1,9 @@
 //! Reads the body of a request: so much of it, within so much time, and of all requests together no more than there is
-//! memory for, until each is answered.
+//! memory for, until each is answered. Nor are there more requests than that whose body has still to come.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -17,6 +18,14 @@ pub const BODY_MAX: usize = 3 * 1024 * 1024;
 /// Bytes of all bodies that are held at the same time: some ten thousand ordinary ones. Where they do not suffice, the body
 /// that has been coming for longest is given up: the API server sends a review at once, so it is somebody else's.
 const BODIES_MAX: usize = 64 * 1024 * 1024;
+
+/// Requests whose body has not come whole at the same time, on all connections: as many as there are connections, as it
+/// comes with the head. Where there is one more, that which has waited for longest is given up.
+const COMING_MAX: usize = 1_000;
+
+/// Longest time from the head of a request until its body has come whole, however long the caller says that he waits: an
+/// API server sends both at once, so it is enough for some packets that are lost on the way.
+const COMING_FOR_MAX: Duration = Duration::from_secs(1);
 
 /// Why a body was not read. Answered as an HTTP status: nobody knows the UID that a review's answer must name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +49,11 @@ impl BodyError {
             Self::Broken => StatusCode::BAD_REQUEST,
         }
     }
+}
+
+/// How many bytes a request says that its body has.
+pub(super) fn told_length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// Room for the bodies that are held at the same time.
@@ -93,22 +107,22 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Reads a body until the deadline.
+    /// Reads a body that is said to have so many bytes, until the deadline and no longer than one may take.
     ///
     /// # Errors
     ///
     /// There is no room for it, or it is too large, too slow or broken.
     pub(super) async fn read(
         &self,
-        headers: &HeaderMap,
+        length: Option<usize>,
         body: Body,
         deadline: Instant,
     ) -> Result<Held<'_>, BodyError> {
-        let told = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        if told.is_some_and(|length: usize| length > BODY_MAX) {
+        if length.is_some_and(|length| length > BODY_MAX) {
             return Err(BodyError::TooLarge);
         }
         let incoming = self.enter();
+        let deadline = deadline.min(Instant::now() + COMING_FOR_MAX);
         let read = timeout_at(deadline, incoming.read(body));
         let bytes = incoming.given_up.run_until_cancelled(read).await.ok_or(BodyError::Busy)?;
         incoming.end(bytes.map_err(|_| BodyError::Overdue)??)
@@ -116,6 +130,11 @@ impl Room {
 
     fn enter(&self) -> Incoming<'_> {
         let mut books = self.books();
+        if books.coming.len() >= COMING_MAX
+            && let Some((&oldest, _)) = books.coming.first_key_value()
+        {
+            books.give_up(oldest);
+        }
         let number = books.next;
         books.next += 1;
         let coming = books.coming.entry(number).or_default();

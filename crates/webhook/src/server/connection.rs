@@ -17,15 +17,19 @@ use super::crowd::{Member, Place};
 use super::service::Answering;
 use crate::tls::Credentials;
 
-/// Most bytes of the head of a request, and of what is read ahead of a slow answer.
-const BUFFER_BYTES_MAX: usize = 64 * 1024;
-/// Most requests at the same time on one connection of HTTP/2.
-const STREAMS_MAX: u32 = 100;
+/// Most bytes of the head of a request, and of what is read ahead of a slow answer. An API server's head has some 250; one
+/// that it was told to show a token in has that besides.
+const BUFFER_BYTES_MAX: usize = 16 * 1024;
+/// Most requests at the same time on one connection of HTTP/2. API servers speak HTTP/1.1 with webhooks, but for those that a
+/// URL on loopback names (`NextProtos` in `k8s.io/apiserver/pkg/util/webhook/client.go`); Go has what is more than this wait,
+/// or opens another connection.
+const STREAMS_MAX: u32 = 16;
 /// Most bytes of a body, and of all bodies on one connection, that a peer may send by HTTP/2 before somebody reads them.
 const STREAM_BYTES_MAX: u32 = 64 * 1024;
 const STREAMS_BYTES_MAX: u32 = 128 * 1024;
-/// Most bytes of all headers of a request of HTTP/2.
-const HEADER_BYTES_MAX: u32 = 16 * 1024;
+/// Most bytes of all headers of a request of HTTP/2, 32 for each field besides its own (RFC 9113, section 6.5.2): an API server's
+/// are some 500, and a token has room. A field that is repeated costs its sender one byte, and twice as much as it counts here.
+const HEADER_BYTES_MAX: u32 = 4 * 1024;
 /// How long a connection that has just come may still shake hands or ask when the server ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// The first byte of a TLS handshake (RFC 8446, section 5.1).

@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 
-use super::world::{BODY_MAX, NAME, Site, check};
+use super::world::{BODY_MAX, Call, NAME, Site, check};
 
 /// A hello of TLS 1.1 (RFC 4346) that lacks nothing but the version: with a cipher suite of TLS 1.2, a group and a
 /// signature scheme.
@@ -90,6 +90,37 @@ async fn a_request_that_is_too_long_is_refused_and_the_next_one_answered() {
     let _ = stream.read_to_end(&mut answer).await;
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431"), "{}", String::from_utf8_lossy(&answer));
     check(&site.client().ask(site.address).await.unwrap());
+}
+
+#[tokio::test]
+async fn requests_beyond_what_a_connection_of_http2_takes_wait_in_the_client_and_are_answered() {
+    // As many as there may be at the same time, and as many as are asked for.
+    const STREAMS_MAX: usize = 16;
+    const REQUESTS: usize = 100;
+    let site = Site::start().await;
+    let Call::Http2(sender) = site.client().http2().call(site.address).await.unwrap() else { unreachable!() };
+    // The answer comes after the server's settings.
+    check(&Call::Http2(sender.clone()).ask("/validate", "review").await.unwrap());
+    let mut waiting = Vec::new();
+    for _ in 0..REQUESTS {
+        let mut call = Call::Http2(sender.clone());
+        waiting.push(tokio::spawn(async move { call.ask("/held", "review").await.unwrap() }));
+    }
+    site.until_came(STREAMS_MAX).await;
+    site.held.add_permits(REQUESTS);
+    for answered in waiting {
+        check(&answered.await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn more_headers_by_http2_than_anybody_needs_are_refused_and_the_next_request_is_answered() {
+    let site = Site::start().await;
+    let mut call = site.client().http2().call(site.address).await.unwrap();
+    for (bytes, status) in [(3_000, StatusCode::OK), (5_000, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)] {
+        assert_eq!(call.ask_with("/validate", "review", &"x".repeat(bytes)).await.unwrap().status, status);
+    }
+    check(&call.ask("/validate", "review").await.unwrap());
 }
 
 #[tokio::test]

@@ -102,11 +102,6 @@ impl Site {
     }
 
     pub(crate) async fn start_with(limits: Limits, clients: Option<Clients>) -> Self {
-        let authority = Authority::new();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let credentials = Credentials::new(authority.identity(), clients);
-        let traffic = Arc::<Traffic>::default();
         let held = Arc::new(Semaphore::new(0));
         let came = Arc::<AtomicUsize>::default();
         let (gate, arrivals) = (Arc::clone(&held), Arc::clone(&came));
@@ -121,12 +116,23 @@ impl Site {
                 }),
             )
             .layer(DefaultBodyLimit::max(BODY_MAX));
+        Self { held, came, ..Self::answering(router, limits, clients).await }
+    }
+
+    /// One that answers as this router does.
+    pub(crate) async fn answering(router: Router, limits: Limits, clients: Option<Clients>) -> Self {
+        let authority = Authority::new();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let credentials = Credentials::new(authority.identity(), clients);
+        let traffic = Arc::<Traffic>::default();
         let (stop, stopped) = oneshot::channel();
         let shown = Some(credentials.clone());
         let server = Server::new(listener, shown, limits, Arc::clone(&traffic));
         let served = tokio::spawn(server.serve(router, async {
             let _ = stopped.await;
         }));
+        let (held, came) = (Arc::new(Semaphore::new(0)), Arc::default());
         Self { authority, address, credentials, traffic, held, came, stop: Some(stop), served }
     }
 
@@ -223,6 +229,8 @@ impl Client {
     /// Shakes hands.
     pub(crate) async fn greet(&self, address: SocketAddr) -> Result<TlsStream<TcpStream>, Failure> {
         let stream = TcpStream::connect(address).await?;
+        // What is written is sent, as Go has it.
+        stream.set_nodelay(true)?;
         let name = ServerName::try_from(NAME).unwrap();
         Ok(TlsConnector::from(Arc::new(self.config())).connect(name, stream).await?)
     }
@@ -264,16 +272,23 @@ pub(crate) struct Answer {
 
 impl Call {
     pub(crate) async fn ask(&mut self, path: &str, body: &str) -> Result<Answer, Failure> {
+        self.ask_with(path, body, "").await
+    }
+
+    /// Asks and shows a token.
+    pub(crate) async fn ask_with(&mut self, path: &str, body: &str, token: &str) -> Result<Answer, Failure> {
         let body = Full::new(Bytes::from(body.to_owned()));
         let response = match self {
             Self::Http1(sender) => {
                 sender.ready().await?;
-                let request = Request::post(path).header("host", NAME).body(body)?;
+                let request = Request::post(path).header("host", NAME);
+                let request = request.header("authorization", token).body(body)?;
                 sender.send_request(request).await?
             }
             Self::Http2(sender) => {
                 sender.ready().await?;
-                sender.send_request(Request::post(format!("https://{NAME}{path}")).body(body)?).await?
+                let request = Request::post(format!("https://{NAME}{path}"));
+                sender.send_request(request.header("authorization", token).body(body)?).await?
             }
         };
         let (head, body) = response.into_parts();

@@ -1,0 +1,76 @@
+//! What requests cost that nobody means to finish. A process of its own: it is its memory that is measured.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "what was measured is printed")]
+
+#[path = "door/heads.rs"]
+mod heads;
+#[allow(dead_code, reason = "another test file uses the rest")]
+#[path = "door/world.rs"]
+mod world;
+
+use std::fs;
+use std::sync::Arc;
+
+use bindery_controller::{ReviewError, Reviewed, Sight};
+use bindery_core::Finding;
+use bindery_harness::files_up_to;
+use bindery_webhook::server::Limits;
+use bindery_webhook::{AdmissionMetrics, AdmissionSettings, Reviewer, admission};
+
+use self::heads::{Heads, head_of_http1};
+use self::world::Site;
+
+/// As many as the door takes.
+const CONNECTIONS: usize = 1_000;
+/// Files that this process may have beside both ends of them.
+const OTHERS: usize = 100;
+/// How often each of them sends as much as it may.
+const ROUNDS: usize = 3;
+/// What all of them may cost in KiB, both ends together: a quarter of what the chart lets a pod have.
+const COST_MAX: u64 = 128 * 1024;
+
+/// Nothing is ever wrong.
+struct Content;
+
+impl Reviewer for Content {
+    async fn review(&self, _: Reviewed, _: Sight) -> Result<Vec<Finding>, ReviewError> {
+        Ok(Vec::new())
+    }
+}
+
+/// Memory of this process in KiB.
+fn memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heads_by_the_hundred_thousand_cost_little() {
+    let door = admission(Arc::new(Content), AdmissionSettings::default(), AdmissionMetrics::default());
+    let site = Site::answering(door, Limits::default(), None).await;
+    let before = memory();
+    let most = files_up_to(2 * CONNECTIONS + OTHERS).saturating_sub(OTHERS) / 2;
+    let (mut clients, mut heads, mut cost) = (Vec::new(), 0, 0);
+    for round in 0..ROUNDS {
+        for number in 0..most {
+            if round == 0 {
+                clients.push(Heads::connect(site.client(), site.address).await);
+            }
+            let client = &mut clients[number];
+            client.send(client.streams_max, client.header_bytes_max).await;
+            heads += client.streams_max;
+            cost = cost.max(memory().saturating_sub(before));
+            assert!(cost < COST_MAX, "{heads} heads on {} connections cost {cost} KiB", clients.len());
+        }
+    }
+    drop(clients);
+    let mut clients = Vec::new();
+    for _ in 0..most {
+        clients.push(head_of_http1(site.client(), site.address).await);
+        cost = cost.max(memory().saturating_sub(before));
+        assert!(cost < COST_MAX, "{} heads of HTTP/1.1 cost {cost} KiB", clients.len());
+    }
+    println!("{heads} heads on {most} connections cost {cost} KiB");
+}
