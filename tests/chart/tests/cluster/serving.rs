@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::rights::BINDERY;
-use crate::site::{ADMIN, LOOK_EVERY, LOOKS_MAX, Site, claim, volume};
+use crate::site::{ADMIN, As, LOOK_EVERY, LOOKS_MAX, Site, claim, volume};
 
 const CLAIM: &str = "/api/v1/namespaces/default/persistentvolumeclaims/c";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/bindery";
 pub(crate) const CONFIGURATION: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/bindery";
 pub(crate) const SECRET: &str = "/api/v1/namespaces/bindery-system/secrets/bindery-tls";
@@ -214,8 +215,7 @@ async fn a_release_has_the_rights_that_it_uses_and_no_others() {
     // Somebody else does its work: an alarm.
     let foreign = json!({"status": {"phase": "Released"}});
     site.patch("/api/v1/persistentvolumes/v/status", &foreign).await.unwrap();
-    let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/bindery";
-    replica.until(&site, lease, |lease| lease["metadata"]["annotations"].is_object()).await;
+    replica.until(&site, LEASE, |lease| lease["metadata"]["annotations"].is_object()).await;
 
     until_used(&site, granted(&objects)).await;
 }
@@ -281,4 +281,33 @@ async fn a_release_whose_secret_is_gone_binds_and_is_trusted_when_it_is_back() {
     assert_eq!(bundles(&configuration), [""; 0]);
     site.install(&objects, &["Secret"]).await;
     replica.until(&site, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
+}
+
+/// What Bindery asks has seats of its own, and its Lease goes with those of all leaders.
+#[tokio::test]
+async fn requests_of_a_release_are_of_its_own_priority_level() {
+    let site = Site::start().await;
+    let objects = rendered(&json!({"mode": "own"}));
+    site.install(&objects, &["PriorityLevelConfiguration", "FlowSchema"]).await;
+    let another = As { user: "system:serviceaccount:bindery-system:another", ..BINDERY };
+    for (who, path, schema) in [
+        (BINDERY, "/api/v1/persistentvolumes", "bindery"),
+        (BINDERY, CLAIM, "bindery"),
+        (BINDERY, LEASE, "bindery-leases"),
+        (another, "/api/v1/persistentvolumes", "service-accounts"),
+    ] {
+        let schema = format!("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/{schema}");
+        let schema = site.ask(ADMIN, Method::GET, &schema, None).await.unwrap();
+        // An API server goes by it a moment after it was made.
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        let mut flow = String::new();
+        for _ in 0..LOOKS_MAX {
+            looks.tick().await;
+            flow = site.flow_of(who, path).await;
+            if schema["metadata"]["uid"] == *flow {
+                break;
+            }
+        }
+        assert_eq!(schema["metadata"]["uid"], *flow, "{} at {path}", who.user);
+    }
 }

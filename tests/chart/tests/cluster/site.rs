@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use bindery_chart::{NAMESPACE, Objects, offered, yaml};
 use bindery_cluster::{ControlPlane, Manager, Programs};
+use http::request::Builder;
 use http::{Method, Request};
 use kube::Client;
+use kube::client::Body;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -131,18 +133,28 @@ impl Site {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value, Refusal> {
-        let content_type = if method == Method::PATCH { MERGE } else { "application/json" };
-        let mut request = Request::builder().method(method).uri(path).header("Content-Type", content_type);
-        request = request.header("Impersonate-User", who.user);
-        for group in who.groups {
-            request = request.header("Impersonate-Group", *group);
-        }
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-        self.client.request(request.body(body).unwrap()).await.map_err(|error| match error {
+        let request = request(who, method, path).body(body).unwrap();
+        self.client.request(request).await.map_err(|error| match error {
             kube::Error::Api(status) => status.message.clone(),
             other => panic!("{other}"),
         })
     }
+
+    /// The UID of the FlowSchema that a read of somebody falls under, whether it is allowed or not.
+    pub(super) async fn flow_of(&self, who: As, path: &str) -> String {
+        let request = request(who, Method::GET, path).body(Body::empty()).unwrap();
+        let answer = self.client.send(request).await.unwrap();
+        answer.headers()["X-Kubernetes-PF-FlowSchema-UID"].to_str().unwrap().to_owned()
+    }
+}
+
+/// The head of a request for somebody.
+fn request(who: As, method: Method, path: &str) -> Builder {
+    let content_type = if method == Method::PATCH { MERGE } else { "application/json" };
+    let request = Request::builder().method(method).uri(path).header("Content-Type", content_type);
+    let request = request.header("Impersonate-User", who.user);
+    who.groups.iter().fold(request, |request, group| request.header("Impersonate-Group", *group))
 }
 
 /// Where objects like this one are created.
