@@ -58,6 +58,9 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest timeout that a webhook can have.
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
 
+/// Longest reason why a body is no review, in characters.
+const REASON_MAX: usize = 512;
+
 /// Most looks at the API server at the same time, for requests that would be denied; others wait in line. They share its
 /// patience with the binder's writes, which must not wait for those who would be denied by the thousand.
 const LIVE_LOOKS_MAX: usize = 16;
@@ -129,7 +132,9 @@ async fn validate<R: Reviewer>(State(door): State<Arc<Door<R>>>, request: Reques
         Ok(request) => request,
         Err(error) => {
             door.metrics.bad_request();
-            return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response();
+            // It may repeat what was sent.
+            let why = clipped(&error.to_string(), REASON_MAX);
+            return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response();
         }
     };
     let (ending, response) = door.answer(&request, deadline).await;

@@ -54,6 +54,28 @@ async fn what_is_no_review_is_refused_with_the_reason() {
     assert!(world.scrape().contains("bindery_admission_bad_requests_total 15\n"), "{}", world.scrape());
 }
 
+/// Nobody has to read an answer, and it takes memory until somebody does.
+#[tokio::test]
+async fn no_answer_is_long_however_long_the_review_is() {
+    const ANSWER_MAX: usize = 4096;
+    let long = "x".repeat(500_000);
+    let world = World::default().having(&[volume("v", "1Gi", json!({}))]);
+    let good = create(&claim("c", "8Gi", json!({"volumeName": "v"})));
+    let (mut uid, mut version, mut request) = (good.clone(), good.clone(), good);
+    uid["request"]["uid"] = long.as_str().into();
+    version["apiVersion"] = long.as_str().into();
+    request["request"] = long.as_str().into();
+    for review in [uid, version, request] {
+        let answer = world.send(review.to_string()).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+        assert!(answer.text.len() < ANSWER_MAX, "{} bytes", answer.text.len());
+    }
+    let named = claim(&long, "8Gi", json!({"volumeName": "v"}));
+    let denied = world.send(create(&named).to_string()).await;
+    assert_eq!(denied.json.unwrap()["response"]["allowed"], json!(false));
+    assert!(denied.text.len() < ANSWER_MAX, "{} bytes", denied.text.len());
+}
+
 #[tokio::test]
 async fn other_paths_and_methods_are_refused() {
     for (method, path, status) in [

@@ -11,6 +11,9 @@ use serde_json::value::RawValue;
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
+/// Longest UID of a request, in bytes. It is in the answer, which nobody has to read, and takes no room of the bodies'.
+const UID_MAX: usize = 256;
+
 /// Why a body is no review. Answered with status 400.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EnvelopeError {
@@ -25,6 +28,8 @@ pub(super) enum EnvelopeError {
     NoRequest,
     #[error("request.uid is missing or empty, so an answer could not name its request")]
     NoUid,
+    #[error("request.uid is longer than {UID_MAX} bytes; an API server's has 36")]
+    LongUid,
 }
 
 /// What a request comes in, whatever that is.
@@ -89,6 +94,9 @@ pub(super) fn parse(body: &[u8]) -> Result<AdmissionRequest<'_>, EnvelopeError> 
     let request = envelope.request.ok_or(EnvelopeError::NoRequest)?;
     if request.uid.is_empty() {
         return Err(EnvelopeError::NoUid);
+    }
+    if request.uid.len() > UID_MAX {
+        return Err(EnvelopeError::LongUid);
     }
     Ok(request)
 }

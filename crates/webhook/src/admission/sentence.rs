@@ -9,7 +9,7 @@ use super::rules::DoorRule;
 /// (`concepts/cluster-administration/admission-webhooks-good-practices`).
 pub(super) const WARNING_MAX: usize = 120;
 /// Longest value in a denial: the longest name that an object can have. An engine may answer longer texts.
-const VALUE_MAX: usize = 253;
+pub(super) const VALUE_MAX: usize = 253;
 /// Lengths to which values are shortened one after the other until a warning is short enough.
 const SHORTENED: [usize; 5] = [VALUE_MAX, 48, 32, 24, 16];
 

@@ -5,7 +5,7 @@ use bindery_core::Rule;
 
 use super::envelope::{AdmissionResponse, Cause, Details, Status};
 use super::rules::{DoorRule, Level, Levels};
-use super::sentence::{Found, sentence, warning};
+use super::sentence::{Found, VALUE_MAX, clipped, sentence, warning};
 
 /// Most warnings of one answer: more are noise.
 const WARNINGS_MAX: usize = 3;
@@ -73,7 +73,7 @@ impl Verdict {
             message: lines.join("; "),
             reason,
             details: Details {
-                name: name.to_string(),
+                name: clipped(name, VALUE_MAX),
                 kind,
                 causes: denying()
                     .map(|(found, sentence)| Cause {
