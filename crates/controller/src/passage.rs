@@ -43,7 +43,10 @@ impl Passage {
         let mut blocked = self.blocked();
         let error = match error {
             Some(
-                error @ (WriteError::Forbidden(_) | WriteError::Throttled { .. } | WriteError::Failed(_)),
+                error @ (WriteError::Forbidden(_)
+                | WriteError::Throttled { .. }
+                | WriteError::Broken { .. }
+                | WriteError::Failed(_)),
             ) => error.to_string(),
             _ => return *blocked = None,
         };
@@ -80,11 +83,13 @@ mod tests {
         let down = || WriteError::Failed("no answer".to_owned());
         let forbidden = || WriteError::Forbidden("no".to_owned());
         let busy = || WriteError::Throttled { message: "busy".to_owned(), retry_after: Duration::ZERO };
+        let broken = || WriteError::Broken { status: 504, message: "late".to_owned() };
         let conflict = || WriteError::Conflict("changed".to_owned());
         for (writes, gets_through) in [
             (vec![], true),
             (vec![("a", Some(down())), ("b", Some(down()))], true),
             (vec![("a", Some(down())), ("b", Some(forbidden())), ("a", Some(busy()))], false),
+            (vec![("a", Some(broken())), ("b", Some(broken())), ("a", Some(broken()))], false),
             (vec![("a", Some(forbidden())), ("a", Some(forbidden())), ("a", Some(forbidden()))], true),
             (vec![("a", Some(down())), ("b", Some(down())), ("c", Some(down())), ("a", None)], true),
             (

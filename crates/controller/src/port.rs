@@ -90,7 +90,15 @@ pub enum WriteError {
     /// It was made, but the answer cannot be read: the watch tells what became of it.
     #[error("written, but the answer cannot be read: {0}")]
     Unreadable(String),
-    /// Anything else: the server or the connection failed. The write may have been made all the same.
+    /// The API server failed (5xx). The write may have been made all the same.
+    #[error("the API server failed with status {status}: {message}")]
+    Broken {
+        /// HTTP status.
+        status: u16,
+        /// What it said.
+        message: String,
+    },
+    /// Anything else: there was no answer, or none that is known. The write may have been made all the same.
     #[error("{0}")]
     Failed(String),
 }
@@ -106,6 +114,7 @@ impl WriteError {
             | Self::Invalid(message)
             | Self::Forbidden(message)
             | Self::Throttled { message, .. }
+            | Self::Broken { message, .. }
             | Self::Unreadable(message)
             | Self::Failed(message) => message,
         }

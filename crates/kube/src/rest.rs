@@ -213,6 +213,7 @@ impl From<Fault> for WriteError {
                 Self::Throttled { message, retry_after: retry_after.unwrap_or(RETRY_AFTER) }
             }
             (400 | 415 | 422, _) => Self::Invalid(message),
+            (500.., _) => Self::Broken { status: code, message },
             _ => Self::Failed(message),
         }
     }

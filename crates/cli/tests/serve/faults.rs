@@ -224,9 +224,13 @@ async fn what_is_lost_late_or_refused_on_the_way_is_made_good() {
                 assert!(write_errors > 0);
                 // A server that is broken does not say that it is busy.
                 assert_eq!(refused > 0, status != StatusCode::INTERNAL_SERVER_ERROR);
-                // As the log has it: `sync failed error=… 504 …`, with the object that is tried again.
+                // With the object that is tried again.
+                let why = match status {
+                    StatusCode::TOO_MANY_REQUESTS => "throttled: ".to_owned(),
+                    _ => format!("the API server failed with status {}: ", status.as_str()),
+                };
                 let log = trial.replica.log();
-                let told = |line: &str| line.contains("sync failed") && line.contains(status.as_str());
+                let told = |line: &str| line.contains("sync failed") && line.contains(&why);
                 assert!(log.lines().any(told), "{log}");
             }
             Kind::LoseAnswers => assert!(write_errors > 0),
