@@ -6,6 +6,8 @@
 //! architecture has another compiler, which need not make the same bytes.
 
 mod bom;
+mod compiled;
+mod linked;
 mod notices;
 mod parts;
 mod program;

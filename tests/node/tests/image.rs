@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,7 @@ impl Image {
         let mut chroot = Command::new("/usr/sbin/chroot");
         chroot.arg(format!("--userspec={}", self.config["config"]["User"].as_str().unwrap()));
         chroot.arg(self.root.path()).env_clear();
-        if processor != std::env::consts::ARCH {
+        if !self.is_native() {
             let emulator = format!("qemu-{processor}-static");
             fs::copy(Path::new("/usr/bin").join(&emulator), self.root.path().join(&emulator)).unwrap();
             chroot.arg(format!("/{emulator}"));
@@ -105,19 +105,58 @@ impl Image {
         }
     }
 
-    /// What the image's bill of materials lists, by name, with its versions.
-    fn components(&self) -> BTreeMap<String, Vec<String>> {
-        let bill = fs::read(self.root.path().join("bindery.cdx.json")).unwrap();
-        let bill: Value = serde_json::from_slice(&bill).unwrap();
-        assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&"CycloneDX".into(), &"1.6".into()));
-        let mut components: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for component in bill["components"].as_array().unwrap() {
-            let text = |field: &str| component[field].as_str().unwrap().to_owned();
-            assert!(text("purl").starts_with("pkg:"), "{component}");
-            components.entry(text("name")).or_default().push(text("version"));
-        }
-        components
+    /// Whether it is for the processor of this machine.
+    fn is_native(&self) -> bool {
+        self.processor() == std::env::consts::ARCH
     }
+
+    /// What the image's program was compiled for.
+    fn target(&self) -> String {
+        format!("{}-unknown-linux-{}", self.processor(), if self.is_native() { "gnu" } else { "musl" })
+    }
+
+    fn file(&self, name: &str) -> Vec<u8> {
+        fs::read(self.root.path().join(name)).unwrap()
+    }
+
+    /// What the image's bill of materials lists.
+    fn components(&self) -> Vec<Component> {
+        let bill: Value = serde_json::from_slice(&self.file("bindery.cdx.json")).unwrap();
+        assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&"CycloneDX".into(), &"1.6".into()));
+        let components = bill["components"].as_array().unwrap().iter().map(|component| {
+            let text = |field: &str| component[field].as_str().unwrap().to_owned();
+            Component { name: text("name"), version: text("version"), purl: text("purl") }
+        });
+        components.collect()
+    }
+}
+
+/// A work in a bill of materials.
+struct Component {
+    name: String,
+    version: String,
+    purl: String,
+}
+
+/// The packages that a package of the workspace is compiled of for a target, each as `name-version`, as cargo's resolver has it.
+fn packages(package: &str, target: &str) -> BTreeSet<String> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root()).args(["tree", "--locked", "--package", package, "--target", target]);
+    cargo.args(["--edges", "normal,no-proc-macro", "--prefix", "none", "--no-dedupe", "--format", "{p}"]);
+    let printed = run(&mut cargo, "").unwrap();
+    let packages = printed.lines().map(|line| {
+        let (name, rest) = line.split_once(" v").unwrap();
+        format!("{name}-{}", rest.split(' ').next().unwrap())
+    });
+    packages.collect()
+}
+
+/// The packages that a program names, each as `name-version`: in the places of their code where it may panic.
+fn traces(program: &[u8]) -> BTreeSet<String> {
+    const FOLDER: &str = "/cargo/registry/src/";
+    let text = String::from_utf8_lossy(program);
+    let places = text.split(FOLDER).skip(1).filter_map(|place| place.split('/').nth(1));
+    places.map(ToOwned::to_owned).collect()
 }
 
 /// Where the image was built, and from what: elsewhere these folders have other names. A root folder is one everywhere.
@@ -160,23 +199,59 @@ fn an_image_says_what_it_is_and_what_it_is_made_of() {
         for name in ["title", "description", "source", "created"] {
             assert!(label(name).is_some_and(|text| !text.is_empty()), "{name}");
         }
-        let components = image.components();
-        let c_library = if image.processor() == std::env::consts::ARCH { "glibc" } else { "musl" };
-        let works = ["wasmtime", "rustls", "kube-client", "rust-std", c_library];
-        for name in works.iter().chain(&["bindery-engine", "bindery-component"]) {
-            assert_eq!(components[*name].len(), 1, "{name}");
-        }
-        // What compiles and tests Bindery is not in the image.
-        for name in ["proptest", "clap_derive", "windows-sys"] {
-            assert!(!components.contains_key(name), "{name}");
-        }
         assert!(image.root.path().join("LICENSE").is_file());
         // And on what terms the works of others are.
         let notices = fs::read_to_string(image.root.path().join("licenses.txt")).unwrap();
-        for name in works {
-            assert!(notices.contains(&format!("\n{name} {}: ", components[name][0])), "{name}");
+        for Component { name, version, .. } in image.components() {
+            let is_told = notices.contains(&format!("\n{name} {version}: "));
+            assert_eq!(is_told, !name.starts_with("bindery"), "{name}");
         }
         assert!(notices.contains("WARRANTY") && !notices.contains("\nbindery"), "{}", image.architecture);
+    }
+}
+
+#[test]
+fn a_bill_lists_the_packages_that_were_compiled_and_no_others() {
+    for image in Layout::read().images() {
+        let is_package = |component: &&Component| component.purl.starts_with("pkg:cargo/");
+        let components = image.components();
+        let names = components.iter().filter(is_package).map(|it| format!("{}-{}", it.name, it.version));
+        let listed: BTreeSet<_> = names.collect();
+        let mut needed = packages("bindery", &image.target());
+        needed.extend(packages("bindery-component", "wasm32-unknown-unknown"));
+        assert_eq!(listed, needed, "{}", image.architecture);
+        let traces = traces(&image.file("bindery"));
+        assert!(traces.len() > 100, "{}: {traces:?}", image.architecture);
+        let unlisted: Vec<_> = traces.difference(&listed).collect();
+        assert!(unlisted.is_empty(), "{}: {unlisted:?}", image.architecture);
+    }
+}
+
+/// Works that are no packages, and what a program that has one says in it; the version follows in those that say it.
+#[test]
+fn a_bill_lists_what_else_is_linked() {
+    const WORKS: [(&str, &str); 2] = [("glibc", "GNU C Library ("), ("libunwind", "libunwind: ")];
+    for image in Layout::read().images() {
+        let components = image.components();
+        let others = components.iter().filter(|component| !component.purl.starts_with("pkg:cargo/"));
+        let others: BTreeMap<_, _> = others.map(|it| (it.name.as_str(), it)).collect();
+        let names: Vec<_> = others.keys().copied().collect();
+        let program = String::from_utf8_lossy(&image.file("bindery")).into_owned();
+        for (name, trace) in WORKS {
+            assert_eq!(others.contains_key(name), program.contains(trace), "{name}: {}", image.architecture);
+        }
+        if image.is_native() {
+            assert_eq!(names, ["glibc", "libgcc", "rust-std"]);
+            for (name, source) in [("glibc", "glibc@"), ("libgcc", "gcc-")] {
+                let Component { version, purl, .. } = others[name];
+                assert!(purl.starts_with("pkg:deb/") && purl.contains(&format!("/{source}")), "{purl}");
+                assert!(program.contains(&format!(" {version})")), "{name} is not of {version}");
+            }
+        } else {
+            assert_eq!(names, ["libunwind", "musl", "rust-std", "zig"]);
+            let clang = format!("clang version {}", others["libunwind"].version);
+            assert!(program.contains(&clang), "{clang}");
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is in an image, as a software bill of materials: CycloneDX 1.6 in JSON.
 //!
 //! `cargo cyclonedx` writes into the source folders and names this machine's paths, so two builds would differ; what is left
-//! to do without it is to write cargo's own metadata down in other words.
+//! to do without it is to write down what cargo itself says.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -32,6 +32,9 @@ fn component(part: &Part) -> Value {
     let mut component = json!({
         "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl,
     });
+    if let Some(cpe) = &part.cpe {
+        component["cpe"] = json!(cpe);
+    }
     if let Some(license) = &part.license {
         component["licenses"] = json!([{"expression": license}]);
     }

@@ -48,9 +48,9 @@ mod tests {
             version: "1.0".to_owned(),
             purl: format!("pkg:cargo/{name}@1.0"),
             license: Some("MIT".to_owned()),
-            source: None,
             texts: texts.iter().map(|path| path.to_path_buf()).collect(),
             is_ours: name.starts_with("bindery"),
+            ..Part::default()
         }
     }
 

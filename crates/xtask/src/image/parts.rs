@@ -1,29 +1,32 @@
-//! What an image is made of: packages, the standard library of Rust, and a C library, each with the texts of its licence.
+//! What an image is made of: packages, the standard library of Rust, and what else is linked, each with the texts of its licence.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::program::{self, Program};
+use super::linked;
+use super::program::Program;
 use crate::packages::{self, Needs};
-use crate::{process, workspace};
+use crate::toolchain::Toolchain;
+use crate::workspace;
 
-/// The packages that the image's files are compiled of: those of the program, and the default engine's.
-const PACKAGES: [&str; 2] = [program::NAME, "bindery-component"];
+/// The package of the default engine's component, and what it is compiled for.
+const ENGINE: &str = "bindery-component";
+const ENGINE_TARGET: &str = "wasm32-unknown-unknown";
 /// How files begin, in capitals, in which authors keep what they ask to go with their work.
 const TEXTS: [&str; 6] = ["LICENSE", "LICENCE", "UNLICENSE", "COPYING", "COPYRIGHT", "NOTICE"];
-/// Where Debian keeps the terms of glibc, which it compiled, and the licence that they name.
-const GLIBC_TERMS: [&str; 2] = ["/usr/share/doc/libc6-dev/copyright", "/usr/share/common-licenses/LGPL-2.1"];
 
 /// A work that is in an image.
+#[derive(Default)]
 pub(super) struct Part {
     pub(super) name: String,
     pub(super) version: String,
     /// Its package URL, <https://github.com/package-url/purl-spec>.
     pub(super) purl: String,
+    /// Its name in the lists of vulnerabilities, where scanners know no package of this URL's type.
+    pub(super) cpe: Option<String>,
     /// Its licence, an SPDX expression, where its authors state one.
     pub(super) license: Option<String>,
     /// Where its source is.
@@ -36,15 +39,27 @@ pub(super) struct Part {
 
 /// What the image of a program is made of, by package URL.
 ///
+/// Of the program, these are the packages that cargo compiled for it; of the engine, which may have been compiled long before,
+/// those that it needs by cargo's metadata. That names too many where another package turns on more features of one; a test of
+/// the image would tell.
+///
 /// # Errors
-/// When cargo's metadata cannot be read, or a compiler does not tell its version.
+/// When cargo's metadata cannot be read or does not know what was compiled, or a compiler does not tell its version.
 pub(super) fn list(program: &Program) -> Result<Vec<Part>> {
-    let metadata = workspace::read_metadata(&["--locked", "--filter-platform", program.target.triple])?;
-    let mut parts = vec![standard_library(program)?, c_library(program)?];
-    for package in PACKAGES {
-        for needed in packages::closure(&metadata, package, Needs::ToRun)? {
-            parts.push(package_part(needed)?);
+    let mut parts = linked::list(program)?;
+    parts.push(standard_library(program)?);
+    let known = packages::list(workspace::metadata()?, "packages")?;
+    for id in &program.packages {
+        match known.iter().find(|package| package["id"] == id.as_str()) {
+            Some(package) => parts.push(package_part(package)?),
+            // It compiles the standard library too, of which cargo's metadata says nothing.
+            None if matches!(program.toolchain, Toolchain::Debian) => {}
+            None => bail!("cargo compiled {id}, which its metadata does not know"),
         }
+    }
+    let metadata = workspace::read_metadata(&["--locked", "--filter-platform", ENGINE_TARGET])?;
+    for package in packages::closure(&metadata, ENGINE, Needs::ToRun)? {
+        parts.push(package_part(package)?);
     }
     parts.sort_by(|a, b| a.purl.cmp(&b.purl));
     parts.dedup_by(|a, b| a.purl == b.purl);
@@ -58,6 +73,7 @@ fn package_part(package: &Value) -> Result<Part> {
     let folder = Path::new(&manifest).parent().with_context(|| format!("{manifest} has no folder"))?;
     Ok(Part {
         purl: format!("pkg:cargo/{name}@{}", version.replace('+', "%2B")),
+        cpe: None,
         // Older crates write a slash where the expression's word is `OR`.
         license: package["license"].as_str().map(|license| license.replace('/', " OR ")),
         source: package["repository"].as_str().map(ToOwned::to_owned),
@@ -82,8 +98,8 @@ fn texts(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(texts)
 }
 
-/// The standard library of the compiler that made the program; the engine's is of the same licence, and in the image without
-/// what needs a system.
+/// The standard library of the compiler that made the program, with the crates that it is compiled of itself, which its terms
+/// name. The engine's is of the same licence, and in the image without what needs a system.
 fn standard_library(program: &Program) -> Result<Part> {
     let printed = program.toolchain.version()?;
     let version = printed.lines().find_map(|line| line.strip_prefix("release: "));
@@ -91,44 +107,11 @@ fn standard_library(program: &Program) -> Result<Part> {
     Ok(Part {
         name: "rust-std".to_owned(),
         purl: format!("pkg:generic/rust-std@{version}"),
+        cpe: Some(format!("cpe:2.3:a:rust-lang:rust:{version}:*:*:*:*:*:*:*")),
         version,
         license: Some("MIT OR Apache-2.0".to_owned()),
         source: Some("https://github.com/rust-lang/rust".to_owned()),
         texts: vec![program.toolchain.library_terms()?],
-        is_ours: false,
-    })
-}
-
-fn c_library(program: &Program) -> Result<Part> {
-    let (name, version, license, source, texts) = match &program.zig {
-        None => {
-            let printed = process::output(Command::new("getconf").arg("GNU_LIBC_VERSION"))?;
-            let version = printed.trim().strip_prefix("glibc ").map(ToOwned::to_owned);
-            let version = version.with_context(|| format!("getconf told {printed:?} for glibc's version"))?;
-            (
-                "glibc",
-                version,
-                "LGPL-2.1-or-later",
-                "https://sourceware.org/git/glibc.git",
-                GLIBC_TERMS.map(PathBuf::from).to_vec(),
-            )
-        }
-        Some(zig) => {
-            let musl = zig.join("lib/libc/musl");
-            let header = musl.join("src/internal/version.h");
-            let printed = String::from_utf8(workspace::read(&header)?)?;
-            let version = printed.split('"').nth(1).map(ToOwned::to_owned);
-            let version = version.with_context(|| format!("{} has no version of musl", header.display()))?;
-            ("musl", version, "MIT", "https://git.musl-libc.org/cgit/musl", vec![musl.join("COPYRIGHT")])
-        }
-    };
-    Ok(Part {
-        name: name.to_owned(),
-        purl: format!("pkg:generic/{name}@{version}"),
-        version,
-        license: Some(license.to_owned()),
-        source: Some(source.to_owned()),
-        texts,
-        is_ours: false,
+        ..Part::default()
     })
 }

@@ -1,11 +1,13 @@
 //! The program of an image: static, since an image has nothing but the program.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 
 use anyhow::Result;
 
+use super::compiled;
 use crate::oci::Platform;
 use crate::toolchain::{Target, Toolchain};
 use crate::{process, tools, workspace};
@@ -16,7 +18,8 @@ pub(super) const NAME: &str = "bindery";
 /// The program of a platform, and what compiled it.
 pub(super) struct Program {
     pub(super) path: PathBuf,
-    pub(super) target: Target,
+    /// The packages that it was compiled of, by cargo's ids.
+    pub(super) packages: BTreeSet<String>,
     pub(super) toolchain: Toolchain,
     /// The folder of Zig, where it brought the C library and linked.
     pub(super) zig: Option<PathBuf>,
@@ -78,6 +81,9 @@ fn build(platform: Platform, profile: &str) -> Result<Program> {
     // Some dependencies are compiled of what their build scripts wrote there.
     let flags = [flag, &workspace::path_flag()?, &workspace::renaming_flag(&folder, "/target")];
     command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
-    process::run(&mut command)?;
-    Ok(Program { path: folder.join(target.triple).join(profile).join(NAME), target, toolchain, zig })
+    command.arg("--message-format=json-render-diagnostics");
+    let printed = process::output(&mut command)?;
+    let folder = folder.join(target.triple);
+    let packages = compiled::packages(&printed, &folder)?;
+    Ok(Program { path: folder.join(profile).join(NAME), packages, toolchain, zig })
 }
