@@ -149,14 +149,18 @@ fn fuzz(seconds: u32) -> Result<()> {
 }
 
 fn image() -> Result<()> {
-    let mut digests = BTreeSet::new();
-    for place in ["one", "two"] {
-        let folder = workspace::target_folder()?.join("image-soak").join(place);
+    let root = workspace::target_folder()?.join("image-soak");
+    let places = ["one", "two"].map(|place| root.join(place));
+    // Both before the first is built: until then there may be another commit.
+    for folder in &places {
         if folder.exists() {
-            fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+            fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
         }
         let mut clone = Command::new("git");
-        process::run(clone.args(["clone", "--quiet"]).arg(workspace::root()).arg(&folder))?;
+        process::run(clone.args(["clone", "--quiet"]).arg(workspace::root()).arg(folder))?;
+    }
+    let mut digests = BTreeSet::new();
+    for folder in places {
         let mut build = Command::new(workspace::cargo().get_program());
         build.args(["xtask", "image"]).current_dir(&folder).env("CARGO_TARGET_DIR", folder.join("target"));
         let printed = process::output(&mut build)?;
