@@ -139,6 +139,14 @@ impl OperationMap {
         });
     }
 
+    /// Forgets all backoffs: the timers are gone that would have had their objects decided again.
+    pub(crate) fn reset(&self) {
+        self.entries().retain(|_, entry| {
+            entry.backoff = None;
+            entry.running
+        });
+    }
+
     /// How many operations run.
     pub(crate) fn running(&self) -> usize {
         self.entries().values().filter(|entry| entry.running).count()

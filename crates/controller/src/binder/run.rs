@@ -50,6 +50,8 @@ impl<P: Port> Binder<P> {
             tasks.tracker.wait().await;
         }
         self.intake.close();
+        // Told that an operation backs off, the next run would leave its object to a timer that there is none of.
+        self.operations.reset();
         // What became of its last writes is no news of those of the next one.
         self.passage.reset();
     }

@@ -1,6 +1,6 @@
 //! Operations, and the decisions about their objects meanwhile.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -302,4 +302,23 @@ async fn a_plugin_that_panics_backs_off_and_is_called_again() {
     })
     .await;
     assert_eq!((calls(), double.has_volume("v1")), (3, false));
+}
+
+/// As by a replica that loses its Lease and gets it back.
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_backs_off_when_the_loop_ends_is_tried_by_the_next_one() {
+    let double = Double::new();
+    double.add_volume(&released());
+    let (disk, faults) = (Disk::new(&double), AtomicU32::new(1));
+    let engine = Scripted(move |request: &Request, cluster: &mut dyn Cluster| match &request.subject {
+        Subject::SyncVolumeOperation(_) if faults.swap(0, Ordering::Relaxed) > 0 => {
+            Err(EngineFault::Trapped("unreachable".to_owned()))
+        }
+        _ => Ok(bindery_engine::decide(request, cluster)?),
+    });
+    let binder = binder(&double, &disk, engine);
+    double.watch(binder.intake(), Duration::ZERO);
+    let has_failed = || binder.metrics().operation_errors.get() == 1;
+    run_during(&binder, double.until("it has failed", has_failed)).await;
+    run_during(&binder, double.until("the volume is gone", || !double.has_volume("v1"))).await;
 }
