@@ -28,6 +28,8 @@ const PAGE: u32 = 500;
 const BACKOFF: Duration = Duration::from_millis(800);
 /// Longest pause.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// A watch that ended sooner, and told of nothing, was none.
+const SHORT: Duration = Duration::from_secs(1);
 /// A watch that lasted this long was a good one: the next failure starts at [`BACKOFF`] again.
 const BACKOFF_RESET: Duration = Duration::from_secs(120);
 
@@ -56,6 +58,9 @@ enum WatchError {
     /// The API server has forgotten the version or the page that was asked for: list anew, at once.
     #[error("the API server has forgotten the version")]
     Expired,
+    /// It ended as soon as it was open.
+    #[error("the watch was ended at once, without an event")]
+    Short,
     /// Anything else.
     #[error(transparent)]
     Fault(Fault),
@@ -83,8 +88,12 @@ impl Watch {
         let mut pause = BACKOFF;
         let mut version: Option<String> = None;
         loop {
-            let began = tokio::time::Instant::now();
+            let (began, before) = (tokio::time::Instant::now(), version.clone());
             let error = match self.turn(&mut version).await {
+                // Who ends every watch at once would be asked again without a pause: client-go calls it "very short watch".
+                Ok(()) if began.elapsed() < SHORT && before.is_some() && before == version => {
+                    WatchError::Short
+                }
                 Ok(()) => {
                     pause = BACKOFF;
                     continue;

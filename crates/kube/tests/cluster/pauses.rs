@@ -1,6 +1,8 @@
 //! A server that asks to be left alone for a while is, by all who use one client.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bindery_controller::{Binder, Facts, Parts, Plugin as _, Port, Purpose, Settings};
@@ -11,13 +13,27 @@ use bindery_kube::{ApiClient, ApiPort, Candidate, Events, LeaseSettings, watch};
 use bindery_sim::FaultRule;
 use bindery_store::Store;
 use futures::future::join_all;
+use kube::client::Body;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::world::{World, claim, volume};
 
+type Answer = http::Response<Body>;
+
 fn port(world: &World, client: &ApiClient) -> ApiPort {
     ApiPort::new(client.clone(), world.clock(), Events::new(client.clone()).0)
+}
+
+fn binder(world: &World, client: &ApiClient) -> Binder<ApiPort> {
+    Binder::new(Parts {
+        store: Arc::new(Store::new()),
+        port: port(world, client),
+        engine: Arc::new(DefaultEngine),
+        facts: Facts::default(),
+        settings: Settings::default(),
+        journal: None,
+    })
 }
 
 /// Reads a claim that is there; answers whether that was possible.
@@ -103,6 +119,39 @@ async fn plugins_ask_under_the_limit_of_the_port() {
     assert_eq!(port.pressure().in_flight, 0);
 }
 
+/// What a proxy answers that hangs up on every watch.
+async fn hang_up(request: http::Request<Body>, watches: Arc<AtomicUsize>) -> Result<Answer, Infallible> {
+    const EMPTY: &str =
+        r#"{"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": []}"#;
+    const FORBIDDEN: &str =
+        r#"{"apiVersion": "v1", "kind": "Status", "code": 422, "message": "sendInitialEvents"}"#;
+    let query = request.uri().query().unwrap_or_default();
+    let (status, text) = match query {
+        query if query.contains("sendInitialEvents") => (422, FORBIDDEN),
+        query if query.contains("watch=true") => {
+            watches.fetch_add(1, Ordering::Relaxed);
+            (200, "")
+        }
+        _ => (200, EMPTY),
+    };
+    let answer = http::Response::builder().status(status).header("Content-Type", "application/json");
+    Ok(answer.body(Body::from(text.as_bytes().to_vec())).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_ended_at_once_comes_again_after_a_pause() {
+    let (world, watches) = (World::new(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&watches);
+    let service = tower::service_fn(move |request| hang_up(request, Arc::clone(&counted)));
+    let client = ApiClient::from(kube::Client::new(service, "default"));
+    let binder = binder(&world, &client);
+    let watching = watch::run(client, binder.intake().clone(), CancellationToken::new());
+    assert!(tokio::time::timeout(Duration::from_secs(60), watching).await.is_err());
+    let (asked, failed) = (watches.load(Ordering::Relaxed), binder.metrics().watch_failures.get());
+    assert!((10..100).contains(&asked), "{asked} watches in a minute");
+    assert!(failed > 0 && failed <= asked as u64, "{failed} of {asked} are told to have failed");
+}
+
 /// Lists and watches wait as long as they are asked to, and not for their own backoff of 0.8 s.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_is_refused_comes_again_when_it_may() {
@@ -116,14 +165,7 @@ async fn a_list_that_is_refused_comes_again_when_it_may() {
         }
         world.sim.faults().add(FaultRule::new(verb, "persistentvolumes").busy(20));
         let client = ApiClient::from(world.client());
-        let binder = Binder::new(Parts {
-            store: Arc::new(Store::new()),
-            port: port(&world, &client),
-            engine: Arc::new(DefaultEngine),
-            facts: Facts::default(),
-            settings: Settings::default(),
-            journal: None,
-        });
+        let binder = binder(&world, &client);
         let shutdown = CancellationToken::new();
         let watches = tokio::spawn(watch::run(client, binder.intake().clone(), shutdown.clone()));
         let listed = world.until("all is listed", || binder.store().synced());
