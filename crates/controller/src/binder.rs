@@ -26,13 +26,13 @@ use self::deletions::Deletions;
 use self::execute::again_after;
 pub use self::review::{Reviewed, Sight};
 use crate::intake::Intake;
-use crate::note::REASON_REFUSED;
+use crate::note::{REASON_REFUSED, REASON_UNWRITABLE};
 use crate::observe::Observation;
 use crate::operations::{OperationMap, Ticket};
 use crate::passage::Passage;
 use crate::queue::{Queue, Slot};
 use crate::upstream::UpstreamMetrics;
-use crate::{Facts, Journal, Key, Metrics, Note, Port, SyncError};
+use crate::{Facts, Journal, Key, Metrics, Note, Port, SyncError, WriteError};
 
 /// How soon an object is decided again after a write failed that its decision tolerates: upstream leaves that
 /// to its resync, whose period this is.
@@ -322,6 +322,7 @@ impl<P: Port> Binder<P> {
         let known = known::Known::new(&request, &exchanges);
         let carried = self.carry_out(&request, &decision, known, None).await;
         drop(reserved);
+        self.report_unwritable(&request, carried.failure.as_ref());
         let requeue_after = again_after(&decision, &carried);
         Synced {
             result: match (carried.failure, &decision.outcome) {
@@ -387,13 +388,23 @@ impl<P: Port> Binder<P> {
     /// Tells the user that the guard refused a decision about an object.
     fn report_refusal(&self, request: &Request, why: &str) {
         self.metrics.refusals.count();
+        self.warn(request, REASON_REFUSED, why.to_owned());
+    }
+
+    /// Tells the user that the API server refuses what is written for an object, whatever has happened to it meanwhile.
+    fn report_unwritable(&self, request: &Request, failure: Option<&SyncError>) {
+        if let Some(
+            error @ SyncError::Write { error: WriteError::Invalid(_) | WriteError::Forbidden(_), .. },
+        ) = failure
+        {
+            self.warn(request, REASON_UNWRITABLE, format!("the API server refuses to {error}"));
+        }
+    }
+
+    /// Records a warning about the object of a request.
+    fn warn(&self, request: &Request, reason: &'static str, message: String) {
         let Some(regarding) = regarding(request) else { return };
-        self.tell(&Note {
-            regarding,
-            event_type: EventType::Warning,
-            reason: REASON_REFUSED,
-            message: why.to_owned(),
-        });
+        self.tell(&Note { regarding, event_type: EventType::Warning, reason, message });
     }
 
     /// Records an event, where events are this binder's to record.

@@ -45,7 +45,7 @@ pub use intake::Intake;
 pub use journal::{Journal, Verdict};
 pub use key::Key;
 pub use metrics::{Counter, Metrics};
-pub use note::{Note, REASON_REFUSED};
+pub use note::{Note, REASON_REFUSED, REASON_UNWRITABLE};
 pub use observe::{Compared, Observation};
 pub use operations::{OPERATION_BACKOFF, OPERATION_BACKOFF_MAX};
 pub use passage::Passage;

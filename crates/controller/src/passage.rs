@@ -7,8 +7,9 @@ use crate::WriteError;
 /// So many writes must fail in a row before it is said that none gets through.
 const FAILURES_MIN: u32 = 3;
 
-/// What became of the last writes. A write that the API server refused for what it is has got through: only those count
-/// that it did not carry out whatever they are. One object that a policy forbids to write says nothing about others, so
+/// What became of the last writes. One that the API server refused for what has happened to its object has got through: only
+/// those count that it did not carry out whatever they are. A policy or a webhook that refuses what Bindery writes does so with 400
+/// or 422 too, unless it says otherwise. One object that is refused says nothing about others, so
 /// it takes two.
 #[derive(Debug, Default)]
 pub struct Passage(Mutex<Option<Blocked>>);
@@ -44,6 +45,7 @@ impl Passage {
         let error = match error {
             Some(
                 error @ (WriteError::Forbidden(_)
+                | WriteError::Invalid(_)
                 | WriteError::Throttled { .. }
                 | WriteError::Broken { .. }
                 | WriteError::Failed(_)),
@@ -83,6 +85,7 @@ mod tests {
         let down = || WriteError::Failed("no answer".to_owned());
         let forbidden = || WriteError::Forbidden("no".to_owned());
         let busy = || WriteError::Throttled { message: "busy".to_owned(), retry_after: Duration::ZERO };
+        let denied = || WriteError::Invalid("a policy wants a label".to_owned());
         let broken = || WriteError::Broken { status: 504, message: "late".to_owned() };
         let conflict = || WriteError::Conflict("changed".to_owned());
         for (writes, gets_through) in [
@@ -90,6 +93,7 @@ mod tests {
             (vec![("a", Some(down())), ("b", Some(down()))], true),
             (vec![("a", Some(down())), ("b", Some(forbidden())), ("a", Some(busy()))], false),
             (vec![("a", Some(broken())), ("b", Some(broken())), ("a", Some(broken()))], false),
+            (vec![("a", Some(denied())), ("b", Some(denied())), ("a", Some(denied()))], false),
             (vec![("a", Some(forbidden())), ("a", Some(forbidden())), ("a", Some(forbidden()))], true),
             (vec![("a", Some(down())), ("b", Some(down())), ("c", Some(down())), ("a", None)], true),
             (

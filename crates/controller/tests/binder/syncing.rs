@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bindery_controller::{Key, Purpose, SyncError, Write, WriteError};
+use bindery_controller::{Key, Purpose, REASON_UNWRITABLE, SyncError, Write, WriteError};
 use bindery_core::{
     Action, Answer, ClaimKey, ClaimPhase, ClaimRef, Cluster, Decision, EngineFault, Message, Outcome,
     Question, Request, Source, Step, Subject, VolumePhase,
@@ -82,6 +82,26 @@ async fn after_a_write_that_failed_nothing_follows() {
         assert_eq!(binder.sync(&claim_key("c1")).await.result, Ok(()));
         assert_eq!(double.writes().len(), 5);
         assert_eq!(double.volume("v1").phase, VolumePhase::Bound);
+    }
+}
+
+/// As by a policy that wants a label of every volume, or without the right to write.
+#[tokio::test]
+async fn a_write_that_the_api_server_does_not_take_is_told_at_the_object() {
+    let refusals = [
+        (WriteError::Invalid("a policy wants a label".to_owned()), 1),
+        (WriteError::Forbidden("cannot patch".to_owned()), 1),
+        (WriteError::Conflict("changed".to_owned()), 0),
+        (WriteError::Failed("no answer".to_owned()), 0),
+    ];
+    for (error, told) in refusals {
+        let double = Double::new();
+        double.add_volume(&volume("v1"));
+        double.add_claim(&claim("c1"));
+        let binder = binder(&double, DefaultEngine);
+        double.fail_write(1, error.clone());
+        assert!(binder.sync(&claim_key("c1")).await.result.is_err());
+        assert_eq!(double.reasons(), vec![REASON_UNWRITABLE; told], "{error}");
     }
 }
 
