@@ -93,6 +93,8 @@ impl Watchman {
     }
 
     async fn raise(&self, write: &ForeignWrite) {
+        // Held since it was seen, but for one that was seen while the acknowledgement of an earlier one was read.
+        self.vigil().hold();
         let ForeignWrite { regarding, author, what } = write;
         let now = (self.clock)();
         let text = format!("{author} wrote {what} of {}", regarding);
