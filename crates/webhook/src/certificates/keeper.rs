@@ -15,6 +15,8 @@ use super::record::CertificateRecord;
 
 /// How often a round is begun again because somebody else had written.
 const CONFLICTS_MAX: u32 = 10;
+/// How long a replica waits for its first certificate, which has more to do than to show one.
+const OPENING_MAX: Duration = Duration::from_secs(5);
 /// First pause after a failure, doubled by each that follows.
 const BACKOFF: Duration = Duration::from_secs(1);
 /// Longest pause.
@@ -87,6 +89,9 @@ pub enum KeeperError<E: std::error::Error + 'static> {
     /// No certificate can be made.
     #[error(transparent)]
     Mint(#[from] MintError),
+    /// No answer has come for long.
+    #[error("they were not read and written within {OPENING_MAX:?}")]
+    Overdue,
     /// Others write all the time.
     #[error("somebody else wrote in the last {CONFLICTS_MAX} moments when Bindery wanted to")]
     Conflicts,
@@ -136,7 +141,8 @@ impl<V: Vault> Keeper<V> {
         };
         // Nobody is known to, until somebody is.
         keeper.record.tell_trusted(false);
-        match keeper.round().await {
+        let outcome = tokio::time::timeout(OPENING_MAX, keeper.round()).await;
+        match outcome.unwrap_or(Err(KeeperError::Overdue)) {
             Err(KeeperError::Vault(error)) if V::is_misset(&error) => return Err(KeeperError::Vault(error)),
             outcome => keeper.told(outcome),
         }
