@@ -67,6 +67,11 @@ impl ApiClient {
         self.traffic.register(registry);
     }
 
+    /// The server was too busy for a request, whoever asked.
+    pub(crate) fn count_refusal(&self) {
+        self.limit.count_refusal();
+    }
+
     pub(crate) fn traffic(&self) -> &Traffic {
         &self.traffic
     }

@@ -52,7 +52,7 @@ pub struct Pressure {
     pub limit: usize,
     /// Requests that are.
     pub in_flight: usize,
-    /// Requests that the API server refused because it was busy, or left without an answer, since the start.
+    /// Requests that the API server refused because it was too busy, or did not answer within a minute, since the start.
     pub refused: u64,
     /// Requests that took longer than a second, since the start.
     pub late: u64,
@@ -135,6 +135,10 @@ impl Limit {
         }
     }
 
+    pub(crate) fn count_refusal(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn answered(&self, took: Duration, now: Instant) {
         let mut state = self.state();
         state.answered(took);
@@ -146,11 +150,7 @@ impl Limit {
             state.told = Some(now);
             let limit = state.limit();
             drop(state);
-            tracing::warn!(
-                ?took,
-                limit,
-                "the API server answers late; fewer requests are under way until it does not"
-            );
+            tracing::warn!(?took, limit, "the API server answers late");
         }
     }
 
@@ -187,7 +187,9 @@ impl State {
         if !used {
             return;
         }
-        let gradient = (TOLERANCE * self.usual / took).clamp(GRADIENT_MIN, 1.0);
+        // What is late is not usual, though all that was ever answered came so.
+        let usual = self.usual.min(LATE.as_secs_f64() / TOLERANCE);
+        let gradient = (TOLERANCE * usual / took).clamp(GRADIENT_MIN, 1.0);
         let reckoned = self.limit * gradient + self.limit.log10().ceil();
         // What refusals have cut grows again or stays.
         let least = if is_late { MIN } else { self.limit.min(QUEUED_MIN) };
@@ -208,10 +210,7 @@ impl Permit<'_> {
         let now = Instant::now();
         match outcome {
             Outcome::Answered => self.limit.answered(now - self.began, now),
-            Outcome::Refused => {
-                self.limit.refused.fetch_add(1, Ordering::Relaxed);
-                self.limit.state().refused(self.began, now);
-            }
+            Outcome::Refused => self.limit.state().refused(self.began, now),
             Outcome::Lost => {}
         }
     }
@@ -323,18 +322,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_server_that_was_never_quick_gets_less_too() {
+        let (limit, server) = (Arc::new(Limit::new()), Arc::new(Slow::new(1_000)));
+        server.millis.store(2_000, Ordering::SeqCst);
+        load(&limit, &server, 2_000).await;
+        assert!(limit.pressure().limit < 20, "{:?}", limit.pressure());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn refusals_cut_once_for_all_that_was_under_way() {
         let limit = Limit::new();
         let mut permits = full(&limit).await;
         tokio::time::advance(Duration::from_millis(5)).await;
         permits.drain(..10).for_each(|permit| permit.end(Outcome::Refused));
-        assert_eq!(limit.pressure(), Pressure { limit: 56, in_flight: 70, refused: 10, late: 0 });
+        assert_eq!(limit.pressure(), Pressure { limit: 56, in_flight: 70, refused: 0, late: 0 });
         drop(permits);
         for _ in 0..100 {
             tokio::time::advance(Duration::from_millis(5)).await;
             limit.acquire().await.end(Outcome::Refused);
         }
-        assert_eq!(limit.pressure(), Pressure { limit: 4, in_flight: 0, refused: 110, late: 0 });
+        assert_eq!(limit.pressure(), Pressure { limit: 4, in_flight: 0, refused: 0, late: 0 });
     }
 
     #[tokio::test(start_paused = true)]

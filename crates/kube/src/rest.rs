@@ -8,7 +8,6 @@ use http::header::{ACCEPT, HeaderValue};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
-use tokio::time::Instant;
 
 use crate::client::ApiClient;
 use crate::decode::Encoded as _;
@@ -102,12 +101,13 @@ struct Details {
 /// Sends a request when it may be sent, and collects the answer.
 pub(crate) async fn send(client: &ApiClient, request: http::Request<Body>) -> Result<Object, Fault> {
     let permit = client.turn().await;
-    let (method, began) = (request.method().clone(), Instant::now());
-    let answer = tokio::time::timeout(TIMEOUT, exchange(client, request)).await.unwrap_or_else(|_| {
-        client.traffic().ended(&method, None);
-        Err(Fault::TooLate)
-    });
-    client.traffic().took(&method, began.elapsed());
+    // Dropped at the latest where nobody waits for the answer any more, as for the Lease's.
+    let _timing = client.traffic().timing(request.method());
+    let answer =
+        tokio::time::timeout(TIMEOUT, exchange(client, request)).await.unwrap_or(Err(Fault::TooLate));
+    if answer.as_ref().is_err_and(Fault::is_overload) {
+        client.count_refusal();
+    }
     if let Some(permit) = permit {
         permit.end(Fault::outcome(&answer));
     }
@@ -121,7 +121,11 @@ pub(crate) async fn open(
 ) -> Result<(Encoding, Body), Fault> {
     // A stream that lasts for minutes is nothing that is under way: it keeps no room.
     drop(client.turn().await);
-    begin(client, request).await
+    let answer = begin(client, request).await;
+    if answer.as_ref().is_err_and(Fault::is_overload) {
+        client.count_refusal();
+    }
+    answer
 }
 
 async fn exchange(client: &ApiClient, request: http::Request<Body>) -> Result<Object, Fault> {
@@ -133,9 +137,9 @@ async fn exchange(client: &ApiClient, request: http::Request<Body>) -> Result<Ob
 /// Every request passes here.
 async fn begin(client: &ApiClient, mut request: http::Request<Body>) -> Result<(Encoding, Body), Fault> {
     request.headers_mut().entry(ACCEPT).or_insert(const { HeaderValue::from_static(encoding::ACCEPT) });
-    let method = request.method().clone();
+    let mut counted = client.traffic().asked(request.method());
     let answer = client.kube().send(request).await;
-    client.traffic().ended(&method, answer.as_ref().ok().map(http::Response::status));
+    counted.answered(answer.as_ref().ok().map(http::Response::status));
     let (parts, body) = answer.map_err(no_answer)?.into_parts();
     let encoding = Encoding::of(&parts.headers);
     if parts.status.is_success() {

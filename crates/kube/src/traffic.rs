@@ -1,14 +1,13 @@
 //! What was asked of an API server, under the names of client-go's metrics (`k8s.io/component-base/metrics/prometheus/restclient`):
 //! there is one server, so what it is called is no label.
 
-use std::time::Duration;
-
 use http::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 
 /// Upper bounds of the buckets, in seconds: client-go's.
 const BUCKETS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
@@ -42,7 +41,7 @@ impl Traffic {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "rest_client_requests",
-            "Requests sent to the API server, watches included",
+            "Requests sent to the API server, watches included but for those of certificates",
             self.requests.clone(),
         );
         registry.register(
@@ -52,15 +51,48 @@ impl Traffic {
         );
     }
 
-    /// A request was answered, or not.
-    pub(crate) fn ended(&self, method: &Method, status: Option<StatusCode>) {
-        let code = status.as_ref().map_or(NO_ANSWER, StatusCode::as_str).to_owned();
-        self.requests.get_or_create(&RequestLabels { code, method: method.to_string() }).inc();
+    /// A request is sent.
+    pub(crate) fn asked(&self, method: &Method) -> Asked {
+        Asked { traffic: self.clone(), method: method.clone(), status: None }
     }
 
-    /// A request that is no watch has ended after so long, however it did.
-    pub(crate) fn took(&self, method: &Method, duration: Duration) {
-        let labels = DurationLabels { verb: method.to_string() };
-        self.durations.get_or_create(&labels).observe(duration.as_secs_f64());
+    /// The time of a request that is no watch, from now on.
+    pub(crate) fn timing(&self, method: &Method) -> Timing {
+        Timing { traffic: self.clone(), method: method.clone(), began: Instant::now() }
+    }
+}
+
+/// A request, counted when this is dropped: as one without an answer, unless it was told of one.
+pub(crate) struct Asked {
+    traffic: Traffic,
+    method: Method,
+    status: Option<StatusCode>,
+}
+
+impl Asked {
+    pub(crate) fn answered(&mut self, status: Option<StatusCode>) {
+        self.status = status;
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let code = self.status.as_ref().map_or(NO_ANSWER, StatusCode::as_str).to_owned();
+        let labels = RequestLabels { code, method: self.method.to_string() };
+        self.traffic.requests.get_or_create(&labels).inc();
+    }
+}
+
+/// A request, measured until this is dropped, however it ends.
+pub(crate) struct Timing {
+    traffic: Traffic,
+    method: Method,
+    began: Instant,
+}
+
+impl Drop for Timing {
+    fn drop(&mut self) {
+        let labels = DurationLabels { verb: self.method.to_string() };
+        self.traffic.durations.get_or_create(&labels).observe(self.began.elapsed().as_secs_f64());
     }
 }

@@ -84,7 +84,7 @@ impl Own {
             ),
             (
                 "requests_refused",
-                "Requests that the API server refused because it was busy, or left without an answer",
+                "Requests that the API server refused because it was too busy, or did not answer within a minute",
                 pressure.refused,
             ),
             (
