@@ -1,6 +1,6 @@
 //! Sends the requests of `requests.jsonl` to any API server, and brings the answers into a form that can be compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use http::Request;
 use kube::Client;
@@ -183,6 +183,30 @@ fn normalise_fields(fields: &mut Map<String, Value>) {
             normalise(value);
         }
     }
+    order_causes(fields);
+}
+
+/// Sorts the causes that follow each other for one field, and tells them in that order: where they come from the keys of
+/// a map, the real server tells them in the order of Go's maps, which is another one each time.
+fn order_causes(status: &mut Map<String, Value>) {
+    let text = |cause: &Value, name: &str| cause[name].as_str().unwrap_or("").to_owned();
+    let told = |causes: &[Value]| {
+        let mut parts: Vec<_> =
+            causes.iter().map(|it| text(it, "field") + ": " + &text(it, "message")).collect();
+        // A sentence that is there twice is told once.
+        let mut seen = BTreeSet::new();
+        parts.retain(|part| seen.insert(part.clone()));
+        parts.join(", ")
+    };
+    let Some(mut message) = status.get("message").and_then(Value::as_str).map(str::to_owned) else { return };
+    let causes = status.get_mut("details").and_then(|details| details.get_mut("causes"));
+    let Some(Value::Array(causes)) = causes else { return };
+    for run in causes.chunk_by_mut(|one, next| one["field"] == next["field"]) {
+        let before = told(run);
+        run.sort_by_key(|cause| text(cause, "message"));
+        message = message.replace(&before, &told(run));
+    }
+    status.insert("message".to_owned(), message.into());
 }
 
 /// `7s` or `5m12s`.
