@@ -67,11 +67,6 @@ impl ApiClient {
         self.traffic.register(registry);
     }
 
-    /// The server was too busy for a request, whoever asked.
-    pub(crate) fn count_refusal(&self) {
-        self.limit.count_refusal();
-    }
-
     pub(crate) fn traffic(&self) -> &Traffic {
         &self.traffic
     }
@@ -105,8 +100,11 @@ impl ApiClient {
         }
     }
 
-    /// Takes note of what the server asks for in a refusal.
+    /// Takes note of a fault: whether the server was too busy, and what it asks for.
     pub(crate) fn heed(&self, fault: &Fault) {
+        if fault.is_overload() {
+            self.limit.count_refusal();
+        }
         if let Some(pause) = fault.pause() {
             tracing::debug!(%fault, ?pause, "the API server asks for a pause");
             self.pause.ask(pause);

@@ -135,6 +135,7 @@ impl Limit {
         }
     }
 
+    /// The server was too busy for a request, whether that has room here or not.
     pub(crate) fn count_refusal(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }

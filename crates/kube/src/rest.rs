@@ -101,13 +101,12 @@ struct Details {
 /// Sends a request when it may be sent, and collects the answer.
 pub(crate) async fn send(client: &ApiClient, request: http::Request<Body>) -> Result<Object, Fault> {
     let permit = client.turn().await;
-    // Dropped at the latest where nobody waits for the answer any more, as for the Lease's.
+    // Dropped also where nobody waits for the answer any more, as for the Lease's.
     let _timing = client.traffic().timing(request.method());
-    let answer =
-        tokio::time::timeout(TIMEOUT, exchange(client, request)).await.unwrap_or(Err(Fault::TooLate));
-    if answer.as_ref().is_err_and(Fault::is_overload) {
-        client.count_refusal();
-    }
+    let answer = tokio::time::timeout(TIMEOUT, exchange(client, request)).await.unwrap_or_else(|_| {
+        client.heed(&Fault::TooLate);
+        Err(Fault::TooLate)
+    });
     if let Some(permit) = permit {
         permit.end(Fault::outcome(&answer));
     }
@@ -121,11 +120,7 @@ pub(crate) async fn open(
 ) -> Result<(Encoding, Body), Fault> {
     // A stream that lasts for minutes is nothing that is under way: it keeps no room.
     drop(client.turn().await);
-    let answer = begin(client, request).await;
-    if answer.as_ref().is_err_and(Fault::is_overload) {
-        client.count_refusal();
-    }
-    answer
+    begin(client, request).await
 }
 
 async fn exchange(client: &ApiClient, request: http::Request<Body>) -> Result<Object, Fault> {

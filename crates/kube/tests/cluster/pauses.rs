@@ -70,6 +70,7 @@ async fn a_read_that_is_refused_holds_back_whatever_comes_next() {
         assert!(matches!(volume, (took, Lookup::Found(_)) if took == waited), "{asked} s: {volume:?}");
         assert_eq!(seconds(read(&one)).await, (0, true));
     }
+    assert_eq!((one.pressure().refused, other.pressure().refused), (3, 3));
 }
 
 /// As by the EventRateLimit admission: it is about one kind of request.
