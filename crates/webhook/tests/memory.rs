@@ -9,12 +9,11 @@ mod heads;
 #[path = "door/world.rs"]
 mod world;
 
-use std::fs;
 use std::sync::Arc;
 
 use bindery_controller::{ReviewError, Reviewed, Sight};
 use bindery_core::Finding;
-use bindery_harness::files_up_to;
+use bindery_harness::{files_besides, resident_kib};
 use bindery_webhook::server::Limits;
 use bindery_webhook::{AdmissionMetrics, AdmissionSettings, Reviewer, admission};
 
@@ -39,19 +38,12 @@ impl Reviewer for Content {
     }
 }
 
-/// Memory of this process in KiB.
-fn memory() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heads_by_the_hundred_thousand_cost_little() {
     let door = admission(Arc::new(Content), AdmissionSettings::default(), AdmissionMetrics::default());
     let site = Site::answering(door, Limits::default(), None).await;
-    let before = memory();
-    let most = files_up_to(2 * CONNECTIONS + OTHERS).saturating_sub(OTHERS) / 2;
+    let before = resident_kib("self");
+    let most = files_besides(OTHERS, 2 * CONNECTIONS) / 2;
     let (mut clients, mut heads, mut cost) = (Vec::new(), 0, 0);
     for round in 0..ROUNDS {
         for number in 0..most {
@@ -61,7 +53,7 @@ async fn heads_by_the_hundred_thousand_cost_little() {
             let client = &mut clients[number];
             client.send(client.streams_max, client.header_bytes_max).await;
             heads += client.streams_max;
-            cost = cost.max(memory().saturating_sub(before));
+            cost = cost.max(resident_kib("self").saturating_sub(before));
             assert!(cost < COST_MAX, "{heads} heads on {} connections cost {cost} KiB", clients.len());
         }
     }
@@ -69,7 +61,7 @@ async fn heads_by_the_hundred_thousand_cost_little() {
     let mut clients = Vec::new();
     for _ in 0..most {
         clients.push(head_of_http1(site.client(), site.address).await);
-        cost = cost.max(memory().saturating_sub(before));
+        cost = cost.max(resident_kib("self").saturating_sub(before));
         assert!(cost < COST_MAX, "{} heads of HTTP/1.1 cost {cost} KiB", clients.len());
     }
     println!("{heads} heads on {most} connections cost {cost} KiB");

@@ -1,7 +1,9 @@
-//! What a test needs of its own process: what it has logged, and how many files it may open.
+//! What a test needs of processes: what its own has logged, how many files it may open, and what one costs.
 
 mod files;
 mod logged;
+mod memory;
 
-pub use files::files_up_to;
+pub use files::files_besides;
 pub use logged::Logged;
+pub use memory::resident_kib;

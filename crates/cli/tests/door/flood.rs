@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bindery_harness::files_up_to;
+use bindery_harness::{files_besides, resident_kib};
 use futures::future::join_all;
 use tokio::net::TcpStream;
 
@@ -28,9 +28,7 @@ fn told(doorkeeper: &Doorkeeper, what: &str) -> PathBuf {
 
 /// Memory of a replica's process in KiB.
 fn memory(doorkeeper: &Doorkeeper) -> u64 {
-    let status = fs::read_to_string(told(doorkeeper, "status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
+    resident_kib(doorkeeper.replica.pid().as_raw_nonzero())
 }
 
 /// How many files it has open.
@@ -54,7 +52,7 @@ async fn silent_connections_cost_little_and_the_next_review_is_answered() {
     let (site, doorkeeper) = asked_site().await;
     let before = memory(&doorkeeper);
 
-    let silent = files_up_to(SILENT + OTHERS).saturating_sub(OTHERS);
+    let silent = files_besides(OTHERS, SILENT);
     let mut streams = Vec::new();
     let mut most = 0;
     for number in 0..silent {

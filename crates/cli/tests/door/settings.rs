@@ -1,13 +1,12 @@
 //! Settings of the door: those that cannot be used, and levels of rules.
 
 use std::fs;
-use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::site::{Site, try_claim};
-use super::world::{PATIENCE, serve_in_vain};
+use super::site::Site;
+use super::world::serve_in_vain;
 
 #[test]
 fn a_setting_of_the_door_that_cannot_be_used_is_named_with_the_remedy() {
@@ -68,12 +67,6 @@ async fn a_rule_denies_where_the_operator_says_so_and_never_in_observe_mode() {
     let mut warns = site.open("warns", &[&arguments[..], &["--mode=observe"]].concat());
     warns.replica.until_metrics("bindery_lists_complete 1\n").await;
     site.apply(&[("first", warns.port)]).await.unwrap();
-    let mut ticks = tokio::time::interval(Duration::from_millis(50));
-    let passes = async {
-        while try_claim(&site.client, named()).await.is_err() {
-            ticks.tick().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, passes).await.expect("nobody denies it any more");
+    site.until_allowed(named()).await;
     assert!(warns.replica.metric(MISSING).await > 0);
 }

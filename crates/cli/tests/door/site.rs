@@ -124,14 +124,19 @@ impl Site {
 
     /// Waits until the API server asks all webhooks without a failure.
     pub(crate) async fn until_asked(&self) {
+        self.until_allowed(json!({})).await;
+    }
+
+    /// Waits until the API server takes a claim whose spec differs from the usual.
+    pub(crate) async fn until_allowed(&self, differs: Value) {
         let mut ticks = tokio::time::interval(Duration::from_millis(50));
-        let asked = async {
-            while self.try_claim().await.is_err() {
+        let allowed = async {
+            while try_claim(&self.client, differs.clone()).await.is_err() {
                 ticks.tick().await;
             }
         };
-        if tokio::time::timeout(PATIENCE, asked).await.is_err() {
-            panic!("it never succeeds: {:?}", self.try_claim().await);
+        if tokio::time::timeout(PATIENCE, allowed).await.is_err() {
+            panic!("it never succeeds: {:?}", try_claim(&self.client, differs).await);
         }
     }
 }

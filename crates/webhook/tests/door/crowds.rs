@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bindery_harness::files_up_to;
+use bindery_harness::files_besides;
 use bindery_webhook::server::Limits;
 use tokio::io::AsyncReadExt as _;
 
@@ -14,8 +14,7 @@ const CONNECTIONS_MAX: usize = 500;
 
 /// So many silent connections as are wanted, or as this process may open, whose other ends it has too.
 pub(crate) fn silent(wanted: usize) -> usize {
-    let others = 2 * CONNECTIONS_MAX;
-    let silent = files_up_to(wanted + others).saturating_sub(others);
+    let silent = files_besides(2 * CONNECTIONS_MAX, wanted);
     println!("{silent} silent connections");
     silent
 }
