@@ -250,6 +250,11 @@ impl<P: Port> Binder<P> {
         self.intake.queue().len()
     }
 
+    /// How many keys have failed in their last turn, and get another.
+    pub fn keys_failing(&self) -> usize {
+        self.intake.queue().failing()
+    }
+
     /// How many operations run.
     pub fn operations_running(&self) -> usize {
         self.operations.running()

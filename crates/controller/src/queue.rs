@@ -17,9 +17,14 @@ use crate::Key;
 
 /// Delay after the first failure of a key (client-go's `ItemExponentialFailureRateLimiter`).
 pub const RETRY_BACKOFF: Duration = Duration::from_millis(5);
-/// Longest delay. Upstream's limiter goes up to 1,000 s, because its resync adds every key anyway each 15 s;
-/// here nothing else brings a failing key back, so an outage that ends must be noticed within minutes.
-pub const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(300);
+/// Longest delay while few keys fail. Upstream's limiter goes up to 1,000 s, but its resync adds every key each 15 s: so
+/// whoever mends what was wrong sees it work no later than there.
+pub const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(15);
+/// What each further key that fails adds to it: all together make 20 requests a second, which is what upstream's client
+/// sends at most by default.
+const RETRY_BACKOFF_EACH: Duration = Duration::from_millis(50);
+/// Longest delay however many fail: an outage that ends is noticed within minutes.
+const RETRY_BACKOFF_CROWD_MAX: Duration = Duration::from_secs(300);
 
 /// While both lanes have keys, every so many turns one of the slow lane gets one.
 const SLOW_TURN: u32 = 4;
@@ -176,14 +181,20 @@ impl Queue {
     /// A turn of the key has failed; there is another one after its backoff, and not before `at_least`.
     pub(crate) fn failed(&self, key: &Key, at_least: Option<Duration>) -> Duration {
         let mut state = self.state();
+        let longest = longest_backoff(state.failures.len());
         let failures = state.failures.entry(key.clone()).or_default();
-        let backoff = RETRY_BACKOFF.saturating_mul(1 << (*failures).min(31)).min(RETRY_BACKOFF_MAX);
+        let backoff = RETRY_BACKOFF.saturating_mul(1 << (*failures).min(31)).min(longest);
         *failures = failures.saturating_add(1);
         let delay = backoff.max(at_least.unwrap_or_default());
         state.set(key.clone(), Timer::Retry, Instant::now() + delay);
         drop(state);
         self.changed.notify_one();
         delay
+    }
+
+    /// How many keys have failed in their last turn, and get another.
+    pub(crate) fn failing(&self) -> usize {
+        self.state().failures.len()
     }
 
     /// How many keys wait to be taken.
@@ -196,6 +207,12 @@ impl Queue {
         // Nothing in here panics between two changes that belong together.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Longest delay of a key while so many fail.
+fn longest_backoff(failing: usize) -> Duration {
+    let all = RETRY_BACKOFF_EACH.saturating_mul(failing.try_into().unwrap_or(u32::MAX));
+    all.clamp(RETRY_BACKOFF_MAX, RETRY_BACKOFF_CROWD_MAX)
 }
 
 impl State {
@@ -396,6 +413,14 @@ mod tests {
         assert!(idle(&queue).await);
         assert_eq!(queue.failed(&a, Some(Duration::from_secs(7))), Duration::from_secs(7));
         assert_eq!(queue.failed(&a, None), RETRY_BACKOFF * 2);
+    }
+
+    #[test]
+    fn a_crowd_that_fails_is_tried_again_no_more_often_than_upstreams_client_asks() {
+        for (failing, longest) in [(0, 15), (1, 15), (300, 15), (1_200, 60), (6_000, 300), (usize::MAX, 300)]
+        {
+            assert_eq!(longest_backoff(failing), Duration::from_secs(longest), "{failing} fail");
+        }
     }
 
     #[tokio::test(start_paused = true)]

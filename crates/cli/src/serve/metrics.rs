@@ -101,7 +101,7 @@ impl Own {
         ]
     }
 
-    fn gauges(&self) -> [(&'static str, &'static str, usize); 9] {
+    fn gauges(&self) -> [(&'static str, &'static str, usize); 10] {
         let (binder, vigil) = (self.face.binder(), self.face.binder().intake().vigil());
         let pressure = binder.port().pressure();
         [
@@ -117,6 +117,7 @@ impl Own {
                 usize::from(binder.passage().check().is_err()),
             ),
             ("keys_waiting", "Objects that wait to be decided", binder.keys_waiting()),
+            ("keys_failing", "Objects whose last sync failed, to be tried again", binder.keys_failing()),
             ("operations_running", "Operations that run", binder.operations_running()),
             ("requests_in_flight", "Requests that are under way", pressure.in_flight),
             ("requests_in_flight_max", "Requests that may be under way at the same time", pressure.limit),

@@ -122,10 +122,12 @@ async fn a_leader_whose_writes_do_not_get_through_is_not_ready() {
     let told = until_told(&replica, "[+]lists ok\n[-]writes failed: ").await;
     assert!(told.ends_with("readyz check failed\n"), "{told}");
     assert_eq!(replica.metric("bindery_writes_blocked").await, 1);
+    replica.until_metrics("bindery_keys_failing 2\n").await;
     assert_eq!(replica.get("/livez").await, "ok");
     proxy.set_weather(Fair);
     until_told(&replica, "ok").await;
     world.until_volume("a", |volume| phase(volume) == "Available").await;
+    replica.until_metrics("bindery_keys_failing 0\n").await;
 }
 
 /// The API server answers lists and watches of one kind that it is broken, and counts them.

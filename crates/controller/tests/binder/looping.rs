@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bindery_controller::{Parts, Settings, WriteError};
+use bindery_controller::{Parts, RETRY_BACKOFF_MAX, Settings, WriteError};
 use bindery_core::{
     Action, ClaimPhase, Cluster, Decision, EngineFault, Outcome, Request, Step, Subject, Volume, VolumePhase,
 };
@@ -56,13 +56,13 @@ async fn a_failing_key_backs_off_and_holds_no_other_up() {
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
     double.until("the good one is bound", || double.claim("good").status.phase == ClaimPhase::Bound).await;
-    // 5 ms doubled sixteen times, and then 5 min each: ten minutes for the first seventeen tries.
+    // 5 ms doubled eleven times, and then 15 s each: twenty seconds for the first thirteen tries.
     let tries = || tries.load(Ordering::Relaxed);
-    double.until("it is tried seventeen times", || tries() == 17).await;
+    double.until("it is tried thirteen times", || tries() == 13).await;
     let doubling = begin.elapsed();
-    double.until("it is tried twenty times", || tries() == 20).await;
+    double.until("it is tried sixteen times", || tries() == 16).await;
     // By the virtual clock.
-    assert_eq!((begin.elapsed() - doubling).as_secs(), 900);
+    assert_eq!((begin.elapsed() - doubling).as_secs(), 45);
     shutdown.cancel();
     running.await.unwrap();
 }
@@ -96,11 +96,16 @@ async fn a_bind_that_fails_backs_off_though_its_own_reservation_ends() {
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
     let begin = Instant::now();
-    double.until("the write fails fourteen times", || double.writes().len() == 14).await;
-    let fourteen = begin.elapsed();
-    double.until("the write fails once more", || double.writes().len() == 15).await;
-    // By the virtual clock: 5 ms doubled; the fourteenth delay ends after more than a minute.
-    assert!(fourteen < MINUTE && begin.elapsed() > MINUTE, "{fourteen:?}, {:?}", begin.elapsed());
+    double.until("the write fails twelve times", || double.writes().len() == 12).await;
+    let twelve = begin.elapsed();
+    double.until("the write fails once more", || double.writes().len() == 13).await;
+    // By the virtual clock: 5 ms doubled.
+    assert_eq!((twelve.as_secs(), begin.elapsed().as_secs()), (10, 20));
+    // And whoever mends the policy need not wait for long.
+    double.until("the write fails for the last time", || double.writes().len() == 40).await;
+    let mended = Instant::now();
+    double.until("the claim is bound", || double.claim("c1").status.phase == ClaimPhase::Bound).await;
+    assert!(mended.elapsed() <= RETRY_BACKOFF_MAX, "{:?}", mended.elapsed());
     shutdown.cancel();
     running.await.unwrap();
 }
@@ -202,8 +207,9 @@ async fn a_binder_that_does_not_run_keeps_nothing_for_its_loop() {
     assert_eq!(binder.keys_waiting(), 0);
     // The writes of both fail: nothing gets through, and the loop ends.
     (1..=100).for_each(|nth| double.fail_write(nth, WriteError::Failed("the line is dead".to_owned())));
-    run_during(&binder, double.until("no write gets through", || binder.passage().check().is_err())).await;
-    assert_eq!((binder.keys_waiting(), binder.passage().check()), (0, Ok(())));
+    let both_fail = || binder.passage().check().is_err() && binder.keys_failing() == 2;
+    run_during(&binder, double.until("no write gets through", both_fail)).await;
+    assert_eq!((binder.keys_waiting(), binder.keys_failing(), binder.passage().check()), (0, 0, Ok(())));
 }
 
 #[tokio::test(start_paused = true)]
