@@ -1,5 +1,6 @@
 //! Sends requests to an API server and tells its refusals apart.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bindery_controller::WriteError;
@@ -26,7 +27,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
     /// The API server refused it.
-    #[error("{message}")]
+    #[error("status {code}: {message}")]
     Refused {
         /// HTTP status.
         code: u16,
@@ -55,6 +56,14 @@ impl Fault {
             }
             Self::TooLate => true,
             Self::NoAnswer(_) => false,
+        }
+    }
+
+    /// What the API server or the connection said, without a word of ours: upstream puts it into its events.
+    pub(crate) fn message(&self) -> Cow<'_, str> {
+        match self {
+            Self::Refused { message, .. } => Cow::Borrowed(message),
+            _ => Cow::Owned(self.to_string()),
         }
     }
 

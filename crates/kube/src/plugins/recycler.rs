@@ -123,7 +123,9 @@ impl Recycler {
                 self.delete(&path).await?;
                 return Err(failed("old recycler pod found, will retry later".to_owned()));
             }
-            Err(fault) => return Err(failed(format!("unexpected error creating recycler pod:  {fault}"))),
+            Err(fault) => {
+                return Err(failed(format!("unexpected error creating recycler pod:  {}", fault.message())));
+            }
         };
         let waited = self.wait(volume, &namespace, &path, &created).await;
         let deleted = self.delete(&path).await;
@@ -188,7 +190,7 @@ impl Recycler {
     async fn delete(&self, path: &str) -> Result<(), PluginError> {
         match rest::json(&self.client, http::Method::DELETE, path, None).await {
             Ok(_) | Err(Fault::Refused { code: 404, .. }) => Ok(()),
-            Err(fault) => Err(failed(format!("failed to delete recycler pod: {fault}"))),
+            Err(fault) => Err(failed(format!("failed to delete recycler pod: {}", fault.message()))),
         }
     }
 }
