@@ -80,9 +80,18 @@ impl Vigil {
         self.operations.hold();
     }
 
-    /// Lets recycling and deleting go on, with what was held back first.
-    pub fn release(&self) {
-        self.operations.release();
+    /// Lets recycling and deleting go on, with what was held back first, unless another binder has written since there
+    /// were so many [`Vigil::writes`]. Says whether it did.
+    pub fn release(&self, writes: u64) -> bool {
+        let mut is_released = false;
+        self.last.send_if_modified(|_| {
+            is_released = self.writes.get() == writes;
+            if is_released {
+                self.operations.release();
+            }
+            false
+        });
+        is_released
     }
 
     /// Looks at a volume that a watch delivers, before the store takes it. `authors` is asked only where it matters.
@@ -128,9 +137,12 @@ impl Vigil {
 
     fn judge(&self, author: Author, regarding: impl FnOnce() -> Regarding, what: impl FnOnce() -> String) {
         let Author::Other(author) = author else { return };
-        self.writes.count();
-        // First of all, and not only when the operator has been told.
-        self.hold();
-        self.last.send_replace(Some(ForeignWrite { regarding: regarding(), author, what: what() }));
+        let write = ForeignWrite { regarding: regarding(), author, what: what() };
+        self.last.send_modify(|last| {
+            self.writes.count();
+            // First of all, and not only when the operator has been told.
+            self.hold();
+            *last = Some(write);
+        });
     }
 }

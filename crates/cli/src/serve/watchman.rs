@@ -83,18 +83,18 @@ impl Watchman {
                     () = self.found.notified() => continue,
                 }
             }
+            // Before anything is looked at: what is written meanwhile is not what the operator has acknowledged.
+            let writes = self.vigil().writes();
             let seen =
                 if last.has_changed().unwrap_or_default() { last.borrow_and_update().clone() } else { None };
             match seen {
                 Some(write) => self.raise(&write).await,
-                None => self.look().await,
+                None => self.look(writes).await,
             }
         }
     }
 
     async fn raise(&self, write: &ForeignWrite) {
-        // Held since it was seen, but for one that was seen while the acknowledgement of an earlier one was read.
-        self.vigil().hold();
         let ForeignWrite { regarding, author, what } = write;
         let now = (self.clock)();
         let text = format!("{author} wrote {what} of {}", regarding);
@@ -122,14 +122,14 @@ impl Watchman {
         self.events.record(&note, now);
     }
 
-    /// Lifts the alarm where the operator has.
-    async fn look(&self) {
+    /// Lifts the alarm where the operator has, for so many writes.
+    async fn look(&self, writes: u64) {
         match self.alarm.read().await {
             Ok(Some(_)) => {}
-            Ok(None) => {
+            Ok(None) if self.vigil().release(writes) => {
                 tracing::warn!(lease = self.lease, "the alarm is acknowledged; recycling and deleting go on");
-                self.vigil().release();
             }
+            Ok(None) => {}
             Err(error) => tracing::warn!(%error, "it is not known whether the alarm is acknowledged"),
         }
     }

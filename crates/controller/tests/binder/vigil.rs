@@ -101,10 +101,26 @@ async fn nothing_is_deleted_while_it_is_held_and_everything_afterwards() {
         double.rest().await;
         assert!(!double.story().contains(&"disk begins") && double.has_volume("v1"));
         assert_eq!(double.claim("c2").status.phase, ClaimPhase::Bound);
-        vigil.release();
+        assert!(vigil.release(0));
         double.until("the volume is gone", || !double.has_volume("v1")).await;
     })
     .await;
+}
+
+#[test]
+fn what_was_written_after_the_operator_had_looked_is_not_acknowledged() {
+    let double = Double::new();
+    let before = Volume { phase: VolumePhase::Pending, ..volume("v") };
+    double.add_volume(&before);
+    let binder = binder(&double);
+    let vigil = binder.intake().vigil().expect("it may write");
+    let after = Volume { phase: VolumePhase::Available, version: "2".into(), ..before };
+    let after = Observed::Readable(Arc::new(after));
+    vigil.volume("v", &after, || by(other()));
+    let acknowledged = vigil.writes();
+    vigil.volume("v", &after, || by(other()));
+    assert!(!vigil.release(acknowledged) && vigil.holds());
+    assert!(vigil.release(vigil.writes()) && !vigil.holds());
 }
 
 /// Stops recycling and deleting while the plugin works on a volume, has it looked at once that has come to rest, and lets them
@@ -124,7 +140,7 @@ async fn hold_while_it_works(volume: &Volume, held: impl Fn(&Double), is_done: i
         double.rest().await;
         assert!(double.story().contains(&"disk ends"));
         held(&double);
-        vigil.release();
+        assert!(vigil.release(0));
         double.until("it is done", || is_done(&double)).await;
     })
     .await;
