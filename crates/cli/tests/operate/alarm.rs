@@ -17,6 +17,8 @@ use super::world::{PATIENCE, Replica, World, is_bound, is_bound_to, phase, provi
 
 /// Within this the alarm is raised.
 const ALARM_MAX: Duration = Duration::from_secs(60);
+/// How often a pair is created while upstream's loop starts.
+const PAIR_EVERY: Duration = Duration::from_millis(50);
 const RAISED: &str = "bindery_foreign_writer 1\n";
 const LIFTED: &str = "bindery_foreign_writer 0\n";
 
@@ -63,11 +65,33 @@ impl Site {
         self.volumes.create(&PostParams::default(), &volume).await.unwrap();
     }
 
+    async fn create_pair(&self, name: &str) {
+        self.world.create_volume(name, "1Gi").await;
+        self.world.create_claim(name, "1Gi").await;
+    }
+
     async fn create_pairs(&self, prefix: &str, pairs: usize) {
         for pair in 0..pairs {
-            self.world.create_volume(&format!("{prefix}{pair}"), "1Gi").await;
-            self.world.create_claim(&format!("{prefix}{pair}"), "1Gi").await;
+            self.create_pair(&format!("{prefix}{pair}")).await;
         }
+    }
+
+    /// Creates pairs until something is seen, and says how many.
+    async fn create_pairs_until(&self, prefix: &str, seen: impl Future) -> usize {
+        let mut pairs = 0;
+        let load = async {
+            let mut ticks = tokio::time::interval(PAIR_EVERY);
+            loop {
+                ticks.tick().await;
+                self.create_pair(&format!("{prefix}{pairs}")).await;
+                pairs += 1;
+            }
+        };
+        tokio::select! {
+            _ = seen => {}
+            () = load => {}
+        }
+        pairs
     }
 
     async fn until_bound(&self, prefix: &str, pairs: usize) {
@@ -121,14 +145,13 @@ async fn another_binder_stops_deletion_until_the_operator_acknowledges() {
     site.plane.set_manager(Manager::BinderAlone).unwrap();
     let seen = async {
         tokio::join!(
-            site.create_pairs("both", 60),
             first.until_metrics(RAISED),
             second.until_metrics(RAISED),
-            site.world.until_event(is_alarm),
+            site.world.until_event(is_alarm)
         )
     };
-    tokio::time::timeout(ALARM_MAX, seen).await.expect("the alarm comes within a minute");
-    site.until_bound("both", 60).await;
+    let pairs = tokio::time::timeout(ALARM_MAX, site.create_pairs_until("both", seen)).await;
+    site.until_bound("both", pairs.expect("the alarm comes within a minute")).await;
     let path = r"--output=jsonpath={.metadata.annotations.bindery\.dev/foreign-writer}";
     let why = site.kubectl(&["get", "lease", "bindery", "--namespace=kube-system", path]);
     assert!(why.contains("kube-controller-manager wrote "), "{why}");
