@@ -26,6 +26,8 @@ use super::world::{Replica, until_rest};
 const SECONDS: u64 = 6;
 /// By which the replica says, with the claim's UID, that it may leave what it has provisioned.
 const ABANDONED: &str = "abandoned when the volume was provisioned";
+/// By which it says that a connection was lost.
+const NO_ANSWER: &str = "no answer from the API server";
 /// How often a moment is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -146,12 +148,14 @@ impl Trial {
         assert!(unclear.is_empty(), "lines without a UID: {unclear:#?}");
     }
 
-    /// What the replica tells of what it went through: writes and watches that failed, requests that were refused.
-    async fn told(&self) -> [u64; 3] {
+    /// What the replica tells of what it went through: writes and watches that failed, requests that were refused, answers
+    /// that came late.
+    async fn told(&self) -> [u64; 4] {
         [
             self.replica.metric("bindery_write_errors_total").await,
             self.replica.metric("bindery_watch_failures_total").await,
             self.replica.metric("bindery_requests_refused_total").await,
+            self.replica.metric("bindery_requests_late_total").await,
         ]
     }
 
@@ -182,6 +186,11 @@ impl Trial {
     }
 }
 
+/// Fails unless a line of the log has both texts.
+fn assert_says(log: &str, texts: [&str; 2]) {
+    assert!(log.lines().any(|line| texts.iter().all(|text| line.contains(text))), "no {texts:?} in {log}");
+}
+
 /// Fails at the first moment that shows harm; the API server may be gone meanwhile.
 fn look(client: kube::Client) -> JoinHandle<()> {
     tokio::spawn(async move {
@@ -203,22 +212,27 @@ async fn what_is_lost_late_or_refused_on_the_way_is_made_good() {
         [StatusCode::TOO_MANY_REQUESTS, StatusCode::INTERNAL_SERVER_ERROR, StatusCode::GATEWAY_TIMEOUT];
     let kinds = [Kind::Cut, Kind::Delay, Kind::LoseAnswers];
     for kind in kinds.into_iter().chain(refusals.map(Kind::Refuse)) {
-        let before = trial.told().await;
+        let (before, logged) = (trial.told().await, trial.replica.log().len());
         let storm = Storm { kind, chance: Mutex::new(StdRng::seed_from_u64(trial.chance.random())) };
         trial.endure(storm, &format!("{kind:?}")).await;
         let after = trial.told().await;
-        let [write_errors, watch_failures, refused] =
+        let [write_errors, watch_failures, refused, late] =
             std::array::from_fn(|metric| after[metric] - before[metric]);
         println!(
-            "{kind:?}: {write_errors} writes and {watch_failures} watches failed, {refused} requests refused"
+            "{kind:?}: {write_errors} writes and {watch_failures} watches failed, {refused} requests refused, {late} late"
         );
+        let log = &trial.replica.log()[logged..];
         match kind {
-            Kind::Cut => assert!(write_errors > 0 && watch_failures > 0),
+            Kind::Cut => {
+                assert!(write_errors > 0 && watch_failures > 0);
+                assert_says(log, ["sync failed", NO_ANSWER]);
+                assert_says(log, ["watching failed", NO_ANSWER]);
+            }
             // What comes late comes.
             Kind::Delay => {
-                assert!(trial.replica.metric("bindery_requests_late_total").await > 0);
-                let log = trial.replica.log();
-                assert!(log.contains("the API server answers late"), "{log}");
+                assert!(late > 0);
+                // Once a minute at most: it may have been before.
+                assert_says(&trial.replica.log(), ["the API server answers late", "took="]);
             }
             Kind::Refuse(status) => {
                 assert!(write_errors > 0);
@@ -229,11 +243,12 @@ async fn what_is_lost_late_or_refused_on_the_way_is_made_good() {
                     StatusCode::TOO_MANY_REQUESTS => "throttled: ".to_owned(),
                     _ => format!("the API server failed with status {}: ", status.as_str()),
                 };
-                let log = trial.replica.log();
-                let told = |line: &str| line.contains("sync failed") && line.contains(&why);
-                assert!(log.lines().any(told), "{log}");
+                assert_says(log, ["sync failed", &why]);
             }
-            Kind::LoseAnswers => assert!(write_errors > 0),
+            Kind::LoseAnswers => {
+                assert!(write_errors > 0);
+                assert_says(log, ["sync failed", NO_ANSWER]);
+            }
         }
     }
 }
@@ -251,9 +266,10 @@ async fn an_api_server_that_is_killed_under_load_is_waited_for() {
         trial.served(outcome).await;
         trial.settle(looking, "API server killed").await;
     }
-    let [write_errors, watch_failures, _] = trial.told().await;
+    let [write_errors, watch_failures, ..] = trial.told().await;
     println!("{write_errors} writes and {watch_failures} watches failed");
     assert!(watch_failures > 0);
+    assert_says(&trial.replica.log(), ["watching failed", NO_ANSWER]);
 }
 
 #[tokio::test]
@@ -269,7 +285,9 @@ async fn a_watch_that_is_slower_than_compaction_lists_again() {
     trial.proxy.hold_watches(false);
     trial.proxy.cut();
     trial.settle(looking, "etcd compacted").await;
-    assert!(trial.replica.metric("bindery_watches_expired_total").await > 0, "{}", trial.replica.log());
+    let log = trial.replica.log();
+    assert!(trial.replica.metric("bindery_watches_expired_total").await > 0, "{log}");
+    assert_says(&log, ["the watch has expired; listing again", "kind="]);
 }
 
 #[tokio::test]
