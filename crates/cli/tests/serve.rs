@@ -3,12 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "seeds are printed")]
 
+#[path = "serve/attributes.rs"]
+mod attributes;
 #[path = "serve/cache.rs"]
 mod cache;
 #[path = "serve/class.rs"]
 mod class;
 #[path = "serve/death.rs"]
 mod death;
+#[path = "serve/events.rs"]
+mod events;
 #[path = "serve/faults.rs"]
 mod faults;
 #[path = "serve/idle.rs"]

@@ -86,9 +86,12 @@ impl Correlator {
             Bucket { object: uid(&entry.regarding).clone(), warning: entry.event_type == EventType::Warning };
         let series = Series { bucket: bucket.clone(), reason: entry.reason.clone() };
         let combined = self.is_combined(&series, &entry.message, now);
-        if !self.take_token(bucket, now) {
-            return Verdict::Suppress;
-        }
+        // It counts though it is not written: the next one that is written tells how many there were.
+        let verdict = self.observe(entry, series, combined, now);
+        if self.take_token(bucket, now) { verdict } else { Verdict::Suppress }
+    }
+
+    fn observe(&mut self, entry: &Entry, series: Series, combined: bool, now: Timestamp) -> Verdict {
         let message = if combined { format!("{COMBINED}{}", entry.message) } else { entry.message.clone() };
         let key = RecordKey { series, message: (!combined).then(|| entry.message.clone()) };
         if let Some(record) = self.records.get_mut(&key) {
@@ -217,14 +220,16 @@ mod tests {
     #[test]
     fn a_stuck_object_is_silenced_and_heard_again() {
         let mut correlator = Correlator::default();
-        let written = |correlator: &mut Correlator, now| {
-            correlator.correlate(&entry("u", "R", "m"), now) != Verdict::Suppress
+        let mut written = |now| match correlator.correlate(&entry("u", "R", "m"), now) {
+            Verdict::Create(record) | Verdict::Repeat(record) => Some(record.count),
+            Verdict::Suppress => None,
         };
-        assert_eq!((0..100).filter(|_| written(&mut correlator, 1_000)).count(), 25);
-        assert!(!written(&mut correlator, 1_299));
-        assert!(written(&mut correlator, 1_300));
-        assert!(!written(&mut correlator, 1_300));
-        assert_eq!((0..100).filter(|_| written(&mut correlator, 1_000_000)).count(), 25);
+        assert_eq!((0..100).filter_map(|_| written(1_000)).collect::<Vec<_>>(), Vec::from_iter(1..=25));
+        assert_eq!(written(1_299), None);
+        // What was not written is counted.
+        assert_eq!(written(1_300), Some(102));
+        assert_eq!(written(1_300), None);
+        assert_eq!((0..100).filter_map(|_| written(1_000_000)).count(), 25);
     }
 
     #[test]
