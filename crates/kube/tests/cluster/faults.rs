@@ -18,7 +18,8 @@ async fn a_crash_after_any_write_of_a_bind_is_healed_by_the_next_binder() {
             world.sim.faults().add(FaultRule::writes(resource).nth(skip + 1).always());
         }
         let first = world.start();
-        world.settle().await;
+        let refused = || world.sim.requests().iter().filter(|request| request.code >= 500).count();
+        world.until("it has tried again and again", || refused() > 10).await;
         assert_ne!(world.phases("c1", "v1").0, "Bound", "after {survivors} writes");
         first.kill();
         world.sim.faults().clear();
