@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bindery_cluster::{Asked, ControlPlane, Manager, Programs, Proxy};
 use http::StatusCode;
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -32,7 +32,6 @@ struct Outcome {
     claims: BTreeMap<String, ClaimOutcome>,
     /// Phase and claim of each volume.
     volumes: BTreeMap<String, (String, Option<String>)>,
-    /// Kind and name of the object, type and reason of each event: the texts are Bindery's own.
     events: BTreeSet<[String; 4]>,
 }
 
@@ -59,24 +58,18 @@ impl From<PersistentVolumeClaim> for ClaimOutcome {
 }
 
 impl Outcome {
-    async fn of(plane: &ControlPlane) -> Self {
+    async fn of(plane: &ControlPlane, world: &World) -> Self {
         let (client, all) = (plane.client().await.unwrap(), ListParams::default());
         let claims =
             Api::<PersistentVolumeClaim>::default_namespaced(client.clone()).list(&all).await.unwrap();
         let claims = claims.into_iter().map(|claim| (claim.metadata.name.clone().unwrap(), claim.into()));
-        let volumes = Api::<PersistentVolume>::all(client.clone()).list(&all).await.unwrap();
+        let volumes = Api::<PersistentVolume>::all(client).list(&all).await.unwrap();
         let volumes = volumes.into_iter().map(|volume| {
             let phase = phase(&volume).to_owned();
             let claim = volume.spec.unwrap().claim_ref.and_then(|claim| claim.name);
             (volume.metadata.name.unwrap(), (phase, claim))
         });
-        let events = Api::<Event>::default_namespaced(client).list(&all).await.unwrap();
-        let events = events.into_iter().filter_map(|event| {
-            let (kind, name) = (event.involved_object.kind?, event.involved_object.name?);
-            let is_ours = ["PersistentVolume", "PersistentVolumeClaim"].contains(&&*kind);
-            is_ours.then(|| [kind, name, event.type_.unwrap(), event.reason.unwrap()])
-        });
-        Self { claims: claims.collect(), volumes: volumes.collect(), events: events.collect() }
+        Self { claims: claims.collect(), volumes: volumes.collect(), events: world.told().await }
     }
 }
 
@@ -135,7 +128,7 @@ async fn story(plane: &ControlPlane) -> Outcome {
     create_volume(&world, "bronze", "3Gi", Some("bronze")).await;
     world.until_claim("of-bronze", is_bound_to("bronze")).await;
     world.until_volume("bronze", |volume| phase(volume) == "Bound").await;
-    Outcome::of(plane).await
+    Outcome::of(plane, &world).await
 }
 
 /// What has to become of the claims: name, volume, phase, class, and the class of the volume when it was bound.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bindery_cluster::{ControlPlane, Manager, Programs};
-use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
@@ -18,25 +18,17 @@ const PROVISIONER: &str = "vendor.example/csi";
 struct Outcome {
     /// Class and annotations of each claim.
     claims: BTreeMap<String, (Option<String>, BTreeMap<String, String>)>,
-    /// Claim, type and reason of each event: the texts are Bindery's own.
-    events: BTreeSet<[String; 3]>,
+    events: BTreeSet<[String; 4]>,
 }
 
 impl Outcome {
-    async fn of(plane: &ControlPlane) -> Self {
-        let client = plane.client().await.unwrap();
-        let events: Api<Event> = Api::default_namespaced(client.clone());
-        let events = events.list(&ListParams::default()).await.unwrap().items;
-        let events = events
-            .into_iter()
-            .filter(|event| event.involved_object.kind.as_deref() == Some("PersistentVolumeClaim"))
-            .map(|event| [event.involved_object.name, event.type_, event.reason]);
-        let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client);
+    async fn of(plane: &ControlPlane, world: &World) -> Self {
+        let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(plane.client().await.unwrap());
         let claims = claims.list(&ListParams::default()).await.unwrap().items.into_iter().map(|claim| {
             let annotations = claim.metadata.annotations.unwrap_or_default();
             (claim.metadata.name.unwrap(), (claim.spec.unwrap().storage_class_name, annotations))
         });
-        Self { claims: claims.collect(), events: events.map(|event| event.map(Option::unwrap)).collect() }
+        Self { claims: claims.collect(), events: world.told().await }
     }
 }
 
@@ -60,7 +52,7 @@ async fn story(plane: &ControlPlane) -> Outcome {
     world.create_class_with("gold", class).await;
     world.until_claim("found", is_bound_to("v")).await;
     world.until_event(is_told("made", "ExternalProvisioning")).await;
-    Outcome::of(plane).await
+    Outcome::of(plane, &world).await
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! A real cluster, and replicas of `bindery serve` in it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -141,6 +142,17 @@ impl World {
         holds: impl Fn(&PersistentVolumeClaim) -> bool,
     ) -> PersistentVolumeClaim {
         until(&self.claims, name, holds).await
+    }
+
+    /// What was told of volumes and claims: kind and name of the object, type and reason of each event. Texts are Bindery's own.
+    pub(crate) async fn told(&self) -> BTreeSet<[String; 4]> {
+        let events = Api::<Event>::all(self.client.clone()).list(&ListParams::default()).await.unwrap();
+        let events = events.into_iter().filter_map(|event| {
+            let (kind, name) = (event.involved_object.kind?, event.involved_object.name?);
+            let is_ours = ["PersistentVolume", "PersistentVolumeClaim"].contains(&&*kind);
+            is_ours.then(|| [kind, name, event.type_.unwrap(), event.reason.unwrap()])
+        });
+        events.collect()
     }
 
     /// Waits until there is an event for which something holds, and returns it.
