@@ -20,8 +20,8 @@ pub const RETRY_BACKOFF: Duration = Duration::from_millis(5);
 /// Longest delay while few keys fail. Upstream's limiter goes up to 1,000 s, but its resync adds every key each 15 s: so
 /// whoever mends what was wrong sees it work no later than there.
 pub const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(15);
-/// What each further key that fails adds to it: all together make 20 requests a second, which is what upstream's client
-/// sends at most by default.
+/// Share of each key that fails in the longest delay, where that is more: all together are tried 20 times a second, which
+/// is how often upstream's client asks at most by default.
 const RETRY_BACKOFF_EACH: Duration = Duration::from_millis(50);
 /// Longest delay however many fail: an outage that ends is noticed within minutes.
 const RETRY_BACKOFF_CROWD_MAX: Duration = Duration::from_secs(300);
