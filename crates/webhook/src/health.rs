@@ -1,5 +1,6 @@
 //! What it means to be alive and ready, and how that is told.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// One thing that has to hold, and whether it does.
@@ -20,22 +21,46 @@ pub trait Health: Send + Sync + 'static {
     fn ready(&self) -> Vec<Check>;
 }
 
-/// The answer to a probe, as kube-apiserver words it: whether all is well, and the text.
-pub(crate) fn told(path: &str, checks: &[Check], verbose: bool) -> (bool, String) {
-    let well = checks.iter().all(|check| check.result.is_ok());
-    if well && !verbose {
-        return (true, "ok".to_owned());
+/// What a probe wants to know, of its query: `?verbose` and `?exclude=NAME`, as kube-apiserver reads them
+/// (<https://kubernetes.io/docs/reference/using-api/health-checks/>).
+#[derive(Debug, Default)]
+pub(crate) struct Probe<'a> {
+    verbose: bool,
+    /// Names of checks that do not count.
+    excluded: BTreeSet<&'a str>,
+}
+
+impl<'a> Probe<'a> {
+    pub(crate) fn of(query: Option<&'a str>) -> Self {
+        let mut probe = Self::default();
+        for pair in query.unwrap_or_default().split('&') {
+            match pair.split_once('=').unwrap_or((pair, "")) {
+                ("verbose", _) => probe.verbose = true,
+                ("exclude", name) => drop(probe.excluded.insert(name)),
+                _ => {}
+            }
+        }
+        probe
     }
-    let mut text = String::new();
-    for Check { name, result } in checks {
-        // Writing to a string cannot fail.
-        let _ = match result {
-            Ok(()) => writeln!(text, "[+]{name} ok"),
-            Err(why) => writeln!(text, "[-]{name} failed: {why}"),
-        };
+
+    /// The answer, as kube-apiserver words it: whether all is well that counts, and the text.
+    pub(crate) fn told(&self, path: &str, checks: &[Check]) -> (bool, String) {
+        let well = checks.iter().all(|check| check.result.is_ok() || self.excluded.contains(check.name));
+        if well && !self.verbose {
+            return (true, "ok".to_owned());
+        }
+        let mut text = String::new();
+        for Check { name, result } in checks {
+            // Writing to a string cannot fail.
+            let _ = match result {
+                _ if self.excluded.contains(name) => writeln!(text, "[+]{name} excluded: ok"),
+                Ok(()) => writeln!(text, "[+]{name} ok"),
+                Err(why) => writeln!(text, "[-]{name} failed: {why}"),
+            };
+        }
+        text += &format!("{path} check {}\n", if well { "passed" } else { "failed" });
+        (well, text)
     }
-    text += &format!("{path} check {}\n", if well { "passed" } else { "failed" });
-    (well, text)
 }
 
 #[cfg(test)]
@@ -51,20 +76,33 @@ mod tests {
 
     #[test]
     fn all_well_is_one_word() {
-        assert_eq!(told("readyz", &checks()[..1], false), (true, "ok".to_owned()));
+        assert_eq!(Probe::of(None).told("readyz", &checks()[..1]), (true, "ok".to_owned()));
     }
 
     #[test]
     fn a_failure_tells_every_check() {
         let text = "[+]lists ok\n[-]lease failed: nobody holds it\nreadyz check failed\n";
-        assert_eq!(told("readyz", &checks(), false), (false, text.to_owned()));
+        assert_eq!(Probe::of(None).told("readyz", &checks()), (false, text.to_owned()));
     }
 
     #[test]
     fn verbose_tells_every_check_that_holds() {
         assert_eq!(
-            told("livez", &checks()[..1], true),
+            Probe::of(Some("verbose")).told("livez", &checks()[..1]),
             (true, "[+]lists ok\nlivez check passed\n".to_owned())
         );
+    }
+
+    #[test]
+    fn what_is_excluded_does_not_count() {
+        for query in ["exclude=lease", "exclude=other&exclude=lease"] {
+            assert_eq!(Probe::of(Some(query)).told("readyz", &checks()), (true, "ok".to_owned()), "{query}");
+        }
+        let text = "[+]lists ok\n[+]lease excluded: ok\nreadyz check passed\n";
+        let told = Probe::of(Some("verbose&exclude=lease")).told("readyz", &checks());
+        assert_eq!(told, (true, text.to_owned()));
+        for query in ["exclude=lists", "exclude=lea", "exclude=", "exclude"] {
+            assert!(!Probe::of(Some(query)).told("readyz", &checks()).0, "{query}");
+        }
     }
 }

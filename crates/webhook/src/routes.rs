@@ -12,7 +12,7 @@ use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
-use crate::health::{Health, told};
+use crate::health::{Health, Probe};
 use crate::server::{Limits, Server, Traffic};
 
 /// Most connections at the same time. Kubelet, Prometheus and people need few, and what a process may open at all is for the
@@ -50,11 +50,11 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<
 }
 
 async fn live<H: Health>(State(face): State<Arc<Face<H>>>, RawQuery(query): RawQuery) -> Response {
-    answer("livez", told("livez", &face.health.live(), is_verbose(query.as_deref())))
+    answer("livez", Probe::of(query.as_deref()).told("livez", &face.health.live()))
 }
 
 async fn ready<H: Health>(State(face): State<Arc<Face<H>>>, RawQuery(query): RawQuery) -> Response {
-    answer("readyz", told("readyz", &face.health.ready(), is_verbose(query.as_deref())))
+    answer("readyz", Probe::of(query.as_deref()).told("readyz", &face.health.ready()))
 }
 
 async fn metrics<H: Health>(State(face): State<Arc<Face<H>>>) -> Response {
@@ -71,11 +71,6 @@ fn answer(path: &str, (well, text): (bool, String)) -> Response {
     }
     tracing::warn!(path, "a probe fails: {}", text.trim_end());
     (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
-}
-
-/// `?verbose`, with or without a value, as kube-apiserver reads it.
-fn is_verbose(query: Option<&str>) -> bool {
-    query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("verbose")))
 }
 
 #[cfg(test)]
