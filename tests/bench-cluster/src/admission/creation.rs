@@ -287,9 +287,11 @@ impl Site<'_> {
             ("not-deleting", "!has(object.metadata.deletionTimestamp)"),
             (
                 "may-matter",
-                "request.operation == \"CREATE\" || object.spec != oldObject.spec || \
+                "request.operation == \"CREATE\" || \
                  object.metadata.?annotations[?\"pv.kubernetes.io/bind-completed\"] != \
-                 oldObject.metadata.?annotations[?\"pv.kubernetes.io/bind-completed\"]",
+                 oldObject.metadata.?annotations[?\"pv.kubernetes.io/bind-completed\"] || \
+                 (oldObject.metadata.?annotations[?\"pv.kubernetes.io/bind-completed\"].hasValue() ? \
+                 object.spec.?volumeName != oldObject.spec.?volumeName : object.spec != oldObject.spec)",
             ),
         ];
         let conditions = conditions.map(|(name, expression)| json!({"name": name, "expression": expression}));

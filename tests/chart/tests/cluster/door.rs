@@ -31,6 +31,11 @@ fn volume_of(namespace: &str, name: &str) -> Value {
     volume
 }
 
+/// Metadata of a claim whose bind is complete.
+fn completed(name: &str) -> Value {
+    json!({"namespace": "default", "name": name, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}})
+}
+
 /// A site with objects, and then with the door.
 async fn site() -> Site {
     let site = Site::start().await;
@@ -45,8 +50,15 @@ async fn site() -> Site {
     site.ask(ADMIN, Method::POST, folder, Some(&class)).await.unwrap();
     let mut grows = claim("default", "grows", "1Gi");
     grows["spec"]["storageClassName"] = "grows".into();
+    let mut bound = grows.clone();
+    bound["metadata"] = completed("bound");
+    bound["spec"]["volumeName"] = "bounds".into();
+    let mut nameless = claim("default", "nameless", "1Gi");
+    nameless["metadata"] = completed("nameless");
     for object in [
         grows,
+        bound,
+        nameless,
         claim("default", "c", "1Gi"),
         claim("default", "going", "1Gi"),
         claim("default", "named", "1Gi"),
@@ -78,6 +90,7 @@ async fn only_what_may_matter_is_sent() {
     let site = site().await;
     let annotate = |key: &str| json!({"metadata": {"annotations": {key: "x"}}});
     let class = "volume.beta.kubernetes.io/storage-class";
+    let more = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
     for (path, change, matters) in [
         (format!("{CLAIMS}/c"), annotate("example.com/note"), false),
         (format!("{CLAIMS}/c"), annotate("volume.kubernetes.io/selected-node"), false),
@@ -86,7 +99,12 @@ async fn only_what_may_matter_is_sent() {
         (format!("{CLAIMS}/grows/status"), json!({"status": {"phase": "Bound"}}), false),
         (format!("{CLAIMS}/c"), annotate("pv.kubernetes.io/bind-completed"), true),
         (format!("{CLAIMS}/named"), json!({"spec": {"volumeName": "v"}}), true),
-        (format!("{CLAIMS}/grows"), json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}), true),
+        (format!("{CLAIMS}/grows"), more.clone(), true),
+        // Nobody must wait for Bindery who has a claim grow that has its volume.
+        (format!("{CLAIMS}/bound/status"), json!({"status": {"phase": "Bound"}}), false),
+        (format!("{CLAIMS}/bound"), more, false),
+        (format!("{CLAIMS}/bound"), json!({"metadata": {"annotations": null}}), true),
+        (format!("{CLAIMS}/nameless"), json!({"spec": {"volumeName": "v"}}), true),
         (format!("{VOLUMES}/v"), annotate("example.com/note"), false),
         (format!("{VOLUMES}/v"), json!({"metadata": {"finalizers": ["kubernetes.io/pv-protection"]}}), false),
         (format!("{VOLUMES}/v/status"), json!({"status": {"phase": "Available"}}), false),
@@ -117,6 +135,10 @@ async fn nothing_is_kept_from_going_and_the_control_plane_goes_unasked() {
         groups: &["system:serviceaccounts", "system:serviceaccounts:default", "system:masters"],
     };
     let site = site().await;
+    // Whatever it says of itself.
+    let mut pretends = claim("default", "new", "1Gi");
+    pretends["metadata"] = completed("new");
+    assert!(was_sent(&site.create(&pretends, "dryRun=All").await));
     for (who, is_asked) in [
         (BINDERY, false),
         (CONTROLLER, false),
