@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bindery_chart::{Objects, Row, chart, read, rendered, root, table};
+use bindery_chart::{Objects, Row, read, rendered, table};
 use serde_json::{Value, json};
 
 /// How the names of metrics begin.
@@ -192,40 +192,4 @@ fn the_dashboard_shows_every_metric_of_binderys_own() {
             shown.contains(name) || PARTS.iter().any(|part| shown.contains(&format!("{name}{part}")));
         assert!(is_shown, "the dashboard has no {name}");
     }
-}
-
-/// Links of the chart's documents lead somewhere.
-#[test]
-fn links_lead_to_files_that_exist() {
-    for (document, folder) in [
-        ("charts/bindery/README.md", chart()),
-        ("docs/runbooks.md", root().join("docs")),
-        ("SECURITY.md", root().to_owned()),
-    ] {
-        let text = read(document);
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link) {
-            if link.starts_with("http") {
-                continue;
-            }
-            let (path, anchor) =
-                link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
-            let target = if path.is_empty() { root().join(document) } else { folder.join(path) };
-            assert!(target.exists(), "{document}: {link} leads nowhere");
-            if let Some(anchor) = anchor {
-                let headings = std::fs::read_to_string(&target).unwrap();
-                let headings = headings.lines().filter(|line| line.starts_with('#')).map(anchor_of);
-                assert!(
-                    headings.into_iter().any(|heading| heading == anchor),
-                    "{document}: no heading for {link}"
-                );
-            }
-        }
-    }
-}
-
-/// A heading as its link names it.
-fn anchor_of(heading: &str) -> String {
-    let text = heading.trim_start_matches('#').trim().to_lowercase();
-    let kept = text.chars().filter(|letter| letter.is_alphanumeric() || [' ', '-', '_'].contains(letter));
-    kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
 }
