@@ -101,9 +101,23 @@ made, where that is less.
 {{- $least -}}
 {{- end -}}
 
+{{/* The address that pods listen on, as it stands before a port: one of IPv6 in brackets. */}}
+{{- define "bindery.listenAddress" -}}
+{{- if contains ":" .Values.listenAddress -}}
+{{- printf "[%s]" (trimAll "[]" .Values.listenAddress) -}}
+{{- else -}}
+{{- .Values.listenAddress -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The engine as the setting `engine` takes it. */}}
 {{- define "bindery.engine" -}}
 {{- if .Values.engine.configMap.name -}}/etc/bindery/engine/{{ .Values.engine.configMap.key }}{{- else -}}{{ .Values.engine.file }}{{- end -}}
+{{- end -}}
+
+{{/* Whether the engine is neither of the two that the image has: it may ask for what these never ask for. */}}
+{{- define "bindery.hasOtherEngine" -}}
+{{- if not (has (include "bindery.engine" .) (list "native" "/bindery-engine.wasm")) -}}yes{{- end -}}
 {{- end -}}
 
 {{/* Whether a priority class is one of those that clusters reserve for themselves. */}}

@@ -3,7 +3,7 @@
 mode: {{ .Values.mode | quote }}
 log: {{ .Values.logging.level | quote }}
 log-format: {{ .Values.logging.format | quote }}
-listen: {{ printf "%s:%v" .Values.listenAddress .Values.metrics.port | quote }}
+listen: {{ printf "%s:%v" (include "bindery.listenAddress" .) .Values.metrics.port | quote }}
 in-flight: {{ .Values.inFlight }}
 engine: {{ include "bindery.engine" . | quote }}
 {{- if ne (include "bindery.engine" .) "native" }}
@@ -18,7 +18,7 @@ lease-namespace: {{ .Values.lease.namespace | quote }}
 lease-name: {{ .Values.lease.name | quote }}
 lease-duration: {{ .Values.lease.durationSeconds }}
 {{- if .Values.webhook.enabled }}
-webhook-listen: {{ printf "%s:%v" .Values.listenAddress .Values.webhook.port | quote }}
+webhook-listen: {{ printf "%s:%v" (include "bindery.listenAddress" .) .Values.webhook.port | quote }}
 webhook-drain: {{ .Values.webhook.drainSeconds }}
 {{- if .Values.webhook.clients.configMap }}
 webhook-client-ca: {{ printf "/etc/bindery/clients/%s" .Values.webhook.clients.key | quote }}

@@ -94,7 +94,8 @@ async fn upgrade(site: &Site, issuer: &Issuer) {
     let operator = Arc::clone(&site.operator);
     let upgrade = move || {
         let (chart, upgraded) = (chart(), "podAnnotations.upgraded=yes");
-        let upgrade = ["upgrade", RELEASE, chart.to_str().unwrap(), "--reuse-values", "--set", upgraded];
+        let upgrade =
+            ["upgrade", RELEASE, chart.to_str().unwrap(), "--reset-then-reuse-values", "--set", upgraded];
         operator.helm(&[&upgrade[..], &["--wait", TIMEOUT]].concat());
     };
     tokio::task::spawn_blocking(upgrade).await.unwrap();

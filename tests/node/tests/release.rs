@@ -69,7 +69,8 @@ async fn upgrade_and_rollback_lose_nothing(site: &Site) {
     let change = async {
         let change = move || {
             let (chart, upgraded) = (chart(), "podAnnotations.upgraded=yes");
-            let upgrade = ["upgrade", RELEASE, chart.to_str().unwrap(), "--reuse-values", "--set", upgraded];
+            let upgrade =
+                ["upgrade", RELEASE, chart.to_str().unwrap(), "--reset-then-reuse-values", "--set", upgraded];
             operator.helm(&[&upgrade[..], &["--wait", TIMEOUT]].concat());
             operator.helm(&["rollback", RELEASE, "1", "--wait", TIMEOUT]);
         };

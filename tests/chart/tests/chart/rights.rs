@@ -51,6 +51,11 @@ fn the_chart_grants_what_the_guide_tells() {
             json!({"mode": "own", "recycling": {"enabled": true}}),
             vec!["always", "mode own", "recycling", own_certificates],
         ),
+        // A component of one's own may read more.
+        (
+            json!({"engine": {"configMap": {"name": "mine"}}}),
+            vec!["always", "an engine of your own", own_certificates],
+        ),
         // Who looks on recycles nothing.
         (json!({"recycling": {"enabled": true}}), vec!["always", own_certificates]),
         (json!({"rbac": {"create": false}}), vec![]),

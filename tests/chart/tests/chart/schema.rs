@@ -84,7 +84,7 @@ fn a_value_of_a_wrong_kind_is_refused() {
 fn values_that_cannot_work_are_refused() {
     for (values, why) in [
         (json!({"mode": "Own"}), "'/mode'"),
-        (json!({"replicas": 0}), "'/replicas'"),
+        (json!({"replicas": -1}), "'/replicas'"),
         (json!({"fullnameOverride": "my.bindery"}), "'/fullnameOverride'"),
         (json!({"fullnameOverride": "1st"}), "'/fullnameOverride'"),
         (json!({"image": {"digest": "sha256:abc"}}), "'/image/digest'"),
@@ -97,6 +97,10 @@ fn values_that_cannot_work_are_refused() {
         (json!({"certificates": {"lifetime": "3 months"}}), "'/certificates/lifetime'"),
         (json!({"certificates": {"source": "secret"}}), "'/certificates/secretName'"),
         (json!({"certificates": {"caBundle": "-----BEGIN"}}), "'/certificates/caBundle'"),
+        (json!({"listenAddress": "localhost"}), "'/listenAddress'"),
+        (json!({"listenAddress": "10.0.0.256"}), "'/listenAddress'"),
+        (json!({"listenAddress": "[::"}), "'/listenAddress'"),
+        (json!({"listenAddress": "[::]:8080"}), "'/listenAddress'"),
         (json!({"tracing": {"endpoint": "https://collector"}}), "'/tracing/endpoint'"),
         (
             json!({"podLabels": {"app.kubernetes.io/name": "other"}}),
@@ -140,6 +144,26 @@ fn a_certificate_is_renewed_within_its_life() {
         assert!(why.contains(&told), "{why}");
     }
     render(&issued("1h1ms", "59m")).unwrap();
+}
+
+/// Without authorities nobody has a certificate that could have a name, and everybody would be let in.
+#[test]
+fn names_of_clients_are_not_dropped() {
+    let named = |webhook: Value| json!({"webhook": webhook});
+    let names = json!(["kube-apiserver"]);
+    let why = render(&named(json!({"clients": {"names": names}}))).unwrap_err();
+    let told = "webhook.clients.names is given and webhook.clients.configMap is not";
+    assert!(why.contains(told) && why.contains("give the ConfigMap"), "{why}");
+    render(&named(json!({"clients": {"names": names, "configMap": "authorities"}}))).unwrap();
+    render(&named(json!({"clients": {"names": names}, "enabled": false}))).unwrap();
+}
+
+/// What was confirmed once would be confirmed for every mode that is forgotten later.
+#[test]
+fn a_release_that_binds_has_confirmed_nothing() {
+    let why = render(&json!({"mode": "own", "confirmObserve": true})).unwrap_err();
+    assert!(why.contains("give confirmObserve=false"), "{why}");
+    render(&json!({"confirmObserve": true})).unwrap();
 }
 
 #[test]

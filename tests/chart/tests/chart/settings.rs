@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use bindery_chart::{Objects, built, read, rendered, sets};
-use serde_json::Value;
+use bindery_chart::{Objects, RELEASE, built, chart, helm, read, render, rendered, run, sets};
+use serde_json::{Value, json};
 
 /// What the pod's container runs, and the settings file that it finds.
 fn container(objects: &Objects) -> (Vec<String>, &Value) {
@@ -57,7 +57,7 @@ fn defaults_are_the_programs() {
         Some((name, text.split_once("[default: ")?.1.split_once(']')?.0))
     });
     let defaults: BTreeMap<_, _> = defaults.collect();
-    let objects = rendered(&serde_json::json!({}));
+    let objects = rendered(&json!({}));
     let settings = container(&objects).1.as_object().unwrap();
     let differing = settings.iter().filter(|(name, value)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -95,10 +95,30 @@ fn the_program_has_the_rules_of_the_schema() {
     }
 }
 
+/// Who is told of a mistake by Helm need not look for it in the log of a pod.
+#[test]
+fn the_chart_lets_in_what_the_program_takes() {
+    let is_taken = |setting: &str, value: &str| {
+        let mut program = Command::new(built("bindery"));
+        program.env_clear().args(["serve", "--kubeconfig=/nonexistent/kubeconfig", "--engine=native"]);
+        let output = program.arg(format!("--{setting}={value}")).output().unwrap();
+        !String::from_utf8(output.stderr).unwrap().contains(&format!("--{setting}"))
+    };
+    for lifetime in ["29s", "30s", "3650d", "3651d", "87600h", "87601h", "99999999999999999999d"] {
+        let is_let_in = render(&json!({"certificates": {"lifetime": lifetime}})).is_ok();
+        assert_eq!(is_let_in, is_taken("certificate-lifetime", lifetime), "{lifetime}");
+    }
+    for address in ["127.0.0.1", "::1", "[::1]", "::ffff:127.0.0.1"] {
+        let objects = rendered(&json!({"listenAddress": address}));
+        let listen = container(&objects).1["listen"].as_str().unwrap().to_owned();
+        assert!(is_taken("listen", &listen), "{address}: {listen}");
+    }
+}
+
 /// The variables of a Service that is called `bindery` would be read as settings.
 #[test]
 fn services_do_not_become_settings() {
-    let objects = rendered(&serde_json::json!({}));
+    let objects = rendered(&json!({}));
     let links = objects.at("Deployment/bindery /spec/template/spec/enableServiceLinks");
     assert_eq!(links, Some(&Value::Bool(false)));
 }
@@ -115,12 +135,27 @@ fn pods_may_do_no_more_than_they_must() {
             let container = at("containers/0/securityContext");
             assert_eq!(container["readOnlyRootFilesystem"], true, "{name}: {pod}");
             assert_eq!(container["allowPrivilegeEscalation"], false, "{name}: {pod}");
-            assert_eq!(container["capabilities"], serde_json::json!({"drop": ["ALL"]}), "{name}: {pod}");
+            assert_eq!(container["capabilities"], json!({"drop": ["ALL"]}), "{name}: {pod}");
             let has_token = pod.starts_with("Deployment");
             assert_eq!(at("automountServiceAccountToken"), has_token, "{name}: {pod}");
         }
         let account = objects.get("ServiceAccount/bindery");
         assert!(account.is_none_or(|account| account["automountServiceAccountToken"] == false), "{name}");
+    }
+}
+
+/// OpenShift chooses them, and refuses pods that name their own.
+#[test]
+fn the_pods_name_no_user_where_the_readme_tells_how() {
+    let readme = read("charts/bindery/README.md");
+    let (_, rest) = readme.split_once("\n## OpenShift\n").unwrap();
+    let (_, set) = rest.split_once("--set ").unwrap();
+    let told = run(helm(["template", RELEASE, "--set", set.lines().next().unwrap()]).arg(chart()), "");
+    let objects = Objects::read(&told.unwrap());
+    for pod in ["Deployment/bindery /spec/template/spec", "Pod/bindery-test /spec"] {
+        let context = objects.at(&format!("{pod}/securityContext")).unwrap();
+        let expected = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+        assert_eq!(*context, expected, "{pod}");
     }
 }
 

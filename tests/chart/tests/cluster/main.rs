@@ -7,9 +7,11 @@ mod release;
 mod rights;
 mod serving;
 mod site;
+mod stopping;
+mod upgrading;
 
 use bindery_chart::{NAMESPACE, rendered, sets};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::site::Site;
 
@@ -25,6 +27,24 @@ async fn the_api_server_takes_every_object() {
                 answer.unwrap_or_else(|why| panic!("{name}: {object}: {why}"));
             }
         }
+    }
+}
+
+/// Ports of the node are more than Pod Security allows, as the README says.
+#[tokio::test]
+async fn pods_in_the_nodes_network_are_refused_where_they_are_restricted() {
+    let site = Site::start().await;
+    site.install(&rendered(&json!({})), &["ServiceAccount"]).await;
+    for (values, is_refused) in [(json!({}), false), (json!({"hostNetwork": true}), true)] {
+        let objects = rendered(&values);
+        let mut pod = pod_of(objects.get("Deployment/bindery").unwrap()).unwrap();
+        // Its class is admitted by a quota that a controller must have counted.
+        pod["spec"].as_object_mut().unwrap().remove("priorityClassName");
+        let answer = site.create(&pod, "dryRun=All").await;
+        let refused = answer
+            .err()
+            .is_some_and(|why| why.contains("violates PodSecurity") && why.contains("host namespaces"));
+        assert_eq!(refused, is_refused, "{values}");
     }
 }
 

@@ -46,7 +46,7 @@ async fn configuration(site: &Site) -> Value {
 }
 
 /// Somebody who has the cluster's kubeconfig in a folder.
-fn operator(site: &Site, folder: &Path) -> Operator {
+pub(crate) fn operator(site: &Site, folder: &Path) -> Operator {
     let kubeconfig = folder.join("kubeconfig");
     std::fs::write(&kubeconfig, site.kubeconfig().to_string()).unwrap();
     Operator::new(kubeconfig)
@@ -77,7 +77,10 @@ async fn a_release_is_installed_upgraded_rolled_back_and_gone() {
 
     let timeout = |configuration: &Value| configuration["webhooks"][0]["timeoutSeconds"].clone();
     for (arguments, seconds) in [
-        (vec!["upgrade", RELEASE, chart, "--reuse-values", "--set", "webhook.timeoutSeconds=2"], 2),
+        (
+            vec!["upgrade", RELEASE, chart, "--reset-then-reuse-values", "--set", "webhook.timeoutSeconds=2"],
+            2,
+        ),
         (vec!["rollback", RELEASE, "1"], 3),
     ] {
         operator.helm(&arguments);
@@ -127,10 +130,11 @@ async fn a_source_of_certificates_that_is_left_leaves_no_authority_behind() {
     let folder = tempfile::tempdir().unwrap();
     let operator = operator(&site, folder.path());
     let chart = chart();
-    let upgrade = ["upgrade", RELEASE, chart.to_str().unwrap(), "--reuse-values", "--set"];
+    let upgrade = ["upgrade", RELEASE, chart.to_str().unwrap(), "--reset-then-reuse-values", "--set"];
     let change = |values| operator.try_helm(&[&upgrade[..], &[values]].concat());
-    let to_secret =
-        told_command("helm upgrade bindery charts/bindery --namespace bindery-system --reuse-values --force");
+    let to_secret = told_command(
+        "helm upgrade bindery charts/bindery --namespace bindery-system --reset-then-reuse-values --force",
+    );
     let to_secret = to_secret.replace("SECRET", "mine").replace("BASE64", OURS);
 
     operator.helm(&["install", RELEASE, chart.to_str().unwrap()]);
