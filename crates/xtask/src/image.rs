@@ -16,7 +16,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use crate::oci::{self, Image, Platform, Tree};
@@ -61,9 +61,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// Builds the image for some platforms.
 ///
 /// # Errors
-/// When there is no toolchain for a platform (the error says what to install), something does not compile, or a file cannot
-/// be written.
+/// When this is no system that an image can be built on, there is no toolchain for a platform (the errors say what to do),
+/// something does not compile, or a file cannot be written.
 pub(crate) fn build(platforms: &[Platform], profile: &str) -> Result<Built> {
+    check(std::env::consts::OS, platforms, process::exists("dpkg-query", "--version")?)?;
     let about = About::read()?;
     let engine = components::build()?;
     let folder = workspace::target_folder()?.join("image").join(profile);
@@ -91,6 +92,23 @@ pub(crate) fn build(platforms: &[Platform], profile: &str) -> Result<Built> {
     let archive = folder.join(format!("bindery-{}.tar", about.version));
     workspace::replace(&archive, &bytes)?;
     Ok(Built { archive, digest })
+}
+
+/// Whether an image can be built here, before an hour is spent on it.
+fn check(system: &str, platforms: &[Platform], has_dpkg: bool) -> Result<()> {
+    const REMEDY: &str = "build it on Debian or Ubuntu, or in a container of one";
+    if system != "linux" {
+        // What compiles for the processor would do so for this system.
+        bail!("images are built on Linux, and this is {system}: {REMEDY}");
+    }
+    let native = platforms.iter().find(|&&platform| Platform::here() == Some(platform));
+    if let (Some(native), false) = (native, has_dpkg) {
+        bail!(
+            "there is no dpkg-query, which tells what libraries of the system are in the image for {}: {REMEDY}",
+            native.name()
+        );
+    }
+    Ok(())
 }
 
 /// What an image says of itself.
@@ -138,4 +156,24 @@ fn git(arguments: &[&str]) -> Result<Option<String>> {
     let mut git = Command::new("git");
     let printed = process::output(git.args(arguments).env("TZ", "UTC").current_dir(workspace::root()));
     Ok(printed.ok().map(|printed| printed.trim_end().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_cannot_build_an_image_is_told_so_at_once() {
+        let here = Platform::here().unwrap();
+        let other = if here == Platform::Amd64 { Platform::Arm64 } else { Platform::Amd64 };
+        check("linux", &[here, other], true).unwrap();
+        check("linux", &[other], false).unwrap();
+        for (system, platform, has_dpkg, told) in [
+            ("macos", other, true, "this is macos: build it on Debian"),
+            ("linux", here, false, "no dpkg-query"),
+        ] {
+            let why = check(system, &[platform], has_dpkg).unwrap_err().to_string();
+            assert!(why.contains(told), "{why}");
+        }
+    }
 }

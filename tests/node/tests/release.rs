@@ -15,12 +15,18 @@ use tokio_util::sync::CancellationToken;
 /// How often objects are created under load.
 const LOAD_EVERY: Duration = Duration::from_millis(100);
 
-/// Runs the last command of the README that begins so; Helm does not wait for ever.
-fn helm_as_told(site: &Site, begin: &str) {
+/// The words of the last command of the README that begins so, but for the program's name.
+fn told(begin: &str) -> Vec<String> {
     let readme = read("README.md").replace("\\\n", " ");
     let told = readme.lines().rfind(|line| line.starts_with(begin));
     let told = told.unwrap_or_else(|| panic!("the README has no command {begin}"));
-    let words: Vec<&str> = told.split_whitespace().skip(1).chain([TIMEOUT]).collect();
+    told.split_whitespace().skip(1).map(str::to_owned).collect()
+}
+
+/// Runs what the README tells; Helm does not wait for ever.
+fn helm_as_told(site: &Site, begin: &str) {
+    let words = told(begin);
+    let words: Vec<&str> = words.iter().map(String::as_str).chain([TIMEOUT]).collect();
     site.operator.helm(&words);
 }
 
@@ -130,7 +136,9 @@ async fn a_release_serves_a_cluster_from_its_beginning_to_its_end() {
     a_claim_that_can_never_bind_is_refused(&site).await;
     upgrade_and_rollback_lose_nothing(&site).await;
     // It would do for the claims that come.
-    site.world.delete(&site.world.volumes, "db-0").await;
+    let words = told("kubectl delete ");
+    site.kubectl(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(site.world.volumes.get_opt("db-0").await.unwrap(), None);
     without_pods_claims_are_created(&site).await;
     helm_as_told(&site, "helm uninstall ");
     upstream_takes_over(&site).await;
