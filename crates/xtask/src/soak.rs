@@ -24,6 +24,14 @@ const VARIED: [&[&str]; 2] =
 /// The tests that start control planes, but for those of a node, and the matrix: its answers are those of one version.
 const ON_CONTROL_PLANES: [&str; 5] = ["cluster", "door", "encodings", "operate", "serve"];
 
+/// The chart's tests by what they need: all of those without a cluster, and of those on a control plane what Helm does there.
+const OF_CHART: [(&str, &[&str]); 2] =
+    [("chart", &[]), ("cluster", &["release::", "stopping::", "upgrading::"])];
+
+/// Those of them that hold of Helm 4 alone: its dry run asks no cluster, and it overwrites nothing that others have set.
+const OF_HELM_4: [&str; 3] =
+    ["sets::the_notes_", "release::a_source_of_certificates_", "stopping::a_release_that_somebody_else_"];
+
 /// Run the long tests: more random worlds, fuzzing, mutants, faults and deaths on a real API server.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -66,6 +74,8 @@ enum Run {
     Deaths,
     /// The tests on a real control plane, on those of the oldest and the newest Kubernetes that Bindery supports.
     Versions,
+    /// The chart by Helm 3.
+    Helm3,
     /// The chart with certificates from a real cert-manager, on a whole node; needs root.
     CertManager,
 }
@@ -87,6 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             Run::Faults => ("faults", serve("faults::", "BINDERY_FAULT_SECONDS", arguments.fault_seconds)),
             Run::Deaths => ("deaths", serve("death::", "BINDERY_KILLS", arguments.kills)),
             Run::Versions => ("versions", versions()),
+            Run::Helm3 => ("helm3", helm3()),
             Run::CertManager => ("cert-manager", cert_manager()),
         };
         if let Err(error) = result {
@@ -223,6 +234,20 @@ fn cert_manager() -> Result<()> {
     test::offer_node(&mut command, &this)?;
     tools::offer_cert_manager(&mut command)?;
     process::run(&mut command)
+}
+
+fn helm3() -> Result<()> {
+    let engine = components::build()?;
+    for (test, chosen) in OF_CHART {
+        let mut command = workspace::cargo();
+        command.args(["test", "--workspace", "--bin", "bindery", "--test", test, "--"]).args(chosen);
+        command.args(OF_HELM_4.iter().flat_map(|test| ["--skip", test]));
+        test::offer(&mut command, &engine)?;
+        tools::offer_control_plane(&mut command)?;
+        tools::offer_helm3(&mut command)?;
+        process::run(&mut command)?;
+    }
+    Ok(())
 }
 
 /// Runs some tests of `bindery serve` one after the other, each as long or as often as `variable` says.

@@ -148,6 +148,15 @@ pub(crate) fn offer_control_plane_of(command: &mut Command, end: &'static str) -
     go::version(end, "k8s.io/kubernetes")
 }
 
+/// Installs Helm 3, and tells a command that it is the Helm to use.
+///
+/// # Errors
+/// As [`install`].
+pub(crate) fn offer_helm3(command: &mut Command) -> Result<()> {
+    command.env("BINDERY_HELM", build("helm3", &Source::Go(go::Package::helm3()))?.program);
+    Ok(())
+}
+
 /// The sources of the Kubernetes that Bindery is compared with.
 ///
 /// # Errors

@@ -73,6 +73,16 @@ impl Package {
         }
     }
 
+    /// The Helm of before, by which many still install charts.
+    pub(super) fn helm3() -> Self {
+        Self {
+            folder: "helm3",
+            module: "helm.sh/helm/v3",
+            package: "helm.sh/helm/v3/cmd/helm".to_owned(),
+            version_variable: Some("helm.sh/helm/v3/internal/version.version"),
+        }
+    }
+
     /// A command of cert-manager: of 1.11, the last whose commands are packages of its module. Later ones are modules of their own,
     /// which no proxy serves.
     pub(super) fn cert_manager(name: &str) -> Self {
@@ -201,6 +211,7 @@ mod tests {
             Package::csi_provisioner(),
             Package::etcd(),
             Package::helm(),
+            Package::helm3(),
             Package::kubeconform(),
             Package::cert_manager("controller"),
         ];

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use bindery_chart::{Objects, RELEASE, built, chart, helm, read, render, rendered, run, sets};
+use bindery_chart::{KUBERNETES, Objects, RELEASE, built, chart, helm, read, render, rendered, run, sets};
 use serde_json::{Value, json};
 
 /// What the pod's container runs, and the settings file that it finds.
@@ -150,7 +150,8 @@ fn the_pods_name_no_user_where_the_readme_tells_how() {
     let readme = read("charts/bindery/README.md");
     let (_, rest) = readme.split_once("\n## OpenShift\n").unwrap();
     let (_, set) = rest.split_once("--set ").unwrap();
-    let told = run(helm(["template", RELEASE, "--set", set.lines().next().unwrap()]).arg(chart()), "");
+    let set = ["--kube-version", KUBERNETES, "--set", set.lines().next().unwrap()];
+    let told = run(helm(["template", RELEASE]).arg(chart()).args(set), "");
     let objects = Objects::read(&told.unwrap());
     for pod in ["Deployment/bindery /spec/template/spec", "Pod/bindery-test /spec"] {
         let context = objects.at(&format!("{pod}/securityContext")).unwrap();
