@@ -18,7 +18,7 @@ pub(crate) fn run() -> Result<()> {
     let checks: [(&str, Check); 7] = [
         ("format", format),
         ("lints", lints),
-        ("a long test", long_test),
+        ("a long test", long_tests),
         ("fuzz targets", fuzz_targets),
         ("documents", documents),
         ("dependencies", dependencies),
@@ -50,10 +50,13 @@ fn lints() -> Result<Command> {
     Ok(command)
 }
 
-/// The test that is none of "all targets", because only a long run runs it.
-fn long_test() -> Result<Command> {
+fn long_tests() -> Result<Command> {
     let mut command = workspace::cargo();
-    command.args(["clippy", "--quiet", "--workspace", "--test", test::CERT_MANAGER, "--", "-D", "warnings"]);
+    command.args(["clippy", "--quiet", "--workspace"]);
+    for test in test::OF_LONG_RUNS {
+        command.args(["--test", test]);
+    }
+    command.args(["--", "-D", "warnings"]);
     Ok(command)
 }
 

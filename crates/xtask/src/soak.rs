@@ -78,6 +78,8 @@ enum Run {
     Helm3,
     /// The chart with certificates from a real cert-manager, on a whole node; needs root.
     CertManager,
+    /// The chart's NetworkPolicy where the network enforces it, on a whole node; needs root.
+    Network,
 }
 
 /// Carries out `cargo xtask soak`. Every run is made, whether or not one before it failed.
@@ -98,7 +100,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             Run::Deaths => ("deaths", serve("death::", "BINDERY_KILLS", arguments.kills)),
             Run::Versions => ("versions", versions()),
             Run::Helm3 => ("helm3", helm3()),
-            Run::CertManager => ("cert-manager", cert_manager()),
+            Run::CertManager => ("cert-manager", on_node(test::CERT_MANAGER, tools::offer_cert_manager)),
+            Run::Network => ("network", on_node(test::NETWORK, tools::offer_kube_router)),
         };
         if let Err(error) = result {
             eprintln!("soak: {name}: {error:#}");
@@ -225,14 +228,15 @@ fn on_version(end: &'static str, engine: &Path) -> Result<()> {
     process::run(&mut command).with_context(|| format!("on Kubernetes {version}"))
 }
 
-fn cert_manager() -> Result<()> {
+/// Runs a test on a node that `cargo xtask test` leaves out, with the further programs that it needs.
+fn on_node(test: &str, offer: fn(&mut Command) -> Result<()>) -> Result<()> {
     // Before this program is built anew, which takes its file away.
     let this = std::env::current_exe().context("this program cannot find itself")?;
     let mut command = workspace::cargo();
-    command.args(["test", "--workspace", "--test", test::CERT_MANAGER, "--", "--nocapture"]);
+    command.args(["test", "--workspace", "--test", test, "--", "--nocapture"]);
     test::offer(&mut command, &components::build()?)?;
     test::offer_node(&mut command, &this)?;
-    tools::offer_cert_manager(&mut command)?;
+    offer(&mut command)?;
     process::run(&mut command)
 }
 

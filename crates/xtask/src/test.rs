@@ -15,8 +15,11 @@ use crate::{chart, cluster, components, image, process, workspace};
 /// The package of the tests that need a whole node, or at least root.
 const NODE_TESTS: &str = "bindery-node";
 
-/// The test on a whole node with a cert-manager, which only a long run runs.
+/// The tests on a whole node that only long runs run: with a cert-manager, and with a network that enforces policies.
 pub(crate) const CERT_MANAGER: &str = "cert_manager";
+pub(crate) const NETWORK: &str = "network";
+/// The tests that are none of cargo's "all targets", because only long runs run them.
+pub(crate) const OF_LONG_RUNS: [&str; 2] = [CERT_MANAGER, NETWORK];
 
 /// Tests of one program that run at the same time, for each processor: many of them wait, for servers that start and for leases
 /// that end.

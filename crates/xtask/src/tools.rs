@@ -48,6 +48,7 @@ pub(crate) enum Tool {
     Kubeconform,
     CertManagerController,
     CertManagerCainjector,
+    KubeRouter,
     CargoDeny,
     CargoFuzz,
     CargoMutants,
@@ -78,6 +79,7 @@ impl Tool {
             Self::Kubeconform => "kubeconform",
             Self::CertManagerController => "cert-manager-controller",
             Self::CertManagerCainjector => "cert-manager-cainjector",
+            Self::KubeRouter => "kube-router",
             Self::CargoDeny => "cargo-deny",
             Self::CargoFuzz => "cargo-fuzz",
             Self::CargoMutants => "cargo-mutants",
@@ -101,6 +103,7 @@ impl Tool {
             Self::Kubeconform => Source::Go(go::Package::kubeconform()),
             Self::CertManagerController => Source::Go(go::Package::cert_manager("controller")),
             Self::CertManagerCainjector => Source::Go(go::Package::cert_manager("cainjector")),
+            Self::KubeRouter => Source::Go(go::Package::kube_router()),
             Self::CargoDeny => Source::Cargo(cargo::Package { name: "cargo-deny", version: "0.20.2" }),
             Self::CargoFuzz => Source::Cargo(cargo::Package { name: "cargo-fuzz", version: "0.13.2" }),
             Self::CargoMutants => Source::Cargo(cargo::Package { name: "cargo-mutants", version: "27.1.0" }),
@@ -186,6 +189,16 @@ pub(crate) fn offer_cert_manager(command: &mut Command) -> Result<()> {
     let files = kinds.map(|kind| folder.join(format!("crd-{kind}.yaml")));
     let joined = std::env::join_paths(files).context("the module cache lies where a path has a colon")?;
     command.env("BINDERY_CERT_MANAGER_DEFINITIONS", joined);
+    Ok(())
+}
+
+/// Installs what enforces NetworkPolicies on a node, and tells a command where it is.
+///
+/// # Errors
+/// As [`install`], and when the packages that it calls cannot be installed.
+pub(crate) fn offer_kube_router(command: &mut Command) -> Result<()> {
+    debian::install(&["ipset", "iptables"], "kube-router enforces NetworkPolicies by them")?;
+    command.env("BINDERY_KUBE_ROUTER", install(Tool::KubeRouter)?);
     Ok(())
 }
 

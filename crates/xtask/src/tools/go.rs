@@ -94,6 +94,16 @@ impl Package {
         }
     }
 
+    /// kube-router, which enforces NetworkPolicies on a node.
+    pub(super) fn kube_router() -> Self {
+        Self {
+            folder: "kube-router",
+            module: "github.com/cloudnativelabs/kube-router/v2",
+            package: "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router".to_owned(),
+            version_variable: Some("github.com/cloudnativelabs/kube-router/v2/pkg/version.Version"),
+        }
+    }
+
     /// kubeconform, which holds manifests against the schemas of a version of Kubernetes.
     pub(super) fn kubeconform() -> Self {
         Self {
@@ -214,6 +224,7 @@ mod tests {
             Package::helm3(),
             Package::kubeconform(),
             Package::cert_manager("controller"),
+            Package::kube_router(),
         ];
         for package in packages {
             assert!(package.key().unwrap().starts_with(&format!("{}-v", package.folder)));
