@@ -16,7 +16,7 @@ use serde_json::Value;
 pub use cluster::Operator;
 pub use objects::Objects;
 pub use rights::{Right, granted};
-pub use rows::{Row, table};
+pub use rows::{Row, commands, table};
 
 /// The release that is rendered. Objects are called by it, because it contains the chart's name.
 pub const RELEASE: &str = "bindery";

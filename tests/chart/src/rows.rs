@@ -1,4 +1,4 @@
-//! Tables in documents: what they list is held against what is there.
+//! Tables and commands in documents: what they tell is held against what is there.
 
 /// A row of a table: its cells, without the spaces around them.
 pub type Row = Vec<String>;
@@ -15,6 +15,20 @@ pub fn table(document: &str, heading: &str) -> Vec<Row> {
     let rows: Vec<_> = lines.skip(2).map(cells).collect();
     assert!(!rows.is_empty(), "there is no table below {heading:?}");
     rows
+}
+
+/// The commands of Helm and kubectl in a section, each on a line of its own.
+///
+/// # Panics
+///
+/// There is no such heading.
+pub fn commands(document: &str, heading: &str) -> Vec<String> {
+    let mut lines = document.lines().skip_while(|line| *line != heading);
+    assert!(lines.next().is_some(), "there is no heading {heading:?}");
+    let lines = lines.take_while(|line| !line.starts_with("## ")).filter(|line| line.starts_with("    "));
+    let commands =
+        lines.map(str::trim).filter(|line| line.starts_with("helm ") || line.starts_with("kubectl "));
+    commands.map(str::to_owned).collect()
 }
 
 fn cells(line: &str) -> Row {

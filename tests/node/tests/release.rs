@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_chart::{RELEASE, chart, offered, read};
+use bindery_chart::{RELEASE, chart, commands, offered, read};
 use bindery_node::site::{PODS, Site, TIMEOUT};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -90,6 +90,16 @@ async fn upgrade_and_rollback_lose_nothing(site: &Site) {
     }
 }
 
+/// The leader ends what it has begun and gives the Lease back.
+fn stop_as_told(site: &Site) {
+    let commands = commands(&read("docs/operate.md"), "## And back");
+    let [stop, wait, look, ..] = &commands[..] else { panic!("{commands:#?}") };
+    for command in [stop, wait] {
+        site.operator.shell(command).unwrap();
+    }
+    assert_eq!(site.operator.shell(look).unwrap(), "");
+}
+
 /// Nobody is kept from creating claims while Bindery is down, and they are bound when it is back.
 async fn without_pods_claims_are_created(site: &Site) {
     site.kubectl(&["delete", "pods", "--selector", PODS, "--force", "--grace-period=0"]);
@@ -97,12 +107,14 @@ async fn without_pods_claims_are_created(site: &Site) {
     site.world.create_claim("killed", "").await;
     assert_eq!(site.world.until_bound("killed").await, "killed");
 
-    site.kubectl(&["scale", "deployment/bindery", "--replicas=0"]);
-    site.kubectl(&["wait", "pods", "--selector", PODS, "--for=delete", "--timeout=2m"]);
+    stop_as_told(site);
     assert_eq!(pods(site), 0);
     site.create_volume("unattended").await;
     site.world.create_claim("unattended", "").await;
-    site.kubectl(&["scale", "deployment/bindery", "--replicas=2"]);
+    let chart = chart();
+    let start =
+        ["upgrade", RELEASE, chart.to_str().unwrap(), "--reset-then-reuse-values", "--set", "replicas=2"];
+    site.operator.helm(&start);
     assert_eq!(site.world.until_bound("unattended").await, "unattended");
 }
 

@@ -130,7 +130,10 @@ fn the_notes_say_refused_where_a_rule_denies() {
 #[test]
 fn the_notes_tell_the_next_step() {
     let told = notes(&json!({}));
-    assert!(told.contains("--set mode=own") && told.contains("bindery_observed"), "{told}");
+    assert!(
+        told.contains("--set mode=own,confirmObserve=false") && told.contains("bindery_observed"),
+        "{told}"
+    );
     assert!(told.contains("are warned of"), "{told}");
     assert!(told.contains("of the namespaces kube-system, ") && told.contains("are not looked at"), "{told}");
     let told = notes(&json!({"mode": "own", "webhook": {"failurePolicy": "Fail"}, "replicas": 1}));
@@ -140,6 +143,11 @@ fn the_notes_tell_the_next_step() {
     );
     assert!(told.contains("kubectl delete validatingwebhookconfiguration bindery"), "{told}");
     assert!(told.contains("With one replica") && told.contains("become Failed"), "{told}");
+    for (replicas, is_stopped) in [(json!(0), true), (json!(2), false), (Value::Null, false)] {
+        let told = notes(&json!({"replicas": replicas}));
+        assert_eq!(told.contains("No replica runs"), is_stopped, "{told}");
+        assert!(!told.contains("With one replica"), "{told}");
+    }
     let told = notes(&json!({"mode": "own", "recycling": {"enabled": true}, "webhook": {"enabled": false}}));
     assert!(!told.contains("become Failed") && !told.contains("refused"), "{told}");
 }

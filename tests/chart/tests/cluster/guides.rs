@@ -79,3 +79,18 @@ async fn every_command_of_the_guides_that_only_looks_is_answered() {
     let (_, pending) = tried.iter().find(|(command, _)| command.contains("\"Pending\"")).unwrap();
     assert_eq!(pending, "default/waits\n");
 }
+
+/// The other flag takes the defaults of the chart of before: it fails with the first chart that has a new value.
+#[test]
+fn no_guide_upgrades_by_the_defaults_of_before() {
+    let mut upgrades = 0;
+    for guide in GUIDES.into_iter().chain(["README.md", "charts/bindery/templates/NOTES.txt"]) {
+        for line in
+            read(guide).lines().filter(|line| line.contains("helm upgrade ") && line.contains("--set "))
+        {
+            assert!(line.contains(" --reset-then-reuse-values "), "{guide}: {line}");
+            upgrades += 1;
+        }
+    }
+    assert!(upgrades > 4, "{upgrades}");
+}

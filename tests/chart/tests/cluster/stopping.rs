@@ -1,6 +1,6 @@
 //! A release that is stopped: by the guide, by whoever else scales its deployment, and by surprise.
 
-use bindery_chart::{Operator, RELEASE, chart, read, rendered};
+use bindery_chart::{Operator, RELEASE, chart, commands, read, rendered};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -9,16 +9,6 @@ use crate::serving::{LEASE, Replica, until_denied, until_granted};
 use crate::site::{ADMIN, Site};
 
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/bindery-system/deployments/bindery";
-
-/// The commands of the guide below a heading, each on its line.
-fn told(heading: &str) -> Vec<String> {
-    let guide = read("docs/operate.md");
-    let (_, rest) = guide.split_once(&format!("\n## {heading}\n")).unwrap();
-    let section = rest.split_once("\n## ").map_or(rest, |(section, _)| section);
-    let blocks = section.lines().filter(|line| line.starts_with("       "));
-    let commands = blocks.map(|line| line.trim().to_owned());
-    commands.filter(|line| line.starts_with("helm ") || line.starts_with("kubectl ")).collect()
-}
 
 async fn replicas(site: &Site) -> Value {
     let deployment = site.ask(ADMIN, Method::GET, DEPLOYMENT, None).await.unwrap();
@@ -47,7 +37,7 @@ async fn who_goes_back_by_the_guide_finds_the_lease_given_back() {
     operator.helm(&["install", RELEASE, chart().to_str().unwrap(), "--set", "mode=own"]);
     let leader = leader(&site).await;
 
-    let commands = told("And back");
+    let commands = commands(&read("docs/operate.md"), "## And back");
     let [stop, wait, look, look_on, uninstall] = &commands[..] else { panic!("{commands:#?}") };
     assert_ne!(operator.shell(look).unwrap(), "");
     operator.shell(stop).unwrap();
