@@ -319,7 +319,7 @@ fn bad_input_is_refused_in_one_sentence() {
         ),
         (
             claim("c", json!({"resources": {"requests": {"storage": ["1Gi"]}}})).to_string(),
-            "bad.yaml: PersistentVolumeClaim \"default/c\": spec.resources.requests.storage: a quantity is a text or a number",
+            "bad.yaml: PersistentVolumeClaim \"default/c\": spec.resources.requests.storage: invalid type: sequence, expected a text or a number, such as 10Gi",
         ),
         (
             claim("c", json!({"acessModes": ["ReadWriteOnce"]})).to_string(),

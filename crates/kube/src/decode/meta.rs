@@ -1,11 +1,11 @@
 //! `metadata`, as far as decisions need it.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use bindery_core::{ClaimKey, Text, Timestamp};
 use serde::Deserialize;
 
-use super::texts;
 use super::wire::{Presence, Time, nullable};
 
 /// `volume.beta.kubernetes.io/storage-class`: takes precedence over the field where the key exists.
@@ -57,12 +57,15 @@ impl Meta {
         self.creation_timestamp.as_ref().map_or(0, |time| time.seconds)
     }
 
-    pub(super) fn labels(&self) -> BTreeMap<Text, Text> {
-        self.labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
+    /// Takes the labels: what there are many of is not kept twice.
+    pub(super) fn take_labels(&mut self) -> BTreeMap<Text, Text> {
+        let labels = mem::take(&mut self.labels).into_iter();
+        labels.map(|(key, value)| (key.into(), value.into())).collect()
     }
 
-    pub(super) fn finalizers(&self) -> Vec<Text> {
-        texts(&self.finalizers)
+    /// Takes the finalizers.
+    pub(super) fn take_finalizers(&mut self) -> Vec<Text> {
+        mem::take(&mut self.finalizers).into_iter().map(Text::from).collect()
     }
 
     pub(super) fn annotation(&self, key: &str) -> Option<Text> {

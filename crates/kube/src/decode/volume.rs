@@ -31,15 +31,12 @@ struct Status {
 }
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(from = "Json")]
 struct Spec {
-    #[serde(deserialize_with = "nullable")]
     #[prost(btree_map = "string, message", tag = "1")]
     capacity: BTreeMap<String, Amount>,
-    #[serde(flatten)]
     #[prost(message, required, tag = "2")]
     source: Source,
-    #[serde(deserialize_with = "nullable")]
     #[prost(string, repeated, tag = "3")]
     access_modes: Vec<String>,
     #[prost(message, optional, tag = "4")]
@@ -76,14 +73,49 @@ struct NodeAffinity {
 
 macro_rules! source {
     ($($source:ident = $name:tt = $tag:tt,)*) => {
-        #[derive(Clone, PartialEq, Deserialize, prost::Message)]
-        #[serde(default)]
+        #[derive(Clone, PartialEq, prost::Message)]
         struct Source {
             $(
-                #[serde(rename = $name)]
                 #[prost(message, optional, tag = $tag)]
                 $source: Option<Presence>,
             )*
+        }
+
+        /// A [`Spec`] in JSON, where the fields of the source are among the others. serde's `flatten` would say so too, but
+        /// keeps whatever else is there until all has been read, in many times the memory that it took to send it.
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Json {
+            #[serde(deserialize_with = "nullable")]
+            capacity: BTreeMap<String, Amount>,
+            #[serde(deserialize_with = "nullable")]
+            access_modes: Vec<String>,
+            claim_ref: Option<Reference>,
+            persistent_volume_reclaim_policy: Option<String>,
+            storage_class_name: Option<String>,
+            volume_mode: Option<String>,
+            node_affinity: Option<NodeAffinity>,
+            volume_attributes_class_name: Option<String>,
+            $(
+                #[serde(rename = $name)]
+                $source: Option<Presence>,
+            )*
+        }
+
+        impl From<Json> for Spec {
+            fn from(json: Json) -> Self {
+                Self {
+                    capacity: json.capacity,
+                    source: Source { $($source: json.$source,)* },
+                    access_modes: json.access_modes,
+                    claim_ref: json.claim_ref,
+                    persistent_volume_reclaim_policy: json.persistent_volume_reclaim_policy,
+                    storage_class_name: json.storage_class_name,
+                    volume_mode: json.volume_mode,
+                    node_affinity: json.node_affinity,
+                    volume_attributes_class_name: json.volume_attributes_class_name,
+                }
+            }
         }
 
         impl Source {
@@ -123,7 +155,7 @@ source! {
 }
 
 pub(super) fn decode(wire: Wire) -> Result<Volume, String> {
-    let Wire { metadata: meta, spec, status } = wire;
+    let Wire { metadata: mut meta, spec, status } = wire;
     Ok(Volume {
         uid: Uid(meta.uid.as_str().into()),
         version: Version(meta.version.as_str().into()),
@@ -143,8 +175,8 @@ pub(super) fn decode(wire: Wire) -> Result<Volume, String> {
         policy: policy(spec.persistent_volume_reclaim_policy.as_deref()),
         node_affinity: spec.node_affinity.is_some_and(|affinity| affinity.required.is_some()),
         phase: phase(status.and_then(|status| status.phase).as_deref())?,
-        labels: meta.labels(),
-        finalizers: meta.finalizers(),
+        labels: meta.take_labels(),
+        finalizers: meta.take_finalizers(),
         name: meta.name.into(),
     })
 }

@@ -39,17 +39,35 @@ pub(super) struct Amount {
 
 impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a quantity is a text or a number, such as 10Gi")]
-        enum Json {
-            Text(String),
-            Number(serde_json::Number),
+        // serde's `untagged` would say so too, but keeps whatever is there before it is looked at.
+        struct Visitor;
+
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Amount;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a number, such as 10Gi")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Amount, E> {
+                Ok(Amount { text: text.to_owned() })
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Amount, E> {
+                Ok(Amount { text: number.to_string() })
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Amount, E> {
+                Ok(Amount { text: number.to_string() })
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<Amount, E> {
+                // As JSON writes it.
+                Ok(Amount { text: serde_json::Value::from(number).to_string() })
+            }
         }
-        let text = match Json::deserialize(deserializer)? {
-            Json::Text(text) => text,
-            Json::Number(number) => number.to_string(),
-        };
-        Ok(Self { text })
+
+        deserializer.deserialize_any(Visitor)
     }
 }
 
