@@ -2,13 +2,19 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How many files this process may open besides `others`, `wanted` at most: the limit is raised as far as the system lets it be.
-#[must_use]
-pub fn files_besides(others: usize, wanted: usize) -> usize {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // Where it cannot be raised, there are as many as there were.
+/// Lets this process open so many files.
+///
+/// # Panics
+///
+/// The system lets it open fewer: a test of so many connections would show nothing of them.
+pub fn allow_files(files: usize) {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let allowed = maximum.and_then(|maximum| usize::try_from(maximum).ok()).unwrap_or(usize::MAX);
+    assert!(
+        files <= allowed,
+        "this test opens {files} files, and the system lets its process open {allowed}: raise the hard limit (`ulimit -Hn`, \
+         nofile in limits.conf, --ulimit of a container)"
+    );
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    let files = if raised.is_ok() { maximum } else { current };
-    let files = files.and_then(|files| usize::try_from(files).ok());
-    files.map_or(wanted, |files| files.saturating_sub(others).min(wanted))
+    raised.expect("a process may raise its limit to the hard one");
 }

@@ -4,6 +4,6 @@ mod files;
 mod logged;
 mod memory;
 
-pub use files::files_besides;
+pub use files::allow_files;
 pub use logged::Logged;
-pub use memory::resident_kib;
+pub use memory::{peak_kib, resident_kib};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bindery_harness::files_besides;
+use bindery_harness::allow_files;
 use bindery_webhook::server::Limits;
 use tokio::io::AsyncReadExt as _;
 
@@ -12,15 +12,10 @@ use super::world::{PATIENCE, Site, check};
 const SILENT: usize = 10_000;
 const CONNECTIONS_MAX: usize = 500;
 
-/// So many silent connections as are wanted, or as this process may open, whose other ends it has too.
-pub(crate) fn silent(wanted: usize) -> usize {
-    let silent = files_besides(2 * CONNECTIONS_MAX, wanted);
-    println!("{silent} silent connections");
-    silent
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_that_say_nothing_are_closed_and_hold_nobody_up() {
+    // This process has both ends of those that are open.
+    allow_files(SILENT + 2 * CONNECTIONS_MAX);
     let limits = Limits {
         connections_max: CONNECTIONS_MAX,
         handshake_max: Duration::from_secs(2),
@@ -30,7 +25,7 @@ async fn ten_thousand_that_say_nothing_are_closed_and_hold_nobody_up() {
     // One that was there before.
     let mut call = site.client().call(site.address).await.unwrap();
     let mut streams = Vec::new();
-    for number in 0..silent(SILENT) {
+    for number in 0..SILENT {
         streams.push(site.connect().await);
         assert!(site.traffic.connections() <= CONNECTIONS_MAX);
         if number % 500 == 0 {
