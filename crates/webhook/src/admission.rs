@@ -7,13 +7,15 @@
 //! # Guarantees
 //!
 //! - The door fails open: where nobody can say whether an object may be written it passes, with a warning, and is
-//!   counted. That is so while the lists are not complete, where the engine fails, and under too much load.
+//!   counted. That is so while the lists are not complete, where the engine fails or anything else does, and under too
+//!   much load.
 //! - A denial rests on what the API server has at that moment: before a request is denied, it is reviewed once more
 //!   with every claim and volume read live, and the guard holds what is found against them. A replica that lags behind,
 //!   or an engine that answers nonsense, denies nothing that should pass.
 //! - Nothing is written, so a dry run needs no care of its own.
-//! - A request is answered within half the time that the API server waits, one whose body does not come within a second,
-//!   and memory is bounded however many come.
+//! - A request is answered within half the time that the API server waits, one whose body does not come within a second.
+//! - Memory is bounded however many come and whatever is in them: bodies are held within so much room, and what is larger
+//!   than usual is decoded when it has its turn.
 
 mod body;
 mod envelope;
@@ -34,14 +36,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Router, body::Body};
 use bindery_controller::{ReviewError, Reviewed, Sight};
-use bindery_core::{ReclaimPolicy, Text, Volume};
+use bindery_core::{ReclaimPolicy, Regarding, Text, Volume};
 use futures::FutureExt as _;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 pub use self::body::BODY_MAX;
-use self::body::{BodyError, Room, told_length};
-use self::envelope::{AdmissionRequest, AdmissionResponse, Reply};
+use self::body::{BodyError, Held, Room, told_length};
+use self::envelope::{AdmissionResponse, EnvelopeError, Reply};
 pub use self::metrics::AdmissionMetrics;
 use self::metrics::{Ending, FaultCause};
 pub use self::reviewer::Reviewer;
@@ -80,8 +82,10 @@ impl Default for AdmissionSettings {
     fn default() -> Self {
         Self {
             levels: Levels::default(),
-            // More than an API server has under way by its own limits (200 changing requests), so that one alone, in
-            // its usual configuration, is never shed.
+            // An API server has 600 requests under way at most by its own defaults (400, and 200 that change something: with
+            // priority and fairness they are one number). Few of them are here at a time: a review takes some tens of
+            // microseconds. As many as these are here where reviews wait for live reads, so where the API server is slow; then
+            // more would only make it slower.
             in_flight_max: 256,
             precious: ("bindery.dev/precious".into(), "true".into()),
         }
@@ -109,6 +113,14 @@ struct Door<R> {
     room: Room,
 }
 
+/// What is known of a request, as far as it was read.
+struct Known {
+    /// Empty where it was not read yet.
+    uid: String,
+    kind: Kind,
+    object: Option<Regarding>,
+}
+
 /// Why a review gave no verdict; the request passes.
 enum Fault {
     Review(ReviewError),
@@ -128,17 +140,20 @@ async fn validate<R: Reviewer>(State(door): State<Arc<Door<R>>>, request: Reques
         Err(error) => return door.turn_away(error),
     };
     let started = Instant::now();
-    let request = match envelope::parse(body.bytes()) {
-        Ok(request) => request,
-        Err(error) => {
+    let mut known = Known { uid: String::new(), kind: Kind::Other, object: None };
+    // A panic would close the connection, and nobody would count it.
+    let answered = AssertUnwindSafe(door.answer(&body, deadline, &mut known)).catch_unwind().await;
+    let (ending, response) = match answered {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => {
             door.metrics.bad_request();
             // It may repeat what was sent.
             let why = clipped(&error.to_string(), REASON_MAX);
             return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response();
         }
+        Err(_) => door.failed(&known, &Fault::Bug),
     };
-    let (ending, response) = door.answer(&request, deadline).await;
-    door.metrics.ended(Kind::of(&request), ending, started.elapsed());
+    door.metrics.ended(known.kind, ending, started.elapsed());
     match serde_json::to_vec(&Reply::from(response)) {
         Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
@@ -155,21 +170,28 @@ impl<R: Reviewer> Door<R> {
         (error.status(), format!("{error}\n")).into_response()
     }
 
-    async fn answer(&self, request: &AdmissionRequest<'_>, deadline: Instant) -> (Ending, AdmissionResponse) {
+    async fn answer(
+        &self,
+        body: &Held<'_>,
+        deadline: Instant,
+        known: &mut Known,
+    ) -> Result<(Ending, AdmissionResponse), EnvelopeError> {
+        let request = envelope::parse(body.bytes())?;
+        known.uid = request.uid.to_string();
+        known.kind = Kind::of(&request);
         let passed = AdmissionResponse::allowed(&request.uid);
-        let reviewed = match subject(request) {
-            Subject::Review(reviewed) => reviewed,
-            Subject::Pass => return (Ending::Passed, passed),
-            Subject::Unreadable(why) => {
-                let why = format!("Bindery cannot read this object and will not bind it: {why}");
-                return (Ending::Unreadable, warned(passed, &why));
+        // What has had no turn is not even decoded.
+        let reviewed = match body.may_be_reviewed().then(|| subject(&request)) {
+            Some(Subject::Review(reviewed)) => reviewed,
+            Some(Subject::Pass) => return Ok((Ending::Passed, passed)),
+            Some(Subject::Unreadable(why)) => {
+                return Ok((Ending::Unreadable, warned(passed, &why.to_string())));
             }
+            None => return Ok(shed(passed)),
         };
-        let Ok(_permit) = self.reviews.try_acquire() else {
-            let why = "Bindery has not checked this request: too many are under way";
-            return (Ending::Shed, warned(passed, why));
-        };
-        match self.judge(&reviewed, deadline).await {
+        known.object = Some(regarding(&reviewed));
+        let Ok(_permit) = self.reviews.try_acquire() else { return Ok(shed(passed)) };
+        Ok(match self.judge(&reviewed, deadline).await {
             Ok(verdict) => {
                 verdict.told().for_each(|(rule, level)| self.metrics.found(rule, level));
                 let response = verdict.response(&request.uid, &reviewed);
@@ -180,17 +202,23 @@ impl<R: Reviewer> Door<R> {
                 };
                 (ending, response)
             }
-            Err(fault) => {
-                let (cause, why) = fault.told();
-                self.metrics.faulted(cause);
-                let object = regarding(&reviewed);
-                tracing::warn!(
-                    %object, uid = %object.uid(), review = &*request.uid, why = fault.detail(),
-                    "a request passes unchecked"
-                );
-                (Ending::Faulted, warned(passed, why))
-            }
-        }
+            Err(fault) => self.failed(known, &fault),
+        })
+    }
+
+    /// The answer to a request that passes because of a fault.
+    fn failed(&self, known: &Known, fault: &Fault) -> (Ending, AdmissionResponse) {
+        let (cause, why) = fault.told();
+        self.metrics.faulted(cause);
+        let object = known.object.as_ref();
+        tracing::warn!(
+            object = object.map(tracing::field::display),
+            uid = object.map(|object| tracing::field::display(object.uid())),
+            review = known.uid,
+            why = fault.detail(),
+            "a request passes unchecked"
+        );
+        (Ending::Faulted, warned(AdmissionResponse::allowed(&known.uid), why))
     }
 
     /// What was found and what becomes of it. What would be denied is looked at once more, as it is now.
@@ -205,11 +233,10 @@ impl<R: Reviewer> Door<R> {
     }
 
     async fn look(&self, reviewed: &Reviewed, sight: Sight, deadline: Instant) -> Result<Verdict, Fault> {
-        let review = AssertUnwindSafe(self.reviewer.review(reviewed.clone(), sight)).catch_unwind();
+        let review = self.reviewer.review(reviewed.clone(), sight);
         let findings = match timeout_at(deadline, review).await {
-            Ok(Ok(Ok(findings))) => findings,
-            Ok(Ok(Err(error))) => return Err(Fault::Review(error)),
-            Ok(Err(_)) => return Err(Fault::Bug),
+            Ok(Ok(findings)) => findings,
+            Ok(Err(error)) => return Err(Fault::Review(error)),
             Err(_) => return Err(Fault::Overdue),
         };
         let mut found: Vec<_> = findings.into_iter().map(Found::from).collect();
@@ -262,6 +289,11 @@ impl Fault {
             Self::Bug => "the review panicked; please report it".to_owned(),
         }
     }
+}
+
+/// The answer to a request that passes because too many are under way.
+fn shed(passed: AdmissionResponse) -> (Ending, AdmissionResponse) {
+    (Ending::Shed, warned(passed, "Bindery has not checked this request: too many are under way"))
 }
 
 fn warned(mut response: AdmissionResponse, why: &str) -> AdmissionResponse {

@@ -1,8 +1,9 @@
 //! The door over loopback, and the server of health and metrics, by clients that behave and by clients that do not.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(clippy::print_stdout, reason = "how many connections are made is printed")]
 
+#[path = "door/bodies.rs"]
+mod bodies;
 #[path = "door/changes.rs"]
 mod changes;
 #[path = "door/clients.rs"]

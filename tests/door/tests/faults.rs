@@ -8,12 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
 use bindery_controller::{ReviewError, Reviewed, Sight};
-use bindery_core::{
-    ClaimKey, Cluster, Decision, Engine, EngineFault, Finding, Outcome, Rule, Source, Subject,
-};
-use bindery_door_tests::{World, claim, create, update, volume};
+use bindery_core::{Cluster, Decision, Engine, EngineFault, Finding, Outcome, Rule, Source, Subject};
+use bindery_door_tests::{World, claim, create, volume};
 use bindery_harness::Logged;
-use bindery_webhook::{AdmissionMetrics, AdmissionSettings, BODY_MAX, Levels, PATH, Reviewer, admission};
+use bindery_webhook::{AdmissionMetrics, AdmissionSettings, BODY_MAX, PATH, Reviewer, admission};
 use futures::{StreamExt as _, stream};
 use http_body_util::BodyExt as _;
 use prometheus_client::encoding::text;
@@ -104,52 +102,6 @@ async fn a_replica_whose_lists_are_not_complete_denies_nothing_and_logs_what_it_
     }
 }
 
-/// An engine that finds everything wrong with everything.
-struct Malicious(Rule);
-
-impl Engine for Malicious {
-    fn decide(
-        &self,
-        request: &bindery_core::Request,
-        cluster: &mut dyn Cluster,
-    ) -> Result<Decision, EngineFault> {
-        // It knows the names, so that what it says sounds right.
-        let key = ClaimKey::new("ns", "c");
-        cluster.volume(Source::Overlay, "v".into())?;
-        cluster.claim(Source::Overlay, key.clone())?;
-        let claim = matches!(request.subject, Subject::ReviewVolume { .. }).then_some(key);
-        let (found, wanted) = ("1Gi".into(), "8Gi".into());
-        let finding = Finding { rule: self.0, volume: "v".into(), claim, found, wanted };
-        Ok(Decision { findings: vec![finding], ..Decision::done() })
-    }
-
-    fn digest(&self) -> &str {
-        "malicious"
-    }
-}
-
-#[tokio::test]
-async fn an_engine_that_denies_without_reason_locks_nobody_out() {
-    let fitting = [volume("v", "8Gi", json!({})), claim("c", "8Gi", json!({}))];
-    let named = claim("c", "8Gi", json!({"volumeName": "v"}));
-    let reserved = volume("v", "8Gi", json!({"claimRef": {"namespace": "ns", "name": "c"}}));
-    // Two pointers that meet are never denied.
-    for rule in Rule::ALL.into_iter().filter(|rule| *rule != Rule::PairMismatch) {
-        let denied = format!("{}=deny", rule.name()).parse().unwrap();
-        let settings = AdmissionSettings { levels: Levels::new([denied]), ..AdmissionSettings::default() };
-        let world = World::new(Arc::new(Malicious(rule)), settings).having(&fitting);
-        let reviews =
-            [create(&named), update(&named, &fitting[1]), create(&reserved), update(&reserved, &fitting[0])];
-        for (review, count) in reviews.into_iter().zip(1..) {
-            let response = world.response(&review).await;
-            assert_eq!(response["allowed"], json!(true), "{rule:?}: {response}");
-            assert_eq!(warnings(&response), ["Bindery has not checked this request: its engine failed"]);
-            let counted = format!("bindery_admission_faults_total{{cause=\"engine\"}} {count}\n");
-            assert!(world.scrape().contains(&counted), "no {counted} in {}", world.scrape());
-        }
-    }
-}
-
 /// A reviewer that thinks until it is let go.
 struct Slow(Semaphore);
 
@@ -175,7 +127,12 @@ fn scrape(metrics: &AdmissionMetrics) -> String {
 }
 
 async fn post(router: axum::Router, body: impl Into<Body>) -> (StatusCode, Value, String) {
-    let request = Request::post(format!("{PATH}?timeout=10s")).body(body.into()).unwrap();
+    post_for(10, router, body).await
+}
+
+/// Sends a body of which it is said that the API server waits for so many seconds.
+async fn post_for(seconds: u32, router: axum::Router, body: impl Into<Body>) -> (StatusCode, Value, String) {
+    let request = Request::post(format!("{PATH}?timeout={seconds}s")).body(body.into()).unwrap();
     let response = router.oneshot(request).await.unwrap();
     let status = response.status();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
@@ -270,8 +227,110 @@ async fn of_requests_whose_body_does_not_come_there_are_so_many_at_most() {
 #[tokio::test(start_paused = true)]
 async fn bodies_that_come_in_part_make_room_for_one_that_comes_whole() {
     const MIB: &[u8] = &[b' '; 1024 * 1024];
-    // The first 64 take all the room that there is; of the others, each takes the room of one before it.
-    oldest_goes_beyond(70, MIB).await;
+    // The first 32 take all the room that there is; of the others, each takes the room of one before it.
+    oldest_goes_beyond(38, MIB).await;
+}
+
+/// So many bytes that say what the good review of a claim of this name says.
+fn padded(name: &str, bytes: usize) -> Bytes {
+    let mut review = create(&claim(name, "1Gi", json!({}))).to_string();
+    review.extend(std::iter::repeat_n(' ', bytes - review.len()));
+    review.into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_that_are_reviewed_make_no_room_for_another() {
+    // As large as what is reviewed whatever else is; so many take all the room that there is.
+    const SMALL: usize = 16 * 1024;
+    const BODIES: usize = 2_048;
+    let metrics = AdmissionMetrics::default();
+    let slow = Arc::new(Slow(Semaphore::new(0)));
+    let settings = AdmissionSettings { in_flight_max: BODIES + 1, ..AdmissionSettings::default() };
+    let router = admission(Arc::clone(&slow), settings, metrics.clone());
+    let held: Vec<_> = (0..BODIES).map(|_| tokio::spawn(post(router.clone(), padded("c", SMALL)))).collect();
+    for _ in 0..BODIES {
+        tokio::task::yield_now().await;
+    }
+    let (status, _, text) = post(router.clone(), padded("c", SMALL)).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(text, "too many requests are under way; this one was not reviewed\n");
+    slow.0.add_permits(BODIES);
+    for answered in futures::future::join_all(held).await {
+        let (status, answer, _) = answered.unwrap();
+        assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
+    }
+    let told = scrape(&metrics);
+    for counted in ["shed_total 1\n", "kind=\"claim\",outcome=\"allowed\"} 2048\n"] {
+        assert!(told.contains(counted), "no {counted} in {told}");
+    }
+}
+
+/// A reviewer that never ends with what is called `large`.
+struct Thorough;
+
+impl Reviewer for Thorough {
+    async fn review(&self, reviewed: Reviewed, _: Sight) -> Result<Vec<Finding>, ReviewError> {
+        match reviewed {
+            Reviewed::Claim { new, .. } if &*new.key.name == "large" => std::future::pending().await,
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_bodies_are_reviewed_one_after_the_other_and_small_ones_meanwhile() {
+    let metrics = AdmissionMetrics::default();
+    let router = admission(Arc::new(Thorough), AdmissionSettings::default(), metrics.clone());
+    let first = tokio::spawn(post_for(30, router.clone(), padded("large", BODY_MAX)));
+    tokio::task::yield_now().await;
+    let others: Vec<_> =
+        (0..3).map(|_| tokio::spawn(post_for(10, router.clone(), padded("large", BODY_MAX)))).collect();
+    tokio::task::yield_now().await;
+    let (_, answer, _) = post(router.clone(), padded("small", 1024)).await;
+    assert_eq!(answer["response"], json!({"uid": answer["response"]["uid"], "allowed": true}));
+    // The turn of the others does not come in time.
+    for answered in futures::future::join_all(others).await {
+        let told = warnings(&answered.unwrap().1["response"]);
+        assert_eq!(told, ["Bindery has not checked this request: too many are under way"]);
+    }
+    let told = warnings(&first.await.unwrap().1["response"]);
+    assert_eq!(told, ["Bindery has not checked this request: it took too long"]);
+    assert!(scrape(&metrics).contains("shed_total 3\n"), "{}", scrape(&metrics));
+    let (_, answer, _) = post(router, padded("c", BODY_MAX)).await;
+    assert_eq!(answer["response"], json!({"uid": answer["response"]["uid"], "allowed": true}));
+}
+
+/// A reviewer that has a bug before it begins.
+struct Broken;
+
+impl Reviewer for Broken {
+    fn review(
+        &self,
+        reviewed: Reviewed,
+        _: Sight,
+    ) -> impl Future<Output = Result<Vec<Finding>, ReviewError>> + Send {
+        let findings = match reviewed {
+            Reviewed::Claim { .. } => panic!("a bug, as this test wants"),
+            Reviewed::Volume { .. } => Vec::new(),
+        };
+        std::future::ready(Ok(findings))
+    }
+}
+
+#[tokio::test]
+async fn whatever_panics_lets_the_request_pass_and_is_counted() {
+    let log = Logged::from(LevelFilter::INFO);
+    let metrics = AdmissionMetrics::default();
+    let router = admission(Arc::new(Broken), AdmissionSettings::default(), metrics.clone());
+    let review = create(&claim("c", "1Gi", json!({}))).to_string();
+    let (status, answer, _) = post(router, review).await;
+    assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
+    assert_eq!(warnings(&answer["response"]), ["Bindery has not checked this request: it failed"]);
+    let told = scrape(&metrics);
+    for counted in ["faults_total{cause=\"bug\"} 1\n", "kind=\"claim\",outcome=\"faulted\"} 1\n"] {
+        assert!(told.contains(counted), "no {counted} in {told}");
+    }
+    assert!(log.text().contains("object=persistentvolumeclaim ns/c"), "{}", log.text());
 }
 
 /// A reviewer that would deny everything, and counts who looks at the API server at the same time.

@@ -97,15 +97,11 @@ async fn what_cannot_be_read_passes_with_a_warning_that_names_the_field() {
     let size = create(&volume("v", "-1", json!({})));
     let mut missing = create(&claim("c", "1Gi", json!({})));
     missing["request"]["object"] = Value::Null;
-    let before = update(&claim("c", "1Gi", json!({})), &claim("c", "10Gx", json!({})));
-    let none_before = update(&claim("c", "1Gi", json!({})), &Value::Null);
     for (review, said) in [
         (quantity, "spec.resources.requests.storage: \"10Gx\" is not a quantity"),
         (mode, "spec.accessModes: \"ReadWriteTwice\" is not an access mode"),
         (size, "spec.capacity.storage: \"-1\" is negative"),
         (missing, "request.object is missing"),
-        (before, "spec.resources.requests.storage: \"10Gx\""),
-        (none_before, "request.oldObject is missing"),
     ] {
         let response = world.response(&review).await;
         assert_eq!(response["allowed"], json!(true), "{response}");
@@ -116,6 +112,52 @@ async fn what_cannot_be_read_passes_with_a_warning_that_names_the_field() {
         );
         assert!(warning.contains(&said[..said.len().min(40)]), "{warning}");
     }
+    for counted in ["claim\",outcome=\"unreadable\"} 3\n", "volume\",outcome=\"unreadable\"} 1\n"] {
+        let counted = format!("bindery_admission_reviews_total{{kind=\"{counted}");
+        assert!(world.scrape().contains(&counted), "no {counted} in {}", world.scrape());
+    }
+}
+
+/// What it mends will be bound, and nobody says otherwise; what was wrong before is not held against it.
+#[tokio::test]
+async fn an_update_of_what_could_not_be_read_passes_with_a_warning_that_says_so() {
+    let world = World::default().having(&[volume("v", "1Gi", json!({}))]);
+    let odd_modes = json!({"accessModes": ["ReadWriteTwice"]});
+    let reserved = json!({"claimRef": {"namespace": "ns", "name": "c"}});
+    let large = claim("c", "8Gi", json!({"volumeName": "v"}));
+    for (review, said) in [
+        (
+            update(&volume("v", "1Gi", reserved), &volume("v", "1Gi", odd_modes.clone())),
+            "spec.accessModes: \"Read",
+        ),
+        (update(&large, &claim("c", "8Gi", odd_modes)), "spec.accessModes: \"Read"),
+        (update(&large, &claim("c", "10Gx", json!({}))), "spec.resources.requests.storage: \"10Gx"),
+        (update(&large, &Value::Null), "request.oldObject is missing"),
+    ] {
+        let response = world.response(&review).await;
+        assert_eq!(response["allowed"], json!(true), "{response}");
+        let warning = response["warnings"][0].as_str().unwrap();
+        let not_checked = "Bindery has not checked this request: it cannot read the object as it was: ";
+        assert!(warning.starts_with(not_checked) && warning.chars().count() <= 120, "{warning}");
+        assert!(warning.contains(said), "{warning}");
+    }
+    let counted = "bindery_admission_reviews_total{kind=\"claim\",outcome=\"unreadable\"} 3\n";
+    assert!(world.scrape().contains(counted), "{}", world.scrape());
+}
+
+/// Nobody knows what to do with so many; reading them would cost many times the memory that it took to send them.
+#[tokio::test]
+async fn what_has_more_parts_than_any_object_passes_unread_with_a_warning() {
+    let world = World::default();
+    let many = |parts: usize| create(&volume("v", "1Gi", json!({"unknown": vec![0; parts]})));
+    let response = world.response(&many(99_000)).await;
+    assert_eq!(response, json!({"uid": response["uid"], "allowed": true}));
+    let response = world.response(&many(101_000)).await;
+    assert_eq!(response["allowed"], json!(true));
+    let told = "Bindery has not checked this request: it has more than 100000 fields and entries of lists";
+    assert_eq!(response["warnings"], json!([told]));
+    let counted = "bindery_admission_reviews_total{kind=\"volume\",outcome=\"unreadable\"} 1\n";
+    assert!(world.scrape().contains(counted), "{}", world.scrape());
 }
 
 #[tokio::test]

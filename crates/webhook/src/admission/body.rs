@@ -1,13 +1,18 @@
 //! Reads the body of a request: so much of it, within so much time, and of all requests together no more than there is
 //! memory for, until each is answered. Nor are there more requests than that whose body has still to come.
+//!
+//! What a body says may take many times the memory of its bytes while it is reviewed: a label of one letter is two texts and a
+//! place in a map. So of the bodies that are larger than usual, no more are reviewed at the same time than one of the largest
+//! that there may be; others wait for their turn.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -15,9 +20,23 @@ use tokio_util::sync::CancellationToken;
 /// update carries its object twice, so this also bounds what is reviewed of very large ones.
 pub const BODY_MAX: usize = 3 * 1024 * 1024;
 
-/// Bytes of all bodies that are held at the same time: some ten thousand ordinary ones. Where they do not suffice, the body
+/// Bytes of all bodies that are held at the same time: some five thousand ordinary ones. Where they do not suffice, the body
 /// that has been coming for longest is given up: the API server sends a review at once, so it is somebody else's.
-const BODIES_MAX: usize = 64 * 1024 * 1024;
+const BODIES_MAX: usize = 32 * 1024 * 1024;
+
+/// Longest body that is reviewed whatever else is. An ordinary review has some 5 KiB, and as many of these as there may be
+/// reviews at the same time are 4 MiB.
+const SMALL_MAX: usize = 16 * 1024;
+
+/// Bytes of all longer ones that are reviewed at the same time: one of the largest.
+const LARGE_MAX: usize = BODY_MAX;
+
+/// Longest piece in which a body is kept while it comes.
+const PIECE: usize = SMALL_MAX;
+
+/// How much is read of what is too large, and thrown away. A connection that is closed over what was not read is reset, and
+/// its sender may never see the answer.
+const DISCARDED_MAX: usize = 8 * 1024 * 1024;
 
 /// Requests whose body has not come whole at the same time, on all connections: as many as there are connections, as it
 /// comes with the head. Where there is one more, that which has waited for longest is given up.
@@ -57,7 +76,11 @@ pub(super) fn told_length(headers: &HeaderMap) -> Option<usize> {
 }
 
 /// Room for the bodies that are held at the same time.
-pub(super) struct Room(Mutex<Books>);
+pub(super) struct Room {
+    books: Mutex<Books>,
+    /// Bytes of large bodies that may still be reviewed beside those that are.
+    large: Semaphore,
+}
 
 struct Books {
     /// Bytes that are held by nobody.
@@ -82,15 +105,68 @@ struct Incoming<'a> {
     given_up: CancellationToken,
 }
 
+/// What has come of a body. One vector that grows leaves its former selves behind, which together are larger than it is.
+#[derive(Default)]
+struct Pieces {
+    /// All but the first have the same room; only the last has some left.
+    pieces: Vec<Vec<u8>>,
+    length: usize,
+}
+
+impl Pieces {
+    fn extend(&mut self, mut data: &[u8]) {
+        self.length += data.len();
+        while !data.is_empty() {
+            let left = self.pieces.last().map_or(0, |piece| PIECE - piece.len());
+            if left == 0 {
+                // Most bodies are one piece, and most of these come at once.
+                let room = if self.pieces.is_empty() { data.len().min(PIECE) } else { PIECE };
+                self.pieces.push(Vec::with_capacity(room));
+                continue;
+            }
+            let (next, rest) = data.split_at(left.min(data.len()));
+            if let Some(piece) = self.pieces.last_mut() {
+                piece.extend_from_slice(next);
+            }
+            data = rest;
+        }
+    }
+
+    fn joined(mut self) -> Vec<u8> {
+        if self.pieces.len() == 1 {
+            return self.pieces.remove(0);
+        }
+        let mut bytes = Vec::with_capacity(self.length);
+        self.pieces.into_iter().for_each(|piece| bytes.extend_from_slice(&piece));
+        bytes
+    }
+}
+
 /// A body that was read. It takes its room until it is dropped.
 pub(super) struct Held<'a> {
     bytes: Vec<u8>,
+    turn: Turn<'a>,
     room: &'a Room,
+}
+
+/// Whether a body may be reviewed beside all that are.
+enum Turn<'a> {
+    /// Whatever else is, it is small.
+    Always,
+    /// For as long as this is held.
+    Now { _permit: SemaphorePermit<'a> },
+    /// It has not come in time.
+    Never,
 }
 
 impl Held<'_> {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Whether there is memory to review it; it has waited for that.
+    pub(super) fn may_be_reviewed(&self) -> bool {
+        !matches!(self.turn, Turn::Never)
     }
 }
 
@@ -102,12 +178,14 @@ impl Drop for Held<'_> {
 
 impl Default for Room {
     fn default() -> Self {
-        Self(Mutex::new(Books { free: BODIES_MAX, next: 0, coming: BTreeMap::new() }))
+        let books = Books { free: BODIES_MAX, next: 0, coming: BTreeMap::new() };
+        Self { books: Mutex::new(books), large: Semaphore::new(LARGE_MAX) }
     }
 }
 
 impl Room {
-    /// Reads a body that is said to have so many bytes, until the deadline and no longer than one may take.
+    /// Reads a body that is said to have so many bytes, no longer than one may take, and waits until the deadline for the turn
+    /// of one that is large. While it waits it can still be given up, so those that wait keep nobody's room.
     ///
     /// # Errors
     ///
@@ -118,14 +196,27 @@ impl Room {
         body: Body,
         deadline: Instant,
     ) -> Result<Held<'_>, BodyError> {
-        if length.is_some_and(|length| length > BODY_MAX) {
-            return Err(BodyError::TooLarge);
-        }
         let incoming = self.enter();
-        let deadline = deadline.min(Instant::now() + COMING_FOR_MAX);
-        let read = timeout_at(deadline, incoming.read(body));
-        let bytes = incoming.given_up.run_until_cancelled(read).await.ok_or(BodyError::Busy)?;
-        incoming.end(bytes.map_err(|_| BodyError::Overdue)??)
+        let read = async {
+            let pieces = incoming.read(length, body, deadline.min(Instant::now() + COMING_FOR_MAX)).await?;
+            let turn = self.turn(pieces.length, deadline).await;
+            Ok((pieces, turn))
+        };
+        let read = incoming.given_up.run_until_cancelled(read).await;
+        let (pieces, turn) = read.unwrap_or(Err(BodyError::Busy))?;
+        incoming.end(pieces, turn)
+    }
+
+    /// Waits until so many bytes may be reviewed beside all that are.
+    async fn turn(&self, bytes: usize, deadline: Instant) -> Turn<'_> {
+        if bytes <= SMALL_MAX {
+            return Turn::Always;
+        }
+        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+        match timeout_at(deadline, self.large.acquire_many(permits)).await {
+            Ok(Ok(permit)) => Turn::Now { _permit: permit },
+            _ => Turn::Never,
+        }
     }
 
     fn enter(&self) -> Incoming<'_> {
@@ -143,29 +234,54 @@ impl Room {
 
     fn books(&self) -> MutexGuard<'_, Books> {
         // Nothing in here panics between two changes that belong together.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<'a> Incoming<'a> {
-    async fn read(&self, mut body: Body) -> Result<Vec<u8>, BodyError> {
-        let mut bytes = Vec::new();
+    /// Reads it until then. Of what is too large, the rest is read too, and thrown away.
+    async fn read(&self, length: Option<usize>, mut body: Body, until: Instant) -> Result<Pieces, BodyError> {
+        let is_too_large = length.is_some_and(|length| length > BODY_MAX);
+        let read =
+            async { if is_too_large { Err(BodyError::TooLarge) } else { self.pieces(&mut body).await } };
+        let read = timeout_at(until, read).await.unwrap_or(Err(BodyError::Overdue));
+        if matches!(read, Err(BodyError::TooLarge)) {
+            self.room.books().give_back(self.number);
+            // Answered whether or not all of it has come.
+            let _ = timeout_at(until, discard(&mut body)).await;
+        }
+        read
+    }
+
+    async fn pieces(&self, body: &mut Body) -> Result<Pieces, BodyError> {
+        let mut pieces = Pieces::default();
         while let Some(frame) = body.frame().await {
             // Trailers say nothing.
             let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
-            if bytes.len() + data.len() > BODY_MAX {
+            if pieces.length + data.len() > BODY_MAX {
                 return Err(BodyError::TooLarge);
             }
             self.room.books().take(self.number, data.len())?;
-            bytes.extend_from_slice(&data);
+            pieces.extend(&data);
         }
-        Ok(bytes)
+        Ok(pieces)
     }
 
     /// It has come whole, and cannot be given up any more.
-    fn end(self, bytes: Vec<u8>) -> Result<Held<'a>, BodyError> {
+    fn end(self, pieces: Pieces, turn: Turn<'a>) -> Result<Held<'a>, BodyError> {
         self.room.books().coming.remove(&self.number).ok_or(BodyError::Busy)?;
-        Ok(Held { bytes, room: self.room })
+        Ok(Held { bytes: pieces.joined(), turn, room: self.room })
+    }
+}
+
+/// Reads a body that nobody wants, but for one without end.
+async fn discard(body: &mut Body) {
+    let mut left = DISCARDED_MAX;
+    while let Some(Ok(frame)) = body.frame().await {
+        match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+            Some(rest) => left = rest,
+            None => return,
+        }
     }
 }
 
@@ -176,7 +292,8 @@ impl Drop for Incoming<'_> {
 }
 
 impl Books {
-    /// Takes room for more of a body, from those that have been coming for longer where there is none.
+    /// Takes room for more of a body, from those that have been coming for longer where there is none. Where none of these has
+    /// any, because all of it is under review, there is none for this one.
     fn take(&mut self, number: u64, bytes: usize) -> Result<(), BodyError> {
         while self.free < bytes {
             let mut holding = self.coming.iter().filter(|(_, coming)| coming.bytes > 0);
@@ -187,6 +304,13 @@ impl Books {
         coming.bytes += bytes;
         self.free -= bytes;
         Ok(())
+    }
+
+    /// Nothing of it is kept, though more of it may come.
+    fn give_back(&mut self, number: u64) {
+        if let Some(coming) = self.coming.get_mut(&number) {
+            self.free += std::mem::take(&mut coming.bytes);
+        }
     }
 
     /// Its memory is free in a moment, when whoever reads it hears of it.

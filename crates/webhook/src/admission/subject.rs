@@ -11,6 +11,10 @@ use serde_json::value::RawValue;
 
 use super::envelope::AdmissionRequest;
 
+/// Most fields and entries of lists of the objects of a request, told by their commas. A volume or claim has some hundred, most of
+/// which nobody reads; one that is made to cost memory costs a hundred bytes and more for each of three that are sent.
+const PARTS_MAX: usize = 100_000;
+
 /// A kind of object, as metrics tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
@@ -26,8 +30,21 @@ pub(super) enum Subject {
     Review(Reviewed),
     /// It cannot matter, and passes.
     Pass,
-    /// Its object cannot be read: why. It passes with a warning.
-    Unreadable(String),
+    /// It cannot be read: it passes with this as a warning.
+    Unreadable(Unreadable),
+}
+
+/// Why a request cannot be reviewed, as its author is told.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unreadable {
+    #[error("Bindery cannot read this object and will not bind it: {0}")]
+    Object(String),
+    #[error("Bindery has not checked this request: it has more than {PARTS_MAX} fields and entries of lists")]
+    Parts,
+    /// The object that is to be written can be read, and will be bound. What of it was so before, and is not held against the
+    /// request, cannot be told; an update that mends what could not be read is the last that should be denied.
+    #[error("Bindery has not checked this request: it cannot read the object as it was: {0}")]
+    OldObject(String),
 }
 
 impl Kind {
@@ -63,7 +80,10 @@ pub(super) fn subject(request: &AdmissionRequest<'_>) -> Subject {
     if request.sub_resource.as_ref().is_some_and(|name| !name.is_empty()) {
         return Subject::Pass;
     }
+    let objects = [request.object, request.old_object].into_iter().flatten();
+    let parts: usize = objects.map(|object| object.get().bytes().filter(|byte| *byte == b',').count()).sum();
     let read = match Kind::of(request) {
+        Kind::Claim | Kind::Volume if parts > PARTS_MAX => Err(Unreadable::Parts),
         Kind::Claim => claim(request, is_update),
         Kind::Volume => volume(request, is_update),
         Kind::Other => return Subject::Pass,
@@ -84,12 +104,14 @@ pub(super) fn regarding(reviewed: &Reviewed) -> Regarding {
 }
 
 /// The claim of a request; `None` where it passes whatever is in it.
-fn claim(request: &AdmissionRequest<'_>, is_update: bool) -> Result<Option<Reviewed>, String> {
-    let Some(new) = object("object", request.object, decode::claim)? else { return Ok(None) };
+fn claim(request: &AdmissionRequest<'_>, is_update: bool) -> Result<Option<Reviewed>, Unreadable> {
+    let new = object("object", request.object, decode::claim).map_err(Unreadable::Object)?;
+    let Some(new) = new else { return Ok(None) };
     if new.deleting || new.key.name.is_empty() {
         return Ok(None);
     }
-    let old = if is_update { object("oldObject", request.old_object, decode::claim)? } else { None };
+    let old = is_update.then(|| object("oldObject", request.old_object, decode::claim)).transpose();
+    let old = old.map_err(Unreadable::OldObject)?.flatten();
     let at_home = |mut claim: Arc<Claim>| {
         if let (true, Some(namespace)) = (claim.key.namespace.is_empty(), &request.namespace) {
             Arc::make_mut(&mut claim).key.namespace = (&**namespace).into();
@@ -100,12 +122,14 @@ fn claim(request: &AdmissionRequest<'_>, is_update: bool) -> Result<Option<Revie
 }
 
 /// The volume of a request; `None` where it passes whatever is in it.
-fn volume(request: &AdmissionRequest<'_>, is_update: bool) -> Result<Option<Reviewed>, String> {
-    let Some(new) = object("object", request.object, decode::volume)? else { return Ok(None) };
+fn volume(request: &AdmissionRequest<'_>, is_update: bool) -> Result<Option<Reviewed>, Unreadable> {
+    let new = object("object", request.object, decode::volume).map_err(Unreadable::Object)?;
+    let Some(new) = new else { return Ok(None) };
     if new.deleting || new.name.is_empty() {
         return Ok(None);
     }
-    let old = if is_update { object("oldObject", request.old_object, decode::volume)? } else { None };
+    let old = is_update.then(|| object("oldObject", request.old_object, decode::volume)).transpose();
+    let old = old.map_err(Unreadable::OldObject)?.flatten();
     Ok(Some(Reviewed::Volume { new, old }))
 }
 

@@ -1,5 +1,6 @@
 //! A door on loopback, who vouches for it, and clients.
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +13,10 @@ use bindery_webhook::certificates::{Authorities, Identity};
 use bindery_webhook::server::{Limits, Server, Traffic};
 use bindery_webhook::tls::{Clients, Credentials};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
+use futures::stream;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -255,10 +259,13 @@ impl Client {
     }
 }
 
+/// What is sent, whole or in pieces.
+type Sent = UnsyncBoxBody<Bytes, Infallible>;
+
 /// A connection on which questions can be asked.
 pub(crate) enum Call {
-    Http1(http1::SendRequest<Full<Bytes>>),
-    Http2(http2::SendRequest<Full<Bytes>>),
+    Http1(http1::SendRequest<Sent>),
+    Http2(http2::SendRequest<Sent>),
 }
 
 /// What came back.
@@ -277,7 +284,17 @@ impl Call {
 
     /// Asks and shows a token.
     pub(crate) async fn ask_with(&mut self, path: &str, body: &str, token: &str) -> Result<Answer, Failure> {
-        let body = Full::new(Bytes::from(body.to_owned()));
+        self.send(path, Full::new(Bytes::from(body.to_owned())).boxed_unsync(), token).await
+    }
+
+    /// Asks without saying how long the question is.
+    pub(crate) async fn ask_in_pieces(&mut self, path: &str, body: &str) -> Result<Answer, Failure> {
+        let pieces = body.as_bytes().chunks(16 * 1024).map(Bytes::copy_from_slice);
+        let pieces: Vec<_> = pieces.map(|piece| Ok(Frame::data(piece))).collect();
+        self.send(path, StreamBody::new(stream::iter(pieces)).boxed_unsync(), "").await
+    }
+
+    async fn send(&mut self, path: &str, body: Sent, token: &str) -> Result<Answer, Failure> {
         let response = match self {
             Self::Http1(sender) => {
                 sender.ready().await?;

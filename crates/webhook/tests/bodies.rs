@@ -1,0 +1,198 @@
+//! What bodies cost that are made to cost much. A process of its own: it is its memory that is measured.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "what was measured is printed")]
+
+#[allow(dead_code, reason = "another test file uses the rest")]
+#[path = "door/world.rs"]
+mod world;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bindery_controller::{ReviewError, Reviewed, Sight};
+use bindery_core::Finding;
+use bindery_harness::{peak_kib, resident_kib};
+use bindery_webhook::server::Limits;
+use bindery_webhook::{AdmissionMetrics, AdmissionSettings, BODY_MAX, Reviewer, admission};
+use futures::future::join_all;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio_rustls::client::TlsStream;
+
+use self::world::{NAME, PATIENCE, Site};
+
+/// Callers who send a large body each at the same time.
+const CALLERS: usize = 21;
+/// Largest body that is reviewed whatever else is.
+const SMALL: usize = 16 * 1024;
+/// Most reviews at the same time.
+const IN_FLIGHT_MAX: usize = 256;
+/// Of those that are made to cost much, what costs most and is reviewed however large it is.
+const REVIEWED: &str = "labels, as many as a review may have";
+/// What all of them may cost in KiB, both ends together: a quarter of what the chart lets a pod have.
+const COST_MAX: u64 = 128 * 1024;
+
+/// Finds nothing, and is done with what it holds when it is let go.
+struct Holding {
+    let_go: Semaphore,
+    holds: AtomicUsize,
+}
+
+impl Reviewer for Holding {
+    async fn review(&self, _reviewed: Reviewed, _: Sight) -> Result<Vec<Finding>, ReviewError> {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        let _ = self.let_go.acquire().await;
+        self.holds.fetch_sub(1, Ordering::Relaxed);
+        Ok(Vec::new())
+    }
+}
+
+impl Holding {
+    /// Waits until it holds so many.
+    async fn until_holds(&self, reviews: usize) {
+        let mut ticks = tokio::time::interval(Duration::from_millis(1));
+        let held = async {
+            while self.holds.load(Ordering::Relaxed) < reviews {
+                ticks.tick().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, held).await.expect("so many are reviewed");
+    }
+}
+
+/// A review of so many bytes. The object has what is given before and after many of the same.
+fn review(kind: &str, before: &str, many: impl Fn(usize) -> String, after: &str, bytes: usize) -> Vec<u8> {
+    let before = format!(
+        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"1","operation":"CREATE","kind":{{"group":"","version":"v1","kind":"{kind}"}},"object":{{"metadata":{{"name":"x"{before}"#
+    );
+    let (mut body, after) = (before, format!("{after}}}}}}}"));
+    for number in 0.. {
+        let next = many(number);
+        if body.len() + next.len() + after.len() + 1 > bytes {
+            break;
+        }
+        if number > 0 {
+            body.push(',');
+        }
+        body.push_str(&next);
+    }
+    (body + &after).into_bytes()
+}
+
+/// Reviews of so many bytes, each with as many of something as there is room for.
+fn costly(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
+    let (volume, claim) = ("PersistentVolume", "PersistentVolumeClaim");
+    let pair = |number: usize| format!(r#""{number:x}":"""#);
+    let zero = |_| "0".to_owned();
+    let long = |number: usize| format!(r#""{number:x}":"{}""#, "x".repeat(24));
+    vec![
+        ("what is unknown", review(volume, r#"},"spec":{"x":["#, zero, "]}", bytes)),
+        ("parts of a quantity", review(volume, r#"},"spec":{"capacity":{"storage":["#, zero, "]}}", bytes)),
+        ("finalizers", review(volume, r#","finalizers":["#, |_| r#""""#.to_owned(), "]}", bytes)),
+        ("labels", review(volume, r#","labels":{"#, pair, "}}", bytes)),
+        (REVIEWED, review(volume, r#","labels":{"#, long, "}}", bytes)),
+        ("annotations", review(claim, r#","annotations":{"#, pair, "}}", bytes)),
+        (
+            "labels of a selector",
+            review(claim, r#"},"spec":{"selector":{"matchLabels":{"#, pair, "}}}", bytes),
+        ),
+        (
+            "expressions of a selector",
+            review(claim, r#"},"spec":{"selector":{"matchExpressions":["#, |_| "{}".to_owned(), "]}}", bytes),
+        ),
+        (
+            "requests",
+            review(
+                claim,
+                r#"},"spec":{"resources":{"requests":{"#,
+                |number| format!(r#""{number:x}":0"#),
+                "}}}",
+                bytes,
+            ),
+        ),
+    ]
+}
+
+/// Sends all of a body but its last byte.
+async fn begin(site: &Site, body: &[u8]) -> TlsStream<TcpStream> {
+    let mut stream = site.client().greet(site.address).await.unwrap();
+    let head = format!(
+        "POST /validate?timeout=30s HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // Given up meanwhile, it is cut off.
+    let _ = stream.write_all(&body[..body.len() - 1]).await;
+    stream
+}
+
+/// Sends the last byte, and reads the status of the answer; 0 where none comes.
+async fn finish(mut stream: TlsStream<TcpStream>, body: &[u8]) -> u16 {
+    let mut answer = Vec::new();
+    let _ = stream.write_all(&body[body.len() - 1..]).await;
+    let _ = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8_lossy(&answer);
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
+}
+
+/// Has as many callers send this at once; answers how many were reviewed.
+async fn all_at_once(site: &Site, body: &[u8], callers: usize) -> usize {
+    let streams = join_all((0..callers).map(|_| begin(site, body))).await;
+    let statuses = join_all(streams.into_iter().map(|stream| finish(stream, body))).await;
+    // Reviewed, or passed unseen; given up for another; or late.
+    assert!(statuses.iter().all(|status| [200, 503, 408, 0].contains(status)), "{statuses:?}");
+    statuses.into_iter().filter(|status| *status == 200).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_are_made_to_cost_much_cost_little() {
+    let holding =
+        Arc::new(Holding { let_go: Semaphore::new(Semaphore::MAX_PERMITS), holds: AtomicUsize::new(0) });
+    let settings = AdmissionSettings { in_flight_max: IN_FLIGHT_MAX, ..AdmissionSettings::default() };
+    let door = admission(Arc::clone(&holding), settings, AdmissionMetrics::default());
+    let site = Site::answering(door, Limits::default(), None).await;
+    let (large, small) = (costly(BODY_MAX), costly(SMALL));
+    let before = resident_kib("self");
+    let cost = || peak_kib("self").saturating_sub(before);
+
+    for (what, body) in &large {
+        let mut reviewed = 0;
+        // On a machine with other things to do, all of them may be late.
+        while reviewed == 0 {
+            reviewed = all_at_once(&site, body, CALLERS).await;
+        }
+        let good = all_at_once(&site, &small[0].1, 1).await;
+        println!("{CALLERS} of {what}, each of {BODY_MAX} bytes: {} KiB at most so far", cost());
+        assert_eq!(good, 1, "the next good review");
+        assert!(cost() < COST_MAX, "{what}: {} KiB", cost());
+    }
+
+    // As many reviews as there may be, of small ones but for one, and others that are large and wait for their turn.
+    let permits = holding.let_go.forget_permits(Semaphore::MAX_PERMITS);
+    let labels = |of: &[(&str, Vec<u8>)]| of.iter().find(|(what, _)| *what == REVIEWED).unwrap().1.clone();
+    let (large, small) = (labels(&large), labels(&small));
+    let mut small_ones = Vec::new();
+    for number in 1..IN_FLIGHT_MAX {
+        let mut stream = begin(&site, &small).await;
+        stream.write_all(&small[small.len() - 1..]).await.unwrap();
+        small_ones.push(stream);
+        holding.until_holds(number).await;
+    }
+    let large_ones = async { while all_at_once(&site, &large, CALLERS).await == 0 {} };
+    let release = async {
+        holding.until_holds(IN_FLIGHT_MAX).await;
+        holding.let_go.add_permits(permits);
+    };
+    let all = async { tokio::join!(large_ones, release) };
+    tokio::time::timeout(PATIENCE, all).await.expect("the large ones are answered");
+    println!("{IN_FLIGHT_MAX} held reviews: {} KiB at most", cost());
+    assert!(cost() < COST_MAX, "{} KiB", cost());
+    for mut stream in small_ones {
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", String::from_utf8_lossy(&answer));
+    }
+}
