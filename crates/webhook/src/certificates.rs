@@ -14,6 +14,7 @@ mod identity;
 mod keeper;
 mod mint;
 mod record;
+mod signature;
 mod vault;
 
 pub use authorities::Authorities;
@@ -24,3 +25,4 @@ pub use identity::{Identity, IdentityError, Validity};
 pub use keeper::{Keeper, KeeperError, Stored, Trust, Vault, Written};
 pub use mint::{LIFETIME_MIN, MintError, Names, SKEW};
 pub use record::CertificateRecord;
+pub use signature::SignatureError;

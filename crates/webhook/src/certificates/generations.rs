@@ -9,6 +9,10 @@
 //! shows the newest generation whose authority it has seen trusted for a while. Where there is none, because it has just
 //! started or somebody took the trust away, it shows the oldest one that is good: nothing is trusted for longer. It asks
 //! nobody since when that is, and nobody's clock but its own.
+//!
+//! A clock that is wrong by more than an hour misleads its own replica only. What that one has made, and what is not good yet
+//! or any more by the clock of another, the other does not show, and makes one that is good; and what has expired by one
+//! clock is not forgotten for that. None of them can tell whose clock is wrong, so each leaves alone what others have made.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -17,8 +21,9 @@ use std::time::{Duration, SystemTime};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
 
-use super::identity::{Identity, IdentityError, certificates, parse};
+use super::identity::{Identity, IdentityError, Validity, certificates, parse};
 use super::mint::{MintError, Minted, Names, SKEW, mint};
+use super::signature::{SignatureError, check_signature};
 
 /// Longest time for which a new authority is trusted before what it vouches for is shown. API servers see a changed
 /// webhook configuration within a second; one that is cut off from etcd for longer than this admits nothing anyway.
@@ -29,8 +34,12 @@ const SETTLE_PARTS: u32 = 10;
 const RENEW_PARTS: u32 = 3;
 /// A certificate is not shown in this last part of its lifetime, or in the last hour, where there is another: a clock
 /// that lags behind would show what has expired. By then the next one has been trusted for longer than it takes: for the
-/// time between a third and this part of the lifetime.
+/// time between a third and this part of the lifetime. Nor is it shown for as long after it has begun to be good, which
+/// was an hour before it was made: only who takes it from a replica whose clock goes ahead has to wait for that.
 const MARGIN_PARTS: u32 = 6;
+/// How many of those that have expired are kept. Where it is this replica's clock that has gone far ahead, they are what
+/// others show: the newest of them, or the one before it where that has just been made.
+const EXPIRED_MAX: usize = 2;
 
 /// The keys of the Secret: the chain and the key of each generation, the newest first, which has the names that
 /// Kubernetes and cert-manager use. No more are kept; two are usual, and more than these come from somebody who deletes
@@ -64,7 +73,7 @@ pub type Data = BTreeMap<String, Vec<u8>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generations {
     newest: Generation,
-    /// Those before it that have not expired, the newest first.
+    /// Those before it, the newest first.
     earlier: Vec<Generation>,
 }
 
@@ -96,6 +105,14 @@ pub enum Broken {
     /// The certificate does not say who vouches for it.
     #[error("{0} holds no certificate of an authority after the first")]
     NoAuthority(&'static str),
+    /// Somebody else vouches for it than it says.
+    #[error("{key} holds a certificate that the authority after it has not signed: {why}")]
+    Unsigned {
+        /// The key.
+        key: &'static str,
+        /// What is wrong.
+        why: SignatureError,
+    },
 }
 
 impl Generations {
@@ -143,11 +160,15 @@ impl Generations {
         now: SystemTime,
     ) -> Result<Option<Self>, MintError> {
         let CertificateSettings { names, lifetime } = settings;
-        let names = match kept {
-            None => names.clone(),
-            Some(kept) if kept.renew_at() <= now => names.clone(),
-            Some(kept) if !kept.newest.names.contain(names) => kept.newest.names.and(names),
-            Some(_) => return Ok(None),
+        let names = match kept.map(|kept| kept.current(now)) {
+            Some(Some(current)) if !current.is_old(*lifetime, now) => {
+                if current.names.contain(names) {
+                    return Ok(None);
+                }
+                current.names.and(names)
+            }
+            // Nothing is kept, or nothing that is good by this clock, or it ends.
+            _ => names.clone(),
         };
         let newest = Generation::mint(&names, *lifetime, now)?;
         let earlier = kept.or(known).map(|before| before.beside_another(now));
@@ -163,15 +184,29 @@ impl Generations {
         Ok(Generation::mint(&settings.names, settings.lifetime, now)?.identity)
     }
 
-    /// Those that have not expired by any clock, the newest first. Where they are too many for one more, the second oldest
-    /// goes: the oldest is what replicas show that have seen nothing trusted for long, and the newest what all others do.
+    /// What is kept beside a new one, the newest first: those that have not expired, and the newest of those that have. Where
+    /// these are too many for one more, the second oldest of the good goes: the oldest is what replicas show that have seen
+    /// nothing trusted for long, and the newest what all others do.
     fn beside_another(&self, now: SystemTime) -> Vec<Generation> {
-        let good = self.all().filter(|generation| now < generation.expires() + SKEW);
-        let mut good: Vec<_> = good.cloned().collect();
-        if good.len() == KEYS.len() {
-            good.remove(KEYS.len() - 2);
+        let has_expired = |generation: &Generation| now >= generation.expires() + SKEW;
+        let (mut kept, mut expired) = (Vec::new(), 0);
+        for generation in self.all() {
+            expired += usize::from(has_expired(generation));
+            if !has_expired(generation) || expired <= EXPIRED_MAX {
+                kept.push(generation.clone());
+            }
         }
-        good
+        if kept.len() == KEYS.len() {
+            let mut good = kept.iter().enumerate().rev().filter(|(_, generation)| !has_expired(generation));
+            let second_oldest = good.nth(1).map_or(KEYS.len() - 1, |(at, _)| at);
+            kept.remove(second_oldest);
+        }
+        kept
+    }
+
+    /// The newest that is good by this clock.
+    fn current(&self, now: SystemTime) -> Option<&Generation> {
+        self.all().find(|generation| generation.is_good(now))
     }
 
     /// All, the newest first.
@@ -179,9 +214,20 @@ impl Generations {
         iter::once(&self.newest).chain(&self.earlier)
     }
 
-    /// When the next generation is to be made.
-    pub fn renew_at(&self) -> SystemTime {
-        self.newest.expires() - self.newest.lifetime() / RENEW_PARTS
+    /// When the next generation is to be made: at once where none is good now.
+    pub fn renew_at(&self, now: SystemTime) -> SystemTime {
+        self.current(now).map_or(now, Generation::renew_at)
+    }
+
+    /// Why the clock of this replica, or of one that has made what is kept, may be wrong; `None` where nothing says so.
+    pub fn doubt(&self, now: SystemTime) -> Option<&'static str> {
+        if self.all().all(|generation| now >= generation.expires()) {
+            return Some("all certificates that are kept have expired by the clock of this replica");
+        }
+        let is_ahead = self.all().any(|generation| now < generation.identity.validity().not_before);
+        is_ahead.then_some(
+            "a certificate that is kept begins to be good only later, by the clock of this replica",
+        )
     }
 
     /// The certificate that is to be shown. `trusted_for` tells for how long this replica has seen clients trust an
@@ -191,11 +237,14 @@ impl Generations {
         trusted_for: impl Fn(&CertificateDer<'static>) -> Option<Duration>,
         now: SystemTime,
     ) -> &Identity {
-        let mut good = self.all().filter(|generation| now < generation.shown_until());
         let is_settled = |generation: &&Generation| {
             trusted_for(&generation.authority).is_some_and(|time| time >= generation.settle())
         };
-        let shown = good.clone().find(is_settled).or_else(|| good.next_back());
+        let best = |may_be_shown: fn(&Generation, SystemTime) -> bool| {
+            let mut good = self.all().filter(|generation| may_be_shown(generation, now));
+            good.clone().find(is_settled).or_else(|| good.next_back())
+        };
+        let shown = best(Generation::is_good_by_all).or_else(|| best(Generation::is_good));
         // Also where nobody trusts it: nobody will trust anything else for long.
         &shown.unwrap_or(&self.newest).identity
     }
@@ -211,9 +260,9 @@ impl Generations {
         let settled = self
             .all()
             .filter_map(|generation| generation.settle().checked_sub(trusted_for(&generation.authority)?));
-        let ended = self.all().map(|generation| until(generation.shown_until()));
-        let ahead = settled.chain(ended).filter(|wait| !wait.is_zero());
-        ahead.fold(until(self.renew_at()), Duration::min)
+        let turns = self.all().flat_map(Generation::turns).map(until);
+        let ahead = settled.chain(turns).filter(|wait| !wait.is_zero());
+        ahead.fold(until(self.renew_at(now)), Duration::min)
     }
 
     /// The authorities that are to be trusted, in PEM.
@@ -251,6 +300,9 @@ impl Generation {
         let nonsense = |why| Broken::Nonsense { key: name, why };
         let identity = Identity::from_pem(chain.as_bytes(), key.as_bytes()).map_err(nonsense)?;
         let [leaf, authority] = identity.chain() else { return Err(Broken::NoAuthority(name)) };
+        // Somebody may have put together what does not belong together: whoever trusts the one would not accept the other.
+        check_signature(leaf, authority, identity.validity().not_before)
+            .map_err(|why| Broken::Unsigned { key: name, why })?;
         let (names, authority) = (names(leaf).map_err(nonsense)?, authority.clone());
         Ok(Self { identity, names, authority, chain, key })
     }
@@ -270,9 +322,40 @@ impl Generation {
         SETTLE_MAX.min(self.lifetime() / SETTLE_PARTS)
     }
 
-    /// Until when it is shown, where there is another.
-    fn shown_until(&self) -> SystemTime {
-        self.expires() - SKEW.min(self.lifetime() / MARGIN_PARTS)
+    /// When the next one is to be made.
+    fn renew_at(&self) -> SystemTime {
+        self.expires() - self.lifetime() / RENEW_PARTS
+    }
+
+    /// Whether another one is to take its place: it ends, or it lasts longer than certificates are to by now. Not the reverse:
+    /// of replicas with other settings, as there are during a release, one would then undo what the other has done, without
+    /// end. So a shorter lifetime holds at once, as whoever asks for it wants to be rid of what lasts for long, and a longer
+    /// one from the next renewal on.
+    fn is_old(&self, lifetime: Duration, now: SystemTime) -> bool {
+        self.renew_at() <= now || self.lifetime() > lifetime
+    }
+
+    /// For how long it is shown neither after it begins to be good nor before it expires, where there is another.
+    fn margin(&self) -> Duration {
+        SKEW.min(self.lifetime() / MARGIN_PARTS)
+    }
+
+    /// Whether it is good now.
+    fn is_good(&self, now: SystemTime) -> bool {
+        let Validity { not_before, not_after } = self.identity.validity();
+        (not_before..not_after).contains(&now)
+    }
+
+    /// Whether it is good now for all clients whose clocks are no further off than can be expected.
+    fn is_good_by_all(&self, now: SystemTime) -> bool {
+        let Validity { not_before, not_after } = self.identity.validity();
+        (not_before + self.margin()..not_after - self.margin()).contains(&now)
+    }
+
+    /// When time alone changes whether it is shown.
+    fn turns(&self) -> [SystemTime; 4] {
+        let Validity { not_before, not_after } = self.identity.validity();
+        [not_before, not_before + self.margin(), not_after - self.margin(), not_after]
     }
 
     fn authority_pem(&self) -> &str {

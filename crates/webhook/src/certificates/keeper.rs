@@ -206,7 +206,11 @@ impl<V: Vault> Keeper<V> {
     async fn keep(&mut self) -> Result<Written, KeeperError<V::Error>> {
         let stored = self.vault.stored().await.map_err(KeeperError::Vault)?;
         let kept = stored.as_ref().and_then(|stored| self.read(&stored.data));
-        let due = Generations::due(kept.as_ref(), self.known.as_ref(), &self.settings, (self.clock)())?;
+        let now = (self.clock)();
+        let due = Generations::due(kept.as_ref(), self.known.as_ref(), &self.settings, now)?;
+        if let (Some(_), Some(doubt)) = (&due, kept.as_ref().and_then(|kept| kept.doubt(now))) {
+            tracing::warn!("{doubt}: another one is made; are the clocks of the nodes right?");
+        }
         let Some(due) = due else {
             self.known = kept;
             return Ok(Written::Done);
@@ -280,7 +284,8 @@ impl<V: Vault> Keeper<V> {
 
     /// Whether a new generation is to be made.
     fn is_due(&self) -> bool {
-        self.known.as_ref().is_none_or(|known| known.renew_at() <= (self.clock)())
+        let now = (self.clock)();
+        self.known.as_ref().is_none_or(|known| known.renew_at(now) <= now)
     }
 
     /// How long nothing changes by time alone.

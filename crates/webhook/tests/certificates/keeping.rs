@@ -13,17 +13,17 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::{HOUR, NAME, day, names, verify};
+use super::{HOUR, NAME, day, first, names, verify};
 use bindery_webhook::certificates::{
     CertificateRecord, CertificateSettings, Data, Identity, Keeper, Stored, Trust, Vault, Written,
 };
 
 /// How long after a change the slowest API server sees it.
-const LAG_MAX: Duration = Duration::from_secs(60);
+pub(crate) const LAG_MAX: Duration = Duration::from_secs(60);
 
 /// The cluster.
 #[derive(Default)]
-struct World {
+pub(crate) struct World {
     secret: Option<Data>,
     /// What the webhook configuration trusts; the name of no webhook matters.
     bundle: Vec<u8>,
@@ -182,7 +182,7 @@ impl Vault for Way {
     }
 }
 
-struct Replica {
+pub(crate) struct Replica {
     shown: Arc<Mutex<Identity>>,
     keeping: JoinHandle<()>,
     watching: JoinHandle<()>,
@@ -225,7 +225,7 @@ async fn tell_changes(way: Way) {
 
 /// What happens to a cluster, beside time.
 #[derive(Clone, Copy, Debug)]
-enum Mishap {
+pub(crate) enum Mishap {
     /// The API server is down for minutes.
     Outage,
     /// A replica is killed and another takes its place.
@@ -234,39 +234,64 @@ enum Mishap {
     Deleted,
     /// Somebody writes nonsense into it.
     Spoilt,
+    /// Somebody puts another authority beside the certificate in it.
+    Mixed,
     /// Somebody puts the webhook configuration back as it was at first: without any authority.
     Reset,
 }
 
 impl Mishap {
     fn any(random: &mut StdRng) -> Self {
-        match random.random_range(0..5) {
+        match random.random_range(0..6) {
             0 => Self::Outage,
             1 => Self::Deleted,
             2 => Self::Spoilt,
-            3 => Self::Reset,
+            3 => Self::Mixed,
+            4 => Self::Reset,
             _ => Self::Restart(random.random_range(0..3)),
         }
     }
 }
 
+/// What is kept, but for the authority that vouches for the newest certificate: it is another one, and trusted.
+fn mixed(mut data: Data) -> Data {
+    let stranger = first(day(0)).data().remove("ca.crt").unwrap();
+    if let (Some(chain), Some(authorities)) = (data.get("tls.crt"), data.get("ca.crt")) {
+        let leaf = String::from_utf8_lossy(chain);
+        let leaf = leaf.split_inclusive("-----END CERTIFICATE-----\n").next().unwrap();
+        let (chain, authorities) =
+            ([leaf.as_bytes(), &stranger].concat(), [authorities.as_slice(), &stranger].concat());
+        data.extend([("tls.crt".to_owned(), chain), ("ca.crt".to_owned(), authorities)]);
+    }
+    data
+}
+
 /// Clocks of replicas differ from the true one by so many minutes. A certificate is not shown in its last ten.
 const CLOCKS: [i64; 3] = [-8, 0, 8];
+/// Most minutes for which a clock is as right as can be expected.
+const RIGHT: u64 = 8;
 
-struct Cluster {
+pub(crate) struct Cluster {
     way: Way,
-    began: Instant,
-    replicas: Vec<Replica>,
+    pub(crate) began: Instant,
+    /// How many minutes the clock of each replica goes ahead.
+    clocks: [i64; 3],
+    pub(crate) replicas: Vec<Replica>,
     _roads: JoinSet<()>,
 }
 
 impl Cluster {
     /// One without replicas.
     fn of(world: World, random: &Arc<Mutex<StdRng>>) -> Self {
+        Self::with(world, CLOCKS, random)
+    }
+
+    /// One without replicas, and with these clocks.
+    pub(crate) fn with(world: World, clocks: [i64; 3], random: &Arc<Mutex<StdRng>>) -> Self {
         let [slow, late] = [5, 300].map(|millis| Road::new(Duration::from_millis(millis), random));
         let roads = [&slow, &late].map(|road| Arc::clone(road).run()).into_iter().collect();
         let way = Way { world: Arc::new(Mutex::new(world)), slow, late, changes: Arc::default() };
-        Self { way, began: Instant::now(), replicas: Vec::new(), _roads: roads }
+        Self { way, began: Instant::now(), clocks, replicas: Vec::new(), _roads: roads }
     }
 
     async fn start(random: &Arc<Mutex<StdRng>>) -> Self {
@@ -276,17 +301,18 @@ impl Cluster {
         cluster
     }
 
-    async fn replica(&self, number: usize) -> Replica {
-        let began = self.began;
+    /// Starts a replica with the clock of that number.
+    pub(crate) async fn replica(&self, number: usize) -> Replica {
+        let (began, ahead) = (self.began, self.clocks[number]);
         let clock = move || {
             let true_time = day(0) + began.elapsed();
-            let offset = Duration::from_secs(60 * CLOCKS[number].unsigned_abs());
-            if CLOCKS[number] < 0 { true_time - offset } else { true_time + offset }
+            let offset = Duration::from_secs(60 * ahead.unsigned_abs());
+            if ahead < 0 { true_time - offset } else { true_time + offset }
         };
         Replica::start(&self.way, clock).await
     }
 
-    async fn suffer(&mut self, mishap: Mishap) {
+    pub(crate) async fn suffer(&mut self, mishap: Mishap) {
         let change = |change: fn(&mut World)| self.way.world.lock().unwrap().change(change);
         match mishap {
             Mishap::Outage => {
@@ -303,12 +329,18 @@ impl Cluster {
                 let garbage = b"-----BEGIN NONSENSE-----".to_vec();
                 world.secret = Some(Data::from([("tls.crt".to_owned(), garbage)]));
             }),
+            Mishap::Mixed => change(|world| world.secret = world.secret.take().map(mixed)),
             Mishap::Reset => {
                 change(|world| world.bundle.clear());
                 // Nobody can be trusted until replicas have seen it, and API servers that they have.
                 self.until_trusted(Duration::from_secs(5) + LAG_MAX).await;
             }
         }
+    }
+
+    /// How often anything was written.
+    pub(crate) fn writes(&self) -> u64 {
+        self.way.world.lock().unwrap().writes
     }
 
     /// Waits until somebody is trusted, and all API servers have seen it: within this time.
@@ -321,27 +353,43 @@ impl Cluster {
         }
     }
 
-    /// Checks again and again that every replica is accepted by the quickest and by the slowest API server.
-    async fn check_for(&self, time: Duration) {
+    /// Checks again and again that every replica whose clock is right is accepted.
+    pub(crate) async fn check_for(&self, time: Duration) {
         let mut ticks = tokio::time::interval(Duration::from_secs(20));
         let until = Instant::now() + time;
         while Instant::now() < until {
             ticks.tick().await;
-            let now = day(0) + self.began.elapsed();
-            let world = self.way.world.lock().unwrap();
-            for (number, replica) in self.replicas.iter().enumerate() {
-                let shown = replica.shown.lock().unwrap();
-                for lag in [Duration::ZERO, LAG_MAX] {
-                    let verified = verify(world.trusted(lag), &shown, NAME, now);
-                    assert_eq!(
-                        verified,
-                        Ok(()),
-                        "replica {number}, {lag:?} late, at {:?}",
-                        self.began.elapsed()
-                    );
+            assert_eq!(self.refusals(), [""; 0], "at {:?}", self.began.elapsed());
+        }
+    }
+
+    /// Waits until every replica whose clock is right is accepted: within this time.
+    pub(crate) async fn until_accepted(&self, within: Duration) {
+        let mut ticks = tokio::time::interval(Duration::from_secs(1));
+        let began = Instant::now();
+        while !self.refusals().is_empty() {
+            assert!(began.elapsed() <= within, "{:?}", self.refusals());
+            ticks.tick().await;
+        }
+    }
+
+    /// How the quickest and the slowest API server refuse replicas whose clock is right.
+    fn refusals(&self) -> Vec<String> {
+        let now = day(0) + self.began.elapsed();
+        let world = self.way.world.lock().unwrap();
+        let mut refusals = Vec::new();
+        for (number, replica) in self.replicas.iter().enumerate() {
+            if self.clocks[number].unsigned_abs() > RIGHT {
+                continue;
+            }
+            let shown = replica.shown.lock().unwrap();
+            for lag in [Duration::ZERO, LAG_MAX] {
+                if let Err(error) = verify(world.trusted(lag), &shown, NAME, now) {
+                    refusals.push(format!("replica {number}, {lag:?} late: {error}"));
                 }
             }
         }
+        refusals
     }
 }
 
