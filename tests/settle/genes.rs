@@ -1,7 +1,7 @@
 //! What a world is made of: a few bytes for each object and each deed, so that a failing world is shrunk object by
 //! object, and each byte towards zero, the usual choice.
 
-use proptest::array::{uniform4, uniform20};
+use proptest::array::{uniform4, uniform24};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};
 
@@ -9,13 +9,13 @@ use proptest::prelude::{Strategy, any};
 #[derive(Clone, Debug)]
 pub(crate) struct Genes {
     /// Of the claims, up to four.
-    pub(crate) claims: Vec<[u8; 20]>,
+    pub(crate) claims: Vec<[u8; 24]>,
     /// Of the volumes, up to four.
-    pub(crate) volumes: Vec<[u8; 20]>,
+    pub(crate) volumes: Vec<[u8; 24]>,
     /// What others do meanwhile, one after the other.
     pub(crate) deeds: Vec<[u8; 4]>,
     /// Classes, plugin, and how slow everything is.
-    pub(crate) surroundings: [u8; 20],
+    pub(crate) surroundings: [u8; 24],
 }
 
 /// Any world in which nothing fails, nothing lags and nobody else acts.
@@ -39,8 +39,8 @@ pub(crate) fn rough() -> impl Strategy<Value = Genes> {
     })
 }
 
-fn objects() -> impl Strategy<Value = (Vec<[u8; 20]>, Vec<[u8; 20]>, [u8; 20])> {
-    let object = || uniform20(any::<u8>());
+fn objects() -> impl Strategy<Value = (Vec<[u8; 24]>, Vec<[u8; 24]>, [u8; 24])> {
+    let object = || uniform24(any::<u8>());
     (vec(object(), 0..=4), vec(object(), 0..=4), object())
 }
 

@@ -38,8 +38,8 @@ pub(crate) struct Story {
     pub(crate) reclaimed: usize,
     /// Decisions that the guard refused.
     pub(crate) refusals: u64,
-    /// Pairs that the door would have denied, and such as it had nothing to say of, in a calm world.
-    pub(crate) foretold: [usize; 2],
+    /// What the door foretold of a calm world: [`door::Foretold::counts`].
+    pub(crate) foretold: [usize; 4],
 }
 
 /// Decisions of one world; more show that it would never end.
@@ -172,7 +172,7 @@ fn populate(server: &mut Inner, genes: &Genes) {
     let mut volumes: Vec<_> =
         VOLUMES.iter().zip(&genes.volumes).map(|(name, bytes)| world::volume(name, bytes)).collect();
     for ((claim, volume), bytes) in claims.iter_mut().zip(&mut volumes).zip(&genes.volumes) {
-        world::pair(&mut Choices::new(&bytes[18..]), claim, volume);
+        world::pair(&mut Choices::new(&bytes[22..]), claim, volume);
     }
     server.vacant.extend(VOLUMES[volumes.len()..].iter().map(|name| (*name).into()));
     volumes.into_iter().for_each(|volume| _ = server.put_volume(volume));

@@ -20,9 +20,10 @@ pub(crate) const MIGRATED: (&str, &str) = ("kubernetes.io/old", "csi.old.example
 /// Finalizer of volumes that the API server's other controllers remove.
 pub(crate) const PROTECTION: &str = "kubernetes.io/pv-protection";
 
-pub(crate) const CLAIMS: [&str; 4] = ["c0", "c1", "c2", "c3"];
+/// The claims, of which the last is a namesake of the first in another namespace: see [`key`].
+pub(crate) const CLAIMS: [&str; 4] = ["c0", "c1", "c2", NAMESAKE];
 pub(crate) const VOLUMES: [&str; 4] = ["v0", "v1", "v2", "v3"];
-const NAMESPACE: &str = "d";
+const NAMESAKE: &str = "namesake";
 const GIB: u64 = 1 << 30;
 
 /// How a world behaves beside its objects.
@@ -38,7 +39,10 @@ pub(crate) struct Weather {
 
 /// The key of a claim of these worlds.
 pub(crate) fn key(name: &str) -> ClaimKey {
-    ClaimKey::new(NAMESPACE, name)
+    match name {
+        NAMESAKE => ClaimKey::new("e", CLAIMS[0]),
+        name => ClaimKey::new("d", name),
+    }
 }
 
 /// The UID of the so-manieth claim of a name.
@@ -160,14 +164,15 @@ pub(crate) fn volume(name: &str, bytes: &[u8]) -> Volume {
             pre_resize_capacity: None,
         },
         finalizers,
-        capacity: Some(capacity),
+        // The API server admits none, but what is in its store may be older than it.
+        capacity: (!c.percent(5)).then_some(capacity),
         access_modes,
         class,
         mode: c.usually(&[VolumeMode::Filesystem, VolumeMode::Block]),
         attributes_class: c.percent(8).then(|| "slow".into()),
         claim_ref,
         policy,
-        node_affinity: false,
+        node_affinity: c.percent(10),
         source: c.usually(&[SOURCE, "csi", "nfs"]).into(),
         phase,
     }
@@ -202,7 +207,8 @@ fn claim_ref(c: &mut Choices<'_>) -> ClaimRef {
         1 => Some("uid-of-a-claim-before".into()),
         _ => Some(uid_of(name, 0)),
     };
-    ClaimRef { namespace: NAMESPACE.into(), name: name.into(), uid }
+    let ClaimKey { namespace, name } = key(name);
+    ClaimRef { namespace, name, uid }
 }
 
 fn size(c: &mut Choices<'_>) -> Quantity {
@@ -210,12 +216,13 @@ fn size(c: &mut Choices<'_>) -> Quantity {
 }
 
 fn modes(c: &mut Choices<'_>) -> Vec<AccessMode> {
-    use AccessMode::{ReadOnlyMany, ReadWriteMany, ReadWriteOnce};
+    use AccessMode::{ReadOnlyMany, ReadWriteMany, ReadWriteOnce, ReadWriteOncePod};
     c.usually(&[
         vec![ReadWriteOnce],
         vec![ReadWriteOnce, ReadOnlyMany],
         vec![ReadOnlyMany],
         vec![ReadWriteOnce, ReadWriteMany],
+        vec![ReadWriteOncePod],
     ])
 }
 

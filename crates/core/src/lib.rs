@@ -58,3 +58,5 @@ pub const FINALIZER_IN_TREE: &str = "kubernetes.io/pv-controller";
 pub const FINALIZER_EXTERNAL: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 /// Prefix of the names of in-tree plugins.
 pub const IN_TREE_PREFIX: &str = "kubernetes.io/";
+/// Provisioner of classes whose volumes are made by hand; in-tree by name, and never a plugin.
+pub const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";

@@ -14,7 +14,12 @@ fn introduced(new: Vec<Finding>, old: &[Finding]) -> impl Iterator<Item = Findin
 
 /// Whether two findings tell of one problem, whatever the values.
 fn same(a: &Finding, b: &Finding) -> bool {
-    (a.rule, &a.volume, &a.claim) == (b.rule, &b.volume, &b.claim)
+    (a.rule, &a.volume, &a.claim, field(a)) == (b.rule, &b.volume, &b.claim, field(b))
+}
+
+/// What tells mismatches of one pair apart: they share a rule, and name their field before its value.
+fn field(finding: &Finding) -> Option<&str> {
+    finding.found.split(' ').next().filter(|_| finding.rule == Rule::PairMismatch)
 }
 
 /// Whether both are one complete pair (design section 4); the volume is the one that the claim names.

@@ -3,29 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/examples.rs"]
+mod examples;
+
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use bindery_door_tests::{World, create, update};
 use bindery_webhook::{AdmissionSettings, DoorRule, Levels};
 use serde_json::{Value, json};
 
-/// The example of a rule, by the names of its blocks.
-#[derive(Default)]
-struct Example {
-    rule: String,
-    /// What is in the cluster.
-    cluster: Vec<Value>,
-    /// The object as it is, where it is updated.
-    before: Vec<Value>,
-    /// The object that is sent.
-    request: Vec<Value>,
-    reply: String,
-}
-
-fn document() -> String {
-    std::fs::read_to_string(Path::new(env!("BINDERY_CHECKOUT")).join("docs/admission.md")).unwrap()
-}
+use examples::{Example, document, examples};
 
 /// Name and default level of the rows of the table of rules.
 fn rows(document: &str) -> BTreeMap<String, String> {
@@ -35,32 +22,6 @@ fn rows(document: &str) -> BTreeMap<String, String> {
         (rule.to_owned(), level.to_owned())
     })
     .collect()
-}
-
-/// The examples of a document: a section for each rule, with fenced blocks.
-fn examples(document: &str) -> Vec<Example> {
-    let sections = document.split("\n### `").skip(1);
-    sections
-        .map(|section| {
-            let (rule, text) = section.split_once('`').unwrap();
-            let mut example = Example { rule: rule.to_owned(), ..Example::default() };
-            for block in text.split("\n```").skip(1).step_by(2) {
-                let (name, content) = block.split_once('\n').unwrap();
-                match name {
-                    "yaml cluster" => example.cluster = documents(content),
-                    "yaml before" => example.before = documents(content),
-                    "yaml request" => example.request = documents(content),
-                    "text reply" => example.reply = content.trim_end().to_owned(),
-                    other => panic!("{rule}: a block of {other:?}"),
-                }
-            }
-            example
-        })
-        .collect()
-}
-
-fn documents(text: &str) -> Vec<Value> {
-    text.split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
 }
 
 /// What an API server adds to a manifest, so far as it matters.
@@ -108,7 +69,7 @@ async fn every_example_is_answered_as_the_document_says() {
     rules.sort_unstable();
     assert_eq!(named, rules, "each rule has one example");
 
-    for Example { rule, cluster, before, request, reply } in examples {
+    for Example { rule, cluster, before, request, reply, .. } in examples {
         let cluster: Vec<_> = cluster.into_iter().map(stored).collect();
         let world = World::default().having(&cluster);
         let [new] = <[Value; 1]>::try_from(request).unwrap_or_else(|_| panic!("{rule}: one object is sent"));

@@ -133,9 +133,52 @@ async fn a_bound_claim_may_be_updated_whatever_its_volume_is_like() {
     grown["metadata"]["labels"] = json!({"app": "db"});
     let response = world.response(&update(&grown, &pair[1])).await;
     assert!(is_allowed(&response) && warnings(&response).is_empty(), "{response}");
-    // But it stays bound.
+    // Even without the annotation: both still point at each other, and are bound again.
     let response = world.response(&update(&named("c", "1Gi"), &pair[1])).await;
+    assert!(is_allowed(&response) && warnings(&response).is_empty(), "{response}");
+    let response = world.response(&update(&named("c", "2Gi"), &pair[1])).await;
+    assert!(is_allowed(&response), "{response}");
+    let said = "spec.volumeName: volume \"v\" has storage 1Gi and the claim storage 2Gi; they point at each other and bind anyway";
+    assert_eq!(warnings(&response), [said]);
+    // But not with another volume.
+    let elsewhere = bound(claim("c", "1Gi", json!({"volumeName": "w"})));
+    let response = world.response(&update(&elsewhere, &pair[1])).await;
     assert_eq!(response["status"]["code"], json!(403), "{response}");
+    // And whatever became of its volume, its metadata may change.
+    for volumes in [vec![], vec![volume("v", "1Gi", claim_ref("d", "uid-d")), bound(named("d", "1Gi"))]] {
+        let world = World::default().having(&volumes);
+        let response = world.response(&update(&grown, &pair[1])).await;
+        assert!(is_allowed(&response) && warnings(&response).is_empty(), "{response}");
+    }
+}
+
+#[tokio::test]
+async fn a_copy_of_a_bound_claim_is_told_that_its_volume_is_anothers() {
+    // `kubectl get pvc db -o yaml`, applied in another namespace: annotation and volumeName come along.
+    let pair = [volume("v", "1Gi", claim_ref("db", "uid-db")), bound(named("db", "1Gi"))];
+    let mut copy = bound(named("db", "1Gi"));
+    copy["metadata"]["namespace"] = "other".into();
+    copy["metadata"]["uid"] = "uid-other".into();
+    let world = World::default().having(&pair);
+    let response = world.response(&create(&copy)).await;
+    assert_eq!(response["status"]["code"], json!(403), "{response}");
+    let said = "spec.volumeName: volume \"v\" is bound to a claim of another namespace; pick another volume";
+    assert_eq!(response["status"]["message"], json!(said));
+    // Where the volume is nobody's half, it is told what becomes of it: it does not wait.
+    let lost = "metadata.annotations: bind-completed makes the claim Lost, as";
+    let gone = claim_ref("gone", "uid-gone");
+    let mut released = volume("v", "1Gi", gone.clone());
+    released["status"] = json!({"phase": "Released"});
+    for (objects, why) in [
+        (vec![], "there is no volume \"v\""),
+        (vec![volume("v", "1Gi", gone)], "volume \"v\" is not bound to it"),
+        (vec![released], "volume \"v\" is Released"),
+    ] {
+        let world = World::default().having(&objects);
+        let response = world.response(&create(&copy)).await;
+        assert!(is_allowed(&response), "{response}");
+        assert_eq!(warnings(&response), [format!("{lost} {why}; leave it out")]);
+    }
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bindery_core::guard;
 use bindery_core::{
-    Answer, Claim, Cluster, Decision, Engine, EngineFault, Exchange, Finding, Outcome, Question, Request,
-    Source, Stop, Subject, Volume,
+    Answer, Claim, Cluster, Decision, Engine, EngineFault, Exchange, Finding, Outcome, Question, Recorder,
+    Request, Source, Stop, Subject, Volume,
 };
 use bindery_store::{LiveReads, Session};
 
@@ -73,7 +73,7 @@ impl<P: Port> Binder<P> {
         let mut reads = Vec::new();
         for _ in 0..=LIVE_READS_MAX {
             let question = match self.look(&*engine, &request, sight, &reads) {
-                Ok(decision) => return self.findings(&request, decision, sight, &reads),
+                Ok((decision, told)) => return self.findings(&request, decision, &reads, told.as_deref()),
                 Err(EngineFault::Stopped(Stop::LiveRead(question))) => question,
                 Err(fault) => return Err(fault.into()),
             };
@@ -83,27 +83,34 @@ impl<P: Port> Binder<P> {
         Err(ReviewError::TooManyReads(LIVE_READS_MAX))
     }
 
-    /// Runs the engine once, on the store as it is now and what was read live so far.
+    /// Runs the engine once, on the store as it is now and what was read live so far. Of a live look the guard must know what the
+    /// engine asked and was told.
     fn look(
         &self,
         engine: &dyn Engine,
         request: &Request,
         sight: Sight,
         reads: &[Exchange],
-    ) -> Result<Decision, EngineFault> {
+    ) -> Result<(Decision, Option<Vec<Exchange>>), EngineFault> {
         let surroundings = Surroundings { facts: &self.facts, operations: &self.operations };
         let live = LiveReads::default();
         let session = self.store.session(&surroundings, &live, self.settings.session);
-        engine.decide(request, &mut Spectacles { session, sight, reads })
+        let mut cluster = Spectacles { session, sight, reads };
+        if sight == Sight::Watched {
+            return Ok((engine.decide(request, &mut cluster)?, None));
+        }
+        let mut recorder = Recorder::new(&mut cluster);
+        let decision = engine.decide(request, &mut recorder)?;
+        Ok((decision, Some(recorder.into_exchanges())))
     }
 
-    /// What a review came to. By the live reads the guard holds what may deny against the objects themselves.
+    /// What a review came to. By what was `told` in a live look the guard holds what may deny against the objects themselves.
     fn findings(
         &self,
         request: &Request,
         decision: Decision,
-        sight: Sight,
         reads: &[Exchange],
+        told: Option<&[Exchange]>,
     ) -> Result<Vec<Finding>, ReviewError> {
         self.check(request, reads, &decision, &BTreeMap::new())
             .map_err(|objection| ReviewError::Refused(objection.to_string()))?;
@@ -113,11 +120,8 @@ impl<P: Port> Binder<P> {
             Outcome::Done if wait_ms == 0 && steps.is_empty() && requeue_after_ms.is_none() => {}
             Outcome::Done | Outcome::Continue(_) => return Err(ReviewError::Nonsense),
         }
-        if sight == Sight::Watched {
-            return Ok(findings);
-        }
-        let told = [reads, self.class_of(&request.subject).as_slice()].concat();
-        match findings.iter().find(|finding| !guard::holds(finding, &request.subject, &told)) {
+        let Some(told) = told else { return Ok(findings) };
+        match findings.iter().find(|finding| !guard::holds(finding, &request.subject, told)) {
             None => Ok(findings),
             Some(finding) => {
                 let (rule, volume) = (finding.rule.name(), &finding.volume);
@@ -125,14 +129,6 @@ impl<P: Port> Binder<P> {
                 Err(ReviewError::Refused(why))
             }
         }
-    }
-
-    /// What is known of the class that a claim under review names. Nobody reads classes live.
-    fn class_of(&self, subject: &Subject) -> Option<Exchange> {
-        let Subject::ReviewClaim { new, .. } = subject else { return None };
-        let name = new.class.clone()?;
-        let answer = Answer::Class(self.store.class(&name));
-        Some(Exchange { question: Question::Class(name), answer })
     }
 }
 

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use super::bind::{carries, names};
 use crate::{
-    Answer, BindingMode, Claim, ClaimKey, Class, Exchange, Finding, IN_TREE_PREFIX, Lookup, Quantity,
-    Question, ReclaimPolicy, Rule, Subject, Volume, VolumePhase,
+    AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Exchange, Finding, Handle, IN_TREE_PREFIX,
+    Lookup, Migration, NO_PROVISIONER, Quantity, Query, Question, ReclaimPolicy, Rule, Selector, Subject,
+    Text, Volume, VolumePhase,
 };
 
-/// Whether a finding of a review is so, by the object that is reviewed and what was `told` of others: claims and volumes as
-/// they were read for this review, classes as they are watched.
+/// Whether a finding of a review is so and was not so before the request, by the object that is reviewed and by what the engine
+/// asked and was `told`: claims and volumes as they were read for this review, the rest as it is watched. What the engine
+/// has not asked nobody knows, and it denies nothing.
 ///
 /// Every rule is asked that an operator may set to deny (design section 7). Where an engine may have its own measure, such as
 /// how much larger than the claim is far larger, the least is asked.
@@ -20,13 +22,15 @@ pub fn holds(finding: &Finding, subject: &Subject, told: &[Exchange]) -> bool {
         return true;
     }
     match subject {
-        Subject::ReviewClaim { new, old } => holds_of_claim(finding, new, old.as_deref(), told),
-        Subject::ReviewVolume { new, .. } if finding.rule == Rule::PolicyRecycle => {
-            new.policy == ReclaimPolicy::Recycle
+        Subject::ReviewClaim { new, old } => {
+            let is_so = |claim: &Claim| holds_of_claim(finding, claim, told);
+            is_introduced(finding.rule, new, old.as_ref(), is_so)
+                || old.as_ref().is_some_and(|old| leaves_pair(finding, new, old, told))
         }
         Subject::ReviewVolume { new, old } => {
-            let claim = finding.claim.as_ref().and_then(|key| claim_told(key, told));
-            claim.is_some_and(|claim| holds_of_volume(finding.rule, new, old.as_deref(), claim))
+            let is_so = |volume: &Volume| holds_of_volume(finding, volume, told);
+            is_introduced(finding.rule, new, old.as_ref(), is_so)
+                || old.as_ref().is_some_and(|old| leaves_claim(finding, new, old, told))
         }
         Subject::SyncClaim(_)
         | Subject::SyncVolume(_)
@@ -35,73 +39,165 @@ pub fn holds(finding: &Finding, subject: &Subject, told: &[Exchange]) -> bool {
     }
 }
 
-fn holds_of_claim(finding: &Finding, new: &Claim, old: Option<&Claim>, told: &[Exchange]) -> bool {
+/// Whether something is so of the new object and was not of the old one. Of what an engine has its own measure for, it alone
+/// knows since when it is so.
+fn is_introduced<T>(rule: Rule, new: &Arc<T>, old: Option<&Arc<T>>, is_so: impl Fn(&T) -> bool) -> bool {
+    let was_so = rule != Rule::VolumeOversized && old.is_some_and(|old| is_so(old));
+    is_so(new) && !was_so
+}
+
+fn holds_of_claim(finding: &Finding, claim: &Claim, told: &[Exchange]) -> bool {
     let rule = finding.rule;
     if matches!(rule, Rule::ClassMissing | Rule::ProvisionerUnknown | Rule::NameDefeatsWait) {
-        return class_holds(rule, new, told);
+        return class_holds(finding, claim, told);
     }
-    let Some(volume) = volume_told(&finding.volume, told) else { return false };
-    match volume {
-        Lookup::Found(volume) if rule == Rule::BreaksPair => {
-            let stays = new.annotations.bind_completed && new.volume_name.as_ref() == Some(&volume.name);
-            !stays && old.is_some_and(|old| is_pair(old, volume))
-        }
-        _ if new.annotations.bind_completed || new.volume_name.as_ref() != Some(&finding.volume) => false,
-        Lookup::Found(volume) => holds_of_named(rule, new, volume, told),
-        Lookup::Absent => rule == Rule::VolumeMissing,
-        Lookup::Unreadable(_) | Lookup::Failed(_) => false,
+    if claim.volume_name.as_ref() != Some(&finding.volume) {
+        return false;
+    }
+    match volume_told(&finding.volume, told) {
+        Some(Lookup::Found(volume)) => holds_of_named(rule, claim, volume, told),
+        Some(Lookup::Absent) => rule == Rule::VolumeMissing,
+        Some(Lookup::Unreadable(_) | Lookup::Failed(_)) | None => false,
     }
 }
 
-/// Of a claim that is not bound yet, and the volume that it names.
-fn holds_of_named(rule: Rule, new: &Claim, volume: &Volume, told: &[Exchange]) -> bool {
+/// The update takes a claim out of its complete pair. Without bind-completed alone it does not: the pointers still meet, and
+/// such are never denied.
+fn leaves_pair(finding: &Finding, new: &Claim, old: &Claim, told: &[Exchange]) -> bool {
+    let Some(Lookup::Found(volume)) = volume_told(&finding.volume, told) else { return false };
+    finding.rule == Rule::BreaksPair && is_pair(old, volume) && new.volume_name != old.volume_name
+}
+
+/// Of a claim, and the volume that it names.
+fn holds_of_named(rule: Rule, claim: &Claim, volume: &Volume, told: &[Exchange]) -> bool {
+    // A claim that was bound before has its volume by the UID alone, and one that is free whatever it is like.
+    let is_marked = claim.annotations.bind_completed;
+    let is_its_own = |claim_ref| if is_marked { carries(volume, claim) } else { names(claim_ref, claim) };
+    let is_others = volume.claim_ref.as_ref().is_some_and(|claim_ref| !is_its_own(claim_ref));
+    let is_free = volume.claim_ref.is_none() && !is_marked;
     match rule {
-        Rule::VolumeReserved => volume.claim_ref.as_ref().is_some_and(|claim_ref| !names(claim_ref, new)),
+        Rule::VolumeReserved => is_others,
+        Rule::VolumeOfOther => is_others && has_owner(volume, claim, told),
         Rule::VolumeLeaving => {
-            volume.deleting || matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed)
+            let is_released = matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed);
+            (is_others && is_released) || ((is_others || is_free) && volume.deleting)
         }
-        Rule::VolumeOversized => volume.capacity.is_some_and(|capacity| capacity > new.request),
-        Rule::NameDefeatsAffinity => volume.node_affinity,
-        _ => {
-            let Some(claim_ref) = &volume.claim_ref else {
-                // Who deletes a volume may make another of its name.
-                return !volume.deleting && differs(rule, new, volume);
-            };
-            let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
-            let owner = claim_told(&key, told).filter(|_| rule == Rule::VolumeOfOther && key != new.key);
-            owner.is_some_and(|owner| is_pair(owner, volume))
+        Rule::VolumeOversized => {
+            !is_marked && volume.capacity.is_some_and(|capacity| capacity > claim.request)
         }
+        Rule::NameDefeatsAffinity => !is_marked && volume.node_affinity,
+        // Who deletes a volume may make another of its name.
+        _ => is_free && !volume.deleting && differs(rule, claim, volume),
     }
 }
 
-fn class_holds(rule: Rule, new: &Claim, told: &[Exchange]) -> bool {
-    let name = new.class.as_ref().filter(|name| !name.is_empty() && !new.annotations.bind_completed);
+/// Whether the volume is one half of a complete pair with a claim of another name.
+fn has_owner(volume: &Volume, claim: &Claim, told: &[Exchange]) -> bool {
+    let Some(claim_ref) = &volume.claim_ref else { return false };
+    let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
+    key != claim.key && claim_told(&key, told).is_some_and(|owner| is_pair(owner, volume))
+}
+
+fn class_holds(finding: &Finding, claim: &Claim, told: &[Exchange]) -> bool {
+    let name = claim.class.as_ref().filter(|name| !name.is_empty() && !claim.annotations.bind_completed);
     let Some(class) = name.and_then(|name| class_told(name, told)) else { return false };
-    match (rule, class) {
-        (Rule::ClassMissing, class) => new.volume_name.is_none() && *class == Lookup::Absent,
+    let needs_it = || claim.volume_name.is_none() && has_no_volume(claim, told);
+    match (finding.rule, class) {
+        (Rule::ClassMissing, class) => *class == Lookup::Absent && needs_it(),
         (Rule::ProvisionerUnknown, Lookup::Found(class)) => {
-            new.volume_name.is_none() && class.provisioner.starts_with(IN_TREE_PREFIX)
+            is_unknown(&class.provisioner, told) && needs_it()
         }
         (Rule::NameDefeatsWait, Lookup::Found(class)) => {
-            new.volume_name.is_some() && class.binding_mode == Some(BindingMode::WaitForFirstConsumer)
+            claim.volume_name.as_ref() == Some(&finding.volume)
+                && class.binding_mode == Some(BindingMode::WaitForFirstConsumer)
         }
         _ => false,
     }
 }
 
-fn holds_of_volume(rule: Rule, new: &Volume, old: Option<&Volume>, claim: &Claim) -> bool {
-    if rule == Rule::BreaksPair {
-        return old.is_some_and(|old| is_pair(claim, old) && new.claim_ref != old.claim_ref);
+/// Whether a provisioner is an in-tree plugin that is not there and that no CSI driver stands in for.
+fn is_unknown(provisioner: &Text, told: &[Exchange]) -> bool {
+    let is_in_tree = provisioner.starts_with(IN_TREE_PREFIX) && **provisioner != *NO_PROVISIONER;
+    let is_gone = told.iter().any(|Exchange { question, answer }| match (question, answer) {
+        (Question::Plugin(asked), Answer::Plugin(plugin)) if asked == provisioner => {
+            plugin.as_ref().is_none_or(|plugin| !plugin.provisions)
+        }
+        _ => false,
+    });
+    let has_stayed = told.iter().any(|Exchange { question, answer }| {
+        *question == Question::Migration(provisioner.clone()) && *answer == Answer::Migration(Migration::Off)
+    });
+    is_in_tree && is_gone && has_stayed
+}
+
+/// Whether it was asked for each volume that a claim without one could have, and there is none: those reserved for it, and
+/// the free ones of each set of access modes.
+fn has_no_volume(claim: &Claim, told: &[Exchange]) -> bool {
+    let wanted = Question::AccessSets(claim.access_set());
+    let Some(Answer::AccessSets(sets)) = answer_told(&wanted, told) else { return false };
+    let requirements = match &claim.selector {
+        None => Vec::new(),
+        Some(Selector::Requirements(requirements)) => requirements.clone(),
+        // No volume matches it.
+        Some(Selector::Invalid(_)) => return true,
+    };
+    let is_searched = |access_set: &AccessModes| {
+        let query = Query {
+            class: claim.class.clone().unwrap_or_else(|| "".into()),
+            mode: claim.mode,
+            attributes_class: claim.attributes_class.clone().unwrap_or_else(|| "".into()),
+            access_set: *access_set,
+            at_least: claim.request,
+            labels: requirements.clone(),
+        };
+        told.iter().any(|Exchange { question, answer }| match (question, answer) {
+            (Question::Candidates { query: asked, after: None, .. }, Answer::Page(page)) => {
+                *asked == query && page.handles.is_empty() && !page.more
+            }
+            _ => false,
+        })
+    };
+    sets.is_empty() || (has_no_reservation(claim, told) && sets.iter().all(is_searched))
+}
+
+fn has_no_reservation(claim: &Claim, told: &[Exchange]) -> bool {
+    let wanted = Question::ReservedFor { key: claim.key.clone(), uid: claim.uid.clone() };
+    let Some(Answer::Reserved(handles)) = answer_told(&wanted, told) else { return false };
+    let serves = |volume: &Volume| {
+        let names_it = volume.claim_ref.as_ref().is_some_and(|claim_ref| names(claim_ref, claim));
+        let is_other =
+            Rule::ALL.iter().any(|rule| *rule != Rule::ClassDiffers && differs(*rule, claim, volume));
+        names_it && !volume.deleting && !is_other
+    };
+    let is_in_vain = |handle: &Handle| match answer_told(&Question::Describe(*handle), told) {
+        Some(Answer::Described(volume)) => !serves(volume),
+        _ => false,
+    };
+    handles.iter().all(is_in_vain)
+}
+
+fn holds_of_volume(finding: &Finding, volume: &Volume, told: &[Exchange]) -> bool {
+    if finding.rule == Rule::PolicyRecycle {
+        return volume.policy == ReclaimPolicy::Recycle;
     }
-    // The class of a volume that is reserved for a claim does not count.
-    let is_reserved = new.claim_ref.as_ref().is_some_and(|claim_ref| names(claim_ref, claim));
+    let Some(claim) = finding.claim.as_ref().and_then(|key| claim_told(key, told)) else { return false };
+    let is_reserved = volume.claim_ref.as_ref().is_some_and(|claim_ref| names(claim_ref, claim));
     let is_waiting = !claim.annotations.bind_completed && claim.volume_name.is_none() && !claim.deleting;
-    is_reserved && is_waiting && rule != Rule::ClassDiffers && differs(rule, claim, new)
+    // The class of a volume that is reserved for a claim does not count.
+    is_reserved && is_waiting && finding.rule != Rule::ClassDiffers && differs(finding.rule, claim, volume)
+}
+
+/// The update takes a volume out of its complete pair.
+fn leaves_claim(finding: &Finding, new: &Volume, old: &Volume, told: &[Exchange]) -> bool {
+    let claim = finding.claim.as_ref().and_then(|key| claim_told(key, told));
+    finding.rule == Rule::BreaksPair
+        && new.claim_ref != old.claim_ref
+        && claim.is_some_and(|claim| is_pair(claim, old))
 }
 
 /// Whether a volume is not what a claim asks for, in the way that a rule tells of.
 fn differs(rule: Rule, claim: &Claim, volume: &Volume) -> bool {
-    let text = |text: &Option<crate::Text>| text.as_deref().unwrap_or_default().to_owned();
+    let text = |text: &Option<Text>| text.as_deref().unwrap_or_default().to_owned();
     match rule {
         Rule::VolumeTooSmall => volume.capacity.unwrap_or(Quantity::ZERO) < claim.request,
         Rule::ClassDiffers => *volume.class != *text(&claim.class),
@@ -141,4 +237,9 @@ fn claim_told<'a>(key: &ClaimKey, told: &'a [Exchange]) -> Option<&'a Claim> {
         Answer::Claim(Lookup::Found(claim)) if claim.key == *key => Some(&**claim),
         _ => None,
     })
+}
+
+/// What was answered to a question, where it was asked.
+fn answer_told<'a>(question: &Question, told: &'a [Exchange]) -> Option<&'a Answer> {
+    told.iter().find(|exchange| exchange.question == *question).map(|exchange| &exchange.answer)
 }

@@ -1,8 +1,8 @@
 //! Whether a claim may be written.
 
 use bindery_core::{
-    BindingMode, Claim, ClaimKey, ClaimRef, Finding, IN_TREE_PREFIX, Migration, Quantity, Rule, Source, Text,
-    Volume, VolumePhase,
+    BindingMode, Claim, ClaimKey, ClaimRef, Finding, IN_TREE_PREFIX, Migration, NO_PROVISIONER, Quantity,
+    Rule, Source, Text, Volume, VolumePhase,
 };
 
 use super::{contrast, introduced, is_complete_pair};
@@ -14,11 +14,11 @@ use crate::find::{Match, best_match};
 /// steps of two or so, which nobody needs to hear of.
 const FAR_LARGER: u128 = 4;
 
-/// Provisioner of classes whose volumes are made by hand; in-tree by name, and never a plugin.
-const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
-
 /// Finds what is wrong with `new` and was not wrong with `old`.
 pub(crate) fn review(call: &mut Call<'_>, new: &Claim, old: Option<&Claim>) -> Result<(), Halt> {
+    if old.is_some_and(|old| stays_marked(new, old)) {
+        return Ok(());
+    }
     let found = findings(call, new)?;
     let Some(old) = old else {
         call.find(found);
@@ -30,13 +30,17 @@ pub(crate) fn review(call: &mut Call<'_>, new: &Claim, old: Option<&Claim>) -> R
     Ok(())
 }
 
-/// What is wrong with a claim. One that was bound before is only held to its pair.
+/// Whether a claim was bound before and points where it did: whatever became of its volume, the request has not done it.
+fn stays_marked(new: &Claim, old: &Claim) -> bool {
+    let is_marked = new.annotations.bind_completed && old.annotations.bind_completed;
+    is_marked && new.volume_name == old.volume_name
+}
+
+/// What is wrong with a claim.
 fn findings(call: &mut Call<'_>, claim: &Claim) -> Result<Vec<Finding>, Halt> {
-    if claim.annotations.bind_completed {
-        return Ok(Vec::new());
-    }
     match &claim.volume_name {
         Some(name) => named(call, claim, name),
+        None if claim.annotations.bind_completed => Ok(Vec::new()),
         // Without a volume of its own, the claim may need its class.
         None => class(call, claim),
     }
@@ -46,14 +50,17 @@ fn named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<Vec<Finding>
     let Some(volume) = call.volume(Source::Overlay, name)? else {
         return Ok(vec![about(name, Rule::VolumeMissing, name.clone(), "".into())]);
     };
+    if claim.annotations.bind_completed {
+        return marked(call, claim, &volume);
+    }
     let mut found = match &volume.claim_ref {
         // Who deletes a volume may make another of its name, of whatever size.
-        None if volume.deleting => Vec::new(),
+        None if volume.deleting => leaving(&volume).into_iter().collect(),
+        // Its phase does not count: the claim is bound at once.
         None => contrasts(claim, &volume, None),
-        Some(_) if volume.is_bound_to(claim) => contrasts(claim, &volume, Some(Rule::PairMismatch)),
+        Some(_) if volume.is_bound_to(claim) => meeting(claim, &volume),
         Some(claim_ref) => taken(call, claim, &volume, claim_ref)?,
     };
-    found.extend(leaving(&volume));
     found.extend(oversized(claim, &volume));
     if volume.node_affinity {
         let affinity = "spec.nodeAffinity.required".into();
@@ -61,6 +68,25 @@ fn named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<Vec<Finding>
     }
     found.extend(waiting_class(call, claim, name)?);
     Ok(found)
+}
+
+/// A claim that says that it is bound, as a copy of one does. It has a volume that is free or carries its UID, whatever that is
+/// like, and with any other it is lost (B3 to B5).
+fn marked(call: &mut Call<'_>, claim: &Claim, volume: &Volume) -> Result<Vec<Finding>, Halt> {
+    match &volume.claim_ref {
+        None => Ok(Vec::new()),
+        Some(claim_ref) if claim_ref.uid.as_ref() == Some(&claim.uid) => Ok(Vec::new()),
+        Some(claim_ref) => taken(call, claim, volume, claim_ref),
+    }
+}
+
+/// Claim and volume point at each other, and are bound whatever they are, even while the volume is being deleted.
+fn meeting(claim: &Claim, volume: &Volume) -> Vec<Finding> {
+    let deleting = volume
+        .deleting
+        .then(|| about(&volume.name, Rule::PairMismatch, "none".into(), "a deletionTimestamp".into()));
+    let mismatches = contrasts(claim, volume, Some(Rule::PairMismatch));
+    deleting.into_iter().chain(mismatches).collect()
 }
 
 fn about(volume: &Text, rule: Rule, found: Text, wanted: Text) -> Finding {
@@ -91,25 +117,26 @@ fn taken(
 ) -> Result<Vec<Finding>, Halt> {
     let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
     let owner = call.claim(Source::Overlay, &key)?;
+    let leaving = leaving(volume);
     let rule = match owner {
         // A claim of the same name is an earlier one: where it is still there, the API server itself says so.
         Some(owner) if is_complete_pair(&owner, volume) && key != claim.key => Rule::VolumeOfOther,
         // Its claim is gone or has left it: that is what the author has to know.
-        Some(_) | None if is_leaving(volume) => return Ok(Vec::new()),
+        Some(_) | None if leaving.is_some() => return Ok(leaving.into_iter().collect()),
         Some(_) | None => Rule::VolumeReserved,
     };
     let wanted = key.to_string().into();
     let found = volume.name.clone();
-    Ok(vec![Finding { rule, volume: volume.name.clone(), claim: Some(key), found, wanted }])
+    let taken = Finding { rule, volume: volume.name.clone(), claim: Some(key), found, wanted };
+    Ok([taken].into_iter().chain(leaving).collect())
 }
 
-fn is_leaving(volume: &Volume) -> bool {
-    volume.deleting || matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed)
-}
-
+/// The volume is on its way from one claim to nobody.
 fn leaving(volume: &Volume) -> Option<Finding> {
+    let is_released = matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed);
     let state = if volume.deleting { "being deleted" } else { volume.phase.name() };
-    is_leaving(volume).then(|| about(&volume.name, Rule::VolumeLeaving, volume.name.clone(), state.into()))
+    let found = || about(&volume.name, Rule::VolumeLeaving, volume.name.clone(), state.into());
+    (volume.deleting || is_released).then(found)
 }
 
 fn oversized(claim: &Claim, volume: &Volume) -> Option<Finding> {
@@ -134,22 +161,25 @@ fn waiting_class(call: &mut Call<'_>, claim: &Claim, volume: &Text) -> Result<Op
 
 fn class(call: &mut Call<'_>, claim: &Claim) -> Result<Vec<Finding>, Halt> {
     let Some(name) = claim.class.as_ref().filter(|name| !name.is_empty()) else { return Ok(Vec::new()) };
-    let Some(class) = call.class(name)? else {
-        let missing = about(&"".into(), Rule::ClassMissing, name.clone(), "".into());
-        return Ok(if has_volume(call, claim)? { Vec::new() } else { vec![missing] });
+    let found = match call.class(name)? {
+        None => about(&"".into(), Rule::ClassMissing, name.clone(), "".into()),
+        Some(class) if has_provisioner(call, &class.provisioner)? => return Ok(Vec::new()),
+        Some(class) => about(&"".into(), Rule::ProvisionerUnknown, name.clone(), class.provisioner.clone()),
     };
-    let provisioner = &class.provisioner;
-    if !provisioner.starts_with(IN_TREE_PREFIX) || **provisioner == *NO_PROVISIONER {
-        return Ok(Vec::new());
-    }
-    let known = call.cluster.migration(provisioner.clone())? != Migration::Off
-        || call.cluster.plugin(provisioner.clone())?.is_some_and(|plugin| plugin.provisions);
-    let unknown = about(&"".into(), Rule::ProvisionerUnknown, name.clone(), provisioner.clone());
-    Ok(if known { Vec::new() } else { vec![unknown] })
+    Ok(if has_volume(call, claim)? { Vec::new() } else { vec![found] })
 }
 
-/// Whether there is a volume for the claim, so that nobody misses its class: many name a class that there is none of
-/// only to bring claims and volumes made by hand together.
+/// Whether somebody provisions for a class, or nobody is meant to.
+fn has_provisioner(call: &mut Call<'_>, provisioner: &Text) -> Result<bool, Halt> {
+    if !provisioner.starts_with(IN_TREE_PREFIX) || **provisioner == *NO_PROVISIONER {
+        return Ok(true);
+    }
+    Ok(call.cluster.migration(provisioner.clone())? != Migration::Off
+        || call.cluster.plugin(provisioner.clone())?.is_some_and(|plugin| plugin.provisions))
+}
+
+/// Whether there is a volume for the claim, so that nobody misses its class or a provisioner: many name a class only to bring
+/// claims and volumes made by hand together.
 fn has_volume(call: &mut Call<'_>, claim: &Claim) -> Result<bool, Halt> {
     match best_match(call, claim, false) {
         Ok(Match::Volume(_) | Match::InFlight(_)) => Ok(true),
@@ -158,22 +188,12 @@ fn has_volume(call: &mut Call<'_>, claim: &Claim) -> Result<bool, Halt> {
     }
 }
 
-/// The update takes a claim out of its complete pair.
+/// The update takes a claim out of its complete pair. One that only drops bind-completed does not: both still point at each other,
+/// and are bound again at once (U8).
 fn broken_pair(call: &mut Call<'_>, new: &Claim, old: &Claim) -> Result<Option<Finding>, Halt> {
-    let Some(name) = old.volume_name.as_ref().filter(|_| old.annotations.bind_completed) else {
-        return Ok(None);
-    };
-    let renamed = new.volume_name.as_ref() != Some(name);
-    if !renamed && new.annotations.bind_completed {
-        return Ok(None);
-    }
+    let is_bound = old.annotations.bind_completed && new.volume_name != old.volume_name;
+    let Some(name) = old.volume_name.as_ref().filter(|_| is_bound) else { return Ok(None) };
     let is_pair = call.volume(Source::Overlay, name)?.is_some_and(|volume| is_complete_pair(old, &volume));
-    Ok(is_pair.then(|| {
-        let [found, wanted] = if renamed {
-            [new.volume_name.clone().unwrap_or_else(|| "".into()), name.clone()]
-        } else {
-            ["no pv.kubernetes.io/bind-completed".into(), "pv.kubernetes.io/bind-completed".into()]
-        };
-        about(name, Rule::BreaksPair, found, wanted)
-    }))
+    let renamed = new.volume_name.clone().unwrap_or_else(|| "".into());
+    Ok(is_pair.then(|| about(name, Rule::BreaksPair, renamed, name.clone())))
 }

@@ -52,7 +52,7 @@ fn a_claim_that_names_a_volume_which_cannot_satisfy_it_is_denied() {
         let mut world = World::new([volume("v", change)], []);
         let expected = format!("{rule} {claim:?} / {volume_value:?}");
         assert_eq!(of_claim(&mut world, &named(|_| {}), None), [expected]);
-        // Not on a request that leaves it as it was, nor on a claim that was bound before.
+        // Not on a request that leaves it as it was, nor on a claim that is marked as bound: it is bound without a check.
         assert!(of_claim(&mut world, &named(|c| c.deleting = true), Some(&named(|_| {}))).is_empty());
         assert!(of_claim(&mut world, &bound_claim("c", "v"), None).is_empty());
         // On the one that names the volume, later.
@@ -77,6 +77,99 @@ fn pointers_that_meet_are_only_warned_of() {
             assert_eq!(findings.len(), 1);
         }
     }
+}
+
+#[test]
+fn an_update_of_pointers_that_meet_is_told_of_each_field_that_comes_to_differ() {
+    let small = volume("v", |v| (v.claim_ref, v.capacity) = (bound_to("c"), Some(gi(1))));
+    let block = named(|c| c.mode = VolumeMode::Block);
+    let found = of_claim(&mut World::new([small.clone()], []), &block, Some(&named(|_| {})));
+    assert_eq!(found, ["PairMismatch \"volumeMode Block\" / \"volumeMode Filesystem\""]);
+    let mut world = World::new([], [named(|_| {})]);
+    let both = Volume { mode: VolumeMode::Block, ..small.clone() };
+    let introduced = ["PairMismatch \"volumeMode Block\" / \"volumeMode Filesystem\""];
+    assert_eq!(of_volume(&mut world, &both, Some(&small)), introduced);
+    // Another value of the same field is nothing new.
+    let greedy = named(|c| c.request = gi(9));
+    assert!(of_claim(&mut World::new([small], []), &greedy, Some(&named(|_| {}))).is_empty());
+}
+
+#[test]
+fn a_claim_that_is_marked_as_bound_is_told_what_makes_it_lost() {
+    // As a copy of a bound claim is, in another namespace or another cluster.
+    let copy = bound_claim("c", "v");
+    let rows: [(Volume, Vec<Claim>, &[&str]); 7] = [
+        (
+            volume("v", |v| v.claim_ref = bound_to("d")),
+            vec![bound_claim("d", "v")],
+            &["VolumeOfOther \"v\" / \"ns/d\""],
+        ),
+        // Half a pair: lost all the same, but not for ever.
+        (
+            volume("v", |v| v.claim_ref = bound_to("d")),
+            vec![claim("d", |_| {})],
+            &["VolumeReserved \"v\" / \"ns/d\""],
+        ),
+        (
+            volume("v", |v| (v.claim_ref, v.phase) = (bound_to("d"), VolumePhase::Released)),
+            vec![],
+            &["VolumeLeaving \"v\" / \"Released\""],
+        ),
+        (
+            volume("v", |v| (v.claim_ref, v.deleting) = (bound_to("d"), true)),
+            vec![],
+            &["VolumeLeaving \"v\" / \"being deleted\""],
+        ),
+        // By its name alone a volume is not that of a claim which was bound before.
+        (volume("v", |v| v.claim_ref = reserved_for("c")), vec![], &["VolumeReserved \"v\" / \"ns/c\""]),
+        // These are bound at once, whatever they are like.
+        (
+            volume("v", |v| {
+                (v.capacity, v.phase, v.deleting) = (Some(gi(99)), VolumePhase::Failed, true);
+                v.node_affinity = true;
+            }),
+            vec![],
+            &[],
+        ),
+        (
+            volume("v", |v| (v.claim_ref, v.mode, v.deleting) = (bound_to("c"), VolumeMode::Block, true)),
+            vec![copy.clone()],
+            &[],
+        ),
+    ];
+    for (volume, claims, expected) in rows {
+        let mut world = World::new([volume], claims);
+        assert_eq!(of_claim(&mut world, &copy, None), expected);
+        // Whatever became of its volume, an update that leaves the claim where it was has not done it, and costs no question.
+        let labelled = Claim { deleting: true, ..copy.clone() };
+        assert!(of_claim(&mut world, &labelled, Some(&copy)).is_empty());
+        assert!(world.asked.is_empty(), "{:?}", world.asked);
+        // One that marks it introduces it.
+        assert_eq!(of_claim(&mut world, &copy, Some(&claim("c", |_| {}))), expected);
+    }
+    let mut world = World::new([], []);
+    assert_eq!(of_claim(&mut world, &copy, None), ["VolumeMissing \"v\" / \"\""]);
+    assert!(of_claim(&mut world, &copy, Some(&copy)).is_empty());
+    // One without a volumeName is Lost, and names nothing that a rule is about.
+    assert!(of_claim(&mut world, &claim("c", |c| c.annotations.bind_completed = true), None).is_empty());
+}
+
+#[test]
+fn a_volume_that_binds_at_once_is_not_said_to_be_leaving() {
+    for phase in [VolumePhase::Released, VolumePhase::Failed] {
+        for claim_ref in [None, reserved_for("c"), bound_to("c")] {
+            let offered = volume("v", |v| (v.claim_ref, v.phase) = (claim_ref, phase));
+            let found = of_claim(&mut World::new([offered], []), &named(|_| {}), None);
+            assert!(found.is_empty(), "{found:?}");
+        }
+        let left = volume("v", |v| (v.claim_ref, v.phase) = (bound_to("e"), phase));
+        let expected = format!("VolumeLeaving \"v\" / {:?}", phase.name());
+        assert_eq!(of_claim(&mut World::new([left], []), &named(|_| {}), None), [expected]);
+    }
+    // Nor one that is being deleted where the pointers meet; that it goes with the claim is a surprise.
+    let leaving = volume("v", |v| (v.claim_ref, v.deleting) = (reserved_for("c"), true));
+    let found = of_claim(&mut World::new([leaving], []), &named(|_| {}), None);
+    assert_eq!(found, ["PairMismatch \"none\" / \"a deletionTimestamp\""]);
 }
 
 #[test]
@@ -126,9 +219,8 @@ fn an_object_that_is_being_deleted_is_no_reason_to_deny() {
 fn what_may_surprise_is_warned_of() {
     let mut world = World::new([], []);
     assert_eq!(of_claim(&mut world, &named(|_| {}), None), ["VolumeMissing \"v\" / \"\""]);
-    let rows: [(Change, &str); 4] = [
+    let rows: [(Change, &str); 3] = [
         (|v| v.deleting = true, "VolumeLeaving \"v\" / \"being deleted\""),
-        (|v| v.phase = VolumePhase::Failed, "VolumeLeaving \"v\" / \"Failed\""),
         (|v| v.capacity = Some(gi(21)), "VolumeOversized \"5Gi\" / \"21Gi\""),
         (|v| v.node_affinity = true, "NameDefeatsAffinity \"v\" / \"spec.nodeAffinity.required\""),
     ];
@@ -158,6 +250,13 @@ fn a_class_that_cannot_provision_is_warned_of() {
         world.classes = vec![class("gold", |c| c.provisioner = provisioner.into())];
         assert_eq!(of_claim(&mut world, &gold, None).is_empty(), known, "{provisioner}");
     }
+    // Nor does a volume made by hand need a provisioner, free or reserved for the claim.
+    for claim_ref in [None, reserved_for("c")] {
+        world.volumes = vec![volume("v", |v| (v.class, v.claim_ref) = ("gold".into(), claim_ref))];
+        assert!(of_claim(&mut world, &gold, None).is_empty());
+    }
+    world.volumes = vec![volume("v", |v| (v.class, v.claim_ref) = ("gold".into(), reserved_for("d")))];
+    assert_eq!(of_claim(&mut world, &gold, None), ["ProvisionerUnknown \"gold\" / \"kubernetes.io/gone\""]);
     world.migration = bindery_core::Migration::On("csi.example".into());
     assert!(of_claim(&mut world, &gold, None).is_empty());
     for class in [None, Some("".into())] {
@@ -169,12 +268,9 @@ fn a_class_that_cannot_provision_is_warned_of() {
 fn a_complete_pair_is_not_broken() {
     let (v, c) = (volume("v", |v| v.claim_ref = bound_to("c")), bound_claim("c", "v"));
     let mut world = World::new([v.clone()], [c.clone()]);
-    let unmarked = named(|_| {});
-    let expected =
-        ["BreaksPair \"no pv.kubernetes.io/bind-completed\" / \"pv.kubernetes.io/bind-completed\""];
-    assert_eq!(of_claim(&mut world, &unmarked, Some(&c)), expected);
     let renamed = bound_claim("c", "w");
-    assert_eq!(of_claim(&mut world, &renamed, Some(&c)), ["BreaksPair \"w\" / \"v\""]);
+    let expected = ["BreaksPair \"w\" / \"v\"", "VolumeMissing \"w\" / \"\""];
+    assert_eq!(of_claim(&mut world, &renamed, Some(&c)), expected);
     let freed = volume("v", |_| {});
     assert_eq!(of_volume(&mut world, &freed, Some(&v)), ["BreaksPair \"\" / \"ns/c (uid-c)\""]);
     let by_name = volume("v", |v| v.claim_ref = reserved_for("c"));
@@ -182,8 +278,24 @@ fn a_complete_pair_is_not_broken() {
     // Half a pair is anybody's.
     world.claims = vec![bound_claim("c", "w")];
     assert!(of_volume(&mut world, &freed, Some(&v)).is_empty());
-    world.volumes = vec![freed];
+    world.volumes = vec![freed, volume("w", |_| {})];
     assert!(of_claim(&mut world, &renamed, Some(&c)).is_empty());
+}
+
+#[test]
+fn a_bound_claim_that_only_loses_its_mark_is_bound_again_and_never_denied() {
+    // `kubectl annotate pvc c pv.kubernetes.io/bind-completed-`: both pointers still meet, so U8 binds them.
+    let c = bound_claim("c", "v");
+    let unmarked = named(|_| {});
+    let v = volume("v", |v| v.claim_ref = bound_to("c"));
+    assert!(of_claim(&mut World::new([v.clone()], [c.clone()]), &unmarked, Some(&c)).is_empty());
+    // But it is told what a claim that is not bound is told.
+    for (change, ..) in MISMATCHES {
+        let mut other = v.clone();
+        change(&mut other);
+        let found = of_claim(&mut World::new([other], [c.clone()]), &unmarked, Some(&c));
+        assert!(found.len() == 1 && found[0].starts_with("PairMismatch"), "{found:?}");
+    }
 }
 
 #[test]

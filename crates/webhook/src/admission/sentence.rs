@@ -71,10 +71,10 @@ pub(super) fn clipped(text: &str, max: usize) -> String {
 fn words(found: &Found, reviewed: &Reviewed, width: usize) -> Sentence {
     let template = match (found.rule, reviewed) {
         (DoorRule::PreciousDeleted, _) => PRECIOUS_DELETED,
-        (DoorRule::Engine(rule), Reviewed::Claim { new, old }) => {
-            let is_renamed = old.as_ref().is_some_and(|old| old.volume_name != new.volume_name);
-            of_claim(rule, is_renamed)
+        (DoorRule::Engine(rule), Reviewed::Claim { new, .. }) if new.annotations.bind_completed => {
+            of_marked_claim(rule)
         }
+        (DoorRule::Engine(rule), Reviewed::Claim { .. }) => of_claim(rule),
         (DoorRule::Engine(rule), Reviewed::Volume { .. }) => of_volume(rule),
     };
     let text = Writer { found, reviewed, width }.fill(template.text);
@@ -102,8 +102,25 @@ const POLICY_RECYCLE: Template = template(
     "Recycle is deprecated and erases the volume for the next claim; use Retain or Delete",
 );
 
+/// What is said of a claim that has bind-completed: upstream does not let it wait.
+const fn of_marked_claim(rule: Rule) -> Template {
+    let text = match rule {
+        Rule::VolumeMissing => {
+            "bind-completed makes the claim Lost, as there is no volume {volume}; leave it out"
+        }
+        Rule::VolumeReserved => {
+            "bind-completed makes the claim Lost, as volume {volume} is not bound to it; leave it out"
+        }
+        Rule::VolumeLeaving => {
+            "bind-completed makes the claim Lost, as volume {volume} is {theirs}; leave it out"
+        }
+        rule => return of_claim(rule),
+    };
+    template("metadata.annotations", text)
+}
+
 /// What is said of a claim. "Ours" is the claim's value, "theirs" that of the volume or class.
-const fn of_claim(rule: Rule, is_renamed: bool) -> Template {
+const fn of_claim(rule: Rule) -> Template {
     let (field, text) = match rule {
         Rule::VolumeTooSmall => (
             "spec.volumeName",
@@ -125,10 +142,6 @@ const fn of_claim(rule: Rule, is_renamed: bool) -> Template {
         Rule::AccessModesMissing => (
             "spec.accessModes",
             "volume {volume} offers {theirs} and the claim asks for {ours}; ask for no others or pick another volume",
-        ),
-        Rule::BreaksPair if !is_renamed => (
-            "metadata.annotations",
-            "the claim is bound to volume {volume} and the request has {ours}; keep it, or delete the claim",
         ),
         Rule::ClassMissing => (
             "spec.storageClassName",
@@ -157,7 +170,7 @@ const fn of_volume_name(rule: Rule) -> &'static str {
             "volume {volume} is reserved for {other claim}; wait for its release or pick another volume"
         }
         Rule::VolumeLeaving => {
-            "volume {volume} is {theirs}; the claim waits until somebody makes it available again"
+            "volume {volume} is {theirs}; the claim waits until one of this name is available"
         }
         Rule::VolumeOversized => {
             "volume {volume} has {theirs} and the claim asks for {ours}; pick a smaller volume to waste less"

@@ -1,0 +1,162 @@
+//! No engine locks anybody out: what it denies is held against the objects themselves, and against what it was told of them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use bindery_core::{ClaimKey, Cluster, Decision, Engine, EngineFault, Finding, Rule, Source, Subject};
+use bindery_door_tests::{World, claim, create, update, volume};
+use bindery_webhook::{AdmissionSettings, Levels};
+use serde_json::{Value, json};
+
+fn warnings(response: &Value) -> Vec<String> {
+    let warnings = response["warnings"].as_array().cloned().unwrap_or_default();
+    warnings.iter().map(|warning| warning.as_str().unwrap().to_owned()).collect()
+}
+
+/// An engine that finds everything wrong with everything.
+struct Malicious(Rule);
+
+impl Engine for Malicious {
+    fn decide(
+        &self,
+        request: &bindery_core::Request,
+        cluster: &mut dyn Cluster,
+    ) -> Result<Decision, EngineFault> {
+        // It knows the names, so that what it says sounds right.
+        let key = ClaimKey::new("ns", "c");
+        cluster.volume(Source::Overlay, "v".into())?;
+        cluster.claim(Source::Overlay, key.clone())?;
+        let claim = matches!(request.subject, Subject::ReviewVolume { .. }).then_some(key);
+        let (found, wanted) = ("1Gi".into(), "8Gi".into());
+        let finding = Finding { rule: self.0, volume: "v".into(), claim, found, wanted };
+        Ok(Decision { findings: vec![finding], ..Decision::done() })
+    }
+
+    fn digest(&self) -> &str {
+        "malicious"
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_denies_without_reason_locks_nobody_out() {
+    let fitting = [volume("v", "8Gi", json!({})), claim("c", "8Gi", json!({}))];
+    let named = claim("c", "8Gi", json!({"volumeName": "v"}));
+    let reserved = volume("v", "8Gi", json!({"claimRef": {"namespace": "ns", "name": "c"}}));
+    // Two pointers that meet are never denied.
+    for rule in Rule::ALL.into_iter().filter(|rule| *rule != Rule::PairMismatch) {
+        let denied = format!("{}=deny", rule.name()).parse().unwrap();
+        let settings = AdmissionSettings { levels: Levels::new([denied]), ..AdmissionSettings::default() };
+        let world = World::new(Arc::new(Malicious(rule)), settings).having(&fitting);
+        let reviews =
+            [create(&named), update(&named, &fitting[1]), create(&reserved), update(&reserved, &fitting[0])];
+        for (review, count) in reviews.into_iter().zip(1..) {
+            let response = world.response(&review).await;
+            assert_eq!(response["allowed"], json!(true), "{rule:?}: {response}");
+            assert_eq!(warnings(&response), ["Bindery has not checked this request: its engine failed"]);
+            let counted = format!("bindery_admission_faults_total{{cause=\"engine\"}} {count}\n");
+            assert!(world.scrape().contains(&counted), "no {counted} in {}", world.scrape());
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_engine_cannot_deny_an_update_for_what_was_so_before() {
+    let pair = |name: &str| {
+        let mut claim = claim(name, "8Gi", json!({"volumeName": "v"}));
+        claim["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+        claim
+    };
+    let bound_to =
+        |name: &str| json!({"claimRef": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")}});
+    let named = claim("c", "8Gi", json!({"volumeName": "v"}));
+    // A claim that waits, one that is lost, and one whose pointers meet again at once.
+    for (volume, others, old, new) in [
+        (volume("v", "1Gi", json!({})), vec![], named.clone(), named.clone()),
+        (volume("v", "8Gi", bound_to("d")), vec![pair("d")], pair("c"), pair("c")),
+        (volume("v", "8Gi", bound_to("c")), vec![], pair("c"), named),
+    ] {
+        let mut labelled = new;
+        labelled["metadata"]["labels"] = json!({"app": "db"});
+        for rule in Rule::ALL.into_iter().filter(|rule| rule.denies()) {
+            let world = World::new(Arc::new(Malicious(rule)), AdmissionSettings::default());
+            let world = world.having(&[volume.clone(), old.clone()]).having(&others);
+            let response = world.response(&update(&labelled, &old)).await;
+            assert_eq!(response["allowed"], json!(true), "{rule:?}: {response}");
+        }
+    }
+}
+
+/// An engine that finds fault with the class of a claim that names no volume, whatever it has been told, if it has asked at all.
+struct Slanderous {
+    rule: Rule,
+    asks: bool,
+}
+
+impl Engine for Slanderous {
+    fn decide(
+        &self,
+        request: &bindery_core::Request,
+        cluster: &mut dyn Cluster,
+    ) -> Result<Decision, EngineFault> {
+        if self.asks {
+            bindery_engine::DefaultEngine.decide(request, cluster)?;
+        }
+        let (volume, found, wanted) = ("".into(), "gold".into(), "".into());
+        let finding = Finding { rule: self.rule, volume, claim: None, found, wanted };
+        Ok(Decision { findings: vec![finding], ..Decision::done() })
+    }
+
+    fn digest(&self) -> &str {
+        "slanderous"
+    }
+}
+
+#[tokio::test]
+async fn an_engine_denies_a_class_only_where_it_has_asked_and_nobody_provisions_and_no_volume_fits() {
+    use Rule::{ClassMissing, ProvisionerUnknown};
+    let of_class = |storage: &str, spec: Value| {
+        let mut volume = volume("v", storage, spec);
+        volume["spec"]["storageClassName"] = "gold".into();
+        volume["status"] = json!({"phase": "Available"});
+        volume
+    };
+    let fits = || of_class("8Gi", json!({}));
+    let is_reserved = || of_class("8Gi", json!({"claimRef": {"namespace": "ns", "name": "c"}}));
+    let is_small = || of_class("1Gi", json!({}));
+    let glusterfs = Some("kubernetes.io/glusterfs");
+    let rows: [(Rule, Option<&str>, Option<Value>, bool); 15] = [
+        (ProvisionerUnknown, glusterfs, None, true),
+        (ProvisionerUnknown, glusterfs, Some(is_small()), true),
+        (ProvisionerUnknown, glusterfs, Some(fits()), false),
+        (ProvisionerUnknown, glusterfs, Some(is_reserved()), false),
+        // Nobody is meant to provision, a driver does in the plugin's place, or one that is not in-tree.
+        (ProvisionerUnknown, Some("kubernetes.io/no-provisioner"), None, false),
+        (ProvisionerUnknown, Some("kubernetes.io/aws-ebs"), None, false),
+        (ProvisionerUnknown, Some("vendor.example/disk"), None, false),
+        (ProvisionerUnknown, None, None, false),
+        (ClassMissing, None, None, true),
+        (ClassMissing, None, Some(is_small()), true),
+        (ClassMissing, None, Some(fits()), false),
+        (ClassMissing, None, Some(is_reserved()), false),
+        (ClassMissing, glusterfs, None, false),
+        (ClassMissing, Some("kubernetes.io/no-provisioner"), None, false),
+        (ClassMissing, Some("vendor.example/disk"), None, false),
+    ];
+    for (row, (rule, provisioner, volume, is_so)) in rows.into_iter().enumerate() {
+        for asks in [true, false] {
+            let levels = Levels::new([format!("{}=deny", rule.name()).parse().unwrap()]);
+            let settings = AdmissionSettings { levels, ..AdmissionSettings::default() };
+            let world = World::new(Arc::new(Slanderous { rule, asks }), settings);
+            let class = provisioner.map(|provisioner| {
+                json!({"kind": "StorageClass", "metadata": {"name": "gold"}, "provisioner": provisioner,
+                    "volumeBindingMode": "Immediate"})
+            });
+            let objects: Vec<_> = class.into_iter().chain(volume.clone()).collect();
+            let world = world.having(&objects);
+            let response =
+                world.response(&create(&claim("c", "8Gi", json!({"storageClassName": "gold"})))).await;
+            assert_eq!(response["allowed"], json!(!(is_so && asks)), "row {row}, asks {asks}: {response}");
+        }
+    }
+}
