@@ -107,7 +107,7 @@ async fn a_release_that_somebody_else_scales_is_upgraded_as_the_readme_tells() {
     scale("3");
     upgrade(&operator, &["--force-conflicts"]).unwrap();
     assert_eq!(replicas(&site).await, 2);
-    // 0 is nobody's number: the API server leaves it out of what `kubectl scale` sends.
+    // 0 is nobody's number: a Scale leaves it out.
     scale("0");
     upgrade(&operator, &[]).unwrap();
     assert_eq!(replicas(&site).await, 2);
