@@ -14,6 +14,27 @@ pub enum Selector {
     Invalid(Text),
 }
 
+impl Selector {
+    /// Most requirements and values, counted together, of a selector that claims are decided by. Each question for volumes carries
+    /// all of them, and each volume is held against them, work of the host that nothing interrupts.
+    pub const LABELS_MAX: usize = 1_024;
+    /// Most bytes of their keys and values.
+    pub const BYTES_MAX: usize = 64 << 10;
+
+    /// How many requirements and values these are, counted together.
+    pub fn labels(requirements: &[Requirement]) -> usize {
+        requirements.iter().map(|requirement| 1 + requirement.values.len()).sum()
+    }
+
+    /// How many bytes their keys and values have.
+    pub fn bytes(requirements: &[Requirement]) -> usize {
+        let bytes = |requirement: &Requirement| {
+            requirement.key.len() + requirement.values.iter().map(|value| value.len()).sum::<usize>()
+        };
+        requirements.iter().map(bytes).sum()
+    }
+}
+
 /// One requirement on the labels of a volume; `matchLabels` become [`SelectorOperator::In`] with one value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requirement {

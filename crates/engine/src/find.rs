@@ -45,7 +45,7 @@ pub(crate) fn best_match(call: &mut Call<'_>, claim: &Claim, delay: bool) -> Res
         if delay {
             continue;
         }
-        if let Some(handle) = smallest_free(call, &query(claim, set), &mut in_flight)? {
+        if let Some(handle) = smallest_free(call, claim, set, &mut in_flight)? {
             return Ok(Match::Volume(call.cluster.describe(handle)?));
         }
     }
@@ -96,14 +96,15 @@ fn labels(claim: &Claim) -> &[Requirement] {
 /// The first row that can be taken; rows come in ascending (capacity, name).
 fn smallest_free(
     call: &mut Call<'_>,
-    query: &Query,
+    claim: &Claim,
+    access_set: AccessModes,
     in_flight: &mut InFlight,
 ) -> Result<Option<Handle>, Halt> {
     let mut after = None;
     let mut pages = 0;
     loop {
         let limit = PAGE_LIMITS[pages.min(PAGE_LIMITS.len() - 1)];
-        let page = call.cluster.candidates(query.clone(), after, limit)?;
+        let page = call.cluster.candidates(query(claim, access_set), after, limit)?;
         for (handle, slot) in page.handles.iter().zip(&page.slots) {
             match slot {
                 Slot::Free => return Ok(Some(*handle)),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bindery_core::{Answer, Cluster, Query, Question, Requirement, Stop};
+use bindery_core::{Answer, Cluster, Query, Question, Selector, Stop};
 use wasmtime::{ResourceLimiter, UpdateDeadline};
 
 use crate::Limits;
@@ -182,14 +182,9 @@ fn weigh(question: &Question) -> Weight {
 }
 
 fn weigh_query(query: &Query) -> Weight {
-    let requirement = |requirement: &Requirement| {
-        requirement.key.len() + requirement.values.iter().map(|value| value.len()).sum::<usize>()
-    };
     Weight {
-        bytes: query.class.len()
-            + query.attributes_class.len()
-            + query.labels.iter().map(requirement).sum::<usize>(),
-        labels: query.labels.iter().map(|requirement| 1 + requirement.values.len()).sum(),
+        bytes: query.class.len() + query.attributes_class.len() + Selector::bytes(&query.labels),
+        labels: Selector::labels(&query.labels),
         searches: true,
         handle: None,
     }

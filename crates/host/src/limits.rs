@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bindery_core::Selector;
+
 /// What one decision of an engine may use. Each excess ends the decision with a typed fault; nothing is written.
 ///
 /// Fuel is what stops an engine: it is counted, so every replica stops at the same instruction. The deadline is
@@ -24,9 +26,11 @@ pub struct Limits {
     pub queries: u32,
     /// Volumes that the answers list, each of which gets a handle the first time. Default 65,536.
     pub rows: u32,
-    /// Label requirements and their values in one query. Default 256.
+    /// Label requirements and their values in one query: the host compares all of them with each volume, and no fuel counts
+    /// that. Default [`Selector::LABELS_MAX`], so that no claim that can be read exceeds it.
     pub labels: usize,
-    /// Bytes of text in all questions together. Default 256 KiB.
+    /// Bytes of text in all questions together, which the host and its journal keep. Default 1 MiB: the largest selector
+    /// ([`Selector::BYTES_MAX`]) as often as the default engine asks for volumes at most.
     pub question_bytes: usize,
     /// Bytes that one question or the decision hands over, texts and lists. Default 256 KiB; the largest decision
     /// that makes sense, with all its tallies, has 50.
@@ -56,8 +60,8 @@ impl Default for Limits {
             questions: 1_024,
             queries: 128,
             rows: 65_536,
-            labels: 256,
-            question_bytes: 256 << 10,
+            labels: Selector::LABELS_MAX,
+            question_bytes: 1 << 20,
             lifted_bytes: 256 << 10,
             steps: 64,
             tallies: 16,

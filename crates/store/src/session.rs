@@ -5,7 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::RwLockReadGuard;
 
 use bindery_core::{
-    Answer, ClaimKey, Cluster, Handle, Page, PluginMatch, Query, Question, Slot, Source, Stop, Text, Uid,
+    Answer, ClaimKey, Cluster, Handle, Page, PluginMatch, Query, Question, Selector, Slot, Source, Stop,
+    Text, Uid,
 };
 
 use crate::change::Revision;
@@ -29,7 +30,7 @@ pub struct SessionLimits {
 impl Default for SessionLimits {
     /// Far above what the default engine asks, and a few milliseconds of the host's time at most.
     fn default() -> Self {
-        Self { questions: 4_096, rows: 65_536, handles: 65_536, labels: 1_024 }
+        Self { questions: 4_096, rows: 65_536, handles: 65_536, labels: Selector::LABELS_MAX as u64 }
     }
 }
 

@@ -80,7 +80,7 @@ pub(super) fn decode(wire: Wire) -> Result<Claim, String> {
         class: meta.class(spec.storage_class_name),
         mode: volume_mode(spec.volume_mode.as_deref())?,
         attributes_class: spec.volume_attributes_class_name.map(Text::from),
-        selector: spec.selector.map(selector::decode),
+        selector: spec.selector.map(selector::decode).transpose()?,
         volume_name: spec.volume_name.filter(|name| !name.is_empty()).map(Text::from),
         data_source: spec.data_source.is_some(),
         status: decode_status(status.unwrap_or_default())?,

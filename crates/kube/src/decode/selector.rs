@@ -34,7 +34,11 @@ struct Expression {
 
 /// The selector; what is none is kept as such with apimachinery's complaint, because matching then fails with
 /// it, as upstream's does.
-pub(super) fn decode(wire: LabelSelector) -> Selector {
+///
+/// # Errors
+///
+/// It is larger than what claims are decided by.
+pub(super) fn decode(wire: LabelSelector) -> Result<Selector, String> {
     let labels = wire.match_labels.into_iter().map(|(key, value)| Requirement {
         key: key.into(),
         operator: SelectorOperator::In,
@@ -47,12 +51,22 @@ pub(super) fn decode(wire: LabelSelector) -> Selector {
             values: texts(&expression.values),
         })
     });
-    labels
-        .map(Ok)
-        .chain(expressions)
-        .map(|requirement| requirement.and_then(check))
-        .collect::<Result<Vec<_>, String>>()
-        .map_or_else(|error| Selector::Invalid(error.into()), Selector::Requirements)
+    let requirements = labels.map(Ok).chain(expressions).map(|requirement| requirement.and_then(check));
+    match requirements.collect::<Result<Vec<_>, String>>() {
+        Err(error) => Ok(Selector::Invalid(error.into())),
+        Ok(requirements) => {
+            check_size(Selector::labels(&requirements), Selector::LABELS_MAX, "requirements and values")?;
+            check_size(Selector::bytes(&requirements), Selector::BYTES_MAX, "bytes")?;
+            Ok(Selector::Requirements(requirements))
+        }
+    }
+}
+
+fn check_size(found: usize, max: usize, what: &str) -> Result<(), String> {
+    if found <= max {
+        return Ok(());
+    }
+    Err(format!("spec.selector: {found} {what} are more than the {max} that are compared; ask for fewer"))
 }
 
 fn operator(name: &str) -> Result<SelectorOperator, String> {
@@ -120,4 +134,38 @@ fn is_subdomain(name: &str) -> bool {
         && name.split('.').all(|part| {
             !part.is_empty() && part.bytes().all(is_inner) && !part.starts_with('-') && !part.ends_with('-')
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expression(key: &str, values: Vec<String>) -> Expression {
+        Expression { key: key.to_owned(), operator: "In".to_owned(), values }
+    }
+
+    fn decoded(match_expressions: Vec<Expression>) -> Result<Selector, String> {
+        decode(LabelSelector { match_labels: BTreeMap::new(), match_expressions })
+    }
+
+    #[test]
+    fn a_selector_is_read_up_to_its_limits_and_one_beyond_is_no_guess() {
+        let values = |count: usize| (0..count).map(|at| format!("value-{at}")).collect::<Vec<_>>();
+        // What API servers take and people write: all nodes of a rack, all zones of a region.
+        for count in [1, 300, Selector::LABELS_MAX - 1] {
+            let read = decoded(vec![expression("zone", values(count))]);
+            assert!(matches!(read, Ok(Selector::Requirements(_))), "{count}: {read:?}");
+        }
+        let error = decoded(vec![expression("zone", values(Selector::LABELS_MAX))]).unwrap_err();
+        assert_eq!(
+            error,
+            "spec.selector: 1025 requirements and values are more than the 1024 that are compared; ask for fewer"
+        );
+        let key = format!("{}/{}", ["a"; 126].join("."), "n".repeat(60));
+        let long = |count: usize| (0..count).map(|_| expression(&key, vec!["v".repeat(63)])).collect();
+        let fitting = Selector::BYTES_MAX / (key.len() + 63);
+        assert!(decoded(long(fitting)).is_ok());
+        let error = decoded(long(fitting + 1)).unwrap_err();
+        assert!(error.contains("bytes are more than the 65536 that are compared"), "{error}");
+    }
 }
