@@ -13,28 +13,48 @@ mod world;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use self::site::Site;
+use self::site::{Site, configuration};
 use self::world::{World, is_bound_to, phase};
 
 /// What kubectl did: whether it succeeded, and what it told the user beside what it did.
 type Ended = (bool, String);
 
 impl Site {
-    /// Has kubectl create an object.
-    fn create(&self, object: &Value, further: &[&str]) -> Ended {
+    /// What kubectl makes of a command, with an object on its standard input.
+    fn kubectl(&self, arguments: &[&str], object: &Value) -> Ended {
         let mut kubectl = Command::new(std::env::var_os("BINDERY_KUBECTL").unwrap());
-        kubectl
-            .arg("--kubeconfig")
-            .arg(self.plane.kubeconfig())
-            .args(["create", "--filename=-"])
-            .args(further);
+        kubectl.arg("--kubeconfig").arg(self.plane.kubeconfig()).args(arguments);
         kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = kubectl.spawn().unwrap();
         running.stdin.take().unwrap().write_all(object.to_string().as_bytes()).unwrap();
         let output = running.wait_with_output().unwrap();
         (output.status.success(), String::from_utf8(output.stderr).unwrap().trim_end().to_owned())
+    }
+
+    /// Has kubectl create an object.
+    fn create(&self, object: &Value, further: &[&str]) -> Ended {
+        self.kubectl(&[&["create", "--filename=-"], further].concat(), object)
+    }
+
+    /// Has kubectl merge a patch into an object.
+    fn patch(&self, object: &str, patch: &Value) -> Ended {
+        let patch = format!("--patch={patch}");
+        self.kubectl(&["patch", object, "--type=merge", &patch], &Value::Null)
+    }
+
+    /// Has the API server ask about claims and volumes, new ones and changes, whoever makes them.
+    async fn ask_about_everything(&self, port: u16) {
+        let mut all = configuration(&[("claims", port)], None);
+        let rule = &mut all["webhooks"][0]["rules"][0];
+        rule["operations"] = json!(["CREATE", "UPDATE"]);
+        rule["resources"] = json!(["persistentvolumeclaims", "persistentvolumes"]);
+        let helm = PatchParams::apply("helm");
+        self.configurations.patch("bindery", &helm, &Patch::Apply(all)).await.unwrap();
+        self.until_trusted().await;
+        self.until_asked().await;
     }
 }
 
@@ -58,10 +78,8 @@ async fn kubectl_shows_the_sentence_of_a_denial_and_of_a_warning() {
     let site = Site::start().await;
     let world = World::new(&site.plane).await;
     let mut doorkeeper = site.open("first", &["--certificate-name=127.0.0.1"]);
-    site.apply(&[("claims", doorkeeper.port)]).await.unwrap();
-    site.until_trusted().await;
     doorkeeper.replica.until_leading().await;
-    site.until_asked().await;
+    site.ask_about_everything(doorkeeper.port).await;
     world.create_volume("small", "1Gi").await;
     world.until_volume("small", |volume| phase(volume) == "Available").await;
 
@@ -92,5 +110,77 @@ async fn kubectl_shows_the_sentence_of_a_denial_and_of_a_warning() {
     assert_eq!(site.create(&claim("early", "1Gi", "none"), &[]), (true, warning.to_owned()));
     let counted = "bindery_admission_reviews_total{kind=\"claim\",outcome=\"denied\"} 4\n";
     doorkeeper.replica.until_metrics(counted).await;
+    assert_eq!(doorkeeper.replica.metric("bindery_admission_shed_total").await, 0);
+}
+
+/// A volume of a size, with what else its spec has.
+fn volume(name: &str, storage: &str, further: &Value) -> Value {
+    let mut volume = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        // Of nobody, so that it is only gone when the test says so.
+        "metadata": {"name": name, "finalizers": ["bindery.test/kept"]},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": storage},
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": "/nonexistent"},
+        },
+    });
+    volume["spec"].as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
+    volume
+}
+
+#[tokio::test]
+async fn a_change_and_a_volume_are_refused_where_they_introduce_what_cannot_be() {
+    let site = Site::start().await;
+    let world = World::new(&site.plane).await;
+    let mut doorkeeper = site.open("first", &["--certificate-name=127.0.0.1"]);
+    doorkeeper.replica.until_leading().await;
+    // The binder's own writes too: it could not bind below if they were refused.
+    site.ask_about_everything(doorkeeper.port).await;
+    let quiet = (true, String::new());
+    let invalid =
+        |kind: &str, name: &str, why: &str| (false, format!("The {kind} \"{name}\" is invalid: {why}"));
+
+    // A claim that waits is pointed at a volume that it cannot have.
+    assert_eq!(site.create(&volume("small", "1Gi", &json!({})), &[]), quiet);
+    world.create_claim("waits", "2Gi").await;
+    let offer =
+        "volume \"small\" offers 1Gi and the claim asks for 2Gi; ask for at most 1Gi or pick another volume";
+    let denied = invalid("PersistentVolumeClaim", "waits", &format!("spec.volumeName: {offer}"));
+    assert_eq!(site.patch("pvc/waits", &json!({"spec": {"volumeName": "small"}})), denied);
+
+    // A volume is reserved for it, from the beginning or later.
+    let waits = json!({"claimRef": {"namespace": "default", "name": "waits"}});
+    let why = "spec.capacity.storage: the volume offers 1Gi and claim \"default/waits\" asks for 2Gi; offer at least 2Gi or leave out claimRef";
+    let (succeeded, told) = site.create(&volume("reserved", "1Gi", &waits), &[]);
+    assert_eq!((succeeded, told), invalid("PersistentVolume", "reserved", why));
+    assert_eq!(site.patch("pv/small", &json!({"spec": waits})), invalid("PersistentVolume", "small", why));
+
+    // A pair stays one, and its claim may grow.
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "grows"},
+        "provisioner": "kubernetes.io/no-provisioner", "allowVolumeExpansion": true,
+    });
+    assert_eq!(site.create(&class, &[]), quiet);
+    assert_eq!(site.create(&volume("large", "4Gi", &json!({"storageClassName": "grows"})), &[]), quiet);
+    world.create_claim_of("grows", "bound", None).await;
+    world.until_claim("bound", is_bound_to("large")).await;
+    let grown = json!({"spec": {"resources": {"requests": {"storage": "8Gi"}}}});
+    assert_eq!(site.patch("pvc/bound", &grown), quiet);
+    let stolen = json!({"spec": {"claimRef": {"name": "waits", "uid": null}}});
+    let (succeeded, told) = site.patch("pv/large", &stolen);
+    assert!(!succeeded && told.contains("the volume is bound to claim \"default/bound\""), "{told}");
+    // The usual recovery of a volume whose claim is gone.
+    assert_eq!(site.kubectl(&["delete", "pvc/bound", "--wait=false"], &Value::Null), quiet);
+    // Nobody is there who would see that no pod uses it.
+    assert_eq!(site.patch("pvc/bound", &json!({"metadata": {"finalizers": null}})), quiet);
+    world.until_volume("large", |volume| phase(volume) == "Released").await;
+    assert_eq!(site.patch("pv/large", &json!({"spec": {"claimRef": null}})), quiet);
+
+    // Nothing is kept from going.
+    assert_eq!(site.kubectl(&["delete", "pv/small", "--wait=false"], &Value::Null), quiet);
+    assert_eq!(site.patch("pv/small", &json!({"spec": waits, "metadata": {"finalizers": null}})), quiet);
     assert_eq!(doorkeeper.replica.metric("bindery_admission_shed_total").await, 0);
 }
