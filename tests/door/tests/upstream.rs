@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "support/examples.rs"]
 mod examples;
 
 use std::collections::{BTreeMap, BTreeSet};

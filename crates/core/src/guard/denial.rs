@@ -133,7 +133,7 @@ fn is_unknown(provisioner: &Text, told: &[Exchange]) -> bool {
 /// Whether it was asked for each volume that a claim without one could have, and there is none: those reserved for it, and
 /// the free ones of each set of access modes.
 fn has_no_volume(claim: &Claim, told: &[Exchange]) -> bool {
-    let wanted = Question::AccessSets(claim.access_set());
+    let wanted = Question::AccessSets(claim.access_modes.iter().collect());
     let Some(Answer::AccessSets(sets)) = answer_told(&wanted, told) else { return false };
     let requirements = match &claim.selector {
         None => Vec::new(),
