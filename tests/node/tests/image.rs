@@ -255,6 +255,18 @@ fn a_bill_lists_what_else_is_linked() {
     }
 }
 
+/// The same programs are packed to the same bytes.
+#[test]
+fn an_image_made_again_has_the_digest_that_is_printed() {
+    let archive = offered("BINDERY_IMAGE");
+    let first = fs::read(&archive).unwrap();
+    let digest = Layout::read().json("index.json")["manifests"][0]["digest"].as_str().unwrap().to_owned();
+    let mut again = Command::new(offered("BINDERY_XTASK"));
+    let printed = run(again.args(["image", "--profile", "image-test"]), "").unwrap();
+    assert_eq!(printed, format!("{} {digest}\n", archive.display()));
+    assert!(fs::read(&archive).unwrap() == first, "{} has changed", archive.display());
+}
+
 /// Otherwise it would have another digest elsewhere. `cargo xtask soak image` compares two builds, but takes an hour.
 #[test]
 fn an_image_names_no_folder_of_the_machine_that_built_it() {
