@@ -85,8 +85,10 @@ impl Candidate {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut renewed = Instant::now();
         let mut not_before = renewed;
+        let mut is_known = true;
         loop {
             tokio::select! {
+                biased;
                 () = holds.closed() => break,
                 _ = ticks.tick() => {}
             }
@@ -100,11 +102,19 @@ impl Candidate {
             if began < due {
                 continue;
             }
+            // The end does not cut an attempt off at once: what it has taken is to be given back.
+            let patience = self.part();
+            let ended = async {
+                holds.closed().await;
+                tokio::time::sleep(patience).await;
+            };
             let attempt = tokio::time::timeout_at(deadline, self.acquire_or_renew());
             let outcome = tokio::select! {
-                () = holds.closed() => break,
-                outcome = attempt => outcome.unwrap_or_else(|_| Err(Fault::NoAnswer("it took too long".to_owned()))),
+                outcome = attempt => outcome.ok(),
+                () = ended => None,
             };
+            let outcome = outcome.unwrap_or_else(|| Err(Fault::NoAnswer("it took too long".to_owned())));
+            is_known = outcome.is_ok();
             match outcome {
                 Ok(held) => {
                     if held {
@@ -125,7 +135,7 @@ impl Candidate {
                 }
             }
         }
-        let given_back = tokio::time::timeout(self.deadline(), self.give_back()).await;
+        let given_back = tokio::time::timeout(self.deadline(), self.give_back(is_known)).await;
         given_back
             .unwrap_or_else(|_| Err(Fault::NoAnswer("it took too long".to_owned())))
             .map_err(|fault| self.error(&fault))
@@ -225,7 +235,11 @@ impl Candidate {
         .await
     }
 
-    async fn give_back(&mut self) -> Result<(), Fault> {
+    /// Lets others take it at once. Where the answer to the last attempt is not known, it may have been taken.
+    async fn give_back(&mut self, is_known: bool) -> Result<(), Fault> {
+        if !is_known {
+            self.read().await?;
+        }
         if !self.is_ours() {
             return Ok(());
         }

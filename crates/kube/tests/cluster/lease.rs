@@ -159,6 +159,22 @@ async fn an_answer_that_never_comes_is_not_waited_for() {
     assert!(first.stop_in_time().await);
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_ends_while_it_takes_the_lease_gives_it_back() {
+    let slow = FaultRule::new("update", "leases").delay(RETRY / 2);
+    let lost = FaultRule::new("update", "leases").lose_answer();
+    for (what, fault) in [("the answer is late", slow), ("the answer is lost", lost)] {
+        let world = World::new();
+        world.sim.faults().add(fault);
+        let first = Replica::start(&world, "first").await;
+        world.until("it was asked for", || world.sim.faults().pending() == 0).await;
+        assert!(!first.holds(), "{what}");
+        first.stop().await;
+        let spec = &lease(&world)["spec"];
+        assert_eq!((&spec["holderIdentity"], &spec["leaseTransitions"]), (&"".into(), &1.into()), "{what}");
+    }
+}
+
 impl Replica {
     /// Ends it; answers whether it ended within the Lease's duration, given back or not.
     async fn stop_in_time(self) -> bool {
