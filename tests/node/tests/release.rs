@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use bindery_chart::{RELEASE, chart, commands, offered, read};
 use bindery_node::site::{PODS, Site, TIMEOUT};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -90,8 +92,20 @@ async fn upgrade_and_rollback_lose_nothing(site: &Site) {
     }
 }
 
+/// Waits until one of the pods that are there leads. One that was killed holds the Lease until it expires.
+async fn until_a_pod_leads(site: &Site) {
+    let pods = site.kubectl(&["get", "pods", "--selector", PODS, "--output", "name"]);
+    let leases: Api<Lease> = Api::namespaced(site.world.client.clone(), "kube-system");
+    let holds = |lease: &Lease| {
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+        pods.lines().filter_map(|name| name.strip_prefix("pod/")).any(|name| holder.starts_with(name))
+    };
+    site.world.until(&leases, "bindery", holds).await;
+}
+
 /// The leader ends what it has begun and gives the Lease back.
-fn stop_as_told(site: &Site) {
+async fn stop_as_told(site: &Site) {
+    until_a_pod_leads(site).await;
     let commands = commands(&read("docs/operate.md"), "## And back");
     let [stop, wait, look, ..] = &commands[..] else { panic!("{commands:#?}") };
     for command in [stop, wait] {
@@ -107,7 +121,7 @@ async fn without_pods_claims_are_created(site: &Site) {
     site.world.create_claim("killed", "").await;
     assert_eq!(site.world.until_bound("killed").await, "killed");
 
-    stop_as_told(site);
+    stop_as_told(site).await;
     assert_eq!(pods(site), 0);
     site.create_volume("unattended").await;
     site.world.create_claim("unattended", "").await;
