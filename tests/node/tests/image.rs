@@ -263,8 +263,9 @@ fn an_image_made_again_has_the_digest_that_is_printed() {
     let digest = Layout::read().json("index.json")["manifests"][0]["digest"].as_str().unwrap().to_owned();
     let mut again = Command::new(offered("BINDERY_XTASK"));
     let printed = run(again.args(["image", "--profile", "image-test"]), "").unwrap();
-    assert_eq!(printed, format!("{} {digest}\n", archive.display()));
-    assert!(fs::read(&archive).unwrap() == first, "{} has changed", archive.display());
+    let hint = "or has the checkout changed since the tests began? The image's labels name its state";
+    assert_eq!(printed, format!("{} {digest}\n", archive.display()), "{hint}");
+    assert!(fs::read(&archive).unwrap() == first, "{} has changed; {hint}", archive.display());
 }
 
 /// Otherwise it would have another digest elsewhere. `cargo xtask soak image` compares two builds, but takes an hour.
