@@ -18,7 +18,7 @@ pub(crate) fn run() -> Result<()> {
     let checks: [(&str, Check); 7] = [
         ("format", format),
         ("lints", lints),
-        ("a long test", long_tests),
+        ("long tests", long_tests),
         ("fuzz targets", fuzz_targets),
         ("documents", documents),
         ("dependencies", dependencies),
