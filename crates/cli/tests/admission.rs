@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use self::site::{Site, configuration};
+use self::site::{Doorkeeper, Site, configuration};
 use self::world::{World, is_bound_to, phase};
 
 /// What kubectl did: whether it succeeded, and what it told the user beside what it did.
@@ -58,6 +58,16 @@ impl Site {
     }
 }
 
+/// A cluster whose API server asks a replica about everything. The binder's own writes too: it could not bind if they were refused.
+async fn open() -> (Site, World, Doorkeeper) {
+    let site = Site::start().await;
+    let world = World::new(&site.plane).await;
+    let mut doorkeeper = site.open("first", &["--certificate-name=127.0.0.1"]);
+    doorkeeper.replica.until_leading().await;
+    site.ask_about_everything(doorkeeper.port).await;
+    (site, world, doorkeeper)
+}
+
 /// A claim for so much that names a volume.
 fn claim(name: &str, storage: &str, volume: &str) -> Value {
     json!({
@@ -75,11 +85,7 @@ fn claim(name: &str, storage: &str, volume: &str) -> Value {
 
 #[tokio::test]
 async fn kubectl_shows_the_sentence_of_a_denial_and_of_a_warning() {
-    let site = Site::start().await;
-    let world = World::new(&site.plane).await;
-    let mut doorkeeper = site.open("first", &["--certificate-name=127.0.0.1"]);
-    doorkeeper.replica.until_leading().await;
-    site.ask_about_everything(doorkeeper.port).await;
+    let (site, world, mut doorkeeper) = open().await;
     world.create_volume("small", "1Gi").await;
     world.until_volume("small", |volume| phase(volume) == "Available").await;
 
@@ -133,12 +139,7 @@ fn volume(name: &str, storage: &str, further: &Value) -> Value {
 
 #[tokio::test]
 async fn a_change_and_a_volume_are_refused_where_they_introduce_what_cannot_be() {
-    let site = Site::start().await;
-    let world = World::new(&site.plane).await;
-    let mut doorkeeper = site.open("first", &["--certificate-name=127.0.0.1"]);
-    doorkeeper.replica.until_leading().await;
-    // The binder's own writes too: it could not bind below if they were refused.
-    site.ask_about_everything(doorkeeper.port).await;
+    let (site, world, doorkeeper) = open().await;
     let quiet = (true, String::new());
     let invalid =
         |kind: &str, name: &str, why: &str| (false, format!("The {kind} \"{name}\" is invalid: {why}"));

@@ -172,8 +172,8 @@ impl<'a> Session<'a> {
     }
 
     fn check_labels(&self, query: &Query) -> Result<(), Stop> {
-        let values: usize = query.labels.iter().map(|requirement| 1 + requirement.values.len()).sum();
-        within("label requirements and values in one query", values as u64, self.limits.labels)
+        let labels = Selector::labels(&query.labels) as u64;
+        within("label requirements and values in one query", labels, self.limits.labels)
     }
 }
 

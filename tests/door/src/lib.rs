@@ -7,4 +7,4 @@
 pub mod trial;
 mod world;
 
-pub use world::{Answer, World, claim, create, update, volume};
+pub use world::{Answer, World, claim, create, update, volume, warnings};

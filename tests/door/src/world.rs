@@ -311,3 +311,13 @@ impl Port for Server {
         0
     }
 }
+
+/// The warnings of a response.
+///
+/// # Panics
+///
+/// One is no text.
+pub fn warnings(response: &Value) -> Vec<String> {
+    let warnings = response["warnings"].as_array().cloned().unwrap_or_default();
+    warnings.iter().map(|warning| warning.as_str().expect("warnings are texts").to_owned()).collect()
+}

@@ -5,14 +5,9 @@
 use std::sync::Arc;
 
 use bindery_core::{ClaimKey, Cluster, Decision, Engine, EngineFault, Finding, Rule, Source, Subject};
-use bindery_door_tests::{World, claim, create, update, volume};
+use bindery_door_tests::{World, claim, create, update, volume, warnings};
 use bindery_webhook::{AdmissionSettings, Levels};
 use serde_json::{Value, json};
-
-fn warnings(response: &Value) -> Vec<String> {
-    let warnings = response["warnings"].as_array().cloned().unwrap_or_default();
-    warnings.iter().map(|warning| warning.as_str().unwrap().to_owned()).collect()
-}
 
 /// An engine that finds everything wrong with everything.
 struct Malicious(Rule);

@@ -9,7 +9,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
 use bindery_controller::{ReviewError, Reviewed, Sight};
 use bindery_core::{Cluster, Decision, Engine, EngineFault, Finding, Outcome, Rule, Source, Subject};
-use bindery_door_tests::{World, claim, create, volume};
+use bindery_door_tests::{World, claim, create, volume, warnings};
 use bindery_harness::Logged;
 use bindery_webhook::{AdmissionMetrics, AdmissionSettings, BODY_MAX, PATH, Reviewer, admission};
 use futures::{StreamExt as _, stream};
@@ -20,11 +20,6 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
 use tracing::level_filters::LevelFilter;
-
-fn warnings(response: &Value) -> Vec<String> {
-    let warnings = response["warnings"].as_array().cloned().unwrap_or_default();
-    warnings.iter().map(|warning| warning.as_str().unwrap().to_owned()).collect()
-}
 
 /// What an engine that is not as it should be does when it is asked to review.
 #[derive(Clone, Copy)]

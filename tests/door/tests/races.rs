@@ -3,16 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bindery_door_tests::{World, claim, create, update, volume};
+use bindery_door_tests::{World, claim, create, update, volume, warnings};
 use serde_json::{Value, json};
 
 fn is_allowed(response: &Value) -> bool {
     response["allowed"].as_bool().unwrap()
-}
-
-fn warnings(response: &Value) -> Vec<String> {
-    let warnings = response["warnings"].as_array().cloned().unwrap_or_default();
-    warnings.iter().map(|warning| warning.as_str().unwrap().to_owned()).collect()
 }
 
 /// A claim that names volume `v`.

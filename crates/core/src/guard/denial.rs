@@ -118,15 +118,12 @@ fn class_holds(finding: &Finding, claim: &Claim, told: &[Exchange]) -> bool {
 /// Whether a provisioner is an in-tree plugin that is not there and that no CSI driver stands in for.
 fn is_unknown(provisioner: &Text, told: &[Exchange]) -> bool {
     let is_in_tree = provisioner.starts_with(IN_TREE_PREFIX) && **provisioner != *NO_PROVISIONER;
-    let is_gone = told.iter().any(|Exchange { question, answer }| match (question, answer) {
-        (Question::Plugin(asked), Answer::Plugin(plugin)) if asked == provisioner => {
-            plugin.as_ref().is_none_or(|plugin| !plugin.provisions)
-        }
+    let is_gone = match answer_told(&Question::Plugin(provisioner.clone()), told) {
+        Some(Answer::Plugin(plugin)) => plugin.as_ref().is_none_or(|plugin| !plugin.provisions),
         _ => false,
-    });
-    let has_stayed = told.iter().any(|Exchange { question, answer }| {
-        *question == Question::Migration(provisioner.clone()) && *answer == Answer::Migration(Migration::Off)
-    });
+    };
+    let migration = answer_told(&Question::Migration(provisioner.clone()), told);
+    let has_stayed = migration == Some(&Answer::Migration(Migration::Off));
     is_in_tree && is_gone && has_stayed
 }
 
@@ -225,11 +222,11 @@ fn volume_told<'a>(name: &str, told: &'a [Exchange]) -> Option<&'a Lookup<Arc<Vo
 }
 
 /// The same of a class.
-fn class_told<'a>(name: &str, told: &'a [Exchange]) -> Option<&'a Lookup<Arc<Class>>> {
-    told.iter().find_map(|exchange| match (&exchange.question, &exchange.answer) {
-        (Question::Class(asked), Answer::Class(found)) if **asked == *name => Some(found),
+fn class_told<'a>(name: &Text, told: &'a [Exchange]) -> Option<&'a Lookup<Arc<Class>>> {
+    match answer_told(&Question::Class(name.clone()), told) {
+        Some(Answer::Class(found)) => Some(found),
         _ => None,
-    })
+    }
 }
 
 fn claim_told<'a>(key: &ClaimKey, told: &'a [Exchange]) -> Option<&'a Claim> {
