@@ -12,7 +12,7 @@ use bindery_node::{IMAGE, Node, command};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
-use kube::runtime::wait::{await_condition, conditions};
+use kube::runtime::wait::await_condition;
 use serde_json::json;
 
 /// What `up --node` says that it starts, in turn.
@@ -27,7 +27,7 @@ const SERVERS: [&str; 9] = [
     "kube-proxy",
     "kube-scheduler",
 ];
-/// How long a pod may take to run.
+/// How long a pod may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Ends the cluster and checks that nothing is left of it.
@@ -75,6 +75,11 @@ fn whenever_up_is_killed_down_leaves_nothing() {
     }
 }
 
+fn is_ready(pod: Option<&Pod>) -> bool {
+    let conditions = pod.and_then(|pod| pod.status.as_ref()?.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
 #[tokio::test]
 async fn a_running_pod_goes_with_its_node() {
     let name = format!("abandoned-{}", std::process::id());
@@ -82,13 +87,18 @@ async fn a_running_pod_goes_with_its_node() {
     let pods: Api<Pod> = Api::default_namespaced(node.client().await.unwrap());
     // A number by which it is known among the machine's processes.
     let nap = format!("31{:07}", std::process::id());
+    // A container counts as running before its program has replaced the runtime's own, which has another command line.
+    let has_begun = ["/bin/grep", "-q", "sleep", "/proc/1/cmdline"];
     let pod = json!({
         "metadata": {"name": "sleeper"},
-        "spec": {"containers": [{"name": "c", "image": IMAGE, "command": ["/bin/sleep", nap]}]},
+        "spec": {"containers": [{
+            "name": "c", "image": IMAGE, "command": ["/bin/sleep", nap],
+            "readinessProbe": {"exec": {"command": has_begun}, "periodSeconds": 1},
+        }]},
     });
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-    let runs = await_condition(pods, "sleeper", conditions::is_pod_running());
-    tokio::time::timeout(PATIENCE, runs).await.expect("the pod must run").unwrap();
+    let ready = await_condition(pods, "sleeper", is_ready);
+    tokio::time::timeout(PATIENCE, ready).await.expect("the pod must be ready").unwrap();
     assert_eq!(naming("cmdline", &nap).len(), 1);
     assert_ne!(cgroups(&name), Vec::<String>::new());
     node.abandon().unwrap();
