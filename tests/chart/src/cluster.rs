@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::{NAMESPACE, helm, offered, root, run};
+use crate::{NAMESPACE, RELEASE, chart, helm, offered, root, run};
 
 /// Who operates a cluster by its kubeconfig: by the real Helm and the real kubectl, with nothing of this user's own.
 pub struct Operator {
@@ -43,6 +43,17 @@ impl Operator {
         self.known_to(&mut helm);
         helm.args(["--namespace", NAMESPACE]);
         run(&mut helm, "")
+    }
+
+    /// Upgrades the release to the chart with what was given before, and further arguments. Answers what Helm printed.
+    ///
+    /// # Errors
+    ///
+    /// It fails; answers what it says.
+    pub fn upgrade(&self, further: &[&str]) -> Result<String, String> {
+        let chart = chart();
+        let chart = chart.to_str().expect("the checkout's path is a text");
+        self.try_helm(&[&["upgrade", RELEASE, chart, "--reset-then-reuse-values"], further].concat())
     }
 
     /// Runs kubectl with a text on its standard input. Answers what it printed.

@@ -93,10 +93,7 @@ async fn upgrade(site: &Site, issuer: &Issuer) {
     let trusted = issuer.trusted().await;
     let operator = Arc::clone(&site.operator);
     let upgrade = move || {
-        let (chart, upgraded) = (chart(), "podAnnotations.upgraded=yes");
-        let upgrade =
-            ["upgrade", RELEASE, chart.to_str().unwrap(), "--reset-then-reuse-values", "--set", upgraded];
-        operator.helm(&[&upgrade[..], &["--wait", TIMEOUT]].concat());
+        operator.upgrade(&["--set", "podAnnotations.upgraded=yes", "--wait", TIMEOUT]).unwrap();
     };
     tokio::task::spawn_blocking(upgrade).await.unwrap();
     assert_eq!(issuer.trusted().await, trusted);

@@ -133,10 +133,7 @@ fn close(site: &Site) {
     }});
     let file = site.folder.path().join("values.yaml");
     fs::write(&file, values.to_string()).unwrap();
-    let (chart, file) = (chart(), file.to_str().unwrap().to_owned());
-    let upgrade =
-        ["upgrade", RELEASE, chart.to_str().unwrap(), "--reset-then-reuse-values", "--values", &file];
-    site.operator.helm(&[&upgrade[..], &["--wait", TIMEOUT]].concat());
+    site.operator.upgrade(&["--values", file.to_str().unwrap(), "--wait", TIMEOUT]).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_chart::{RELEASE, chart, commands, offered, read};
+use bindery_chart::{RELEASE, commands, offered, read};
 use bindery_node::site::{PODS, Site, TIMEOUT};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -76,10 +76,7 @@ async fn upgrade_and_rollback_lose_nothing(site: &Site) {
     let operator = Arc::clone(&site.operator);
     let change = async {
         let change = move || {
-            let (chart, upgraded) = (chart(), "podAnnotations.upgraded=yes");
-            let upgrade =
-                ["upgrade", RELEASE, chart.to_str().unwrap(), "--reset-then-reuse-values", "--set", upgraded];
-            operator.helm(&[&upgrade[..], &["--wait", TIMEOUT]].concat());
+            operator.upgrade(&["--set", "podAnnotations.upgraded=yes", "--wait", TIMEOUT]).unwrap();
             operator.helm(&["rollback", RELEASE, "1", "--wait", TIMEOUT]);
         };
         tokio::task::spawn_blocking(change).await.unwrap();
@@ -125,10 +122,7 @@ async fn without_pods_claims_are_created(site: &Site) {
     assert_eq!(pods(site), 0);
     site.create_volume("unattended").await;
     site.world.create_claim("unattended", "").await;
-    let chart = chart();
-    let start =
-        ["upgrade", RELEASE, chart.to_str().unwrap(), "--reset-then-reuse-values", "--set", "replicas=2"];
-    site.operator.helm(&start);
+    site.operator.upgrade(&["--set", "replicas=2"]).unwrap();
     assert_eq!(site.world.until_bound("unattended").await, "unattended");
 }
 

@@ -1,8 +1,9 @@
 //! The commands of the guides that only look: a real API server answers each of them.
 
-use bindery_chart::{NAMESPACE, Operator, RELEASE, read, rendered};
+use bindery_chart::{NAMESPACE, RELEASE, read, rendered};
 use serde_json::json;
 
+use crate::release::operator;
 use crate::site::{Site, claim};
 
 /// Guides that have commands of kubectl.
@@ -62,9 +63,7 @@ async fn every_command_of_the_guides_that_only_looks_is_answered() {
     let site = Site::start().await;
     furnish(&site).await;
     let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, site.kubeconfig().to_string()).unwrap();
-    let operator = Operator::new(kubeconfig);
+    let operator = operator(&site, folder.path());
     let mut tried = Vec::new();
     for guide in GUIDES {
         for command in commands(&read(guide)).into_iter().filter(|command| is_tried(command)) {

@@ -5,6 +5,7 @@ use std::path::Path;
 use bindery_chart::{Operator, RELEASE, chart, read, rendered};
 use http::Method;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::serving::{CONFIGURATION, Replica, SECRET, bundles};
 use crate::site::{ADMIN, Site};
@@ -52,15 +53,21 @@ pub(crate) fn operator(site: &Site, folder: &Path) -> Operator {
     Operator::new(kubeconfig)
 }
 
-/// What Bindery has written outlives upgrades and rollbacks, and nothing outlives the release.
-#[tokio::test]
-async fn a_release_is_installed_upgraded_rolled_back_and_gone() {
+/// A cluster, and somebody who has installed a release of mode own there. The folder is the operator's.
+pub(crate) async fn installed() -> (Site, Operator, TempDir) {
     let site = Site::start().await;
     let folder = tempfile::tempdir().unwrap();
     let operator = operator(&site, folder.path());
+    operator.helm(&["install", RELEASE, chart().to_str().unwrap(), "--set", "mode=own"]);
+    (site, operator, folder)
+}
+
+/// What Bindery has written outlives upgrades and rollbacks, and nothing outlives the release.
+#[tokio::test]
+async fn a_release_is_installed_upgraded_rolled_back_and_gone() {
+    let (site, operator, _folder) = installed().await;
     let chart = chart();
     let chart = chart.to_str().unwrap();
-    operator.helm(&["install", RELEASE, chart, "--set", "mode=own"]);
     let made = left(&site).await;
     assert_eq!(
         made.len(),
@@ -129,15 +136,13 @@ async fn a_source_of_certificates_that_is_left_leaves_no_authority_behind() {
     site.define().await;
     let folder = tempfile::tempdir().unwrap();
     let operator = operator(&site, folder.path());
-    let chart = chart();
-    let upgrade = ["upgrade", RELEASE, chart.to_str().unwrap(), "--reset-then-reuse-values", "--set"];
-    let change = |values| operator.try_helm(&[&upgrade[..], &[values]].concat());
+    let change = |values| operator.upgrade(&["--set", values]);
     let to_secret = told_command(
         "helm upgrade bindery charts/bindery --namespace bindery-system --reset-then-reuse-values --force",
     );
     let to_secret = to_secret.replace("SECRET", "mine").replace("BASE64", OURS);
 
-    operator.helm(&["install", RELEASE, chart.to_str().unwrap()]);
+    operator.helm(&["install", RELEASE, chart().to_str().unwrap()]);
     let mut replica = Replica::start(&site, &rendered(&json!({}))).await;
     replica.until(&site, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
     drop(replica);
@@ -163,8 +168,7 @@ async fn a_source_of_certificates_that_is_left_leaves_no_authority_behind() {
     assert!(why.contains("was cert-manager and is secret: give certificates.caBundle"), "{why}");
     // Who has an injector of his own is not kept from it.
     let annotations = r#"webhook.annotations={"cert-manager.io/inject-ca-from-secret":"n/s"}"#;
-    let own = ["--set-json", annotations, "--dry-run=server"];
-    operator.helm(&[&upgrade[..], &[UNTOLD], &own].concat());
+    operator.upgrade(&["--set", UNTOLD, "--set-json", annotations, "--dry-run=server"]).unwrap();
 
     assert_eq!(bundles(&configuration(&site).await), ["QQ==", "QQ=="]);
     operator.shell(&told_command("kubectl patch validatingwebhookconfiguration")).unwrap();

@@ -1,10 +1,10 @@
 //! A release that is stopped: by the guide, by whoever else scales its deployment, and by surprise.
 
-use bindery_chart::{Operator, RELEASE, chart, commands, read, rendered};
+use bindery_chart::{RELEASE, chart, commands, read, rendered};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::release::operator;
+use crate::release::{installed, operator};
 use crate::serving::{LEASE, Replica, until_denied, until_granted};
 use crate::site::{ADMIN, Site};
 
@@ -31,10 +31,7 @@ fn holder(lease: &Value) -> Option<&str> {
 
 #[tokio::test]
 async fn who_goes_back_by_the_guide_finds_the_lease_given_back() {
-    let site = Site::start().await;
-    let folder = tempfile::tempdir().unwrap();
-    let operator = operator(&site, folder.path());
-    operator.helm(&["install", RELEASE, chart().to_str().unwrap(), "--set", "mode=own"]);
+    let (site, operator, _folder) = installed().await;
     let leader = leader(&site).await;
 
     let commands = commands(&read("docs/operate.md"), "## And back");
@@ -54,36 +51,25 @@ async fn who_goes_back_by_the_guide_finds_the_lease_given_back() {
 /// What the guide says of those who do otherwise.
 #[tokio::test]
 async fn who_goes_back_at_once_leaves_the_leaders_name_in_the_lease() {
-    let site = Site::start().await;
-    let folder = tempfile::tempdir().unwrap();
-    let operator = operator(&site, folder.path());
-    let chart = chart();
-    let chart = chart.to_str().unwrap();
-    operator.helm(&["install", RELEASE, chart, "--set", "mode=own"]);
+    let (site, operator, _folder) = installed().await;
     let leader = leader(&site).await;
-    let back = ["--reset-then-reuse-values", "--set", "mode=observe,confirmObserve=true"];
-    operator.helm(&[&["upgrade", RELEASE, chart], &back[..]].concat());
+    operator.upgrade(&["--set", "mode=observe,confirmObserve=true"]).unwrap();
     until_denied(&site, &rendered(&json!({"mode": "own"})), "leases (coordination.k8s.io)").await;
     leader.end();
     let lease = site.ask(ADMIN, Method::GET, LEASE, None).await.unwrap();
     assert!(holder(&lease).is_some(), "{lease}");
 
     // What was confirmed for once is not confirmed for ever, and the next step that is told says so.
-    let own = ["upgrade", RELEASE, chart, "--reset-then-reuse-values", "--set", "mode=own"];
-    let why = operator.try_helm(&own).unwrap_err();
+    let why = operator.upgrade(&["--set", "mode=own"]).unwrap_err();
     assert!(why.contains("give confirmObserve=false"), "{why}");
     let guide = read("docs/operate.md");
     let (_, rest) = guide.split_once("(`helm upgrade bindery").unwrap();
     let switch = format!("helm upgrade bindery{}", rest.split_once('`').unwrap().0);
     operator.shell(&switch).unwrap();
-    let why = operator.try_helm(&["upgrade", RELEASE, chart, "--set", "replicas=3"]).unwrap_err();
+    let why = operator
+        .try_helm(&["upgrade", RELEASE, chart().to_str().unwrap(), "--set", "replicas=3"])
+        .unwrap_err();
     assert!(why.contains("confirmObserve=true"), "{why}");
-}
-
-fn upgrade(operator: &Operator, further: &[&str]) -> Result<String, String> {
-    let chart = chart();
-    let upgrade = ["upgrade", RELEASE, chart.to_str().unwrap(), "--reset-then-reuse-values"];
-    operator.try_helm(&[&upgrade[..], further].concat())
 }
 
 /// Helm and whoever else scales a deployment do not both own its number of replicas.
@@ -99,24 +85,24 @@ async fn a_release_that_somebody_else_scales_is_upgraded_as_the_readme_tells() {
     };
     // The number that Helm has is no conflict, whoever has set it.
     scale("3");
-    let why = upgrade(&operator, &[]).unwrap_err();
+    let why = operator.upgrade(&[]).unwrap_err();
     assert!(why.contains("conflict") && why.contains(".spec.replicas"), "{why}");
     assert_eq!(replicas(&site).await, 3);
     scale("2");
-    upgrade(&operator, &[]).unwrap();
+    operator.upgrade(&[]).unwrap();
     scale("3");
-    upgrade(&operator, &["--force-conflicts"]).unwrap();
+    operator.upgrade(&["--force-conflicts"]).unwrap();
     assert_eq!(replicas(&site).await, 2);
     // 0 is nobody's number: a Scale leaves it out.
     scale("0");
-    upgrade(&operator, &[]).unwrap();
+    operator.upgrade(&[]).unwrap();
     assert_eq!(replicas(&site).await, 2);
 
     // Whoever scales it for good keeps what he has set.
     scale("3");
-    upgrade(&operator, &["--set", "replicas=null"]).unwrap();
+    operator.upgrade(&["--set", "replicas=null"]).unwrap();
     assert_eq!(replicas(&site).await, 3);
     scale("4");
-    upgrade(&operator, &["--set", "podLabels.team=storage"]).unwrap();
+    operator.upgrade(&["--set", "podLabels.team=storage"]).unwrap();
     assert_eq!(replicas(&site).await, 4);
 }
