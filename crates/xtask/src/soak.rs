@@ -76,6 +76,8 @@ enum Run {
     Versions,
     /// The chart by Helm 3.
     Helm3,
+    /// The chart's alerts and the dashboard, as Prometheus evaluates them.
+    Alerts,
     /// The chart with certificates from a real cert-manager, on a whole node; needs root.
     CertManager,
     /// The chart's NetworkPolicy where the network enforces it, on a whole node; needs root.
@@ -100,6 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             Run::Deaths => ("deaths", serve("death::", "BINDERY_KILLS", arguments.kills)),
             Run::Versions => ("versions", versions()),
             Run::Helm3 => ("helm3", helm3()),
+            Run::Alerts => ("alerts", alerts()),
             Run::CertManager => ("cert-manager", on_node(test::CERT_MANAGER, tools::offer_cert_manager)),
             Run::Network => ("network", on_node(test::NETWORK, tools::offer_kube_router)),
         };
@@ -252,6 +255,14 @@ fn helm3() -> Result<()> {
         process::run(&mut command)?;
     }
     Ok(())
+}
+
+fn alerts() -> Result<()> {
+    let mut command = workspace::cargo();
+    command.args(["test", "--workspace", "--test", test::ALERTS]);
+    command.env("BINDERY_HELM", tools::install(Tool::Helm)?);
+    command.env("BINDERY_PROMTOOL", tools::install(Tool::Promtool)?);
+    process::run(&mut command)
 }
 
 /// Runs some tests of `bindery serve` one after the other, each as long or as often as `variable` says.

@@ -18,8 +18,10 @@ const NODE_TESTS: &str = "bindery-node";
 /// The tests on a whole node that only long runs run: with a cert-manager, and with a network that enforces policies.
 pub(crate) const CERT_MANAGER: &str = "cert_manager";
 pub(crate) const NETWORK: &str = "network";
+/// The chart's test that only a long run runs: promtool takes minutes to build.
+pub(crate) const ALERTS: &str = "alerts";
 /// The tests that are none of cargo's "all targets", because only long runs run them.
-pub(crate) const OF_LONG_RUNS: [&str; 2] = [CERT_MANAGER, NETWORK];
+pub(crate) const OF_LONG_RUNS: [&str; 3] = [CERT_MANAGER, NETWORK, ALERTS];
 
 /// Tests of one program that run at the same time, for each processor: many of them wait, for servers that start and for leases
 /// that end.

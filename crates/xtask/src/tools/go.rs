@@ -20,6 +20,8 @@ pub(super) struct Package {
     package: String,
     /// A string variable that the linker sets to the version; without it upstream's programs call themselves v0.0.0.
     version_variable: Option<&'static str>,
+    /// The build tag that leaves out what the command can do beside what it is for.
+    tag: Option<&'static str>,
 }
 
 impl Package {
@@ -30,6 +32,7 @@ impl Package {
             module: "k8s.io/kubernetes",
             package: format!("k8s.io/kubernetes/cmd/{name}"),
             version_variable: Some("k8s.io/component-base/version.gitVersion"),
+            tag: None,
         }
     }
 
@@ -40,6 +43,7 @@ impl Package {
             module: "github.com/containerd/containerd/v2",
             package: format!("github.com/containerd/containerd/v2/cmd/{name}"),
             version_variable: Some("github.com/containerd/containerd/v2/version.Version"),
+            tag: None,
         }
     }
 
@@ -50,6 +54,7 @@ impl Package {
             module: "github.com/kubernetes-csi/external-provisioner/v6",
             package: "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner".to_owned(),
             version_variable: Some("main.version"),
+            tag: None,
         }
     }
 
@@ -60,6 +65,7 @@ impl Package {
             module: "go.etcd.io/etcd/server/v3",
             package: "go.etcd.io/etcd/server/v3".to_owned(),
             version_variable: None,
+            tag: None,
         }
     }
 
@@ -70,6 +76,7 @@ impl Package {
             module: "helm.sh/helm/v4",
             package: "helm.sh/helm/v4/cmd/helm".to_owned(),
             version_variable: Some("helm.sh/helm/v4/internal/version.version"),
+            tag: None,
         }
     }
 
@@ -80,6 +87,7 @@ impl Package {
             module: "helm.sh/helm/v3",
             package: "helm.sh/helm/v3/cmd/helm".to_owned(),
             version_variable: Some("helm.sh/helm/v3/internal/version.version"),
+            tag: None,
         }
     }
 
@@ -91,6 +99,7 @@ impl Package {
             module: "github.com/cert-manager/cert-manager",
             package: format!("github.com/cert-manager/cert-manager/cmd/{name}"),
             version_variable: Some("github.com/cert-manager/cert-manager/pkg/util.AppVersion"),
+            tag: None,
         }
     }
 
@@ -101,6 +110,19 @@ impl Package {
             module: "github.com/cloudnativelabs/kube-router/v2",
             package: "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router".to_owned(),
             version_variable: Some("github.com/cloudnativelabs/kube-router/v2/pkg/version.Version"),
+            tag: None,
+        }
+    }
+
+    /// promtool, which evaluates alerts as Prometheus does. It is built without ways to find what to scrape: it scrapes nothing, and
+    /// what some of them need no proxy serves.
+    pub(super) fn promtool() -> Self {
+        Self {
+            folder: "prometheus",
+            module: "github.com/prometheus/prometheus",
+            package: "github.com/prometheus/prometheus/cmd/promtool".to_owned(),
+            version_variable: Some("github.com/prometheus/common/version.Version"),
+            tag: Some("remove_all_sd"),
         }
     }
 
@@ -111,6 +133,7 @@ impl Package {
             module: "github.com/yannh/kubeconform",
             package: "github.com/yannh/kubeconform/cmd/kubeconform".to_owned(),
             version_variable: Some("main.version"),
+            tag: None,
         }
     }
 
@@ -118,8 +141,9 @@ impl Package {
     pub(super) fn key(&self) -> Result<String> {
         let go_mod = read(self.folder, "go.mod")?;
         let version = required_version(&go_mod, self.module)?;
-        let key =
-            workspace::content_key([&go_mod, &read(self.folder, "go.sum")?, &self.linker_flags(version)]);
+        let (go_sum, flags) = (read(self.folder, "go.sum")?, self.linker_flags(version));
+        let parts = [go_mod.as_str(), &go_sum, &flags];
+        let key = workspace::content_key(parts.into_iter().chain(self.tag));
         Ok(format!("{}-{version}-{}", self.folder, &key[..12]))
     }
 
@@ -128,6 +152,7 @@ impl Package {
         let flags = self.linker_flags(required_version(&read(self.folder, "go.mod")?, self.module)?);
         let mut command = command()?;
         command.args(["build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", &flags]);
+        command.args(self.tag.map(|tag| format!("-tags={tag}")));
         command.arg("-o").arg(program).arg(&self.package);
         process::run(command.current_dir(folder(self.folder)))
     }
@@ -223,6 +248,7 @@ mod tests {
             Package::helm(),
             Package::helm3(),
             Package::kubeconform(),
+            Package::promtool(),
             Package::cert_manager("controller"),
             Package::kube_router(),
         ];
