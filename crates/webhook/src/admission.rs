@@ -36,7 +36,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Router, body::Body};
 use bindery_controller::{ReviewError, Reviewed, Sight};
-use bindery_core::{ReclaimPolicy, Regarding, Text, Volume};
+use bindery_core::{ReclaimPolicy, Regarding, Rule, Text, Volume};
 use futures::FutureExt as _;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -63,8 +63,8 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(30);
 /// Longest reason why a body is no review, in characters.
 const REASON_MAX: usize = 512;
 
-/// Most looks at the API server at the same time, for requests that would be denied; others wait in line. They share its
-/// patience with the binder's writes, which must not wait for those who would be denied by the thousand.
+/// Most looks at the API server at the same time, for requests that would be denied or name a volume that is not there; others
+/// wait in line. They share its patience with the binder's writes, which must not wait for such requests by the thousand.
 const LIVE_LOOKS_MAX: usize = 16;
 
 /// What the operator sets.
@@ -221,27 +221,29 @@ impl<R: Reviewer> Door<R> {
         (Ending::Faulted, warned(AdmissionResponse::allowed(&known.uid), why))
     }
 
-    /// What was found and what becomes of it. What would be denied is looked at once more, as it is now.
+    /// What was found and what becomes of it. What would be denied is looked at once more, as it is now, and so is a claim whose
+    /// volume is not there: who applies both at once is faster than a watch.
     async fn judge(&self, reviewed: &Reviewed, deadline: Instant) -> Result<Verdict, Fault> {
-        let verdict = self.look(reviewed, Sight::Watched, deadline).await?;
-        if verdict.denying.is_empty() {
+        let found = self.look(reviewed, Sight::Watched, deadline).await?;
+        let lacks_volume = found.iter().any(|found| found.rule == DoorRule::Engine(Rule::VolumeMissing));
+        let verdict = Verdict::new(found, &self.settings.levels);
+        if verdict.denying.is_empty() && !lacks_volume {
             return Ok(verdict);
         }
         let turn = timeout_at(deadline, self.live_looks.acquire()).await;
         let _turn = turn.map_err(|_| Fault::Overdue)?;
-        self.look(reviewed, Sight::Live, deadline).await
+        let found = self.look(reviewed, Sight::Live, deadline).await?;
+        Ok(Verdict::new(found, &self.settings.levels))
     }
 
-    async fn look(&self, reviewed: &Reviewed, sight: Sight, deadline: Instant) -> Result<Verdict, Fault> {
+    async fn look(&self, reviewed: &Reviewed, sight: Sight, deadline: Instant) -> Result<Vec<Found>, Fault> {
         let review = self.reviewer.review(reviewed.clone(), sight);
         let findings = match timeout_at(deadline, review).await {
             Ok(Ok(findings)) => findings,
             Ok(Err(error)) => return Err(Fault::Review(error)),
             Err(_) => return Err(Fault::Overdue),
         };
-        let mut found: Vec<_> = findings.into_iter().map(Found::from).collect();
-        found.extend(self.precious(reviewed));
-        Ok(Verdict::new(found, &self.settings.levels))
+        Ok(findings.into_iter().map(Found::from).chain(self.precious(reviewed)).collect())
     }
 
     /// Policy Delete on what a label marks as precious.

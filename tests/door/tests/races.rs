@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bindery_door_tests::{World, claim, create, update, volume, warnings};
+use bindery_webhook::{AdmissionSettings, Levels};
 use serde_json::{Value, json};
 
 fn is_allowed(response: &Value) -> bool {
@@ -89,6 +90,24 @@ async fn a_replica_that_lags_behind_denies_nothing_that_should_pass() {
     let world = World::default().having(&[volume("v", "8Gi", json!({}))]);
     assert!(is_allowed(&world.response(&create(&named("c", "8Gi"))).await));
     assert_eq!(world.reads(), 0);
+}
+
+#[tokio::test]
+async fn a_volume_that_no_watch_has_told_of_yet_counts() {
+    // Both in one manifest: the API server has the volume, and this replica has not seen it.
+    let world = World::default();
+    world.put(&volume("v", "8Gi", json!({})));
+    let response = world.response(&create(&named("c", "8Gi"))).await;
+    assert!(is_allowed(&response) && warnings(&response).is_empty(), "{response}");
+    assert_eq!(world.reads(), 1);
+    let response = world.response(&create(&named("c", "10Gi"))).await;
+    assert_eq!(response["status"]["code"], json!(422), "{response}");
+
+    // Whether or not anybody wants to hear of volumes that are missing.
+    let levels = Levels::new(["volume-missing=off".parse().unwrap()]);
+    let world = World::default().with(AdmissionSettings { levels, ..AdmissionSettings::default() });
+    world.put(&volume("v", "8Gi", json!({})));
+    assert!(!is_allowed(&world.response(&create(&named("c", "10Gi"))).await));
 }
 
 #[tokio::test]
