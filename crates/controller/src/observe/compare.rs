@@ -98,7 +98,6 @@ impl Observation {
     fn count_in(&self, state: &mut State, key: &ClaimKey, uid: &Uid, upstream: &Volume, verdict: Verdict) {
         let Verdict { outcome, bindery, why } = verdict;
         state.counted.insert(uid.clone());
-        self.outcomes[outcome as usize].count();
         let (upstream, bindery) = (&upstream.name, bindery.as_deref().unwrap_or_default());
         let object = Key::Claim(key.clone());
         match outcome {
@@ -112,6 +111,8 @@ impl Observation {
                 tracing::info!(%object, %uid, %upstream, bindery, why, "upstream's choice cannot be compared");
             }
         }
+        // Afterwards: who sees it counted finds its line.
+        self.outcomes[outcome as usize].count();
     }
 }
 

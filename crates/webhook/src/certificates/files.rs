@@ -124,8 +124,8 @@ impl<T, const N: usize> Files<T, N> {
                     changed(content);
                 }
                 Some(Err(error)) => {
-                    record.fail();
                     tracing::warn!(%error, "the files have changed, and cannot be used; what was in use stays");
+                    record.fail();
                 }
             }
         }

@@ -177,8 +177,9 @@ impl<V: Vault> Keeper<V> {
                         expires = identity.validity().end(),
                         "another certificate is shown from now on"
                     );
-                    self.record.show(identity);
                     show(identity);
+                    // Afterwards: who reads what is told may rely on it.
+                    self.record.show(identity);
                 }
                 shown = showing;
             }
@@ -298,11 +299,11 @@ impl<V: Vault> Keeper<V> {
     fn told(&mut self, outcome: Result<(), KeeperError<V::Error>>) {
         self.has_failed = outcome.is_err();
         if let Err(error) = outcome {
-            self.record.fail();
             tracing::warn!(
                 %error,
                 "certificates cannot be kept as they should; those in use stay, and it is tried again"
             );
+            self.record.fail();
         }
     }
 }

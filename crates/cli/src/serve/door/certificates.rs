@@ -111,8 +111,9 @@ impl Source {
         match self {
             Self::Files(files) => {
                 let change = |identity: Identity| {
-                    record.show(&identity);
                     credentials.show(&identity);
+                    // Afterwards: who reads what is told may rely on it.
+                    record.show(&identity);
                 };
                 files.run(Arc::clone(record), change).await;
             }
