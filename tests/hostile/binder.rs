@@ -77,7 +77,7 @@ fn binder(engine: Arc<dyn Engine>) -> (Binder<Wall>, Wall) {
 #[tokio::test]
 async fn no_hostile_engine_brings_a_binder_to_write() {
     let host = Host::new(&Options { concurrency: 2, ..Options::default() }).unwrap();
-    let load = |bytes: &[u8]| Arc::new(host.load(bytes, Limits::default()).unwrap());
+    let load = |bytes: &[u8]| Arc::new(host.load(bytes, Limits::unhurried()).unwrap());
     let key = Key::Claim(claim().key);
     for (name, expected) in STOPPED {
         let (binder, wall) = binder(load(&built(name)));

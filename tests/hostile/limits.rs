@@ -49,7 +49,7 @@ fn an_engine_with_boundless_fuel_is_stopped_at_its_deadline() {
 #[test]
 fn an_engine_is_told_as_many_rows_as_its_limit_and_not_one_more() {
     let bench = Bench::new();
-    let limits = Limits { rows: 64, ..Limits::default() };
+    let limits = Limits { rows: 64, ..Limits::unhurried() };
     let engine = bench.host.load(&built("asks-for-a-page"), limits).unwrap();
     let (decision, stats) = engine.decide_with_stats(&request(), &mut Rows(64));
     assert_eq!((decision, stats.rows), (Ok(Decision::done()), 64));
@@ -62,7 +62,7 @@ fn an_engine_is_told_as_many_rows_as_its_limit_and_not_one_more() {
 #[test]
 fn a_decision_as_large_as_its_limits_is_one() {
     let bench = Bench::new();
-    let limits = Limits { tallies: 17, findings: 65, ..Limits::default() };
+    let limits = Limits { tallies: 17, findings: 65, ..Limits::unhurried() };
     for name in ["answers-many-tallies", "answers-many-findings"] {
         let engine = bench.host.load(&built(name), limits.clone()).unwrap();
         let decision = engine.decide(&request(), &mut Nothing).expect(name);

@@ -33,18 +33,18 @@ fn default_engine() -> PathBuf {
 }
 
 impl EngineArguments {
-    /// The engine. A component is checked and, where that was not done before, compiled.
+    /// The engine. A component is checked and, where that was not done before, compiled; each of its decisions may use so much.
     ///
     /// # Errors
     ///
     /// The file cannot be read or is no engine, or the folder for compiled ones is not to be trusted; the error says what
     /// to do.
-    pub(crate) fn load(&self) -> Result<Arc<dyn Engine>> {
+    pub(crate) fn load(&self, limits: Limits) -> Result<Arc<dyn Engine>> {
         if self.is_native() {
             return Ok(Arc::new(DefaultEngine));
         }
         let host = Host::new(&Options { cache: self.engine_cache.clone(), ..Options::default() })?;
-        let engine = host.load_file(&self.engine, Limits::default()).map_err(|error| match error {
+        let engine = host.load_file(&self.engine, limits).map_err(|error| match error {
             LoadError::Read { .. } => error.into(),
             _ => anyhow!("{}: {error}", self.engine.display()),
         })?;

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use bindery_host::Limits;
 use clap::ValueEnum;
 
 use crate::engine::EngineArguments;
@@ -59,7 +60,7 @@ enum Format {
 ///
 /// The manifests or the engine cannot be used, or the engine fails; the error names file, object, field and remedy.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = arguments.engine.load()?;
+    let engine = arguments.engine.load(Limits::unhurried())?;
     let manifests = manifest::read(&arguments.files, arguments.recursive)?;
     let objects = load::sort(manifests)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;

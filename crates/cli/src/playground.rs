@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
+use bindery_host::Limits;
 use tokio::net::TcpListener;
 
 use self::cluster::Cluster;
@@ -59,7 +60,7 @@ pub(crate) struct Arguments {
 ///
 /// The engine, an example, the address, the kubeconfig's or the journal's path cannot be used. Nothing is left behind.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = arguments.engine.load()?;
+    let engine = arguments.engine.load(Limits::default())?;
     let mut examples: Vec<&Example> = Vec::new();
     for name in &arguments.examples {
         let example = example::find(name)?;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use bindery_host::Limits;
 use bindery_journal::{Reader, Record, Replayed, replay};
 
 use crate::engine::EngineArguments;
@@ -40,7 +41,7 @@ struct Counts {
 ///
 /// The journal or the engine cannot be used.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = arguments.engine.load()?;
+    let engine = arguments.engine.load(Limits::unhurried())?;
     let path = arguments.journal.display();
     let file = File::open(&arguments.journal).with_context(|| format!("{path} cannot be read"))?;
     let mut counts = Counts::default();

@@ -23,6 +23,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context as _, Result, bail};
 use bindery_controller::{Binder, Facts, Mode, Parts, Plugin, Settings};
 use bindery_core::Engine;
+use bindery_host::Limits;
 use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
 use bindery_kube::{ApiClient, ApiPort, Events, Template, system_clock, watch};
 use bindery_store::Store;
@@ -114,7 +115,7 @@ enum ModeArgument {
 ///
 /// A setting cannot be used, or the cluster cannot be reached at the start.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let engine = arguments.engine.load()?;
+    let engine = arguments.engine.load(Limits::default())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(run_until_stopped(arguments, engine))?;
     Ok(ExitCode::SUCCESS)

@@ -48,6 +48,12 @@ impl Limits {
     pub const MEMORY_BYTES_MAX: usize = 16 << 20;
     /// Most elements that a table of any engine may have.
     pub const TABLE_ELEMENTS_MAX: usize = 10_000;
+
+    /// The default, with a deadline that nobody meets: for whoever compares decisions or shows them, and would be misled by one
+    /// that the machine had no time for. Fuel stops an engine all the same.
+    pub fn unhurried() -> Self {
+        Self { time: Duration::from_secs(3_600), ..Self::default() }
+    }
 }
 
 impl Default for Limits {

@@ -212,7 +212,7 @@ fn kinds(case: &Case) -> impl Iterator<Item = String> {
 fn engines(arguments: &Arguments) -> Result<Engines> {
     let host = Host::new(&Options::default())?;
     let component = host
-        .load_file(&arguments.component, Limits::default())
+        .load_file(&arguments.component, Limits::unhurried())
         .with_context(|| format!("cannot load the engine {}", arguments.component.display()))?;
     let (native, component): (Arc<dyn Engine>, Arc<dyn Engine>) =
         (Arc::new(DefaultEngine), Arc::new(component));
