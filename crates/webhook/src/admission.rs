@@ -74,6 +74,8 @@ pub struct AdmissionSettings {
     pub levels: Levels,
     /// Most reviews at the same time; what comes beyond passes with a warning.
     pub in_flight_max: usize,
+    /// Longest time from the head of a request until its body has come whole, however long the caller says that he waits.
+    pub body_within: Duration,
     /// The label, key and value, that marks a volume as precious.
     pub precious: (Text, Text),
 }
@@ -87,6 +89,8 @@ impl Default for AdmissionSettings {
             // microseconds. As many as these are here where reviews wait for live reads, so where the API server is slow; then
             // more would only make it slower.
             in_flight_max: 256,
+            // An API server sends both at once, so it is enough for some packets that are lost on the way.
+            body_within: Duration::from_secs(1),
             precious: ("bindery.dev/precious".into(), "true".into()),
         }
     }
@@ -100,7 +104,8 @@ pub fn admission<R: Reviewer>(
 ) -> Router {
     let reviews = Semaphore::new(settings.in_flight_max);
     let live_looks = Semaphore::new(LIVE_LOOKS_MAX);
-    let door = Door { reviewer, settings, metrics, reviews, live_looks, room: Room::default() };
+    let room = Room::new(settings.body_within);
+    let door = Door { reviewer, settings, metrics, reviews, live_looks, room };
     Router::new().route(PATH, post(validate::<R>)).with_state(Arc::new(door))
 }
 

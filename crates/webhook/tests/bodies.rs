@@ -151,7 +151,11 @@ async fn all_at_once(site: &Site, body: &[u8], callers: usize) -> usize {
 async fn bodies_that_are_made_to_cost_much_cost_little() {
     let holding =
         Arc::new(Holding { let_go: Semaphore::new(Semaphore::MAX_PERMITS), holds: AtomicUsize::new(0) });
-    let settings = AdmissionSettings { in_flight_max: IN_FLIGHT_MAX, ..AdmissionSettings::default() };
+    let settings = AdmissionSettings {
+        in_flight_max: IN_FLIGHT_MAX,
+        body_within: PATIENCE,
+        ..AdmissionSettings::default()
+    };
     let door = admission(Arc::clone(&holding), settings, AdmissionMetrics::default());
     let site = Site::answering(door, Limits::default(), None).await;
     let (large, small) = (costly(BODY_MAX), costly(SMALL));

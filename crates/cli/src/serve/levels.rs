@@ -46,6 +46,7 @@ impl AdmissionArguments {
             },
             in_flight_max: self.admission_in_flight,
             precious: self.admission_precious_label.clone(),
+            ..AdmissionSettings::default()
         };
         admission(reviewer, settings, metrics.clone())
     }

@@ -42,10 +42,6 @@ const DISCARDED_MAX: usize = 8 * 1024 * 1024;
 /// comes with the head. Where there is one more, that which has waited for longest is given up.
 const COMING_MAX: usize = 1_000;
 
-/// Longest time from the head of a request until its body has come whole, however long the caller says that he waits: an
-/// API server sends both at once, so it is enough for some packets that are lost on the way.
-const COMING_FOR_MAX: Duration = Duration::from_secs(1);
-
 /// Why a body was not read. Answered as an HTTP status: nobody knows the UID that a review's answer must name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BodyError {
@@ -80,6 +76,8 @@ pub(super) struct Room {
     books: Mutex<Books>,
     /// Bytes of large bodies that may still be reviewed beside those that are.
     large: Semaphore,
+    /// How long one may be in coming.
+    within: Duration,
 }
 
 struct Books {
@@ -176,14 +174,13 @@ impl Drop for Held<'_> {
     }
 }
 
-impl Default for Room {
-    fn default() -> Self {
-        let books = Books { free: BODIES_MAX, next: 0, coming: BTreeMap::new() };
-        Self { books: Mutex::new(books), large: Semaphore::new(LARGE_MAX) }
-    }
-}
-
 impl Room {
+    /// Room for bodies of which each comes within so much time.
+    pub(super) fn new(within: Duration) -> Self {
+        let books = Books { free: BODIES_MAX, next: 0, coming: BTreeMap::new() };
+        Self { books: Mutex::new(books), large: Semaphore::new(LARGE_MAX), within }
+    }
+
     /// Reads a body that is said to have so many bytes, no longer than one may take, and waits until the deadline for the turn
     /// of one that is large. While it waits it can still be given up, so those that wait keep nobody's room.
     ///
@@ -198,7 +195,7 @@ impl Room {
     ) -> Result<Held<'_>, BodyError> {
         let incoming = self.enter();
         let read = async {
-            let pieces = incoming.read(length, body, deadline.min(Instant::now() + COMING_FOR_MAX)).await?;
+            let pieces = incoming.read(length, body, deadline.min(Instant::now() + self.within)).await?;
             let turn = self.turn(pieces.length, deadline).await;
             Ok((pieces, turn))
         };

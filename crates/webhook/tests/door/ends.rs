@@ -10,7 +10,8 @@ use super::world::{PATIENCE, Site, check};
 
 #[tokio::test]
 async fn requests_are_answered_until_clients_have_gone_elsewhere_and_those_under_way_are_finished() {
-    let limits = Limits { drain: Duration::from_secs(1), ..Limits::default() };
+    let hour = Duration::from_secs(3600);
+    let limits = Limits { drain: hour, request_max: 2 * hour, idle_max: 2 * hour, ..Limits::default() };
     let mut site = Site::start_with(limits, None).await;
     let mut waiting = Vec::new();
     for client in [site.client(), site.client().http2()] {
@@ -43,6 +44,9 @@ async fn requests_are_answered_until_clients_have_gone_elsewhere_and_those_under
     check(&site.client().http2().ask(site.address).await.unwrap());
 
     // Then nobody gets in any more, but who waits for an answer gets it.
+    tokio::time::pause();
+    tokio::time::advance(hour).await;
+    tokio::time::resume();
     let refused = async {
         while TcpStream::connect(site.address).await.is_ok() {
             ticks.tick().await;
