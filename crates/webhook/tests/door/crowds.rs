@@ -16,9 +16,12 @@ const CONNECTIONS_MAX: usize = 500;
 async fn ten_thousand_that_say_nothing_are_closed_and_hold_nobody_up() {
     // This process has both ends of those that are open.
     allow_files(SILENT + 2 * CONNECTIONS_MAX);
-    let limits =
-        Limits { connections_max: CONNECTIONS_MAX, // Longer than a machine that does much else may stop for.
-        handshake_max: Duration::from_secs(8), ..Limits::default() };
+    let limits = Limits {
+        connections_max: CONNECTIONS_MAX,
+        // Longer than a machine that does much else may stop for.
+        handshake_max: Duration::from_secs(8),
+        ..Limits::default()
+    };
     let site = Site::start_with(limits, None).await;
     // One that was there before.
     let mut call = site.client().call(site.address).await.unwrap();
