@@ -54,13 +54,14 @@ pub(super) fn remove(name: &str) -> Result<()> {
 }
 
 fn remove_tree(cgroup: &Path, give_up: Instant) -> Result<()> {
-    for entry in fs::read_dir(cgroup).with_context(|| format!("cannot list {}", cgroup.display()))? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            remove_tree(&entry.path(), give_up)?;
-        }
-    }
     loop {
+        // Each time anew: whoever was just ending may have made another one, which keeps this one busy.
+        for entry in fs::read_dir(cgroup).with_context(|| format!("cannot list {}", cgroup.display()))? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                remove_tree(&entry.path(), give_up)?;
+            }
+        }
         match fs::remove_dir(cgroup) {
             Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < give_up => {
                 std::thread::sleep(BUSY_EVERY);

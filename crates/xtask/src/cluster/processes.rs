@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,6 +29,8 @@ pub(super) struct Found {
     pub(super) pid: Pid,
     /// The server that it is, or that started it.
     pub(super) server: String,
+    /// The process itself, whoever has its number later.
+    held: OwnedFd,
 }
 
 /// Marks what a command will start.
@@ -38,13 +41,15 @@ pub(super) fn mark(command: &mut Command, folder: &Path, server: &str) {
 /// All processes that run for the cluster of this folder.
 ///
 /// # Errors
-/// When processes cannot be listed.
+/// When processes cannot be listed or held.
 pub(super) fn marked(folder: &Path) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").context("cannot list /proc")? {
         let name = entry?.file_name();
         let pid = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-        found.extend(pid.and_then(|pid| look_at(pid, folder)));
+        if let Some(pid) = pid {
+            found.extend(look_at(pid, folder)?);
+        }
     }
     found.sort_by_key(|found| found.pid.as_raw_nonzero());
     Ok(found)
@@ -78,31 +83,57 @@ pub(super) fn end_all(folder: &Path) -> Result<()> {
             bail!("process {} ({}) does not end", one.pid, one.server);
         }
         for found in &running {
-            end(found, folder)
-                .with_context(|| format!("cannot end process {} ({})", found.pid, found.server))?;
+            kill(found)?;
+        }
+        for found in &running {
+            until_ended(found, give_up)?;
+        }
+    }
+}
+
+/// Whether there was anything to kill; what has ended is there until its parent has asked for it.
+fn kill(found: &Found) -> Result<bool> {
+    match pidfd_send_signal(&found.held, Signal::KILL) {
+        Ok(()) => Ok(true),
+        Err(Errno::SRCH) => Ok(false),
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot end process {} ({})", found.pid, found.server))
+        }
+    }
+}
+
+/// Waits for the end of a process that is killed. It loses its environment sooner, when one of its threads may still make a file.
+fn until_ended(found: &Found, give_up: Instant) -> Result<()> {
+    while kill(found)? && !has_ended(found.pid) {
+        if Instant::now() > give_up {
+            bail!("process {} ({}) does not end", found.pid, found.server);
         }
         std::thread::sleep(END_EVERY);
     }
+    Ok(())
 }
 
-fn end(found: &Found, folder: &Path) -> Result<()> {
-    // The number may be another's by now: from here on it is held, and then looked at again.
-    let held = match pidfd_open(found.pid, PidfdFlags::empty()) {
-        Err(Errno::SRCH) => return Ok(()),
-        held => held?,
+/// Whether all threads of a process have ended; the first one stays until the parent has asked for it.
+fn has_ended(pid: Pid) -> bool {
+    let Ok(told) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    // The fields after the program's name, which may hold anything: the state, and the number of threads.
+    let mut fields = told.rsplit(')').next().unwrap_or_default().split_whitespace();
+    matches!((fields.next(), fields.nth(16)), (Some("Z" | "X"), Some("0" | "1")))
+}
+
+/// The process of this number where it is the cluster's. One that is ending has no environment; another user's has none that can
+/// be read.
+fn look_at(pid: Pid, folder: &Path) -> Result<Option<Found>> {
+    // Held first: should it end now, nothing is done to whoever gets its number.
+    let held = match pidfd_open(pid, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => return Ok(None),
+        held => held.with_context(|| format!("cannot hold process {pid}"))?,
     };
-    if look_at(found.pid, folder).is_none() {
-        return Ok(());
-    }
-    match pidfd_send_signal(&held, Signal::KILL) {
-        Ok(()) | Err(Errno::SRCH) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    Ok(server(pid, folder).map(|server| Found { pid, server, held }))
 }
 
-/// The process of this number where it is the cluster's. One that has ended has no environment; another user's has none
-/// that can be read.
-fn look_at(pid: Pid, folder: &Path) -> Option<Found> {
+/// The server that a process of the cluster is, or that started it.
+fn server(pid: Pid, folder: &Path) -> Option<String> {
     let environment = environment(pid)?;
     let variable = |name: &str| {
         environment
@@ -113,7 +144,7 @@ fn look_at(pid: Pid, folder: &Path) -> Option<Found> {
         return None;
     }
     let server = variable(SERVER).map_or_else(|| "unknown".into(), OsStr::to_string_lossy);
-    Some(Found { pid, server: server.into_owned() })
+    Some(server.into_owned())
 }
 
 /// The environment that a process was started with. One that a program is just being loaded into has none yet, and no
