@@ -1,6 +1,7 @@
 //! etcd, kube-apiserver, and upstream's controller manager.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ use crate::Server;
 /// How often a server is asked whether it is ready, and how often at most: a slow machine takes half a minute.
 const READY_EVERY: Duration = Duration::from_millis(100);
 const READY_TRIES: usize = 1_200;
+
+/// The namespaces that an API server makes itself.
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 /// Where the programs are.
 #[derive(Clone, Debug)]
@@ -93,6 +97,8 @@ impl ControlPlane {
     ///
     /// As [`ControlPlane::start`].
     pub async fn start_with(programs: Programs, manager: Manager, further: &[&str]) -> Result<Self> {
+        // Before ports are chosen: whoever waits does not hold them.
+        let _turn = turn().await?;
         let folder = tempfile::Builder::new().prefix("bindery-cluster-").tempdir()?;
         let layout = Layout::on_loopback(folder.path())?;
         layout.write_credentials()?;
@@ -231,10 +237,31 @@ impl ControlPlane {
     async fn is_ready(&self) -> bool {
         let asked = async {
             let client = self.client().await?;
-            anyhow::Ok(client.request_text(http::Request::get("/readyz").body(Vec::new())?).await?)
+            let ask = async |path: &str| {
+                anyhow::Ok(client.request_text(http::Request::get(path).body(Vec::new())?).await?)
+            };
+            let is_ready = ask("/readyz").await? == "ok";
+            // It may say so before it has made them.
+            for name in NAMESPACES {
+                ask(&format!("/api/v1/namespaces/{name}")).await?;
+            }
+            anyhow::Ok(is_ready)
         };
-        asked.await.is_ok_and(|answer| answer == "ok")
+        asked.await.unwrap_or(false)
     }
+}
+
+/// Waits until no other control plane of this machine is being started, and keeps others from it until the answer is dropped: an
+/// API server that takes half a minute for what it does first ends itself.
+async fn turn() -> Result<File> {
+    let path = std::env::temp_dir().join("bindery-cluster.lock");
+    let take = move || {
+        // It may be another user's.
+        let file = File::open(&path).or_else(|_| File::options().create(true).append(true).open(&path))?;
+        file.lock()?;
+        std::io::Result::Ok(file)
+    };
+    tokio::task::spawn_blocking(take).await?.context("the start of a control plane cannot be locked")
 }
 
 fn start_api_server(programs: &Programs, folder: &Path, arguments: &[OsString]) -> Result<Server> {

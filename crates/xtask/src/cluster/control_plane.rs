@@ -70,13 +70,18 @@ pub(super) fn start(
     Ok(())
 }
 
-/// Waits until kube-apiserver is ready.
+/// Waits until kube-apiserver is ready, and has made its namespaces.
 ///
 /// # Errors
 /// When it does not become so.
 pub(super) fn until_ready(servers: &mut Servers<'_>, programs: &Programs) -> Result<()> {
     let reader = servers.reader(&programs.kubectl);
     servers.until("kube-apiserver is ready", || Ok(reader.get("/readyz").filter(|answer| answer == "ok")))?;
+    // It may say so before it has made the namespaces that everybody counts on.
+    for name in ["default", "kube-system"] {
+        let path = format!("/api/v1/namespaces/{name}");
+        servers.until(&format!("there is the namespace {name}"), || Ok(reader.get(&path)))?;
+    }
     Ok(())
 }
 
