@@ -20,8 +20,8 @@ use crate::{Node, command};
 pub const PODS: &str = "app.kubernetes.io/name=bindery";
 /// How long Helm waits.
 pub const TIMEOUT: &str = "--timeout=3m";
-/// How the refusal of a claim begins that asks for more than the volume `db-0` has.
-const REFUSAL: &str = "spec.volumeName: volume \"db-0\" offers ";
+/// Values by which no review is given up, though the machine stands still for seconds, and no pod ends while it is still asked.
+pub const PATIENT: &str = "webhook.timeoutSeconds=30,webhook.drainSeconds=15";
 /// How much of a log is shown to whoever waits in vain, in bytes.
 const LOG_SHOWN: usize = 3_000;
 
@@ -79,23 +79,33 @@ impl Site {
         assert_eq!(fs::read_to_string(path.join("file")).unwrap(), format!("{name}\n"));
     }
 
-    /// Has the API server try a claim that asks for more than the volume `db-0` has, which it names.
+    /// Waits until the API server asks Bindery: it learns a moment later whom to ask and to trust, and the node where they are.
+    /// There must be a volume of this name.
+    pub async fn until_reviewed(&self, volume: &str) {
+        let look = async || self.try_hopeless_claim(volume).await.ok();
+        self.world.until_seen("the refusal of a hopeless claim", look).await;
+    }
+
+    /// Has the API server try a claim that asks for more than a volume has, which it names.
     ///
     /// # Errors
     ///
     /// It is not refused by that rule; answers what came of it.
-    pub async fn try_hopeless_claim(&self) -> Result<(), String> {
+    pub async fn try_hopeless_claim(&self, volume: &str) -> Result<(), String> {
+        let refusal = format!("spec.volumeName: volume \"{volume}\" offers ");
         let claim: PersistentVolumeClaim = serde_json::from_value(json!({
             "metadata": {"name": "hopeless"},
             "spec": {
-                "storageClassName": "", "volumeName": "db-0", "accessModes": ["ReadWriteOnce"],
+                "storageClassName": "", "volumeName": volume, "accessModes": ["ReadWriteOnce"],
                 "resources": {"requests": {"storage": "10Gi"}},
             },
         }))
         .unwrap();
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         match self.world.claims.create(&dry, &claim).await {
-            Err(kube::Error::Api(status)) if status.code == 422 && status.message.contains(REFUSAL) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 422 && status.message.contains(&refusal) => {
+                Ok(())
+            }
             other => Err(format!("{other:?}")),
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, PostParams};
-use kube::runtime::wait::{await_condition, conditions};
+use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,7 +18,7 @@ use crate::IMAGE;
 
 /// How long anything may take before the test gives up: a slow machine takes seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How often events are looked at.
+/// How often it is looked whether something has come about.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A cluster.
@@ -125,24 +125,49 @@ impl World {
     /// Waits until an event of this reason is told of an object of this name.
     pub async fn until_event(&self, name: &str, reason: &str) -> Event {
         let chosen = ListParams::default().fields(&format!("involvedObject.name={name},reason={reason}"));
-        let told = async {
-            let mut ticks = tokio::time::interval(LOOK_EVERY);
+        let look = async || self.events.list(&chosen).await.unwrap().items.pop();
+        self.until_seen(&format!("an event {reason} of {name}"), look).await
+    }
+
+    /// Looks until there is something to see, and answers it.
+    pub async fn until_seen<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+        let seen = async {
+            let mut looks = tokio::time::interval(LOOK_EVERY);
             loop {
-                ticks.tick().await;
-                if let Some(event) = self.events.list(&chosen).await.unwrap().items.pop() {
-                    return event;
+                looks.tick().await;
+                if let Some(seen) = look().await {
+                    return seen;
                 }
             }
         };
-        let told = tokio::time::timeout(PATIENCE, told).await;
-        told.unwrap_or_else(|_| panic!("no event {reason} is told of {name}\n{}", self.told()))
+        let seen = tokio::time::timeout(PATIENCE, seen).await;
+        seen.unwrap_or_else(|_| panic!("{what}: it never comes about\n{}", self.told()))
     }
 
     /// Waits until something holds of an object, and returns the object.
     pub async fn until<K: Kind>(&self, api: &Api<K>, name: &str, holds: impl Fn(&K) -> bool) -> K {
-        let condition = await_condition(api.clone(), name, |object: Option<&K>| object.is_some_and(&holds));
-        match tokio::time::timeout(PATIENCE, condition).await {
-            Ok(object) => object.unwrap().unwrap(),
+        self.until_so(api, name, |object| object.is_some_and(&holds)).await.unwrap()
+    }
+
+    /// Waits until something holds of an object, or of its absence.
+    async fn until_so<K: Kind>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        holds: impl Fn(Option<&K>) -> bool,
+    ) -> Option<K> {
+        let come_about = async {
+            let mut tries = tokio::time::interval(LOOK_EVERY);
+            loop {
+                tries.tick().await;
+                // It fails when a watch breaks off, as one may whose server is slow.
+                if let Ok(object) = await_condition(api.clone(), name, &holds).await {
+                    return object;
+                }
+            }
+        };
+        match tokio::time::timeout(PATIENCE, come_about).await {
+            Ok(object) => object,
             Err(_) => self.give_up(api, name).await,
         }
     }
@@ -156,10 +181,7 @@ impl World {
 
     /// Waits until the object of this name and UID is gone.
     pub async fn until_gone<K: Kind>(&self, api: &Api<K>, name: &str, uid: &str) {
-        let condition = await_condition(api.clone(), name, conditions::is_deleted(uid));
-        if tokio::time::timeout(PATIENCE, condition).await.is_err() {
-            self.give_up(api, name).await;
-        }
+        self.until_so(api, name, |object| object.is_none_or(|it| it.uid().as_deref() != Some(uid))).await;
     }
 
     /// What else there is to see when something never comes about.

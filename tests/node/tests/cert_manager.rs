@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_chart::{NAMESPACE, RELEASE, chart, read};
-use bindery_node::site::{Site, TIMEOUT};
+use bindery_node::site::{PATIENT, Site, TIMEOUT};
 use tokio_util::sync::CancellationToken;
 
 use self::doors::Doors;
@@ -59,7 +59,7 @@ async fn ask_for_reviews(site: &Site, over: &CancellationToken) -> (usize, Vec<S
     while !over.is_cancelled() {
         ticks.tick().await;
         count += 1;
-        if let Err(why) = site.try_hopeless_claim().await {
+        if let Err(why) = site.try_hopeless_claim("db-0").await {
             wrong.push(format!("review {count}: {why}"));
         }
     }
@@ -70,10 +70,10 @@ async fn ask_for_reviews(site: &Site, over: &CancellationToken) -> (usize, Vec<S
 async fn renew_authority_and_certificate(site: &Site, issuer: &Issuer, doors: &Doors) {
     let key = issuer.secret(AUTHORITY, "tls.key").await;
     let authority = issuer.secret(AUTHORITY, "tls.crt").await.unwrap();
-    issuer.renew(AUTHORITY).await;
+    issuer.renew(site, AUTHORITY).await;
     let authority = issuer.until_changed(site, AUTHORITY, "tls.crt", &authority).await;
     let certificate = issuer.secret(CERTIFICATE, "tls.crt").await.unwrap();
-    issuer.renew(RELEASE).await;
+    issuer.renew(site, RELEASE).await;
     let certificate = issuer.until_changed(site, CERTIFICATE, "tls.crt", &certificate).await;
     issuer.until_trusted(site, &authority).await;
     doors.until_shown(site, issuer, &certificate).await;
@@ -152,14 +152,15 @@ async fn uninstall(site: &Site) {
 async fn a_release_has_its_certificate_from_cert_manager() {
     let site = Site::start("cert-manager").await;
     let issuer = Issuer::start(&site);
-    let (chart, values) = (chart(), "mode=own,certificates.source=cert-manager");
-    let install = ["install", RELEASE, chart.to_str().unwrap(), "--create-namespace", "--set", values];
+    let chart = chart();
+    let values = format!("mode=own,certificates.source=cert-manager,{PATIENT}");
+    let install = ["install", RELEASE, chart.to_str().unwrap(), "--create-namespace", "--set", &values];
     site.operator.helm(&[&install[..], &["--wait", TIMEOUT]].concat());
     let authority = until(&site, "an authority", async || issuer.secret(AUTHORITY, "tls.crt").await).await;
     issuer.until_trusted(&site, &authority).await;
     site.use_a_volume("first").await;
     site.create_volume("db-0").await;
-    until(&site, "a refusal", async || site.try_hopeless_claim().await.ok()).await;
+    until(&site, "a refusal", async || site.try_hopeless_claim("db-0").await.ok()).await;
 
     let doors = Doors::find(&site).await;
     let certificate = issuer.secret(CERTIFICATE, "tls.crt").await.unwrap();

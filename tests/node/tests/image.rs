@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -70,7 +70,7 @@ impl Layout {
         let manifest = self.blob_json(descriptor);
         let root = tempfile::tempdir().unwrap();
         for layer in manifest["layers"].as_array().unwrap() {
-            tar::Archive::new(GzDecoder::new(self.blob(layer))).unpack(root.path()).unwrap();
+            unpack(self.blob(layer), root.path());
         }
         let config = self.blob_json(&manifest["config"]);
         let architecture = config["architecture"].as_str().unwrap().to_owned();
@@ -88,7 +88,9 @@ impl Image {
         chroot.arg(self.root.path()).env_clear();
         if !self.is_native() {
             let emulator = format!("qemu-{processor}-static");
-            fs::copy(Path::new("/usr/bin").join(&emulator), self.root.path().join(&emulator)).unwrap();
+            let mut copy = Command::new("cp");
+            copy.arg(Path::new("/usr/bin").join(&emulator)).arg(self.root.path());
+            run(&mut copy, "").unwrap();
             chroot.arg(format!("/{emulator}"));
         }
         let entrypoint = self.config["config"]["Entrypoint"].as_array().unwrap().iter();
@@ -129,6 +131,16 @@ impl Image {
         });
         components.collect()
     }
+}
+
+/// Unpacks a layer. A program of its own does it: while a file is open here to be written, another test may start a program, which
+/// then has it open too, and nobody can run what is in it.
+fn unpack(layer: &[u8], folder: &Path) {
+    let mut archive = tempfile::NamedTempFile::new().unwrap();
+    io::copy(&mut GzDecoder::new(layer), &mut archive).unwrap();
+    let mut tar = Command::new("tar");
+    tar.args(["--extract", "--no-same-owner", "--directory"]).arg(folder).arg("--file").arg(archive.path());
+    run(&mut tar, "").unwrap();
 }
 
 /// A work in a bill of materials.

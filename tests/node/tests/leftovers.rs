@@ -6,13 +6,11 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
+use bindery_node::world::World;
 use bindery_node::{IMAGE, Node, command};
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use kube::api::PostParams;
-use kube::runtime::wait::await_condition;
 use serde_json::json;
 
 /// What `up --node` says that it starts, in turn.
@@ -27,8 +25,6 @@ const SERVERS: [&str; 9] = [
     "kube-proxy",
     "kube-scheduler",
 ];
-/// How long a pod may take to be ready.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Ends the cluster and checks that nothing is left of it.
 fn take_down(name: &str, when: &str) {
@@ -75,16 +71,16 @@ fn whenever_up_is_killed_down_leaves_nothing() {
     }
 }
 
-fn is_ready(pod: Option<&Pod>) -> bool {
-    let conditions = pod.and_then(|pod| pod.status.as_ref()?.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+fn is_ready(pod: &Pod) -> bool {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 #[tokio::test]
 async fn a_running_pod_goes_with_its_node() {
     let name = format!("abandoned-{}", std::process::id());
     let node = Node::start(&name).unwrap();
-    let pods: Api<Pod> = Api::default_namespaced(node.client().await.unwrap());
+    let world = World::new(node.client().await.unwrap(), String::new);
     // A number by which it is known among the machine's processes.
     let nap = format!("31{:07}", std::process::id());
     // A container counts as running before its program has replaced the runtime's own, which has another command line.
@@ -96,9 +92,8 @@ async fn a_running_pod_goes_with_its_node() {
             "readinessProbe": {"exec": {"command": has_begun}, "periodSeconds": 1},
         }]},
     });
-    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-    let ready = await_condition(pods, "sleeper", is_ready);
-    tokio::time::timeout(PATIENCE, ready).await.expect("the pod must be ready").unwrap();
+    world.pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    world.until(&world.pods, "sleeper", is_ready).await;
     assert_eq!(naming("cmdline", &nap).len(), 1);
     assert_ne!(cgroups(&name), Vec::<String>::new());
     node.abandon().unwrap();

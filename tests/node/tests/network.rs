@@ -169,6 +169,6 @@ async fn nobody_but_whom_the_values_name_reaches_the_pods() {
 
     site.use_a_volume("first").await;
     site.create_volume("db-0").await;
-    site.try_hopeless_claim().await.unwrap();
+    site.until_reviewed("db-0").await;
     site.operator.helm(&["test", RELEASE, TIMEOUT]);
 }

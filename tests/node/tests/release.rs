@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_chart::{RELEASE, commands, offered, read};
-use bindery_node::site::{PODS, Site, TIMEOUT};
+use bindery_node::site::{PATIENT, PODS, Site, TIMEOUT};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::json;
@@ -25,11 +25,11 @@ fn told(begin: &str) -> Vec<String> {
     told.split_whitespace().skip(1).map(str::to_owned).collect()
 }
 
-/// Runs what the README tells; Helm does not wait for ever.
-fn helm_as_told(site: &Site, begin: &str) {
+/// Runs what the README tells, with further arguments; Helm does not wait for ever.
+fn helm_as_told(site: &Site, begin: &str, further: &[&str]) {
     let words = told(begin);
-    let words: Vec<&str> = words.iter().map(String::as_str).chain([TIMEOUT]).collect();
-    site.operator.helm(&words);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    site.operator.helm(&[&words[..], further, &[TIMEOUT]].concat());
 }
 
 /// How many of the release's pods there are.
@@ -39,6 +39,9 @@ fn pods(site: &Site) -> usize {
 
 /// The real API server asks through the Service's address, and kubectl shows what Bindery answers: as the README has it.
 async fn a_claim_that_can_never_bind_is_refused(site: &Site) {
+    site.create_volume("probe").await;
+    site.until_reviewed("probe").await;
+    site.world.delete(&site.world.volumes, "probe").await;
     let readme = read("README.md");
     let (_, rest) = readme.split_once("kubectl apply --filename - <<'END'\n").unwrap();
     let (manifests, rest) = rest.split_once("END\n```\n").unwrap();
@@ -63,7 +66,7 @@ async fn load(site: &Site, over: &CancellationToken) -> (usize, Vec<String>) {
         site.world.create_volume(&name, spec).await;
         site.world.create_claim(&name, "load").await;
         count += 1;
-        if let Err(why) = site.try_hopeless_claim().await {
+        if let Err(why) = site.try_hopeless_claim("db-0").await {
             wrong.push(format!("after {count} claims: {why}"));
         }
     }
@@ -91,13 +94,15 @@ async fn upgrade_and_rollback_lose_nothing(site: &Site) {
 
 /// Waits until one of the pods that are there leads. One that was killed holds the Lease until it expires.
 async fn until_a_pod_leads(site: &Site) {
-    let pods = site.kubectl(&["get", "pods", "--selector", PODS, "--output", "name"]);
     let leases: Api<Lease> = Api::namespaced(site.world.client.clone(), "kube-system");
-    let holds = |lease: &Lease| {
-        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
-        pods.lines().filter_map(|name| name.strip_prefix("pod/")).any(|name| holder.starts_with(name))
+    let look = async || {
+        // Each time anew: those that come in the place of others may not be there yet.
+        let pods = site.kubectl(&["get", "pods", "--selector", PODS, "--output", "name"]);
+        let holder = leases.get("bindery").await.unwrap().spec?.holder_identity?;
+        let mut names = pods.lines().filter_map(|name| name.strip_prefix("pod/"));
+        names.any(|name| holder.starts_with(name)).then_some(())
     };
-    site.world.until(&leases, "bindery", holds).await;
+    site.world.until_seen("a pod that leads", look).await;
 }
 
 /// The leader ends what it has begun and gives the Lease back.
@@ -150,8 +155,8 @@ async fn upstream_takes_over(site: &Site) {
 async fn a_release_serves_a_cluster_from_its_beginning_to_its_end() {
     let site = Site::start("release").await;
     // The command for nodes that pull nothing comes last.
-    helm_as_told(&site, "helm install ");
-    helm_as_told(&site, "helm test ");
+    helm_as_told(&site, "helm install ", &["--set", PATIENT]);
+    helm_as_told(&site, "helm test ", &[]);
     site.use_a_volume("first").await;
     a_claim_that_can_never_bind_is_refused(&site).await;
     upgrade_and_rollback_lose_nothing(&site).await;
@@ -160,6 +165,6 @@ async fn a_release_serves_a_cluster_from_its_beginning_to_its_end() {
     site.kubectl(&words.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(site.world.volumes.get_opt("db-0").await.unwrap(), None);
     without_pods_claims_are_created(&site).await;
-    helm_as_told(&site, "helm uninstall ");
+    helm_as_told(&site, "helm uninstall ", &[]);
     upstream_takes_over(&site).await;
 }

@@ -1,18 +1,24 @@
 //! Sends the requests of `requests.jsonl` to any API server, and brings the answers into a form that can be compared.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use http::Request;
 use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep};
 
 /// A request that is none: [`Server::forget`].
 const FORGET: &str = "COMPACT";
 
 /// Resources of whose objects and lists the server's words are kept.
 const KNOWN: [&str; 3] = ["persistentvolumes", "persistentvolumeclaims", "storageclasses"];
+
+/// How often a request is sent again whose answer is not there yet, and for how long.
+const AGAIN_EVERY: Duration = Duration::from_millis(100);
+const AGAIN_MAX: Duration = Duration::from_secs(120);
 
 /// Who is asked.
 pub(crate) trait Server {
@@ -37,6 +43,9 @@ pub(crate) struct Step {
     pub(crate) content_type: Option<String>,
     /// Media types that are accepted, unless it is JSON.
     pub(crate) accept: Option<String>,
+    /// Where the answer's body has something, as a JSON pointer, once a real server knows what it was told before: its plugins
+    /// learn of it a moment later, and a watch may end before it has sent all. Only for what changes nothing.
+    pub(crate) until: Option<String>,
     /// The body: a text as it is, anything else as JSON.
     pub(crate) body: Option<Value>,
 }
@@ -58,7 +67,7 @@ pub(crate) async fn answers(server: &mut impl Server) -> Vec<Value> {
             client = server.client().await;
             Value::Null
         } else {
-            send(&client, &step, &mut memory).await
+            send_until(&client, &step, &mut memory).await
         };
         answers.push(json!({"id": step.id, "answer": answer}));
     }
@@ -91,6 +100,19 @@ impl Memory {
                 self.values.insert(format!("@{word}({resource}{object})"), value.to_owned());
             }
         }
+    }
+}
+
+/// Sends one request, again and again where its answer is not yet what there is to wait for.
+async fn send_until(client: &Client, step: &Step, memory: &mut Memory) -> Value {
+    let give_up = Instant::now() + AGAIN_MAX;
+    loop {
+        let answer = send(client, step, memory).await;
+        let is_there = |pointer: &String| answer["body"].pointer(pointer).is_some();
+        if step.until.as_ref().is_none_or(is_there) || Instant::now() > give_up {
+            return answer;
+        }
+        sleep(AGAIN_EVERY).await;
     }
 }
 

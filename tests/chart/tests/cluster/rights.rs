@@ -4,6 +4,7 @@ use bindery_chart::rendered;
 use http::Method;
 use serde_json::json;
 
+use crate::serving::until_granted;
 use crate::site::{As, Site};
 
 /// The account of the release.
@@ -17,7 +18,9 @@ pub(crate) const BINDERY: As = As {
 async fn one_object_may_be_listed_and_no_other() {
     let site = Site::start().await;
     let kinds = ["ServiceAccount", "Secret", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
-    site.install(&rendered(&json!({"mode": "own"})), &kinds).await;
+    let objects = rendered(&json!({"mode": "own"}));
+    site.install(&objects, &kinds).await;
+    until_granted(&site, &objects).await;
     const SECRETS: &str = "/api/v1/namespaces/bindery-system/secrets";
     const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     let other = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "bindery-system", "name": "other"}});

@@ -31,7 +31,9 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
+    /// Starts one, once the API server goes by the rights of the release.
     pub(crate) async fn start(site: &Site, objects: &Objects) -> Self {
+        until_granted(site, objects).await;
         let folder = tempfile::tempdir().unwrap();
         let settings = folder.path().join("settings.yaml");
         std::fs::write(&settings, objects.settings()).unwrap();
@@ -209,7 +211,6 @@ async fn a_release_has_the_rights_that_it_uses_and_no_others() {
     let site = Site::start_with(&["--feature-gates=WatchList=false"]).await;
     let objects = rendered(&json!({"mode": "own", "recycling": {"enabled": true}}));
     site.install(&objects, &KINDS).await;
-    until_granted(&site, &objects).await;
     let mut replica = Replica::start(&site, &objects).await;
     // Its certificates, into what the chart has made for them.
     replica.until(&site, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
@@ -276,7 +277,6 @@ async fn a_release_that_looks_on_has_the_rights_that_it_uses_and_no_others() {
     let site = Site::start_with(&["--feature-gates=WatchList=false"]).await;
     let objects = rendered(&json!({"mode": "observe"}));
     site.install(&objects, &KINDS).await;
-    until_granted(&site, &objects).await;
     let mut replica = Replica::start(&site, &objects).await;
     replica.until_ready().await;
     replica.until(&site, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
@@ -295,7 +295,6 @@ async fn a_release_whose_secret_is_gone_binds_and_is_trusted_when_it_is_back() {
     let site = Site::start().await;
     let objects = rendered(&json!({"mode": "own"}));
     site.install(&objects, &KINDS).await;
-    until_granted(&site, &objects).await;
     site.ask(ADMIN, Method::DELETE, SECRET, None).await.unwrap();
     let mut replica = Replica::start(&site, &objects).await;
     for object in [volume("v", "Retain"), claim("default", "c", "1Gi")] {

@@ -34,9 +34,10 @@ pub(super) struct As {
 /// The one user of the control plane, who may do everything.
 pub(super) const ADMIN: As = As { user: "admin", groups: &["system:masters"] };
 
-/// How often, and how often at most, it is looked whether something has come about.
+/// How often, and how often at most, it is looked whether something has come about: for three minutes, a slow machine stands still
+/// for seconds.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
-pub(super) const LOOKS_MAX: usize = 600;
+pub(super) const LOOKS_MAX: usize = 3_600;
 
 /// Who has asked for what, and nothing of what it was.
 const AUDIT_POLICY: &str =
@@ -86,26 +87,28 @@ impl Site {
         for file in std::env::split_paths(&offered("BINDERY_DEFINITIONS")) {
             let definition = yaml(&std::fs::read_to_string(&file).unwrap());
             self.create(&definition, "").await.unwrap();
-            let name = definition["metadata"]["name"].as_str().unwrap();
-            self.until_established(name).await;
+            self.until_served(&definition["spec"]).await;
         }
     }
 
-    async fn until_established(&self, name: &str) {
-        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
-        let mut looks = tokio::time::interval(LOOK_EVERY);
-        for _ in 0..LOOKS_MAX {
-            looks.tick().await;
-            let definition = self.ask(ADMIN, Method::GET, &path, None).await.unwrap();
-            let conditions = definition["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            if conditions
-                .iter()
-                .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
-            {
-                return;
+    /// Waits until the resource of a definition is served: it is only a moment after its status says so.
+    async fn until_served(&self, spec: &Value) {
+        let text = |field: &Value| field.as_str().unwrap().to_owned();
+        let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
+        let versions = spec["versions"].as_array().unwrap().iter();
+        for version in versions.filter(|version| version["served"] == true) {
+            let list = format!("/apis/{group}/{}/{plural}", text(&version["name"]));
+            let mut looks = tokio::time::interval(LOOK_EVERY);
+            let mut last = Ok(Value::Null);
+            for _ in 0..LOOKS_MAX {
+                looks.tick().await;
+                last = self.ask(ADMIN, Method::GET, &list, None).await;
+                if last.is_ok() {
+                    break;
+                }
             }
+            assert!(last.is_ok(), "{list} is never served: {last:?}");
         }
-        panic!("{name} is never established");
     }
 
     /// Creates the objects of some kinds.

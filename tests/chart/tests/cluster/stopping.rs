@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::release::{installed, operator};
-use crate::serving::{LEASE, Replica, until_denied, until_granted};
+use crate::serving::{LEASE, Replica, until_denied};
 use crate::site::{ADMIN, Site};
 
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/bindery-system/deployments/bindery";
@@ -18,7 +18,6 @@ async fn replicas(site: &Site) -> Value {
 /// A replica under the rights of a release of mode own, which leads.
 async fn leader(site: &Site) -> Replica {
     let objects = rendered(&json!({"mode": "own"}));
-    until_granted(site, &objects).await;
     let mut replica = Replica::start(site, &objects).await;
     replica.until(site, LEASE, |lease| holder(lease).is_some()).await;
     replica

@@ -71,9 +71,19 @@ impl Issuer {
         until(site, &format!("another {key} in Secret {name}"), look).await
     }
 
-    /// Has a certificate issued anew, as `cmctl renew` asks for it.
-    pub(crate) async fn renew(&self, name: &str) {
-        let certificate = self.certificates.get(name).await.unwrap();
+    /// Has a certificate issued anew.
+    pub(crate) async fn renew(&self, site: &Site, name: &str) {
+        let look = async || match self.try_renew(name).await {
+            // cert-manager has written it meanwhile.
+            Err(kube::Error::Api(status)) if status.code == 409 => None,
+            asked => asked.map(Some).unwrap(),
+        };
+        until(site, &format!("a request for another Certificate {name}"), look).await;
+    }
+
+    /// As `cmctl renew` asks for it.
+    async fn try_renew(&self, name: &str) -> kube::Result<()> {
+        let certificate = self.certificates.get(name).await?;
         let mut conditions = certificate.data["status"]["conditions"].as_array().unwrap().clone();
         conditions.push(json!({
             "type": "Issuing", "status": "True", "reason": "ManuallyTriggered",
@@ -83,7 +93,7 @@ impl Issuer {
             "metadata": {"resourceVersion": certificate.resource_version()},
             "status": {"conditions": conditions},
         }));
-        self.certificates.patch_status(name, &PatchParams::default(), &change).await.unwrap();
+        self.certificates.patch_status(name, &PatchParams::default(), &change).await.map(drop)
     }
 
     pub(crate) async fn configuration(&self) -> ValidatingWebhookConfiguration {
