@@ -12,12 +12,13 @@ mod world;
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::slice;
 
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use self::site::{Doorkeeper, Site, configuration};
-use self::world::{World, is_bound_to, phase};
+use self::world::{World, is_bound_to, is_told, phase};
 
 /// What kubectl did: whether it succeeded, and what it told the user beside what it did.
 type Ended = (bool, String);
@@ -46,15 +47,15 @@ impl Site {
     }
 
     /// Has the API server ask about claims and volumes, new ones and changes, whoever makes them.
-    async fn ask_about_everything(&self, port: u16) {
-        let mut all = configuration(&[("claims", port)], None);
+    async fn ask_about_everything(&self, doorkeeper: &Doorkeeper) {
+        let mut all = configuration(&[("claims", doorkeeper.port)], None);
         let rule = &mut all["webhooks"][0]["rules"][0];
         rule["operations"] = json!(["CREATE", "UPDATE"]);
         rule["resources"] = json!(["persistentvolumeclaims", "persistentvolumes"]);
         let helm = PatchParams::apply("helm");
         self.configurations.patch("bindery", &helm, &Patch::Apply(all)).await.unwrap();
         self.until_trusted().await;
-        self.until_asked().await;
+        self.until_asked(slice::from_ref(doorkeeper)).await;
     }
 }
 
@@ -64,7 +65,7 @@ async fn open() -> (Site, World, Doorkeeper) {
     let world = World::new(&site.plane).await;
     let mut doorkeeper = site.open("first", &["--certificate-name=127.0.0.1"]);
     doorkeeper.replica.until_leading().await;
-    site.ask_about_everything(doorkeeper.port).await;
+    site.ask_about_everything(&doorkeeper).await;
     (site, world, doorkeeper)
 }
 
@@ -147,6 +148,9 @@ async fn a_change_and_a_volume_are_refused_where_they_introduce_what_cannot_be()
     // A claim that waits is pointed at a volume that it cannot have.
     assert_eq!(site.create(&volume("small", "1Gi", &json!({})), &[]), quiet);
     world.create_claim("waits", "2Gi").await;
+    // Both have been seen.
+    world.until_volume("small", |volume| phase(volume) == "Available").await;
+    world.until_event(is_told("waits", "FailedBinding")).await;
     let offer =
         "volume \"small\" offers 1Gi and the claim asks for 2Gi; ask for at most 1Gi or pick another volume";
     let denied = invalid("PersistentVolumeClaim", "waits", &format!("spec.volumeName: {offer}"));

@@ -166,6 +166,8 @@ fn nothing_outside_the_playgrounds_own_folder_is_deleted() {
 fn objects_are_changed_in_every_way_that_kubectl_has() {
     let playground = Playground::start(&["--example", "static-binding"]);
     let kubectl = |arguments: &[&str]| playground.kubectl(arguments);
+    // From now on nobody else writes it, and what is bound stays where it is.
+    playground.wait_for("pvc/notes", "Bound");
     kubectl(&["label", "pvc", "notes", "team=blue"]);
     kubectl(&["annotate", "pvc", "notes", "example.com/note=kept"]);
     kubectl(&["patch", "pvc", "notes", "-p", r#"{"metadata": {"labels": {"strategic": "yes"}}}"#]);

@@ -1,5 +1,7 @@
 //! Others who write the webhook configuration too.
 
+use std::slice;
+
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
@@ -54,7 +56,7 @@ async fn releases_of_a_chart_and_whom_to_trust_do_not_fight() {
     site.configurations.delete("bindery", &Default::default()).await.unwrap();
     site.apply(&[("claims", port)]).await.unwrap();
     site.until_trusted().await;
-    site.until_asked().await;
+    site.until_asked(slice::from_ref(&doorkeeper)).await;
     assert_eq!(site.authorities().await.unwrap(), authorities);
     assert_eq!(doorkeeper.replica.metric("bindery_certificate_errors_total").await, 0);
 }

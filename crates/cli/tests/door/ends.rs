@@ -1,20 +1,25 @@
 //! A replica that is told to end.
 
+use std::slice;
+
 use rustix::process::Signal;
 use tokio::net::TcpStream;
 
 use super::site::Site;
 use super::world::PATIENCE;
 
+/// For how many seconds it goes on: longer than the machine may pause.
+const DRAIN: u64 = 15;
+
 #[tokio::test]
 async fn reviews_are_answered_after_the_signal_until_nobody_is_let_in_any_more() {
     let site = Site::start().await;
-    let mut doorkeeper =
-        site.open_for(bindery_cluster::free_port().unwrap(), 2, "first", &["--certificate-name=127.0.0.1"]);
+    let port = bindery_cluster::free_port().unwrap();
+    let mut doorkeeper = site.open_for(port, DRAIN, "first", &["--certificate-name=127.0.0.1"]);
     site.apply(&[("first", doorkeeper.port)]).await.unwrap();
     let authorities = site.until_trusted().await;
     doorkeeper.replica.until_metrics("bindery_leader 1\n").await;
-    site.until_asked().await;
+    site.until_asked(slice::from_ref(&doorkeeper)).await;
     doorkeeper.replica.signal(Signal::TERM);
 
     // The API server, and who connects anew: each is answered for as long as it is let in.

@@ -1,7 +1,9 @@
 //! Certificates in files, of the server and of the API server as its client.
 
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
@@ -68,7 +70,7 @@ async fn files_are_followed_and_nothing_is_written_to_the_cluster() {
     let applied = configuration(&[("first", doorkeeper.port)], Some(first.pem.as_bytes()));
     let applied = serde_json::from_value(applied).unwrap();
     site.configurations.create(&Default::default(), &applied).await.unwrap();
-    site.until_asked().await;
+    site.until_asked(slice::from_ref(&doorkeeper)).await;
 
     second.server(folder.path());
     doorkeeper.replica.until_metrics("bindery_certificate_changes_total 1\n").await;
@@ -77,8 +79,7 @@ async fn files_are_followed_and_nothing_is_written_to_the_cluster() {
     fs::write(&files[1], "nonsense").unwrap();
     doorkeeper.replica.until_metrics("bindery_certificate_errors_total 1\n").await;
     doorkeeper.ask(second.pem.as_bytes()).await.unwrap();
-    let log = doorkeeper.replica.log();
-    assert!(log.contains("server.key holds no private key in PEM"), "{log}");
+    doorkeeper.replica.until_logged("server.key holds no private key in PEM").await;
 
     assert_eq!(site.authorities().await, None);
     assert_eq!(site.bundles().await[0].1, first.pem.as_bytes());
@@ -90,6 +91,8 @@ async fn files_are_followed_and_nothing_is_written_to_the_cluster() {
 async fn only_the_api_server_is_let_in_where_its_certificate_is_asked_for() {
     let folder = TempDir::new().unwrap();
     let port = bindery_cluster::free_port().unwrap();
+    // Nobody else is to have it until the cluster is there.
+    let kept = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
     let cluster = Authority::new();
     let usage = || ExtendedKeyUsagePurpose::ClientAuth;
     let [certificate, key] = cluster.vouch(folder.path(), "kube-apiserver", usage());
@@ -114,6 +117,7 @@ async fn only_the_api_server_is_let_in_where_its_certificate_is_asked_for() {
 
     let authority = folder.path().join("clients.crt");
     fs::write(&authority, &cluster.pem).unwrap();
+    drop(kept);
     let doorkeeper = site.open_at(
         port,
         "first",
@@ -125,7 +129,7 @@ async fn only_the_api_server_is_let_in_where_its_certificate_is_asked_for() {
     );
     site.apply(&[("first", port)]).await.unwrap();
     let trusted = site.until_trusted().await;
-    site.until_asked().await;
+    site.until_asked(slice::from_ref(&doorkeeper)).await;
 
     assert!(doorkeeper.ask(&trusted).await.is_err(), "without a certificate");
     for (authority, name, is_let_in) in [

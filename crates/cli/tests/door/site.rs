@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bindery_cluster::{ControlPlane, Manager, Programs};
+use futures::future::join_all;
 use http::Request;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -108,23 +109,37 @@ impl Site {
         try_claim(&self.client, json!({})).await
     }
 
-    /// Waits until the API server refuses a claim whose spec differs from the usual; answers how.
+    /// Waits until a webhook denies a claim whose spec differs from the usual; answers how. That one cannot be asked, as by an
+    /// API server that has not heard yet whom to trust, is no denial.
     pub(crate) async fn until_refused(&self, differs: Value) -> kube::Error {
         let mut ticks = tokio::time::interval(Duration::from_millis(50));
+        let mut last = Ok(());
         let refused = async {
-            loop {
+            while !last.as_ref().is_err_and(is_denial) {
                 ticks.tick().await;
-                if let Err(error) = try_claim(&self.client, differs.clone()).await {
-                    return error;
-                }
+                last = try_claim(&self.client, differs.clone()).await;
             }
         };
-        tokio::time::timeout(PATIENCE, refused).await.expect("the claim is refused")
+        let refused = tokio::time::timeout(PATIENCE, refused).await;
+        assert!(refused.is_ok(), "the claim is not refused: {last:?}");
+        last.unwrap_err()
     }
 
-    /// Waits until the API server asks all webhooks without a failure.
-    pub(crate) async fn until_asked(&self) {
-        self.until_allowed(json!({})).await;
+    /// Waits until the API server takes a claim after it has asked all of these. It takes one too while it knows no webhook.
+    pub(crate) async fn until_asked(&self, doorkeepers: &[Doorkeeper]) {
+        let mut ticks = tokio::time::interval(Duration::from_millis(50));
+        let asked = async {
+            loop {
+                let before = reviews(doorkeepers).await;
+                self.until_allowed(json!({})).await;
+                let after = reviews(doorkeepers).await;
+                if before.iter().zip(&after).all(|(before, after)| before < after) {
+                    return;
+                }
+                ticks.tick().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.expect("all webhooks are asked");
     }
 
     /// Waits until the API server takes a claim whose spec differs from the usual.
@@ -146,6 +161,21 @@ impl Doorkeeper {
     pub(crate) async fn ask(&self, authorities: &[u8]) -> Result<(), kube::Error> {
         ask(self.port, authorities, &json!({})).await
     }
+}
+
+/// How many objects each of these has reviewed.
+async fn reviews(doorkeepers: &[Doorkeeper]) -> Vec<u64> {
+    let of = async |doorkeeper: &Doorkeeper| {
+        let metrics = doorkeeper.replica.try_get("/metrics").await.unwrap_or_default();
+        let samples = metrics.lines().filter(|line| line.starts_with("bindery_admission_reviews_total{"));
+        samples.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+    };
+    join_all(doorkeepers.iter().map(of)).await
+}
+
+/// Whether a webhook has denied a request: Forbidden, or Invalid where a field is at fault.
+fn is_denial(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if [403, 422].contains(&status.code))
 }
 
 /// Asks on a connection of its own, as a client that trusts these authorities and has these credentials.

@@ -15,12 +15,23 @@ use tempfile::TempDir;
 
 use super::world::{PATIENCE, Replica, World, is_bound, is_bound_to, phase, provisioning_in};
 
-/// Within this the alarm is raised.
+/// Within this from the first write of another binder on the alarm is raised.
 const ALARM_MAX: Duration = Duration::from_secs(60);
 /// How often a pair is created while upstream's loop starts.
 const PAIR_EVERY: Duration = Duration::from_millis(50);
 const RAISED: &str = "bindery_foreign_writer 1\n";
 const LIFTED: &str = "bindery_foreign_writer 0\n";
+
+/// Waits until a replica has seen a write of another binder.
+async fn until_foreign_write(replica: &Replica) {
+    let seen = async {
+        let mut ticks = tokio::time::interval(PAIR_EVERY);
+        while replica.metric("bindery_foreign_writes_total").await == 0 {
+            ticks.tick().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, seen).await.expect("upstream's loop writes");
+}
 
 fn is_alarm(event: &Event) -> bool {
     event.reason.as_deref() == Some("ForeignWriter")
@@ -144,14 +155,19 @@ async fn another_binder_stops_deletion_until_the_operator_acknowledges() {
     // Upstream's loop is on again, under load.
     site.plane.set_manager(Manager::BinderAlone).unwrap();
     let seen = async {
-        tokio::join!(
-            first.until_metrics(RAISED),
-            second.until_metrics(RAISED),
-            site.world.until_event(is_alarm)
-        )
+        // It takes its time to start.
+        until_foreign_write(&first).await;
+        let alarm = async {
+            tokio::join!(
+                first.until_metrics(RAISED),
+                second.until_metrics(RAISED),
+                site.world.until_event(is_alarm)
+            )
+        };
+        tokio::time::timeout(ALARM_MAX, alarm).await.expect("the alarm comes within a minute");
     };
-    let pairs = tokio::time::timeout(ALARM_MAX, site.create_pairs_until("both", seen)).await;
-    site.until_bound("both", pairs.expect("the alarm comes within a minute")).await;
+    let pairs = site.create_pairs_until("both", seen).await;
+    site.until_bound("both", pairs).await;
     let path = r"--output=jsonpath={.metadata.annotations.bindery\.dev/foreign-writer}";
     let why = site.kubectl(&["get", "lease", "bindery", "--namespace=kube-system", path]);
     assert!(why.contains("kube-controller-manager wrote "), "{why}");

@@ -59,7 +59,7 @@ impl Observer {
 
 #[tokio::test]
 async fn what_upstream_binds_is_what_bindery_would_have_bound() {
-    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::BinderAlone).await.unwrap();
+    let mut plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::BinderAlone).await.unwrap();
     let world = World::new(&plane).await;
     let mut observer = Observer::start(&plane).await;
     // One choice is best.
@@ -67,10 +67,14 @@ async fn what_upstream_binds_is_what_bindery_would_have_bound() {
         world.create_volume(name, capacity).await;
         world.until_volume(name, |volume| phase(volume) == "Available").await;
     }
+    // What is bound before the observer has seen it cannot be compared.
+    plane.set_manager(Manager::Off).unwrap();
     world.create_claim("c", "2Gi").await;
+    observer.replica.until_metrics("bindery_observed_claims_awaited 1\n").await;
+    plane.set_manager(Manager::BinderAlone).unwrap();
     world.until_claim("c", is_bound_to("medium")).await;
     assert_eq!(observer.until_counted(1).await, [1, 0, 0, 0]);
-    assert_eq!(observer.replica.metric("bindery_observed_claims_awaited").await, 0);
+    observer.replica.until_metrics("bindery_observed_claims_awaited 0\n").await;
 
     // Many at once, of equal volumes: upstream's choice among them is arbitrary, and never a worse one.
     for pair in 0..30 {
@@ -79,9 +83,12 @@ async fn what_upstream_binds_is_what_bindery_would_have_bound() {
     for pair in 0..30 {
         world.until_volume(&format!("v{pair}"), |volume| phase(volume) == "Available").await;
     }
+    plane.set_manager(Manager::Off).unwrap();
     for pair in 0..30 {
         world.create_claim(&format!("c{pair}"), "4Gi").await;
     }
+    observer.replica.until_metrics("bindery_observed_claims_awaited 30\n").await;
+    plane.set_manager(Manager::BinderAlone).unwrap();
     for pair in 0..30 {
         world.until_claim(&format!("c{pair}"), is_bound).await;
     }
@@ -156,8 +163,7 @@ async fn whatever_another_binder_chooses_is_counted_as_what_it_is() {
     told.bind("c", &uid, "large").await;
     assert_eq!(observer.until_counted(1).await, [0, 0, 1, 0]);
     observer.replica.until_metrics("bindery_observed_claims_awaited 0\n").await;
-    let log = observer.replica.log();
-    let line = log.lines().find(|line| line.contains("upstream bound the claim otherwise")).unwrap();
+    let line = observer.replica.until_logged("upstream bound the claim otherwise").await;
     for part in ["default/c", &uid, "large", "small", "5Gi", "1Gi"] {
         assert!(line.contains(part), "no {part:?} in {line}");
     }
@@ -173,8 +179,7 @@ async fn whatever_another_binder_chooses_is_counted_as_what_it_is() {
     let unseen = "5f7c1f0e-8d0c-4a8e-9d1b-3a2b1c0d9e8f";
     told.reserve("twin-a", "unseen", unseen).await;
     assert_eq!(observer.until_counted(3).await, [0, 1, 1, 1]);
-    let log = observer.replica.log();
-    let line = log.lines().find(|line| line.contains("cannot be compared")).unwrap();
+    let line = observer.replica.until_logged("cannot be compared").await;
     for part in ["default/unseen", unseen, "twin-a", "not seen before its bind"] {
         assert!(line.contains(part), "no {part:?} in {line}");
     }

@@ -73,7 +73,9 @@ async fn a_cluster_goes_from_upstream_to_bindery_and_back() {
 
     plane.set_manager(Manager::WithoutBinder).unwrap();
     let before = objects(&plane).await;
-    let mut replica = Replica::start(&plane, "first");
+    // So long that no pause of the machine outlasts it: it is to be given back in the end.
+    let lease = ["--lease-duration=15".to_owned()];
+    let mut replica = Replica::start_with(&plane.kubeconfig(), "first", &lease, &[]);
     replica.until_leading().await;
     // What was there before waits for its turn before what comes now.
     create_pairs(&world, "bindery").await;

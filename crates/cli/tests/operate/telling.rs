@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use bindery_cluster::{Asked, Before, ControlPlane, Fair, Manager, Programs, Proxy, Weather};
 use http::StatusCode;
@@ -92,22 +91,6 @@ impl Weather for Broken {
     }
 }
 
-/// Waits until `/readyz` begins its answer with this text.
-async fn until_told(replica: &Replica, text: &str) -> String {
-    let told = async {
-        let mut ticks = tokio::time::interval(Duration::from_millis(50));
-        loop {
-            ticks.tick().await;
-            let told = replica.get("/readyz").await;
-            if told.starts_with(text) {
-                return told;
-            }
-        }
-    };
-    let told = tokio::time::timeout(PATIENCE, told).await;
-    told.unwrap_or_else(|_| panic!("it never says {text:?}: {}", replica.log()))
-}
-
 #[tokio::test]
 async fn a_leader_whose_writes_do_not_get_through_is_not_ready() {
     let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();
@@ -115,20 +98,20 @@ async fn a_leader_whose_writes_do_not_get_through_is_not_ready() {
     let proxy = Proxy::start(&plane).await.unwrap();
     let mut replica = Replica::start_with(&proxy.kubeconfig(), "first", &[], &[]);
     replica.until_leading().await;
-    until_told(&replica, "ok").await;
+    replica.until_told("/readyz", "ok").await;
     proxy.set_weather(Broken);
     world.create_volume("a", "1Gi").await;
     world.create_volume("b", "1Gi").await;
-    let told = until_told(&replica, "[+]lists ok\n[-]writes failed: ").await;
+    let (_, told) = replica.until_told("/readyz", "[+]lists ok\n[-]writes failed: ").await;
     assert!(told.ends_with("readyz check failed\n"), "{told}");
     // It reviews as well as before, and what refuses its writes may be about one tenant's objects: kubelet, which would take it
     // from the Service, does not count it.
     assert_eq!(replica.probe("/readyz?exclude=writes").await, (StatusCode::OK, "ok".to_owned()));
-    assert_eq!(replica.metric("bindery_writes_blocked").await, 1);
+    replica.until_metrics("bindery_writes_blocked 1\n").await;
     replica.until_metrics("bindery_keys_failing 2\n").await;
     assert_eq!(replica.get("/livez").await, "ok");
     proxy.set_weather(Fair);
-    until_told(&replica, "ok").await;
+    replica.until_told("/readyz", "ok").await;
     world.until_volume("a", |volume| phase(volume) == "Available").await;
     replica.until_metrics("bindery_keys_failing 0\n").await;
 }
@@ -172,10 +155,10 @@ async fn a_replica_that_waits_for_a_list_names_it_and_is_not_ready_and_writes_no
         let mut replica = Replica::start_with(&proxy.kubeconfig(), &name, &[], &[]);
         replica.until_leading().await;
         let missing = format!("[-]lists failed: the first list is not complete of: {kind}\n[+]writes ok\n");
-        until_told(&replica, &missing).await;
+        replica.until_told("/readyz", &missing).await;
         // It tries again all the while, and decides nothing on what it has.
         tokio::time::timeout(PATIENCE, seen.wait_for(|asked| *asked >= 2)).await.unwrap().unwrap();
-        let told = replica.probe("/readyz").await;
+        let told = replica.until_told("/readyz", &missing).await;
         assert_eq!(told, (StatusCode::INTERNAL_SERVER_ERROR, format!("{missing}readyz check failed\n")));
         assert_eq!(replica.probe("/livez").await, (StatusCode::OK, "ok".to_owned()));
         assert_eq!(replica.metric("bindery_lists_complete").await, 0);
@@ -183,8 +166,8 @@ async fn a_replica_that_waits_for_a_list_names_it_and_is_not_ready_and_writes_no
         assert!(!asked.iter().any(Asked::is_write), "without the list of {kind}: {asked:#?}");
 
         proxy.set_weather(Fair);
-        until_told(&replica, "ok").await;
-        assert_eq!(replica.probe("/readyz").await, (StatusCode::OK, "ok".to_owned()));
+        let told = replica.until_told("/readyz", "ok").await;
+        assert_eq!(told, (StatusCode::OK, "ok".to_owned()));
         world.until_claim(&name, is_bound_to(&name)).await;
         replica.signal(Signal::TERM);
         assert!(replica.wait().success());

@@ -147,7 +147,7 @@ impl Stage {
         Replica::start_with(&self.proxy.kubeconfig(), identity, &provisioning_in(self.folder.path()), &[])
     }
 
-    async fn bind_one_of_each_policy(&self) {
+    async fn bind_one_of_each_policy(&mut self) {
         for policy in POLICIES {
             let name = policy.to_lowercase();
             fs::create_dir(self.data(&name)).unwrap();
@@ -158,6 +158,16 @@ impl Stage {
             self.world.create_claim_of(&name, &name, None).await;
             self.world.until_claim(&name, is_bound_to(&name)).await;
         }
+        self.bind_barrier().await;
+    }
+
+    /// Binds one more pair: the replica's watches have told it of everything before.
+    async fn bind_barrier(&mut self) {
+        self.barriers += 1;
+        let barrier = format!("barrier-{}", self.barriers);
+        self.world.create_volume_of(&barrier, &barrier, json!(null)).await;
+        self.world.create_claim_of(&barrier, &barrier, None).await;
+        self.world.until_claim(&barrier, is_bound_to(&barrier)).await;
     }
 
     fn data(&self, name: &str) -> PathBuf {
@@ -179,8 +189,8 @@ impl Stage {
         }
     }
 
-    /// Changes something of every object that does not matter, so that watches tell the truth of it.
-    async fn tell_the_truth(&self, round: usize) {
+    /// Changes something of every object that does not matter, so that watches tell the truth of it; ends when they have.
+    async fn tell_the_truth(&mut self, round: usize) {
         for policy in POLICIES {
             let name = policy.to_lowercase();
             let change = json!({"metadata": {"annotations": {"example.com/round": round.to_string()}}});
@@ -188,6 +198,7 @@ impl Stage {
                 self.patch(&path, &change).await;
             }
         }
+        self.bind_barrier().await;
     }
 
     /// Waits until the replica has asked the API server about the claims, and has done what followed.
@@ -206,11 +217,7 @@ impl Stage {
         let in_time = tokio::time::timeout(PATIENCE, asked).await.is_ok();
         assert!(in_time, "{lie:?}: not asked about all claims: {seen:#?}");
         // What is decided after the lie has been dealt with.
-        self.barriers += 1;
-        let barrier = format!("barrier-{}", self.barriers);
-        self.world.create_volume_of(&barrier, &barrier, json!(null)).await;
-        self.world.create_claim_of(&barrier, &barrier, None).await;
-        self.world.until_claim(&barrier, is_bound_to(&barrier)).await;
+        self.bind_barrier().await;
         seen.extend(self.proxy.take_asked());
         let done: Vec<_> = seen.iter().filter(|asked| is_reclaiming(asked)).collect();
         assert!(done.is_empty(), "{lie:?}: {done:#?}");

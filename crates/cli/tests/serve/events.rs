@@ -205,7 +205,9 @@ async fn what_is_told_of_a_claim_in_ever_other_words_is_combined() {
     const PODS: usize = MESSAGES + 4;
     let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
     let (world, client) = (World::new(&plane).await, plane.client().await.unwrap());
-    let replica = Replica::start(&plane, "first");
+    // A new term would tell once more of every claim.
+    let lease = ["--lease-duration=60".to_owned()];
+    let replica = Replica::start_with(&plane.kubeconfig(), "first", &lease, &[]);
     let delayed = json!({"provisioner": "vendor.example/csi", "volumeBindingMode": "WaitForFirstConsumer"});
     world.create_class_with("delayed", delayed).await;
     world.create_claim_of("delayed", "waits", None).await;

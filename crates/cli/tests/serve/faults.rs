@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::death::chance;
 use super::load::{LEFT, Load, Unserved, is_of_a_tenant};
-use super::world::{Replica, until_rest};
+use super::world::{PATIENCE, Replica, until_rest};
 
 /// How long each kind of fault lasts, unless told otherwise.
 const SECONDS: u64 = 6;
@@ -31,15 +31,38 @@ const NO_ANSWER: &str = "no answer from the API server";
 /// How often a moment is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// What is special about a trial.
+#[derive(Default)]
+struct Setting<'a> {
+    /// Further arguments of the API server.
+    api_server: &'a [&'a str],
+    /// Further arguments of replicas.
+    replica: &'a [&'a str],
+    /// Environment of the tried replica.
+    environment: &'a [(&'a str, PathBuf)],
+    /// For how long the API server may be gone, besides its faults.
+    gone: Duration,
+}
+
 /// Bindery behind a proxy, under load.
 struct Trial {
     plane: ControlPlane,
     proxy: Proxy,
     replica: Replica,
+    /// With which another replica serves the same tenants.
+    arguments: Vec<String>,
     load: Load,
     chance: StdRng,
     lasts: Duration,
     client: kube::Client,
+}
+
+/// What a replica tells of what it goes through.
+struct Told {
+    /// Writes and watches that failed, requests that were refused, answers that came late.
+    counts: [u64; 4],
+    /// How much it has logged, in bytes.
+    logged: usize,
 }
 
 /// Faults that come by chance.
@@ -83,18 +106,21 @@ impl Weather for Storm {
 }
 
 impl Trial {
-    async fn new(api_server: &[&str], environment: &[(&str, PathBuf)]) -> Self {
+    async fn new(setting: Setting<'_>) -> Self {
         let chance = chance();
         let seconds = std::env::var("BINDERY_FAULT_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
         let programs = Programs::from_env().unwrap();
-        let plane = ControlPlane::start_with(programs, Manager::ProtectionAlone, api_server).await.unwrap();
+        let manager = Manager::ProtectionAlone;
+        let plane = ControlPlane::start_with(programs, manager, setting.api_server).await.unwrap();
         let proxy = Proxy::start(&plane).await.unwrap();
         let client = plane.client().await.unwrap();
         let lasts = Duration::from_secs(seconds.unwrap_or(SECONDS));
-        let load = Load::new(client.clone(), lasts).await;
-        let mut replica = Replica::start_with(&proxy.kubeconfig(), "tried", &load.arguments(), environment);
+        let load = Load::new(client.clone(), lasts + setting.gone).await;
+        let further = setting.replica.iter().map(|&argument| argument.to_owned());
+        let arguments: Vec<_> = load.arguments().into_iter().chain(further).collect();
+        let mut replica = Replica::start_with(&proxy.kubeconfig(), "tried", &arguments, setting.environment);
         replica.until_leading().await;
-        Self { plane, proxy, replica, load, chance, lasts, client }
+        Self { arguments, plane, proxy, replica, load, chance, lasts, client }
     }
 
     /// Fails where a tenant was not served, with what the replica tells of it.
@@ -113,12 +139,27 @@ impl Trial {
         self.served(outcome).await;
     }
 
-    /// Lets tenants come while the weather is bad, and brings the world to rest after it.
-    async fn endure(&mut self, weather: impl Weather, name: &str) {
+    /// Lets tenants come while the weather is bad, until the replica has told of it all, and brings the world to rest after it.
+    async fn endure(&mut self, kind: Kind) {
+        let before = self.told().await;
         let looking = look(self.client.clone());
-        self.proxy.set_weather(weather);
+        let chance = Mutex::new(StdRng::seed_from_u64(self.chance.random()));
+        self.proxy.set_weather(Storm { kind, chance });
         self.receive(self.lasts).await;
-        self.settle(looking, name).await;
+        // Whether a rare fault comes within that time is left to chance.
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end && !self.untold(kind, &before).await.is_empty() {
+            self.receive(LOOK_EVERY).await;
+        }
+        self.settle(looking, &format!("{kind:?}")).await;
+        let now = self.told().await;
+        let [write_errors, watch_failures, refused, late] =
+            std::array::from_fn(|metric| now.counts[metric] - before.counts[metric]);
+        println!(
+            "{kind:?}: {write_errors} writes and {watch_failures} watches failed, {refused} requests refused, {late} late"
+        );
+        let untold = self.untold(kind, &before).await;
+        assert!(untold.is_empty(), "{kind:?}: {untold:?} in {}", self.replica.log());
     }
 
     /// Waits for all tenants, and for a world at rest.
@@ -148,15 +189,54 @@ impl Trial {
         assert!(unclear.is_empty(), "lines without a UID: {unclear:#?}");
     }
 
-    /// What the replica tells of what it went through: writes and watches that failed, requests that were refused, answers
-    /// that came late.
-    async fn told(&self) -> [u64; 4] {
-        [
+    /// What of such a fault the replica does not tell: nothing where all is well.
+    async fn untold(&self, kind: Kind, before: &Told) -> Vec<&'static str> {
+        let (now, log) = (self.told().await, self.replica.log());
+        let [write_errors, watch_failures, refused, late] =
+            std::array::from_fn(|metric| now.counts[metric] > before.counts[metric]);
+        let since = &log[before.logged..];
+        let told = match kind {
+            Kind::Cut => vec![
+                ("writes that failed", write_errors),
+                ("watches that failed", watch_failures),
+                ("why a sync failed", says(since, ["sync failed", NO_ANSWER])),
+                ("why a watch failed", says(since, ["watching failed", NO_ANSWER])),
+            ],
+            // What comes late comes. It is said once a minute at most: it may have been before.
+            Kind::Delay => vec![
+                ("requests that were late", late),
+                ("that the API server is late", says(&log, ["the API server answers late", "took="])),
+            ],
+            Kind::Refuse(status) => {
+                // With the object that is tried again.
+                let why = match status {
+                    StatusCode::TOO_MANY_REQUESTS => "throttled: ".to_owned(),
+                    _ => format!("the API server failed with status {}: ", status.as_str()),
+                };
+                vec![
+                    ("writes that failed", write_errors),
+                    // A server that is broken does not say that it is busy.
+                    ("whether it is busy", refused == (status != StatusCode::INTERNAL_SERVER_ERROR)),
+                    ("why a sync failed", says(since, ["sync failed", &why])),
+                ]
+            }
+            Kind::LoseAnswers => vec![
+                ("writes that failed", write_errors),
+                ("why a sync failed", says(since, ["sync failed", NO_ANSWER])),
+            ],
+        };
+        told.into_iter().filter(|(_, is_told)| !is_told).map(|(what, _)| what).collect()
+    }
+
+    /// What the replica has told by now.
+    async fn told(&self) -> Told {
+        let counts = [
             self.replica.metric("bindery_write_errors_total").await,
             self.replica.metric("bindery_watch_failures_total").await,
             self.replica.metric("bindery_requests_refused_total").await,
             self.replica.metric("bindery_requests_late_total").await,
-        ]
+        ];
+        Told { counts, logged: self.replica.log().len() }
     }
 
     /// How many replicas of each kind lead: the tried one, and the other.
@@ -186,9 +266,14 @@ impl Trial {
     }
 }
 
+/// Whether a line of the log has both texts.
+fn says(log: &str, texts: [&str; 2]) -> bool {
+    log.lines().any(|line| texts.iter().all(|text| line.contains(text)))
+}
+
 /// Fails unless a line of the log has both texts.
 fn assert_says(log: &str, texts: [&str; 2]) {
-    assert!(log.lines().any(|line| texts.iter().all(|text| line.contains(text))), "no {texts:?} in {log}");
+    assert!(says(log, texts), "no {texts:?} in {log}");
 }
 
 /// Fails at the first moment that shows harm; the API server may be gone meanwhile.
@@ -207,55 +292,19 @@ fn look(client: kube::Client) -> JoinHandle<()> {
 
 #[tokio::test]
 async fn what_is_lost_late_or_refused_on_the_way_is_made_good() {
-    let mut trial = Trial::new(&[], &[]).await;
+    let mut trial = Trial::new(Setting::default()).await;
     let refusals =
         [StatusCode::TOO_MANY_REQUESTS, StatusCode::INTERNAL_SERVER_ERROR, StatusCode::GATEWAY_TIMEOUT];
     let kinds = [Kind::Cut, Kind::Delay, Kind::LoseAnswers];
     for kind in kinds.into_iter().chain(refusals.map(Kind::Refuse)) {
-        let (before, logged) = (trial.told().await, trial.replica.log().len());
-        let storm = Storm { kind, chance: Mutex::new(StdRng::seed_from_u64(trial.chance.random())) };
-        trial.endure(storm, &format!("{kind:?}")).await;
-        let after = trial.told().await;
-        let [write_errors, watch_failures, refused, late] =
-            std::array::from_fn(|metric| after[metric] - before[metric]);
-        println!(
-            "{kind:?}: {write_errors} writes and {watch_failures} watches failed, {refused} requests refused, {late} late"
-        );
-        let log = &trial.replica.log()[logged..];
-        match kind {
-            Kind::Cut => {
-                assert!(write_errors > 0 && watch_failures > 0);
-                assert_says(log, ["sync failed", NO_ANSWER]);
-                assert_says(log, ["watching failed", NO_ANSWER]);
-            }
-            // What comes late comes.
-            Kind::Delay => {
-                assert!(late > 0);
-                // Once a minute at most: it may have been before.
-                assert_says(&trial.replica.log(), ["the API server answers late", "took="]);
-            }
-            Kind::Refuse(status) => {
-                assert!(write_errors > 0);
-                // A server that is broken does not say that it is busy.
-                assert_eq!(refused > 0, status != StatusCode::INTERNAL_SERVER_ERROR);
-                // With the object that is tried again.
-                let why = match status {
-                    StatusCode::TOO_MANY_REQUESTS => "throttled: ".to_owned(),
-                    _ => format!("the API server failed with status {}: ", status.as_str()),
-                };
-                assert_says(log, ["sync failed", &why]);
-            }
-            Kind::LoseAnswers => {
-                assert!(write_errors > 0);
-                assert_says(log, ["sync failed", NO_ANSWER]);
-            }
-        }
+        trial.endure(kind).await;
     }
 }
 
 #[tokio::test]
 async fn an_api_server_that_is_killed_under_load_is_waited_for() {
-    let mut trial = Trial::new(&[], &[]).await;
+    // Nobody is served before it is back.
+    let mut trial = Trial::new(Setting { gone: PATIENCE, ..Setting::default() }).await;
     let half = trial.lasts / 2;
     for _ in 0..2 {
         let looking = look(trial.client.clone());
@@ -266,7 +315,7 @@ async fn an_api_server_that_is_killed_under_load_is_waited_for() {
         trial.served(outcome).await;
         trial.settle(looking, "API server killed").await;
     }
-    let [write_errors, watch_failures, ..] = trial.told().await;
+    let [write_errors, watch_failures, ..] = trial.told().await.counts;
     println!("{write_errors} writes and {watch_failures} watches failed");
     assert!(watch_failures > 0);
     assert_says(&trial.replica.log(), ["watching failed", NO_ANSWER]);
@@ -276,7 +325,7 @@ async fn an_api_server_that_is_killed_under_load_is_waited_for() {
 async fn a_watch_that_is_slower_than_compaction_lists_again() {
     // Watches of volumes and claims are etcd's own: only so does what was compacted count for them at once.
     let uncached = "--watch-cache-sizes=persistentvolumes#0,persistentvolumeclaims#0";
-    let mut trial = Trial::new(&[uncached], &[]).await;
+    let mut trial = Trial::new(Setting { api_server: &[uncached], ..Setting::default() }).await;
     let looking = look(trial.client.clone());
     trial.receive(trial.lasts / 2).await;
     trial.proxy.hold_watches(true);
@@ -294,8 +343,12 @@ async fn a_watch_that_is_slower_than_compaction_lists_again() {
 async fn a_clock_that_jumps_stops_neither_the_leader_nor_the_next_one() {
     const HOUR: i64 = 3_600;
     let clock = Clock::new().unwrap();
-    let mut trial = Trial::new(&[], &clock.environment()).await;
-    let mut next = Replica::start_with(&trial.proxy.kubeconfig(), "next", &trial.load.arguments(), &[]);
+    // So long that no pause of the machine ends a term: the clock is not to either.
+    let lease = ["--lease-duration=30"];
+    let environment = clock.environment();
+    let mut trial =
+        Trial::new(Setting { replica: &lease, environment: &environment, ..Setting::default() }).await;
+    let mut next = Replica::start_with(&trial.proxy.kubeconfig(), "next", &trial.arguments, &[]);
     next.until_following().await;
     let looking = look(trial.client.clone());
     for ahead in [2 * HOUR, -HOUR, 0, 2 * HOUR] {

@@ -14,8 +14,10 @@ use serde_json::json;
 use super::world::{PATIENCE, Replica, World, is_bound_to, is_told};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/bindery";
-/// How many renewals are looked at; the binder retries within the first few.
-const RENEWALS: usize = 20;
+/// So long that no pause of the machine ends the term: a new one decides everything once more.
+const LEASE_DURATION: &str = "--lease-duration=30";
+/// How many renewals are looked at; the binder retries within the first.
+const RENEWALS: usize = 3;
 /// Volumes, claims, classes, pods and nodes.
 const WATCHES: usize = 5;
 
@@ -63,6 +65,9 @@ async fn settle(world: &World) {
         world.create_claim_of(class, class, None).await;
         world.until_event(is_told(class, reason)).await;
     }
+    // Told of after whatever there was to tell of the others.
+    world.create_claim("barrier", "1Ti").await;
+    world.until_event(is_told("barrier", "FailedBinding")).await;
 }
 
 #[tokio::test]
@@ -71,11 +76,12 @@ async fn a_replica_at_rest_renews_the_lease_and_watches_and_asks_for_nothing_els
     let world = World::new(&plane).await;
     let proxy = Proxy::start(&plane).await.unwrap();
     let leases = Api::namespaced(plane.client().await.unwrap(), "kube-system");
-    let mut replica = Replica::start_with(&proxy.kubeconfig(), "first", &[], &[]);
+    let lease = [LEASE_DURATION.to_owned()];
+    let mut replica = Replica::start_with(&proxy.kubeconfig(), "first", &lease, &[]);
     replica.until_leading().await;
     settle(&world).await;
     // What follows an event in the same decision.
-    until_renewed(&leases, 2).await;
+    until_renewed(&leases, 1).await;
     for is_cut in [false, true] {
         proxy.take_asked();
         if is_cut {

@@ -284,11 +284,13 @@ impl Replica {
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--listen=127.0.0.1:{listens}"),
             format!("--identity={identity}"),
-            "--lease-duration=3".to_owned(),
         ];
+        // Short, so that the next replica soon leads; a setting may be given once.
+        let is_lasting = further.iter().any(|argument| argument.starts_with("--lease-duration="));
+        let lease = (!is_lasting).then(|| "--lease-duration=3".to_owned());
         let log = folder.path().join("log");
         let program = env!("CARGO_BIN_EXE_bindery").as_ref();
-        let arguments = arguments.iter().chain(further).map(OsString::from);
+        let arguments = arguments.iter().chain(&lease).chain(further).map(OsString::from);
         let server = Server::start_in(environment, program, arguments, &log).unwrap();
         Self { server, _folder: folder, listens }
     }
@@ -333,6 +335,41 @@ impl Replica {
         assert!(seen.is_ok(), "no {sample:?}: {}", self.server.log().unwrap());
     }
 
+    /// Waits until there is a line in its log with this text; answers the first such line.
+    pub(crate) async fn until_logged(&mut self, text: &str) -> String {
+        let logged = async {
+            let mut ticks = tokio::time::interval(Duration::from_millis(50));
+            loop {
+                ticks.tick().await;
+                self.server.check().unwrap();
+                let log = self.log();
+                // A line without an end is still being written.
+                let mut lines = log.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+                if let Some(line) = lines.find(|line| line.contains(text)) {
+                    return line.to_owned();
+                }
+            }
+        };
+        let logged = tokio::time::timeout(PATIENCE, logged).await;
+        logged.unwrap_or_else(|_| panic!("no {text:?}: {}", self.log()))
+    }
+
+    /// Waits until its answer to a probe begins with this text; answers the whole.
+    pub(crate) async fn until_told(&self, path: &str, text: &str) -> (StatusCode, String) {
+        let told = async {
+            let mut ticks = tokio::time::interval(Duration::from_millis(50));
+            loop {
+                ticks.tick().await;
+                let told = self.probe(path).await;
+                if told.1.starts_with(text) {
+                    return told;
+                }
+            }
+        };
+        let told = tokio::time::timeout(PATIENCE, told).await;
+        told.unwrap_or_else(|_| panic!("it never says {text:?}: {}", self.log()))
+    }
+
     /// What it answers.
     pub(crate) async fn get(&self, path: &str) -> String {
         self.try_get(path).await.unwrap()
@@ -343,7 +380,8 @@ impl Replica {
         self.try_probe(path).await.unwrap()
     }
 
-    async fn try_get(&self, path: &str) -> Option<String> {
+    /// What it answers; `None` where it does not.
+    pub(crate) async fn try_get(&self, path: &str) -> Option<String> {
         self.try_probe(path).await.map(|(_, text)| text)
     }
 
