@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use bindery_controller::{Binder, Facts, Mode, Parts, Plugin, Settings};
@@ -33,6 +34,7 @@ use futures::future::BoxFuture;
 use http::Uri;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::clock::ClockWatch;
@@ -46,6 +48,10 @@ use self::watchman::Watchman;
 use crate::engine::EngineArguments;
 use crate::logging;
 use crate::stop::Stop;
+
+/// How long a replica that ends waits for its last events: what they tell is told again by the next one, and who waits longer is
+/// killed.
+const EVENTS_MAX: Duration = Duration::from_secs(5);
 
 /// Where health and metrics are served unless told otherwise.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
@@ -175,7 +181,9 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     }
     reviewed.cancel();
     watches.await.context("the watches have failed")?;
-    events.flush().await;
+    if timeout(EVENTS_MAX, events.flush()).await.is_err() {
+        tracing::warn!("the API server does not answer; events that were not written yet are lost");
+    }
     event_worker.abort();
     clock.abort();
     faced.await.context("the server of health and metrics has failed")?;

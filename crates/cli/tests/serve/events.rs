@@ -1,14 +1,18 @@
 //! What a claim that stays stuck costs the API server in events: client-go's `EventCorrelator` with its numbers, and what
 //! upstream's binder makes of the same.
 
-use bindery_cluster::{Asked, Clock, ControlPlane, Manager, Programs, Proxy};
+use std::time::Duration;
+
+use bindery_cluster::{Asked, Before, Clock, ControlPlane, Manager, Programs, Proxy, Weather};
 use http::Method;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
-use super::world::{Replica, World, is_told, phase};
+use super::world::{PATIENCE, Replica, World, is_told, phase};
 
 /// How many events of one object and type are written at once (`defaultSpamBurst`).
 const BURST: i64 = 25;
@@ -229,4 +233,33 @@ async fn what_is_told_of_a_claim_in_ever_other_words_is_combined() {
     assert_eq!(counts(&combined), [PODS - (MESSAGES - 1)], "{combined:#?}\n{}", replica.log());
     let message = combined[0].message.as_ref().unwrap();
     assert!(message.contains(&format!("pod-{:02}", PODS - 1)), "{message}");
+}
+
+/// An API server that answers no event while anybody waits for it, and tells that one has come.
+struct Deaf(watch::Sender<bool>);
+
+impl Weather for Deaf {
+    fn before(&self, asked: &Asked) -> Before {
+        if asked.method != Method::POST || !asked.path.ends_with("/events") {
+            return Before::Pass;
+        }
+        self.0.send_replace(true);
+        Before::Delay(Duration::from_secs(3_600))
+    }
+}
+
+#[tokio::test]
+async fn who_ends_does_not_wait_for_events_that_nobody_takes() {
+    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
+    let (world, proxy) = (World::new(&plane).await, Proxy::start(&plane).await.unwrap());
+    let mut replica = Replica::start_with(&proxy.kubeconfig(), "first", &[], &[]);
+    replica.until_leading().await;
+    let (sender, mut has_come) = watch::channel(false);
+    proxy.set_weather(Deaf(sender));
+    world.create_claim("waits", "1Gi").await;
+    tokio::time::timeout(PATIENCE, has_come.wait_for(|has_come| *has_come)).await.unwrap().unwrap();
+    replica.signal(Signal::TERM);
+    assert!(replica.wait().await.success());
+    let log = replica.log();
+    assert!(log.contains("events that were not written yet are lost"), "{log}");
 }
