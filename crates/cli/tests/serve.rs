@@ -56,7 +56,7 @@ async fn the_next_replica_takes_over_when_the_leader_ends() {
     first.until_leading().await;
     let mut second = Replica::start(&plane, "second");
     first.signal(Signal::TERM);
-    assert!(first.wait().success());
+    assert!(first.wait().await.success());
     second.until_leading().await;
     world.create_volume("v", "1Gi").await;
     world.create_claim("c", "1Gi").await;

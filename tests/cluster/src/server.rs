@@ -4,12 +4,15 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How much of a log is shown when its program has failed.
 const LOG_SHOWN: usize = 4_000;
+/// How often it is looked whether one has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A running program, whose output goes to a file. Killed when it is dropped, and when the thread that started it ends.
 #[derive(Debug)]
@@ -92,13 +95,20 @@ impl Server {
         kill_process(pid, signal).with_context(|| format!("{} cannot be signalled", self.name))
     }
 
-    /// Waits for its end.
+    /// Waits until it has ended. Others go on meanwhile, such as a proxy of this process that answers it until then.
     ///
     /// # Errors
     ///
     /// It cannot be waited for.
-    pub fn wait(&mut self) -> Result<ExitStatus> {
-        self.child.wait().with_context(|| format!("{} cannot be waited for", self.name))
+    pub async fn wait(&mut self) -> Result<ExitStatus> {
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        loop {
+            looks.tick().await;
+            let ended = self.child.try_wait();
+            if let Some(status) = ended.with_context(|| format!("{} cannot be waited for", self.name))? {
+                return Ok(status);
+            }
+        }
     }
 
     /// Kills it with SIGKILL and waits for its end.
@@ -109,7 +119,7 @@ impl Server {
     pub fn kill(&mut self) -> Result<ExitStatus> {
         // An error means that it has ended already.
         let _ = self.child.kill();
-        self.wait()
+        self.child.wait().with_context(|| format!("{} cannot be waited for", self.name))
     }
 }
 

@@ -39,6 +39,6 @@ async fn reviews_are_answered_after_the_signal_until_nobody_is_let_in_any_more()
     let connected = TcpStream::connect(("127.0.0.1", doorkeeper.port)).await;
     assert!(connected.is_err(), "{failure:?} while it serves: {}", doorkeeper.replica.log());
     assert!(answered > 0, "{}", doorkeeper.replica.log());
-    assert!(doorkeeper.replica.wait().success());
+    assert!(doorkeeper.replica.wait().await.success());
     println!("{answered} answers after the signal");
 }

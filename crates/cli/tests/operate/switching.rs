@@ -84,7 +84,7 @@ async fn a_cluster_goes_from_upstream_to_bindery_and_back() {
 
     let before = objects(&plane).await;
     replica.signal(Signal::TERM);
-    assert!(replica.wait().success());
+    assert!(replica.wait().await.success());
     let leases: Api<Lease> = Api::namespaced(plane.client().await.unwrap(), "kube-system");
     let lease = leases.get("bindery").await.unwrap();
     assert_eq!(lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default(), "");

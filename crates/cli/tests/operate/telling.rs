@@ -170,7 +170,7 @@ async fn a_replica_that_waits_for_a_list_names_it_and_is_not_ready_and_writes_no
         assert_eq!(told, (StatusCode::OK, "ok".to_owned()));
         world.until_claim(&name, is_bound_to(&name)).await;
         replica.signal(Signal::TERM);
-        assert!(replica.wait().success());
+        assert!(replica.wait().await.success());
         proxy.take_asked();
     }
 }
@@ -195,7 +195,7 @@ async fn every_line_about_an_object_has_its_name_and_its_uid() {
     ];
     // A line may come after what it tells of was seen; none comes after the end.
     replica.signal(Signal::TERM);
-    assert!(replica.wait().success());
+    assert!(replica.wait().await.success());
     let log = replica.log();
     let mut told = [0; 2];
     for line in log.lines() {

@@ -289,7 +289,7 @@ async fn nothing_is_released_recycled_or_deleted_on_the_word_of_the_cache() {
         println!("{metric} {}", replica.metric(metric).await);
     }
     replica.signal(rustix::process::Signal::KILL);
-    replica.wait();
+    replica.wait().await;
     for (number, lie) in LIES.into_iter().enumerate() {
         stage.proxy.set_weather(LyingLists(lie));
         stage.proxy.take_asked();
@@ -297,7 +297,7 @@ async fn nothing_is_released_recycled_or_deleted_on_the_word_of_the_cache() {
         replica.until_leading().await;
         stage.until_asked(lie).await;
         replica.signal(rustix::process::Signal::TERM);
-        replica.wait();
+        replica.wait().await;
     }
     stage.proxy.set_weather(Fair);
     let _replica = stage.replica("true");

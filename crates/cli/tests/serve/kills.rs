@@ -154,7 +154,7 @@ impl Stage {
         };
         let died = Instant::now();
         self.proxy.set_weather(Fair);
-        self.leader.wait();
+        self.leader.wait().await;
         self.next.until_leading().await;
         let takeover = died.elapsed();
         self.until_done(deed, name).await;

@@ -415,8 +415,10 @@ impl Replica {
         self.server.signal(signal).unwrap();
     }
 
-    pub(crate) fn wait(&mut self) -> ExitStatus {
-        self.server.wait().unwrap()
+    /// Waits until it has ended by itself.
+    pub(crate) async fn wait(&mut self) -> ExitStatus {
+        let ended = tokio::time::timeout(PATIENCE, self.server.wait()).await;
+        ended.unwrap_or_else(|_| panic!("it does not end: {}", self.log())).unwrap()
     }
 }
 

@@ -67,9 +67,9 @@ impl Replica {
     }
 
     /// Has it end as kubelet has pods end, and waits until it has.
-    pub(crate) fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         self.server.signal(Signal::TERM).unwrap();
-        let status = self.server.wait().unwrap();
+        let status = self.server.wait().await.unwrap();
         assert!(status.success(), "{status}\n{}", self.server.log().unwrap());
     }
 

@@ -39,7 +39,7 @@ async fn who_goes_back_by_the_guide_finds_the_lease_given_back() {
     operator.shell(stop).unwrap();
     assert_eq!(replicas(&site).await, 0);
     // Here are no pods: the one that there would be ends as kubelet would have it end.
-    leader.end();
+    leader.end().await;
     operator.shell(wait).unwrap();
     assert_eq!(operator.shell(look).unwrap(), "");
     operator.shell(look_on).unwrap();
@@ -54,7 +54,7 @@ async fn who_goes_back_at_once_leaves_the_leaders_name_in_the_lease() {
     let leader = leader(&site).await;
     operator.upgrade(&["--set", "mode=observe,confirmObserve=true"]).unwrap();
     until_denied(&site, &rendered(&json!({"mode": "own"})), "leases (coordination.k8s.io)").await;
-    leader.end();
+    leader.end().await;
     let lease = site.ask(ADMIN, Method::GET, LEASE, None).await.unwrap();
     assert!(holder(&lease).is_some(), "{lease}");
 
