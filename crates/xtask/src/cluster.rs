@@ -18,6 +18,7 @@ mod node;
 mod place;
 mod processes;
 mod relay;
+mod removal;
 mod servers;
 
 use std::net::SocketAddr;

@@ -30,27 +30,8 @@ use self::issuer::Issuer;
 /// The Secrets in which cert-manager keeps the authority and the certificate, and the Certificate that makes the authority.
 const AUTHORITY: &str = "bindery-ca";
 const CERTIFICATE: &str = "bindery-cert-manager";
-/// How long anything may take before the test gives up. kubelet takes a minute or two to bring a changed Secret to a pod.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// How often it is looked whether something has come about.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often a review is asked for.
 const REVIEW_EVERY: Duration = Duration::from_millis(100);
-
-/// Looks until there is something to see, and answers it.
-async fn until<T>(site: &Site, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
-    let seen = async {
-        let mut looks = tokio::time::interval(LOOK_EVERY);
-        loop {
-            looks.tick().await;
-            if let Some(seen) = look().await {
-                return seen;
-            }
-        }
-    };
-    let seen = tokio::time::timeout(PATIENCE, seen).await;
-    seen.unwrap_or_else(|_| panic!("{what}: it never comes about\n{}", site.world.told()))
-}
 
 /// Has the API server ask for reviews of a claim that can never bind. Answers how many there were, and which did not refuse it.
 async fn ask_for_reviews(site: &Site, over: &CancellationToken) -> (usize, Vec<String>) {
@@ -140,7 +121,7 @@ fn left(site: &Site) -> BTreeSet<String> {
 async fn uninstall(site: &Site) {
     site.operator.helm(&["uninstall", RELEASE, "--wait", TIMEOUT]);
     let kept = BTreeSet::from([AUTHORITY, CERTIFICATE].map(|name| format!("secret/{name}")));
-    until(site, "what the release leaves", async || (left(site) == kept).then_some(())).await;
+    site.world.until_seen("what the release leaves", async || (left(site) == kept).then_some(())).await;
     let readme = read("charts/bindery/README.md");
     let told = readme.lines().find(|line| line.contains("delete secret bindery-cert-manager")).unwrap();
     let words: Vec<&str> = told.split_whitespace().skip(1).collect();
@@ -156,11 +137,12 @@ async fn a_release_has_its_certificate_from_cert_manager() {
     let values = format!("mode=own,certificates.source=cert-manager,{PATIENT}");
     let install = ["install", RELEASE, chart.to_str().unwrap(), "--create-namespace", "--set", &values];
     site.operator.helm(&[&install[..], &["--wait", TIMEOUT]].concat());
-    let authority = until(&site, "an authority", async || issuer.secret(AUTHORITY, "tls.crt").await).await;
+    let look = async || issuer.secret(AUTHORITY, "tls.crt").await;
+    let authority = site.world.until_seen("an authority", look).await;
     issuer.until_trusted(&site, &authority).await;
     site.use_a_volume("first").await;
     site.create_volume("db-0").await;
-    until(&site, "a refusal", async || site.try_hopeless_claim("db-0").await.ok()).await;
+    site.until_reviewed("db-0").await;
 
     let doors = Doors::find(&site).await;
     let certificate = issuer.secret(CERTIFICATE, "tls.crt").await.unwrap();

@@ -1,17 +1,15 @@
 //! The cgroup of a node's pods: the only thing of a node that the kernel does not take down with its namespaces.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use super::removal;
+
 /// Where cgroups are: one tree (version 2), or one for each controller (version 1).
 const ROOT: &str = "/sys/fs/cgroup";
-/// How long a cgroup may stay busy after its last process has ended.
-const BUSY_MAX: Duration = Duration::from_secs(10);
-const BUSY_EVERY: Duration = Duration::from_millis(20);
 
 /// Makes a cgroup of this name at the top of every tree.
 ///
@@ -47,28 +45,28 @@ pub(super) fn remove(name: &str) -> Result<()> {
     for tree in trees()? {
         let cgroup = tree.join(name);
         if cgroup.is_dir() {
-            remove_tree(&cgroup, Instant::now() + BUSY_MAX)?;
+            // One stays busy for a moment after its last process has ended, or has just made another one in it.
+            removal::insist(ErrorKind::ResourceBusy, || remove_tree(&cgroup))
+                .with_context(|| format!("cannot remove {}", cgroup.display()))?;
         }
     }
     Ok(())
 }
 
-fn remove_tree(cgroup: &Path, give_up: Instant) -> Result<()> {
-    loop {
-        // Each time anew: whoever was just ending may have made another one, which keeps this one busy.
-        for entry in fs::read_dir(cgroup).with_context(|| format!("cannot list {}", cgroup.display()))? {
+fn remove_tree(cgroup: &Path) -> io::Result<()> {
+    let remove = || {
+        for entry in fs::read_dir(cgroup)? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
-                remove_tree(&entry.path(), give_up)?;
+                remove_tree(&entry.path())?;
             }
         }
-        match fs::remove_dir(cgroup) {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < give_up => {
-                std::thread::sleep(BUSY_EVERY);
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            removed => return removed.with_context(|| format!("cannot remove {}", cgroup.display())),
-        }
+        fs::remove_dir(cgroup)
+    };
+    match remove() {
+        // Whoever made it may remove it at the same time.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 

@@ -4,18 +4,15 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
+use super::removal;
 use crate::workspace;
 
 /// A name's length at most: it becomes part of a cgroup's name.
 const NAME_LENGTH_MAX: usize = 40;
-/// How long a process that was killed may still write, and the pause between two tries to remove what it writes.
-const BUSY_MAX: Duration = Duration::from_secs(10);
-const BUSY_EVERY: Duration = Duration::from_millis(20);
 /// Written when all of a cluster runs.
 const RECORD: &str = "cluster.json";
 
@@ -185,18 +182,9 @@ impl Place {
     /// # Errors
     /// When something cannot be removed.
     pub(super) fn remove(&self) -> Result<()> {
-        let give_up = Instant::now() + BUSY_MAX;
-        loop {
-            match fs::remove_dir_all(&self.folder) {
-                // One that an earlier run has killed cannot be seen any more, and may still make a last file.
-                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && Instant::now() < give_up => {
-                    std::thread::sleep(BUSY_EVERY);
-                }
-                removed => {
-                    return removed.with_context(|| format!("cannot remove {}", self.folder.display()));
-                }
-            }
-        }
+        // A process that an earlier run has killed cannot be seen any more, and may still make a last file.
+        removal::insist(ErrorKind::DirectoryNotEmpty, || fs::remove_dir_all(&self.folder))
+            .with_context(|| format!("cannot remove {}", self.folder.display()))
     }
 }
 

@@ -16,7 +16,6 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::issuer::Issuer;
-use super::until;
 
 /// The port that pods listen on.
 const PORT: u16 = 8443;
@@ -32,7 +31,7 @@ impl Doors {
         assert_eq!(doors.0.len(), 2, "{pods}");
         for (port, _) in &doors.0 {
             let look = async || TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).await.ok();
-            until(site, "a port that kubectl forwards", look).await;
+            site.world.until_seen("a port that kubectl forwards", look).await;
         }
         doors
     }
@@ -50,7 +49,7 @@ impl Doors {
             }
             all.then_some(())
         };
-        until(site, "the new certificate at the doors of all pods", look).await;
+        site.world.until_seen("the new certificate at the doors of all pods", look).await;
     }
 }
 

@@ -12,8 +12,6 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patc
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::until;
-
 /// A running cert-manager: its controller, which issues certificates, and its CA injector.
 pub(crate) struct Issuer {
     certificates: Api<DynamicObject>,
@@ -68,7 +66,7 @@ impl Issuer {
     /// Waits until a Secret has something else under a key than before, and answers it.
     pub(crate) async fn until_changed(&self, site: &Site, name: &str, key: &str, before: &[u8]) -> Vec<u8> {
         let look = async || self.secret(name, key).await.filter(|now| now != before);
-        until(site, &format!("another {key} in Secret {name}"), look).await
+        site.world.until_seen(&format!("another {key} in Secret {name}"), look).await
     }
 
     /// Has a certificate issued anew.
@@ -78,7 +76,7 @@ impl Issuer {
             Err(kube::Error::Api(status)) if status.code == 409 => None,
             asked => asked.map(Some).unwrap(),
         };
-        until(site, &format!("a request for another Certificate {name}"), look).await;
+        site.world.until_seen(&format!("a request for another Certificate {name}"), look).await;
     }
 
     /// As `cmctl renew` asks for it.
@@ -111,6 +109,6 @@ impl Issuer {
     /// Waits until the API server is told to trust these and nobody else.
     pub(crate) async fn until_trusted(&self, site: &Site, authorities: &[u8]) {
         let look = async || self.trusted().await.filter(|trusted| trusted == authorities);
-        until(site, "the authority in the webhook configuration", look).await;
+        site.world.until_seen("the authority in the webhook configuration", look).await;
     }
 }
