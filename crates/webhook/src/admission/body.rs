@@ -6,6 +6,8 @@
 //! that there may be; others wait for their turn.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 /// Largest body, in bytes: the API server's own limit of a request (`--max-request-bytes` of etcd is half of it). An
@@ -41,6 +43,9 @@ const DISCARDED_MAX: usize = 8 * 1024 * 1024;
 /// Requests whose body has not come whole at the same time, on all connections: as many as there are connections, as it
 /// comes with the head. Where there is one more, that which has waited for longest is given up.
 const COMING_MAX: usize = 1_000;
+
+/// Into how many parts the time for a body is divided, each waited for by itself.
+const AWAKE_PARTS: u32 = 10;
 
 /// Why a body was not read. Answered as an HTTP status: nobody knows the UID that a review's answer must name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -195,7 +200,8 @@ impl Room {
     ) -> Result<Held<'_>, BodyError> {
         let incoming = self.enter();
         let read = async {
-            let pieces = incoming.read(length, body, deadline.min(Instant::now() + self.within)).await?;
+            let late = timeout_at(deadline, awake_for(self.within));
+            let pieces = incoming.read(length, body, late).await?;
             let turn = self.turn(pieces.length, deadline).await;
             Ok((pieces, turn))
         };
@@ -236,16 +242,30 @@ impl Room {
 }
 
 impl<'a> Incoming<'a> {
-    /// Reads it until then. Of what is too large, the rest is read too, and thrown away.
-    async fn read(&self, length: Option<usize>, mut body: Body, until: Instant) -> Result<Pieces, BodyError> {
+    /// Reads it until it is late. Of what is too large, the rest is read too, and thrown away.
+    async fn read(
+        &self,
+        length: Option<usize>,
+        mut body: Body,
+        late: impl Future,
+    ) -> Result<Pieces, BodyError> {
+        let mut late = pin!(late);
         let is_too_large = length.is_some_and(|length| length > BODY_MAX);
         let read =
             async { if is_too_large { Err(BodyError::TooLarge) } else { self.pieces(&mut body).await } };
-        let read = timeout_at(until, read).await.unwrap_or(Err(BodyError::Overdue));
+        let read = tokio::select! {
+            biased;
+            read = read => read,
+            _ = &mut late => Err(BodyError::Overdue),
+        };
         if matches!(read, Err(BodyError::TooLarge)) {
             self.room.books().give_back(self.number);
             // Answered whether or not all of it has come.
-            let _ = timeout_at(until, discard(&mut body)).await;
+            tokio::select! {
+                biased;
+                () = discard(&mut body) => {}
+                _ = late => {}
+            }
         }
         read
     }
@@ -268,6 +288,14 @@ impl<'a> Incoming<'a> {
     fn end(self, pieces: Pieces, turn: Turn<'a>) -> Result<Held<'a>, BodyError> {
         self.room.books().coming.remove(&self.number).ok_or(BodyError::Busy)?;
         Ok(Held { bytes: pieces.joined(), turn, room: self.room })
+    }
+}
+
+/// Ends after so much time in which this process ran. Of a time in which the machine gave it no processor no more than a part counts:
+/// what came meanwhile lies in the kernel, and is not late.
+async fn awake_for(time: Duration) {
+    for _ in 0..AWAKE_PARTS {
+        sleep(time / AWAKE_PARTS).await;
     }
 }
 
@@ -316,5 +344,33 @@ impl Books {
             self.free += coming.bytes;
             coming.given_up.cancel();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures::channel::mpsc;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_is_not_late_because_the_machine_stood_still() {
+        let room = Room::new(Duration::from_secs(1));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let (sender, receiver) = mpsc::unbounded::<Result<Bytes, Infallible>>();
+        let mut read = pin!(room.read(None, Body::from_stream(receiver), deadline));
+        assert!(futures::poll!(&mut read).is_pending());
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert!(futures::poll!(&mut read).is_pending());
+        sender.unbounded_send(Ok(Bytes::from_static(b"{}"))).expect("the body is being read");
+        drop(sender);
+        assert_eq!(read.await.map(|held| held.bytes().to_vec()), Ok(b"{}".to_vec()));
+
+        // But one that does not come while the machine runs.
+        let (_sender, receiver) = mpsc::unbounded::<Result<Bytes, Infallible>>();
+        let read = room.read(None, Body::from_stream(receiver), deadline).await;
+        assert_eq!(read.map(|held| held.bytes().to_vec()), Err(BodyError::Overdue));
     }
 }
