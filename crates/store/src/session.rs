@@ -222,7 +222,8 @@ impl Handles {
     fn of(&mut self, id: VolumeId) -> Handle {
         *self.by_id.entry(id).or_insert_with(|| {
             self.ids.push(id);
-            Handle(u32::try_from(self.ids.len() - 1).expect("there are fewer than 2^32 volumes"))
+            // Each id is there once, and ids are numbers of 32 bits themselves: so the last place is one, too.
+            Handle(u32::try_from(self.ids.len() - 1).expect("there are no more places than ids"))
         })
     }
 

@@ -293,6 +293,7 @@ impl std::fmt::Display for Kind {
 
 impl Manager {
     fn name(self) -> String {
+        // There is no name of a variant with `#[value(skip)]` alone, and none has that.
         let value = self.to_possible_value().expect("no variant may be skipped");
         value.get_name().to_owned()
     }
