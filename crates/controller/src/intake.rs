@@ -6,6 +6,7 @@ use bindery_core::{Claim, ClaimKey, Class, Lookup, Source, Text, Volume, VolumeP
 use bindery_store::{Change, Kind, Observed, PodRecord, Store, Subscriptions, Topic};
 use tokio::sync::watch;
 
+use crate::freshness::Freshness;
 use crate::observe::Seen;
 use crate::operations::OperationMap;
 use crate::queue::{Lane, Queue};
@@ -27,6 +28,7 @@ struct Inner {
     synced: watch::Sender<bool>,
     onlooker: OnceLock<Box<dyn Onlooker>>,
     vigil: Option<Vigil>,
+    freshness: Freshness,
 }
 
 /// Looks on as watches deliver, each time before the store takes it. Called on the tasks of the watches, so it must not
@@ -65,7 +67,9 @@ impl Intake {
         let subscriptions = Subscriptions::new();
         let onlooker = OnceLock::new();
         let vigil = (mode == Mode::Own).then(|| Vigil::new(Arc::clone(&store), Arc::clone(&operations)));
-        let inner = Inner { store, queue, subscriptions, operations, metrics, synced, onlooker, vigil };
+        let freshness = Freshness::new();
+        let inner =
+            Inner { store, queue, subscriptions, operations, metrics, synced, onlooker, vigil, freshness };
         Self { inner: Arc::new(inner) }
     }
 
@@ -175,6 +179,11 @@ impl Intake {
     /// observe mode, where another binder is expected.
     pub fn vigil(&self) -> Option<&Vigil> {
         self.inner.vigil.as_ref()
+    }
+
+    /// How current each kind's watch is, and the lists that are asked of it.
+    pub fn freshness(&self) -> &Freshness {
+        &self.inner.freshness
     }
 
     /// A list or a watch has failed, and is tried again.

@@ -21,6 +21,7 @@
 mod binder;
 mod error;
 mod facts;
+mod freshness;
 mod intake;
 mod journal;
 mod key;
@@ -41,6 +42,7 @@ pub use binder::{
 };
 pub use error::{OperationError, ReviewError, SyncError};
 pub use facts::{Facts, Migrations};
+pub use freshness::{Freshness, ListTicket};
 pub use intake::Intake;
 pub use journal::{Journal, Verdict};
 pub use key::Key;

@@ -1,0 +1,160 @@
+//! How current the watch of each kind is, and the lists that the binder asks of it.
+
+use std::time::Duration;
+
+use bindery_core::Version;
+use bindery_store::{Kind, is_newer};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// What is known of every kind's watch. The watches report to it; takeovers, metrics and decisions read it.
+///
+/// A replica decides on caches that watches fill. A watch whose connection died silently leaves its cache stale, so
+/// whoever must not act on a stale cache waits here until the watch has reached a version, or asks for a new list.
+#[derive(Debug)]
+pub struct Freshness {
+    kinds: [KindFreshness; Kind::ALL.len()],
+}
+
+/// The freshness of one kind.
+#[derive(Debug, Default)]
+struct KindFreshness {
+    heard: watch::Sender<Heard>,
+    lists: watch::Sender<Lists>,
+}
+
+/// What a watch has told last.
+#[derive(Clone, Debug, Default)]
+struct Heard {
+    /// When the last bytes came, of whatever they were.
+    at: Option<Instant>,
+    /// The version that the cache has reached: that of the last list, event or bookmark.
+    version: Option<Version>,
+}
+
+/// Lists by number: each request for one raises `wanted`; a list serves all requests made before it began.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lists {
+    wanted: u64,
+    served: u64,
+}
+
+/// The requests that a list serves: those that were made before it began.
+#[derive(Clone, Copy, Debug)]
+pub struct ListTicket(u64);
+
+impl Freshness {
+    pub(crate) fn new() -> Self {
+        Self { kinds: Default::default() }
+    }
+
+    /// Bytes have come on the kind's watch or list.
+    pub fn heard(&self, kind: Kind) {
+        self.of(kind).heard.send_if_modified(|heard| {
+            heard.at = Some(Instant::now());
+            false
+        });
+    }
+
+    /// The cache of the kind has reached a version: an event, a bookmark or a complete list has told it.
+    pub fn reached(&self, kind: Kind, version: &Version) {
+        self.of(kind).heard.send_modify(|heard| {
+            heard.at = Some(Instant::now());
+            heard.version = Some(version.clone());
+        });
+    }
+
+    /// Time since the last bytes of the kind's watch; `None` before the first.
+    pub fn age(&self, kind: Kind) -> Option<Duration> {
+        self.of(kind).heard.borrow().at.map(|at| at.elapsed())
+    }
+
+    /// The version that the cache of the kind has reached; `None` before the first list.
+    pub fn version(&self, kind: Kind) -> Option<Version> {
+        self.of(kind).heard.borrow().version.clone()
+    }
+
+    /// Waits until the cache of the kind has reached a version.
+    pub async fn until_reached(&self, kind: Kind, version: &Version) {
+        let mut heard = self.of(kind).heard.subscribe();
+        let has_reached = |heard: &Heard| heard.version.as_ref().is_some_and(|at| !is_newer(version, at));
+        // The sender lives as long as this, so there is no error to see.
+        let _ = heard.wait_for(has_reached).await;
+    }
+
+    /// Asks for a new list of the kind. While one is asked for and has not begun, asking again changes nothing.
+    pub fn want_list(&self, kind: Kind) {
+        self.of(kind).lists.send_modify(|lists| lists.wanted += 1);
+    }
+
+    /// Whether a list of the kind was asked for and is not complete.
+    pub fn is_list_wanted(&self, kind: Kind) -> bool {
+        let lists = self.of(kind).lists.borrow();
+        lists.served < lists.wanted
+    }
+
+    /// Waits until a list of the kind is wanted: the kind's watch then ends what it does and lists.
+    pub async fn until_list_wanted(&self, kind: Kind) {
+        let mut lists = self.of(kind).lists.subscribe();
+        let _ = lists.wait_for(|lists| lists.served < lists.wanted).await;
+    }
+
+    /// A consistent list of the kind is about to be requested.
+    pub fn list_begins(&self, kind: Kind) -> ListTicket {
+        ListTicket(self.of(kind).lists.borrow().wanted)
+    }
+
+    /// The list is complete and in the store.
+    pub fn list_complete(&self, kind: Kind, ticket: ListTicket) {
+        self.of(kind).lists.send_modify(|lists| lists.served = lists.served.max(ticket.0));
+    }
+
+    /// Waits until no list of the kind is wanted.
+    pub async fn until_listed(&self, kind: Kind) {
+        let mut lists = self.of(kind).lists.subscribe();
+        let _ = lists.wait_for(|lists| lists.served >= lists.wanted).await;
+    }
+
+    fn of(&self, kind: Kind) -> &KindFreshness {
+        &self.kinds[kind as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_serves_the_requests_made_before_it_began() {
+        let freshness = Freshness::new();
+        freshness.want_list(Kind::Volume);
+        let first = freshness.list_begins(Kind::Volume);
+        freshness.want_list(Kind::Volume);
+        freshness.list_complete(Kind::Volume, first);
+        assert!(freshness.is_list_wanted(Kind::Volume), "the second request came after the list began");
+        assert!(!freshness.is_list_wanted(Kind::Claim));
+        assert!(freshness.until_listed(Kind::Volume).now_or_never().is_none());
+        let second = freshness.list_begins(Kind::Volume);
+        freshness.list_complete(Kind::Volume, second);
+        assert!(freshness.until_listed(Kind::Volume).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_reaches_versions_by_number() {
+        let freshness = Freshness::new();
+        assert_eq!(freshness.age(Kind::Volume), None);
+        freshness.reached(Kind::Volume, &Version::from("9"));
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(freshness.age(Kind::Volume), Some(Duration::from_secs(7)));
+        let reached = |version: &str| {
+            freshness.until_reached(Kind::Volume, &Version::from(version)).now_or_never().is_some()
+        };
+        assert!(reached("9"));
+        assert!(!reached("10"), "10 is more than 9, though not as text");
+        freshness.heard(Kind::Volume);
+        assert_eq!(freshness.age(Kind::Volume), Some(Duration::ZERO));
+        assert_eq!(freshness.version(Kind::Volume), Some(Version::from("9")));
+    }
+}
