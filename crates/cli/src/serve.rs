@@ -26,13 +26,12 @@ use bindery_controller::{Binder, Facts, Mode, Parts, Plugin, Settings};
 use bindery_core::Engine;
 use bindery_host::Limits;
 use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
-use bindery_kube::{ApiClient, ApiPort, Events, Template, system_clock, watch};
+use bindery_kube::{ApiClient, ApiPort, CredentialsError, Events, Template, system_clock, watch};
 use bindery_store::Store;
 use bindery_webhook::{AdmissionMetrics, router, serve};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::Uri;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -132,7 +131,11 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     let listener = TcpListener::bind(arguments.listen)
         .await
         .with_context(|| format!("--listen {} cannot be listened on", arguments.listen))?;
-    let client = client(arguments).await?;
+    // A credential plugin may take a minute.
+    let client = tokio::select! {
+        client = client(arguments) => client?,
+        () = stop.signalled() => return Ok(()),
+    };
     tracing::info!(
         address = %listener.local_addr()?,
         engine = arguments.engine.describe(&*engine),
@@ -230,20 +233,15 @@ async fn decide(
 ///
 /// The kubeconfig or the service account cannot be used.
 async fn client(arguments: &Arguments) -> Result<ApiClient> {
-    let mut config = match &arguments.kubeconfig {
-        Some(path) => {
-            let why = || format!("--kubeconfig {} cannot be used", path.display());
-            let kubeconfig = Kubeconfig::read_from(path).with_context(why)?;
-            let options = KubeConfigOptions::default();
-            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(why)?
-        }
-        None => kube::Config::incluster()
-            .context("this is no pod with a service account: give --kubeconfig (BINDERY_KUBECONFIG)")?,
+    let Some(path) = &arguments.kubeconfig else {
+        return ApiClient::in_cluster().await.map_err(|error| match error {
+            CredentialsError::NotInCluster(_) => anyhow::Error::new(error)
+                .context("this is no pod with a service account: give --kubeconfig (BINDERY_KUBECONFIG)"),
+            _ => error.into(),
+        });
     };
-    // The client would try again by itself what is refused with 429, 503 or 504, for minutes and without a word: then
-    // nobody here could hold back, decide anew, or say so.
-    config.default_retry = false;
-    Ok(kube::Client::try_from(config).context("the cluster cannot be reached")?.into())
+    let client = ApiClient::from_kubeconfig(path).await;
+    client.with_context(|| format!("--kubeconfig {} cannot be used", path.display()))
 }
 
 fn binder(

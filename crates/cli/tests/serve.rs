@@ -9,6 +9,8 @@ mod attributes;
 mod cache;
 #[path = "serve/class.rs"]
 mod class;
+#[path = "serve/credentials.rs"]
+mod credentials;
 #[path = "serve/death.rs"]
 mod death;
 #[path = "serve/events.rs"]
@@ -73,7 +75,7 @@ async fn it_tells_how_it_is_and_what_it_did() {
     world.create_claim("c", "1Gi").await;
     world.until_claim("c", is_bound_to("v")).await;
     assert_eq!(replica.probe("/livez").await, (StatusCode::OK, "ok".to_owned()));
-    let ready = "[+]lists ok\n[+]writes ok\nreadyz check passed\n".to_owned();
+    let ready = "[+]lists ok\n[+]credentials ok\n[+]writes ok\nreadyz check passed\n".to_owned();
     assert_eq!(replica.until_told("/readyz?verbose", &ready).await, (StatusCode::OK, ready));
     for sample in ["bindery_leader 1\n", "bindery_lists_complete 1\n"] {
         replica.until_metrics(sample).await;

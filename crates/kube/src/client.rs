@@ -1,11 +1,16 @@
 //! A client of an API server, with what all who use it must know: how much the server bears.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::{Request, Response};
+use kube::client::Body;
 use prometheus_client::registry::Registry;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::credentials::{Credentials, CredentialsError};
 use crate::encoding::Object;
 use crate::limit::{Limit, Permit, Pressure};
 use crate::rest::{self, Fault};
@@ -16,12 +21,16 @@ use crate::traffic::Traffic;
 /// All clones of one client share what is known of the server: how many requests it answers without queueing them, and
 /// until when it has asked not to be sent any (`Retry-After`; what it may ask for is bounded). So a process is to make one
 /// of each server, and give clones of it to everything that asks that server. One that is made from a
-/// [`kube::Client`] anew knows nothing of what others were told.
+/// [`kube::Client`] anew knows nothing of what others were told, and its credentials stay as they are.
+///
+/// [`ApiClient::from_kubeconfig`] and [`ApiClient::in_cluster`] follow credentials as they rotate: files are read again
+/// when they change, credential plugins are asked again before what they issued expires, and both when the API server
+/// refuses.
 ///
 /// The watches of a [`crate::CertificateStore`] are kube-runtime's: they back off by its rules.
 #[derive(Clone)]
 pub struct ApiClient {
-    kube: kube::Client,
+    credentials: Arc<Credentials>,
     limit: Arc<Limit>,
     pause: Arc<Pause>,
     traffic: Traffic,
@@ -45,12 +54,56 @@ struct Pause(Mutex<Option<Instant>>);
 
 impl From<kube::Client> for ApiClient {
     fn from(kube: kube::Client) -> Self {
-        let limit = Arc::new(Limit::new());
-        Self { kube, limit, pause: Arc::default(), traffic: Traffic::new(), way: Way::Patient }
+        Credentials::fixed(kube).into()
+    }
+}
+
+impl From<Credentials> for ApiClient {
+    fn from(credentials: Credentials) -> Self {
+        Self {
+            credentials: Arc::new(credentials),
+            limit: Arc::new(Limit::new()),
+            pause: Arc::default(),
+            traffic: Traffic::new(),
+            way: Way::Patient,
+        }
     }
 }
 
 impl ApiClient {
+    /// The client of the current context of a kubeconfig. The kubeconfig itself is read once, as by client-go; the files
+    /// that it names are followed.
+    ///
+    /// May be dropped at any time: a credential plugin that runs then is killed.
+    ///
+    /// # Errors
+    ///
+    /// The kubeconfig, or what it names, cannot be used, or asks for something that is not supported.
+    pub async fn from_kubeconfig(path: &Path) -> Result<Self, CredentialsError> {
+        Ok(Credentials::from_kubeconfig(path).await?.into())
+    }
+
+    /// The client of the pod's service account.
+    ///
+    /// # Errors
+    ///
+    /// [`CredentialsError::NotInCluster`]: there is no service account.
+    pub async fn in_cluster() -> Result<Self, CredentialsError> {
+        Ok(Credentials::in_cluster().await?.into())
+    }
+
+    /// The same, over connections that no other request has used. A client that was made of a [`kube::Client`] keeps its
+    /// connections.
+    pub fn with_new_connections(&self) -> Self {
+        Self { credentials: Arc::new(self.credentials.with_new_connections()), ..self.clone() }
+    }
+
+    /// Why the API server refuses the credentials of this client and its clones; `None` while it accepts them or does
+    /// not answer. They count as refused when it has answered 401, or refused the TLS handshake, for ten seconds.
+    pub fn refusal(&self) -> watch::Receiver<Option<String>> {
+        self.credentials.refusal()
+    }
+
     /// The same for who has many requests under way: they share one limit.
     pub(crate) fn limited(self) -> Self {
         Self { way: Way::Limited, ..self }
@@ -71,9 +124,19 @@ impl ApiClient {
         &self.traffic
     }
 
-    /// The client below, which knows of no limit and no pause.
-    pub(crate) fn kube(&self) -> &kube::Client {
-        &self.kube
+    /// Sends a request at once.
+    pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+        self.credentials.send(request).await
+    }
+
+    /// The same for kube-runtime; it knows of no limit and no pause.
+    pub(crate) fn kube(&self) -> kube::Client {
+        let credentials = Arc::clone(&self.credentials);
+        let service = tower::service_fn(move |request| {
+            let credentials = Arc::clone(&credentials);
+            async move { credentials.send(request).await }
+        });
+        kube::Client::new(service, "default")
     }
 
     /// How many requests are sent at the same time, and why no more.

@@ -22,6 +22,7 @@
 mod alarm;
 mod certificates;
 mod client;
+mod credentials;
 pub mod decode;
 pub mod encoding;
 mod events;
@@ -38,6 +39,7 @@ pub mod watch;
 pub use alarm::{Alarm, AlarmError, Raised};
 pub use certificates::{CertificateStore, CertificateStoreError, Read};
 pub use client::ApiClient;
+pub use credentials::CredentialsError;
 pub use events::{COMPONENT, EventWorker, Events};
 pub use keys::FOREIGN_WRITER;
 pub use lease::{Candidate, LeaseError, LeaseSettings};

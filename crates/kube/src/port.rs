@@ -46,6 +46,11 @@ impl ApiPort {
         self.client.pressure()
     }
 
+    /// Why the API server refuses the credentials of its client; see [`ApiClient::refusal`].
+    pub fn refusal(&self) -> Option<String> {
+        self.client.refusal().borrow().clone()
+    }
+
     async fn get(&self, path: String, purpose: Purpose) -> Result<Object, Fault> {
         let mut request = http::Request::get(path);
         if purpose == Purpose::Guard {

@@ -142,7 +142,7 @@ async fn exchange(client: &ApiClient, request: http::Request<Body>) -> Result<Ob
 async fn begin(client: &ApiClient, mut request: http::Request<Body>) -> Result<(Encoding, Body), Fault> {
     request.headers_mut().entry(ACCEPT).or_insert(const { HeaderValue::from_static(encoding::ACCEPT) });
     let mut counted = client.traffic().asked(request.method());
-    let answer = client.kube().send(request).await;
+    let answer = client.send(request).await;
     counted.answered(answer.as_ref().ok().map(http::Response::status));
     let (parts, body) = answer.map_err(no_answer)?.into_parts();
     let encoding = Encoding::of(&parts.headers);

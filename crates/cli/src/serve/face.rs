@@ -44,6 +44,12 @@ impl Face {
         };
         Check { name: "lists", result }
     }
+
+    fn credentials(&self) -> Check {
+        let refused = self.binder.port().refusal();
+        let result = refused.map_or(Ok(()), |why| Err(format!("the API server refuses them: {why}")));
+        Check { name: "credentials", result }
+    }
 }
 
 impl Health for Face {
@@ -53,7 +59,7 @@ impl Health for Face {
 
     fn ready(&self) -> Vec<Check> {
         let writes = self.leads().then(|| Check { name: "writes", result: self.binder.passage().check() });
-        [self.lists()].into_iter().chain(writes).collect()
+        [self.lists(), self.credentials()].into_iter().chain(writes).collect()
     }
 }
 

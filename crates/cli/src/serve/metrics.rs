@@ -101,7 +101,7 @@ impl Own {
         ]
     }
 
-    fn gauges(&self) -> [(&'static str, &'static str, usize); 10] {
+    fn gauges(&self) -> [(&'static str, &'static str, usize); 11] {
         let (binder, vigil) = (self.face.binder(), self.face.binder().intake().vigil());
         let pressure = binder.port().pressure();
         [
@@ -110,6 +110,11 @@ impl Own {
                 "lists_complete",
                 "Whether all initial lists are complete",
                 usize::from(binder.store().synced()),
+            ),
+            (
+                "credentials_refused",
+                "Whether the API server refuses the credentials of this replica",
+                usize::from(binder.port().refusal().is_some()),
             ),
             (
                 "writes_blocked",

@@ -102,7 +102,7 @@ async fn a_leader_whose_writes_do_not_get_through_is_not_ready() {
     proxy.set_weather(Broken);
     world.create_volume("a", "1Gi").await;
     world.create_volume("b", "1Gi").await;
-    let (_, told) = replica.until_told("/readyz", "[+]lists ok\n[-]writes failed: ").await;
+    let (_, told) = replica.until_told("/readyz", "[+]lists ok\n[+]credentials ok\n[-]writes failed: ").await;
     assert!(told.ends_with("readyz check failed\n"), "{told}");
     // It reviews as well as before, and what refuses its writes may be about one tenant's objects: kubelet, which would take it
     // from the Service, does not count it.
@@ -154,7 +154,9 @@ async fn a_replica_that_waits_for_a_list_names_it_and_is_not_ready_and_writes_no
         proxy.set_weather(Withheld { path, asked });
         let mut replica = Replica::start_with(&proxy.kubeconfig(), &name, &[], &[]);
         replica.until_leading().await;
-        let missing = format!("[-]lists failed: the first list is not complete of: {kind}\n[+]writes ok\n");
+        let missing = format!(
+            "[-]lists failed: the first list is not complete of: {kind}\n[+]credentials ok\n[+]writes ok\n"
+        );
         replica.until_told("/readyz", &missing).await;
         // It tries again all the while, and decides nothing on what it has.
         tokio::time::timeout(PATIENCE, seen.wait_for(|asked| *asked >= 2)).await.unwrap().unwrap();

@@ -1,0 +1,362 @@
+//! Credentials that rotate, in each way that a kubeconfig gives them, and those that are refused at the start.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bindery_cluster::{ControlPlane, Manager, Programs};
+use futures::future::select_all;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+use super::world::{Replica, World, is_bound_to, serve_in_vain};
+
+/// A certificate of version 1, which rcgen does not make, and its key.
+const VERSION_1: [&str; 2] = [
+    "-----BEGIN CERTIFICATE-----
+MIIBFzCBvQIUZ7PuhwKPfAykFqD9BB9VNeuuZzcwCgYIKoZIzj0EAwIwDTELMAkG
+A1UEAwwCdjEwIBcNMjYxMTIzMTcxNjA0WhgPMjEyNjEwMzAxNzE2MDRaMA0xCzAJ
+BgNVBAMMAnYxMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEr3PtnYF5spguAe8u
+0k5X8Cz3y1XwVVEozaXj37HVMX0Ztq8adlvaFlwwqVwzCYEGmbTOTJQJ6nhycgUA
+UD+IgDAKBggqhkjOPQQDAgNJADBGAiEA8potmciNu4MqUonBjKksAeNEqO07m44H
+MgVJinL6USoCIQD64ZPFeChX0vD1JeXsD+Af+iyrMicA4hiazaArtlcmqA==
+-----END CERTIFICATE-----
+",
+    "-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgzQPWVusO8sZphCbf
+9jlhgIc9PzwrdgZJIqkGnxDMlAehRANCAASvc+2dgXmymC4B7y7STlfwLPfLVfBV
+USjNpePfsdUxfRm2rxp2W9oWXDCpXDMJgQaZtM5MlAnqeHJyBQBQP4iA
+-----END PRIVATE KEY-----
+",
+];
+
+/// What an API server trusts at one time, and what clients show it then.
+struct Generation {
+    number: u8,
+    authority: CertifiedIssuer<'static, KeyPair>,
+    certificate: String,
+    key: String,
+}
+
+impl Generation {
+    fn new(number: u8) -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "bindery");
+        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &authority).unwrap().pem();
+        Self { number, authority, certificate, key: key.serialize_pem() }
+    }
+
+    fn token(&self) -> String {
+        format!("token-{}", self.number)
+    }
+
+    /// What a credential plugin prints.
+    fn issued(&self, further: Value) -> String {
+        let mut status = json!({"token": self.token()});
+        status.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
+        credential(status)
+    }
+}
+
+fn credential(status: Value) -> String {
+    json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status})
+        .to_string()
+}
+
+/// A folder of kubeconfigs and of what they name.
+struct Site(TempDir);
+
+impl Site {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Puts a file in the place of another, as most programs do that renew certificates.
+    fn replace(&self, name: &str, text: &str) {
+        self.write("next", text);
+        fs::rename(self.path("next"), self.path(name)).unwrap();
+    }
+
+    /// Swaps the files of a mounted Secret, as a kubelet does.
+    fn mount(&self, generation: &Generation) {
+        let folder = format!("mounted/..{}", generation.number);
+        fs::create_dir_all(self.path(&folder)).unwrap();
+        let issued = generation.issued(json!({}));
+        let (certificate, key) = (&generation.certificate, &generation.key);
+        let identity = credential(json!({"clientCertificateData": certificate, "clientKeyData": key}));
+        // Editors and `echo` end a file so.
+        let token = format!("{}\n", generation.token());
+        for (name, text) in [
+            ("tls.crt", certificate),
+            ("tls.key", key),
+            ("token", &token),
+            ("plugin.json", &issued),
+            ("identity.json", &identity),
+        ] {
+            self.write(&format!("{folder}/{name}"), text);
+            // Those of the first generation stay: they lead through the link that is swapped.
+            let _ = symlink(format!("..data/{name}"), self.path(&format!("mounted/{name}")));
+        }
+        symlink(format!("..{}", generation.number), self.path("mounted/..next")).unwrap();
+        fs::rename(self.path("mounted/..next"), self.path("mounted/..data")).unwrap();
+    }
+
+    /// Has an API server that starts trust these and no other users, besides the test's own.
+    fn trust(&self, generation: &Generation) {
+        self.write("clients.crt", &generation.authority.pem());
+        let tokens =
+            format!("bindery,admin,admin,system:masters\n{},b,b,system:masters\n", generation.token());
+        self.write("tokens.csv", &tokens);
+    }
+
+    /// Writes a kubeconfig for an API server, as this user.
+    fn kubeconfig(&self, name: &str, cluster: &Value, user: &Value) -> PathBuf {
+        let kubeconfig = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": user}],
+        });
+        self.write(name, &kubeconfig.to_string());
+        self.path(name)
+    }
+
+    /// A user of a credential plugin that prints what is in a file.
+    fn plugin(&self, file: &str) -> Value {
+        exec("cat", &[self.path(file).to_str().unwrap()])
+    }
+}
+
+fn exec(command: &str, arguments: &[&str]) -> Value {
+    json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": command,
+        "args": arguments,
+        "interactiveMode": "Never",
+    }})
+}
+
+fn start(kubeconfig: &Path, identity: &str) -> Replica {
+    Replica::start_with(kubeconfig, identity, &[], &[("BINDERY_ENGINE", "native".into())])
+}
+
+/// The API server changes its own certificate, the clients' authority and the tokens at the same time. What clients
+/// show changes later, so that all are seen to be refused.
+#[tokio::test]
+async fn credentials_that_rotate_are_followed_without_a_restart() {
+    let site = Site::new();
+    let [first, second] = [1, 2].map(Generation::new);
+    site.mount(&first);
+    site.trust(&first);
+    site.write("single.crt", &first.certificate);
+    site.write("single.key", &first.key);
+    let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(15);
+    site.write("expires.json", &first.issued(json!({"expirationTimestamp": soon.to_string()})));
+    let further = [
+        format!("--client-ca-file={}", site.path("clients.crt").display()),
+        format!("--token-auth-file={}", site.path("tokens.csv").display()),
+    ];
+    let further = further.each_ref().map(String::as_str);
+    let mut plane =
+        ControlPlane::start_with(Programs::from_env().unwrap(), Manager::Off, &further).await.unwrap();
+
+    // Of the server, the test's own kubeconfig says all.
+    let own: Value = serde_json::from_str(&fs::read_to_string(plane.kubeconfig()).unwrap()).unwrap();
+    let cluster = &own["clusters"][0]["cluster"];
+    let users = [
+        json!({"client-certificate": "mounted/tls.crt", "client-key": "mounted/tls.key"}),
+        json!({"tokenFile": "mounted/token"}),
+        site.plugin("mounted/plugin.json"),
+        site.plugin("mounted/identity.json"),
+        json!({"client-certificate": "single.crt", "client-key": "single.key"}),
+        site.plugin("expires.json"),
+    ];
+    let mut replicas = Vec::new();
+    for (at, user) in users.iter().enumerate() {
+        replicas.push(start(&site.kubeconfig(&format!("kubeconfig-{at}"), cluster, user), &at.to_string()));
+    }
+    for replica in &replicas {
+        replica.until_told("/readyz", "ok").await;
+    }
+    let [.., _, expiring] = &mut replicas[..] else { unreachable!("there are six") };
+    expiring.until_logged("the credential plugin was asked again").await;
+    assert!(!expiring.get("/metrics").await.contains("code=\"401\""), "{}", expiring.log());
+    site.replace("expires.json", &first.issued(json!({})));
+
+    site.trust(&second);
+    for own in ["apiserver.crt", "apiserver.key"] {
+        fs::remove_file(plane.kubeconfig().with_file_name(own)).unwrap();
+    }
+    plane.restart_api_server().await.unwrap();
+    let refused = "[+]lists ok\n[-]credentials failed: the API server refuses them: it answers 401";
+    for replica in &mut replicas {
+        replica.until_told("/readyz", refused).await;
+        replica.until_metrics("bindery_credentials_refused 1\n").await;
+    }
+
+    site.mount(&second);
+    site.replace("expires.json", &second.issued(json!({})));
+    site.replace("single.key", &second.key);
+    replicas[4].until_logged("single.key of user \"u\" is not the key of the client certificate").await;
+    site.replace("single.crt", &second.certificate);
+    for replica in &mut replicas {
+        replica.until_told("/readyz", "ok").await;
+        replica.until_metrics("bindery_credentials_refused 0\n").await;
+    }
+
+    // Each of them binds, one after the other.
+    let world = World::new(&plane).await;
+    while !replicas.is_empty() {
+        let name = format!("v{}", replicas.len());
+        let leading = replicas.iter_mut().map(|replica| Box::pin(replica.until_leading()));
+        let (_, leader, _) = select_all(leading).await;
+        world.create_volume(&name, "1Gi").await;
+        world.create_claim(&name, "1Gi").await;
+        world.until_claim(&name, is_bound_to(&name)).await;
+        let mut leader = replicas.swap_remove(leader);
+        leader.signal(Signal::TERM);
+        assert!(leader.wait().await.success());
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_waits_for_a_credential_plugin_ends_at_a_signal_with_the_plugin() {
+    let site = Site::new();
+    let pipe = site.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Its child holds the pipe too.
+    let script = format!("exec 3> {}; sleep 1000 & wait", pipe.display());
+    let cluster = json!({"server": "https://127.0.0.1:1"});
+    let kubeconfig = site.kubeconfig("kubeconfig", &cluster, &exec("sh", &["-c", &script]));
+    let mut replica = start(&kubeconfig, "first");
+    let opened = spawn_blocking(move || File::open(pipe).unwrap());
+    let mut pipe = opened.await.unwrap();
+    replica.until_logged("the credential plugin takes long; it is killed after 60s command=\"sh\"").await;
+    replica.signal(Signal::TERM);
+    assert!(replica.wait().await.success());
+    spawn_blocking(move || assert_eq!(pipe.read(&mut [0]).unwrap(), 0)).await.unwrap();
+}
+
+#[test]
+fn what_a_kubeconfig_asks_for_is_done_or_refused_by_its_name() {
+    let site = Site::new();
+    let good = Generation::new(1);
+    site.write("good.crt", &good.certificate);
+    site.write("good.key", &good.key);
+    site.write("other.key", &Generation::new(2).key);
+    site.write("version-1.crt", VERSION_1[0]);
+    site.write("version-1.key", VERSION_1[1]);
+    site.write("empty", "\n");
+    let server = |further: Value| {
+        let mut cluster = json!({"server": "https://127.0.0.1:1"});
+        cluster.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
+        cluster
+    };
+    let pair = |certificate: &str, key: &str| json!({"client-certificate": certificate, "client-key": key});
+    let (any, token) = (server(json!({})), json!({"token": "t"}));
+    let rows = [
+        (
+            server(json!({"proxy-url": "http://p:1"})),
+            &token,
+            "cluster \"c\" has proxy-url, which Bindery does not support",
+        ),
+        (
+            server(json!({"certificate-authority-data": "Z2FyYmFnZQ=="})),
+            &token,
+            "certificate-authority-data of cluster \"c\" holds no certificate",
+        ),
+        (
+            server(json!({"certificate-authority-data": "~"})),
+            &token,
+            "certificate-authority-data of cluster \"c\" is not base64",
+        ),
+        (
+            server(json!({"certificate-authority": "none.crt"})),
+            &token,
+            "none.crt of cluster \"c\" cannot be read",
+        ),
+        (
+            server(json!({"certificate-authority": "good.crt", "insecure-skip-tls-verify": true})),
+            &token,
+            "insecure-skip-tls-verify and a certificate authority",
+        ),
+        (
+            server(json!({"tls-servername": "kubernetes"})),
+            &token,
+            "cluster \"c\" has a field \"tls-servername\"",
+        ),
+        (
+            any.clone(),
+            &json!({"auth-provider": {"name": "oidc"}}),
+            "user \"u\" has auth-provider, which Bindery does not support",
+        ),
+        (
+            any.clone(),
+            &json!({"token": "t", "exec": exec("cat", &[])["exec"]}),
+            "in several ways: token or tokenFile; exec",
+        ),
+        (any.clone(), &json!({"username": "u"}), "one of username and password"),
+        (any.clone(), &json!({"token": "a\nb"}), "token of user \"u\" holds more than a token"),
+        (any.clone(), &json!({"tokenFile": "empty"}), "empty of user \"u\" is empty"),
+        (
+            any.clone(),
+            &json!({"client-certificate": "good.crt"}),
+            "good.crt of user \"u\" is given without the other half",
+        ),
+        (
+            any.clone(),
+            &pair("good.crt", "other.key"),
+            "other.key of user \"u\" is not the key of the client certificate",
+        ),
+        (any.clone(), &pair("good.key", "good.key"), "good.key of user \"u\" holds no certificate"),
+        (any.clone(), &pair("good.crt", "good.crt"), "good.crt of user \"u\" holds no private key"),
+        (
+            any.clone(),
+            &pair("version-1.crt", "version-1.key"),
+            "version-1.crt of user \"u\" is an X.509 v1 certificate",
+        ),
+        (any.clone(), &exec("false", &[]), "credential plugin false ended with exit status: 1"),
+        (any.clone(), &exec("/nonexistent", &[]), "credential plugin /nonexistent cannot be started"),
+        (any.clone(), &exec("echo", &["{}"]), "credential plugin echo printed no ExecCredential"),
+        (
+            any.clone(),
+            &exec("echo", &[&credential(json!({}))]),
+            "credential plugin echo printed neither a token nor a client certificate",
+        ),
+        (
+            any.clone(),
+            &json!({"exec": {"command": "cat", "apiVersion": "client.authentication.k8s.io/v1alpha1"}}),
+            "has apiVersion \"client.authentication.k8s.io/v1alpha1\"",
+        ),
+    ];
+    for (cluster, user, said) in rows {
+        let kubeconfig = site.kubeconfig("kubeconfig", &cluster, user);
+        let (status, complaint) = serve_in_vain(&["--kubeconfig", kubeconfig.to_str().unwrap()]);
+        assert_eq!(status, Some(2), "{complaint}");
+        assert!(complaint.contains(said), "no {said:?} in {complaint}");
+        assert!(complaint.contains("--kubeconfig"), "{complaint}");
+    }
+}

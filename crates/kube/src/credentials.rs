@@ -1,0 +1,299 @@
+//! The credentials that a client shows its API server, and whether the server accepts them.
+//!
+//! kube reads certificates and keys once, and asks a credential plugin again only where it told when its
+//! token expires. Here every file is read again when its content changes, a plugin is asked again before what
+//! it issued expires, and both happen when the API server refuses. A new [`kube::Client`] then serves all
+//! clones of an [`crate::ApiClient`]. Requests and watches under way end on the connections on which they
+//! began.
+
+mod keeper;
+mod kubeconfig;
+mod plugin;
+mod source;
+
+use std::error::Error as StdError;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use kube::client::Body;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_rustls::rustls::{AlertDescription, Error as TlsError};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::keeper::Keeper;
+use self::source::Source;
+
+/// How long credentials are refused, and not accepted once, until they count as refused. An API server also
+/// answers 401 while a webhook that authenticates for it does not respond.
+const REFUSED_AFTER: Duration = Duration::from_secs(10);
+
+/// Why credentials cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CredentialsError {
+    /// The process does not run in a pod that has a service account.
+    #[error("{0}")]
+    NotInCluster(String),
+    /// The kubeconfig cannot be read or lacks something.
+    #[error("{0}")]
+    Kubeconfig(String),
+    /// A field of the kubeconfig, or a file of the service account, cannot be used.
+    #[error("{field} {why}")]
+    Field {
+        /// Its name, its path where it is a file, and the cluster or user that it belongs to.
+        field: String,
+        /// The reason and the remedy.
+        why: String,
+    },
+    /// A credential plugin failed.
+    #[error("credential plugin {command} {why}")]
+    Plugin {
+        /// Its command.
+        command: String,
+        /// The reason.
+        why: String,
+    },
+}
+
+/// The client in use, and what its API server says of its credentials.
+pub(crate) struct Credentials {
+    shared: Arc<Shared>,
+    /// A client beside the one of all others, and the generation of its credentials.
+    own: Option<Mutex<(u64, kube::Client)>>,
+    /// Ends the task that follows files and plugins.
+    following: Option<Arc<DropGuard>>,
+}
+
+struct Shared {
+    current: Mutex<Current>,
+    /// Why they are refused.
+    refusal: watch::Sender<Option<String>>,
+    /// Tells of each refusal.
+    refused: Notify,
+}
+
+struct Current {
+    made: Made,
+    /// How many credentials were in use before.
+    generation: u64,
+    /// The first refusal since credentials were last accepted.
+    refused_since: Option<Instant>,
+}
+
+/// A client.
+struct Made {
+    client: kube::Client,
+    /// What makes another one of the same credentials.
+    config: Option<kube::Config>,
+}
+
+/// What an answer says of the credentials of its request.
+enum Verdict {
+    Accepted,
+    Refused(String),
+    /// Nothing: the server failed before it looked at them, or there was no answer.
+    Unknown,
+}
+
+impl Credentials {
+    /// Those of a client that somebody else made; they stay as they are.
+    pub(crate) fn fixed(client: kube::Client) -> Self {
+        let shared = Arc::new(Shared::new(Made { client, config: None }));
+        Self { shared, own: None, following: None }
+    }
+
+    /// Those of the current context of a kubeconfig, followed as long as this lives.
+    pub(crate) async fn from_kubeconfig(path: &Path) -> Result<Self, CredentialsError> {
+        Self::follow(kubeconfig::read(path).await?).await
+    }
+
+    /// Those of the pod's service account, followed as long as this lives.
+    pub(crate) async fn in_cluster() -> Result<Self, CredentialsError> {
+        Self::follow(kubeconfig::in_cluster()?).await
+    }
+
+    async fn follow(mut source: Source) -> Result<Self, CredentialsError> {
+        source.ask_plugin().await?;
+        let used = source.read()?;
+        let shared = Arc::new(Shared::new(source.client(&used)?));
+        let stop = CancellationToken::new();
+        let keeper = Keeper::new(Arc::clone(&shared), source, used);
+        tokio::spawn(stop.clone().run_until_cancelled_owned(keeper.run()));
+        Ok(Self { shared, own: None, following: Some(Arc::new(stop.drop_guard())) })
+    }
+
+    /// The same over connections that no other request has used; the same connections where a client was
+    /// given.
+    pub(crate) fn with_new_connections(&self) -> Self {
+        let own = self.shared.current().reconnected();
+        Self {
+            shared: Arc::clone(&self.shared),
+            own: Some(Mutex::new(own)),
+            following: self.following.clone(),
+        }
+    }
+
+    /// Sends a request with the credentials of the moment.
+    pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+        let (generation, client) = self.client();
+        self.shared.send_by(generation, client, request).await
+    }
+
+    fn client(&self) -> (u64, kube::Client) {
+        let current = self.shared.current();
+        let Some(own) = &self.own else { return current.client() };
+        // Every change is one assignment.
+        let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
+        if own.0 != current.generation {
+            *own = current.reconnected();
+        }
+        own.clone()
+    }
+
+    /// Why they are refused; `None` while they are not, as far as is known.
+    pub(crate) fn refusal(&self) -> watch::Receiver<Option<String>> {
+        self.shared.refusal.subscribe()
+    }
+}
+
+impl Shared {
+    fn new(made: Made) -> Self {
+        let current = Mutex::new(Current { made, generation: 0, refused_since: None });
+        Self { current, refusal: watch::Sender::new(None), refused: Notify::new() }
+    }
+
+    async fn send(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+        let (generation, client) = self.current().client();
+        self.send_by(generation, client, request).await
+    }
+
+    async fn send_by(
+        &self,
+        generation: u64,
+        client: kube::Client,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, kube::Error> {
+        let answer = client.send(request).await;
+        self.heed(generation, Verdict::of(&answer));
+        answer
+    }
+
+    fn heed(&self, generation: u64, verdict: Verdict) {
+        let mut current = self.current();
+        // An answer to credentials that are no longer in use says nothing of those that are.
+        if current.generation != generation {
+            return;
+        }
+        match verdict {
+            Verdict::Unknown => {}
+            Verdict::Accepted => {
+                if current.refused_since.take().is_some() && self.refusal.send_replace(None).is_some() {
+                    tracing::info!("the API server accepts the credentials again");
+                }
+            }
+            Verdict::Refused(why) => {
+                let since = *current.refused_since.get_or_insert_with(Instant::now);
+                self.refused.notify_one();
+                if since.elapsed() >= REFUSED_AFTER && self.publish(&why) {
+                    tracing::error!(why, "the API server refuses the credentials of this replica");
+                }
+            }
+        }
+    }
+
+    /// Answers whether it is news.
+    fn publish(&self, why: &str) -> bool {
+        self.refusal.send_if_modified(|told| {
+            let is_news = told.is_none();
+            told.get_or_insert_with(|| why.to_owned());
+            is_news
+        })
+    }
+
+    /// Whether they were refused, and not accepted since.
+    fn is_refused(&self) -> bool {
+        self.current().refused_since.is_some()
+    }
+
+    fn replace(&self, made: Made) {
+        let mut current = self.current();
+        current.made = made;
+        current.generation += 1;
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        // Nothing panics while it is held.
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Current {
+    fn client(&self) -> (u64, kube::Client) {
+        (self.generation, self.made.client.clone())
+    }
+
+    fn reconnected(&self) -> (u64, kube::Client) {
+        match self.made.config.clone().map(kube::Client::try_from) {
+            Some(Ok(client)) => (self.generation, client),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "new connections to the API server cannot be made; those in use stay");
+                self.client()
+            }
+            None => self.client(),
+        }
+    }
+}
+
+impl Verdict {
+    fn of(answer: &Result<Response<Body>, kube::Error>) -> Self {
+        match answer.as_ref().map(Response::status) {
+            Ok(StatusCode::UNAUTHORIZED) => Self::Refused("it answers 401 Unauthorized".to_owned()),
+            Ok(status) if status.is_server_error() => Self::Unknown,
+            Ok(_) => Self::Accepted,
+            Err(error) => handshake_refusal(error).map_or(Self::Unknown, Self::Refused),
+        }
+    }
+}
+
+/// Why a TLS handshake failed, where the reason is a certificate of either side.
+fn handshake_refusal(error: &kube::Error) -> Option<String> {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = cause {
+        match error.downcast_ref::<TlsError>() {
+            Some(TlsError::InvalidCertificate(why)) => {
+                return Some(format!("its own certificate is not accepted: {why}"));
+            }
+            Some(TlsError::AlertReceived(alert)) if is_about_certificates(*alert) => {
+                return Some(format!("it refuses the TLS handshake: {alert:?}"));
+            }
+            _ => {}
+        }
+        // The source of an `io::Error` is not the error that it wraps, but the source of that.
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        cause = wrapped.map(|wrapped| wrapped as &(dyn StdError + 'static)).or_else(|| error.source());
+    }
+    None
+}
+
+/// Whether a server ends a handshake so because of the client's certificate, or because there is none.
+fn is_about_certificates(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::AccessDenied
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRequired
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError
+            | AlertDescription::HandshakeFailure
+            | AlertDescription::UnknownCA
+            | AlertDescription::UnsupportedCertificate
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! What answers, and failed handshakes, say of credentials.
+
+use std::net::Ipv4Addr;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+
+use super::source::{Field, FieldValue};
+use super::*;
+
+/// A client whose API server answers as the request's path says: by a status.
+fn credentials() -> Credentials {
+    let service = tower::service_fn(async |request: Request<Body>| {
+        let status = request.uri().path().trim_start_matches('/').parse::<u16>().unwrap();
+        Response::builder().status(status).body(Body::empty())
+    });
+    Credentials::fixed(kube::Client::new(service, "default"))
+}
+
+async fn answer(credentials: &Credentials, status: u16) -> Option<String> {
+    let request = Request::get(format!("/{status}")).body(Body::empty()).unwrap();
+    assert_eq!(credentials.send(request).await.unwrap().status(), status);
+    credentials.refusal().borrow().clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_refusals_that_last_count_and_one_accepted_request_ends_them() {
+    let credentials = credentials();
+    assert_eq!(answer(&credentials, 401).await, None);
+    tokio::time::advance(REFUSED_AFTER - Duration::from_millis(1)).await;
+    assert_eq!(answer(&credentials, 401).await, None);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert_eq!(answer(&credentials, 503).await, None);
+    let why = Some("it answers 401 Unauthorized".to_owned());
+    assert_eq!(answer(&credentials, 401).await, why);
+    assert_eq!(answer(&credentials, 500).await, why);
+    // 403 is about a known user.
+    assert_eq!(answer(&credentials, 403).await, None);
+    assert_eq!(answer(&credentials, 401).await, None);
+}
+
+#[tokio::test]
+async fn answers_to_credentials_that_were_replaced_do_not_count() {
+    let credentials = credentials();
+    let shared = &credentials.shared;
+    let replaced = shared.current().generation;
+    let client = shared.current().client().1;
+    shared.replace(Made { client, config: None });
+    shared.heed(replaced, Verdict::Refused(String::new()));
+    assert!(!shared.is_refused());
+    assert_eq!(answer(&credentials, 401).await, None);
+    shared.heed(replaced, Verdict::Accepted);
+    assert!(shared.is_refused());
+}
+
+fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// Serves loopback with a certificate of this authority, and lets in the clients of it alone.
+async fn serve_tls(authority: &CertifiedIssuer<'static, KeyPair>) -> http::Uri {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new([Ipv4Addr::LOCALHOST.to_string()]).unwrap();
+    let certificate = params.signed_by(&key, authority).unwrap().der().clone();
+    let mut clients = RootCertStore::empty();
+    clients.add(authority.der().clone()).unwrap();
+    let provider = Arc::new(ring::default_provider());
+    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(clients), Arc::clone(&provider));
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(clients.build().unwrap())
+        .with_single_cert(vec![certificate], PrivatePkcs8KeyDer::from(key.serialize_der()).into())
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let uri = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            drop(acceptor.accept(stream).await);
+        }
+    });
+    uri
+}
+
+/// What a failed request to this server says of a client whose certificate is of one authority, and that
+/// trusts another.
+async fn verdict(
+    server: &http::Uri,
+    own: &CertifiedIssuer<'static, KeyPair>,
+    trusted: &CertifiedIssuer<'static, KeyPair>,
+) -> Verdict {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::default().signed_by(&key, own).unwrap();
+    let field =
+        |name, pem: String| Field { name, owner: String::new(), value: FieldValue::Inline(pem.into_bytes()) };
+    let source = Source {
+        config: kube::Config::new(server.clone()),
+        authorities: Some(field("certificate-authority", trusted.pem())),
+        identity: Some((
+            field("client-certificate", certificate.pem()),
+            field("client-key", key.serialize_pem()),
+        )),
+        token: None,
+        plugin: None,
+    };
+    let made = source.client(&source.read().unwrap()).unwrap();
+    Verdict::of(&made.client.send(Request::get("/version").body(Body::empty()).unwrap()).await)
+}
+
+#[tokio::test]
+async fn a_handshake_that_fails_for_a_certificate_of_either_side_is_a_refusal() {
+    let [server, stranger] = [authority(), authority()];
+    let uri = serve_tls(&server).await;
+    let refused = verdict(&uri, &stranger, &server).await;
+    assert!(matches!(&refused, Verdict::Refused(why) if why.starts_with("it refuses the TLS handshake: ")));
+    let refused = verdict(&uri, &server, &stranger).await;
+    assert!(
+        matches!(&refused, Verdict::Refused(why) if why.starts_with("its own certificate is not accepted: "))
+    );
+    // The server ends the connection without an answer.
+    assert!(matches!(verdict(&uri, &server, &server).await, Verdict::Unknown));
+}
