@@ -198,10 +198,11 @@ async fn credentials_that_rotate_are_followed_without_a_restart() {
     for (at, user) in users.iter().enumerate() {
         replicas.push(start(&site.kubeconfig(&format!("kubeconfig-{at}"), cluster, user), &at.to_string()));
     }
-    for replica in &replicas {
+    for replica in &mut replicas {
+        replica.until_metrics("bindery_lists_complete 1\n").await;
         replica.until_told("/readyz", "ok").await;
     }
-    let [.., _, expiring] = &mut replicas[..] else { unreachable!("there are six") };
+    let expiring = &mut replicas[5];
     expiring.until_logged("the credential plugin was asked again").await;
     assert!(!expiring.get("/metrics").await.contains("code=\"401\""), "{}", expiring.log());
     site.replace("expires.json", &first.issued(json!({})));
