@@ -34,9 +34,12 @@ pub(crate) fn check(server: &Inner, write: &Write<Volume>, change: &Change) -> R
     }
 }
 
-/// Whether the plugin may be asked to delete, or to scrub, the asset of a volume (G4).
+/// Whether the plugin may be asked to delete, or to scrub, the asset of a volume (G4): its claim is gone,
+/// or has another volume and this one is surplus or scrubbed.
 pub(crate) fn may_destroy(server: &Inner, volume: &Volume) -> Result<(), String> {
-    fate(server, volume).map(|_| ()).map_err(|why| format!("destroys data: {why}"))
+    let fate = fate(server, volume).map_err(|why| format!("destroys data: {why}"))?;
+    let may = fate.is_gone || is_surplus(volume) || volume.policy == ReclaimPolicy::Recycle;
+    check_that(may, "destroys data: the volume was not provisioned for its claim, which has another one")
 }
 
 /// G1: every complete pair stays one, and is not said to be anything else. What a volume's or a claim's phase says of a
@@ -97,9 +100,13 @@ fn fate(server: &Inner, volume: &Volume) -> Result<Fate, String> {
     Ok(Fate { is_gone: !lives, is_elsewhere })
 }
 
-/// Whether the volume goes when its claim has another one.
+/// Whether the volume goes when its claim has another one: it was provisioned for that claim, as its name
+/// tells.
 fn is_surplus(volume: &Volume) -> bool {
-    volume.annotations.provisioned_by.is_some() && volume.policy == ReclaimPolicy::Delete
+    let is_made_for = |uid: &Uid| *volume.name == *format!("pvc-{uid}");
+    volume.annotations.provisioned_by.is_some()
+        && volume.policy == ReclaimPolicy::Delete
+        && uid_in(volume).is_some_and(is_made_for)
 }
 
 /// G5: the claim of that UID in that version, which there must have been.

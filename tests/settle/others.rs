@@ -117,7 +117,6 @@ fn external_provisioner_works(server: &mut Inner, _: &mut Choices<'_>) {
     let by = claim.annotations.storage_provisioner.as_deref().unwrap_or_default();
     let volume = provisioned(&claim, by);
     if !server.volumes.contains_key(&volume.name) {
-        server.vacant.insert(volume.name.clone());
         server.put_volume(volume);
     }
 }

@@ -14,6 +14,7 @@ use bindery_core::{
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::yield_now;
+use tokio::time::Instant;
 
 pub(crate) use apply::Change;
 
@@ -37,8 +38,9 @@ pub(crate) struct Inner {
     /// Every state that a volume, or a claim, ever had.
     pub(crate) past_volumes: Vec<Arc<Volume>>,
     pub(crate) past_claims: Vec<Arc<Claim>>,
-    /// Names under which there was no volume at some time.
-    pub(crate) vacant: BTreeSet<Text>,
+    /// The states under the names of volumes that are over, and when each ended; nothing: there was no
+    /// volume.
+    ended: Vec<(Instant, Text, Option<Arc<Volume>>)>,
     /// Nobody but the binder acts, and all that it was told is true.
     pub(crate) calm: bool,
     pub(crate) assets: Assets,
@@ -89,7 +91,7 @@ impl Server {
             classes: classes.into_iter().map(|class| (class.name.clone(), class)).collect(),
             past_volumes: Vec::new(),
             past_claims: Vec::new(),
-            vacant: BTreeSet::new(),
+            ended: Vec::new(),
             calm,
             assets: Assets::default(),
             faults: VecDeque::new(),
@@ -152,18 +154,29 @@ impl Inner {
         Version(self.version.to_string().into())
     }
 
+    /// The states under the name of a volume that the binder may have learnt for the decision whose write
+    /// has come, by a live read or from the answer to a write: that of now, and those that ended since the
+    /// clock last moved, because no time passes from a read to the write that rests on it. In a calm world
+    /// it is that of now.
+    pub(crate) fn states_now(&self, name: &Text) -> impl Iterator<Item = Option<&Arc<Volume>>> {
+        let is_of_now = |at: Instant| !self.calm && at == Instant::now();
+        let ended = self.ended.iter().rev().take_while(move |(at, ..)| is_of_now(*at));
+        let ended = ended.filter(move |(_, of, _)| of == name).map(|(.., state)| state.as_ref());
+        std::iter::once(self.volumes.get(name)).chain(ended)
+    }
+
     /// Keeps a new state of a volume and tells the watch.
     pub(crate) fn put_volume(&mut self, mut volume: Volume) -> Arc<Volume> {
         volume.version = self.next_version();
         let volume = Arc::new(volume);
         self.past_volumes.push(Arc::clone(&volume));
         let is_over = volume.deleting && volume.finalizers.is_empty();
-        if is_over {
-            self.vacant.insert(volume.name.clone());
-            self.volumes.remove(&volume.name);
+        let before = if is_over {
+            self.volumes.remove(&volume.name)
         } else {
-            self.volumes.insert(volume.name.clone(), Arc::clone(&volume));
-        }
+            self.volumes.insert(volume.name.clone(), Arc::clone(&volume))
+        };
+        self.ended.push((Instant::now(), volume.name.clone(), before));
         // Closed where the world has come to its end.
         let _ = self.volume_watch.send((volume.name.clone(), (!is_over).then(|| Arc::clone(&volume))));
         self.unprotect(&volume);

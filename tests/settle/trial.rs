@@ -107,7 +107,7 @@ async fn settle(genes: &Genes) -> Result<Story, String> {
         if genes.deeds.is_empty() { door::ask(&binder, &server).await? } else { door::Foretold::default() };
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
-    let watching = tokio::spawn(watch(Arc::clone(&binder), watches, weather.lag));
+    let watching = tokio::spawn(watch(Arc::clone(&binder), server.clone(), watches, weather.lag));
     for deed in &genes.deeds {
         others::act(&server, deed).await;
     }
@@ -174,7 +174,6 @@ fn populate(server: &mut Inner, genes: &Genes) {
     for ((claim, volume), bytes) in claims.iter_mut().zip(&mut volumes).zip(&genes.volumes) {
         world::pair(&mut Choices::new(&bytes[22..]), claim, volume);
     }
-    server.vacant.extend(VOLUMES[volumes.len()..].iter().map(|name| (*name).into()));
     volumes.into_iter().for_each(|volume| _ = server.put_volume(volume));
     claims.into_iter().for_each(|claim| _ = server.put_claim(claim));
 }
@@ -202,13 +201,29 @@ fn binder(server: &Server) -> Arc<Binder<Server>> {
     Arc::new(binder)
 }
 
-/// Delivers what changes, as late as the weather says.
-async fn watch(binder: Arc<Binder<Server>>, mut watches: Watches, lag: [u64; 2]) {
+/// Delivers what changes, and the list of volumes where one is wanted, as late as the weather says.
+async fn watch(binder: Arc<Binder<Server>>, server: Server, mut watches: Watches, lag: [u64; 2]) {
     let [volume_lag, claim_lag] = lag.map(Duration::from_millis);
+    let freshness = binder.intake().freshness();
     let volumes = async {
-        while let Some((name, volume)) = watches.volumes.recv().await {
-            tokio::time::sleep(volume_lag).await;
-            deliver_volume(&binder, name, volume);
+        loop {
+            tokio::select! {
+                biased;
+                () = freshness.until_list_wanted(Kind::Volume) => {
+                    let ticket = freshness.list_begins(Kind::Volume);
+                    tokio::time::sleep(volume_lag).await;
+                    // The list has what the watch would have told by now.
+                    while watches.volumes.try_recv().is_ok() {}
+                    let volumes = server.inner().volumes.clone();
+                    let observed = |(name, volume)| (name, Observed::Readable(volume));
+                    binder.intake().volumes(volumes.into_iter().map(observed).collect());
+                    freshness.list_complete(Kind::Volume, ticket);
+                }
+                Some((name, volume)) = watches.volumes.recv() => {
+                    tokio::time::sleep(volume_lag).await;
+                    deliver_volume(&binder, name, volume);
+                }
+            }
         }
     };
     let claims = async {

@@ -27,6 +27,10 @@ pub enum SyncError {
         /// What had changed the last time.
         why: String,
     },
+    /// A live read has contradicted the cache of volumes. Until their new list is complete nothing is
+    /// decided that the guard would have to read a volume for; then the key gets its turn.
+    #[error("a new list of volumes is awaited, because a live read contradicts the cache")]
+    AwaitsList,
     /// The guard could not have read what the decision has to be proven by; nothing was written.
     #[error("not proven: {0}")]
     Unproven(String),
@@ -101,7 +105,7 @@ impl SyncError {
     pub fn is_conflict(&self) -> bool {
         match self {
             Self::Write { error, .. } => error.is_conflict(),
-            Self::Stale { .. } => true,
+            Self::Stale { .. } | Self::AwaitsList => true,
             _ => false,
         }
     }

@@ -1,10 +1,11 @@
 //! The door for what watches deliver: into the store, and on to whoever has to be decided because of it.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bindery_core::{Claim, ClaimKey, Class, Lookup, Source, Text, Volume, VolumePhase};
 use bindery_store::{Change, Kind, Observed, PodRecord, Store, Subscriptions, Topic};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::freshness::Freshness;
 use crate::observe::Seen;
@@ -29,6 +30,8 @@ struct Inner {
     onlooker: OnceLock<Box<dyn Onlooker>>,
     vigil: Option<Vigil>,
     freshness: Freshness,
+    awaiting_list: Mutex<HashSet<Key>>,
+    awaits_list: Notify,
 }
 
 /// Looks on as watches deliver, each time before the store takes it. Called on the tasks of the watches, so it must not
@@ -68,8 +71,19 @@ impl Intake {
         let onlooker = OnceLock::new();
         let vigil = (mode == Mode::Own).then(|| Vigil::new(Arc::clone(&store), Arc::clone(&operations)));
         let freshness = Freshness::new();
-        let inner =
-            Inner { store, queue, subscriptions, operations, metrics, synced, onlooker, vigil, freshness };
+        let inner = Inner {
+            store,
+            queue,
+            subscriptions,
+            operations,
+            metrics,
+            synced,
+            onlooker,
+            vigil,
+            freshness,
+            awaiting_list: Mutex::default(),
+            awaits_list: Notify::new(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -234,6 +248,28 @@ impl Intake {
     pub(crate) fn close(&self) {
         self.inner.queue.close();
         self.inner.subscriptions.clear();
+        self.awaiting_list().clear();
+    }
+
+    /// Has an object decided again when no list of volumes is wanted any more.
+    pub(crate) fn enqueue_after_list(&self, key: Key) {
+        self.awaiting_list().insert(key);
+        self.inner.awaits_list.notify_one();
+    }
+
+    /// Queues what waits for a list of volumes whenever one is complete, for ever.
+    pub(crate) async fn wake_after_lists(&self) {
+        loop {
+            self.inner.awaits_list.notified().await;
+            self.inner.freshness.until_listed(Kind::Volume).await;
+            let keys = std::mem::take(&mut *self.awaiting_list());
+            self.inner.queue.add_all(keys);
+        }
+    }
+
+    fn awaiting_list(&self) -> MutexGuard<'_, HashSet<Key>> {
+        // A panic leaves a set that is whole.
+        self.inner.awaiting_list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn queue_in_lanes(&self, keys: impl Iterator<Item = Key>) {

@@ -30,7 +30,7 @@ counters! {
     reservations_lost,
     /// Live reads for engines.
     live_reads,
-    /// Live reads for the guard.
+    /// Live reads for the guard, each read that it repeats included.
     guard_reads,
     /// Writes that succeeded.
     writes,

@@ -165,8 +165,8 @@ impl Queue {
         self.held_back(key, again_after);
     }
 
-    /// A turn of the key has come to nothing, because another decision in flight has picked the volume. That is no
-    /// success: its failures count on.
+    /// A turn of the key has come to nothing, because it waits for another decision in flight, or for a
+    /// list. That is no success: its failures count on.
     pub(crate) fn held_back(&self, key: &Key, again_after: Option<Duration>) {
         let mut state = self.state();
         state.clear(key, Timer::Retry);

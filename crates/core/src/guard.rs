@@ -19,6 +19,18 @@
 //! `guard/bind.rs` has G1 to G3, `guard/proof.rs` G4, `guard/facts.rs` G5, `guard/judge.rs` G7,
 //! `guard/size.rs` G8; `guard/volume.rs`, `guard/claim.rs` and `guard/operation.rs` are the table of G9.
 //! `guard/denial.rs` is what of a review may deny.
+//!
+//! # What needs a live read
+//!
+//! A watch may be dead without notice, so what cannot be taken back, or harms a live claim, never rests on
+//! a cache alone:
+//!
+//! - A volume is released, recycled or deleted only after a live read of its claim (G4).
+//! - A claim is written Lost, and a claim whose volume an earlier decision reserved gets its volumeName,
+//!   only after a live read of that volume. Where the decision itself writes the volume, the API server's
+//!   answer to that write is as good.
+//!
+//! Each read is made for the decision that rests on it. A read that fails proves nothing.
 
 mod bind;
 mod claim;
@@ -70,7 +82,9 @@ pub trait World {
     /// A class.
     fn class(&self, name: &str) -> Lookup<Arc<Class>>;
     /// A claim that the guard itself has had read live for this decision; `None` where it has not.
-    fn proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>>;
+    fn claim_proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>>;
+    /// A volume that the guard itself has had read live for this decision; `None` where it has not.
+    fn volume_proof(&self, name: &str) -> Option<&Lookup<Arc<Volume>>>;
     /// Whether the operator allows released volumes to be offered again without being scrubbed.
     fn allows_offer_again(&self) -> bool;
 }
@@ -102,7 +116,7 @@ pub fn check(case: &Case<'_>) -> Result<(), Objection> {
     for (index, step) in (0_u32..).zip(&case.decision.steps) {
         course.step(index, step)?;
     }
-    course.needed.map_or(Ok(()), |key| Err(Objection::Prove(key)))
+    course.needed.map_or(Ok(()), |object| Err(Objection::Prove(object)))
 }
 
 /// The object that a request is about.
@@ -132,8 +146,8 @@ struct Course<'a> {
     open: Vec<Scene>,
     /// In which a write failed, so that only steps that follow regardless are still carried out.
     ended: Vec<Scene>,
-    /// First claim that has to be read live.
-    needed: Option<ClaimKey>,
+    /// First object that has to be read live.
+    needed: Option<Object>,
 }
 
 impl<'a> Course<'a> {
@@ -179,7 +193,7 @@ impl<'a> Course<'a> {
             let judge = Judge { facts: self.facts, scene, step: Some(index) };
             match judge.check(action) {
                 Ok(()) => {}
-                Err(Objection::Prove(key)) => _ = self.needed.get_or_insert(key),
+                Err(Objection::Prove(object)) => _ = self.needed.get_or_insert(object),
                 Err(objection) => return Err(objection),
             }
             after.push(judge.apply(action));

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::guard::World;
+use bindery_core::guard::{Object, World};
 use bindery_core::{
     AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Cluster, Handle, Lookup, Migration,
     OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, Slot, Source, Stop, Text, Volume,
@@ -37,7 +37,8 @@ pub(crate) struct Model {
     pub(crate) live_fails: bool,
     pub(crate) unreadable: Option<Unreadable>,
     /// What the guard has had read.
-    pub(crate) proofs: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
+    pub(crate) claim_proofs: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
+    pub(crate) volume_proofs: BTreeMap<Text, Lookup<Arc<Volume>>>,
 }
 
 /// The one object that cannot be read.
@@ -53,10 +54,26 @@ impl Model {
         self.now == self.truth
     }
 
+    /// Whether the guard has had the object read.
+    pub(crate) fn has_proof(&self, object: &Object) -> bool {
+        match object {
+            Object::Claim(key) => self.claim_proofs.contains_key(key),
+            Object::Volume(name) => self.volume_proofs.contains_key(name),
+        }
+    }
+
     /// Carries out the live read that the guard asks for.
-    pub(crate) fn prove(&mut self, key: ClaimKey) {
-        let proof = self.claim_in(Source::Live, &key);
-        self.proofs.insert(key, proof);
+    pub(crate) fn prove(&mut self, object: Object) {
+        match object {
+            Object::Claim(key) => {
+                let proof = self.claim_in(Source::Live, &key);
+                self.claim_proofs.insert(key, proof);
+            }
+            Object::Volume(name) => {
+                let proof = self.volume_in(Source::Live, &name);
+                self.volume_proofs.insert(name, proof);
+            }
+        }
     }
 
     fn claim_in(&self, source: Source, key: &ClaimKey) -> Lookup<Arc<Claim>> {
@@ -72,6 +89,9 @@ impl Model {
 
     fn volume_in(&self, source: Source, name: &Text) -> Lookup<Arc<Volume>> {
         let objects = if source == Source::Live { &self.truth } else { &self.seen };
+        if source == Source::Live && self.live_fails {
+            return Lookup::Failed("the API server is away".into());
+        }
         if self.unreadable == Some(Unreadable::Volume(name.clone())) {
             return Lookup::Unreadable("spec is not an object".into());
         }
@@ -191,8 +211,12 @@ impl World for Model {
         self.classes.get(name).cloned().map_or(Lookup::Absent, Lookup::Found)
     }
 
-    fn proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>> {
-        self.proofs.get(key)
+    fn claim_proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>> {
+        self.claim_proofs.get(key)
+    }
+
+    fn volume_proof(&self, name: &str) -> Option<&Lookup<Arc<Volume>>> {
+        self.volume_proofs.get(name)
     }
 
     fn allows_offer_again(&self) -> bool {

@@ -199,7 +199,6 @@ impl Trial<'_> {
             let stays = match now_claim.status.phase {
                 phase if phase == claim.status.phase => true,
                 ClaimPhase::Bound => true,
-                ClaimPhase::Lost => !self.model.is_current(),
                 _ => false,
             };
             check(stays, "the claim of a pair gets a phase of an unbound one")?;
@@ -247,7 +246,7 @@ impl Trial<'_> {
             "takes the user's reservation, or leaves its own",
         )?;
         if self.claim_is_elsewhere(old)? {
-            return Ok(());
+            return check(!is_surplus(old), "keeps a volume that was provisioned for nothing");
         }
         let recycled = self.progress().is_some_and(|(kind, uid, point, returned)| {
             (kind, point, returned) == (OperationKind::Recycle, Point::Recycled, &Returned::Success)
@@ -269,7 +268,7 @@ impl Trial<'_> {
             VolumePhase::Bound => check(uid_in(new).is_some(), "Bound without a claim's UID"),
             VolumePhase::Released => {
                 check(old.phase != VolumePhase::Failed, "Released over Failed")?;
-                self.claim_is_elsewhere(old).map(|_| ())
+                self.needed_by_nobody(old)
             }
             VolumePhase::Failed => check(old.phase == VolumePhase::Released, "Failed before it was Released"),
             VolumePhase::Unset | VolumePhase::Pending => Err("a phase that only the API server sets".into()),
@@ -350,12 +349,13 @@ impl Trial<'_> {
         let completes = new.annotations.bind_completed && !old.annotations.bind_completed;
         if new.volume_name != old.volume_name || completes {
             check(new.annotations.bind_completed, "points at a volume without bind-completed")?;
-            if self.model.is_current() {
-                let volume =
-                    complete(&self.objects, new).ok_or("binds a claim to a volume that is not its own")?;
-                check(volume.phase == VolumePhase::Bound, "binds a claim before its volume is Bound")?;
-                check(may_meet(self.model, old, volume), "binds a claim to a volume that it may not have")?;
-            }
+            let volume =
+                complete(&self.objects, new).ok_or("binds a claim to a volume that is not its own")?;
+            check(volume.phase == VolumePhase::Bound, "binds a claim before its volume is Bound")?;
+            check(may_meet(self.model, old, volume), "binds a claim to a volume that it may not have")?;
+            // An answer to a write of its own tells the binder of the volume; else it has to read it.
+            let is_known = self.returned.contains_key(&volume.uid) || !self.model.live_fails;
+            check(is_known, "binds a claim though the live read of its volume failed")?;
         }
         check(old.annotations.bind_completed <= new.annotations.bind_completed, "removes bind-completed")?;
         let settled = old.annotations.bind_completed || old.volume_name.is_some();
@@ -404,7 +404,10 @@ impl Trial<'_> {
         match status.phase {
             ClaimPhase::Unset => Err("unsets the phase of a claim".into()),
             ClaimPhase::Pending => check(empty && !old.annotations.bind_completed, "Pending though bound"),
-            ClaimPhase::Lost => check(empty && old.annotations.bind_completed, "Lost though never bound"),
+            ClaimPhase::Lost => {
+                check(empty && old.annotations.bind_completed, "Lost though never bound")?;
+                self.has_lost(old)
+            }
             ClaimPhase::Bound if !self.model.is_current() => {
                 check(old.annotations.bind_completed, "Bound without bind-completed")
             }
@@ -425,6 +428,15 @@ impl Trial<'_> {
         }
     }
 
+    /// Live: the claim's volume is gone or refers to another claim.
+    fn has_lost(&self, claim: &Claim) -> Result<(), String> {
+        let Some(name) = &claim.volume_name else { return Ok(()) };
+        check(!self.model.live_fails, "Lost though the live read of its volume failed")?;
+        let live = self.model.truth.volumes.get(name);
+        let is_left = live.is_none_or(|v| v.claim_ref.is_some() && uid_in(v) != Some(&claim.uid));
+        check(is_left, "Lost though its volume is its own or nobody's")
+    }
+
     /// Live: whether the claim of the UID exists and has another volume for good; gone counts as no.
     fn claim_is_elsewhere(&self, volume: &Volume) -> Result<bool, String> {
         let uid = uid_in(volume).ok_or("nobody's volume is released")?;
@@ -436,6 +448,13 @@ impl Trial<'_> {
             Some(Some(name)) if *name != volume.name => Ok(true),
             Some(_) => Err("releases a volume whose claim lives".into()),
         }
+    }
+
+    /// Live: the claim is gone; or it has another volume, and this one was provisioned for it and is to be
+    /// deleted.
+    fn needed_by_nobody(&self, volume: &Volume) -> Result<(), String> {
+        let surplus = !self.claim_is_elsewhere(volume)? || is_surplus(volume);
+        check(surplus, "releases or deletes a volume that was not provisioned for its claim")
     }
 
     /// Kind, UID, point and outcome of the operation.
@@ -467,6 +486,13 @@ impl Trial<'_> {
 
 fn check(holds: bool, harm: &str) -> Result<(), String> {
     if holds { Ok(()) } else { Err(harm.to_owned()) }
+}
+
+/// Whether a provisioner made the volume for the claim whose UID it carries, and policy Delete takes it away.
+fn is_surplus(volume: &Volume) -> bool {
+    let suffix = uid_in(volume).map(|uid| uid.0.to_string());
+    let named = suffix.is_some_and(|suffix| volume.name.strip_suffix(&*suffix).is_some());
+    named && volume.policy == ReclaimPolicy::Delete && volume.annotations.provisioned_by.is_some()
 }
 
 fn uid_in(volume: &Volume) -> Option<&Uid> {

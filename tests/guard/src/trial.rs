@@ -119,6 +119,7 @@ fn allows(
         Objection::Prove(_) => false,
         // The engine was shown another world than the guard, or than a live read shows, which upstream does not make.
         Objection::Stale { .. } => model.seen != model.now || model.seen != model.truth,
+        Objection::Contradicted { .. } => model.now != model.truth,
         Objection::Unproven { .. } => model.live_fails,
         Objection::Refused(refusal) => match refusal.breach {
             // A live read, which upstream does not make, shows otherwise.
@@ -181,9 +182,12 @@ fn withstands(
     match check(model, request, exchanges, decision) {
         Ok(()) if decision.steps.is_empty() => Ok(Verdict::Nothing),
         Err(Objection::Refused(refusal)) => Ok(Verdict::Stopped(Some(refusal.breach))),
-        Err(Objection::Prove(_) | Objection::Stale { .. } | Objection::Unproven { .. }) => {
-            Ok(Verdict::Stopped(None))
-        }
+        Err(
+            Objection::Prove(_)
+            | Objection::Stale { .. }
+            | Objection::Contradicted { .. }
+            | Objection::Unproven { .. },
+        ) => Ok(Verdict::Stopped(None)),
         Ok(()) => match oracle::judge(model, request, decision) {
             Ok(()) => Ok(Verdict::Harmless),
             Err(harm) => Err(report("the guard allows harm", &harm, model, request, exchanges, decision)),
@@ -200,7 +204,7 @@ fn check(
 ) -> Result<(), Objection> {
     loop {
         match guard::check(&Case { request, exchanges, decision, world: model }) {
-            Err(Objection::Prove(key)) if !model.proofs.contains_key(&key) => model.prove(key),
+            Err(Objection::Prove(object)) if !model.has_proof(&object) => model.prove(object),
             verdict => return verdict,
         }
     }

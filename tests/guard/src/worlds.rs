@@ -20,7 +20,7 @@ pub(crate) const DRIVER: &str = "vendor.example/disk";
 /// The in-tree plugin that has migrated, and its driver.
 pub(crate) const MIGRATED: (&str, &str) = ("kubernetes.io/old", "csi.old.example");
 
-const VOLUMES: [&str; 3] = ["v0", "v1", "v2"];
+const VOLUMES: [&str; 3] = ["v0", "v1", "pvc-uid-c0"];
 const CLAIMS: [&str; 3] = ["c0", "c1", "c2"];
 const CLASSES: [&str; 6] = ["", "gold", "wait", "unset", "external", "old"];
 const GIB: u64 = 1 << 30;
@@ -69,7 +69,8 @@ pub(crate) fn model(c: &mut Choices<'_>) -> Model {
         offers_again: c.percent(20),
         live_fails: c.percent(5),
         unreadable,
-        proofs: BTreeMap::new(),
+        claim_proofs: BTreeMap::new(),
+        volume_proofs: BTreeMap::new(),
     }
 }
 

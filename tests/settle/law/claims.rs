@@ -45,10 +45,11 @@ impl Changed<'_> {
         self.migrated()
     }
 
-    /// The claim became bound: its volume carries its UID and is Bound, and may be its own (G3).
+    /// The claim became bound: its volume carries its UID and is Bound, and may be its own (G3), on the
+    /// server and not only in a cache.
     fn bound(&self) -> Result<(), String> {
         check_that(self.after.annotations.bind_completed, "G9: sets volumeName without bind-completed")?;
-        let mut volumes = self.volumes()?;
+        let mut volumes = self.server.states_now(self.volume_name()?).flatten();
         let is_own = volumes
             .any(|volume| self.is_held_by(volume) && may_meet(&self.server.classes, self.before, volume));
         check_that(is_own, "G3: binds a claim to a volume that is not Bound to it")
@@ -69,7 +70,8 @@ impl Changed<'_> {
             ClaimPhase::Bound => {
                 let capacity =
                     |volume: &Volume| before.phase == ClaimPhase::Bound || after.capacity == volume.capacity;
-                let mut volumes = self.volumes()?;
+                // The status can be put right, so it may rest on what a cache has.
+                let mut volumes = volume_states(self.server, self.volume_name()?);
                 let is_own = volumes.any(|volume| {
                     self.is_held_by(volume) && after.access_modes == volume.access_modes && capacity(volume)
                 });
@@ -78,17 +80,12 @@ impl Changed<'_> {
         }
     }
 
-    /// volumeName is empty, or there was no such volume, or it was another's.
+    /// volumeName is empty, or on the server there is no such volume, or it is another's.
     fn has_lost(&self) -> Result<(), String> {
         let Some(name) = &self.before.volume_name else { return Ok(()) };
-        let is_absent = if self.server.calm {
-            !self.server.volumes.contains_key(name)
-        } else {
-            self.server.vacant.contains(name)
-        };
         let is_others =
             |volume: &Arc<Volume>| volume.claim_ref.is_some() && uid_in(volume) != Some(&self.before.uid);
-        let has_lost = is_absent || volume_states(self.server, name).any(is_others);
+        let has_lost = self.server.states_now(name).any(|state| state.is_none_or(is_others));
         check_that(has_lost, "G9: Lost, but its volume is its own")
     }
 
@@ -118,10 +115,9 @@ impl Changed<'_> {
         check_that(before.migrated_to == after.migrated_to || is_due, "G9: migrated-to says something untrue")
     }
 
-    /// The states of the volume that the claim points at after the write.
-    fn volumes(&self) -> Result<impl Iterator<Item = &Arc<Volume>>, String> {
-        let name: &Text = self.after.volume_name.as_ref().ok_or("G9: bound without a volumeName")?;
-        Ok(volume_states(self.server, name))
+    /// The volume that the claim points at after the write.
+    fn volume_name(&self) -> Result<&Text, String> {
+        Ok(self.after.volume_name.as_ref().ok_or("G9: bound without a volumeName")?)
     }
 
     fn is_held_by(&self, volume: &Volume) -> bool {

@@ -1,18 +1,16 @@
 //! Makes one decision: the engine on a session of the store, live reads, the guard, the reservation.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_core::guard::{self, Case, Objection};
+use bindery_core::guard::{self, Case, Object, Objection};
 use bindery_core::{
-    Action, Answer, Claim, ClaimKey, Decision, Engine, EngineFault, Evidence, Exchange, Lookup, Question,
-    Recorder, Request, Source, Stop, Subject, Text,
+    Action, Answer, ClaimKey, Decision, Engine, EngineFault, Evidence, Exchange, Lookup, Question, Recorder,
+    Request, Source, Stop, Subject, Text,
 };
-use bindery_store::{LiveReads, Revision, Store, topics_of};
+use bindery_store::{Kind, LiveReads, Revision, Store, topics_of};
 
 use super::Binder;
-use super::world::{Surroundings, Witness};
+use super::world::{Proofs, Surroundings, Witness};
 use crate::intake::{Intake, Role, Subscriber};
 use crate::queue::Slot;
 use crate::{Key, Mode, Port, Purpose, SyncError, Verdict};
@@ -22,7 +20,7 @@ use crate::{Key, Mode, Port, Purpose, SyncError, Verdict};
 const ATTEMPTS_MAX: u32 = 4;
 /// Most live reads of one decision; the default engine makes at most three.
 const LIVE_READS_MAX: usize = 8;
-/// Most claims that the guard has read for one decision; a decision names few.
+/// Most objects that the guard has read for one decision; a decision names few.
 const PROOFS_MAX: usize = 8;
 /// Longest that a decision may wait before its first step; the default engine waits 10 s at most, and an
 /// engine that answers nonsense must not hold an operation for ever.
@@ -119,7 +117,7 @@ impl<P: Port> Binder<P> {
             Err(Setback::Final(error)) => {
                 match &error {
                     SyncError::Refused(why) => self.report_refusal(&request, why),
-                    SyncError::Stale { .. } => self.metrics.stale.count(),
+                    SyncError::Stale { .. } | SyncError::AwaitsList => self.metrics.stale.count(),
                     _ => {}
                 }
                 Err(Setback::Final(error))
@@ -200,20 +198,24 @@ impl<P: Port> Binder<P> {
         exchanges: &[Exchange],
         decision: &Decision,
     ) -> Result<(), Setback> {
-        let mut proofs = BTreeMap::new();
+        let mut proofs = Proofs::default();
         for _ in 0..=PROOFS_MAX {
             match self.check(request, exchanges, decision, &proofs) {
                 Ok(()) => return Ok(()),
-                Err(Objection::Prove(key)) => {
-                    let proof = self.prove(&key).await;
-                    proofs.insert(key, proof);
+                Err(Objection::Prove(object)) => {
+                    self.prove(object, &mut proofs).await.map_err(Setback::Final)?
                 }
-                Err(stale @ Objection::Stale { .. }) if proofs.is_empty() => {
+                Err(stale @ Objection::Stale { .. }) if proofs.len() == 0 => {
                     return Err(Setback::Moved(stale.to_string()));
                 }
                 // The store has yet to see what a live read shows: at once it would be no wiser.
                 Err(stale @ Objection::Stale { .. }) => {
                     let why = stale.to_string();
+                    return Err(Setback::Final(SyncError::Stale { attempts: 1, why }));
+                }
+                Err(contradicted @ Objection::Contradicted { .. }) => {
+                    let why = contradicted.to_string();
+                    self.want_volumes(&why);
                     return Err(Setback::Final(SyncError::Stale { attempts: 1, why }));
                 }
                 Err(unproven @ Objection::Unproven { .. }) => {
@@ -233,22 +235,56 @@ impl<P: Port> Binder<P> {
         request: &Request,
         exchanges: &[Exchange],
         decision: &Decision,
-        proofs: &BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
+        proofs: &Proofs,
     ) -> Result<(), Objection> {
         let world = Witness { store: &self.store, proofs, offer_again: self.facts.offer_again };
         guard::check(&Case { request, exchanges, decision, world: &world })
     }
 
-    /// Reads a claim for the guard; a failure is retried once before the decision is given up.
-    async fn prove(&self, key: &ClaimKey) -> Lookup<Arc<Claim>> {
+    /// Reads an object for the guard.
+    ///
+    /// # Errors
+    ///
+    /// It is a volume, and a new list of volumes is awaited: it proves as much, in one request for all.
+    async fn prove(&self, object: Object, proofs: &mut Proofs) -> Result<(), SyncError> {
+        match object {
+            Object::Claim(key) => {
+                let proof = self.read_for_guard(|| self.port.read_claim(&key, Purpose::Guard)).await;
+                proofs.claims.insert(key, proof);
+            }
+            Object::Volume(_) if self.intake.freshness().is_list_wanted(Kind::Volume) => {
+                return Err(SyncError::AwaitsList);
+            }
+            Object::Volume(name) => {
+                let proof = self.read_for_guard(|| self.port.read_volume(&name, Purpose::Guard)).await;
+                proofs.volumes.insert(name, proof);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a live read for the guard; a failure is retried once before the decision is given up.
+    async fn read_for_guard<T, F>(&self, read: impl Fn() -> F) -> Lookup<T>
+    where
+        F: Future<Output = Lookup<T>>,
+    {
         self.metrics.guard_reads.count();
-        match self.port.read_claim(key, Purpose::Guard).await {
+        match read().await {
             Lookup::Failed(error) => {
-                tracing::debug!(claim = %key, %error, "a live read for the guard failed; it is retried once");
+                tracing::debug!(%error, "a live read for the guard failed; it is retried once");
                 self.metrics.guard_reads.count();
-                self.port.read_claim(key, Purpose::Guard).await
+                read().await
             }
             proof => proof,
+        }
+    }
+
+    /// Has the volumes listed anew, unless that is under way: a live read contradicts the cache.
+    fn want_volumes(&self, why: &str) {
+        let freshness = self.intake.freshness();
+        if !freshness.is_list_wanted(Kind::Volume) {
+            tracing::warn!(why, "the cache of volumes is stale; they are listed anew");
+            freshness.want_list(Kind::Volume);
         }
     }
 
@@ -292,6 +328,7 @@ impl<P: Port> Binder<P> {
             Err(Setback::Moved(why) | Setback::Final(SyncError::Stale { why, .. })) => {
                 Verdict::Stale(why.clone())
             }
+            Err(Setback::Final(error @ SyncError::AwaitsList)) => Verdict::Stale(error.to_string()),
             Err(Setback::Final(SyncError::Unproven(why))) => Verdict::Unproven(why.clone()),
             Err(Setback::Final(error)) => Verdict::Refused(error.to_string()),
         };

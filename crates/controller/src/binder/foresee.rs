@@ -1,14 +1,14 @@
 //! What would be decided, without a step being taken.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::guard::Objection;
+use bindery_core::guard::{Object, Objection};
 use bindery_core::{Action, Claim, Decision, Outcome, Request, Subject, Text};
 use bindery_store::LiveReads;
 
 use super::Binder;
 use super::decide::Ran;
+use super::world::Proofs;
 use crate::Port;
 use crate::observe::{Foreseen, Observation, Observer};
 
@@ -31,12 +31,17 @@ impl<P: Port> Binder<P> {
             Ok(decision) => decision,
             Err(fault) => return Foreseen::Unknown(fault.to_string()),
         };
-        match self.check(&request, &exchanges, &decision, &BTreeMap::new()) {
-            // The claim has been bound meanwhile; the decision is about what it was.
-            Ok(()) | Err(Objection::Stale { .. }) => foreseen(&decision),
-            Err(Objection::Prove(_) | Objection::Unproven { .. }) => {
-                Foreseen::Unknown("it depends on a live read".to_owned())
+        match self.check(&request, &exchanges, &decision, &Proofs::default()) {
+            // The claim has been bound meanwhile; the decision is about what it was. A live read of a
+            // volume would only confirm what the cache said at this moment.
+            Ok(()) | Err(Objection::Stale { .. } | Objection::Prove(Object::Volume(_))) => {
+                foreseen(&decision)
             }
+            Err(
+                Objection::Prove(Object::Claim(_))
+                | Objection::Unproven { .. }
+                | Objection::Contradicted { .. },
+            ) => Foreseen::Unknown("it depends on a live read".to_owned()),
             Err(Objection::Refused(refusal)) => Foreseen::Waits(format!("the guard refuses it: {refusal}")),
         }
     }

@@ -3,7 +3,6 @@
 //! A review reads and answers. It takes no slot, reserves nothing, subscribes to nothing and is not in the journal, so
 //! any number of them may run beside the decisions, on every replica, whoever leads.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::guard;
@@ -14,7 +13,7 @@ use bindery_core::{
 use bindery_store::{LiveReads, Session};
 
 use super::Binder;
-use super::world::Surroundings;
+use super::world::{Proofs, Surroundings};
 use crate::{Port, ReviewError};
 
 /// Most live reads of one review; the default engine asks for three objects at most.
@@ -112,7 +111,7 @@ impl<P: Port> Binder<P> {
         reads: &[Exchange],
         told: Option<&[Exchange]>,
     ) -> Result<Vec<Finding>, ReviewError> {
-        self.check(request, reads, &decision, &BTreeMap::new())
+        self.check(request, reads, &decision, &Proofs::default())
             .map_err(|objection| ReviewError::Refused(objection.to_string()))?;
         let Decision { wait_ms, steps, outcome, tallies: _, findings, requeue_after_ms } = decision;
         match outcome {

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use bindery_core::{Decision, Reason};
+use futures::future;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, Span};
 
 use super::{Binder, PendingOperation, Synced};
-use crate::Port;
 use crate::queue::Slot;
+use crate::{Port, SyncError};
 
 /// The tasks of a running binder.
 #[derive(Clone)]
@@ -42,7 +43,8 @@ impl<P: Port> Binder<P> {
             shutdown: shutdown.clone(),
             abandon: CancellationToken::new(),
         };
-        shutdown.run_until_cancelled(self.dispatch(&tasks)).await;
+        let wake = self.intake.wake_after_lists();
+        shutdown.run_until_cancelled(future::join(self.dispatch(&tasks), wake)).await;
         tasks.tracker.close();
         if tokio::time::timeout(self.settings.shutdown_grace, tasks.tracker.wait()).await.is_err() {
             tracing::warn!(tasks = tasks.tracker.len(), "decisions in flight are abandoned at shutdown");
@@ -103,6 +105,10 @@ impl<P: Port> Turn<P> {
                 queue.held_back(key, synced.requeue_after)
             }
             Ok(()) => queue.succeeded(key, synced.requeue_after),
+            Err(SyncError::AwaitsList) => {
+                queue.held_back(key, None);
+                self.binder.intake.enqueue_after_list(key.clone());
+            }
             Err(error) => {
                 let delay = queue.failed(key, error.retry_after());
                 tracing::debug!(?delay, "to be tried again");

@@ -13,11 +13,24 @@ use bindery_store::{Environment, Store};
 use crate::Facts;
 use crate::operations::OperationMap;
 
-/// The guard's world: the store, and the live reads that the guard had made for one decision.
+/// The guard's world: the store, and the guard's live reads.
 pub(super) struct Witness<'a> {
     pub(super) store: &'a Store,
-    pub(super) proofs: &'a BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
+    pub(super) proofs: &'a Proofs,
     pub(super) offer_again: bool,
+}
+
+/// The live reads that the guard had made for one decision.
+#[derive(Default)]
+pub(super) struct Proofs {
+    pub(super) claims: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
+    pub(super) volumes: BTreeMap<Text, Lookup<Arc<Volume>>>,
+}
+
+impl Proofs {
+    pub(super) fn len(&self) -> usize {
+        self.claims.len() + self.volumes.len()
+    }
 }
 
 impl World for Witness<'_> {
@@ -37,8 +50,12 @@ impl World for Witness<'_> {
         self.store.class(name)
     }
 
-    fn proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>> {
-        self.proofs.get(key)
+    fn claim_proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>> {
+        self.proofs.claims.get(key)
+    }
+
+    fn volume_proof(&self, name: &str) -> Option<&Lookup<Arc<Volume>>> {
+        self.proofs.volumes.get(name)
     }
 
     fn allows_offer_again(&self) -> bool {

@@ -30,7 +30,7 @@ pub(crate) struct Double {
     inner: Arc<Mutex<Inner>>,
     /// Writes wait for a permit; there are plenty unless a test takes them away.
     pub(crate) gate: Arc<Semaphore>,
-    /// Live reads of volumes, which only operations make, wait for a permit of these.
+    /// Live reads of volumes wait for a permit of these.
     pub(crate) reads_gate: Arc<Semaphore>,
     version: Arc<AtomicU64>,
 }
@@ -74,6 +74,15 @@ impl Double {
 
     pub(crate) fn add_volume(&self, volume: &Volume) {
         self.inner().volumes.insert(volume.name.clone(), volume.clone());
+    }
+
+    /// Delivers a complete list of volumes, as their watch does when one is wanted.
+    pub(crate) fn list_volumes(&self, intake: &Intake) {
+        let ticket = intake.freshness().list_begins(Kind::Volume);
+        let volumes = self.inner().volumes.clone();
+        let observed = |(name, volume)| (name, Observed::Readable(Arc::new(volume)));
+        intake.volumes(volumes.into_iter().map(observed).collect());
+        intake.freshness().list_complete(Kind::Volume, ticket);
     }
 
     pub(crate) fn add_claim(&self, claim: &Claim) {

@@ -5,6 +5,7 @@ mod double;
 mod looping;
 mod observing;
 mod operating;
+mod proving;
 mod reviewing;
 mod syncing;
 mod vigil;

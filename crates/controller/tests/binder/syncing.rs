@@ -54,6 +54,8 @@ async fn a_bind_sends_the_versions_that_its_own_writes_returned() {
         double.write_names(),
         ["reserve volume", "set volume phase", "bind claim", "set claim status"]
     );
+    // Its own writes show what the volume is.
+    assert_eq!(double.reads(), []);
     match &double.writes()[1] {
         Write::SetVolumePhase { volume, .. } => assert_eq!(&*volume.version.0, "100"),
         other => panic!("{other:?}"),

@@ -1,7 +1,7 @@
 //! G1 to G3: which volume may get which claim, and in which order the pointers are written.
 
 use super::judge::Judge;
-use super::{Breach, Objection};
+use super::{Breach, Object, Objection};
 use crate::{
     BindingMode, Claim, ClaimRef, ClaimTarget, Lookup, Quantity, Requirement, Selector, SelectorOperator,
     Volume, VolumePhase, VolumeTarget,
@@ -35,8 +35,9 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Third write of a bind: the claim's volumeName and bind-completed. The volume must have the claim's UID
-    /// and phase Bound by then: a volumeName cannot be taken back, and volume protection acts on the phase.
+    /// Third write of a bind: the claim's volumeName and bind-completed. The volume must have the claim's
+    /// UID and phase Bound by then: a volumeName cannot be taken back, and volume protection acts on the
+    /// phase. Where no step of this decision has written the volume, a live read shows that.
     pub(super) fn bind_claim(
         &self,
         claim: &ClaimTarget,
@@ -56,9 +57,18 @@ impl Judge<'_> {
             );
             return self.refuse_claim(Breach::BindOrder, &claim, sentence);
         }
-        self.still_volume(&volume, "it is not the claim's any more", |now| {
-            holds(now) && self.legal(&claim, now).is_ok()
-        })?;
+        let is_own = |now: &Volume| holds(now) && self.legal(&claim, now).is_ok();
+        self.still_volume(&volume, "it is not the claim's any more", is_own)?;
+        // The answer to a write of this decision is as good as a read.
+        if self.scene.volume(&volume.uid).is_none() {
+            match self.volume_now(&claim, &volume.name)? {
+                Some(now) if now.uid == volume.uid && is_own(now) => {}
+                Some(_) | None => {
+                    let object = Object::Volume(volume.name.clone());
+                    return Err(Objection::Contradicted { object, found: "is gone or not the claim's" });
+                }
+            }
+        }
         if set_volume_name != claim.volume_name.is_none() {
             let sentence = format!(
                 "set-volume-name is {set_volume_name}, but spec.volumeName is {:?}",

@@ -2,7 +2,7 @@
 
 use super::bind::carries;
 use super::judge::Judge;
-use super::{Breach, Objection};
+use super::{Breach, Object, Objection};
 use crate::{
     Action, CapacityChange, Claim, ClaimPhase, ClaimTarget, Edit, Lookup, Migration, OperationKind, Point,
     Text, Volume, VolumePhase,
@@ -13,7 +13,7 @@ impl Judge<'_> {
     pub(super) fn claim_status(&self, target: &ClaimTarget, action: &Action) -> Result<(), Objection> {
         let before = self.claim(target)?;
         if let Some(name) = &before.volume_name {
-            self.readable_volume(name, || super::Object::Claim(target.key.clone()))?;
+            self.readable_volume(name, || Object::Claim(target.key.clone()))?;
         }
         let scene = self.apply(action);
         let Some(after) = scene.claim(&target.uid) else { return Ok(()) };
@@ -36,7 +36,8 @@ impl Judge<'_> {
         self.cleared(before, after)
     }
 
-    /// Lost: it was bound, and volumeName is empty or names a volume that is gone or another claim's.
+    /// Lost: it was bound, and volumeName is empty or names a volume that is gone or another claim's, by a
+    /// live read.
     fn lost(&self, before: &Claim, after: &Claim) -> Result<(), Objection> {
         if !before.annotations.bind_completed {
             let sentence = "it has no bind-completed, so it is Pending and never Lost";
@@ -62,12 +63,19 @@ impl Judge<'_> {
             Lookup::Found(_) | Lookup::Absent | Lookup::Unreadable(_) => {}
         }
         match self.facts.case.world.volume(name) {
-            Lookup::Absent => Ok(()),
-            Lookup::Found(now) if is_other(&now) => Ok(()),
+            Lookup::Absent => {}
+            Lookup::Found(now) if is_other(&now) => {}
             Lookup::Found(_) | Lookup::Unreadable(_) | Lookup::Failed(_) => {
-                let object = super::Object::Claim(claim.key.clone());
-                Err(Objection::Stale { object, what: "its volume is back" })
+                let object = Object::Claim(claim.key.clone());
+                return Err(Objection::Stale { object, what: "its volume is back" });
             }
+        }
+        match self.volume_now(claim, name)? {
+            Some(now) if !is_other(now) => {
+                let object = Object::Volume(name.clone());
+                Err(Objection::Contradicted { object, found: "exists and is its claim's own or nobody's" })
+            }
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -164,7 +172,7 @@ impl Judge<'_> {
         match self.facts.case.world.class(class) {
             Lookup::Found(found) if found.default => Ok(()),
             _ if self.facts.was_default(class) => {
-                let object = super::Object::Claim(claim.key.clone());
+                let object = Object::Claim(claim.key.clone());
                 Err(Objection::Stale { object, what: "its class to be is no default class any more" })
             }
             _ => {

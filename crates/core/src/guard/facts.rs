@@ -76,7 +76,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The claims that were read, newest first.
-    fn claims(self) -> impl Iterator<Item = &'a Claim> {
+    pub(super) fn claims(self) -> impl Iterator<Item = &'a Claim> {
         let subject = match &self.case.request.subject {
             Subject::SyncClaim(claim) => Some(&**claim),
             Subject::SyncClaimOperation(progress) => Some(&progress.object),
@@ -110,7 +110,7 @@ impl<'a> Facts<'a> {
     /// It was not read, but the world has it at another version.
     pub(super) fn claim(self, target: &ClaimTarget) -> Result<Option<Seen<'a, Claim>>, Objection> {
         let is_target = |c: &Claim| c.key == target.key && c.uid == target.uid && c.version == target.version;
-        if let Some(Lookup::Found(proof)) = self.case.world.proof(&target.key)
+        if let Some(Lookup::Found(proof)) = self.case.world.claim_proof(&target.key)
             && is_target(proof)
         {
             return Ok(Some(Seen::World(Arc::clone(proof))));
@@ -233,7 +233,7 @@ impl<'a> Facts<'a> {
 
     /// The claim of that key, read live for this decision: by the engine, else by the guard.
     pub(super) fn live_claim(self, key: &ClaimKey) -> Option<&'a Lookup<Arc<Claim>>> {
-        self.told_live_claim(key).or_else(|| self.case.world.proof(key))
+        self.told_live_claim(key).or_else(|| self.case.world.claim_proof(key))
     }
 
     /// The claim of that key, read live by the engine for this decision.
@@ -244,8 +244,13 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// The volume of that name, read live by the engine for this decision.
+    /// The volume of that name, read live for this decision: by the engine, else by the guard.
     pub(super) fn live_volume(self, name: &str) -> Option<&'a Lookup<Arc<Volume>>> {
+        self.told_live_volume(name).or_else(|| self.case.world.volume_proof(name))
+    }
+
+    /// The volume of that name, read live by the engine for this decision.
+    pub(super) fn told_live_volume(self, name: &str) -> Option<&'a Lookup<Arc<Volume>>> {
         self.answer(|question, answer| match (question, answer) {
             (Question::Volume(Source::Live, asked), Answer::Volume(lookup)) if **asked == *name => {
                 Some(lookup)

@@ -9,10 +9,20 @@ use crate::{ClaimKey, Text};
 /// Why a decision is not carried out (yet).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Objection {
-    /// A live read of this claim is needed first (G4); then the same decision is checked again, with the
-    /// answer as [`super::World::proof`]. The caller retries a failing read once and passes the second failure on.
-    #[error("claim {0} has to be read from the API server first")]
-    Prove(ClaimKey),
+    /// A live read of this object is needed first; then the same decision is checked again, with the answer
+    /// as [`super::World::claim_proof`] or [`super::World::volume_proof`]. The caller retries a failing
+    /// read once and passes the second failure on.
+    #[error("{0} has to be read from the API server first")]
+    Prove(Object),
+    /// A live read of a volume contradicts the cache that the decision rests on: the cache is stale, and
+    /// the engine is not at fault. The volumes are to be listed anew, and then the object is decided again.
+    #[error("{object} {found} on the API server, unlike in the cache; it is decided again after a new list")]
+    Contradicted {
+        /// The volume.
+        object: Object,
+        /// What the live read has found.
+        found: &'static str,
+    },
     /// The world moved since the engine read: decide again. It is not the engine's fault.
     #[error("{object} changed while it was decided: {what}; it is decided again")]
     Stale {
@@ -21,11 +31,11 @@ pub enum Objection {
         /// How.
         what: &'static str,
     },
-    /// What a live read would have to show (G4) cannot be known, because the read failed: a fault of the world, and not of
-    /// the engine. It is decided again after a while.
+    /// What a live read would have to show cannot be known, because the read failed: a fault of the world,
+    /// and not of the engine. It is decided again after a while.
     #[error("{object}: {why}")]
     Unproven {
-        /// The volume that needs the proof.
+        /// The object that needs the proof.
         object: Object,
         /// Which read failed, and how.
         why: String,

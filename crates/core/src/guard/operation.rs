@@ -29,7 +29,7 @@ impl Judge<'_> {
             {
                 let volume = self.volume(&volume.target())?;
                 self.may_reclaim(&volume, operation.kind)?;
-                self.reclaimable(&volume)
+                self.reclaimable(&volume, operation.kind)
             }
             (_, kind) => {
                 let sentence =
@@ -153,14 +153,14 @@ impl Judge<'_> {
             (PluginOperation::Provision, Point::Start | Point::Annotated) if work.succeeded() => {
                 self.claim(&claim.target())?;
                 // A volume of that name is this claim's: its asset exists already.
-                if !matches!(self.facts.live_volume(&name), Some(Lookup::Absent)) {
+                if !matches!(self.facts.told_live_volume(&name), Some(Lookup::Absent)) {
                     return no(&format!("no live read in this decision shows that volume {name} is absent"));
                 }
                 if is_settled(claim) { no("the claim has a volume") } else { Ok(()) }
             }
             (PluginOperation::Delete, Point::Created { .. } | Point::CleanedUp { .. }) if work.failed() => {
                 // A create whose answer was lost may have been carried out, and another binder may have created it since.
-                if !matches!(self.facts.live_volume(&name), Some(Lookup::Absent)) {
+                if !matches!(self.facts.told_live_volume(&name), Some(Lookup::Absent)) {
                     return no(&format!("no live read in this decision shows that volume {name} is absent"));
                 }
                 if self.facts.case.world.volume(&name) != Lookup::Absent {
@@ -193,7 +193,7 @@ impl Judge<'_> {
             return no("that is not the next thing to do");
         }
         self.readable_volume(&volume.name, || super::Object::Volume(volume.name.clone()))?;
-        let live = match self.facts.live_volume(&volume.name) {
+        let live = match self.facts.told_live_volume(&volume.name) {
             Some(Lookup::Found(live)) if live.uid == volume.uid => live,
             _ => return no("no live read in this decision shows the volume of that UID"),
         };
@@ -211,7 +211,7 @@ impl Judge<'_> {
         if call == PluginOperation::Recycle && !self.is_unused(live) {
             return no("pods that use its claim still run, or were not asked for");
         }
-        self.reclaimable(live)
+        self.reclaimable(live, work.kind)
     }
 
     /// Whether that plugin deletes the volume's asset (reference 10.4).

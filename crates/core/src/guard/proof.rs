@@ -1,8 +1,9 @@
-//! G4: the live proof that a volume has lost its claim.
+//! Live proofs: that a volume has lost its claim (G4), and what a volume is before its claim is written
+//! Lost or bound.
 
 use super::judge::{Judge, key_of};
 use super::{Breach, Object, Objection};
-use crate::{Lookup, Volume};
+use crate::{Claim, Lookup, OperationKind, ReclaimPolicy, Text, Uid, Volume};
 
 /// What the API server says about the claim whose UID a volume's claimRef carries.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub(super) enum Fate {
     Elsewhere,
 }
 
-impl Judge<'_> {
+impl<'a> Judge<'a> {
     /// The fate of the volume's claim, from a live read made for this decision: the engine's where it made
     /// one, else the guard's own.
     ///
@@ -38,7 +39,7 @@ impl Judge<'_> {
             self.refuse_volume(Breach::ClaimLives, volume, sentence)
         };
         match self.facts.live_claim(&key) {
-            None => Err(Objection::Prove(key)),
+            None => Err(Objection::Prove(Object::Claim(key))),
             Some(Lookup::Absent) => Ok(Fate::Gone),
             Some(Lookup::Found(claim)) if claim.uid != *uid => Ok(Fate::Gone),
             Some(Lookup::Found(claim)) => match claim.volume_name.as_deref() {
@@ -63,22 +64,60 @@ impl Judge<'_> {
         match self.fate(volume)? {
             Fate::Gone => Ok(()),
             Fate::Elsewhere if is_surplus(volume) => Ok(()),
-            Fate::Elsewhere => {
-                let sentence = "its claim has another volume, and it was not provisioned with policy Delete: it is unbound, not released";
-                self.refuse_volume(Breach::VolumePhaseWrong, volume, sentence)
-            }
+            Fate::Elsewhere => self.refuse_volume(Breach::VolumePhaseWrong, volume, NOT_SURPLUS),
         }
     }
 
     /// What a released volume must be that is deleted or recycled: no claim uses it. For a volume that is
     /// Released or Failed already upstream looks its claim up in the cache alone (`syncVolume`, reference
     /// 4.1), and so reclaims it where the cache has not seen the claim yet, which may have another volume.
-    pub(super) fn reclaimable(&self, volume: &Volume) -> Result<(), Objection> {
-        self.fate(volume).map(|_| ())
+    /// Such a volume is recycled, but deleted only if it is surplus.
+    pub(super) fn reclaimable(&self, volume: &Volume, kind: OperationKind) -> Result<(), Objection> {
+        if self.fate(volume)? == Fate::Gone || kind != OperationKind::Delete || is_surplus(volume) {
+            return Ok(());
+        }
+        let uid = volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref());
+        if self.facts.claims().any(|claim| Some(&claim.uid) == uid) {
+            return self.refuse_volume(Breach::OperationWrong, volume, NOT_SURPLUS);
+        }
+        let object = Object::Volume(volume.name.clone());
+        Err(Objection::Stale { object, what: "its claim has another volume, as a live read shows" })
+    }
+
+    /// The volume of that name on the API server, from a live read made for this decision: the engine's
+    /// where it made one, else the guard's own. `None` where there is none.
+    ///
+    /// # Errors
+    ///
+    /// It was not read yet, the read failed, or what it found cannot be parsed (G7).
+    pub(super) fn volume_now(&self, claim: &Claim, name: &Text) -> Result<Option<&'a Volume>, Objection> {
+        let object = || Object::Claim(claim.key.clone());
+        match self.facts.live_volume(name) {
+            None => Err(Objection::Prove(Object::Volume(name.clone()))),
+            Some(Lookup::Found(volume)) => Ok(Some(volume)),
+            Some(Lookup::Absent) => Ok(None),
+            Some(Lookup::Failed(error)) => Err(Objection::Unproven {
+                object: object(),
+                why: format!("volume {name} could not be read from the API server: {error}"),
+            }),
+            Some(Lookup::Unreadable(error)) => {
+                self.refuse(Breach::Unreadable, object(), format!("volume {name} cannot be read: {error}"))
+            }
+        }
     }
 }
 
-/// Whether the volume was provisioned, and goes when its claim has another one.
+/// Why a volume whose claim has another one is kept.
+const NOT_SURPLUS: &str = "its claim has another volume, and it was not provisioned for that claim with \
+                           policy Delete: it is unbound, neither released nor deleted";
+
+/// Whether the volume was provisioned for the claim whose UID it carries, and is to be deleted when that
+/// claim has another one. Provisioners end a volume's name in the UID of the claim that they made it for
+/// (`pvc-<uid>`); a volume of another name was chosen by a binder or a user, and may hold data of an
+/// earlier claim.
 pub(super) fn is_surplus(volume: &Volume) -> bool {
-    volume.annotations.provisioned_by.is_some() && volume.policy == crate::ReclaimPolicy::Delete
+    let is_made_for = |uid: &Uid| !uid.0.is_empty() && volume.name.ends_with(&*uid.0);
+    volume.annotations.provisioned_by.is_some()
+        && volume.policy == ReclaimPolicy::Delete
+        && volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref()).is_some_and(is_made_for)
 }

@@ -203,7 +203,8 @@ impl Judge<'_> {
         });
         match self.fate(&volume)? {
             Fate::Elsewhere if is_surplus(&volume) => {
-                let sentence = "it was provisioned with policy Delete for a claim that has another volume: it is deleted, not unbound";
+                let sentence = "it was provisioned with policy Delete for its claim, which has another volume: \
+                                it is deleted, not unbound";
                 self.refuse_volume(Breach::UnbindWrong, &volume, sentence)
             }
             Fate::Elsewhere => Ok(()),

@@ -17,7 +17,10 @@ impl Trial<'_> {
                     ReclaimPolicy::Recycle
                 };
                 check(volume.policy == wanted, "reclaims against the policy")?;
-                self.claim_is_elsewhere(volume).map(|_| ())
+                match operation.kind {
+                    OperationKind::Delete => self.needed_by_nobody(volume),
+                    _ => self.claim_is_elsewhere(volume).map(|_| ()),
+                }
             }
             (Subject::SyncClaim(claim), OperationKind::Provision | OperationKind::ProvisionExternal) => {
                 let settled = claim.annotations.bind_completed || claim.volume_name.is_some();
@@ -73,7 +76,7 @@ impl Trial<'_> {
                     .as_ref()
                     .is_some_and(|r| self.model.seen.claims.keys().any(|key| key.name == r.name));
                 check(deletes || !self.model.pod_runs || namesake, "scrubs under a running pod")?;
-                self.claim_is_elsewhere(live).map(|_| ())
+                if deletes { self.needed_by_nobody(live) } else { self.claim_is_elsewhere(live).map(|_| ()) }
             }
             _ => Err("calls a plugin for what it is not".into()),
         }

@@ -31,8 +31,11 @@ impl Sync<'_> {
             Some(name) if *name == volume.name => {
                 Ok(self.phase(&mut volume, VolumePhase::Bound, Message::Empty))
             }
+            // Not upstream's: it takes any provisioned volume for the claim's own.
             Some(_)
-                if volume.annotations.provisioned_by.is_some() && volume.policy == ReclaimPolicy::Delete =>
+                if volume.annotations.provisioned_by.is_some()
+                    && volume.policy == ReclaimPolicy::Delete
+                    && volume.name.ends_with(&*uid.0) =>
             {
                 self.release(&mut volume)
             }

@@ -2,8 +2,8 @@
 
 use bindery_core::guard::Breach;
 use bindery_core::{
-    AccessMode, Action, BindingMode, Claim, ClaimKey, ClaimRef, Lookup, Message, Quantity, Requirement,
-    Selector, SelectorOperator, Subject, Volume, VolumeMode, VolumePhase,
+    AccessMode, Action, Answer, BindingMode, Claim, ClaimKey, ClaimRef, Lookup, Message, Quantity, Question,
+    Requirement, Selector, SelectorOperator, Source, Subject, Volume, VolumeMode, VolumePhase,
 };
 
 use crate::scene::{Row, Scene, Verdict, claim, claim_ref, class, pair, volume};
@@ -231,6 +231,15 @@ fn moved() -> Vec<Row> {
     let action =
         Action::BindClaim { claim: c.target(), volume: v.target(), set_volume_name: true, mark: true };
     let point = Scene::new(Subject::SyncClaim(c.clone().into()), [action]).with_claim(&c).with_volume(&v);
+    let found = |volume: &Volume| Lookup::Found(volume.clone().into());
+    let live = |found| point.clone().volume_proven(found);
+    let unbound = Volume { claim_ref: None, version: "v2".into(), ..v.clone() };
+    let phase =
+        Action::SetVolumePhase { volume: v.target(), phase: VolumePhase::Bound, message: Message::Empty };
+    let mut written = point.clone();
+    written.decision.steps.insert(0, phase.into());
+    let mut hardly_written = written.clone();
+    hardly_written.decision.steps[0].follows = bindery_core::Follows::Regardless;
     let now = |volume: Volume| {
         let mut scene = point.clone();
         scene.world.volumes.insert("v".into(), Lookup::Found(volume.into()));
@@ -245,11 +254,27 @@ fn moved() -> Vec<Row> {
     other.world.claims.insert(c.key.clone(), Lookup::Found(elsewhere.clone().into()));
     let namesake = Claim { uid: "u-again".into(), ..c.clone() };
     vec![
-        point.clone().allowed("the volume is as it was"),
-        now(Volume { version: "v2".into(), deleting: false, ..v.clone() })
-            .allowed("another thing of it changed"),
-        now(Volume { claim_ref: None, version: "v2".into(), ..v.clone() })
-            .is("the volume was unbound meanwhile", Verdict::Stale),
+        point.clone().is("the volume is as it was, by the cache alone", Verdict::ProveVolume),
+        live(found(&v)).allowed("the volume is as it was"),
+        live(found(&Volume { version: "v2".into(), ..v.clone() })).allowed("another thing of it changed"),
+        point
+            .clone()
+            .told(Question::Volume(Source::Live, "v".into()), Answer::Volume(found(&v)))
+            .allowed("the volume is as it was, by the engine's read"),
+        live(found(&unbound)).is("the cache has missed that it was unbound", Verdict::Contradicted),
+        live(found(&Volume { uid: "u-again".into(), ..v.clone() }))
+            .is("the cache has missed that it was made anew", Verdict::Contradicted),
+        live(found(&Volume { phase: VolumePhase::Released, ..v.clone() }))
+            .is("the cache has missed its phase", Verdict::Contradicted),
+        live(found(&Volume { deleting: true, ..v.clone() }))
+            .is("the cache has missed that it is being deleted", Verdict::Contradicted),
+        live(Lookup::Absent).is("the cache has missed that it is gone", Verdict::Contradicted),
+        live(Lookup::Failed("away".into())).is("the live read failed", Verdict::Unproven),
+        live(Lookup::Unreadable("spec is no object".into()))
+            .refused("the volume cannot be read live", Breach::Unreadable),
+        written.allowed("a write of this decision shows what the volume is"),
+        hardly_written.is("the write that would show it need not succeed", Verdict::ProveVolume),
+        now(unbound).is("the volume was unbound meanwhile", Verdict::Stale),
         now(Volume { phase: VolumePhase::Failed, version: "v2".into(), ..v.clone() })
             .is("the volume has another phase", Verdict::Stale),
         gone.is("the volume is gone", Verdict::Stale),

@@ -346,7 +346,7 @@ fn reclaiming() -> Vec<Row> {
     let wrong = Breach::PluginCallWrong;
     vec![
         proven(usual()).allowed("delete"),
-        usual().is("delete the asset without proof", Verdict::Prove),
+        usual().is("delete the asset without proof", Verdict::ProveClaim),
         usual()
             .live(Lookup::Found(crate::scene::pair().0.into()))
             .refused("under a claim", Breach::ClaimLives),

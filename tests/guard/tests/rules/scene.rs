@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::guard::{self, Breach, Case, Objection, World};
+use bindery_core::guard::{self, Breach, Case, Object, Objection, World};
 use bindery_core::{
     AccessMode, Action, Answer, BindingMode, Claim, ClaimKey, ClaimPhase, ClaimRef, Class, Decision,
     Exchange, Lookup, Migration, Operation, OperationKind, Outcome, Plugin, Point, Progress, Quantity,
@@ -14,8 +14,10 @@ use bindery_core::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,
-    Prove,
+    ProveClaim,
+    ProveVolume,
     Stale,
+    Contradicted,
     Unproven,
     Refused(Breach),
 }
@@ -45,7 +47,8 @@ pub(crate) struct Plain {
     pub(crate) volumes: BTreeMap<Text, Lookup<Arc<Volume>>>,
     pub(crate) claims: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
     pub(crate) classes: BTreeMap<Text, Lookup<Arc<Class>>>,
-    pub(crate) proofs: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
+    pub(crate) claim_proofs: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
+    pub(crate) volume_proofs: BTreeMap<Text, Lookup<Arc<Volume>>>,
 }
 
 impl Scene {
@@ -62,7 +65,8 @@ impl Scene {
                 volumes: BTreeMap::new(),
                 claims: BTreeMap::new(),
                 classes: BTreeMap::new(),
-                proofs: BTreeMap::new(),
+                claim_proofs: BTreeMap::new(),
+                volume_proofs: BTreeMap::new(),
             },
         }
     }
@@ -99,7 +103,13 @@ impl Scene {
 
     /// The guard had the claim of `ns/c` read live.
     pub(crate) fn proven(mut self, found: Lookup<Arc<Claim>>) -> Self {
-        self.world.proofs.insert(key(), found);
+        self.world.claim_proofs.insert(key(), found);
+        self
+    }
+
+    /// The guard had the volume `v` read live.
+    pub(crate) fn volume_proven(mut self, found: Lookup<Arc<Volume>>) -> Self {
+        self.world.volume_proofs.insert("v".into(), found);
         self
     }
 
@@ -124,8 +134,10 @@ impl Scene {
     pub(crate) fn verdict(&self) -> Verdict {
         match self.check() {
             Ok(()) => Verdict::Allowed,
-            Err(Objection::Prove(_)) => Verdict::Prove,
+            Err(Objection::Prove(Object::Claim(_))) => Verdict::ProveClaim,
+            Err(Objection::Prove(Object::Volume(_))) => Verdict::ProveVolume,
             Err(Objection::Stale { .. }) => Verdict::Stale,
+            Err(Objection::Contradicted { .. }) => Verdict::Contradicted,
             Err(Objection::Unproven { .. }) => Verdict::Unproven,
             Err(Objection::Refused(refusal)) => Verdict::Refused(refusal.breach),
         }
@@ -161,8 +173,12 @@ impl World for Plain {
         self.classes.get(name).cloned().unwrap_or(Lookup::Absent)
     }
 
-    fn proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>> {
-        self.proofs.get(key)
+    fn claim_proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>> {
+        self.claim_proofs.get(key)
+    }
+
+    fn volume_proof(&self, name: &str) -> Option<&Lookup<Arc<Volume>>> {
+        self.volume_proofs.get(name)
     }
 
     fn allows_offer_again(&self) -> bool {

@@ -92,7 +92,10 @@ fn marks() -> Vec<Row> {
             set_volume_name,
             mark,
         });
-        Scene::new(Subject::SyncClaim(claim.clone().into()), steps).with_claim(claim).with_volume(&taken)
+        Scene::new(Subject::SyncClaim(claim.clone().into()), steps)
+            .with_claim(claim)
+            .with_volume(&taken)
+            .volume_proven(Lookup::Found(taken.clone().into()))
     };
     let named = Claim { volume_name: Some("v".into()), ..c.clone() };
     vec![

@@ -32,6 +32,13 @@ fn bound() -> Volume {
     pair().1
 }
 
+/// A volume bound to the claim `u-c`, which a provisioner made for it.
+fn made_for_claim(policy: ReclaimPolicy) -> Volume {
+    let mut volume = Volume { name: "pvc-u-c".into(), policy, ..bound() };
+    volume.annotations.provisioned_by = Some("p".into());
+    volume
+}
+
 fn proofs() -> Vec<Row> {
     let release = || phase(&bound(), VolumePhase::Released);
     let start = |policy, kind| {
@@ -47,15 +54,17 @@ fn proofs() -> Vec<Row> {
         sync(&volume, [Action::StartOperation(operation)])
     };
     let namesake = || Claim { uid: "u-again".into(), ..claim() };
-    let surplus = |policy| {
-        let mut volume = Volume { policy, ..bound() };
-        volume.annotations.provisioned_by = Some("p".into());
-        phase(&volume, VolumePhase::Released).live(elsewhere())
+    let surplus = |policy| phase(&made_for_claim(policy), VolumePhase::Released).live(elsewhere());
+    let chosen = Volume { name: "pvc-u-former".into(), ..made_for_claim(ReclaimPolicy::Delete) };
+    let delete_of = |volume: Volume| {
+        let volume = Volume { phase: VolumePhase::Released, ..volume };
+        let operation = Operation { kind: OperationKind::Delete, plugin: "".into(), uid: volume.uid.clone() };
+        sync(&volume, [Action::StartOperation(operation)])
     };
     let unreadable = || Lookup::Unreadable("spec is no object".into());
     let failed = || Lookup::Failed("away".into());
     vec![
-        release().is("release without proof", Verdict::Prove),
+        release().is("release without proof", Verdict::ProveClaim),
         release().live(Lookup::Absent).allowed("the claim is gone"),
         release().proven(Lookup::Absent).allowed("the claim is gone, by the guard's read"),
         release().live(found(namesake())).allowed("a namesake has come"),
@@ -69,7 +78,10 @@ fn proofs() -> Vec<Row> {
         release().proven(unreadable()).refused("the claim cannot be read live", Breach::Unreadable),
         surplus(ReclaimPolicy::Delete).allowed("a surplus volume, provisioned to be deleted"),
         surplus(ReclaimPolicy::Retain).refused("the claim has another volume", Breach::VolumePhaseWrong),
-        delete().is("delete without proof", Verdict::Prove),
+        phase(&chosen, VolumePhase::Released)
+            .live(elsewhere())
+            .refused("provisioned for an earlier claim, and chosen for this one", Breach::VolumePhaseWrong),
+        delete().is("delete without proof", Verdict::ProveClaim),
         delete().proven(Lookup::Absent).allowed("delete with proof"),
         delete().live(found(pair().0)).refused("delete under a claim", Breach::ClaimLives),
         delete().proven(found(pair().0)).is("delete under a claim that no cache has shown", Verdict::Stale),
@@ -87,7 +99,15 @@ fn proofs() -> Vec<Row> {
         start(ReclaimPolicy::Recycle, OperationKind::Recycle)
             .live(elsewhere())
             .allowed("recycle, the engine has read that its claim has another volume"),
-        delete().proven(elsewhere()).allowed("delete, its claim is not cached and has another volume"),
+        delete_of(made_for_claim(ReclaimPolicy::Delete))
+            .proven(elsewhere())
+            .allowed("delete what is surplus, its claim is not cached"),
+        delete_of(chosen.clone())
+            .proven(elsewhere())
+            .is("delete what was chosen, its claim is not cached", Verdict::Stale),
+        delete_of(chosen)
+            .live(elsewhere())
+            .refused("delete what was chosen, and the claim was read", Breach::OperationWrong),
         delete().live(found(claim())).refused("delete, its claim points nowhere yet", Breach::ClaimLives),
         delete()
             .proven(found(claim()))
@@ -150,7 +170,7 @@ fn phases() -> Vec<Row> {
         failed(&released(ReclaimPolicy::Retain)).refused("Retain: Failed", Breach::VolumePhaseWrong),
         failed(&v_unknown).refused("not Released: Failed", Breach::VolumePhaseWrong),
         sync(&v_unknown, twice.clone()).live(Lookup::Absent).allowed("Released, then Failed"),
-        sync(&v_unknown, twice).is("Released, then Failed, without proof", Verdict::Prove),
+        sync(&v_unknown, twice).is("Released, then Failed, without proof", Verdict::ProveClaim),
     ]
 }
 
@@ -184,9 +204,12 @@ fn unbinding() -> Vec<Row> {
         };
         sync(&volume, [Action::UnbindVolume { volume: volume.target(), clear }, set])
     };
-    let mut surplus = Volume { policy: ReclaimPolicy::Delete, ..bound() };
-    surplus.annotations.provisioned_by = Some("p".into());
-    let clear = Action::UnbindVolume { volume: surplus.target(), clear: Clear::Uid };
+    let clear = |volume: Volume| {
+        let action = Action::UnbindVolume { volume: volume.target(), clear: Clear::Uid };
+        sync(&volume, [action]).live(elsewhere())
+    };
+    let surplus = made_for_claim(ReclaimPolicy::Delete);
+    let chosen = Volume { name: "pvc-u-former".into(), ..surplus.clone() };
     let kept = released(ReclaimPolicy::Retain);
     let offer = |volume: &Volume, allowed| {
         let action = Action::UnbindVolume { volume: volume.target(), clear: Clear::Uid };
@@ -207,11 +230,10 @@ fn unbinding() -> Vec<Row> {
             .live(elsewhere())
             .refused("half of the binder's choice", Breach::UnbindWrong),
         unbind(false, Clear::Whole).live(elsewhere()).refused("the user's reservation", Breach::UnbindWrong),
-        unbind(true, Clear::Whole).is("unbind without proof", Verdict::Prove),
+        unbind(true, Clear::Whole).is("unbind without proof", Verdict::ProveClaim),
         unbind(true, Clear::Whole).live(found(pair().0)).refused("unbind a pair", Breach::ClaimLives),
-        sync(&surplus, [clear])
-            .live(elsewhere())
-            .refused("unbind what is to be deleted", Breach::UnbindWrong),
+        clear(surplus).refused("unbind what is to be deleted", Breach::UnbindWrong),
+        clear(chosen).allowed("unbind what was provisioned for an earlier claim"),
         unbind(true, Clear::Whole).live(Lookup::Absent).refused("offer with data", Breach::OfferedAgain),
         offer(&kept, true).allowed("offer again, as the operator allows"),
         offer(&kept, false).refused("offer again", Breach::OfferedAgain),
@@ -321,7 +343,7 @@ fn deletion() -> Vec<Row> {
         at(Point::Start, Returned::Success).refused("the asset is there", Breach::OutOfPlace),
         at(Point::Deleted, Returned::Failed("no".into())).refused("the plugin failed", Breach::OutOfPlace),
         at(Point::Deleted, Returned::InUse("yes".into())).refused("it is in use", Breach::OutOfPlace),
-        delete(&gone, subject.clone()).is("delete the object without proof", Verdict::Prove),
+        delete(&gone, subject.clone()).is("delete the object without proof", Verdict::ProveClaim),
         delete(&gone, subject.clone())
             .live(found(pair().0))
             .refused("delete the object under a claim", Breach::ClaimLives),
