@@ -38,7 +38,7 @@ pub(crate) fn sync(call: &mut Call<'_>, volume: &Arc<Volume>) -> Result<(), Halt
         None => call.act(Action::EnqueueClaim(claim.key.clone())),
         // V6: whether or not the claim is marked bind-completed.
         Some(name) if *name == volume.name => set_volume_phase(call, &volume, VolumePhase::Bound),
-        Some(_) => return disown(call, &volume),
+        Some(_) => return disown(call, &volume, uid),
     }
     Ok(())
 }
@@ -81,10 +81,13 @@ fn release(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> {
     reclaim::reclaim(call, volume)
 }
 
-/// The claim points at another volume.
-fn disown(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> {
-    if volume.annotations.provisioned_by.is_some() && volume.policy == ReclaimPolicy::Delete {
-        // V7: surplus, made for this claim and never used by it.
+/// The claim of that UID points at another volume.
+fn disown(call: &mut Call<'_>, volume: &Volume, uid: &Uid) -> Result<(), Halt> {
+    // Upstream takes any provisioned volume for the claim's, also one that a binder has chosen for it and
+    // that holds the data of an earlier claim.
+    let is_made_for_claim = volume.annotations.provisioned_by.is_some() && volume.name.ends_with(&*uid.0);
+    if is_made_for_claim && volume.policy == ReclaimPolicy::Delete {
+        // V7: surplus, never used by the claim.
         return release(call, volume);
     }
     // V8 and V9: what is cleared depends on who had chosen the volume.

@@ -4,6 +4,7 @@
 //! entry looks at the world of a case, and at what upstream made of it where that tells how far upstream got. Where no issue of upstream's
 //! is named, none is known.
 
+mod surplus;
 mod values;
 
 use bindery_core::{FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Migration};
@@ -37,6 +38,7 @@ pub(crate) enum Effect {
 pub(crate) const DEVIATIONS: &[Deviation] = &[
     CLEAN_ASSET_IS_NO_ORPHAN,
     LIVE_CLAIM_KEEPS_ITS_VOLUME,
+    CHOSEN_VOLUME_IS_KEPT,
     SIZES_ARE_COMPARED_AS_THEY_ARE,
     NO_CAPACITY_IS_NEGATIVE,
     UNREADABLE_IS_LEFT_ALONE,
@@ -67,6 +69,16 @@ const LIVE_CLAIM_KEEPS_ITS_VOLUME: Deviation = Deviation {
         case.events = Some(Vec::new());
         case.fails = Some(true);
     }),
+};
+
+const CHOSEN_VOLUME_IS_KEPT: Deviation = Deviation {
+    name: "chosen-volume-is-kept",
+    reason: "upstream deletes any provisioned volume of policy Delete whose claim has another one, also one that \
+             it chose itself for that claim and that may hold data of an earlier claim; only a volume whose name \
+             ends in the claim's UID, as provisioners name them, was made for that claim and is surplus, any \
+             other one is unbound (pv_controller.go, syncVolume)",
+    applies: |case| surplus::wrongly_surplus(case).next().is_some(),
+    effect: Effect::Holds(surplus::is_unbound_instead),
 };
 
 const SIZES_ARE_COMPARED_AS_THEY_ARE: Deviation = Deviation {
@@ -114,7 +126,7 @@ fn asset_is_deleted_after_failed_creates(case: &Case) -> bool {
 }
 
 /// Whether the one volume that the case syncs is to be reclaimed while its claim, which the cache has not seen, is
-/// on the API server and has it or may yet have it.
+/// on the API server and has it or may yet have it, or has another one and this one was not made for it.
 fn reclaims_from_an_unseen_claim(case: &Case) -> bool {
     let Some(("sync-volume", name)) = case.call.split_once(' ') else { return false };
     let volume = named(&case.initial.volumes, &name.into());
@@ -127,7 +139,9 @@ fn reclaims_from_an_unseen_claim(case: &Case) -> bool {
     };
     let Some(claim) = case.initial.claims.iter().find(is_unseen) else { return false };
     let uses_it = claim["spec"]["volumeName"].as_str().is_none_or(|used| used.is_empty() || used == name);
-    uses_it && is_to_go(case, volume)
+    let is_chosen = volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
+        && !claim["metadata"]["uid"].as_str().is_some_and(|uid| surplus::is_made_for(volume, uid));
+    (uses_it || is_chosen) && is_to_go(case, volume)
 }
 
 /// Whether a sync of the volume, which was released before, reclaims it.

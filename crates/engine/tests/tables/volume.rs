@@ -93,11 +93,19 @@ fn v6_a_claim_that_points_back_makes_it_bound() {
 fn v7_v8_v9_a_claim_that_points_elsewhere() {
     let mut world = World::new([], [bound_claim("c", "w")]);
     let surplus = bound(|v| {
+        v.name = "pvc-uid-c".into();
         v.annotations.provisioned_by = Some("vendor.example/disk".into());
         v.policy = ReclaimPolicy::Delete;
         v.annotations.bound_by_controller = true;
     });
-    check_volume(&mut world, &surplus, &["volume v Released", "start Delete \"\" uid-v", "done"]);
+    let released = ["volume pvc-uid-c Released", "start Delete \"\" uid-v", "done"];
+    check_volume(&mut world, &surplus, &released);
+    // Provisioned for an earlier claim, and chosen for this one.
+    for name in ["pvc-uid-former", "pvc-uid-c-2"] {
+        let chosen = Volume { name: name.into(), ..surplus.clone() };
+        let unbound = [&*format!("unbind {name} Whole"), &*format!("volume {name} Available"), "done"];
+        check_volume(&mut world, &chosen, &unbound);
+    }
     let by_binder = bound(|v| v.annotations.bound_by_controller = true);
     check_volume(&mut world, &by_binder, &["unbind v Whole", "volume v Available", "done"]);
     check_volume(&mut world, &bound(|_| {}), &["unbind v Uid", "volume v Available", "done"]);
@@ -106,15 +114,17 @@ fn v7_v8_v9_a_claim_that_points_elsewhere() {
     // A volume that failed is reclaimed again; the key of provisioned-by counts, not what it says.
     let failed = |policy| {
         bound(|v| {
+            v.name = "pvc-uid-c".into();
             v.annotations.provisioned_by = Some("".into());
             (v.phase, v.policy) = (VolumePhase::Failed, policy);
         })
     };
+    let kept = ["unbind pvc-uid-c Uid", "volume pvc-uid-c Available", "done"];
     let reclaimed = ["start Delete \"\" uid-v", "done"];
     check_volume(&mut world, &failed(ReclaimPolicy::Delete), &reclaimed);
     let unbound = ["unbind v Uid", "volume v Available", "done"];
     for policy in [ReclaimPolicy::Retain, ReclaimPolicy::Recycle, ReclaimPolicy::Unknown] {
-        check_volume(&mut world, &failed(policy), &unbound);
+        check_volume(&mut world, &failed(policy), &kept);
     }
     check_volume(&mut world, &bound(|v| v.policy = ReclaimPolicy::Delete), &unbound);
 }

@@ -85,7 +85,7 @@ fn upstream_binds(case: &Case, volume: &Value, claim: &Value) -> Option<bool> {
     }
 }
 
-fn is_settled(case: &Case) -> bool {
+pub(super) fn is_settled(case: &Case) -> bool {
     case.call == "settle" || case.then_settle
 }
 
@@ -186,7 +186,7 @@ fn referring(case: &Case, unreadable: &Objects) -> Objects {
 }
 
 /// The objects that have a value which Bindery does not know.
-fn unreadable(objects: &Objects) -> Objects {
+pub(super) fn unreadable(objects: &Objects) -> Objects {
     let pick = |objects: &[Value], is_readable: fn(&Value) -> bool| {
         objects.iter().filter(|object| !is_readable(object)).cloned().collect()
     };
