@@ -71,7 +71,7 @@ struct Shared {
     current: Mutex<Current>,
     /// Why they are refused.
     refusal: watch::Sender<Option<String>>,
-    /// Tells of each refusal.
+    /// Tells of the first refusal after they were accepted.
     refused: Notify,
 }
 
@@ -195,8 +195,10 @@ impl Shared {
                 }
             }
             Verdict::Refused(why) => {
-                let since = *current.refused_since.get_or_insert_with(Instant::now);
-                self.refused.notify_one();
+                let since = *current.refused_since.get_or_insert_with(|| {
+                    self.refused.notify_one();
+                    Instant::now()
+                });
                 if since.elapsed() >= REFUSED_AFTER && self.publish(&why) {
                     tracing::error!(why, "the API server refuses the credentials of this replica");
                 }
@@ -208,7 +210,9 @@ impl Shared {
     fn publish(&self, why: &str) -> bool {
         self.refusal.send_if_modified(|told| {
             let is_news = told.is_none();
-            told.get_or_insert_with(|| why.to_owned());
+            if is_news {
+                *told = Some(why.to_owned());
+            }
             is_news
         })
     }

@@ -12,8 +12,10 @@ use super::{CredentialsError, Shared};
 /// How often files are read and plugins' expiry is looked at. A Secret that is mounted changes by a symbolic
 /// link that is swapped, others rename or write over a file: reading the content works for all of them.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The least between two looks, whatever is refused meanwhile.
+/// The least between two looks, where an API server accepts and refuses in turn.
 const LOOK_APART: Duration = Duration::from_secs(1);
+/// Longest that a look waits for the API server to accept or refuse.
+const PROBE_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Keeper {
     shared: Arc<Shared>,
@@ -56,12 +58,6 @@ impl Keeper {
                 (self.used, self.told) = (material, None);
                 tracing::info!("the credentials have changed; the new ones are in use");
                 self.shared.replace(client);
-                if is_refused {
-                    // Requests may back off for long; whether these are accepted is to be known now.
-                    let request = Request::get("/version").body(Body::empty());
-                    // Its answer, or that there is none, is heeded by what sends it.
-                    let _ = self.shared.send(request.expect("the path is one")).await;
-                }
             }
             Err(error) if self.told.as_ref() == Some(&error) => {}
             Err(error) => {
@@ -69,5 +65,16 @@ impl Keeper {
                 self.told = Some(error);
             }
         }
+        if is_refused {
+            self.probe().await;
+        }
+    }
+
+    /// Sends a request, because others may back off for long and it is to be known soon whether the
+    /// credentials are accepted.
+    async fn probe(&self) {
+        let request = Request::get("/version").body(Body::empty()).expect("the path is valid");
+        // The answer is heeded as any other is.
+        let _ = tokio::time::timeout(PROBE_MAX, self.shared.send(request)).await;
     }
 }
