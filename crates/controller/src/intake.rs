@@ -323,7 +323,7 @@ impl Intake {
     }
 
     /// Ends when all initial lists are complete.
-    pub(crate) async fn until_synced(&self) {
+    pub async fn until_synced(&self) {
         let mut synced = self.inner.synced.subscribe();
         // The sender lives as long as this intake, so there is no error to see.
         let _ = synced.wait_for(|synced| *synced).await;

@@ -34,6 +34,8 @@ pub struct ApiClient {
     limit: Arc<Limit>,
     pause: Arc<Pause>,
     traffic: Traffic,
+    /// How many requests were answered 403.
+    denials: watch::Sender<u64>,
     way: Way,
 }
 
@@ -65,6 +67,7 @@ impl From<Credentials> for ApiClient {
             limit: Arc::new(Limit::new()),
             pause: Arc::default(),
             traffic: Traffic::new(),
+            denials: watch::Sender::new(0),
             way: Way::Patient,
         }
     }
@@ -102,6 +105,12 @@ impl ApiClient {
     /// not answer. They count as refused when it has answered 401, or refused the TLS handshake, for ten seconds.
     pub fn refusal(&self) -> watch::Receiver<Option<String>> {
         self.credentials.refusal()
+    }
+
+    /// How many requests of this client and its clones the API server has answered with 403: for lack of a right, or by a
+    /// policy.
+    pub fn denials(&self) -> watch::Receiver<u64> {
+        self.denials.subscribe()
     }
 
     /// The same for who has many requests under way: they share one limit.
@@ -167,6 +176,9 @@ impl ApiClient {
     pub(crate) fn heed(&self, fault: &Fault) {
         if fault.is_overload() {
             self.limit.count_refusal();
+        }
+        if fault.is_denial() {
+            self.denials.send_modify(|denials| *denials += 1);
         }
         if let Some(pause) = fault.pause() {
             tracing::debug!(%fault, ?pause, "the API server asks for a pause");

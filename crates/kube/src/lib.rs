@@ -8,9 +8,10 @@
 //! 3. [`ApiPort`]: the binder's [`bindery_controller::Port`] over it.
 //! 4. [`watch`]: lists and watches into the binder's [`bindery_controller::Intake`].
 //! 5. [`Events`]: what users are told.
-//! 6. [`Alarm`]: where replicas and the operator tell each other that another binder was seen.
-//! 7. [`CertificateStore`]: where certificates of the webhook are kept and made known.
-//! 8. [`plugins`]: hostPath and NFS.
+//! 6. [`Candidate`]: which of several replicas leads; [`missing_rights`]: whether one could.
+//! 7. [`Alarm`]: where replicas and the operator tell each other that another binder was seen.
+//! 8. [`CertificateStore`]: where certificates of the webhook are kept and made known.
+//! 9. [`plugins`]: hostPath and NFS.
 //!
 //! # Guarantees
 //!
@@ -33,6 +34,7 @@ pub mod plugins;
 mod port;
 mod request;
 mod rest;
+mod rights;
 mod traffic;
 pub mod watch;
 
@@ -46,3 +48,4 @@ pub use lease::{Candidate, LeaseError, LeaseSettings};
 pub use limit::Pressure;
 pub use port::{ApiPort, Clock, GUARD_HEADER, GUARD_LIVE_READ, system_clock};
 pub use request::Template;
+pub use rights::{Right, RightsError, missing_rights};

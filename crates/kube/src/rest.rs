@@ -59,6 +59,11 @@ impl Fault {
         }
     }
 
+    /// Whether it says that the user of the client may not do that.
+    pub(crate) fn is_denial(&self) -> bool {
+        matches!(self, Self::Refused { code: 403, .. })
+    }
+
     /// What the API server or the connection said, without a word of ours: upstream puts it into its events.
     pub(crate) fn message(&self) -> Cow<'_, str> {
         match self {
