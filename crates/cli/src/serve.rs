@@ -6,7 +6,9 @@
 
 mod clock;
 mod door;
+mod eligibility;
 mod face;
+mod front;
 mod leader;
 mod levels;
 mod metrics;
@@ -37,8 +39,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::clock::ClockWatch;
-use self::door::{DoorArguments, DoorRecord};
+use self::door::{Door, DoorArguments, DoorRecord};
+use self::eligibility::Eligibility;
 use self::face::Face;
+use self::front::Front;
 use self::leader::{Leadership, LeaseArguments};
 use self::levels::AdmissionArguments;
 use self::recycler::RecyclerArguments;
@@ -131,13 +135,23 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     let listener = TcpListener::bind(arguments.listen)
         .await
         .with_context(|| format!("--listen {} cannot be listened on", arguments.listen))?;
-    // A credential plugin may take a minute.
-    let client = tokio::select! {
-        client = client(arguments) => client?,
-        () = stop.signalled() => return Ok(()),
+    let address = listener.local_addr()?;
+    let (shutdown, front, mut tasks) = (CancellationToken::new(), Front::default(), Tasks::new());
+    let faced = tasks.start(
+        "the server of health and metrics",
+        serve(listener, front.router(), shutdown.clone().cancelled_owned()),
+    );
+    let door_record = DoorRecord::default();
+    let started = tokio::select! {
+        () = stop.signalled() => None,
+        started = start(arguments, &front, &door_record) => Some(started?),
+    };
+    let Some((client, door)) = started else {
+        tracing::info!("ending before the start was over");
+        return Ok(());
     };
     tracing::info!(
-        address = %listener.local_addr()?,
+        %address,
         engine = arguments.engine.describe(&*engine),
         config = arguments.config.as_deref().map(tracing::field::debug),
         "serving"
@@ -145,23 +159,30 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     let (events, event_worker) = Events::new(client.clone());
     let binder = Arc::new(binder(arguments, &client, &events, engine));
     let leads = Arc::<AtomicBool>::default();
-    let face = Face::new(Arc::clone(&binder), events.clone(), Arc::clone(&leads));
+    let eligibility = (arguments.mode == ModeArgument::Own).then(|| {
+        let (store, intake) = (Arc::clone(binder.store()), binder.intake().clone());
+        Arc::new(Eligibility::new(client.clone(), store, intake, arguments.lease.rights()))
+    });
+    let face = Face::new(Arc::clone(&binder), events.clone(), Arc::clone(&leads), eligibility.clone());
     let admission_metrics = AdmissionMetrics::default();
-    let door_record = DoorRecord::default();
     let clock = ClockWatch::default();
     let mut registry = metrics::registry(&face, &admission_metrics, &door_record, &clock);
     client.register(&mut registry);
-    let door = arguments.door.open(&client, &door_record).await?;
-    let shutdown = CancellationToken::new();
-    let decides = decide(arguments, &client, &events, Arc::clone(&binder), leads, shutdown.clone()).await?;
+    front.started(router(face, registry));
+    let decides = match eligibility {
+        None => observe(Arc::clone(&binder), shutdown.clone()),
+        Some(eligibility) => {
+            let (client, lease) = (client.clone(), arguments.lease.settings());
+            let alarm = arguments.lease.alarm(client.clone());
+            let (watched, named) = (Arc::clone(&binder), arguments.lease.named());
+            let watchman = Watchman::new(watched, alarm, events.clone(), system_clock(), named);
+            let leadership = Leadership { client, lease, eligibility, leads };
+            lead(leadership, Arc::clone(&binder), Arc::new(watchman), shutdown.clone())
+        }
+    };
 
-    let mut tasks = Tasks::new();
     let clock = tasks.start("the watch of the clock", clock.run());
     let event_worker = tasks.start("the writer of events", event_worker.run());
-    let faced = tasks.start(
-        "the server of health and metrics",
-        serve(listener, router(face, registry), shutdown.clone().cancelled_owned()),
-    );
     // Reviews go on for a while after the signal to end, by what is known at that time.
     let reviewed = CancellationToken::new();
     let watches = watch::run(client, binder.intake().clone(), reviewed.clone());
@@ -196,35 +217,41 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     }
 }
 
-/// What decides until `shutdown`, and when: in own mode while this replica leads, in observe mode always.
+/// What has to be there before the replica can do anything: its client, and its door where one is wanted.
 ///
 /// # Errors
 ///
-/// The Lease cannot be used.
-async fn decide(
-    arguments: &Arguments,
-    client: &ApiClient,
-    events: &Events,
+/// A setting cannot be used.
+async fn start(arguments: &Arguments, front: &Front, door: &DoorRecord) -> Result<(ApiClient, Option<Door>)> {
+    front.awaits("the credentials of the kubeconfig or the service account");
+    // A credential plugin may take a minute.
+    let client = client(arguments).await?;
+    front.awaits("the certificate of the webhook");
+    let door = arguments.door.open(&client, door).await?;
+    Ok((client, door))
+}
+
+/// Looks on until `shutdown`.
+fn observe(binder: Arc<Binder<ApiPort>>, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
+    binder.observe();
+    binder.run(shutdown).boxed()
+}
+
+/// Decides while this replica leads, and looks for other binders, until `shutdown`.
+fn lead(
+    leadership: Leadership,
     binder: Arc<Binder<ApiPort>>,
-    leads: Arc<AtomicBool>,
+    watchman: Arc<Watchman>,
     shutdown: CancellationToken,
-) -> Result<BoxFuture<'static, ()>> {
-    if arguments.mode == ModeArgument::Observe {
-        binder.observe();
-        return Ok(binder.run(shutdown).boxed());
-    }
-    let lease = &arguments.lease;
-    let leadership = Leadership::seek(client, lease, leads).await?;
-    let alarm = lease.alarm(client.clone());
-    let watchman = Watchman::new(Arc::clone(&binder), alarm, events.clone(), system_clock(), lease.named());
-    let watchman = Arc::new(watchman);
-    Ok(async move {
-        let term = shutdown.child_token();
+) -> BoxFuture<'static, ()> {
+    let term = shutdown.child_token();
+    let eligibility = Arc::clone(&leadership.eligibility);
+    async move {
         // Where nothing is left to lead, there is nothing left to watch for.
-        let led = leadership.run(binder, Arc::clone(&watchman), shutdown);
-        tokio::join!(watchman.run(term.clone()), led.map(|()| term.cancel()));
+        let led = leadership.run(binder, Arc::clone(&watchman), shutdown).map(|()| term.cancel());
+        tokio::join!(watchman.run(term.clone()), term.run_until_cancelled(eligibility.run()), led);
     }
-    .boxed())
+    .boxed()
 }
 
 /// The client of the cluster, by which everything here asks it.
@@ -255,6 +282,7 @@ fn binder(
         HostPath::new(client.clone(), arguments.host_path.clone(), recycler(RecyclerSettings::host_path()));
     let nfs = Nfs::new(client.clone(), recycler(RecyclerSettings::nfs()));
     let plugins: [Arc<dyn Plugin<Template>>; 2] = [Arc::new(host_path), Arc::new(nfs)];
+    let settings = Settings::default();
     Binder::new(Parts {
         store: Arc::new(Store::new()),
         port: ApiPort::new(client.clone(), system_clock(), events.clone()),
@@ -263,7 +291,8 @@ fn binder(
         settings: Settings {
             mode: arguments.mode.into(),
             in_flight_max: arguments.in_flight,
-            ..Settings::default()
+            shutdown_grace: settings.shutdown_grace.min(arguments.lease.settings().grace()),
+            ..settings
         },
         journal: None,
     })

@@ -21,6 +21,8 @@ mod faults;
 mod idle;
 #[path = "serve/kills.rs"]
 mod kills;
+#[path = "serve/leading.rs"]
+mod leading;
 #[path = "serve/load.rs"]
 mod load;
 #[path = "serve/world.rs"]
@@ -75,7 +77,8 @@ async fn it_tells_how_it_is_and_what_it_did() {
     world.create_claim("c", "1Gi").await;
     world.until_claim("c", is_bound_to("v")).await;
     assert_eq!(replica.probe("/livez").await, (StatusCode::OK, "ok".to_owned()));
-    let ready = "[+]lists ok\n[+]credentials ok\n[+]writes ok\nreadyz check passed\n".to_owned();
+    let ready =
+        "[+]lists ok\n[+]credentials ok\n[+]writes ok\n[+]candidate ok\nreadyz check passed\n".to_owned();
     assert_eq!(replica.until_told("/readyz?verbose", &ready).await, (StatusCode::OK, ready));
     for sample in ["bindery_leader 1\n", "bindery_lists_complete 1\n"] {
         replica.until_metrics(sample).await;

@@ -7,6 +7,9 @@
 //! A renewal is one small write every few seconds, and all others depend on it: it does not wait for a pause that the API
 //! server has asked others for. Where the Lease itself is refused with `Retry-After`, a candidate waits for as long, and a
 //! holder only until two attempts are left before it had to stand down.
+//!
+//! A connection may die without a word, and others of the same pool with it. So an attempt takes only a part of the time
+//! that a holder has, and the next one uses new connections.
 
 use std::time::Duration;
 
@@ -23,6 +26,14 @@ use crate::rest::{self, Fault};
 const RETRY_PARTS: u32 = 8;
 /// After how many of these parts without renewal a holder stands down: client-go's default is 10 s of 15.
 const DEADLINE_PARTS: u32 = 5;
+/// How many unanswered attempts fit between a renewal and the time when the holder stands down. kube-controller-manager
+/// gives its Lease client half of that time as a timeout, which leaves two.
+const ATTEMPTS: u32 = 3;
+/// What a holder that has stood down may still take to end what it began, in parts of the duration. With
+/// [`DEADLINE_PARTS`] of [`RETRY_PARTS`] before it, that is over before another may take the Lease.
+const GRACE_PARTS: u32 = 3;
+/// How often a cause that stays the same is logged.
+const LOG_EVERY: Duration = Duration::from_secs(30);
 
 /// The Lease, and who competes for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,10 +42,31 @@ pub struct LeaseSettings {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Who competes. Of two that are called the same, both may hold it.
+    /// Who competes. Never empty: that is how a Lease says that it is free.
     pub identity: String,
     /// After how long without a sign of its holder others take it over; whole seconds.
     pub duration: Duration,
+}
+
+impl LeaseSettings {
+    /// How long a holder that stands down may go on with what it began, before another may take the Lease.
+    pub fn grace(&self) -> Duration {
+        self.duration / GRACE_PARTS
+    }
+
+    fn part(&self) -> Duration {
+        self.duration / RETRY_PARTS
+    }
+
+    /// Time since the last renewal after which a holder stands down.
+    fn deadline(&self) -> Duration {
+        self.part() * DEADLINE_PARTS
+    }
+
+    /// Longest that one attempt may take. The first begins a part after the last renewal.
+    fn attempt_max(&self) -> Duration {
+        (self.deadline() - self.part()) / ATTEMPTS
+    }
 }
 
 /// Why a Lease cannot be used.
@@ -52,6 +84,13 @@ pub struct Candidate {
     client: ApiClient,
     settings: LeaseSettings,
     observed: Option<Observed>,
+    /// `acquireTime` as this candidate wrote it. It tells this candidate's hold from that of another one with the same
+    /// identity.
+    acquired: Option<String>,
+    /// Why the Lease could not be reached for as long as a holder may go without renewal.
+    fault: watch::Sender<Option<String>>,
+    /// The cause that was logged last, and when.
+    logged: Option<(String, Instant)>,
 }
 
 /// The Lease as it was last read or written.
@@ -62,15 +101,14 @@ struct Observed {
 }
 
 impl Candidate {
-    /// A candidate, once the Lease has been read, or made where there was none.
-    ///
-    /// # Errors
-    ///
-    /// It can neither be read nor made.
-    pub async fn new(client: impl Into<ApiClient>, settings: LeaseSettings) -> Result<Self, LeaseError> {
-        let mut candidate = Self { client: client.into().at_once(), settings, observed: None };
-        candidate.read().await.map_err(|fault| candidate.error(&fault))?;
-        Ok(candidate)
+    /// A candidate. While it cannot reach the Lease for longer than a holder may go without renewal, `fault` says why.
+    pub fn new(
+        client: impl Into<ApiClient>,
+        settings: LeaseSettings,
+        fault: watch::Sender<Option<String>>,
+    ) -> Self {
+        let client = client.into().at_once();
+        Self { client, settings, observed: None, acquired: None, fault, logged: None }
     }
 
     /// Competes until nobody listens to `holds` any more, which tells whether this candidate holds the Lease. Then gives
@@ -80,10 +118,12 @@ impl Candidate {
     ///
     /// The Lease cannot be given back; it expires.
     pub async fn run(mut self, holds: watch::Sender<bool>) -> Result<(), LeaseError> {
-        let mut ticks = tokio::time::interval(self.part());
+        let (part, deadline) = (self.settings.part(), self.settings.deadline());
+        let mut ticks = tokio::time::interval(part);
         // After a sleep one attempt is enough.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut renewed = Instant::now();
+        let mut answered = renewed;
         let mut not_before = renewed;
         let mut is_known = true;
         loop {
@@ -93,39 +133,40 @@ impl Candidate {
                 _ = ticks.tick() => {}
             }
             let (began, held) = (Instant::now(), *holds.borrow());
-            let (due, deadline) = match held {
-                true => {
-                    (not_before.min(renewed + self.deadline() - 2 * self.part()), renewed + self.deadline())
-                }
-                false => (not_before, began + self.deadline()),
-            };
+            let mut until = began + self.settings.attempt_max();
+            let mut due = not_before;
+            if held {
+                due = due.min(renewed + deadline - 2 * part);
+                until = until.min(renewed + deadline);
+            }
             if began < due {
                 continue;
             }
             // The end does not cut an attempt off at once: what it has taken is to be given back.
-            let patience = self.part();
             let ended = async {
                 holds.closed().await;
-                tokio::time::sleep(patience).await;
+                tokio::time::sleep(part).await;
             };
-            let attempt = tokio::time::timeout_at(deadline, self.acquire_or_renew());
+            let attempt = tokio::time::timeout_at(until, self.acquire_or_renew());
             let outcome = tokio::select! {
                 outcome = attempt => outcome.ok(),
                 () = ended => None,
             };
-            let outcome = outcome.unwrap_or_else(|| Err(Fault::NoAnswer("it took too long".to_owned())));
+            let outcome = outcome.unwrap_or_else(|| Err(self.no_answer()));
             is_known = outcome.is_ok();
             match outcome {
                 Ok(held) => {
+                    answered = began;
                     if held {
                         renewed = began;
                     }
+                    self.reached();
                     holds.send_if_modified(|holds| std::mem::replace(holds, held) != held);
                 }
                 Err(fault) => {
-                    tracing::warn!(lease = self.named(), %fault, "the Lease cannot be renewed");
                     not_before = Instant::now() + fault.pause().unwrap_or_default();
-                    let is_late = renewed.elapsed() >= self.deadline();
+                    self.failed(&fault, answered.elapsed() >= deadline);
+                    let is_late = renewed.elapsed() >= deadline;
                     if is_late && holds.send_if_modified(|holds| std::mem::replace(holds, false)) {
                         tracing::warn!(
                             lease = self.named(),
@@ -135,18 +176,39 @@ impl Candidate {
                 }
             }
         }
-        let given_back = tokio::time::timeout(self.deadline(), self.give_back(is_known)).await;
+        self.fault.send_replace(None);
+        let given_back = tokio::time::timeout(deadline, self.give_back(is_known)).await;
         given_back
-            .unwrap_or_else(|_| Err(Fault::NoAnswer("it took too long".to_owned())))
-            .map_err(|fault| self.error(&fault))
+            .unwrap_or_else(|_| Err(self.no_answer()))
+            .map_err(|fault| LeaseError { lease: self.named(), why: fault.to_string() })
     }
 
-    fn part(&self) -> Duration {
-        self.settings.duration / RETRY_PARTS
+    /// An attempt has come to its end.
+    fn reached(&mut self) {
+        self.logged = None;
+        self.fault.send_if_modified(|fault| fault.take().is_some());
     }
 
-    fn deadline(&self) -> Duration {
-        self.part() * DEADLINE_PARTS
+    /// An attempt has failed. Of connections that do not answer there may be several, so the next attempt uses none of
+    /// them.
+    fn failed(&mut self, fault: &Fault, for_long: bool) {
+        let text = fault.to_string();
+        let is_logged =
+            self.logged.as_ref().is_some_and(|(last, at)| *last == text && at.elapsed() < LOG_EVERY);
+        if !is_logged {
+            tracing::warn!(lease = self.named(), %fault, "the Lease cannot be renewed");
+            self.logged = Some((text, Instant::now()));
+        }
+        if for_long {
+            self.fault.send_replace(Some(format!("Lease {}: {fault}", self.named())));
+        }
+        if matches!(fault, Fault::NoAnswer(_) | Fault::TooLate) {
+            self.client = self.client.with_new_connections();
+        }
+    }
+
+    fn no_answer(&self) -> Fault {
+        Fault::NoAnswer(format!("it took more than {:?}", self.settings.attempt_max()))
     }
 
     /// Takes the Lease where it is free or has expired, or renews it. Answers whether it is held now.
@@ -160,6 +222,7 @@ impl Candidate {
         }
         self.read().await?;
         if !self.is_ours() && self.is_held() {
+            self.acquired = None;
             return Ok(false);
         }
         match self.take().await {
@@ -205,8 +268,11 @@ impl Candidate {
         lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str()).unwrap_or_default()
     }
 
+    /// Whether this candidate holds it. Of two with the same identity, the other one's hold does not count.
     fn is_ours(&self) -> bool {
-        self.holder() == self.settings.identity
+        let Some(Observed { lease, .. }) = &self.observed else { return false };
+        let acquired = lease["spec"]["acquireTime"].as_str();
+        self.holder() == self.settings.identity && acquired.is_some() && acquired == self.acquired.as_deref()
     }
 
     /// Whether somebody holds it who was heard of within its duration.
@@ -220,13 +286,15 @@ impl Candidate {
     async fn take(&mut self) -> Result<(), Fault> {
         let now = now();
         let is_ours = self.is_ours();
+        // An attempt to take it that was not answered may have been carried out: the next one writes the same.
+        let acquired = self.acquired.get_or_insert_with(|| now.clone()).clone();
         let identity = self.settings.identity.clone();
         let duration = self.settings.duration.as_secs().max(1);
         self.write(|spec| {
             if !is_ours {
                 let transitions = spec["leaseTransitions"].as_u64().unwrap_or_default();
                 spec["leaseTransitions"] = (transitions + 1).into();
-                spec["acquireTime"] = now.clone().into();
+                spec["acquireTime"] = acquired.into();
             }
             spec["holderIdentity"] = identity.into();
             spec["leaseDurationSeconds"] = duration.into();
@@ -283,10 +351,6 @@ impl Candidate {
 
     fn named(&self) -> String {
         format!("{}/{}", self.settings.namespace, self.settings.name)
-    }
-
-    fn error(&self, fault: &Fault) -> LeaseError {
-        LeaseError { lease: self.named(), why: fault.to_string() }
     }
 }
 

@@ -6,7 +6,7 @@ mod tls;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -124,6 +124,10 @@ struct Shared {
     connections: Mutex<CancellationToken>,
     /// How many requests have come.
     count: AtomicU64,
+    /// How many connections have come.
+    connections_count: AtomicU64,
+    /// So many connections, the first that came, are dead.
+    dead: AtomicU64,
     /// Requests that were sent on, in the order in which they came.
     asked: Mutex<Vec<Asked>>,
     /// What to send lines into watches by, with the path of each.
@@ -177,6 +181,8 @@ impl Proxy {
             weather: RwLock::new(Arc::new(Fair)),
             connections: Mutex::default(),
             count: AtomicU64::new(0),
+            connections_count: AtomicU64::new(0),
+            dead: AtomicU64::new(0),
             asked: Mutex::default(),
             watches: Mutex::default(),
             flows: watch::Sender::new(true),
@@ -202,6 +208,13 @@ impl Proxy {
     /// Cuts all connections that there are now, watches among them.
     pub fn cut(&self) {
         self.shared.cut();
+    }
+
+    /// Answers no request any more on the connections that there are now, and leaves them open: as where a router has
+    /// forgotten them.
+    pub fn forget_connections(&self) {
+        let count = self.shared.connections_count.load(Ordering::Relaxed);
+        self.shared.dead.store(count, Ordering::Relaxed);
     }
 
     /// Holds back all events of watches, or lets them flow again.

@@ -8,18 +8,27 @@ use bindery_controller::Binder;
 use bindery_kube::{ApiPort, Events};
 use bindery_webhook::{Check, Health};
 
+use super::eligibility::Eligibility;
+
 /// What a replica shows of itself.
 #[derive(Clone)]
 pub(super) struct Face {
     binder: Arc<Binder<ApiPort>>,
     events: Events,
     leads: Arc<AtomicBool>,
+    /// Nothing in observe mode, where no replica leads.
+    eligibility: Option<Arc<Eligibility>>,
 }
 
 impl Face {
     /// The face of the replica with this binder.
-    pub(super) fn new(binder: Arc<Binder<ApiPort>>, events: Events, leads: Arc<AtomicBool>) -> Self {
-        Self { binder, events, leads }
+    pub(super) fn new(
+        binder: Arc<Binder<ApiPort>>,
+        events: Events,
+        leads: Arc<AtomicBool>,
+        eligibility: Option<Arc<Eligibility>>,
+    ) -> Self {
+        Self { binder, events, leads, eligibility }
     }
 
     pub(super) fn binder(&self) -> &Binder<ApiPort> {
@@ -33,6 +42,11 @@ impl Face {
     /// Whether it leads.
     pub(super) fn leads(&self) -> bool {
         self.leads.load(Ordering::Relaxed)
+    }
+
+    /// What keeps it from leading.
+    pub(super) fn causes(&self) -> Vec<String> {
+        self.eligibility.as_ref().map(|eligibility| eligibility.causes()).unwrap_or_default()
     }
 
     fn lists(&self) -> Check {
@@ -59,7 +73,9 @@ impl Health for Face {
 
     fn ready(&self) -> Vec<Check> {
         let writes = self.leads().then(|| Check { name: "writes", result: self.binder.passage().check() });
-        [self.lists(), self.credentials()].into_iter().chain(writes).collect()
+        let candidate = self.eligibility.as_ref();
+        let candidate = candidate.map(|candidate| Check { name: "candidate", result: candidate.check() });
+        [self.lists(), self.credentials()].into_iter().chain(writes).chain(candidate).collect()
     }
 }
 

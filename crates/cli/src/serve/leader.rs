@@ -4,14 +4,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result};
 use bindery_controller::Binder;
-use bindery_kube::{Alarm, ApiClient, ApiPort, Candidate, LeaseError, LeaseSettings};
+use bindery_kube::{Alarm, ApiClient, ApiPort, Candidate, LeaseSettings, Right};
 use tokio::sync::watch::{self, Receiver};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::eligibility::Eligibility;
 use super::watchman::Watchman;
+
+/// Rights without which a replica cannot lead: for the volumes and claims that it decides about, and for what decisions
+/// depend on. Rights of single settings, such as recycling, are not among them: without those, most claims are bound.
+const RIGHTS: [(&str, &str, &str, &[&str]); 7] = [
+    ("", "persistentvolumes", "", &["list", "watch", "get", "patch"]),
+    ("", "persistentvolumeclaims", "", &["list", "watch", "get", "patch"]),
+    ("", "persistentvolumes", "status", &["patch"]),
+    ("", "persistentvolumeclaims", "status", &["patch"]),
+    ("", "nodes", "", &["list", "watch"]),
+    ("", "pods", "", &["list", "watch"]),
+    ("storage.k8s.io", "storageclasses", "", &["list", "watch"]),
+];
 
 /// The Lease that replicas compete for.
 #[derive(clap::Args)]
@@ -22,8 +33,8 @@ pub(super) struct LeaseArguments {
     /// Name of the Lease.
     #[arg(long, value_name = "NAME", env = "BINDERY_LEASE_NAME", default_value = "bindery")]
     lease_name: String,
-    /// Who this replica is; no two may be called the same. By default the name of the host and a number.
-    #[arg(long, value_name = "NAME", env = "BINDERY_IDENTITY")]
+    /// Name of this replica in the Lease; no two replicas may have the same. By default the name of the host and a number.
+    #[arg(long, value_name = "NAME", env = "BINDERY_IDENTITY", value_parser = identity)]
     identity: Option<String>,
     /// Seconds after which a replica that has not been heard of counts as dead.
     #[arg(long, value_name = "SECONDS", env = "BINDERY_LEASE_DURATION", default_value_t = 15,
@@ -41,82 +52,114 @@ impl LeaseArguments {
     pub(super) fn named(&self) -> String {
         format!("{}/{}", self.lease_namespace, self.lease_name)
     }
+
+    /// The Lease, and this replica's name in it.
+    pub(super) fn settings(&self) -> LeaseSettings {
+        LeaseSettings {
+            namespace: self.lease_namespace.clone(),
+            name: self.lease_name.clone(),
+            identity: self.identity.clone().unwrap_or_else(default_identity),
+            duration: Duration::from_secs(self.lease_duration),
+        }
+    }
+
+    /// Rights without which a replica cannot lead.
+    pub(super) fn rights(&self) -> Vec<Right> {
+        let lease = Some((self.lease_namespace.clone(), self.lease_name.clone()));
+        let of_lease = ["get", "update"].map(|verb| Right {
+            verb,
+            group: "coordination.k8s.io",
+            resource: "leases",
+            subresource: "",
+            object: lease.clone(),
+        });
+        let others = RIGHTS.iter().flat_map(|&(group, resource, subresource, verbs)| {
+            verbs.iter().map(move |verb| Right { verb, group, resource, subresource, object: None })
+        });
+        others.chain(of_lease).collect()
+    }
 }
 
-/// A replica's part in the competition.
+/// A replica's part in the competition for the Lease.
 pub(super) struct Leadership {
-    /// The Lease is given back when this is dropped.
-    holds: Receiver<bool>,
-    competing: JoinHandle<Result<(), LeaseError>>,
-    leads: Arc<AtomicBool>,
+    pub(super) client: ApiClient,
+    pub(super) lease: LeaseSettings,
+    pub(super) eligibility: Arc<Eligibility>,
+    /// Whether this replica leads.
+    pub(super) leads: Arc<AtomicBool>,
 }
 
 impl Leadership {
-    /// Takes part from now on; the Lease is made where there is none. Whether this replica leads goes to `leads`.
-    ///
-    /// # Errors
-    ///
-    /// The Lease can neither be read nor made: the cluster cannot be reached, or RBAC forbids it.
-    pub(super) async fn seek(
-        client: &ApiClient,
-        arguments: &LeaseArguments,
-        leads: Arc<AtomicBool>,
-    ) -> Result<Self> {
-        let settings = LeaseSettings {
-            namespace: arguments.lease_namespace.clone(),
-            name: arguments.lease_name.clone(),
-            identity: arguments.identity.clone().unwrap_or_else(default_identity),
-            duration: Duration::from_secs(arguments.lease_duration),
-        };
-        let identity = settings.identity.clone();
-        let candidate = Candidate::new(client.clone(), settings).await.with_context(|| {
-            format!(
-                "the Lease {} cannot be used: is the cluster there, and may this service account get, create and \
-                 update it?",
-                arguments.named()
-            )
-        })?;
-        let (sender, holds) = watch::channel(false);
-        tracing::info!(identity, "competing for the Lease");
-        Ok(Self { holds, competing: tokio::spawn(candidate.run(sender)), leads })
-    }
-
-    /// Lets the binder decide whenever this replica leads, until `shutdown`; then hands the Lease over.
+    /// Competes while this replica could lead, and lets the binder decide whenever it leads, until `shutdown`.
     pub(super) async fn run(
-        mut self,
+        self,
         binder: Arc<Binder<ApiPort>>,
         watchman: Arc<Watchman>,
         shutdown: CancellationToken,
     ) {
-        while self.until(true, &shutdown).await {
+        while shutdown.run_until_cancelled(self.eligibility.until(true)).await.is_some() {
+            let round = shutdown.child_token();
+            let ineligible = async {
+                if round.run_until_cancelled(self.eligibility.until(false)).await.is_some() {
+                    round.cancel();
+                }
+            };
+            let (has_failed, ()) = tokio::join!(self.compete(&binder, &watchman, &round), ineligible);
+            if has_failed {
+                break;
+            }
+        }
+    }
+
+    /// Competes until the round ends, then hands the Lease over. Answers whether the binder has failed.
+    async fn compete(
+        &self,
+        binder: &Arc<Binder<ApiPort>>,
+        watchman: &Arc<Watchman>,
+        round: &CancellationToken,
+    ) -> bool {
+        let fault = self.eligibility.lease_fault.clone();
+        let candidate = Candidate::new(self.client.clone(), self.lease.clone(), fault);
+        tracing::info!(identity = self.lease.identity, "competing for the Lease");
+        let (sender, mut holds) = watch::channel(false);
+        let competing = tokio::spawn(candidate.run(sender));
+        let mut has_failed = false;
+        while !has_failed && until(&mut holds, true, round).await {
             self.leads.store(true, Ordering::Relaxed);
             tracing::info!("this replica leads");
-            let term = shutdown.child_token();
-            let run = tokio::spawn(lead(Arc::clone(&binder), Arc::clone(&watchman), term.clone()));
-            self.until(false, &shutdown).await;
+            let term = round.child_token();
+            let run = tokio::spawn(lead(Arc::clone(binder), Arc::clone(watchman), term.clone()));
+            until(&mut holds, false, round).await;
             term.cancel();
             let ended = run.await;
             self.leads.store(false, Ordering::Relaxed);
             tracing::info!("this replica leads no more");
             if let Err(error) = ended {
                 tracing::error!(%error, "the binder has failed");
-                break;
+                has_failed = true;
             }
         }
-        drop(self.holds);
-        match self.competing.await {
-            Ok(Ok(())) => tracing::info!("the Lease is given back"),
+        let held = *holds.borrow();
+        drop(holds);
+        round.cancel();
+        match competing.await {
+            Ok(Ok(())) if held => tracing::info!("the Lease is given back"),
+            Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the Lease is not given back; it expires"),
-            Err(error) => tracing::error!(%error, "competing for the Lease has failed"),
+            Err(error) => {
+                tracing::error!(%error, "competing for the Lease has failed");
+                has_failed = true;
+            }
         }
+        has_failed
     }
+}
 
-    /// Waits until the Lease is held, or no more. Answers whether that came: at shutdown, or where competing
-    /// for it has failed, it does not.
-    async fn until(&mut self, held: bool, shutdown: &CancellationToken) -> bool {
-        let came = self.holds.wait_for(|holds| *holds == held);
-        matches!(shutdown.run_until_cancelled(came).await, Some(Ok(_)))
-    }
+/// Waits until the Lease is held, or no more. Answers whether that came: where the round ends, or competing for it has
+/// failed, it does not.
+async fn until(holds: &mut Receiver<bool>, held: bool, round: &CancellationToken) -> bool {
+    let came = holds.wait_for(|holds| *holds == held);
+    matches!(round.run_until_cancelled(came).await, Some(Ok(_)))
 }
 
 /// Decides until the term ends.
@@ -131,4 +174,16 @@ fn default_identity() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{host}-{}-{:x}", std::process::id(), since_1970.subsec_nanos())
+}
+
+/// Reads an identity. An empty one in the Lease says that the Lease is free.
+fn identity(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err(
+            "it is empty: give each replica a name of its own, or leave the setting out for the name of the \
+                    host and a number"
+                .to_owned(),
+        );
+    }
+    Ok(text.to_owned())
 }

@@ -62,6 +62,12 @@ impl Collector for Own {
         for (name, help, value) in self.gauges() {
             gauge(&mut encoder, name, help, value)?;
         }
+        let help = "What keeps this replica from leading, in own mode";
+        let mut family = encoder.encode_descriptor("cannot_lead", help, None, MetricType::Gauge)?;
+        for cause in self.face.causes() {
+            let gauge = ConstGauge::new(1_i64);
+            gauge.encode(family.encode_family(&[("cause", cause)])?)?;
+        }
         let help = "Claims whose bind by upstream was compared with Bindery's decision, in observe mode";
         let mut family = encoder.encode_descriptor("observed_claims", help, None, MetricType::Counter)?;
         for compared in Compared::ALL {

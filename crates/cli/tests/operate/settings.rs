@@ -86,6 +86,9 @@ fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
             file("lease-duraton: 5"),
             &["setting lease-duraton in settings.yaml", "there is no such setting", "lease-duration"],
         ),
+        (file("identity: \"\""), &["setting identity in settings.yaml", "it is empty", "a name of its own"]),
+        (environment(&[("BINDERY_IDENTITY", " ")]), &["as BINDERY_IDENTITY", "it is empty"]),
+        (line(&["--identity="]), &["--identity", "it is empty"]),
         (file("config: other.yaml"), &["setting config in settings.yaml", "there is no such setting"]),
         (
             file("admission-rule: volume-to-small=warn"),

@@ -172,7 +172,7 @@ impl World {
 }
 
 /// Waits until something holds of an object, and returns the object.
-async fn until<K>(api: &Api<K>, name: &str, holds: impl Fn(&K) -> bool) -> K
+pub(crate) async fn until<K>(api: &Api<K>, name: &str, holds: impl Fn(&K) -> bool) -> K
 where
     K: Clone + Debug + DeserializeOwned + Send + kube::Resource<DynamicType: Default> + 'static,
 {
@@ -360,8 +360,10 @@ impl Replica {
             let mut ticks = tokio::time::interval(Duration::from_millis(50));
             loop {
                 ticks.tick().await;
-                let told = self.probe(path).await;
-                if told.1.starts_with(text) {
+                // It may not listen yet.
+                if let Some(told) = self.try_probe(path).await
+                    && told.1.starts_with(text)
+                {
                     return told;
                 }
             }

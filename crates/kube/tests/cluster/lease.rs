@@ -21,14 +21,14 @@ struct Replica {
 }
 
 impl Replica {
-    async fn start(world: &World, identity: &str) -> Self {
+    fn start(world: &World, identity: &str) -> Self {
         let settings = LeaseSettings {
             namespace: "kube-system".to_owned(),
             name: "bindery".to_owned(),
             identity: identity.to_owned(),
             duration: DURATION,
         };
-        let candidate = Candidate::new(world.client(), settings).await.unwrap();
+        let candidate = Candidate::new(world.client(), settings, watch::Sender::new(None));
         let (sender, holds) = watch::channel(false);
         Self { holds, running: tokio::spawn(candidate.run(sender)) }
     }
@@ -72,9 +72,9 @@ fn lease(world: &World) -> Value {
 #[tokio::test(start_paused = true)]
 async fn one_holds_it_and_the_next_takes_over_when_it_dies_or_ends() {
     let world = World::new();
-    let mut first = Replica::start(&world, "first").await;
+    let mut first = Replica::start(&world, "first");
     first.until(true).await;
-    let mut second = Replica::start(&world, "second").await;
+    let mut second = Replica::start(&world, "second");
     renewals(&world, 50).await;
     assert!(first.holds() && !second.holds());
     assert_eq!(lease(&world)["spec"]["holderIdentity"], "first");
@@ -82,7 +82,7 @@ async fn one_holds_it_and_the_next_takes_over_when_it_dies_or_ends() {
     let takeover = second.until(true).await;
     assert!((DURATION - RETRY..=DURATION + RETRY).contains(&takeover), "{takeover:?}");
     assert_eq!(lease(&world)["spec"]["leaseTransitions"], 2);
-    let mut third = Replica::start(&world, "third").await;
+    let mut third = Replica::start(&world, "third");
     second.stop().await;
     let takeover = third.until(true).await;
     assert!(takeover <= RETRY, "{takeover:?}");
@@ -98,7 +98,7 @@ async fn times_in_it_count_for_nothing() {
             "metadata": {"namespace": "kube-system", "name": "bindery"},
             "spec": {"holderIdentity": "other", "leaseDurationSeconds": 16, "acquireTime": renewed, "renewTime": renewed},
         }));
-        let mut replica = Replica::start(&world, "replica").await;
+        let mut replica = Replica::start(&world, "replica");
         let takeover = replica.until(true).await;
         assert!((DURATION..=DURATION + RETRY).contains(&takeover), "{renewed}: {takeover:?}");
     }
@@ -107,7 +107,7 @@ async fn times_in_it_count_for_nothing() {
 #[tokio::test(start_paused = true)]
 async fn what_others_write_beside_its_spec_stays_and_is_no_sign_of_life() {
     let world = World::new();
-    let mut first = Replica::start(&world, "first").await;
+    let mut first = Replica::start(&world, "first");
     first.until(true).await;
     let annotate = |round: u32| {
         let mut annotated = lease(&world);
@@ -118,7 +118,7 @@ async fn what_others_write_beside_its_spec_stays_and_is_no_sign_of_life() {
     renewals(&world, 5).await;
     assert!(first.holds());
     assert_eq!(lease(&world)["metadata"]["annotations"]["example.com/round"], "0");
-    let mut second = Replica::start(&world, "second").await;
+    let mut second = Replica::start(&world, "second");
     first.kill();
     let began = Instant::now();
     for round in 1.. {
@@ -133,7 +133,7 @@ async fn what_others_write_beside_its_spec_stays_and_is_no_sign_of_life() {
 #[tokio::test(start_paused = true)]
 async fn who_cannot_renew_stands_down_before_another_may_take_over() {
     let world = World::new();
-    let mut first = Replica::start(&world, "first").await;
+    let mut first = Replica::start(&world, "first");
     first.until(true).await;
     world.sim.faults().add(FaultRule::new("update", "leases").always().fail(
         500,
@@ -151,12 +151,50 @@ async fn who_cannot_renew_stands_down_before_another_may_take_over() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_never_comes_is_not_waited_for() {
     let world = World::new();
-    let mut first = Replica::start(&world, "first").await;
+    let mut first = Replica::start(&world, "first");
     first.until(true).await;
     world.sim.faults().add(FaultRule::new("update", "leases").always().delay(Duration::from_secs(600)));
     let stood_down = first.until(false).await;
     assert!(stood_down < DURATION - RETRY, "{stood_down:?}");
     assert!(first.stop_in_time().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_unanswered_request_costs_no_leadership() {
+    let world = World::new();
+    let mut first = Replica::start(&world, "first");
+    first.until(true).await;
+    let mut second = Replica::start(&world, "second");
+    // Two of the three attempts that fit may stay without an answer.
+    for unanswered in 1..=2 {
+        first.holds.mark_unchanged();
+        let faults = world.sim.faults();
+        for _ in 0..unanswered {
+            faults.add(FaultRule::new("update", "leases").delay(Duration::from_secs(600)));
+        }
+        world.until("the requests were sent", || world.sim.faults().pending() == 0).await;
+        renewals(&world, 2).await;
+        assert!(!first.holds.has_changed().unwrap(), "{unanswered}: it has stood down");
+        assert!(first.holds() && !second.holds(), "{unanswered}");
+    }
+    // A follower, too, tries again before the holder would have stood down.
+    first.kill();
+    world.sim.faults().add(FaultRule::new("get", "leases").delay(Duration::from_secs(600)));
+    let takeover = second.until(true).await;
+    assert!(takeover <= DURATION + RETRY * 3, "{takeover:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_with_the_same_identity_one_holds_it() {
+    let world = World::new();
+    let mut first = Replica::start(&world, "same");
+    first.until(true).await;
+    let mut second = Replica::start(&world, "same");
+    renewals(&world, 10).await;
+    assert!(first.holds() && !second.holds());
+    first.kill();
+    let takeover = second.until(true).await;
+    assert!((DURATION - RETRY..=DURATION + RETRY).contains(&takeover), "{takeover:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,7 +204,7 @@ async fn who_ends_while_it_takes_the_lease_gives_it_back() {
     for (what, fault) in [("the answer is late", slow), ("the answer is lost", lost)] {
         let world = World::new();
         world.sim.faults().add(fault);
-        let first = Replica::start(&world, "first").await;
+        let first = Replica::start(&world, "first");
         world.until("it was asked for", || world.sim.faults().pending() == 0).await;
         assert!(!first.holds(), "{what}");
         first.stop().await;

@@ -194,7 +194,7 @@ async fn held(world: &World, client: &ApiClient) -> tokio::sync::watch::Receiver
         identity: "replica".to_owned(),
         duration: LEASE,
     };
-    let candidate = Candidate::new(client.clone(), settings).await.unwrap();
+    let candidate = Candidate::new(client.clone(), settings, tokio::sync::watch::Sender::new(None));
     let (sender, mut holds) = tokio::sync::watch::channel(false);
     tokio::spawn(candidate.run(sender));
     let came = holds.wait_for(|holds| *holds).await.map(|_| ());

@@ -1,5 +1,6 @@
 //! Connections and requests.
 
+use std::future::pending;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -54,16 +55,17 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream, acceptor: TlsAcceptor) {
     // Small requests and answers in turn: none is to wait for another.
     let _ = stream.set_nodelay(true);
     let Ok(stream) = acceptor.accept(stream).await else { return };
+    let connection = shared.connections_count.fetch_add(1, Ordering::Relaxed);
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
-        async move { shared.answer(request).await }
+        async move { shared.answer(connection, request).await }
     });
     // An error here is a cut, which is what was wanted, or the client's end.
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
 impl Shared {
-    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Cut> {
+    async fn answer(&self, connection: u64, request: Request<Incoming>) -> Result<Answer, Cut> {
         let (parts, body) = request.into_parts();
         let asked = Asked {
             number: self.count.fetch_add(1, Ordering::Relaxed),
@@ -73,6 +75,10 @@ impl Shared {
             headers: parts.headers,
             body: body.collect().await.map_err(|_| Cut)?.to_bytes(),
         };
+        if connection < self.dead.load(Ordering::Relaxed) {
+            // Until the client ends the connection.
+            pending::<()>().await;
+        }
         let weather = Arc::clone(&self.weather.read().unwrap_or_else(PoisonError::into_inner));
         match weather.before(&asked) {
             Before::Pass => {}

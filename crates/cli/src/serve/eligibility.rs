@@ -1,0 +1,173 @@
+//! Whether this replica could lead: it sees the whole cluster, and may write.
+//!
+//! A replica that cannot decide or write must not hold the Lease, because no replica binds meanwhile. It does not compete
+//! until it could lead, and one that leads and can no longer gives the Lease back.
+//!
+//! Rights are reviewed once all first lists are complete, and again after the API server has refused a request. An idle
+//! replica asks for no review. Where reviews are not answered, rights count as held.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bindery_controller::Intake;
+use bindery_kube::{ApiClient, Right, RightsError, missing_rights};
+use bindery_store::{Kind, Store};
+use futures::future::join_all;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// How long a replica goes on leading while a list that was asked for does not complete.
+const LIST_MAX: Duration = Duration::from_secs(15);
+/// Least time between two reviews, so that requests which are refused again and again cost few.
+const REVIEW_EVERY: Duration = Duration::from_secs(10);
+
+/// What keeps this replica from leading.
+pub(super) struct Eligibility {
+    client: ApiClient,
+    store: Arc<Store>,
+    intake: Intake,
+    rights: Vec<Right>,
+    state: watch::Sender<State>,
+    /// Why the Lease cannot be reached. That keeps no replica from trying.
+    pub(super) lease_fault: watch::Sender<Option<String>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether all first lists are complete.
+    synced: bool,
+    /// Later lists that take too long.
+    overdue: BTreeSet<Kind>,
+    /// Whether a first review has ended, answered or not.
+    reviewed: bool,
+    /// The rights that it lacks.
+    missing: Vec<Right>,
+    /// Whether the API server refuses its credentials.
+    refused: bool,
+}
+
+impl State {
+    fn is_eligible(&self) -> bool {
+        self.synced && self.reviewed && self.overdue.is_empty() && self.missing.is_empty() && !self.refused
+    }
+}
+
+impl Eligibility {
+    /// The eligibility of a replica that fills this store, where leading takes these rights.
+    pub(super) fn new(client: ApiClient, store: Arc<Store>, intake: Intake, rights: Vec<Right>) -> Self {
+        let (state, lease_fault) = (watch::Sender::default(), watch::Sender::default());
+        Self { client, store, intake, rights, state, lease_fault }
+    }
+
+    /// Finds out for as long as it is polled.
+    pub(super) async fn run(&self) {
+        let first_lists = async {
+            self.intake.until_synced().await;
+            self.state.send_modify(|state| state.synced = true);
+        };
+        let later_lists = join_all(Kind::ALL.map(|kind| self.follow_list(kind)));
+        tokio::join!(first_lists, later_lists, self.follow_rights(), self.follow_credentials());
+    }
+
+    /// Waits until this replica could lead, or could not.
+    pub(super) async fn until(&self, eligible: bool) {
+        let mut state = self.state.subscribe();
+        // The sender lives as long as this, so there is no error to see.
+        let _ = state.wait_for(|state| state.is_eligible() == eligible).await;
+    }
+
+    /// What keeps this replica from leading; empty where it could.
+    pub(super) fn causes(&self) -> Vec<String> {
+        let state = self.state.borrow();
+        let mut causes: Vec<_> = state.missing.iter().map(|right| format!("it may not {right}")).collect();
+        causes.extend(state.refused.then(|| "its credentials are refused".to_owned()));
+        let awaited = if state.synced { Vec::new() } else { self.store.awaited() };
+        let incomplete = awaited.iter().chain(&state.overdue);
+        causes.extend(incomplete.map(|kind| format!("the list of {kind} is not complete")));
+        if causes.is_empty() && !state.is_eligible() {
+            causes.push("its rights are not reviewed yet".to_owned());
+        }
+        causes
+    }
+
+    /// Whether this replica could lead, for a probe.
+    ///
+    /// # Errors
+    ///
+    /// It could not, or cannot reach the Lease; says why.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let causes = self.causes();
+        if !causes.is_empty() {
+            return Err(format!("this replica cannot lead: {}", causes.join(", ")));
+        }
+        self.lease_fault.borrow().clone().map_or(Ok(()), Err)
+    }
+
+    async fn follow_list(&self, kind: Kind) {
+        let freshness = self.intake.freshness();
+        loop {
+            freshness.until_list_wanted(kind).await;
+            if timeout(LIST_MAX, freshness.until_listed(kind)).await.is_ok() {
+                continue;
+            }
+            tracing::warn!(%kind, "a list does not complete; this replica cannot lead");
+            self.state.send_if_modified(|state| state.overdue.insert(kind));
+            freshness.until_listed(kind).await;
+            self.state.send_if_modified(|state| state.overdue.remove(&kind));
+        }
+    }
+
+    async fn follow_credentials(&self) {
+        let mut refusal = self.client.refusal();
+        loop {
+            let is_refused = refusal.borrow_and_update().is_some();
+            self.state.send_modify(|state| state.refused = is_refused);
+            // The client lives as long as this, so there is no error to see.
+            let _ = refusal.changed().await;
+        }
+    }
+
+    async fn follow_rights(&self) {
+        let mut denials = self.client.denials();
+        tokio::select! {
+            () = self.intake.until_synced() => {}
+            _ = denials.changed() => {}
+        }
+        loop {
+            denials.mark_unchanged();
+            let holds_all = self.review().await;
+            sleep(REVIEW_EVERY).await;
+            if holds_all {
+                // The client lives as long as this, so there is no error to see.
+                let _ = denials.changed().await;
+            }
+        }
+    }
+
+    /// Reviews the rights. Answers whether it is known that none is missing, or that it cannot be known.
+    async fn review(&self) -> bool {
+        let missing = match missing_rights(&self.client, &self.rights).await {
+            Ok(missing) => missing,
+            Err(RightsError::Unsupported(why)) => {
+                tracing::info!(why, "rights cannot be reviewed, and count as held");
+                Vec::new()
+            }
+            Err(RightsError::NoAnswer(why)) => {
+                tracing::warn!(why, "the review of this replica's rights has failed; trying again");
+                self.state.send_modify(|state| state.reviewed = true);
+                return false;
+            }
+        };
+        let holds_all = missing.is_empty();
+        self.state.send_modify(|state| {
+            if state.missing != missing && !holds_all {
+                let missing: Vec<_> = missing.iter().map(Right::to_string).collect();
+                tracing::warn!(missing = missing.join(", "), "this replica lacks rights and cannot lead");
+            }
+            state.reviewed = true;
+            state.missing = missing;
+        });
+        holds_all
+    }
+}
