@@ -157,7 +157,7 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
         "serving"
     );
     let (events, event_worker) = Events::new(client.clone());
-    let binder = Arc::new(binder(arguments, &client, &events, engine));
+    let binder = Arc::new(binder(arguments, &client, &events, engine)?);
     let leads = Arc::<AtomicBool>::default();
     let eligibility = (arguments.mode == ModeArgument::Own).then(|| {
         let (store, intake) = (Arc::clone(binder.store()), binder.intake().clone());
@@ -271,19 +271,22 @@ async fn client(arguments: &Arguments) -> Result<ApiClient> {
     client.with_context(|| format!("--kubeconfig {} cannot be used", path.display()))
 }
 
+/// # Errors
+///
+/// A plugin cannot be made of the settings.
 fn binder(
     arguments: &Arguments,
     client: &ApiClient,
     events: &Events,
     engine: Arc<dyn Engine>,
-) -> Binder<ApiPort> {
+) -> Result<Binder<ApiPort>> {
     let recycler = |settings| arguments.recycler.recycler(client, events, settings);
     let host_path =
-        HostPath::new(client.clone(), arguments.host_path.clone(), recycler(RecyclerSettings::host_path()));
-    let nfs = Nfs::new(client.clone(), recycler(RecyclerSettings::nfs()));
+        HostPath::new(client.clone(), arguments.host_path.clone(), recycler(RecyclerSettings::host_path())?);
+    let nfs = Nfs::new(client.clone(), recycler(RecyclerSettings::nfs())?);
     let plugins: [Arc<dyn Plugin<Template>>; 2] = [Arc::new(host_path), Arc::new(nfs)];
     let settings = Settings::default();
-    Binder::new(Parts {
+    Ok(Binder::new(Parts {
         store: Arc::new(Store::new()),
         port: ApiPort::new(client.clone(), system_clock(), events.clone()),
         engine,
@@ -295,7 +298,7 @@ fn binder(
             ..settings
         },
         journal: None,
-    })
+    }))
 }
 
 impl From<ModeArgument> for Mode {

@@ -25,6 +25,8 @@ mod kills;
 mod leading;
 #[path = "serve/load.rs"]
 mod load;
+#[path = "serve/reclaim.rs"]
+mod reclaim;
 #[path = "serve/world.rs"]
 mod world;
 

@@ -24,6 +24,12 @@ pub trait Plugin<T>: Send + Sync {
     /// It cannot; the text tells the user why.
     fn ready(&self, operation: PluginOperation) -> Result<(), Text>;
 
+    /// A binder begins to decide, as after a takeover: removes what an earlier one has begun and must not finish any more. It
+    /// holds up the first decision, so it takes seconds at most. By default there is nothing to remove.
+    fn take_over(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Makes an asset for a claim and describes it as a volume.
     fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<T, PluginError>>;
 
@@ -82,6 +88,11 @@ impl<T> Plugins<T> {
     /// The plugin of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Plugin<T>>> {
         self.by_name.get(name)
+    }
+
+    /// Has every plugin remove what an earlier binder has begun ([`Plugin::take_over`]).
+    pub async fn take_over(&self) {
+        futures::future::join_all(self.by_name.values().map(|plugin| plugin.take_over())).await;
     }
 
     /// What the plugin of that name can do.

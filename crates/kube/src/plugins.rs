@@ -1,7 +1,10 @@
 //! The in-tree plugins that ship: hostPath, and the recycler of NFS volumes.
 
 mod host_path;
+mod live;
+mod nfs;
 mod recycler;
 
 pub use host_path::{HOST_PATH, HostPath};
-pub use recycler::{NFS, Nfs, RECYCLER_IMAGE, Recycler, RecyclerSettings};
+pub use nfs::{NFS, Nfs};
+pub use recycler::{RECYCLER_IMAGE, Recycler, RecyclerSettings, TemplateError};

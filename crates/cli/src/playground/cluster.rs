@@ -42,7 +42,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// The API server refuses the node.
+    /// The API server refuses the node, or a plugin cannot be made.
     pub(super) async fn start(
         listener: TcpListener,
         engine: Arc<dyn Engine>,
@@ -63,7 +63,7 @@ impl Cluster {
             port: ApiPort::new(asking.clone(), system_clock(), events.clone()),
             engine,
             facts: Facts {
-                plugins: Arc::new(plugins(&asking, &events, volumes).into_iter().collect()),
+                plugins: Arc::new(plugins(&asking, &events, volumes)?.into_iter().collect()),
                 ..Facts::default()
             },
             settings: Settings::default(),
@@ -140,12 +140,13 @@ impl Cluster {
 }
 
 /// hostPath with a folder of its own, and the recyclers. Nothing runs the recyclers' pods here, as nothing runs others.
-fn plugins(client: &ApiClient, events: &Events, volumes: &Path) -> [Arc<dyn Plugin<Template>>; 2] {
-    let recycler = |settings| Some(Recycler::new(client.clone(), system_clock(), events.clone(), settings));
+fn plugins(client: &ApiClient, events: &Events, volumes: &Path) -> Result<[Arc<dyn Plugin<Template>>; 2]> {
+    let recycler =
+        |settings| Recycler::new(client.clone(), system_clock(), events.clone(), settings).map(Some);
     let host_path =
-        HostPath::new(client.clone(), Some(volumes.to_owned()), recycler(RecyclerSettings::host_path()));
-    let nfs = Nfs::new(client.clone(), recycler(RecyclerSettings::nfs()));
-    [Arc::new(host_path), Arc::new(nfs)]
+        HostPath::new(client.clone(), Some(volumes.to_owned()), recycler(RecyclerSettings::host_path())?);
+    let nfs = Nfs::new(client.clone(), recycler(RecyclerSettings::nfs())?);
+    Ok([Arc::new(host_path), Arc::new(nfs)])
 }
 
 fn node() -> Value {

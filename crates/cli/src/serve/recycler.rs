@@ -1,9 +1,10 @@
 //! Whether and how volumes of policy Recycle are scrubbed.
 
-use bindery_kube::plugins::{RECYCLER_IMAGE, Recycler, RecyclerSettings};
+use bindery_kube::plugins::{RECYCLER_IMAGE, Recycler, RecyclerSettings, TemplateError};
 use bindery_kube::{ApiClient, Events, system_clock};
 
-/// Recycling. It needs rights that nothing else here does: to create and delete pods in the namespace `default`.
+/// Recycling. It needs rights that nothing else here does: to create, patch and delete pods in the namespace
+/// `default`.
 #[derive(clap::Args)]
 pub(super) struct RecyclerArguments {
     /// Whether volumes of policy Recycle are scrubbed by a pod and offered again. Where they are not, such a volume becomes
@@ -18,13 +19,18 @@ pub(super) struct RecyclerArguments {
 
 impl RecyclerArguments {
     /// What scrubs the volumes of a plugin; nothing where recycling is off.
+    ///
+    /// # Errors
+    ///
+    /// The settings have a pod that cannot be used.
     pub(super) fn recycler(
         &self,
         client: &ApiClient,
         events: &Events,
         settings: RecyclerSettings,
-    ) -> Option<Recycler> {
+    ) -> Result<Option<Recycler>, TemplateError> {
         let settings = settings.with_image(&self.recycler_image);
-        self.recycle.then(|| Recycler::new(client.clone(), system_clock(), events.clone(), settings))
+        let recycler = || Recycler::new(client.clone(), system_clock(), events.clone(), settings);
+        self.recycle.then(recycler).transpose()
     }
 }

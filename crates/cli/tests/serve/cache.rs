@@ -252,24 +252,26 @@ impl Stage {
         assert!(!self.data("delete").exists());
         // There is no node that runs the pod which recycles.
         let pod = "/api/v1/namespaces/default/pods/recycler-for-recycle";
-        self.until_there(pod).await;
+        // Before its gate is removed, nobody runs it.
+        self.until(pod, |pod| pod["spec"]["schedulingGates"].is_null()).await;
         self.patch(&format!("{pod}/status"), &json!({"status": {"phase": "Succeeded"}})).await;
         self.world.until_volume("recycle", |volume| phase(volume) == "Available").await;
     }
 
-    async fn until_there(&self, path: &str) {
+    /// Waits until something holds of what is at a path.
+    async fn until(&self, path: &str, holds: impl Fn(&Value) -> bool) {
         let client = self.plane.client().await.unwrap();
-        let there = async {
+        let held = async {
             let mut ticks = tokio::time::interval(Duration::from_millis(50));
             loop {
                 ticks.tick().await;
                 let request = http::Request::get(path).body(Vec::new()).unwrap();
-                if client.request::<Value>(request).await.is_ok() {
+                if client.request::<Value>(request).await.is_ok_and(|object| holds(&object)) {
                     return;
                 }
             }
         };
-        assert!(tokio::time::timeout(PATIENCE, there).await.is_ok(), "no {path}");
+        assert!(tokio::time::timeout(PATIENCE, held).await.is_ok(), "{path} is never so");
     }
 }
 

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, Span};
 
-use super::{Binder, PendingOperation, Synced};
+use super::{Binder, Mode, PendingOperation, Synced};
 use crate::queue::Slot;
 use crate::{Port, SyncError};
 
@@ -61,6 +61,9 @@ impl<P: Port> Binder<P> {
     /// Starts turns for ever.
     async fn dispatch(self: &Arc<Self>, tasks: &Tasks) {
         self.intake.until_synced().await;
+        if self.settings.mode == Mode::Own {
+            self.facts.plugins.take_over().await;
+        }
         tracing::info!("all lists are complete; decisions begin");
         self.intake.open();
         let room = Arc::new(Semaphore::new(self.settings.in_flight_max));

@@ -9,7 +9,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::recycler::{Recycler, live_source, recycling_is_off};
+use super::live::live_source;
+use super::recycler::{Recycler, recycling_is_off};
 use crate::client::ApiClient;
 use crate::request::{self, Template};
 use crate::rest;
@@ -122,6 +123,10 @@ impl Plugin<Template> for HostPath {
             self.remove(&source["path"]).await
         }
         .boxed()
+    }
+
+    fn take_over(&self) -> BoxFuture<'_, ()> {
+        Recycler::take_over(self.recycler.as_ref()).boxed()
     }
 
     fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {

@@ -3,25 +3,24 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use bindery_controller::{Order, Plugin, PluginError};
-use bindery_core::{
-    EventType, Plugin as Description, PluginOperation, Regarding, Text, Volume, VolumeTarget,
-};
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use bindery_controller::PluginError;
+use bindery_core::{EventType, Regarding, Volume, VolumeTarget};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::live::check_released;
 use crate::client::ApiClient;
 use crate::events::{Entry, Events};
+use crate::keys::FIELD_MANAGER;
 use crate::port::Clock;
-use crate::request::{self, Template};
 use crate::rest::{self, Fault};
 
-/// Name of the NFS plugin.
-pub const NFS: &str = "kubernetes.io/nfs";
 /// Where the built-in pod runs.
 const NAMESPACE: &str = "default";
+/// Keeps a pod from being scheduled until its volume has been read once more.
+const GATE: &str = "bindery.dev/volume-read";
+/// Longest time that removing the pods of earlier leaders may hold up the decisions of a new one.
+const TAKE_OVER_MAX: Duration = Duration::from_secs(5);
 /// The image of upstream v1.36.
 pub const RECYCLER_IMAGE: &str = "registry.k8s.io/build-image/debian-base:bookworm-v1.0.6";
 /// Deletes everything below `/scrub` and fails unless it is empty then.
@@ -37,12 +36,35 @@ const GIB: u64 = 1 << 30;
 /// How recycler pods look and how long they may run.
 #[derive(Clone, Debug)]
 pub struct RecyclerSettings {
-    /// The pod; its first volume's source is replaced.
+    /// The pod; its first volume's source is replaced. It may not name its node.
     pub pod: Value,
     /// `activeDeadlineSeconds` at least.
     pub minimum_seconds: u64,
     /// Seconds for each GiB.
     pub seconds_per_gib: u64,
+}
+
+/// Why a recycler pod's template cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// A pod with a node starts at once, and the API server refuses it a gate.
+    #[error(
+        "the recycler pod's template has spec.nodeName, so it could not be held back until its volume has been read once \
+         more: choose its node by spec.nodeSelector or spec.affinity"
+    )]
+    NodeName,
+    /// There is no place for the volume that is scrubbed.
+    #[error("the recycler pod's template has no metadata or no entry in spec.volumes")]
+    NoVolume,
+}
+
+/// A recycler pod that was created.
+struct Pod {
+    namespace: String,
+    path: String,
+    uid: String,
+    /// As the API server has answered it.
+    object: Value,
 }
 
 /// Runs recycler pods.
@@ -52,12 +74,6 @@ pub struct Recycler {
     clock: Clock,
     events: Events,
     settings: RecyclerSettings,
-}
-
-/// Serves volumes of source `nfs`: recycles them, nothing else (upstream's `pkg/volume/nfs`).
-pub struct Nfs {
-    client: ApiClient,
-    recycler: Option<Recycler>,
 }
 
 impl RecyclerSettings {
@@ -83,69 +99,167 @@ impl RecyclerSettings {
         Duration::from_secs(self.minimum_seconds.max(gib.saturating_mul(self.seconds_per_gib)))
     }
 
-    /// The pod that scrubs a volume: a copy of its own, so that recycles side by side do not meet.
-    fn pod_for(&self, volume: &Volume, source: Value) -> Result<Value, PluginError> {
-        let no_volume = || failed("the recycler pod's template has no volume".to_owned());
+    fn check(&self) -> Result<(), TemplateError> {
+        let spec = &self.pod["spec"];
+        if spec["nodeName"].as_str().is_some_and(|node| !node.is_empty()) {
+            return Err(TemplateError::NodeName);
+        }
+        let is_whole = self.pod["metadata"].is_object() && spec["volumes"][0].is_object();
+        if is_whole { Ok(()) } else { Err(TemplateError::NoVolume) }
+    }
+
+    /// Where pods are listed and created.
+    fn pods(&self) -> String {
+        format!("/api/v1/namespaces/{}/pods", self.namespace())
+    }
+
+    fn namespace(&self) -> &str {
+        self.pod["metadata"]["namespace"].as_str().unwrap_or(NAMESPACE)
+    }
+
+    /// The pod that scrubs a volume: a copy of its own, so that recycles side by side do not meet. It is gated, and it
+    /// goes with its volume.
+    fn pod_for(&self, volume: &Volume, source: Value) -> Value {
         let mut pod = self.pod.clone();
-        let meta = pod["metadata"].as_object_mut().ok_or_else(no_volume)?;
-        meta.remove("generateName");
-        meta.insert("name".to_owned(), format!("recycler-for-{}", volume.name).into());
-        let first = pod["spec"]["volumes"].get_mut(0).ok_or_else(no_volume)?;
-        let name = first["name"].clone();
+        let meta = &mut pod["metadata"];
+        meta.as_object_mut().map(|meta| meta.remove("generateName"));
+        meta["name"] = format!("recycler-for-{}", volume.name).into();
+        meta["ownerReferences"] = json!([{
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "name": *volume.name,
+            "uid": *volume.uid.0,
+        }]);
+        let spec = &mut pod["spec"];
+        let first = &mut spec["volumes"][0];
+        let name = first["name"].take();
         *first = source;
         first["name"] = name;
-        pod["spec"]["activeDeadlineSeconds"] = self.deadline(volume).as_secs().into();
-        Ok(pod)
+        spec["activeDeadlineSeconds"] = self.deadline(volume).as_secs().into();
+        let mut gates = gates(spec);
+        gates.push(json!({"name": GATE}));
+        spec["schedulingGates"] = gates.into();
+        pod
     }
 }
 
 impl Recycler {
     /// Runs pods in the cluster of this client and tells of them by `events`.
+    ///
+    /// # Errors
+    ///
+    /// The settings have a pod that cannot be used.
     pub fn new(
         client: impl Into<ApiClient>,
         clock: Clock,
         events: Events,
         settings: RecyclerSettings,
-    ) -> Self {
-        Self { client: client.into().limited(), clock, events, settings }
+    ) -> Result<Self, TemplateError> {
+        settings.check()?;
+        Ok(Self { client: client.into().limited(), clock, events, settings })
     }
 
-    /// Scrubs a volume.
+    /// Removes the gated pods that earlier leaders have left, before a binder begins to decide.
+    ///
+    /// An earlier leader that still runs could open such a pod: see [`Self::run`].
+    pub(super) async fn take_over(recycler: Option<&Self>) {
+        let Some(recycler) = recycler else { return };
+        let removed = tokio::time::timeout(TAKE_OVER_MAX, recycler.remove_gated()).await;
+        let why = match removed {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the API server does not answer in time".to_owned(),
+        };
+        tracing::warn!(
+            why,
+            "gated recycler pods of an earlier leader may be left in {}",
+            recycler.settings.namespace()
+        );
+    }
+
+    async fn remove_gated(&self) -> Result<(), PluginError> {
+        let pods = self.settings.pods();
+        let path = format!("{pods}?fieldSelector=status.phase%3DPending");
+        let list = rest::json(&self.client, http::Method::GET, &path, None).await;
+        let list = list.map_err(|fault| failed(format!("pods cannot be listed: {fault}")))?;
+        for pod in list["items"].as_array().into_iter().flatten().filter(|pod| is_gated(pod)) {
+            let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
+            self.delete(&format!("{pods}/{}", rest::encode(text("name"))), text("uid")).await?;
+        }
+        Ok(())
+    }
+
+    /// Scrubs a volume, which is as it was when this was decided.
+    ///
+    /// A leader may stand still at any point here, and go on when another one leads. It then must not scrub what the volume's
+    /// next claim has written. There is no request that changes a pod if a volume is as it was, so there are three: the pod
+    /// is created gated, the volume is read, and the gate is removed from the pod with the UID that was created.
+    ///
+    /// - The pod's name is the volume's, and a volume is given to another claim when a pod of that name has scrubbed it. So
+    ///   the next leader has created that pod, and before that, this leader's pod was gone: it deletes a pod that it finds,
+    ///   by its UID, and waits until the name is free.
+    /// - A leader that goes on before the volume is read finds it with another claim, or none, and removes its pod.
+    /// - A leader that goes on after that finds no pod of its UID: the gate's removal is refused.
+    /// - A volume whose `claimRef` somebody has cleared by hand needs no scrubbing. Gated pods of earlier leaders are
+    ///   therefore removed before a new leader decides anything ([`Self::take_over`]).
     pub(super) async fn run(&self, volume: &Volume, source: Value) -> Result<(), PluginError> {
-        let pod = self.settings.pod_for(volume, source)?;
-        let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(NAMESPACE).to_owned();
-        let pods = format!("/api/v1/namespaces/{namespace}/pods");
+        let pod = self.create(volume, source).await?;
+        let scrubbed = async {
+            check_released(&self.client, volume).await?;
+            self.open(&pod).await?;
+            self.wait(volume, &pod).await
+        };
+        let scrubbed = scrubbed.await;
+        let deleted = self.delete(&pod.path, &pod.uid).await;
+        scrubbed.map_err(|error| failed(format!("failed to recycle volume: {error}")))?;
+        deleted
+    }
+
+    async fn create(&self, volume: &Volume, source: Value) -> Result<Pod, PluginError> {
+        let pods = self.settings.pods();
+        let pod = self.settings.pod_for(volume, source);
         let path = format!("{pods}/{}", pod["metadata"]["name"].as_str().unwrap_or_default());
-        let created = match rest::json(&self.client, http::Method::POST, &pods, Some(pod)).await {
-            Ok(created) => created,
+        let object = match rest::json(&self.client, http::Method::POST, &pods, Some(pod)).await {
+            Ok(object) => object,
             Err(Fault::Refused { reason, .. }) if reason == "AlreadyExists" => {
                 // A stale pod cannot be told from a forged one.
-                self.delete(&path).await?;
+                self.delete_old(&path).await?;
                 return Err(failed("old recycler pod found, will retry later".to_owned()));
             }
             Err(fault) => {
                 return Err(failed(format!("unexpected error creating recycler pod:  {}", fault.message())));
             }
         };
-        let waited = self.wait(volume, &namespace, &path, &created).await;
-        let deleted = self.delete(&path).await;
-        waited.map_err(|error| failed(format!("failed to recycle volume: {error}")))?;
-        deleted
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        Ok(Pod { namespace: self.settings.namespace().to_owned(), path, uid, object })
     }
 
-    async fn wait(
-        &self,
-        volume: &Volume,
-        namespace: &str,
-        path: &str,
-        created: &Value,
-    ) -> Result<(), PluginError> {
-        let uid = created["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    /// Lets a pod run.
+    async fn open(&self, pod: &Pod) -> Result<(), PluginError> {
+        if !is_gated(&pod.object) {
+            return Err(failed(format!("the recycler pod was created without its scheduling gate {GATE}")));
+        }
+        // Others may have gates of their own.
+        let gates: Vec<Value> =
+            gates(&pod.object["spec"]).into_iter().filter(|gate| gate["name"] != GATE).collect();
+        let patch = json!({
+            "metadata": {"uid": pod.uid, "resourceVersion": pod.object["metadata"]["resourceVersion"]},
+            "spec": {"schedulingGates": gates},
+        });
+        let path = format!("{}?fieldManager={FIELD_MANAGER}", pod.path);
+        let opened = rest::json(&self.client, http::Method::PATCH, &path, Some(patch)).await;
+        opened
+            .map(drop)
+            .map_err(|fault| failed(format!("the recycler pod cannot be started: {}", fault.message())))
+    }
+
+    async fn wait(&self, volume: &Volume, pod: &Pod) -> Result<(), PluginError> {
+        let Pod { namespace, path, uid, .. } = pod;
         let give_up = Instant::now() + self.settings.deadline(volume) + START_MAX;
         let mut told = HashSet::new();
         while Instant::now() < give_up {
             tokio::time::sleep(POLL).await;
-            self.tell(volume, namespace, &uid, &mut told).await;
+            self.tell(volume, namespace, uid, &mut told).await;
             let pod = match rest::json(&self.client, http::Method::GET, path, None).await {
                 Ok(pod) if pod["metadata"]["uid"] == uid.as_str() => pod,
                 Ok(_) | Err(Fault::Refused { code: 404, .. }) => {
@@ -187,64 +301,22 @@ impl Recycler {
         }
     }
 
-    async fn delete(&self, path: &str) -> Result<(), PluginError> {
-        match rest::json(&self.client, http::Method::DELETE, path, None).await {
-            Ok(_) | Err(Fault::Refused { code: 404, .. }) => Ok(()),
+    /// Deletes the pod of another recycle, whichever it is.
+    async fn delete_old(&self, path: &str) -> Result<(), PluginError> {
+        match rest::json(&self.client, http::Method::GET, path, None).await {
+            Ok(pod) => self.delete(path, pod["metadata"]["uid"].as_str().unwrap_or_default()).await,
+            Err(Fault::Refused { code: 404, .. }) => Ok(()),
+            Err(fault) => Err(failed(format!("failed to read old recycler pod: {}", fault.message()))),
+        }
+    }
+
+    /// Deletes the pod of that UID. Another one of its name is left to whoever has created it.
+    async fn delete(&self, path: &str, uid: &str) -> Result<(), PluginError> {
+        let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
+        match rest::json(&self.client, http::Method::DELETE, path, Some(options)).await {
+            Ok(_) | Err(Fault::Refused { code: 404 | 409, .. }) => Ok(()),
             Err(fault) => Err(failed(format!("failed to delete recycler pod: {}", fault.message()))),
         }
-    }
-}
-
-impl Nfs {
-    /// Recycles by `recycler`; without one, that is off.
-    pub fn new(client: impl Into<ApiClient>, recycler: Option<Recycler>) -> Self {
-        Self { client: client.into().limited(), recycler }
-    }
-}
-
-impl Plugin<Template> for Nfs {
-    fn describe(&self) -> Description {
-        Description {
-            name: NFS.into(),
-            provisions: false,
-            deletes: false,
-            recycles: true,
-            mount_options: true,
-        }
-    }
-
-    fn supports(&self, volume: &Volume) -> bool {
-        &*volume.source == "nfs"
-    }
-
-    fn ready(&self, operation: PluginOperation) -> Result<(), Text> {
-        match operation {
-            PluginOperation::Recycle if self.recycler.is_some() => Ok(()),
-            PluginOperation::Recycle => Err(recycling_is_off().into()),
-            _ => Err(format!("volume plugin {NFS:?} cannot do this").into()),
-        }
-    }
-
-    fn provision<'a>(&'a self, _: &'a Order) -> BoxFuture<'a, Result<Template, PluginError>> {
-        cannot()
-    }
-
-    fn discard<'a>(&'a self, _: &'a Template) -> BoxFuture<'a, Result<(), PluginError>> {
-        cannot()
-    }
-
-    fn delete<'a>(&'a self, _: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
-        cannot()
-    }
-
-    fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
-        async move {
-            let recycler = self.recycler.as_ref().ok_or_else(|| failed(recycling_is_off()))?;
-            let source = live_source(&self.client, volume, "nfs").await?;
-            let (server, path) = (&source["server"], &source["path"]);
-            recycler.run(volume, json!({"nfs": {"server": server, "path": path}})).await
-        }
-        .boxed()
     }
 }
 
@@ -254,29 +326,13 @@ pub(super) fn recycling_is_off() -> String {
         .to_owned()
 }
 
-fn cannot<'a, T: Send + 'a>() -> BoxFuture<'a, Result<T, PluginError>> {
-    futures::future::ready(Err(failed(format!("volume plugin {NFS:?} cannot do this")))).boxed()
+/// The scheduling gates of a pod's spec.
+fn gates(spec: &Value) -> Vec<Value> {
+    spec["schedulingGates"].as_array().cloned().unwrap_or_default()
 }
 
-/// The source of a volume, read live: decisions know its kind only. Who leads no longer may not know it yet, and whoever leads
-/// now may have scrubbed the volume and offered it again: what is on it then is somebody else's.
-pub(super) async fn live_source(
-    client: &ApiClient,
-    volume: &Volume,
-    source: &str,
-) -> Result<Value, PluginError> {
-    let path = request::volume_path(&volume.name).map_err(|error| failed(error.to_string()))?;
-    let live = rest::json(client, http::Method::GET, &path, None)
-        .await
-        .map_err(|fault| failed(fault.to_string()))?;
-    if live["metadata"]["uid"].as_str() != Some(&*volume.uid.0) {
-        return Err(failed(format!("volume {:?} has been replaced by another of its name", volume.name)));
-    }
-    let decided = volume.claim_ref.as_ref().and_then(|claim| claim.uid.as_ref());
-    if live["spec"]["claimRef"]["uid"].as_str() != decided.map(|uid| &*uid.0) {
-        return Err(failed(format!("volume {:?} is no longer the one that its claim has left", volume.name)));
-    }
-    Ok(live["spec"][source].clone())
+fn is_gated(pod: &Value) -> bool {
+    gates(&pod["spec"]).iter().any(|gate| gate["name"] == GATE)
 }
 
 fn failed(text: String) -> PluginError {
@@ -313,5 +369,18 @@ mod tests {
         let container = &settings.pod["spec"]["containers"][0];
         assert_eq!(container["image"], "registry.example/scrub@sha256:0");
         assert_eq!(container["args"][1], SCRIPT);
+    }
+
+    #[test]
+    fn a_template_that_cannot_be_gated_or_has_no_volume_is_refused() {
+        let with = |field: &str, value: Value| {
+            let mut settings = RecyclerSettings::nfs();
+            settings.pod["spec"][field] = value;
+            settings.check()
+        };
+        assert_eq!(with("nodeSelector", json!({"disk": "local"})), Ok(()));
+        assert_eq!(with("volumes", json!([])), Err(TemplateError::NoVolume));
+        let refused = with("nodeName", "node-1".into()).unwrap_err();
+        assert!(refused.to_string().contains("spec.nodeName"), "{refused}");
     }
 }

@@ -7,5 +7,6 @@ mod faults;
 mod lease;
 mod pauses;
 mod reclaim;
+mod recycle;
 mod telling;
 mod world;

@@ -121,17 +121,25 @@ pub(super) fn check_update(resource: &Resource, new: &Value, old: &Value) -> Vec
     fields.iter().filter_map(|field| immutable(new.get(field), old.get(field), field)).collect()
 }
 
-/// Of a pod's spec only images, tolerations and few more may change.
+/// Of a pod's spec only images, tolerations and few more may change. Scheduling gates may be removed.
 fn pod_update(new: &Value, old: &Value) -> Vec<FieldError> {
     const WHY: &str = "pod updates may not change fields other than \
                        `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
                        `spec.tolerations` (only additions to existing tolerations),\
                        `spec.terminationGracePeriodSeconds` (allow it to be set \
                        to 1 if it was previously negative)";
+    let gates = items(old, "/spec/schedulingGates");
+    if let Some(gate) = items(new, "/spec/schedulingGates").iter().find(|gate| !gates.contains(gate)) {
+        let why =
+            format!("only deletion is allowed, but found new scheduling gate '{}'", text(gate, "/name"));
+        return vec![FieldError::forbidden("spec.schedulingGates", why)];
+    }
     let fixed = |pod: &Value| {
+        const FREE: [&str; 4] =
+            ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"];
         let mut spec = pod["spec"].clone();
         if let Some(fields) = spec.as_object_mut() {
-            for field in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds"] {
+            for field in FREE {
                 fields.remove(field);
             }
         }

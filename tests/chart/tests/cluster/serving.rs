@@ -236,7 +236,7 @@ async fn a_release_has_the_rights_that_it_uses_and_no_others() {
     site.ask(ADMIN, Method::DELETE, CLAIM, None).await.unwrap();
     site.patch(CLAIM, &json!({"metadata": {"finalizers": null}})).await.unwrap();
     let pod = "/api/v1/namespaces/default/pods/recycler-for-v";
-    replica.until(&site, pod, |_| true).await;
+    replica.until(&site, pod, |pod| pod["spec"]["schedulingGates"].is_null()).await;
     site.patch(&format!("{pod}/status"), &json!({"status": {"phase": "Succeeded"}})).await.unwrap();
     replica
         .until(&site, "/api/v1/persistentvolumes/v", |volume| volume["status"]["phase"] == "Available")
