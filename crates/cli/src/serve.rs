@@ -17,7 +17,7 @@ mod tasks;
 mod watchman;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -82,9 +82,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", env = "BINDERY_IN_FLIGHT", default_value_t = 256,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     in_flight: usize,
-    /// Provision and delete hostPath volumes below this folder, and nothing outside it: for clusters of one node. Off
-    /// unless it is given.
-    #[arg(long, value_name = "FOLDER", env = "BINDERY_HOST_PATH")]
+    /// Provision and delete hostPath volumes below this folder, an absolute path: for clusters of one node. Only folders
+    /// that Bindery has made are deleted. Off unless it is given.
+    #[arg(long, value_name = "FOLDER", env = "BINDERY_HOST_PATH", value_parser = absolute)]
     host_path: Option<PathBuf>,
     /// Where traces are sent by OTLP over HTTP: http://HOST:PORT of a collector. Off unless it is given.
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_parser = logging::endpoint)]
@@ -299,6 +299,15 @@ fn binder(
         },
         journal: None,
     }))
+}
+
+/// A folder that is the same whatever the working directory is.
+fn absolute(text: &str) -> Result<PathBuf, &'static str> {
+    let path = PathBuf::from(text);
+    if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
+        return Err("give an absolute path without `..`, such as /var/lib/bindery");
+    }
+    Ok(path)
 }
 
 impl From<ModeArgument> for Mode {

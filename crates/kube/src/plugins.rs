@@ -1,5 +1,6 @@
 //! The in-tree plugins that ship: hostPath, and the recycler of NFS volumes.
 
+mod folders;
 mod host_path;
 mod live;
 mod nfs;

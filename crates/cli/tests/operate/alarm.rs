@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::world::{PATIENCE, Replica, World, is_bound, is_bound_to, phase, provisioning_in};
+use super::world::{PATIENCE, Replica, World, is_bound, is_bound_to, make_folder, phase, provisioning_in};
 
 /// Within this from the first write of another binder on the alarm is raised.
 const ALARM_MAX: Duration = Duration::from_secs(60);
@@ -59,8 +59,7 @@ impl Site {
 
     /// A volume that is deleted, or recycled, when its claim is.
     async fn create_reclaimed_volume(&self, name: &str, capacity: &str, policy: &str) {
-        let path = self.folder.path().join(name);
-        std::fs::create_dir(&path).unwrap();
+        let path = make_folder(self.folder.path(), name);
         let volume = json!({
             "apiVersion": "v1",
             "kind": "PersistentVolume",

@@ -77,6 +77,11 @@ fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
         (file("mode: own it"), &["setting mode in settings.yaml", "[possible values: own, observe]"]),
         (environment(&[("BINDERY_MODE", "both")]), &["as BINDERY_MODE", "[possible values: own, observe]"]),
         (line(&["--mode=both"]), &["--mode", "[possible values: own, observe]"]),
+        (
+            file("host-path: volumes"),
+            &["setting host-path in settings.yaml", "give an absolute path without `..`, such as /var/lib"],
+        ),
+        (line(&["--host-path=/srv/../etc"]), &["--host-path", "give an absolute path without `..`"]),
         (file("in-flight: 0"), &["setting in-flight in settings.yaml", "1..=10000"]),
         (file("in-flight: many"), &["setting in-flight in settings.yaml", "many", "invalid digit"]),
         (file("listen: everywhere"), &["setting listen in settings.yaml", "everywhere", "socket address"]),

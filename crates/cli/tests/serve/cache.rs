@@ -13,7 +13,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::world::{PATIENCE, Replica, World, is_bound_to, phase, provisioning_in};
+use super::world::{PATIENCE, Replica, World, is_bound_to, make_folder, phase, provisioning_in};
 
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 const CLAIMS: &str = "/api/v1/persistentvolumeclaims";
@@ -150,7 +150,7 @@ impl Stage {
     async fn bind_one_of_each_policy(&mut self) {
         for policy in POLICIES {
             let name = policy.to_lowercase();
-            fs::create_dir(self.data(&name)).unwrap();
+            make_folder(self.folder.path(), &name);
             fs::write(self.data(&name).join("data"), "dear").unwrap();
             let source = json!({"path": self.data(&name)});
             let spec = json!({"storageClassName": name, "persistentVolumeReclaimPolicy": policy, "hostPath": source});

@@ -14,7 +14,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use super::world::{Replica, World, is_bound, provisioning_in, until_rest};
+use super::world::{Replica, World, folders_in, is_bound, provisioning_in, until_rest};
 
 /// When a leader is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +193,7 @@ impl Stage {
         let client = self.plane.client().await.unwrap();
         let further = async |moment: &Snapshot| {
             // Volumes of claims that have gone are deleted, with what is in them.
-            let made = std::fs::read_dir(self.folder.path()).unwrap().count();
+            let made = folders_in(self.folder.path()).len();
             let (volumes, claims) = moment.counts();
             let is_left = matches!(deed, Deed::Make | Deed::Delete) && (volumes != claims || made != claims);
             is_left

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::world::{PATIENCE, is_bound, provisioning_in};
+use super::world::{PATIENCE, folders_in, is_bound, make_folder, provisioning_in};
 
 /// How often a tenant comes.
 const EVERY: Duration = Duration::from_millis(40);
@@ -176,8 +176,7 @@ impl Load {
         }
         let volumes = self.site.volumes.list(&Default::default()).await.unwrap().items;
         let of_volumes: Vec<_> = volumes.iter().filter_map(folder_of).collect();
-        for entry in fs::read_dir(self.site.folder.path()).unwrap() {
-            let folder = entry.unwrap().path();
+        for folder in folders_in(self.site.folder.path()) {
             if !of_volumes.contains(&folder) {
                 losses.push(format!("{} {LEFT}", folder.display()));
             }
@@ -293,7 +292,7 @@ impl Site {
         let volume = tenant.volume(self.folder.path());
         let is_volume_last = matches!(tenant.way, Way::Found { volume_first: false });
         if volume.is_some() {
-            fs::create_dir(self.folder.path().join(tenant.name())).unwrap();
+            make_folder(self.folder.path(), &tenant.name());
         }
         if is_volume_last {
             create(&self.claims, &tenant.claim()).await;

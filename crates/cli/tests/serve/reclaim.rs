@@ -1,5 +1,6 @@
-//! Volumes are scrubbed on a real API server, and only those that are nobody's.
+//! What is on volumes is deleted and scrubbed on a real API server, and only where it is nobody's.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,16 +11,48 @@ use bindery_kube::plugins::{HostPath, Recycler, RecyclerSettings};
 use bindery_kube::{ApiPort, Events, system_clock};
 use http::{Method, Request, StatusCode};
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use rustix::process::Signal;
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::world::{PATIENCE, Replica, World, is_bound_to, phase};
+use super::world::{PATIENCE, Replica, World, is_bound, is_bound_to, is_told, phase, provisioning_in};
+
+/// A volume that was made by hand is to be deleted, and names the folder of another one.
+#[tokio::test]
+async fn a_folder_of_a_bound_volume_is_not_deleted_for_another_volume_that_names_it() {
+    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();
+    let (world, folder) = (World::new(&plane).await, TempDir::new().unwrap());
+    let volumes: Api<PersistentVolume> = Api::all(plane.client().await.unwrap());
+    let _replica = Replica::start_with(&plane.kubeconfig(), "first", &provisioning_in(folder.path()), &[]);
+    world.create_class("made").await;
+    world.create_claim_of("made", "kept", None).await;
+    let kept = world.until_claim("kept", is_bound).await.spec.unwrap().volume_name.unwrap();
+    let data = folder.path().join(&kept).join("data");
+    fs::write(&data, "dear").unwrap();
+
+    let spec = json!({
+        "persistentVolumeReclaimPolicy": "Delete",
+        "hostPath": {"path": folder.path().join(&kept)},
+        "claimRef": {"namespace": "default", "name": "gone", "uid": "gone"},
+    });
+    world.create_volume_with("by-hand", spec).await;
+    world.until_event(is_told("by-hand", "VolumeFailedDelete")).await;
+    assert_eq!(fs::read_to_string(&data).unwrap(), "dear");
+
+    // Nor is it deleted by its own volume while the other one is there.
+    world.delete_claim("kept").await;
+    world.until_event(is_told(&kept, "VolumeFailedDelete")).await;
+    assert_eq!(fs::read_to_string(&data).unwrap(), "dear");
+    volumes.delete("by-hand", &DeleteParams::default()).await.unwrap();
+    world.until_no_volume(&kept).await;
+    assert!(!folder.path().join(&kept).exists());
+}
 
 /// A request of a leader, which stands still before it sends it.
 #[derive(Clone)]

@@ -254,6 +254,21 @@ pub(crate) fn provisioning_in(folder: &Path) -> [String; 1] {
     [format!("--host-path={}", folder.display())]
 }
 
+/// Makes the folder of a volume below that of [`provisioning_in`], as the plugin does: with the record that it was made so.
+pub(crate) fn make_folder(root: &Path, volume: &str) -> PathBuf {
+    let (folder, records) = (root.join(volume), root.join(".bindery"));
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::create_dir_all(&records).unwrap();
+    std::fs::write(records.join(volume), "").unwrap();
+    folder
+}
+
+/// The folders of volumes below that of [`provisioning_in`].
+pub(crate) fn folders_in(root: &Path) -> Vec<PathBuf> {
+    let folders = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    folders.filter(|folder| !folder.ends_with(".bindery")).collect()
+}
+
 /// A running `bindery serve`.
 pub(crate) struct Replica {
     server: Server,

@@ -1,14 +1,15 @@
 //! hostPath volumes (upstream's `pkg/volume/hostpath`): for single-node test clusters.
 
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use bindery_controller::{Order, Plugin, PluginError};
-use bindery_core::{Plugin as Description, PluginOperation, Text, Volume, VolumeMode};
+use bindery_core::{Plugin as Description, PluginOperation, Text, Uid, Volume, VolumeMode};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::folders::{Folders, Neighbour};
 use super::live::live_source;
 use super::recycler::{Recycler, recycling_is_off};
 use crate::client::ApiClient;
@@ -17,26 +18,29 @@ use crate::rest;
 
 /// Name of the plugin.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
+/// Most volumes in one answer.
+const PAGE: u32 = 500;
 
 /// Serves volumes of source `hostPath`.
 ///
 /// Folders are made and deleted on the machine that the binder runs on, below one folder that the operator
-/// names; where none is named, nothing is provisioned or deleted. (Upstream deletes whatever matches
-/// `/tmp/.+`; here a path outside of that folder is refused.)
+/// names; where none is named, nothing is provisioned or deleted. Upstream deletes whatever matches `/tmp/.+`; here a
+/// folder is deleted if it was made here for that volume and no other volume names it, a path in it or a path above it.
 pub struct HostPath {
     client: ApiClient,
-    root: Option<PathBuf>,
+    folders: Option<Arc<Folders>>,
     recycler: Option<Recycler>,
 }
 
 impl HostPath {
-    /// Provisions below `root` and recycles by `recycler`; without one of them, that is off.
+    /// Provisions below `root`, an absolute path, and recycles by `recycler`; without one of them, that is off.
     pub fn new(client: impl Into<ApiClient>, root: Option<PathBuf>, recycler: Option<Recycler>) -> Self {
-        Self { client: client.into().limited(), root, recycler }
+        let folders = root.map(|root| Arc::new(Folders::new(root)));
+        Self { client: client.into().limited(), folders, recycler }
     }
 
     async fn make(&self, order: &Order) -> Result<Template, PluginError> {
-        let root = self.root()?;
+        let folders = Arc::clone(self.folders()?);
         if order.claim.mode == VolumeMode::Block {
             return Err(failed("hostPath does not support block volume provisioning"));
         }
@@ -45,8 +49,8 @@ impl HostPath {
         let class = rest::json(&self.client, http::Method::GET, &path, None)
             .await
             .map_err(|fault| failed(&format!("storage class {:?} cannot be read: {fault}", order.class)))?;
-        let path = root.join(&*order.name);
-        create_folder(path.clone()).await?;
+        let name = order.name.clone();
+        let path = blocking(move || folders.make(&name)).await?;
         let modes: Vec<&str> = order.claim.access_modes.iter().map(|mode| mode.name()).collect();
         Ok(Template(json!({
             "metadata": {"annotations": {"kubernetes.io/createdby": "hostpath-dynamic-provisioner"}},
@@ -59,28 +63,47 @@ impl HostPath {
         })))
     }
 
-    async fn remove(&self, path: &Value) -> Result<(), PluginError> {
-        let root = self.root()?;
+    /// Deletes the folder of a volume. The volume of that UID may name the folder, and no other.
+    async fn remove(&self, name: Text, uid: Option<&Uid>, path: &Value) -> Result<(), PluginError> {
+        let folders = Arc::clone(self.folders()?);
         let path = path.as_str().ok_or_else(|| failed("the volume has no spec.hostPath.path"))?;
         let path = PathBuf::from(path);
-        if !is_child(root, &path) {
-            return Err(failed(&format!(
-                "only folders directly below {} are deleted, and the volume's is {}",
-                root.display(),
-                path.display()
-            )));
-        }
-        blocking(move || match std::fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(failed(&format!("{}: {error}", path.display())))
-            }
-            _ => Ok(()),
-        })
-        .await
+        let neighbours = self.neighbours(uid).await?;
+        blocking(move || folders.remove(&name, &path, &neighbours)).await
     }
 
-    fn root(&self) -> Result<&Path, PluginError> {
-        self.root.as_deref().ok_or_else(|| failed(&disabled()))
+    /// The paths on nodes that other volumes name, by a consistent list.
+    async fn neighbours(&self, uid: Option<&Uid>) -> Result<Vec<Neighbour>, PluginError> {
+        let (mut neighbours, mut next) = (Vec::new(), String::new());
+        loop {
+            let path = format!("/api/v1/persistentvolumes?limit={PAGE}&continue={}", rest::encode(&next));
+            let page = rest::json(&self.client, http::Method::GET, &path, None).await;
+            let page = page.map_err(|fault| {
+                failed(&format!("the volumes cannot be listed, and one may name the same folder: {fault}"))
+            })?;
+            if page["kind"] != "PersistentVolumeList" {
+                return Err(failed("the list of volumes makes no sense, and one may name the same folder"));
+            }
+            for volume in page["items"].as_array().into_iter().flatten() {
+                let (meta, spec) = (&volume["metadata"], &volume["spec"]);
+                if uid.is_some_and(|uid| meta["uid"] == *uid.0) {
+                    continue;
+                }
+                let named = [&spec["hostPath"]["path"], &spec["local"]["path"]];
+                neighbours.extend(named.into_iter().filter_map(Value::as_str).map(|path| Neighbour {
+                    volume: meta["name"].as_str().unwrap_or_default().to_owned(),
+                    path: path.into(),
+                }));
+            }
+            match page["metadata"]["continue"].as_str() {
+                Some(token) if !token.is_empty() => next = token.to_owned(),
+                _ => return Ok(neighbours),
+            }
+        }
+    }
+
+    fn folders(&self) -> Result<&Arc<Folders>, PluginError> {
+        self.folders.as_ref().ok_or_else(|| failed(&disabled()))
     }
 }
 
@@ -101,7 +124,7 @@ impl Plugin<Template> for HostPath {
 
     fn ready(&self, operation: PluginOperation) -> Result<(), Text> {
         match operation {
-            PluginOperation::Provision | PluginOperation::Delete if self.root.is_none() => {
+            PluginOperation::Provision | PluginOperation::Delete if self.folders.is_none() => {
                 Err(disabled().into())
             }
             PluginOperation::Recycle if self.recycler.is_none() => Err(recycling_is_off().into()),
@@ -114,13 +137,19 @@ impl Plugin<Template> for HostPath {
     }
 
     fn discard<'a>(&'a self, template: &'a Template) -> BoxFuture<'a, Result<(), PluginError>> {
-        self.remove(&template.0["spec"]["hostPath"]["path"]).boxed()
+        async move {
+            let path = &template.0["spec"]["hostPath"]["path"];
+            // The folder has the name that the volume was to get. No volume names it but one that was created after all.
+            let name = path.as_str().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+            self.remove(name.into(), None, path).await
+        }
+        .boxed()
     }
 
     fn delete<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
         async move {
             let source = live_source(&self.client, volume, "hostPath").await?;
-            self.remove(&source["path"]).await
+            self.remove(volume.name.clone(), Some(&volume.uid), &source["path"]).await
         }
         .boxed()
     }
@@ -149,51 +178,10 @@ fn disabled() -> String {
     )
 }
 
-/// Whether `path` is a folder directly below `root`, by its text: a plain name and nothing that leads
-/// elsewhere.
-fn is_child(root: &Path, path: &Path) -> bool {
-    path.parent() == Some(root)
-        && matches!(path.components().next_back(), Some(std::path::Component::Normal(_)))
-}
-
-async fn create_folder(path: PathBuf) -> Result<(), PluginError> {
-    blocking(move || {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o750)
-            .create(&path)
-            .map_err(|error| failed(&format!("{}: {error}", path.display())))
-    })
-    .await
-}
-
-async fn blocking(
-    work: impl FnOnce() -> Result<(), PluginError> + Send + 'static,
-) -> Result<(), PluginError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|error| Err(failed(&format!("the folder could not be worked on: {error}"))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_folders_of_its_own_are_deleted() {
-        let root = Path::new("/srv/volumes");
-        assert!(is_child(root, Path::new("/srv/volumes/pvc-1")));
-        for path in [
-            "/srv/volumes",
-            "/srv/volumes/",
-            "/srv/volumes/..",
-            "/srv/volumes/a/b",
-            "/tmp/x",
-            "/",
-            "",
-            "pvc-1",
-        ] {
-            assert!(!is_child(root, Path::new(path)), "{path}");
-        }
-    }
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, PluginError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(format!("the folder could not be worked on: {error}")))
+        .map_err(|error| failed(&error))
 }

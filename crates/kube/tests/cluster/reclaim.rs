@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bindery_controller::{Order, Plugin, PluginError};
 use bindery_core::{ClaimKey, PluginOperation, Text, Volume};
 use bindery_kube::Template;
+use bindery_kube::plugins::HostPath;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde_json::{Value, json};
@@ -153,5 +154,43 @@ async fn a_claim_of_an_in_tree_class_gets_a_volume() {
         volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"],
         "kubernetes.io/host-path"
     );
+    running.stop().await;
+}
+
+/// A volume that was made by hand is to be deleted, and names the folder of another one.
+#[tokio::test(start_paused = true)]
+async fn a_folder_that_another_volume_has_is_not_deleted() {
+    let root = tempfile::tempdir().unwrap();
+    let world = World::new();
+    let plugin = HostPath::new(world.client(), Some(root.path().to_owned()), None);
+    let world = world.with_plugin(plugin);
+    world.add(json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "local"},
+        "provisioner": "kubernetes.io/host-path",
+        "volumeBindingMode": "Immediate",
+    }));
+    world.add(with(claim("c1"), json!({"spec": {"storageClassName": "local"}})));
+    let running = world.start();
+    let folder = root.path().join("pvc-uid-c1");
+    world.until("c1 is bound", || world.phases("c1", "").0 == "Bound").await;
+    std::fs::write(folder.join("data"), "dear").unwrap();
+    let by_hand = json!({
+        "metadata": {"annotations": {"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path"}},
+        "spec": {"hostPath": {"path": folder}},
+    });
+    world.add(with(policy(bound_to(volume("by-hand"), "gone"), "Delete"), by_hand));
+    world.until("it cannot be deleted", || world.phases("", "by-hand").1 == "Failed").await;
+    assert_eq!(std::fs::read_to_string(folder.join("data")).unwrap(), "dear");
+    // Nor is the folder deleted by its own volume while the other one is there.
+    world.sim.remove("persistentvolumeclaims", Some("default"), "c1");
+    world.until("it cannot be deleted either", || world.phases("", "pvc-uid-c1").1 == "Failed").await;
+    let message = world.volume("pvc-uid-c1")["status"]["message"].clone();
+    assert!(message.as_str().unwrap().contains("volume \"by-hand\" names"), "{message}");
+    assert_eq!(std::fs::read_to_string(folder.join("data")).unwrap(), "dear");
+    world.sim.remove("persistentvolumes", None, "by-hand");
+    world.until("it is deleted", || world.volume("pvc-uid-c1") == Value::Null).await;
+    assert!(!folder.exists());
     running.stop().await;
 }
