@@ -142,7 +142,12 @@ async fn answer(
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut builder = Builder::new(TokioExecutor::new());
     // The time until a head is complete is part of the time without a request, which is limited here.
-    builder.http1().max_buf_size(BUFFER_BYTES_MAX).header_read_timeout(None);
+    builder
+        .http1()
+        .max_buf_size(BUFFER_BYTES_MAX)
+        .header_read_timeout(None)
+        // busybox's `nc` closes its sending half after the request; without this, hyper then drops the request.
+        .half_close(true);
     builder
         .http2()
         .max_concurrent_streams(STREAMS_MAX)

@@ -138,6 +138,25 @@ async fn a_body_that_does_not_end_is_not_waited_for() {
     check(&site.client().ask(site.address).await.unwrap());
 }
 
+/// One thread runs client and server, so a request on another connection is answered only after the server has had the
+/// chance to see what came before it.
+#[tokio::test]
+async fn a_client_that_closes_its_sending_half_gets_its_answer() {
+    let site = Site::start().await;
+    let mut stream = site.client().greet(site.address).await.unwrap();
+    let request = format!("POST /held HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: 6\r\n\r\nreview");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    site.until_came(1).await;
+    check(&site.client().ask(site.address).await.unwrap());
+    site.held.add_permits(1);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("review"), "{answer}");
+    site.until("closed", |traffic| traffic.connections() == 0).await;
+}
+
 #[tokio::test]
 async fn a_head_that_does_not_end_is_not_waited_for() {
     let limits = Limits { idle_max: Duration::from_millis(200), ..Limits::default() };
