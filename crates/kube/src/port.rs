@@ -67,14 +67,16 @@ impl Port for ApiPort {
 
     async fn read_volume(&self, name: &Text, purpose: Purpose) -> Lookup<Arc<Volume>> {
         match request::volume_path(name) {
-            Ok(path) => lookup(self.get(path, purpose).await, decode::volume),
+            Ok(path) => lookup(self.get(path, purpose).await, ("persistentvolumes", name), decode::volume),
             Err(error) => Lookup::Failed(error.to_string().into()),
         }
     }
 
     async fn read_claim(&self, key: &ClaimKey, purpose: Purpose) -> Lookup<Arc<Claim>> {
         match request::claim_path(key) {
-            Ok(path) => lookup(self.get(path, purpose).await, decode::claim),
+            Ok(path) => {
+                lookup(self.get(path, purpose).await, ("persistentvolumeclaims", &key.name), decode::claim)
+            }
             Err(error) => Lookup::Failed(error.to_string().into()),
         }
     }
@@ -106,17 +108,20 @@ impl Port for ApiPort {
 
 type Decoded<N, T> = Result<(N, Observed<T>), decode::DecodeError>;
 
-fn lookup<N, T>(answer: Result<Object, Fault>, decode: impl Fn(&Object) -> Decoded<N, T>) -> Lookup<Arc<T>> {
+/// What an API server's answer says of the object that was asked for, by its resource's plural and its name. Only the
+/// answer that this very object does not exist counts as absence: volumes are released and deleted by it (G4).
+fn lookup<N, T>(
+    answer: Result<Object, Fault>,
+    (plural, name): (&str, &str),
+    decode: impl Fn(&Object) -> Decoded<N, T>,
+) -> Lookup<Arc<T>> {
     match answer {
         Ok(object) => match decode(&object) {
             Ok((_, Observed::Readable(object))) => Lookup::Found(object),
             Ok((_, Observed::Unreadable(unreadable))) => Lookup::Unreadable(unreadable.why),
             Err(error) => Lookup::Failed(error.to_string().into()),
         },
-        Err(Fault::Refused { code: 404, reason, message, .. }) if reason == "NotFound" => {
-            tracing::trace!(%message, "absent");
-            Lookup::Absent
-        }
+        Err(fault) if fault.is_absence_of(plural, name) => Lookup::Absent,
         Err(fault) => Lookup::Failed(fault.to_string().into()),
     }
 }
@@ -126,5 +131,32 @@ fn written<N, T>(decoded: Decoded<N, T>) -> Result<Arc<T>, WriteError> {
         Ok((_, Observed::Readable(object))) => Ok(object),
         Ok((_, Observed::Unreadable(unreadable))) => Err(WriteError::Unreadable(unreadable.why.to_string())),
         Err(error) => Err(WriteError::Unreadable(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_absence_of_the_object_that_was_asked_for_counts() {
+        let answer = |code, reason: &str, kind: &str, name: &str| {
+            let (reason, kind, name) = (reason.to_owned(), kind.to_owned(), name.to_owned());
+            let fault =
+                Fault::Refused { code, reason, kind, name, message: String::new(), retry_after: None };
+            lookup(Err(fault), ("persistentvolumeclaims", "c1"), decode::claim)
+        };
+        assert_eq!(answer(404, "NotFound", "persistentvolumeclaims", "c1"), Lookup::Absent);
+        for (code, reason, kind, name) in [
+            (404, "NotFound", "persistentvolumeclaims", "c2"),
+            (404, "NotFound", "persistentvolumes", "c1"),
+            // "the server could not find the requested resource"
+            (404, "NotFound", "", ""),
+            (404, "", "", ""),
+            (410, "Gone", "persistentvolumeclaims", "c1"),
+        ] {
+            let lookup = answer(code, reason, kind, name);
+            assert!(matches!(lookup, Lookup::Failed(_)), "{code} {reason} {kind} {name}: {lookup:?}");
+        }
     }
 }

@@ -37,6 +37,10 @@ pub(crate) enum Fault {
         message: String,
         /// `Retry-After`, at most [`RETRY_AFTER_MAX`].
         retry_after: Option<Duration>,
+        /// `details.kind` of the Status, the plural of a resource; `""` where the answer has none.
+        kind: String,
+        /// `details.name` of the Status; `""` where the answer has none.
+        name: String,
     },
     /// There was no answer: the connection failed, or it took too long. The request may have been carried out.
     #[error("no answer from the API server: {0}")]
@@ -62,6 +66,13 @@ impl Fault {
     /// Whether it says that the user of the client may not do that.
     pub(crate) fn is_denial(&self) -> bool {
         matches!(self, Self::Refused { code: 403, .. })
+    }
+
+    /// Whether the API server says that this very object does not exist. Other answers have status 404 and reason NotFound
+    /// too: of an API that is not served, of a proxy, of an aggregated server that is gone.
+    pub(crate) fn is_absence_of(&self, plural: &str, object: &str) -> bool {
+        let Self::Refused { code: 404, reason, kind, name, .. } = self else { return false };
+        reason == "NotFound" && kind == plural && name == object
     }
 
     /// What the API server or the connection said, without a word of ours: upstream puts it into its events.
@@ -108,6 +119,10 @@ struct Status {
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase", default)]
 struct Details {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "3")]
+    kind: String,
     #[prost(int32, tag = "5")]
     retry_after_seconds: i32,
 }
@@ -177,6 +192,7 @@ fn refused(parts: &http::response::Parts, encoding: Encoding, bytes: &Bytes) -> 
     let status: Status = encoding.object(bytes.clone()).and_then(|status| status.read()).unwrap_or_default();
     let header = parts.headers.get(http::header::RETRY_AFTER);
     let seconds = header.and_then(|value| value.to_str().ok()?.trim().parse().ok()).map(Duration::from_secs);
+    let Details { name, kind, .. } = status.details.clone().unwrap_or_default();
     let message = match status.message.as_str() {
         "" if bytes.is_empty() => parts.status.to_string(),
         "" => String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_MAX)]).trim().to_owned(),
@@ -187,6 +203,8 @@ fn refused(parts: &http::response::Parts, encoding: Encoding, bytes: &Bytes) -> 
         retry_after: seconds.map(|asked| asked.min(RETRY_AFTER_MAX)).or_else(|| status.retry_after()),
         reason: status.reason,
         message,
+        kind,
+        name,
     }
 }
 
@@ -203,17 +221,20 @@ pub(crate) fn failure(object: &Object) -> Fault {
         Ok(status) => status,
         Err(error) => return Fault::NoAnswer(format!("the failure makes no sense: {error}")),
     };
+    let Details { name, kind, .. } = status.details.clone().unwrap_or_default();
     Fault::Refused {
         code: status.code.try_into().unwrap_or_default(),
         retry_after: status.retry_after(),
         reason: status.reason,
         message: status.message,
+        kind,
+        name,
     }
 }
 
 impl From<Fault> for WriteError {
     fn from(fault: Fault) -> Self {
-        let Fault::Refused { code, reason, message, retry_after } = fault else {
+        let Fault::Refused { code, reason, message, retry_after, .. } = fault else {
             return Self::Failed(fault.to_string());
         };
         match (code, reason.as_str()) {
