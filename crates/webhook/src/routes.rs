@@ -69,7 +69,8 @@ fn answer(path: &str, (well, text): (bool, String)) -> Response {
     if well {
         return text.into_response();
     }
-    tracing::warn!(path, "a probe fails: {}", text.trim_end());
+    let why = text.trim_end().replace('\n', "; ");
+    tracing::warn!(path, why, "a probe fails");
     (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
 }
 

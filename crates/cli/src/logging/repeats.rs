@@ -1,0 +1,135 @@
+//! Warnings and errors that repeat one cause, such as an API server that is down.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata};
+use tracing_subscriber::layer::{Context, Filter};
+
+/// At most one line in this time tells of one cause.
+const EVERY: Duration = Duration::from_secs(1);
+/// Most causes that are remembered. Beyond, those older than [`EVERY`] are forgotten.
+const CAUSES_MAX: usize = 1_024;
+/// The fields that name a cause. Without one of them, a cause is the whole event.
+const CAUSE: [&str; 3] = ["error", "fault", "why"];
+
+/// Keeps a cause that fails many requests at once from filling the log: of warnings and errors of one line of code with
+/// one cause, the first of each second passes.
+pub(super) struct OncePerSecond {
+    now: fn() -> Instant,
+    told: Mutex<HashMap<u64, Instant>>,
+}
+
+impl OncePerSecond {
+    pub(super) fn new(now: fn() -> Instant) -> Self {
+        Self { now, told: Mutex::default() }
+    }
+
+    fn passes(&self, cause: u64) -> bool {
+        let now = (self.now)();
+        // A map of times: whatever a panic left in it is right.
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < EVERY;
+        if told.get(&cause).is_some_and(is_recent) {
+            return false;
+        }
+        if told.len() >= CAUSES_MAX {
+            told.retain(|_, at| is_recent(at));
+        }
+        told.insert(cause, now);
+        true
+    }
+}
+
+impl<S> Filter<S> for OncePerSecond {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        if *event.metadata().level() > Level::WARN {
+            return true;
+        }
+        let mut texts = Texts::default();
+        event.record(&mut texts);
+        let mut hasher = DefaultHasher::new();
+        event.metadata().callsite().hash(&mut hasher);
+        if texts.cause.is_empty() { &texts.all } else { &texts.cause }.hash(&mut hasher);
+        self.passes(hasher.finish())
+    }
+}
+
+/// The values of an event.
+#[derive(Default)]
+struct Texts {
+    cause: String,
+    all: String,
+}
+
+impl Visit for Texts {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let text = if CAUSE.contains(&field.name()) { &mut self.cause } else { &mut self.all };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{}={value:?} ", field.name());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, LazyLock};
+
+    use tracing_subscriber::layer::SubscriberExt as _;
+    use tracing_subscriber::{Layer as _, fmt};
+
+    use super::*;
+
+    /// A log in memory.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A clock that the tests move by hand, in seconds since it was first read.
+    static SECONDS: Mutex<u64> = Mutex::new(0);
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+    fn now() -> Instant {
+        *START + Duration::from_secs(*SECONDS.lock().unwrap())
+    }
+
+    #[test]
+    fn one_cause_is_logged_once_a_second() {
+        let log = Log::default();
+        let written = log.clone();
+        let lines = fmt::layer().with_ansi(false).with_writer(move || written.clone());
+        let subscriber = tracing_subscriber::registry().with(lines.with_filter(OncePerSecond::new(now)));
+        tracing::subscriber::with_default(subscriber, || {
+            for second in 0..2 {
+                *SECONDS.lock().unwrap() = second;
+                for kind in ["Pod", "Node", "Pod"] {
+                    tracing::warn!(kind, error = "down", "watching failed");
+                    tracing::info!(kind, error = "down", "told");
+                }
+                tracing::warn!(kind = "Pod", error = "late", "watching failed");
+            }
+        });
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let count = |part: &str| text.lines().filter(|line| line.contains(part)).count();
+        let counted = [count("error=\"down\"") - count("INFO"), count("error=\"late\""), count("INFO")];
+        assert_eq!(counted, [2, 2, 6], "{text}");
+    }
+}
