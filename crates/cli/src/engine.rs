@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use bindery_core::Engine;
 use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, LoadError, Options};
@@ -42,6 +42,13 @@ impl EngineArguments {
     pub(crate) fn load(&self, limits: Limits) -> Result<Arc<dyn Engine>> {
         if self.is_native() {
             return Ok(Arc::new(DefaultEngine));
+        }
+        // A read of a pipe or a device may never end.
+        if self.engine.exists() && !self.engine.is_file() {
+            bail!(
+                "--engine {} is not a regular file; name a component's file, or `native`",
+                self.engine.display()
+            );
         }
         let host = Host::new(&Options { cache: self.engine_cache.clone(), ..Options::default() })?;
         let engine = host.load_file(&self.engine, limits).map_err(|error| match error {

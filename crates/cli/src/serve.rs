@@ -8,6 +8,7 @@ mod clock;
 mod door;
 mod eligibility;
 mod face;
+mod files;
 mod front;
 mod leader;
 mod levels;
@@ -49,8 +50,8 @@ use self::recycler::RecyclerArguments;
 use self::tasks::Tasks;
 use self::watchman::Watchman;
 use crate::engine::EngineArguments;
-use crate::logging;
 use crate::stop::Stop;
+use crate::{logging, settings};
 
 /// How long a replica that ends waits for its last events: what they tell is told again by the next one, and who waits longer is
 /// killed.
@@ -76,11 +77,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", env = "BINDERY_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
     /// Address of `/livez`, `/readyz` and `/metrics`; port 0 takes a free one.
-    #[arg(long, value_name = "ADDRESS", env = "BINDERY_LISTEN", default_value_t = LISTEN)]
+    #[arg(long, value_name = "ADDRESS", env = "BINDERY_LISTEN", default_value_t = LISTEN,
+          value_parser = settings::address)]
     listen: SocketAddr,
     /// Most objects that are decided and written at the same time.
     #[arg(long, value_name = "N", env = "BINDERY_IN_FLIGHT", default_value_t = 256,
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
+          value_parser = settings::whole(1..=10_000))]
     in_flight: usize,
     /// Provision and delete hostPath volumes below this folder, an absolute path: for clusters of one node. Only folders
     /// that Bindery has made are deleted. Off unless it is given.
@@ -131,6 +133,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Result<()> {
+    files::allow(arguments.door.connections_max())?;
     let mut stop = Stop::new()?;
     let listener = TcpListener::bind(arguments.listen)
         .await

@@ -4,6 +4,7 @@
 //! `lease-duration` in the file. The command line goes before the environment, and that before the file.
 
 mod file;
+mod numbers;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,12 +13,17 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Arg, Command, CommandFactory, FromArgMatches as _};
 
 use self::file::Setting;
+pub(crate) use self::numbers::{address, whole};
 use crate::Arguments;
 
 /// The command that reads a settings file.
 const SERVE: &str = "serve";
 /// The argument that names it.
 const CONFIG: &str = "config";
+/// What the variables of settings begin with. Others share it: those of a Service named `bindery`, for example.
+const PREFIX: &str = "BINDERY_";
+/// A variable whose name is this many edits or fewer away from a setting's is taken for a mistyped one.
+const EDITS_MAX: usize = 2;
 
 /// Reads the command line. Ends the process as clap does where it makes no sense, or asks for help.
 ///
@@ -39,6 +45,7 @@ pub(crate) fn parse(line: Vec<OsString>) -> Result<Arguments> {
         let path = config.file.clone().unwrap_or_default();
         check(&serve, name, value).with_context(|| format!("setting {name} in {}", path.display()))?;
     }
+    check_variables(&serve)?;
     for (variable, name, value) in environment(&serve) {
         check(&serve, &name, &value)
             .with_context(|| format!("setting {name} in the environment, as {variable}"))?;
@@ -72,6 +79,27 @@ fn environment(serve: &Command) -> Vec<(String, String, String)> {
     };
     let arguments = serve.get_arguments().filter(|argument| settable(argument).is_some());
     arguments.filter_map(set).collect()
+}
+
+/// Checks that no variable of the environment is a mistyped setting, which would be ignored.
+///
+/// # Errors
+///
+/// One is; says which setting has a name like it.
+fn check_variables(serve: &Command) -> Result<()> {
+    let known: Vec<&str> =
+        serve.get_arguments().filter_map(|argument| argument.get_env()?.to_str()).collect();
+    let variables = std::env::vars_os().filter_map(|(variable, _)| variable.into_string().ok());
+    for variable in variables.filter(|variable| variable.starts_with(PREFIX) && !known.contains(&&**variable))
+    {
+        let edits = |name: &&str| strsim::damerau_levenshtein(name, &variable);
+        if let Some(meant) = known.iter().copied().min_by_key(edits)
+            && edits(&meant) <= EDITS_MAX
+        {
+            bail!("the environment sets {variable}, and there is no such setting; did you mean {meant}?");
+        }
+    }
+    Ok(())
 }
 
 /// Whether a setting exists and may have that value.

@@ -16,31 +16,27 @@ use bindery_webhook::server::{Limits, Server, Traffic};
 use bindery_webhook::tls::{Clients, Credentials};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, pending};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::certificates::CertificateArguments;
-
-/// Open files that a replica needs beside its connections at the door, and more: those to the server of health and metrics
-/// are 64 at most.
-const FILES: u64 = 256;
+use crate::settings;
 
 /// The door of a replica.
 #[derive(clap::Args)]
 pub(super) struct DoorArguments {
     /// Address where the API server asks for reviews of claims and volumes, at `/validate`, over TLS 1.3 or 1.2; port 0 takes
     /// a free one. Off unless it is given.
-    #[arg(long, value_name = "ADDRESS", env = "BINDERY_WEBHOOK_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", env = "BINDERY_WEBHOOK_LISTEN", value_parser = settings::address)]
     webhook_listen: Option<SocketAddr>,
     /// Most connections to the webhook at the same time; for one more, that which has been silent for longest is closed.
     #[arg(long, value_name = "N", env = "BINDERY_WEBHOOK_CONNECTIONS", default_value_t = 1_000,
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(10..=100_000))]
+          value_parser = settings::whole(10..=100_000))]
     webhook_connections: usize,
     /// Seconds for which reviews are still answered after the signal to end: as long as a Service may take to send the
     /// API server elsewhere.
     #[arg(long, value_name = "SECONDS", env = "BINDERY_WEBHOOK_DRAIN", default_value_t = 5,
-          value_parser = clap::value_parser!(u64).range(0..=300))]
+          value_parser = settings::whole(0..=300))]
     webhook_drain: u64,
     /// Lets only clients in that have a certificate of the authorities in this PEM file, which is read again when it changes.
     /// The API server has one where its --admission-control-config-file says so.
@@ -69,6 +65,11 @@ pub(super) struct Door {
 }
 
 impl DoorArguments {
+    /// Most connections to the webhook at the same time; 0 where it is off.
+    pub(super) fn connections_max(&self) -> usize {
+        if self.webhook_listen.is_some() { self.webhook_connections } else { 0 }
+    }
+
     /// Opens the door where it is wanted.
     ///
     /// # Errors
@@ -76,7 +77,6 @@ impl DoorArguments {
     /// A setting cannot be used, or no certificate can be read or made.
     pub(super) async fn open(&self, client: &ApiClient, record: &DoorRecord) -> Result<Option<Door>> {
         let Some(address) = self.webhook_listen else { return Ok(None) };
-        allow_connections(self.webhook_connections)?;
         let (clients, client_files) = self.clients()?;
         let (identity, source) = self.certificates.open(client, &record.certificates).await?;
         let listener = TcpListener::bind(address)
@@ -139,27 +139,4 @@ impl Door {
             () = following => {}
         }
     }
-}
-
-/// Has the system allow so many connections, as far as it lets us: of what a process may open, it is given a part first.
-///
-/// # Errors
-///
-/// They are more than the process may ever have.
-fn allow_connections(connections: usize) -> Result<()> {
-    let needed = u64::try_from(connections).unwrap_or(u64::MAX).saturating_add(FILES);
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_none_or(|files| files >= needed) {
-        return Ok(());
-    }
-    if let Some(files) = maximum
-        && files < needed
-    {
-        let most = files.saturating_sub(FILES);
-        bail!(
-            "--webhook-connections {connections} is more than this process may open: its limit of files allows {most}"
-        );
-    }
-    let wanted = Rlimit { current: Some(needed), maximum };
-    setrlimit(Resource::Nofile, wanted).context("the limit of open files cannot be raised to what it may be")
 }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::eligibility::Eligibility;
 use super::watchman::Watchman;
+use crate::settings;
 
 /// Rights without which a replica cannot lead: for the volumes and claims that it decides about, and for what decisions
 /// depend on. Rights of single settings, such as recycling, are not among them: without those, most claims are bound.
@@ -38,7 +39,7 @@ pub(super) struct LeaseArguments {
     identity: Option<String>,
     /// Seconds after which a replica that has not been heard of counts as dead.
     #[arg(long, value_name = "SECONDS", env = "BINDERY_LEASE_DURATION", default_value_t = 15,
-          value_parser = clap::value_parser!(u64).range(3..=3600))]
+          value_parser = settings::whole(3..=3600))]
     lease_duration: u64,
 }
 

@@ -24,17 +24,15 @@ pub(super) struct Setting {
 pub(super) fn read(path: &Path) -> Result<Vec<Setting>> {
     let text = fs::read_to_string(path).context("cannot be read")?;
     let documents = yaml::documents(&text).map_err(|why| anyhow::anyhow!("is no YAML: {why}"))?;
-    let mut settings = Vec::new();
-    // An empty file says nothing, which is no mistake.
-    for document in documents {
-        let Value::Object(map) = document.content else {
-            bail!("line {}: is no list of settings, such as `lease-duration: 15`", document.line)
-        };
-        for (name, value) in map {
-            settings.push(setting(name, value)?);
-        }
+    if let [_, second, ..] = &documents[..] {
+        bail!("line {}: a second YAML document begins; keep all settings in one document", second.line);
     }
-    Ok(settings)
+    // An empty file has no document and sets nothing.
+    let Some(document) = documents.into_iter().next() else { return Ok(Vec::new()) };
+    let Value::Object(map) = document.content else {
+        bail!("line {}: is no list of settings, such as `lease-duration: 15`", document.line)
+    };
+    map.into_iter().map(|(name, value)| setting(name, value)).collect()
 }
 
 fn setting(name: String, value: Value) -> Result<Setting> {

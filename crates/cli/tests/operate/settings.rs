@@ -68,12 +68,15 @@ fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
     let environment = |environment| Run { environment, ..Run::default() };
     let line = |line| Run { line, ..Run::default() };
     let rows: &[(Run, &[&str])] = &[
-        (file("lease-duration: 1"), &["setting lease-duration in settings.yaml", "3..=3600"]),
+        (
+            file("lease-duration: 1"),
+            &["setting lease-duration in settings.yaml", "a whole number from 3 to 3600"],
+        ),
         (
             environment(&[("BINDERY_LEASE_DURATION", "1")]),
-            &["in the environment, as BINDERY_LEASE_DURATION", "3..=3600"],
+            &["in the environment, as BINDERY_LEASE_DURATION", "a whole number from 3 to 3600"],
         ),
-        (line(&["--lease-duration=1"]), &["--lease-duration", "3..=3600"]),
+        (line(&["--lease-duration=1"]), &["--lease-duration", "a whole number from 3 to 3600"]),
         (file("mode: own it"), &["setting mode in settings.yaml", "[possible values: own, observe]"]),
         (environment(&[("BINDERY_MODE", "both")]), &["as BINDERY_MODE", "[possible values: own, observe]"]),
         (line(&["--mode=both"]), &["--mode", "[possible values: own, observe]"]),
@@ -82,9 +85,15 @@ fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
             &["setting host-path in settings.yaml", "give an absolute path without `..`, such as /var/lib"],
         ),
         (line(&["--host-path=/srv/../etc"]), &["--host-path", "give an absolute path without `..`"]),
-        (file("in-flight: 0"), &["setting in-flight in settings.yaml", "1..=10000"]),
-        (file("in-flight: many"), &["setting in-flight in settings.yaml", "many", "invalid digit"]),
-        (file("listen: everywhere"), &["setting listen in settings.yaml", "everywhere", "socket address"]),
+        (file("in-flight: 0"), &["setting in-flight in settings.yaml", "a whole number from 1 to 10000"]),
+        (
+            file("in-flight: 2.5"),
+            &["setting in-flight in settings.yaml", "2.5", "a whole number from 1 to 10000"],
+        ),
+        (
+            file("listen: 8080"),
+            &["setting listen in settings.yaml", "8080", "not IP:PORT, such as 0.0.0.0:8080"],
+        ),
         (file("log: a=b=c"), &["setting log in settings.yaml", "a=b=c"]),
         (file("log: inof"), &["setting log in settings.yaml", "\"inof\" is no level", "warn, info, debug"]),
         (
@@ -112,7 +121,10 @@ fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
             line(&["--admission-rule=class-missing=off", "--admission-rule=deny"]),
             &["\"deny\" is not RULE=LEVEL"],
         ),
-        (file("admission-in-flight: 0"), &["setting admission-in-flight in settings.yaml", "1..=100000"]),
+        (
+            file("admission-in-flight: 0"),
+            &["setting admission-in-flight in settings.yaml", "from 1 to 100000"],
+        ),
         (
             file("admission-rule: volume-too-small=warn,class-missing=off\nkubeconfig: /nonexistent/file\n"),
             &["--kubeconfig /nonexistent/file cannot be used"],
@@ -122,7 +134,21 @@ fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
         (file("lease-duration: 5\nlease-duration: 6"), &["settings.yaml", "duplicate"]),
         (file("just words"), &["settings.yaml", "is no list of settings"]),
         (line(&["--config=/nonexistent"]), &["--config /nonexistent", "cannot be read"]),
+        (
+            file("mode: observe\n---\nmode: own"),
+            &["settings.yaml", "line 3: a second YAML document begins", "in one document"],
+        ),
+        (
+            environment(&[("BINDERY_LEASE_DURTATION", "15")]),
+            &["sets BINDERY_LEASE_DURTATION", "did you mean BINDERY_LEASE_DURATION?"],
+        ),
+        (
+            // A Service named `bindery` sets these in pods of its namespace.
+            environment(&[("BINDERY_SERVICE_HOST", "10.0.0.1"), ("BINDERY_PORT", "tcp://10.0.0.1:443")]),
+            &["give --kubeconfig (BINDERY_KUBECONFIG)"],
+        ),
         (line(&["--engine=/nonexistent"]), &["/nonexistent"]),
+        (line(&["--engine=/dev/null"]), &["--engine /dev/null is not a regular file", "or `native`"]),
         (file("# nothing\n"), &["give --kubeconfig (BINDERY_KUBECONFIG)"]),
     ];
     for (run, said) in rows {
@@ -131,6 +157,16 @@ fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
             assert!(complaint.contains(part), "no {part:?} in {complaint}");
         }
     }
+}
+
+#[test]
+fn too_few_open_files_are_refused_with_the_number_needed() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 64; exec \"$0\" serve --listen=127.0.0.1:0"]);
+    let output = command.arg(env!("CARGO_BIN_EXE_bindery")).env_clear().output().unwrap();
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{complaint}");
+    assert!(complaint.contains("may open 64 files, and needs 384"), "{complaint}");
 }
 
 /// The settings of `bindery serve`, each with what the help says of it.

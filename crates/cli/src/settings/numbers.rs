@@ -1,0 +1,28 @@
+//! Values of settings, read with errors that say what is allowed.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use clap::builder::TypedValueParser;
+
+/// Reads a whole number within a range.
+pub(crate) fn whole<T>(range: RangeInclusive<T>) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr + PartialOrd + std::fmt::Display + Clone + Send + Sync + 'static,
+{
+    move |text: &str| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("it is not a whole number from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// Reads an address to listen on.
+///
+/// # Errors
+///
+/// The text is not an IP address with a port.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let wanted = "it is not IP:PORT, such as 0.0.0.0:8080 for all of IPv4 or [::]:8080 for all addresses";
+    text.parse().map_err(|_| wanted.to_owned())
+}
