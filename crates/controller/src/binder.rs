@@ -6,6 +6,7 @@ mod execute;
 mod foresee;
 mod known;
 mod perform;
+mod refresh;
 mod review;
 mod run;
 mod world;
@@ -24,6 +25,7 @@ use tracing::{Instrument as _, Span};
 use self::decide::Decided;
 use self::deletions::Deletions;
 use self::execute::again_after;
+pub use self::refresh::EVENT_REFRESH;
 pub use self::review::{Reviewed, Sight};
 use crate::intake::Intake;
 use crate::note::{REASON_REFUSED, REASON_UNWRITABLE};
@@ -77,6 +79,9 @@ pub struct Settings {
     pub session: SessionLimits,
     /// How long decisions in flight may go on after shutdown; they are a few writes each.
     pub shutdown_grace: Duration,
+    /// How soon an object whose last decision recorded an event is decided again, so that the event does not expire
+    /// while it is true.
+    pub event_refresh: Duration,
 }
 
 impl Default for Settings {
@@ -90,6 +95,7 @@ impl Default for Settings {
             recycles_max: 20,
             session: SessionLimits::default(),
             shutdown_grace: Duration::from_secs(5),
+            event_refresh: EVENT_REFRESH,
         }
     }
 }
@@ -133,6 +139,8 @@ pub struct Synced {
     pub enqueue: Vec<Key>,
     /// The key itself is to be decided again after this delay.
     pub requeue_after: Option<Duration>,
+    /// The key itself is to be decided again after this delay at the latest, so that its event does not expire while it is true.
+    pub refresh_after: Option<Duration>,
 }
 
 /// An operation that was started and has not run yet. Dropped, it counts as never started, and its object is to be
@@ -180,7 +188,14 @@ impl Synced {
     }
 
     fn ended(result: Result<(), SyncError>) -> Self {
-        Self { result, decision: None, operations: Vec::new(), enqueue: Vec::new(), requeue_after: None }
+        Self {
+            result,
+            decision: None,
+            operations: Vec::new(),
+            enqueue: Vec::new(),
+            requeue_after: None,
+            refresh_after: None,
+        }
     }
 }
 
@@ -313,7 +328,9 @@ impl<P: Port> Binder<P> {
     async fn sync_inner(&self, slot: &mut Slot) -> Synced {
         let decided = match self.decide_sync(slot).await {
             Ok(Some(decided)) => decided,
-            Ok(None) => return Synced::nothing(),
+            Ok(None) => {
+                return Synced { refresh_after: self.refresh_of_unreadable(slot.key()), ..Synced::nothing() };
+            }
             Err(error) => return Synced::ended(Err(error)),
         };
         let Decided { request, exchanges, decision, reserved } = decided;
@@ -338,6 +355,7 @@ impl<P: Port> Binder<P> {
             operations: carried.operations,
             enqueue: carried.enqueue,
             requeue_after,
+            refresh_after: self.refresh_after(&decision),
             decision: Some(decision),
         }
     }

@@ -38,7 +38,7 @@ mod vigil;
 mod write;
 
 pub use binder::{
-    Binder, Mode, OperationSubject, Parts, PendingOperation, Reviewed, Settings, Sight, Synced,
+    Binder, EVENT_REFRESH, Mode, OperationSubject, Parts, PendingOperation, Reviewed, Settings, Sight, Synced,
 };
 pub use error::{OperationError, ReviewError, SyncError};
 pub use facts::{Facts, Migrations};

@@ -49,6 +49,8 @@ pub(crate) enum Timer {
     Requeue,
     /// An operation may start again.
     Operation,
+    /// What the last decision told is to be told again.
+    Refresh,
 }
 
 /// The queue. Keys are added by watches, wake-ups and timers, and taken by the one loop that starts turns.
@@ -163,6 +165,14 @@ impl Queue {
     pub(crate) fn succeeded(&self, key: &Key, again_after: Option<Duration>) {
         self.state().failures.remove(key);
         self.held_back(key, again_after);
+    }
+
+    /// Adds a key after a delay, so that what its last turn told is told again. `None`: it told nothing.
+    pub(crate) fn refresh_after(&self, key: &Key, delay: Option<Duration>) {
+        match delay {
+            Some(delay) => self.add_after(key.clone(), Timer::Refresh, delay),
+            None => self.state().clear(key, Timer::Refresh),
+        }
     }
 
     /// A turn of the key has come to nothing, because it waits for another decision in flight, or for a

@@ -124,6 +124,10 @@ impl<P: Port> Binder<P> {
         if let Some(delay) = again_after(&decision, &carried) {
             self.intake.queue().add_after(slot.key().clone(), Timer::Requeue, delay);
         }
+        // What a sync told stays to be told again where a step of its operation tells nothing.
+        if let Some(delay) = self.refresh_after(&decision) {
+            self.intake.queue().add_after(slot.key().clone(), Timer::Refresh, delay);
+        }
         course.learn(&exchanges, &carried);
         match (decision.outcome, carried.failure.take()) {
             (Outcome::Done, None) => Ok(Onward::Ended),

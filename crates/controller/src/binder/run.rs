@@ -103,6 +103,9 @@ impl<P: Port> Turn<P> {
 
     fn end(mut self, synced: Synced) -> Vec<PendingOperation> {
         let (queue, key) = (self.binder.intake.queue(), self.slot.key());
+        if synced.result.is_ok() {
+            queue.refresh_after(key, synced.refresh_after);
+        }
         match synced.result {
             Ok(()) if synced.decision.as_ref().is_some_and(waits_for_a_reservation) => {
                 queue.held_back(key, synced.requeue_after)

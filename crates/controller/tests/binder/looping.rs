@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bindery_controller::{Parts, RETRY_BACKOFF_MAX, Settings, WriteError};
+use bindery_controller::{EVENT_REFRESH, Parts, RETRY_BACKOFF_MAX, Settings, WriteError};
 use bindery_core::{
-    Action, ClaimPhase, Cluster, Decision, EngineFault, Outcome, Request, Step, Subject, Volume, VolumePhase,
+    Action, BindingMode, Claim, ClaimPhase, Class, Cluster, Decision, EngineFault, Outcome, Request, Step,
+    Subject, Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
-use bindery_store::Observed;
+use bindery_store::{Observed, Unreadable};
 use futures::FutureExt as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -245,6 +246,53 @@ async fn who_backs_off_while_a_reservation_ends_hears_of_the_next_volume() {
         binder.intake().volume("v2".into(), Observed::Readable(Arc::new(volume("v2"))));
         double.until("both and the volume are decided", || decisions() >= before + 3).await;
         assert!(begin.elapsed() < MINUTE / 60, "{:?}", begin.elapsed());
+    })
+    .await;
+}
+
+/// An event that is told by a sync, one by an operation, and one of an object that no decision is made about.
+#[tokio::test(start_paused = true)]
+async fn what_keeps_a_claim_waiting_is_told_again_as_long_as_it_waits() {
+    let double = Double::new();
+    double.add_claim(&claim("unfit"));
+    let mut external = Claim { class: Some("external".into()), ..claim("external") };
+    external.annotations.storage_provisioner = Some("vendor.example/csi".into());
+    double.add_claim(&external);
+    let binder = binder(&double, DefaultEngine);
+    double.watch(binder.intake(), Duration::ZERO);
+    let class = Class {
+        name: "external".into(),
+        provisioner: "vendor.example/csi".into(),
+        binding_mode: Some(BindingMode::Immediate),
+        mount_options: false,
+        default: false,
+        created: 0,
+    };
+    binder.intake().class("external".into(), Observed::Readable(Arc::new(class)));
+    let (key, why) = (claim("odd").key, "it is odd".into());
+    let odd = Unreadable { uid: "uid-odd".into(), version: "1".into(), why };
+    binder.intake().claim(key.clone(), Observed::Unreadable(odd));
+    let told = |reason: &str| double.reasons().into_iter().filter(|told| *told == reason).count();
+    let reasons = ["FailedBinding", "ExternalProvisioning", "Unreadable"];
+    run_during(&binder, async {
+        double.until("each is told of", || reasons.iter().all(|reason| told(reason) > 0)).await;
+        let (begin, before) = (Instant::now(), reasons.map(told));
+        for times in 1..4 {
+            let again = || reasons.map(told) == before.map(|before| before + times);
+            double.until("each is told of once more", again).await;
+            assert_eq!(begin.elapsed().as_secs(), EVENT_REFRESH.as_secs() * times as u64);
+        }
+        binder.intake().claim_gone(&key);
+        for name in ["unfit", "external"] {
+            let volume = Volume { class: double.claim(name).class.unwrap_or_default(), ..volume(name) };
+            double.add_volume(&volume);
+            binder.intake().volume(name.into(), Observed::Readable(Arc::new(volume)));
+            double.until("it is bound", || double.claim(name).status.phase == ClaimPhase::Bound).await;
+        }
+        double.rest().await;
+        let (decisions, told, rest) = (binder.metrics().decisions.get(), double.reasons(), Instant::now());
+        double.until("an hour passes", || rest.elapsed() > 4 * EVENT_REFRESH).await;
+        assert_eq!((binder.metrics().decisions.get(), double.reasons()), (decisions, told));
     })
     .await;
 }
