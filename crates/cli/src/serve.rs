@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_controller::{Binder, Facts, Mode, Parts, Plugin, Settings};
+use bindery_controller::{Binder, EVENT_REFRESH, Facts, Mode, Parts, Plugin, Settings};
 use bindery_core::Engine;
 use bindery_host::Limits;
 use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
@@ -84,6 +84,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", env = "BINDERY_IN_FLIGHT", default_value_t = 256,
           value_parser = settings::whole(1..=10_000))]
     in_flight: usize,
+    /// Seconds after which the event of a claim or volume that still waits is written again, so that it does not expire. A
+    /// quarter of the API server's `--event-ttl` at most.
+    #[arg(long, value_name = "SECONDS", env = "BINDERY_EVENT_REFRESH", default_value_t = EVENT_REFRESH.as_secs(),
+          value_parser = settings::whole(1..=86_400))]
+    event_refresh: u64,
     /// Provision and delete hostPath volumes below this folder, an absolute path: for clusters of one node. Only folders
     /// that Bindery has made are deleted. Off unless it is given.
     #[arg(long, value_name = "FOLDER", env = "BINDERY_HOST_PATH", value_parser = absolute)]
@@ -159,7 +164,8 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
         config = arguments.config.as_deref().map(tracing::field::debug),
         "serving"
     );
-    let (events, event_worker) = Events::new(client.clone());
+    let refresh = Duration::from_secs(arguments.event_refresh);
+    let (events, event_worker) = Events::with_refresh(client.clone(), refresh);
     let binder = Arc::new(binder(arguments, &client, &events, engine)?);
     let leads = Arc::<AtomicBool>::default();
     let eligibility = (arguments.mode == ModeArgument::Own).then(|| {
@@ -298,6 +304,7 @@ fn binder(
             mode: arguments.mode.into(),
             in_flight_max: arguments.in_flight,
             shutdown_grace: settings.shutdown_grace.min(arguments.lease.settings().grace()),
+            event_refresh: Duration::from_secs(arguments.event_refresh),
             ..settings
         },
         journal: None,

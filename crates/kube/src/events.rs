@@ -1,56 +1,70 @@
-//! Kubernetes events (core/v1), aggregated so that a stuck claim does not flood the API server.
+//! Kubernetes events (core/v1), aggregated and limited so that stuck claims do not flood the API server.
 //!
-//! Recording never waits: a note goes into a bounded queue, and [`EventWorker::run`] writes it. When the
-//! queue is full the note is dropped and counted, as upstream's broadcaster does.
+//! Recording never waits: a note waits in memory until [`EventWorker::run`] writes it, and at most one note waits for each
+//! event. All events of a process together are limited as client-go limits all requests of kube-controller-manager.
+//! First events of an object and reason are written before all others, so that every stuck claim is explained before
+//! any explanation is repeated.
 
 mod correlate;
+mod loss;
+mod object;
+mod pending;
+mod rate;
+mod recent;
 
 use std::borrow::Cow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bindery_controller::{Note, WriteError};
+use bindery_controller::{EVENT_REFRESH, Note};
 use bindery_core::{EventType, Regarding, Timestamp};
 use kube::client::Body;
-use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
 use tracing::{Instrument as _, Span};
 
-use self::correlate::{Correlator, Verdict};
+use self::correlate::{Correlator, Told};
+pub use self::loss::EventLoss;
+use self::loss::Losses;
+pub(crate) use self::object::time;
+use self::pending::{Pending, PendingNote};
+use self::rate::Rate;
 use crate::client::ApiClient;
-use crate::request;
 use crate::rest::{self, Fault};
 
 /// Source component of every event; upstream's, because tools filter by it.
 pub const COMPONENT: &str = "persistentvolume-controller";
-/// Most notes that wait to be written (client-go's broadcaster queues as many).
-const QUEUE_MAX: usize = 1_000;
 /// Most attempts to write one event.
 const ATTEMPTS_MAX: u32 = 3;
 /// Pause between two of them.
 const RETRY: Duration = Duration::from_secs(1);
-/// Longest message that the API server takes (events.k8s.io).
-const MESSAGE_BYTES_MAX: usize = 1_024;
 
 /// Records events. Cheap to clone.
 #[derive(Clone)]
 pub struct Events {
-    queue: mpsc::Sender<Message>,
-    dropped: Arc<AtomicU64>,
+    shared: Arc<Shared>,
+    wake: mpsc::Sender<()>,
 }
 
 /// Writes what [`Events`] records.
 pub struct EventWorker {
     client: ApiClient,
-    queue: mpsc::Receiver<Message>,
-    correlator: Correlator,
-    dropped: Arc<AtomicU64>,
+    shared: Arc<Shared>,
+    /// Told when a note waits.
+    woken: mpsc::Receiver<()>,
+    rate: Rate,
 }
 
-enum Message {
-    Note(Entry, Timestamp),
-    Flush(oneshot::Sender<()>),
+struct Shared {
+    state: Mutex<State>,
+    losses: Losses,
+    /// Whether everything that was recorded is written or given up.
+    idle: watch::Sender<bool>,
+}
+
+struct State {
+    correlator: Correlator,
+    pending: Pending,
 }
 
 /// What is to be told about an object.
@@ -65,11 +79,20 @@ pub(crate) struct Entry {
 impl Events {
     /// A recorder, and the worker that has to run for anything to be written.
     pub fn new(client: impl Into<ApiClient>) -> (Self, EventWorker) {
-        let (sender, queue) = mpsc::channel(QUEUE_MAX);
-        let (client, dropped) = (client.into(), Arc::<AtomicU64>::default());
+        Self::with_refresh(client, EVENT_REFRESH)
+    }
+
+    /// The same where what keeps an object waiting is told again each time that `refresh` has passed. The limit for a
+    /// single object lets so many events through.
+    pub fn with_refresh(client: impl Into<ApiClient>, refresh: Duration) -> (Self, EventWorker) {
+        let (wake, woken) = mpsc::channel(1);
+        let refresh = Timestamp::try_from(refresh.as_secs()).unwrap_or(Timestamp::MAX);
+        let correlator = Correlator::new(refresh.clamp(1, correlate::REFILL));
+        let state = Mutex::new(State { correlator, pending: Pending::default() });
+        let shared = Arc::new(Shared { state, losses: Losses::default(), idle: watch::Sender::new(true) });
         let worker =
-            EventWorker { client, queue, correlator: Correlator::default(), dropped: Arc::clone(&dropped) };
-        (Self { queue: sender, dropped }, worker)
+            EventWorker { client: client.into(), shared: Arc::clone(&shared), woken, rate: Rate::new() };
+        (Self { shared, wake }, worker)
     }
 
     /// Records a note, at this time.
@@ -83,91 +106,127 @@ impl Events {
         self.submit(entry, now);
     }
 
+    /// Records what is to be told. Where no worker is left to write it, nothing is kept.
     pub(crate) fn submit(&self, entry: Entry, now: Timestamp) {
-        if let Err(error) = self.queue.try_send(Message::Note(entry, now)) {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(%error, "an event is dropped");
+        if self.wake.is_closed() {
+            return;
         }
+        if let Err(error) = object::folder(&entry.regarding) {
+            self.shared.losses.count(EventLoss::NoObject);
+            tracing::warn!(%error, reason = %entry.reason, "an event is dropped");
+            return;
+        }
+        self.shared.submit(entry, now);
+        // An error means that the worker was told already, or has ended meanwhile.
+        let _ = self.wake.try_send(());
     }
 
-    /// How many notes were dropped because the queue was full or its worker gone, or because they are about what cannot be
-    /// an object.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+    /// How many events were not written because of this.
+    pub fn dropped(&self, cause: EventLoss) -> u64 {
+        self.shared.losses.get(cause)
     }
 
-    /// Ends when everything recorded so far has been written or given up; at once where no worker runs.
+    /// Ends when everything that was recorded has been written or given up; at once where no worker is left.
     pub async fn flush(&self) {
-        let (done, written) = oneshot::channel();
-        if self.queue.send(Message::Flush(done)).await.is_ok() {
-            // An error means that the worker is gone, and with it everything that could be waited for.
-            let _ = written.await;
+        let mut idle = self.shared.idle.subscribe();
+        tokio::select! {
+            // The sender is in here too, so there is no error to see.
+            _ = idle.wait_for(|idle| *idle) => {}
+            () = self.wake.closed() => {}
         }
+    }
+}
+
+impl Shared {
+    fn submit(&self, entry: Entry, now: Timestamp) {
+        let mut state = self.state();
+        let State { correlator, pending } = &mut *state;
+        let told = correlator.observe(&entry, now);
+        // A note that takes the place of one that waits makes no further write.
+        if !pending.has(told.id) && !correlator.take_token(&entry, now) {
+            tracing::debug!(?entry, "an event is suppressed: too many of its object");
+            return;
+        }
+        if let Some(surplus) = pending.put(PendingNote { entry, told }) {
+            correlator.forget(&surplus.entry);
+            self.losses.count(EventLoss::QueueFull);
+            tracing::debug!(entry = ?surplus.entry, "an event is dropped: too many wait");
+        }
+        self.idle.send_replace(false);
+    }
+
+    /// Whether nothing is left to be written.
+    fn is_done(&self) -> bool {
+        let state = self.state();
+        let is_done = state.pending.is_empty();
+        if is_done {
+            self.idle.send_replace(true);
+        }
+        is_done
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics between two changes that belong together.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl EventWorker {
     /// Writes events until every [`Events`] is dropped.
     pub async fn run(mut self) {
-        while let Some(message) = self.queue.recv().await {
-            match message {
-                Message::Note(entry, now) => {
-                    let span = entry.span();
-                    self.write(&entry, now).instrument(span).await;
-                }
-                // Nobody waits any more where that fails.
-                Message::Flush(done) => drop(done.send(())),
+        while self.woken.recv().await.is_some() {
+            while !self.shared.is_done() {
+                // Before a note is taken: a first one may come meanwhile.
+                self.rate.ready().await;
+                let note = self.shared.state().pending.pop();
+                let Some(PendingNote { entry, told }) = note else { continue };
+                let span = entry.span();
+                self.write(&entry, &told).instrument(span).await;
             }
         }
     }
 
-    async fn write(&mut self, entry: &Entry, now: Timestamp) {
-        let folder = match folder(&entry.regarding) {
-            Ok(folder) => folder,
-            Err(error) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(%error, reason = %entry.reason, "an event is dropped");
-                return;
+    async fn write(&mut self, entry: &Entry, told: &Told) {
+        // It was looked at when the note was recorded.
+        let Ok(folder) = object::folder(&entry.regarding) else { return };
+        if !told.is_new {
+            match self.count(&folder, entry, told).await {
+                Ok(()) => return,
+                // It has expired on the API server.
+                Err(Fault::Refused { code: 404, .. }) => {}
+                Err(fault) => return self.lose(entry, &fault),
             }
-        };
-        match self.correlator.correlate(entry, now) {
-            Verdict::Suppress => tracing::debug!(?entry, "an event is suppressed: too many of its object"),
-            Verdict::Create(record) => {
-                if let Err(fault) = self.create(&folder, entry, &record).await {
-                    tracing::warn!(%fault, reason = %entry.reason, "an event cannot be created");
-                    self.correlator.forget(&record);
-                }
-            }
-            Verdict::Repeat(record) => match self.patch(&folder, &record).await {
-                // It has expired on the API server: events live for an hour.
-                Err(Fault::Refused { code: 404, .. }) => {
-                    if let Err(fault) = self.create(&folder, entry, &record).await {
-                        tracing::warn!(%fault, reason = %entry.reason, "an event cannot be created");
-                    }
-                }
-                Err(fault) => tracing::warn!(%fault, reason = %entry.reason, "an event cannot be counted"),
-                Ok(()) => {}
-            },
+        }
+        if let Err(fault) = self.create(&folder, entry, told).await {
+            self.lose(entry, &fault);
+            self.shared.state().correlator.forget(entry);
         }
     }
 
-    async fn create(&self, folder: &str, entry: &Entry, record: &correlate::Record) -> Result<(), Fault> {
-        self.send(http::Method::POST, folder, "application/json", &event(entry, record)).await
+    fn lose(&self, entry: &Entry, fault: &Fault) {
+        self.shared.losses.count(EventLoss::of(fault));
+        tracing::warn!(%fault, reason = %entry.reason, "an event cannot be written");
     }
 
-    async fn patch(&self, folder: &str, record: &correlate::Record) -> Result<(), Fault> {
-        // It begins with the name of the object, which was looked at, and ends in digits.
-        let path = format!("{folder}/{}", rest::encode(&record.name));
-        let change = json!({
-            "count": record.count,
-            "lastTimestamp": time(record.last),
-            "message": message(&record.message),
-        });
-        self.send(http::Method::PATCH, &path, "application/merge-patch+json", &change).await
+    /// Writes a new event.
+    async fn create(&mut self, folder: &str, entry: &Entry, told: &Told) -> Result<(), Fault> {
+        let event = object::event(entry, told);
+        match self.send(http::Method::POST, folder, "application/json", &event).await {
+            // An attempt before this one has made it, though no answer came.
+            Err(Fault::Refused { reason, .. }) if reason == "AlreadyExists" => Ok(()),
+            sent => sent,
+        }
+    }
+
+    /// Counts a note in the event that was written.
+    async fn count(&mut self, folder: &str, entry: &Entry, told: &Told) -> Result<(), Fault> {
+        let path = format!("{folder}/{}", rest::encode(&object::event_name(entry, told)));
+        let patch = object::patch(told);
+        self.send(http::Method::PATCH, &path, "application/merge-patch+json", &patch).await
     }
 
     async fn send(
-        &self,
+        &mut self,
         method: http::Method,
         path: &str,
         content_type: &str,
@@ -181,6 +240,7 @@ impl EventWorker {
                 .header(http::header::CONTENT_TYPE, content_type)
                 .body(Body::from(body.to_string().into_bytes()))
                 .map_err(|error| Fault::NoAnswer(error.to_string()))?;
+            self.rate.take().await;
             match rest::send(&self.client, request).await {
                 Ok(_) => return Ok(()),
                 Err(fault) if attempt == ATTEMPTS_MAX || is_final(&fault) => return Err(fault),
@@ -201,76 +261,4 @@ impl Entry {
 /// Whether another attempt would be answered alike.
 fn is_final(fault: &Fault) -> bool {
     matches!(fault, Fault::Refused { code: 400..=428, .. })
-}
-
-fn event(entry: &Entry, record: &correlate::Record) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": record.name, "namespace": namespace(&entry.regarding)},
-        "involvedObject": involved(&entry.regarding),
-        "type": entry.event_type.name(),
-        "reason": entry.reason,
-        "message": message(&record.message),
-        "source": {"component": COMPONENT},
-        "reportingComponent": COMPONENT,
-        "reportingInstance": "",
-        "firstTimestamp": time(record.first),
-        "lastTimestamp": time(record.last),
-        "count": record.count,
-    })
-}
-
-/// Where the events of an object are.
-///
-/// # Errors
-///
-/// Its names, which an engine may have given, cannot be those of an object.
-fn folder(regarding: &Regarding) -> Result<String, WriteError> {
-    let name = match regarding {
-        Regarding::Claim(claim) => &claim.key.name,
-        Regarding::Volume(volume) => &volume.name,
-    };
-    request::segment(name)?;
-    Ok(format!("/api/v1/namespaces/{}/events", request::segment(namespace(regarding))?))
-}
-
-/// Events of claims go where the claim is; volumes have no namespace, so theirs go to `default`.
-fn namespace(regarding: &Regarding) -> &str {
-    match regarding {
-        Regarding::Claim(claim) => &claim.key.namespace,
-        Regarding::Volume(_) => "default",
-    }
-}
-
-fn involved(regarding: &Regarding) -> Value {
-    match regarding {
-        Regarding::Claim(claim) => json!({
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "namespace": *claim.key.namespace,
-            "name": *claim.key.name,
-            "uid": *claim.uid.0,
-            "resourceVersion": *claim.version.0,
-        }),
-        Regarding::Volume(volume) => json!({
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "name": *volume.name,
-            "uid": *volume.uid.0,
-            "resourceVersion": *volume.version.0,
-        }),
-    }
-}
-
-pub(crate) fn time(seconds: Timestamp) -> String {
-    jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_string()
-}
-
-fn message(text: &str) -> &str {
-    let mut end = text.len().min(MESSAGE_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }

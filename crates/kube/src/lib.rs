@@ -42,7 +42,7 @@ pub use alarm::{Alarm, AlarmError, Raised};
 pub use certificates::{CertificateStore, CertificateStoreError, Read};
 pub use client::ApiClient;
 pub use credentials::CredentialsError;
-pub use events::{COMPONENT, EventWorker, Events};
+pub use events::{COMPONENT, EventLoss, EventWorker, Events};
 pub use keys::FOREIGN_WRITER;
 pub use lease::{Candidate, LeaseError, LeaseSettings};
 pub use limit::Pressure;

@@ -5,6 +5,7 @@ use std::fmt::Error;
 
 use bindery_controller::{Compared, Vigil};
 use bindery_core::{ClaimPhase, VolumePhase};
+use bindery_kube::EventLoss;
 use bindery_kube::plugins::{HOST_PATH, NFS};
 use bindery_webhook::AdmissionMetrics;
 use prometheus_client::collector::Collector;
@@ -74,12 +75,18 @@ impl Collector for Own {
             let counter = ConstCounter::new(binder.observation().count(compared));
             counter.encode(family.encode_family(&[("outcome", compared.name())])?)?;
         }
+        let help = "Events that were not written, by cause";
+        let mut family = encoder.encode_descriptor("events_dropped", help, None, MetricType::Counter)?;
+        for cause in EventLoss::ALL {
+            let counter = ConstCounter::new(self.face.events().dropped(cause));
+            counter.encode(family.encode_family(&[("cause", cause.name())])?)?;
+        }
         Ok(())
     }
 }
 
 impl Own {
-    fn counters(&self) -> [(&'static str, &'static str, u64); 5] {
+    fn counters(&self) -> [(&'static str, &'static str, u64); 4] {
         let (binder, vigil) = (self.face.binder(), self.face.binder().intake().vigil());
         let pressure = binder.port().pressure();
         [
@@ -99,11 +106,6 @@ impl Own {
                 pressure.late,
             ),
             ("clock_jumps", "Jumps of the time of day that were seen", self.clock.jumps()),
-            (
-                "events_dropped",
-                "Events that were dropped because too many waited, or because they tell of what cannot be an object",
-                self.face.events().dropped(),
-            ),
         ]
     }
 

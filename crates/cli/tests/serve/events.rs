@@ -1,13 +1,18 @@
 //! What a claim that stays stuck costs the API server in events: client-go's `EventCorrelator` with its numbers, and what
 //! upstream's binder makes of the same.
 
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bindery_cluster::{Asked, Before, Clock, ControlPlane, Manager, Programs, Proxy, Weather};
-use http::Method;
+use futures::StreamExt as _;
+use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -172,7 +177,9 @@ async fn a_stuck_claim_is_told_of_in_one_event_whose_writes_are_limited_as_upstr
     let is_held_back = |line: &&str| line.contains("an event is suppressed") && line.contains("stuck");
     let held_back = replica.log().lines().filter(is_held_back).count();
     assert!(held_back >= TOUCHES_IN_VAIN, "{held_back} are held back\n{}", replica.log());
-    assert_eq!(replica.metric("bindery_events_dropped_total").await, 0);
+    let metrics = replica.get("/metrics").await;
+    let mut dropped = metrics.lines().filter(|line| line.starts_with("bindery_events_dropped_total{"));
+    assert!(dropped.all(|line| line.ends_with(" 0")), "{metrics}");
 
     // Then it tells how often it would have been heard.
     let heard = stuck.is_heard_again(&clock).await;
@@ -181,6 +188,15 @@ async fn a_stuck_claim_is_told_of_in_one_event_whose_writes_are_limited_as_upstr
     let refilled = refilled(&stuck.event().await);
     let changes = usize::try_from(BURST - 1 + refilled).unwrap();
     assert_eq!(writes(&proxy.take_asked()), (1, changes), "refilled {refilled} times\n{}", replica.log());
+    // A clock that is set back silences it no longer.
+    let before = stuck.event().await.count;
+    clock.set(-3_600).unwrap();
+    stuck.touch().await;
+    stuck.until_told().await;
+    clock.set(REFILL - 3_600).unwrap();
+    stuck.touch().await;
+    let is_told = is_told("stuck", REASON);
+    stuck.world.until_event(|event| is_told(event) && event.count > before).await;
     drop((replica, proxy, plane));
 
     let programs = Programs::from_env().unwrap();
@@ -233,6 +249,60 @@ async fn what_is_told_of_a_claim_in_ever_other_words_is_combined() {
     assert_eq!(counts(&combined), [PODS - (MESSAGES - 1)], "{combined:#?}\n{}", replica.log());
     let message = combined[0].message.as_ref().unwrap();
     assert!(message.contains(&format!("pod-{:02}", PODS - 1)), "{message}");
+}
+
+/// An API server that refuses the first event.
+#[derive(Default)]
+struct Forbidding(AtomicBool);
+
+impl Weather for Forbidding {
+    fn before(&self, asked: &Asked) -> Before {
+        let is_event = asked.method == Method::POST && asked.path.ends_with("/events");
+        if !is_event || self.0.swap(true, Ordering::Relaxed) {
+            return Before::Pass;
+        }
+        Before::Refuse { status: StatusCode::FORBIDDEN, retry_after: None }
+    }
+}
+
+#[tokio::test]
+async fn what_keeps_a_claim_waiting_can_be_read_at_any_time() {
+    /// Seconds after which the API server deletes an event that is not written again.
+    const TTL: i64 = 10;
+    let programs = Programs::from_env().unwrap();
+    let further = format!("--event-ttl={TTL}s");
+    let plane = ControlPlane::start_with(programs, Manager::Off, &[&further]).await.unwrap();
+    let (world, proxy) = (World::new(&plane).await, Proxy::start(&plane).await.unwrap());
+    proxy.set_weather(Forbidding::default());
+    // A new term would tell of every claim once more.
+    let further = ["--event-refresh=2", "--lease-duration=60"].map(str::to_owned);
+    let mut replica = Replica::start_with(&proxy.kubeconfig(), "first", &further, &[]);
+    world.create_claim("refused", "1Ti").await;
+    replica.until_metrics("bindery_events_dropped_total{cause=\"forbidden\"} 1\n").await;
+    let delayed = json!({"provisioner": "vendor.example/csi", "volumeBindingMode": "WaitForFirstConsumer"});
+    world.create_class_with("delayed", delayed).await;
+    world.create_claim_of("delayed", "delayed", None).await;
+    for (claim, reason) in [("refused", REASON), ("delayed", "WaitForFirstConsumer")] {
+        world.until_event(is_told(claim, reason)).await;
+    }
+    let events = Api::<Event>::default_namespaced(plane.client().await.unwrap());
+    let mut events = pin!(watcher(events, watcher::Config::default()));
+    let outlived = async {
+        let mut outlived = BTreeSet::new();
+        while outlived.len() < 2 {
+            match events.next().await.unwrap().unwrap() {
+                watcher::Event::Delete(event) => panic!("it has expired: {event:?}\n{}", replica.log()),
+                watcher::Event::Apply(event) | watcher::Event::InitApply(event) => {
+                    let [first, last] = [event.first_timestamp, event.last_timestamp].map(Option::unwrap);
+                    if (last.0.as_second() - first.0.as_second()) > 2 * TTL {
+                        outlived.insert(event.involved_object.name);
+                    }
+                }
+                watcher::Event::Init | watcher::Event::InitDone => {}
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, outlived).await.expect("both are told of again and again");
 }
 
 /// An API server that answers no event while anybody waits for it, and tells that one has come.

@@ -1,13 +1,13 @@
 //! Which events are new, which repeat an earlier one, and which are too many (client-go's `EventCorrelator`,
-//! with its numbers).
+//! with its numbers; RATIONALE.md says where it differs).
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use bindery_core::{EventType, Regarding, Timestamp, Uid};
+use bindery_core::{EventType, Timestamp, Uid};
 
 use super::Entry;
+use super::recent::Recent;
 
 /// From this many different messages of one reason on, they are combined (`defaultAggregateMaxEvents`).
 const MESSAGES_MAX: usize = 10;
@@ -16,165 +16,178 @@ const MESSAGES_WITHIN: Timestamp = 600;
 /// How many events of one object and type may be written at once (`defaultSpamBurst`).
 const BURST: i64 = 25;
 /// Seconds until one more may be written (`defaultSpamQPS` is 1/300).
-const REFILL: Timestamp = 300;
-/// Most entries that each table keeps (`maxLruCacheEntries`).
-const ENTRIES_MAX: usize = 4_096;
+pub(super) const REFILL: Timestamp = 300;
+/// Most objects that are remembered. Of each there are some 250 bytes where it has one event, so 16 MiB in all.
+/// client-go remembers 4,096, and knows nothing any more of a crowd of stuck claims that is larger.
+pub(super) const OBJECTS_MAX: usize = 65_536;
 /// What a combined message begins with.
 const COMBINED: &str = "(combined from similar events): ";
 
-#[derive(Default)]
+/// What was told about the objects that were told of last.
 pub(super) struct Correlator {
-    records: HashMap<RecordKey, Record>,
-    series: HashMap<Series, Messages>,
-    buckets: HashMap<Bucket, Tokens>,
+    objects: Recent<Uid, Object>,
+    refill: Timestamp,
 }
 
-/// What is to be done with a note.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Write it as a new event.
-    Create(Record),
-    /// Count it in an event that was written.
-    Repeat(Record),
-    /// Write nothing.
-    Suppress,
-}
-
-/// An event as it is or is to be on the API server.
+/// The place of a note among those before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
-    key: RecordKey,
-    pub(super) name: String,
+pub(super) struct Told {
+    /// Identifies the event, and ends its name.
+    pub(super) id: u64,
+    /// The message, with the words before it that combined messages have.
     pub(super) message: String,
+    /// How often it was told, those times included that nothing was written.
     pub(super) count: u32,
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
+    /// No event is known that it could be counted in.
+    pub(super) is_new: bool,
+    /// It is the first of its object and reason.
+    pub(super) is_first: bool,
 }
 
-/// What makes two notes the same event; no message where messages are combined.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct RecordKey {
-    series: Series,
-    message: Option<String>,
+struct Object {
+    normal: Tokens,
+    warning: Tokens,
+    /// One for each reason, of which there are some twenty.
+    series: Vec<Series>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// The notes of one object, type and reason.
 struct Series {
-    bucket: Bucket,
+    event_type: EventType,
     reason: Cow<'static, str>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Bucket {
-    object: Uid,
-    warning: bool,
-}
-
-struct Messages {
-    seen: HashSet<u64>,
+    /// Hashes of the different messages, the oldest first; fewer than [`MESSAGES_MAX`].
+    messages: Vec<u64>,
+    /// When the last note came.
     last: Timestamp,
+    /// Its events, the least recently used first; at most [`MESSAGES_MAX`].
+    records: Vec<Record>,
 }
 
+/// An event as it is or is to be on the API server.
+struct Record {
+    /// Hash of the message; `None` where messages are combined.
+    message: Option<u64>,
+    id: u64,
+    count: u32,
+    first: Timestamp,
+}
+
+/// How many events may be written at once.
 struct Tokens {
     left: i64,
+    /// When the last one was added.
     since: Timestamp,
 }
 
 impl Correlator {
-    pub(super) fn correlate(&mut self, entry: &Entry, now: Timestamp) -> Verdict {
-        let bucket =
-            Bucket { object: uid(&entry.regarding).clone(), warning: entry.event_type == EventType::Warning };
-        let series = Series { bucket: bucket.clone(), reason: entry.reason.clone() };
-        let combined = self.is_combined(&series, &entry.message, now);
-        // It counts though it is not written: the next one that is written tells how many there were.
-        let verdict = self.observe(entry, series, combined, now);
-        if self.take_token(bucket, now) { verdict } else { Verdict::Suppress }
+    /// A correlator that lets one more event of an object be written each time that so many seconds have passed.
+    pub(super) fn new(refill: Timestamp) -> Self {
+        Self { objects: Recent::new(OBJECTS_MAX), refill }
     }
 
-    fn observe(&mut self, entry: &Entry, series: Series, combined: bool, now: Timestamp) -> Verdict {
-        let message = if combined { format!("{COMBINED}{}", entry.message) } else { entry.message.clone() };
-        let key = RecordKey { series, message: (!combined).then(|| entry.message.clone()) };
-        if let Some(record) = self.records.get_mut(&key) {
-            record.count += 1;
-            (record.last, record.message) = (now, message);
-            return Verdict::Repeat(record.clone());
+    /// Counts a note. A note that is not written counts too: the next one that is written tells how many there were.
+    pub(super) fn observe(&mut self, entry: &Entry, now: Timestamp) -> Told {
+        let object = self.objects.get_or_insert_with(entry.regarding.uid(), || Object::new(now));
+        let found = object.series.iter().position(|series| series.is_of(entry));
+        let at = found.unwrap_or_else(|| {
+            object.series.push(Series::new(entry, now));
+            object.series.len() - 1
+        });
+        let told = object.series[at].observe(entry, now);
+        Told { is_first: found.is_none(), ..told }
+    }
+
+    /// Whether one more event of the object may be written now.
+    pub(super) fn take_token(&mut self, entry: &Entry, now: Timestamp) -> bool {
+        let object = self.objects.get_or_insert_with(entry.regarding.uid(), || Object::new(now));
+        let tokens = match entry.event_type {
+            EventType::Normal => &mut object.normal,
+            EventType::Warning => &mut object.warning,
+        };
+        tokens.take(now, self.refill)
+    }
+
+    /// A note was not written after all: the next one of its object and reason is the first again.
+    pub(super) fn forget(&mut self, entry: &Entry) {
+        if let Some(object) = self.objects.peek_mut(entry.regarding.uid()) {
+            object.series.retain(|series| !series.is_of(entry));
         }
-        let name = event_name(name(&entry.regarding), &key, now);
-        let record = Record { key: key.clone(), name, message, count: 1, first: now, last: now };
-        self.records.insert(key, record.clone());
-        evict(&mut self.records, |record| record.last);
-        Verdict::Create(record)
+    }
+}
+
+impl Object {
+    fn new(now: Timestamp) -> Self {
+        let full = || Tokens { left: BURST, since: now };
+        Self { normal: full(), warning: full(), series: Vec::new() }
+    }
+}
+
+impl Series {
+    fn new(entry: &Entry, now: Timestamp) -> Self {
+        let (event_type, reason) = (entry.event_type, entry.reason.clone());
+        Self { event_type, reason, messages: Vec::new(), last: now, records: Vec::new() }
     }
 
-    /// The event was not written after all.
-    pub(super) fn forget(&mut self, record: &Record) {
-        self.records.remove(&record.key);
+    fn is_of(&self, entry: &Entry) -> bool {
+        (self.event_type, &self.reason) == (entry.event_type, &entry.reason)
     }
 
-    fn is_combined(&mut self, series: &Series, message: &str, now: Timestamp) -> bool {
-        let entry = self.series.entry(series.clone());
-        let messages = entry.or_insert_with(|| Messages { seen: HashSet::new(), last: now });
-        if now - messages.last > MESSAGES_WITHIN {
-            messages.seen.clear();
+    fn observe(&mut self, entry: &Entry, now: Timestamp) -> Told {
+        let message = hash(&entry.message);
+        let is_combined = self.is_combined(message, now);
+        let (message, text) = if is_combined {
+            (None, format!("{COMBINED}{}", entry.message))
+        } else {
+            (Some(message), entry.message.clone())
+        };
+        let known = self.records.iter().position(|record| record.message == message);
+        let mut record = match known {
+            Some(at) => self.records.remove(at),
+            None => {
+                let id = hash(&(entry.regarding.uid(), self.event_type.name(), &self.reason, message, now));
+                Record { message, id, count: 0, first: now }
+            }
+        };
+        record.count += 1;
+        let (id, count, first) = (record.id, record.count, record.first);
+        if self.records.len() >= MESSAGES_MAX {
+            self.records.remove(0);
         }
-        messages.last = now;
-        messages.seen.insert(hash(message));
-        let combined = messages.seen.len() >= MESSAGES_MAX;
-        if combined && let Some(one) = messages.seen.iter().next().copied() {
+        self.records.push(record);
+        Told { id, message: text, count, first, last: now, is_new: known.is_none(), is_first: false }
+    }
+
+    /// Whether this message is one of too many.
+    fn is_combined(&mut self, message: u64, now: Timestamp) -> bool {
+        if now - self.last > MESSAGES_WITHIN {
+            self.messages.clear();
+        }
+        self.last = now;
+        if !self.messages.contains(&message) {
+            self.messages.push(message);
+        }
+        let is_combined = self.messages.len() >= MESSAGES_MAX;
+        if is_combined {
             // As client-go does: the set stays just below the limit.
-            messages.seen.remove(&one);
+            self.messages.remove(0);
         }
-        evict(&mut self.series, |messages| messages.last);
-        combined
+        is_combined
     }
+}
 
-    fn take_token(&mut self, bucket: Bucket, now: Timestamp) -> bool {
-        let tokens = self.buckets.entry(bucket).or_insert(Tokens { left: BURST, since: now });
-        let refilled = ((now - tokens.since) / REFILL).max(0);
-        tokens.left = (tokens.left + refilled).min(BURST);
-        tokens.since = if tokens.left == BURST { now } else { tokens.since + refilled * REFILL };
-        let taken = tokens.left > 0;
-        tokens.left -= i64::from(taken);
-        evict(&mut self.buckets, |tokens| tokens.since);
+impl Tokens {
+    fn take(&mut self, now: Timestamp, refill: Timestamp) -> bool {
+        // A clock that was set back must not silence the object until it has caught up.
+        self.since = self.since.min(now);
+        let refilled = (now - self.since) / refill;
+        self.left = (self.left + refilled).min(BURST);
+        self.since = if self.left == BURST { now } else { self.since + refilled * refill };
+        let taken = self.left > 0;
+        self.left -= i64::from(taken);
         taken
     }
-}
-
-/// Drops the oldest quarter of a table that has grown too large, so that most insertions cost nothing.
-fn evict<K: Clone + Eq + Hash, V>(table: &mut HashMap<K, V>, age: impl Fn(&V) -> Timestamp) {
-    if table.len() <= ENTRIES_MAX {
-        return;
-    }
-    let mut ages: Vec<Timestamp> = table.values().map(&age).collect();
-    let (_, limit, _) = ages.select_nth_unstable(ENTRIES_MAX / 4);
-    let limit = *limit;
-    let mut surplus = table.len() - ENTRIES_MAX * 3 / 4;
-    table.retain(|_, value| {
-        let old = surplus > 0 && age(value) <= limit;
-        surplus -= usize::from(old);
-        !old
-    });
-}
-
-fn uid(regarding: &Regarding) -> &Uid {
-    match regarding {
-        Regarding::Claim(claim) => &claim.uid,
-        Regarding::Volume(volume) => &volume.uid,
-    }
-}
-
-fn name(regarding: &Regarding) -> &str {
-    match regarding {
-        Regarding::Claim(claim) => &claim.key.name,
-        Regarding::Volume(volume) => &volume.name,
-    }
-}
-
-/// `<object>.<16 hexadecimal digits>`, as client-go names events: unique by what it says and when.
-fn event_name(object: &str, key: &RecordKey, now: Timestamp) -> String {
-    // A name has at most 253 characters; the rest is a dot and the digits.
-    let object = object.get(..object.len().min(236)).unwrap_or_default().trim_end_matches(['.', '-']);
-    format!("{object}.{:016x}", hash(&(key, now)))
 }
 
 fn hash(value: &(impl Hash + ?Sized)) -> u64 {
@@ -185,7 +198,7 @@ fn hash(value: &(impl Hash + ?Sized)) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use bindery_core::VolumeTarget;
+    use bindery_core::{Regarding, VolumeTarget};
 
     use super::*;
 
@@ -202,28 +215,40 @@ mod tests {
         }
     }
 
+    fn correlator() -> Correlator {
+        Correlator::new(REFILL)
+    }
+
+    /// How often a note was told by the time that it may be written; `None` where it may not.
+    fn written(correlator: &mut Correlator, now: Timestamp) -> Option<u32> {
+        let entry = entry("u", "R", "m");
+        let told = correlator.observe(&entry, now);
+        correlator.take_token(&entry, now).then_some(told.count)
+    }
+
     #[test]
     fn a_repeated_note_is_counted_in_its_event() {
-        let mut correlator = Correlator::default();
-        let Verdict::Create(first) = correlator.correlate(&entry("u", "R", "m"), 100) else {
-            panic!("the first note makes an event");
-        };
-        let Verdict::Repeat(second) = correlator.correlate(&entry("u", "R", "m"), 107) else {
-            panic!("the second note is counted");
-        };
-        assert_eq!((second.name.as_str(), second.count), (first.name.as_str(), 2));
+        let mut correlator = correlator();
+        let first = correlator.observe(&entry("u", "R", "m"), 100);
+        assert!(first.is_new && first.is_first);
+        let second = correlator.observe(&entry("u", "R", "m"), 107);
+        assert_eq!((second.id, second.count), (first.id, 2));
         assert_eq!((second.first, second.last), (100, 107));
-        assert!(matches!(correlator.correlate(&entry("other", "R", "m"), 107), Verdict::Create(_)));
-        assert!(matches!(correlator.correlate(&entry("u", "Other", "m"), 107), Verdict::Create(_)));
+        assert!(!second.is_new && !second.is_first);
+        let text = correlator.observe(&entry("u", "R", "other"), 107);
+        assert!(text.is_new && !text.is_first);
+        for other in [entry("other", "R", "m"), entry("u", "Other", "m")] {
+            let told = correlator.observe(&other, 107);
+            assert!(told.is_new && told.is_first && told.id != first.id);
+        }
+        correlator.forget(&entry("u", "R", "m"));
+        assert!(correlator.observe(&entry("u", "R", "m"), 108).is_first);
     }
 
     #[test]
     fn a_stuck_object_is_silenced_and_heard_again() {
-        let mut correlator = Correlator::default();
-        let mut written = |now| match correlator.correlate(&entry("u", "R", "m"), now) {
-            Verdict::Create(record) | Verdict::Repeat(record) => Some(record.count),
-            Verdict::Suppress => None,
-        };
+        let mut correlator = correlator();
+        let mut written = |now| written(&mut correlator, now);
         assert_eq!((0..100).filter_map(|_| written(1_000)).collect::<Vec<_>>(), Vec::from_iter(1..=25));
         assert_eq!(written(1_299), None);
         // What was not written is counted.
@@ -233,11 +258,21 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_is_set_back_silences_no_object() {
+        let mut correlator = correlator();
+        let mut written = |now| written(&mut correlator, now).is_some();
+        assert_eq!((0..100).filter(|_| written(1_000_000)).count(), 25);
+        assert!(!written(1_000));
+        assert!(!written(1_299));
+        assert!(written(1_300));
+    }
+
+    #[test]
     fn many_messages_of_one_reason_are_combined() {
-        let mut correlator = Correlator::default();
-        let mut note = |message: &str, now| match correlator.correlate(&entry("u", "R", message), now) {
-            Verdict::Create(record) | Verdict::Repeat(record) => (record.message, record.count),
-            Verdict::Suppress => panic!("not that many"),
+        let mut correlator = correlator();
+        let mut note = |message: &str, now| {
+            let told = correlator.observe(&entry("u", "R", message), now);
+            (told.message, told.count)
         };
         for number in 1..10 {
             assert_eq!(note(&format!("m{number}"), 10), (format!("m{number}"), 1));
@@ -248,13 +283,24 @@ mod tests {
     }
 
     #[test]
-    fn tables_stay_bounded() {
-        let mut correlator = Correlator::default();
-        for number in 0..3 * ENTRIES_MAX {
-            correlator.correlate(&entry(&format!("u{number}"), "R", "m"), 0);
+    fn what_is_remembered_of_one_object_is_bounded() {
+        let mut correlator = correlator();
+        for number in 0..100 {
+            // So far apart that they are not combined.
+            correlator.observe(&entry("u", "R", &format!("m{number}")), number * (MESSAGES_WITHIN + 1));
         }
-        assert!(correlator.records.len() <= ENTRIES_MAX);
-        assert!(correlator.series.len() <= ENTRIES_MAX);
-        assert!(correlator.buckets.len() <= ENTRIES_MAX);
+        let object = correlator.objects.peek_mut(&"u".into()).unwrap();
+        assert_eq!((object.series.len(), object.series[0].records.len()), (1, MESSAGES_MAX));
+    }
+
+    #[test]
+    fn ten_thousand_objects_that_are_told_of_in_turn_are_remembered() {
+        let mut correlator = correlator();
+        for round in 0..3 {
+            for number in 0..10_000 {
+                let told = correlator.observe(&entry(&format!("u{number}"), "R", "m"), round);
+                assert_eq!((told.is_new, i64::from(told.count)), (round == 0, round + 1), "{number}");
+            }
+        }
     }
 }

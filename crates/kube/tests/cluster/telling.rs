@@ -1,8 +1,13 @@
 //! What users are told.
 
+use std::time::Duration;
+
 use bindery_controller::Note;
 use bindery_core::{ClaimKey, ClaimTarget, EventType, Regarding, VolumeTarget};
+use bindery_kube::{EventLoss, Events};
+use bindery_sim::{FaultRule, Verb};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::world::{World, claim, volume, with};
 
@@ -69,7 +74,7 @@ async fn events_of_volumes_go_to_the_default_namespace() {
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_an_object_is_told_nothing() {
     let world = World::new();
-    let (events, worker) = bindery_kube::Events::new(world.client());
+    let (events, worker) = Events::new(world.client());
     tokio::spawn(worker.run());
     let note = |regarding| Note {
         regarding,
@@ -98,10 +103,108 @@ async fn what_cannot_be_an_object_is_told_nothing() {
         events.record(note, 0);
     }
     events.flush().await;
-    assert_eq!(events.dropped(), 2 * odd.len() as u64);
+    assert_eq!(events.dropped(EventLoss::NoObject), 2 * odd.len() as u64);
     assert!(world.sim.requests().is_empty(), "{:?}", world.sim.requests());
     events.record(&claim("default", "c1"), 0);
     events.record(&volume("v1"), 0);
     events.flush().await;
-    assert_eq!((world.sim.objects("events").len(), events.dropped()), (2, 2 * odd.len() as u64));
+    assert_eq!(world.sim.objects("events").len(), 2);
+    assert_eq!(EventLoss::ALL.map(|cause| events.dropped(cause)).iter().sum::<u64>(), 2 * odd.len() as u64);
+}
+
+/// Requests of events that may be sent at once, and in each second after (kube-controller-manager's client).
+const BURST: usize = 30;
+const PER_SECOND: usize = 20;
+
+/// What is told of a claim that no volume fits.
+fn stuck(number: usize) -> Note {
+    let name = &*format!("stuck-{number}");
+    let (key, uid) = (ClaimKey::new("default", name), name.into());
+    Note {
+        regarding: Regarding::Claim(ClaimTarget { key, uid, version: "1".into() }),
+        event_type: EventType::Normal,
+        reason: "FailedBinding",
+        message: "none fits".to_owned(),
+    }
+}
+
+/// The writes of events since the last call, in their order.
+fn writes(world: &World) -> Vec<Verb> {
+    let requests = world.sim.take_requests().into_iter();
+    requests.filter(|request| request.resource == "events").map(|request| request.verb).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_one_of_5000_stuck_claims_is_explained_within_five_minutes_and_before_any_repetition() {
+    const CLAIMS: usize = 5_000;
+    let world = World::new();
+    let (events, worker) = Events::new(world.client());
+    tokio::spawn(worker.run());
+    events.record(&stuck(CLAIMS), 0);
+    events.flush().await;
+    assert_eq!(writes(&world), [Verb::Create]);
+    let begin = Instant::now();
+    events.record(&stuck(CLAIMS), 0);
+    (0..CLAIMS).for_each(|number| events.record(&stuck(number), 0));
+    events.flush().await;
+    let took = begin.elapsed();
+    assert!(took <= Duration::from_secs(300), "{took:?}");
+    let written = writes(&world);
+    assert!(
+        written.len() <= BURST + PER_SECOND * (took.as_secs() as usize + 1),
+        "{} in {took:?}",
+        written.len()
+    );
+    assert_eq!(written, [vec![Verb::Create; CLAIMS], vec![Verb::Patch]].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn stuck_claims_that_are_told_of_in_turn_have_one_event_each_however_many_they_are() {
+    const CLAIMS: usize = 5_000;
+    const ROUNDS: usize = 40;
+    const SECONDS: usize = 200;
+    let world = World::new();
+    let (events, worker) = Events::new(world.client());
+    tokio::spawn(worker.run());
+    // Notes come evenly over the time, which is virtual.
+    const AT_ONCE: usize = 100;
+    let period = Duration::from_secs(SECONDS as u64) * AT_ONCE as u32 / (CLAIMS * ROUNDS) as u32;
+    let mut ticks = tokio::time::interval(period);
+    for number in 0..CLAIMS * ROUNDS {
+        if number % AT_ONCE == 0 {
+            ticks.tick().await;
+        }
+        events.record(&stuck(number % CLAIMS), 0);
+    }
+    let meanwhile = writes(&world);
+    assert!(meanwhile.len() <= BURST + PER_SECOND * SECONDS, "{}", meanwhile.len());
+    events.flush().await;
+    let told = world.sim.objects("events");
+    assert_eq!(told.len(), CLAIMS);
+    // Each is counted as often as it was told.
+    assert!(told.iter().all(|event| event["count"] == ROUNDS), "{:?}", told[0]);
+    let afterwards = writes(&world).len();
+    assert!(afterwards <= 2 * CLAIMS, "{afterwards}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_are_not_written_are_counted_by_cause_and_told_when_they_can_be() {
+    let world = World::new();
+    let (events, worker) = Events::new(world.client());
+    tokio::spawn(worker.run());
+    let dropped = || EventLoss::ALL.map(|cause| (cause.name(), events.dropped(cause))).to_vec();
+    for (code, reason, cause) in
+        [(403, "Forbidden", "forbidden"), (422, "Invalid", "refused"), (500, "InternalError", "no_answer")]
+    {
+        let before = dropped();
+        world.sim.faults().add(FaultRule::new("create", "events").always().fail(code, reason, "injected"));
+        events.record(&stuck(usize::from(code)), 0);
+        events.flush().await;
+        let counted = dropped().into_iter().zip(before).map(|((cause, now), (_, then))| (cause, now - then));
+        assert_eq!(counted.filter(|(_, lost)| *lost > 0).collect::<Vec<_>>(), [(cause, 1)]);
+        world.sim.faults().clear();
+        events.record(&stuck(usize::from(code)), 0);
+        events.flush().await;
+    }
+    assert_eq!(world.sim.objects("events").len(), 3);
 }

@@ -1,0 +1,106 @@
+//! Why events are not written.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::rest::Fault;
+
+/// Why an event was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventLoss {
+    /// Bindery may not write it (401, 403).
+    Forbidden,
+    /// The namespace is gone or is being deleted: nobody misses the event.
+    NamespaceGone,
+    /// The API server refused it for another reason (4xx).
+    Refused,
+    /// The API server failed (5xx), or did not answer.
+    NoAnswer,
+    /// Too many events waited.
+    QueueFull,
+    /// An engine told of an object whose name no object can have.
+    NoObject,
+}
+
+/// How many events were not written, by cause.
+#[derive(Default)]
+pub(super) struct Losses([AtomicU64; EventLoss::ALL.len()]);
+
+impl EventLoss {
+    /// All causes.
+    pub const ALL: [Self; 6] = [
+        Self::Forbidden,
+        Self::NamespaceGone,
+        Self::Refused,
+        Self::NoAnswer,
+        Self::QueueFull,
+        Self::NoObject,
+    ];
+
+    /// The cause as metrics name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Forbidden => "forbidden",
+            Self::NamespaceGone => "namespace_gone",
+            Self::Refused => "refused",
+            Self::NoAnswer => "no_answer",
+            Self::QueueFull => "queue_full",
+            Self::NoObject => "no_object",
+        }
+    }
+
+    /// Why an event was not created.
+    pub(super) fn of(fault: &Fault) -> Self {
+        match fault {
+            Fault::Refused { code: 404, .. } => Self::NamespaceGone,
+            // The NamespaceLifecycle admission (`k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle`).
+            Fault::Refused { code: 403, message, .. }
+                if message.contains("because it is being terminated") =>
+            {
+                Self::NamespaceGone
+            }
+            Fault::Refused { code: 401 | 403, .. } => Self::Forbidden,
+            Fault::Refused { code: 400..=499, .. } => Self::Refused,
+            Fault::Refused { .. } | Fault::NoAnswer(_) | Fault::TooLate => Self::NoAnswer,
+        }
+    }
+}
+
+impl Losses {
+    pub(super) fn count(&self, cause: EventLoss) {
+        self.0[cause as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self, cause: EventLoss) -> u64 {
+        self.0[cause as usize].load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_counted_by_what_the_operator_can_do_about_it() {
+        let refused = |code, message: &str| Fault::Refused {
+            code,
+            reason: String::new(),
+            message: message.to_owned(),
+            retry_after: None,
+        };
+        let terminating = "events \"a.1\" is forbidden: unable to create new content in namespace a because it is being \
+                           terminated";
+        let rows = [
+            (refused(403, "events is forbidden: User \"b\" cannot create resource"), EventLoss::Forbidden),
+            (refused(401, "Unauthorized"), EventLoss::Forbidden),
+            (refused(403, terminating), EventLoss::NamespaceGone),
+            (refused(404, "namespaces \"a\" not found"), EventLoss::NamespaceGone),
+            (refused(422, "Event is invalid"), EventLoss::Refused),
+            (refused(429, "limit reached"), EventLoss::Refused),
+            (refused(500, "etcd has no leader"), EventLoss::NoAnswer),
+            (Fault::TooLate, EventLoss::NoAnswer),
+        ];
+        for (fault, cause) in rows {
+            assert_eq!(EventLoss::of(&fault), cause, "{fault}");
+        }
+    }
+}
