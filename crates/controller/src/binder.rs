@@ -333,7 +333,7 @@ impl<P: Port> Binder<P> {
             }
             Err(error) => return Synced::ended(Err(error)),
         };
-        let Decided { request, exchanges, decision, reserved } = decided;
+        let Decided { request, exchanges, decision, hold } = decided;
         if self.settings.mode == Mode::Observe {
             let requeue_after = match &request.subject {
                 Subject::SyncClaim(claim) => self.observation.decided(claim, foresee::chosen(&decision)),
@@ -343,7 +343,7 @@ impl<P: Port> Binder<P> {
         }
         let known = known::Known::new(&request, &exchanges);
         let carried = self.carry_out(&request, &decision, known, None).await;
-        drop(reserved);
+        drop(hold);
         self.report_unwritable(&request, carried.failure.as_ref());
         let requeue_after = again_after(&decision, &carried);
         Synced {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bindery_core::{Claim, ClaimKey, Class, Lookup, Source, Text, Volume, VolumePhase};
-use bindery_store::{Change, Kind, Observed, PodRecord, Store, Subscriptions, Topic};
+use bindery_store::{Change, Dispatcher, Kind, Observed, Offer, PodRecord, Store, Subscriptions, Topic};
 use tokio::sync::{Notify, watch};
 
 use crate::freshness::Freshness;
@@ -221,8 +221,9 @@ impl Intake {
         if change.is_empty() {
             return;
         }
-        self.inner.queue.add_all(changed_objects(change));
+        // First: a claim that takes the volume of this change leaves its volume one decision, after the bind.
         self.wake(change);
+        self.inner.queue.add_all(changed_objects(change));
     }
 
     /// As [`Intake::changed`], for a list: most of what it brings is as it should be.
@@ -298,20 +299,25 @@ impl Intake {
     }
 
     fn wake(&self, change: &Change) {
-        self.inner
-            .queue
-            .add_all(self.inner.subscriptions.wake(change, is_once).into_iter().map(|(key, _)| key));
+        self.wake_but(change, Offer::New, None);
     }
 
-    /// Takes the end of a claim's reservation to everyone else. The claim itself has bound the volume, or is
+    /// Takes the end of a claim's reservation to others. The claim itself has bound the volume, or is
     /// tried again after its backoff, which waking it now would undo.
-    ///
-    /// All go on to depend on what they do: who is left to a backoff has to hear of what else changes.
     pub(crate) fn unreserved(&self, change: &Change, by: &ClaimKey) {
-        let is_itself = |key: &Key| matches!(key, Key::Claim(key) if key == by);
-        let woken = self.inner.subscriptions.wake(change, |_| false);
-        let woken = woken.into_iter().map(|(key, _)| key).filter(|key| !is_itself(key));
-        self.inner.queue.add_all_unreserved(woken);
+        self.wake_but(change, Offer::Returned, Some(by));
+    }
+
+    fn wake_but(&self, change: &Change, offer: Offer, except: Option<&ClaimKey>) {
+        let turns = Turns { inner: &self.inner, except };
+        let woken = self.inner.subscriptions.wake(change, offer, &turns, is_once);
+        self.inner.queue.add_all(woken.into_iter().map(|(key, _)| key));
+    }
+
+    /// A sync has been decided, or could not be: a volume that its object was asked about, and that is free
+    /// still, is offered to the next one.
+    pub(crate) fn pass_on(&self, subscriber: &Subscriber) {
+        self.inner.subscriptions.pass_on(subscriber, &Turns { inner: &self.inner, except: None });
     }
 
     pub(crate) fn queue(&self) -> &Arc<Queue> {
@@ -364,6 +370,27 @@ impl Intake {
         if let Some(volume) = &claim.volume_name {
             self.enqueue(Key::Volume(volume.clone()));
         }
+    }
+}
+
+/// Gives turns to those that wait for a free volume.
+struct Turns<'a> {
+    inner: &'a Inner,
+    /// Gets none.
+    except: Option<&'a ClaimKey>,
+}
+
+impl Dispatcher<Subscriber> for Turns<'_> {
+    fn free(&self, volume: &str) -> Option<Arc<Volume>> {
+        self.inner.store.free_volume(volume)
+    }
+
+    fn ask(&self, (key, role): &Subscriber, offer: Offer) -> bool {
+        if matches!((key, self.except), (Key::Claim(key), Some(except)) if key == except) {
+            return false;
+        }
+        // The turn is the object's: of its operation nobody would tell that it has decided.
+        self.inner.queue.offer(key, offer) && *role == Role::Sync
     }
 }
 

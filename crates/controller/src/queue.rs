@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bindery_store::Offer;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -85,8 +86,8 @@ struct InFlight {
     waiting: VecDeque<oneshot::Sender<Slot>>,
     /// The key was added meanwhile: it gets a turn after those.
     again: bool,
-    /// A reservation has ended meanwhile: it gets a turn, unless the last one has failed.
-    unreserved: bool,
+    /// A volume was offered meanwhile: it gets a turn, unless the last one has failed.
+    offered: bool,
 }
 
 impl Queue {
@@ -124,13 +125,25 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Adds keys that may have waited for a reservation, which has ended. One that backs off is left to its timer:
-    /// claims that want the same volume would else wake each other as fast as their writes fail.
-    pub(crate) fn add_all_unreserved(&self, keys: impl IntoIterator<Item = Key>) {
+    /// Adds a key that waits for a volume, as one is offered. Answers whether its next turn is the answer;
+    /// if not, another key can have the volume first:
+    ///
+    /// - One that is in flight gets another turn if this one succeeds.
+    /// - One that backs off is left to its timer if the volume was returned: claims whose writes fail would
+    ///   else hand the same volume to each other as fast as these fail.
+    pub(crate) fn offer(&self, key: &Key, offer: Offer) -> bool {
         let mut state = self.state();
-        keys.into_iter().for_each(|key| state.add_unreserved(key));
+        if let Some(in_flight) = state.in_flight.get_mut(key) {
+            in_flight.offered = true;
+            return false;
+        }
+        if state.closed || (offer == Offer::Returned && state.backs_off(key)) {
+            return false;
+        }
+        state.add(key.clone());
         drop(state);
         self.changed.notify_one();
+        true
     }
 
     /// Adds a key after a delay; an earlier timer of the same purpose is replaced.
@@ -239,14 +252,6 @@ impl State {
             Lane::Fast => self.add(key),
             Lane::Slow if self.closed => {}
             Lane::Slow => self.slow.push_back(key),
-        }
-    }
-
-    fn add_unreserved(&mut self, key: Key) {
-        if let Some(in_flight) = self.in_flight.get_mut(&key) {
-            in_flight.unreserved = true;
-        } else if !self.backs_off(&key) {
-            self.add(key);
         }
     }
 
@@ -434,22 +439,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_of_a_reservation_wakes_who_waits_and_nobody_who_backs_off() {
+    async fn a_volume_is_offered_to_who_waits_and_a_returned_one_to_nobody_who_backs_off() {
         let (queue, a) = (queue(), key("a"));
-        queue.add_all_unreserved([a.clone()]);
+        assert!(queue.offer(&a, Offer::Returned));
         let slot = next(&queue).await;
-        queue.add_all_unreserved([a.clone()]);
+        // Its turn succeeds: it gets another one.
+        assert!(!queue.offer(&a, Offer::New));
         queue.held_back(&a, None);
         drop(slot);
         let slot = next(&queue).await;
-        queue.add_all_unreserved([a.clone()]);
+        // Its turn fails: it is left to its timer.
+        assert!(!queue.offer(&a, Offer::Returned));
         assert_eq!(queue.failed(&a, None), RETRY_BACKOFF);
         drop(slot);
-        queue.add_all_unreserved([a.clone()]);
+        assert!(!queue.offer(&a, Offer::Returned));
         assert!(idle(&queue).await);
+        // A new volume may be what it lacks.
+        assert!(queue.offer(&a, Offer::New));
         drop(next(&queue).await);
         queue.held_back(&a, None);
-        queue.add_all_unreserved([a.clone()]);
+        assert!(queue.offer(&a, Offer::Returned));
         drop(next(&queue).await);
         assert_eq!(queue.failed(&a, None), RETRY_BACKOFF * 2);
     }

@@ -1,11 +1,12 @@
 //! What changed, and what decisions depend on.
 
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessModes, Answer, ClaimKey, Exchange, OperationKind, Quantity, Query, Question, Source, Text, Uid,
-    Volume,
+    AccessModes, Answer, BindingMode, Claim, ClaimKey, Exchange, Handle, Lookup, OperationKind, Quantity,
+    Query, Question, Selector, Slot, Source, Text, Uid, Volume,
 };
 
 /// Counts the changes of a store.
@@ -32,6 +33,8 @@ pub enum Topic {
     Node(Text),
     /// The volumes whose claimRef names a claim.
     ReservedFor(ClaimKey),
+    /// A decision in flight has picked the volume. Changed: it has ended, and the volume is not free.
+    Reservation(Text),
     /// Plugins, CSI migration, and whether dynamic provisioning is on.
     Configuration,
     /// A running operation or its delay.
@@ -78,6 +81,21 @@ impl Wanted {
             && volume.capacity.unwrap_or(Quantity::ZERO) >= query.at_least
             && query.labels.iter().all(|r| r.matches(volume.labels.get(&r.key).map(|value| &**value)))
     }
+
+    /// Whether it is met by every volume that meets the other.
+    fn includes(&self, other: &Self) -> bool {
+        let (query, others) = (&*self.query, &*other.query);
+        let sets_count = match self.sets {
+            WantedSets::Exact => other.sets == WantedSets::Exact && query.access_set == others.access_set,
+            WantedSets::Containing => others.access_set.contains(query.access_set),
+        };
+        sets_count
+            && query.class == others.class
+            && query.mode == others.mode
+            && query.attributes_class == others.attributes_class
+            && query.at_least <= others.at_least
+            && query.labels == others.labels
+    }
 }
 
 /// By the parts that tell queries apart most; labels are left to the comparison.
@@ -99,8 +117,8 @@ pub struct Change {
     pub fresh: bool,
     /// The facts that changed.
     pub topics: Vec<Topic>,
-    /// The volumes that are offered now, or were and are no more: whoever's query one of them meets may decide
-    /// otherwise.
+    /// The volumes that are free now and that no decision in flight has picked, of those that were not so
+    /// before or were different.
     pub offers: Vec<Arc<Volume>>,
 }
 
@@ -118,6 +136,80 @@ pub fn topics_of(exchanges: &[Exchange]) -> Vec<Topic> {
         topics_of_exchange(exchange, &mut topics);
     }
     topics
+}
+
+/// As [`topics_of`], of a decision about a claim. A claim waits for the volumes that it may take, whatever it
+/// asked to learn that there are none:
+///
+/// - A new access-mode set concerns it only if a free volume of that set fits it, or if a volume is reserved
+///   for it. So 10,000 claims are not woken because the first volume has appeared.
+/// - No free volume concerns it where its class waits for the first consumer.
+/// - Volumes that decisions in flight have picked do not concern it as long as these last
+///   ([`Topic::Reservation`]), though it has asked for their names.
+pub fn topics_of_claim(claim: &Claim, exchanges: &[Exchange]) -> Vec<Topic> {
+    let mut topics = Vec::with_capacity(exchanges.len());
+    let in_flight = handles_in_flight(exchanges);
+    for exchange in exchanges {
+        if !matches!(exchange.question, Question::Identify(handle) if in_flight.contains(&handle)) {
+            topics_of_exchange(exchange, &mut topics);
+        }
+    }
+    let labels = match &claim.selector {
+        None => Vec::new(),
+        Some(Selector::Requirements(requirements)) => requirements.clone(),
+        // Whether there are sets decides whether the selector is looked at.
+        Some(Selector::Invalid(_)) => return topics,
+    };
+    let sets: Vec<AccessModes> = topics.iter().filter_map(access_sets).collect();
+    if sets.is_empty() {
+        return topics;
+    }
+    topics.retain(|topic| access_sets(topic).is_none());
+    push(&mut topics, Topic::ReservedFor(claim.key.clone()));
+    if waits_for_consumer(claim, exchanges) {
+        return topics;
+    }
+    let any_that_fits = sets.into_iter().map(|access_set| Wanted {
+        query: Arc::new(Query {
+            class: claim.class.clone().unwrap_or_default(),
+            mode: claim.mode,
+            attributes_class: claim.attributes_class.clone().unwrap_or_default(),
+            access_set,
+            at_least: claim.request,
+            labels: labels.clone(),
+        }),
+        sets: WantedSets::Containing,
+    });
+    for wanted in any_that_fits {
+        topics.retain(|topic| !matches!(topic, Topic::Candidates(other) if wanted.includes(other)));
+        topics.push(Topic::Candidates(wanted));
+    }
+    topics
+}
+
+fn access_sets(topic: &Topic) -> Option<AccessModes> {
+    if let Topic::AccessSets(containing) = topic { Some(*containing) } else { None }
+}
+
+/// Of the volumes that decisions in flight have picked, as this decision saw them.
+fn handles_in_flight(exchanges: &[Exchange]) -> BTreeSet<Handle> {
+    let pages = exchanges.iter().filter_map(|exchange| match &exchange.answer {
+        Answer::Page(page) => Some(page),
+        _ => None,
+    });
+    let rows = pages.flat_map(|page| page.handles.iter().zip(&page.slots));
+    rows.filter(|(_, slot)| **slot == Slot::InFlight).map(|(handle, _)| *handle).collect()
+}
+
+/// Whether the decision has learnt that the scheduler chooses among free volumes.
+fn waits_for_consumer(claim: &Claim, exchanges: &[Exchange]) -> bool {
+    exchanges.iter().any(|exchange| match (&exchange.question, &exchange.answer) {
+        (Question::Class(name), Answer::Class(Lookup::Found(class))) => {
+            claim.class.as_ref() == Some(name)
+                && class.binding_mode == Some(BindingMode::WaitForFirstConsumer)
+        }
+        _ => false,
+    })
 }
 
 fn topics_of_exchange(Exchange { question, answer }: &Exchange, topics: &mut Vec<Topic>) {

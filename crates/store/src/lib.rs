@@ -7,7 +7,8 @@
 //!    changed ([`Change`]).
 //! 2. [`Session`]: the conversation of one decision; the store and an [`Environment`] behind
 //!    [`bindery_core::Cluster`].
-//! 3. [`Subscriptions`]: every fact that a decision asked for wakes its key again.
+//! 3. [`Subscriptions`]: every fact that a decision asked for wakes its key again, and a free volume wakes
+//! one key after the other.
 //!
 //! # Guarantees
 //!
@@ -32,12 +33,12 @@ mod store;
 mod subscriptions;
 mod version;
 
-pub use change::{Change, Revision, Topic, Wanted, WantedSets, topics_of};
+pub use change::{Change, Revision, Topic, Wanted, WantedSets, topics_of, topics_of_claim};
 pub use environment::Environment;
 pub use explain::{Candidate, Obstacle};
 pub use live::LiveReads;
 pub use observed::{Kind, Observed, PodContent, PodRecord, Unreadable};
 pub use session::{Session, SessionLimits};
 pub use store::{HeldBy, Store};
-pub use subscriptions::Subscriptions;
+pub use subscriptions::{Dispatcher, Offer, Subscriptions};
 pub use version::is_newer;

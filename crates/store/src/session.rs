@@ -52,6 +52,8 @@ pub struct Session<'a> {
     since: Revision,
     asker: Option<(ClaimKey, Uid)>,
     handles: Handles,
+    /// The last volume of a page that a decision in flight has picked.
+    in_flight: Option<VolumeId>,
     questions: u64,
     rows: u64,
 }
@@ -65,7 +67,8 @@ impl<'a> Session<'a> {
     ) -> Self {
         let since = live.begin(state.revision());
         let handles = Handles::default();
-        Self { state, environment, live, limits, since, asker: None, handles, questions: 0, rows: 0 }
+        let (asker, in_flight) = (None, None);
+        Self { state, environment, live, limits, since, asker, handles, in_flight, questions: 0, rows: 0 }
     }
 
     /// Tells the claim that is decided about: a volume that is reserved for it is free for it
@@ -85,6 +88,12 @@ impl<'a> Session<'a> {
     /// The volume that a handle of this call stands for.
     pub fn name(&self, handle: Handle) -> Option<Text> {
         self.handles.id(handle).map(|id| self.state.volumes.get(id).name.clone())
+    }
+
+    /// A volume that pages had as [`Slot::InFlight`]; of several the last, because binds take the first
+    /// ones first. A decision that waits because of it depends on [`crate::Topic::Reservation`].
+    pub fn in_flight(&self) -> Option<Text> {
+        self.in_flight.map(|id| self.state.volumes.get(id).name.clone())
     }
 
     fn answer(&mut self, question: Question) -> Result<Answer, Stop> {
@@ -142,7 +151,7 @@ impl<'a> Session<'a> {
         self.handles.reserve(limit);
         let holder = self.asker.as_ref().map(|(key, _)| key);
         let after = after.map(|handle| self.volume(handle)).transpose()?;
-        let (state, handles) = (&*self.state, &mut self.handles);
+        let (state, handles, in_flight) = (&*self.state, &mut self.handles, &mut self.in_flight);
         let after = after.map(|id| (id, &**state.volumes.indexed(id)));
         // One row too many shows that the limit is exceeded; more would be work for nothing.
         let rows = u64::from(limit).min(self.limits.rows.saturating_sub(self.rows).saturating_add(1));
@@ -151,7 +160,11 @@ impl<'a> Session<'a> {
             page.whole.push(row.whole);
             page.nanos.push(row.nanos);
             let ours = || holder.is_some() && state.holder(row.id) == holder;
-            page.slots.push(if !row.held || ours() { Slot::Free } else { Slot::InFlight });
+            let is_free = !row.held || ours();
+            page.slots.push(if is_free { Slot::Free } else { Slot::InFlight });
+            if !is_free {
+                *in_flight = Some(row.id);
+            }
         });
         self.rows += page.handles.len() as u64;
         within("rows of candidates", self.rows, self.limits.rows)?;

@@ -1,12 +1,15 @@
-//! Who has to be woken when an answer changes.
+//! Which keys are decided again when an answer changes.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod waiting;
+
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hash, RandomState};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use bindery_core::{AccessModes, Quantity, Text, Volume, VolumeMode};
+use bindery_core::{AccessModes, Volume};
 use roaring::RoaringBitmap;
 
+use self::waiting::{Place, Waiting};
 use crate::change::{Change, Revision, Topic, Wanted};
 use crate::index::Ids;
 
@@ -23,6 +26,14 @@ const LOGGED_CHANGE_MAX: usize = 256;
 /// A decision is made on the store as of some revision, and its key is subscribed afterwards. A change in
 /// between is found by [`Subscriptions::subscribe`], any later one by [`Subscriptions::wake`], so none is
 /// missed, whatever the order in which threads call.
+///
+/// A fact wakes all keys that depend on it. A free volume wakes one key whose query it meets
+/// ([`Topic::Candidates`]): the one that has waited longest. When that key has been decided
+/// ([`Subscriptions::pass_on`]) and the volume is still free, the next one is woken. So a volume among 10,000
+/// claims that wait costs as many decisions as claims decline it, and one more.
+///
+/// The order is that of the first subscription that asked for volumes; a key keeps its place until it asks
+/// for none.
 #[derive(Debug)]
 pub struct Subscriptions<K> {
     inner: Mutex<Inner<K>>,
@@ -37,7 +48,7 @@ struct Inner<K> {
     by_fact: HashMap<Fact, Ids>,
     /// Makes facts.
     hasher: RandomState,
-    by_query: Queries,
+    waiting: Waiting<K>,
     /// The latest changes, by revision.
     log: VecDeque<Change>,
     /// The latest revision that is not in the log any more.
@@ -53,20 +64,31 @@ struct Subscriber<K> {
     key: K,
     facts: Box<[Fact]>,
     wanted: Box<[Wanted]>,
+    /// Where it waits, if it wants volumes.
+    place: Option<Place>,
 }
 
-/// Queries, by what volumes have to be equal in, and then by size: a volume that is offered finds those that
-/// it meets without looking at others. Equal queries, of a thousand equal claims, are one.
-#[derive(Debug, Default)]
-struct Queries {
-    groups: HashMap<Group, Sizes>,
+/// Why a volume is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// It is free, and was not or was another before.
+    New,
+    /// It is as it was, and a decision that had picked it has not taken it.
+    Returned,
 }
 
-/// Queries of a group, by whole bytes and nanos of what they ask for at least.
-type Sizes = BTreeMap<(u64, u32), HashMap<Wanted, Ids>>;
+/// What has keys decided. Called under the lock of [`Subscriptions`], so it must not call them.
+pub trait Dispatcher<K> {
+    /// The volume of that name, where it is free and no decision in flight has picked it.
+    fn free(&self, volume: &str) -> Option<Arc<Volume>>;
 
-/// Class, volume mode and attributes class.
-type Group = (Text, VolumeMode, Text);
+    /// Has a key decided soon, because a free volume meets its query. The decision ends with
+    /// [`Subscriptions::pass_on`].
+    ///
+    /// `false` where another key can have the volume first, because the decision of this one is in flight or
+    /// backs off. Such a key has to be decided once more after that, without another call.
+    fn ask(&self, key: &K, offer: Offer) -> bool;
+}
 
 impl<K> Default for Subscriptions<K> {
     fn default() -> Self {
@@ -77,7 +99,7 @@ impl<K> Default for Subscriptions<K> {
                 vacant: Vec::new(),
                 by_fact: HashMap::new(),
                 hasher: RandomState::new(),
-                by_query: Queries::default(),
+                waiting: Waiting::default(),
                 log: VecDeque::new(),
                 forgotten: Revision::default(),
             }),
@@ -100,9 +122,9 @@ impl<K: Clone + Eq + Hash> Subscriptions<K> {
     pub fn subscribe(&self, key: K, since: Revision, topics: Vec<Topic>) -> bool {
         let mut inner = self.inner();
         let changed = inner.has_changed(since, &topics);
-        inner.remove(&key);
+        let place = inner.remove(&key);
         if !topics.is_empty() {
-            inner.insert(key, topics);
+            inner.insert(key, topics, place);
         }
         changed
     }
@@ -116,14 +138,23 @@ impl<K: Clone + Eq + Hash> Subscriptions<K> {
     pub fn clear(&self) {
         let mut inner = self.inner();
         let keys: Vec<K> = inner.numbers.keys().cloned().collect();
-        keys.iter().for_each(|key| inner.remove(key));
+        keys.iter().for_each(|key| _ = inner.remove(key));
+        inner.waiting = Waiting::default();
     }
 
-    /// The keys that depend on what has changed, each once, in no meaningful order.
+    /// Has the dispatcher ask one key about each volume that the change offers. Answers the keys that
+    /// depend on other facts that have changed, each once, in no meaningful order.
     ///
-    /// A key for which `is_once` answers true depends on nothing any more: its next decision, which is to come whatever else
+    /// A key for which `is_once` answers true depends on those facts no more: its next decision, which is
+    /// to come whatever else
     /// changes, subscribes it again. One that waits long for that decision is not woken for each of a thousand changes before.
-    pub fn wake(&self, change: &Change, is_once: impl Fn(&K) -> bool) -> Vec<K> {
+    pub fn wake(
+        &self,
+        change: &Change,
+        offer: Offer,
+        dispatcher: &impl Dispatcher<K>,
+        is_once: impl Fn(&K) -> bool,
+    ) -> Vec<K> {
         if change.is_empty() {
             return Vec::new();
         }
@@ -132,8 +163,18 @@ impl<K: Clone + Eq + Hash> Subscriptions<K> {
         let numbers = inner.dependents(change);
         let woken: Vec<K> =
             numbers.iter().filter_map(|number| inner.subscriber(number).map(|s| s.key.clone())).collect();
-        woken.iter().filter(|key| is_once(key)).for_each(|key| inner.remove(key));
+        woken.iter().filter(|key| is_once(key)).for_each(|key| inner.forget_facts(key));
+        // As they are now: what came between has its own change.
+        for volume in change.offers.iter().filter_map(|volume| dispatcher.free(&volume.name)) {
+            inner.waiting.offer(&volume, offer, dispatcher);
+        }
         woken
+    }
+
+    /// A key has been decided, or cannot be: what it was asked about and has not picked is offered to the
+    /// next key.
+    pub fn pass_on(&self, key: &K, dispatcher: &impl Dispatcher<K>) {
+        self.inner().waiting.pass_on(key, dispatcher);
     }
 
     /// How many keys depend on something.
@@ -156,7 +197,7 @@ impl<K: Clone + Eq + Hash> Inner<K> {
         self.subscribers[number as usize].as_ref()
     }
 
-    fn insert(&mut self, key: K, topics: Vec<Topic>) {
+    fn insert(&mut self, key: K, topics: Vec<Topic>, place: Option<Place>) {
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.subscribers.push(None);
             u32::try_from(self.subscribers.len() - 1).expect("fewer than 2^32 keys fit into memory")
@@ -164,7 +205,6 @@ impl<K: Clone + Eq + Hash> Inner<K> {
         let (mut facts, mut wanted) = (Vec::with_capacity(topics.len()), Vec::new());
         for topic in topics {
             if let Topic::Candidates(query) = topic {
-                self.by_query.insert(&query, number);
                 wanted.push(query);
             } else {
                 let fact = self.fact(&topic);
@@ -172,20 +212,35 @@ impl<K: Clone + Eq + Hash> Inner<K> {
                 facts.push(fact);
             }
         }
+        let place = (!wanted.is_empty()).then(|| self.waiting.insert(&key, &mut wanted, place));
         self.numbers.insert(key.clone(), number);
-        let subscriber = Subscriber { key, facts: facts.into(), wanted: wanted.into() };
+        let subscriber = Subscriber { key, facts: facts.into(), wanted: wanted.into(), place };
         self.subscribers[number as usize] = Some(subscriber);
     }
 
-    fn remove(&mut self, key: &K) {
-        let Some(number) = self.numbers.remove(key) else { return };
+    /// Answers where the key waited for volumes.
+    fn remove(&mut self, key: &K) -> Option<Place> {
+        let number = self.numbers.remove(key)?;
         self.vacant.push(number);
-        let Some(subscriber) = self.subscribers[number as usize].take() else { return };
+        let subscriber = self.subscribers[number as usize].take()?;
         for fact in &subscriber.facts {
             take(&mut self.by_fact, fact, number);
         }
-        for wanted in &subscriber.wanted {
-            self.by_query.remove(wanted, number);
+        let place = subscriber.place?;
+        self.waiting.remove(&subscriber.wanted, place);
+        Some(place)
+    }
+
+    /// Leaves a key nothing but its place in the line for volumes.
+    fn forget_facts(&mut self, key: &K) {
+        let Some(number) = self.numbers.get(key).copied() else { return };
+        let Some(subscriber) = &mut self.subscribers[number as usize] else { return };
+        if subscriber.place.is_none() {
+            self.remove(key);
+            return;
+        }
+        for fact in std::mem::take(&mut subscriber.facts) {
+            take(&mut self.by_fact, &fact, number);
         }
     }
 
@@ -205,9 +260,6 @@ impl<K: Clone + Eq + Hash> Inner<K> {
                 let fact = self.fact(&Topic::AccessSets(containing));
                 self.by_fact.get(&fact).into_iter().for_each(&mut depend);
             }
-        }
-        for volume in &change.offers {
-            self.by_query.met_by(volume).for_each(&mut depend);
         }
         numbers
     }
@@ -231,46 +283,6 @@ impl<K: Clone + Eq + Hash> Inner<K> {
             self.forgotten = self.forgotten.max(oldest.revision);
         }
     }
-}
-
-impl Queries {
-    fn insert(&mut self, wanted: &Wanted, number: u32) {
-        let sizes = self.groups.entry(group(wanted)).or_default();
-        add(sizes.entry(size(wanted)).or_default(), wanted, number);
-    }
-
-    fn remove(&mut self, wanted: &Wanted, number: u32) {
-        let group = group(wanted);
-        let Some(sizes) = self.groups.get_mut(&group) else { return };
-        if let Some(queries) = sizes.get_mut(&size(wanted)) {
-            take(queries, wanted, number);
-            if queries.is_empty() {
-                sizes.remove(&size(wanted));
-            }
-        }
-        if sizes.is_empty() {
-            self.groups.remove(&group);
-        }
-    }
-
-    fn met_by(&self, volume: &Volume) -> impl Iterator<Item = &Ids> {
-        let attributes_class = volume.attributes_class.clone().unwrap_or_default();
-        let group = self.groups.get(&(volume.class.clone(), volume.mode, attributes_class));
-        let capacity = volume.capacity.unwrap_or(Quantity::ZERO);
-        let sizes = group.into_iter().flat_map(move |sizes| sizes.range(..=(capacity.whole, capacity.nanos)));
-        sizes
-            .flat_map(|(_, queries)| queries)
-            .filter(|(wanted, _)| wanted.is_met_by(volume))
-            .map(|(_, ids)| ids)
-    }
-}
-
-fn group(wanted: &Wanted) -> Group {
-    (wanted.query.class.clone(), wanted.query.mode, wanted.query.attributes_class.clone())
-}
-
-fn size(wanted: &Wanted) -> (u64, u32) {
-    (wanted.query.at_least.whole, wanted.query.at_least.nanos)
 }
 
 fn add<T: Clone + Eq + Hash>(map: &mut HashMap<T, Ids>, entry: &T, number: u32) {

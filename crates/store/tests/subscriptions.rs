@@ -1,25 +1,26 @@
 //! No wake-up is missed: over random changes, whoever's answer is altered is woken, or is told when it
-//! subscribes.
+//! subscribes. Free volumes wake one key after the other (`waiting`).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod support;
+#[path = "subscriptions/waiting.rs"]
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessModes, Answer, BindingMode, ClaimKey, Class, Cluster, Exchange, Handle, OperationKind, Query,
-    Question, Recorder, Source, Text, Uid, Version, Volume,
+    AccessModes, Answer, BindingMode, ClaimKey, Class, Cluster, Exchange, Handle, OperationKind, Question,
+    Recorder, Source, Text, Uid, Version, Volume,
 };
 use bindery_store::{
-    Change, LiveReads, PodContent, PodRecord, Revision, SessionLimits, Store, Subscriptions, Topic, topics_of,
+    Change, Dispatcher, LiveReads, Offer, PodContent, PodRecord, Revision, SessionLimits, Store,
+    Subscriptions, Topic, topics_of,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
-use support::{
-    Nothing, any_key, any_query, any_uid, any_volume, claim, gib, query, readable, unreadable, volume,
-};
+use support::{Nothing, any_key, any_uid, any_volume, claim, readable, unreadable, volume};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -109,11 +110,10 @@ fn class(name: &str, default: bool) -> Class {
     }
 }
 
-/// Questions of one decision. Pages are described to their last row.
+/// Questions of one decision.
 #[derive(Clone, Debug)]
 enum Asked {
     One(Question),
-    Page(Query, u32),
     Reserved(ClaimKey, Uid),
 }
 
@@ -130,7 +130,6 @@ fn any_asked() -> impl Strategy<Value = Asked> {
     ];
     prop_oneof![
         2 => one.prop_map(Asked::One),
-        3 => (any_query(), 1..4_u32).prop_map(|(query, limit)| Asked::Page(query, limit)),
         1 => (any_key(), any_uid()).prop_map(|(key, uid)| Asked::Reserved(key, uid)),
     ]
 }
@@ -147,11 +146,9 @@ fn converse(store: &Store, asked: &[Asked], describe: bool) -> (Learnt, Revision
     for asked in asked {
         let question = match asked.clone() {
             Asked::One(question) => question,
-            Asked::Page(query, limit) => Question::Candidates { query, after: None, limit },
             Asked::Reserved(key, uid) => Question::ReservedFor { key, uid },
         };
         let mentioned = match recorder.ask(question).unwrap() {
-            Answer::Page(page) => page.handles,
             Answer::Reserved(handles) => handles,
             _ => Vec::new(),
         };
@@ -196,7 +193,7 @@ proptest! {
             let (interrupted, since) = converse(&store, asked, *describe);
             let change = carry_out(&store, next(), step.clone());
             let is_once = |number: &usize| number.is_multiple_of(2);
-            let woken: BTreeSet<usize> = subscriptions.wake(&change, is_once).into_iter().collect();
+            let woken: BTreeSet<usize> = wake(&subscriptions, &change, is_once).into_iter().collect();
             if interrupts {
                 let told = subscriptions.subscribe(number, since, topics_of(&interrupted.0));
                 let altered = converse(&store, asked, *describe).0 != interrupted;
@@ -216,49 +213,25 @@ proptest! {
     }
 }
 
-fn candidates(query: Query) -> Vec<Topic> {
-    let question = Question::Candidates { query, after: None, limit: 8 };
-    topics_of(&[Exchange { question, answer: Answer::Page(bindery_core::Page::default()) }])
+/// Where nobody waits for a volume, nobody is asked about one.
+struct Idle;
+
+impl<K> Dispatcher<K> for Idle {
+    fn free(&self, _: &str) -> Option<Arc<Volume>> {
+        None
+    }
+
+    fn ask(&self, _: &K, _: Offer) -> bool {
+        unreachable!("nothing is free")
+    }
 }
 
-#[test]
-fn a_volume_wakes_those_whose_query_it_meets_and_no_others() {
-    let store = Store::new();
-    let subscriptions = Subscriptions::new();
-    let tier = bindery_core::Requirement {
-        key: "tier".into(),
-        operator: bindery_core::SelectorOperator::In,
-        values: vec!["gold".into()],
-    };
-    for (key, query) in [
-        ("fits", query()),
-        ("larger", Query { at_least: gib(3), ..query() }),
-        ("class", Query { class: "fast".into(), ..query() }),
-        ("labels", Query { labels: vec![tier.clone()], ..query() }),
-        ("modes", Query { access_set: AccessModes::from_bits(3).unwrap(), ..query() }),
-    ] {
-        assert!(!subscriptions.subscribe(key, store.revision(), candidates(query)));
-    }
-    let tallies = Question::Tallies(Query { access_set: AccessModes::default(), ..query() });
-    let exchange = Exchange { question: tallies, answer: Answer::Tallies(Vec::new()) };
-    assert!(!subscriptions.subscribe("any set", store.revision(), topics_of(&[exchange])));
-    let woken = |change: &Change| {
-        let mut keys = subscriptions.wake(change, |_| false);
-        keys.sort_unstable();
-        keys
-    };
-    assert_eq!(woken(&store.apply_volume("v".into(), readable(volume("v", 1)))), ["any set", "fits"]);
-    let mut labelled = volume("v", 2);
-    labelled.labels.insert("tier".into(), "gold".into());
-    assert_eq!(woken(&store.apply_volume("v".into(), readable(labelled))), ["any set", "fits", "labels"]);
-
-    subscriptions.unsubscribe(&"labels");
-    store.reserve("v", &ClaimKey::new("ns", "a")).unwrap();
-    let freed = store.unreserve("v", &ClaimKey::new("ns", "a"));
-    assert_eq!(woken(&freed), ["any set", "fits"]);
-    assert!(!subscriptions.subscribe("fits", store.revision(), Vec::new()));
-    assert_eq!(woken(&store.remove_volume("v").0), ["any set"]);
-    assert_eq!(subscriptions.len(), 4);
+fn wake<K: Clone + Eq + std::hash::Hash>(
+    subscriptions: &Subscriptions<K>,
+    change: &Change,
+    is_once: impl Fn(&K) -> bool,
+) -> Vec<K> {
+    subscriptions.wake(change, Offer::New, &Idle, is_once)
 }
 
 #[test]
@@ -270,7 +243,7 @@ fn a_key_that_is_woken_once_sleeps_until_it_subscribes_again() {
         assert!(!subscriptions.subscribe(key, store.revision(), topics()));
     }
     let woken = || {
-        let mut keys = subscriptions.wake(&store.note(topics()), |key| *key == "once");
+        let mut keys = wake(&subscriptions, &store.note(topics()), |key| *key == "once");
         keys.sort_unstable();
         keys
     };
@@ -290,11 +263,11 @@ fn a_change_told_late_is_still_found_by_whoever_subscribes() {
     let since = store.revision();
     let first = store.apply_volume("v".into(), readable(volume("v", 1)));
     let second = store.apply_volume("w".into(), readable(volume("w", 2)));
-    assert!(subscriptions.wake(&second, |_| false).is_empty());
+    assert!(wake(&subscriptions, &second, |_| false).is_empty());
     // The first change is not told yet: it is told by waking.
     assert!(!subscriptions.subscribe("v", since, topic("v")));
     assert!(subscriptions.subscribe("w", since, topic("w")));
-    assert_eq!(subscriptions.wake(&first, |_| false), ["v"]);
+    assert_eq!(wake(&subscriptions, &first, |_| false), ["v"]);
     assert!(subscriptions.subscribe("late", since, topic("v")));
     assert!(!subscriptions.subscribe("late", second.revision, topic("v")));
 }
@@ -305,7 +278,7 @@ fn a_decision_older_than_what_is_remembered_is_made_again() {
     let subscriptions = Subscriptions::new();
     let since = store.revision();
     for version in 1..=2_000 {
-        subscriptions.wake(&store.apply_volume("v".into(), readable(volume("v", version))), |_| false);
+        wake(&subscriptions, &store.apply_volume("v".into(), readable(volume("v", version))), |_| false);
     }
     let topics = || vec![Topic::Node("node".into())];
     assert!(subscriptions.subscribe("old", since, topics()));
@@ -315,7 +288,7 @@ fn a_decision_older_than_what_is_remembered_is_made_again() {
     let since = store.revision();
     let list: Vec<_> = (0..1_000).map(|n| Text::from(format!("w{n}"))).collect();
     let list = list.into_iter().map(|name| (name.clone(), readable(volume(&name, 1)))).collect();
-    subscriptions.wake(&store.replace_volumes(list).0, |_| false);
+    wake(&subscriptions, &store.replace_volumes(list).0, |_| false);
     assert!(subscriptions.subscribe("old", since, topics()));
 }
 
@@ -330,8 +303,8 @@ fn facts_of_the_environment_wake_as_others_do() {
     ];
     assert!(!subscriptions.subscribe("key", store.revision(), topics_of(&exchanges)));
     let other = store.note(vec![Topic::Operation(OperationKind::Recycle, Uid::from("u"))]);
-    assert!(subscriptions.wake(&other, |_| false).is_empty());
+    assert!(wake(&subscriptions, &other, |_| false).is_empty());
     let ended = store.note(vec![Topic::Operation(OperationKind::Delete, Uid::from("u"))]);
-    assert_eq!(subscriptions.wake(&ended, |_| false), ["key"]);
-    assert_eq!(subscriptions.wake(&store.note(vec![Topic::Configuration]), |_| false), ["key"]);
+    assert_eq!(wake(&subscriptions, &ended, |_| false), ["key"]);
+    assert_eq!(wake(&subscriptions, &store.note(vec![Topic::Configuration]), |_| false), ["key"]);
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 use bindery_core::guard::{self, Case, Object, Objection};
 use bindery_core::{
     Action, Answer, ClaimKey, Decision, Engine, EngineFault, Evidence, Exchange, Lookup, Question, Recorder,
-    Request, Source, Stop, Subject, Text,
+    Request, Source, Stop, Subject, Text, VolumeTarget,
 };
-use bindery_store::{Kind, LiveReads, Revision, Store, topics_of};
+use bindery_store::{Kind, LiveReads, Revision, Store, Topic, topics_of, topics_of_claim};
 
 use super::Binder;
+use super::foresee::chosen;
 use super::world::{Proofs, Surroundings, Witness};
 use crate::intake::{Intake, Role, Subscriber};
 use crate::queue::Slot;
@@ -31,11 +32,20 @@ pub(super) struct Decided<'a> {
     pub(super) request: Request,
     pub(super) exchanges: Vec<Exchange>,
     pub(super) decision: Decision,
-    pub(super) reserved: Option<Reservation<'a>>,
+    pub(super) hold: Hold<'a>,
+}
+
+/// What a decision has to itself until it is carried out.
+#[derive(Default)]
+pub(super) struct Hold<'a> {
+    _reservation: Option<Reservation<'a>>,
+    /// Of the volume that a claim's decision writes. The volume's own sync, which writes it too, comes
+    /// before or after.
+    _slot: Option<Slot>,
 }
 
 /// A volume picked by a decision in flight; given back when this is dropped.
-pub(super) struct Reservation<'a> {
+struct Reservation<'a> {
     store: &'a Store,
     intake: &'a Intake,
     volume: Text,
@@ -48,6 +58,14 @@ pub(super) struct Ran {
     pub(super) exchanges: Vec<Exchange>,
     /// The store that it saw.
     since: Revision,
+    /// A volume that it could not have because a decision in flight has picked it.
+    in_flight: Option<Text>,
+}
+
+/// Passes on what the object was asked about, however its decision ends.
+struct Asked<'a> {
+    intake: &'a Intake,
+    subscriber: Subscriber,
 }
 
 /// Why a decision cannot be carried out.
@@ -76,6 +94,9 @@ impl<P: Port> Binder<P> {
         if !self.store.synced() {
             return Err(SyncError::NotSynced);
         }
+        // Dropped when the volume that the decision picks is reserved.
+        let _asked = (role == Role::Sync)
+            .then(|| Asked { intake: &self.intake, subscriber: (slot.key().clone(), role) });
         let mut why = String::new();
         for _ in 0..ATTEMPTS_MAX {
             let Some(request) = request() else {
@@ -104,16 +125,10 @@ impl<P: Port> Binder<P> {
             let wait = Duration::from_millis(decision.wait_ms).min(WAIT_MAX);
             slot.lend_during(tokio::time::sleep(wait)).await;
         }
-        let verdict = match self.judge(&request, &exchanges, &decision).await {
-            Ok(()) => self.reserve(&decision).map_err(|held_by| {
-                self.metrics.reservations_lost.count();
-                Setback::Moved(held_by)
-            }),
-            Err(setback) => Err(setback),
-        };
+        let verdict = self.secure(&request, &exchanges, &decision).await;
         self.write_down(slot.key(), &*engine, &request, &exchanges, &decision, &verdict);
         match verdict {
-            Ok(reserved) => Ok(Decided { request, exchanges, decision, reserved }),
+            Ok(hold) => Ok(Decided { request, exchanges, decision, hold }),
             Err(Setback::Final(error)) => {
                 match &error {
                     SyncError::Refused(why) => self.report_refusal(&request, why),
@@ -139,11 +154,17 @@ impl<P: Port> Binder<P> {
     ) -> Result<(Decision, Vec<Exchange>), SyncError> {
         let mut live = LiveReads::default();
         for _ in 0..=LIVE_READS_MAX {
-            let Ran { answer, exchanges, since } = self.run_engine(engine, request, &live);
+            let Ran { answer, exchanges, since, in_flight } = self.run_engine(engine, request, &live);
             match answer {
                 Ok(decision) => {
                     self.metrics.decisions.count();
-                    let topics = topics_of(&exchanges);
+                    let mut topics = match &request.subject {
+                        Subject::SyncClaim(claim) => topics_of_claim(claim, &exchanges),
+                        _ => topics_of(&exchanges),
+                    };
+                    if chosen(&decision).is_none() {
+                        topics.extend(in_flight.map(Topic::Reservation));
+                    }
                     if self.intake.subscriptions().subscribe(subscriber.clone(), since, topics) {
                         self.intake.enqueue(subscriber.0.clone());
                     }
@@ -175,7 +196,7 @@ impl<P: Port> Binder<P> {
         let answer = engine.decide(request, &mut recorder);
         let exchanges = recorder.into_exchanges();
         // The store's lock ends with the session: a subscription takes another one, and whoever wakes takes both.
-        Ran { answer, exchanges, since: session.revision() }
+        Ran { answer, exchanges, since: session.revision(), in_flight: session.in_flight() }
     }
 
     /// Has the cluster answer a question that only it can.
@@ -288,16 +309,43 @@ impl<P: Port> Binder<P> {
         }
     }
 
+    /// Has the guard check a decision, and takes what it needs to itself.
+    async fn secure(
+        &self,
+        request: &Request,
+        exchanges: &[Exchange],
+        decision: &Decision,
+    ) -> Result<Hold<'_>, Setback> {
+        self.judge(request, exchanges, decision).await?;
+        // Where nothing is carried out, nothing is taken from others.
+        if self.settings.mode == Mode::Observe {
+            return Ok(Hold::default());
+        }
+        let reservation = self.reserve(decision).map_err(|held_by| {
+            self.metrics.reservations_lost.count();
+            Setback::Moved(held_by)
+        })?;
+        let written = match &request.subject {
+            Subject::SyncClaim(_) => written_volume(decision),
+            _ => None,
+        };
+        let Some(written) = written else { return Ok(Hold { _reservation: reservation, _slot: None }) };
+        let slot = self.intake.queue().slot(&Key::Volume(written.name.clone())).await;
+        match self.store.volume(Source::Overlay, &written.name) {
+            Lookup::Found(volume) if volume.version == written.version => {
+                Ok(Hold { _reservation: reservation, _slot: Some(slot) })
+            }
+            // By its own sync, which had the slot: a write of the version that was read would be a conflict.
+            _ => Err(Setback::Moved(format!("volume {:?} has changed", written.name))),
+        }
+    }
+
     /// Reserves the volume that a decision picks for a claim.
     ///
     /// # Errors
     ///
     /// Another decision in flight has picked it; says which.
     fn reserve(&self, decision: &Decision) -> Result<Option<Reservation<'_>>, String> {
-        // Where nothing is carried out, nothing is taken from others.
-        if self.settings.mode == Mode::Observe {
-            return Ok(None);
-        }
         let Some((volume, claim)) = decision.actions().find_map(|action| match action {
             Action::ReserveVolume { volume, claim, .. } => Some((&volume.name, &claim.key)),
             _ => None,
@@ -320,7 +368,7 @@ impl<P: Port> Binder<P> {
         request: &Request,
         exchanges: &[Exchange],
         decision: &Decision,
-        verdict: &Result<Option<Reservation<'_>>, Setback>,
+        verdict: &Result<Hold<'_>, Setback>,
     ) {
         let Some(journal) = &self.journal else { return };
         let verdict = match verdict {
@@ -339,6 +387,20 @@ impl<P: Port> Binder<P> {
             decision: decision.clone(),
         };
         journal.decided(key, evidence, verdict);
+    }
+}
+
+/// The volume that a decision about a claim writes.
+fn written_volume(decision: &Decision) -> Option<&VolumeTarget> {
+    decision.actions().find_map(|action| match action {
+        Action::ReserveVolume { volume, .. } | Action::SetVolumePhase { volume, .. } => Some(volume),
+        _ => None,
+    })
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.intake.pass_on(&self.subscriber);
     }
 }
 

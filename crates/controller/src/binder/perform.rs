@@ -110,7 +110,7 @@ impl<P: Port> Binder<P> {
     ) -> Result<Onward, OperationError> {
         let request = course.request(self.port.now());
         let decided = self.decide(slot, Role::Operation, || Some(request.clone())).await?;
-        let Some(Decided { request, exchanges, decision, reserved }) = decided else {
+        let Some(Decided { request, exchanges, decision, hold }) = decided else {
             return Ok(Onward::Ended);
         };
         // A volume's operations delete it or recycle it: each step brings that nearer.
@@ -119,7 +119,7 @@ impl<P: Port> Binder<P> {
         }
         let known = Known::new(&request, &exchanges);
         let mut carried = self.carry_out(&request, &decision, known, course.template.as_ref()).await;
-        drop(reserved);
+        drop(hold);
         self.enqueue(slot.key(), std::mem::take(&mut carried.enqueue));
         if let Some(delay) = again_after(&decision, &carried) {
             self.intake.queue().add_after(slot.key().clone(), Timer::Requeue, delay);

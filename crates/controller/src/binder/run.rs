@@ -11,7 +11,7 @@ use tracing::{Instrument as _, Span};
 
 use super::{Binder, Mode, PendingOperation, Synced};
 use crate::queue::Slot;
-use crate::{Port, SyncError};
+use crate::{Key, Port, SyncError};
 
 /// The tasks of a running binder.
 #[derive(Clone)]
@@ -87,6 +87,11 @@ impl<P: Port> Binder<P> {
 
 impl<P: Port> Turn<P> {
     async fn take(mut self, permit: OwnedSemaphorePermit, tasks: &Tasks) {
+        // A claim is about to write the volume: what it leaves is decided, once.
+        if matches!(self.slot.key(), Key::Volume(_)) && self.slot.gives_way() {
+            self.has_ended = true;
+            return;
+        }
         let binder = Arc::clone(&self.binder);
         let synced = binder.sync_in(&mut self.slot).await;
         let operations = self.end(synced);

@@ -11,8 +11,8 @@ use crate::Key;
 /// The right to decide a key: there is one of each key, so decisions about one object follow each other.
 /// Given back when this is dropped, wherever the future that holds it is dropped.
 ///
-/// A sync holds it for its turn; an operation while it decides and writes. Nobody holds two, and nobody waits for
-/// one while holding room for decisions in flight, so nobody waits in a circle.
+/// A sync holds it for its turn; an operation while it decides and writes. The sync of a claim that writes
+/// a volume holds that one's too. Who has a volume's slot waits for no other, so nobody waits in a circle.
 pub(crate) struct Slot {
     queue: Arc<Queue>,
     key: Key,
@@ -49,6 +49,17 @@ impl Slot {
         &self.key
     }
 
+    /// Whether somebody waits for the slot. Then the key gets another turn after them, and this one need
+    /// not be taken.
+    pub(crate) fn gives_way(&self) -> bool {
+        let mut state = self.queue.state();
+        let Some(in_flight) = state.in_flight.get_mut(&self.key) else { return false };
+        in_flight.waiting.retain(|waiting| !waiting.is_closed());
+        let gives_way = !in_flight.waiting.is_empty();
+        in_flight.again |= gives_way;
+        gives_way
+    }
+
     /// Lets others decide the key while `work` goes on, which is no decision and may take long.
     pub(crate) async fn lend_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         self.give_back();
@@ -69,11 +80,9 @@ impl Slot {
             // Whoever waited has given up; this slot is not theirs to give back.
             refused.lent = true;
         }
-        let Some(InFlight { again, unreserved, .. }) = state.in_flight.remove(&self.key) else { return };
-        if again {
+        let Some(InFlight { again, offered, .. }) = state.in_flight.remove(&self.key) else { return };
+        if again || (offered && !state.backs_off(&self.key)) {
             state.add(self.key.clone());
-        } else if unreserved {
-            state.add_unreserved(self.key.clone());
         }
         drop(state);
         self.queue.changed.notify_one();
@@ -143,6 +152,23 @@ mod tests {
         drop(operation);
         drop(turn(&queue).expect("it was queued before the slot was taken"));
         assert!(turn(&queue).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_turn_gives_way_to_those_who_wait_and_comes_again() {
+        let queue = queue();
+        queue.add(key());
+        let sync = queue.next().await;
+        assert!(!sync.gives_way());
+        let gives_up = waiter(&queue);
+        drop(gives_up);
+        assert!(!sync.gives_way());
+        let waits = waiter(&queue);
+        assert!(sync.gives_way());
+        drop(sync);
+        drop(waits.await);
+        drop(turn(&queue).expect("it has given way"));
+        assert!(turn(&queue).is_none() && is_free(&queue));
     }
 
     #[tokio::test]

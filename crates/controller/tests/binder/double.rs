@@ -12,8 +12,8 @@ use bindery_controller::{
     Written,
 };
 use bindery_core::{
-    Claim, ClaimKey, Cluster, Decision, Engine, EngineFault, Evidence, Lookup, Request, Subject, Text,
-    Timestamp, Volume,
+    Claim, ClaimKey, Cluster, Decision, Engine, EngineFault, Evidence, Lookup, Regarding, Request, Subject,
+    Text, Timestamp, Volume,
 };
 pub(crate) use bindery_samples::volume;
 use bindery_store::{Kind, Observed, Store};
@@ -192,6 +192,12 @@ impl Double {
 
     pub(crate) fn reasons(&self) -> Vec<&'static str> {
         self.inner().notes.iter().map(|note| note.reason).collect()
+    }
+
+    /// The reasons that objects were told of.
+    pub(crate) fn notes_about(&self, is_about: impl Fn(&Regarding) -> bool) -> Vec<&'static str> {
+        let inner = self.inner();
+        inner.notes.iter().filter(|note| is_about(&note.regarding)).map(|note| note.reason).collect()
     }
 
     fn read<T>(

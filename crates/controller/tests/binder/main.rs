@@ -10,3 +10,4 @@ mod reviewing;
 mod syncing;
 mod vigil;
 mod waiting;
+mod wakes;

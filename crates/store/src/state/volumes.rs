@@ -139,13 +139,9 @@ impl State {
             [was, now].iter().filter_map(|s| s.volume()).filter_map(|v| claim_of(v)).collect();
         claims.dedup();
         change.topics.extend(claims.into_iter().map(Topic::ReservedFor));
-        change.offers.extend(
-            [was, now]
-                .iter()
-                .filter_map(|s| s.volume())
-                .filter(|v| Standing::of(v) == Standing::Free)
-                .cloned(),
-        );
+        // Where a decision in flight has picked it, it is offered when that one ends without taking it.
+        let is_free = |volume: &&Arc<Volume>| !held && Standing::of(volume) == Standing::Free;
+        change.offers.extend(now.volume().filter(is_free).cloned());
     }
 
     pub(crate) fn reserve(&mut self, volume: &str, claim: &ClaimKey) -> Result<(), HeldBy> {
@@ -164,15 +160,21 @@ impl State {
             return self.ignored();
         }
         self.reservations.remove(volume);
-        let mut change = Change { fresh: true, ..Change::default() };
         let known = self.volumes.id(volume);
         self.hold(known, false);
-        if let Some(id) = known {
-            change
-                .offers
-                .extend(self.seen(id).volume().filter(|v| Standing::of(v) == Standing::Free).cloned());
+        let mut change = Change { fresh: true, ..Change::default() };
+        change.offers.extend(self.free(volume));
+        if change.offers.is_empty() {
+            change.topics.push(Topic::Reservation(volume.into()));
         }
         self.commit(change)
+    }
+
+    /// The volume, where it is free and no decision in flight has picked it.
+    pub(crate) fn free(&self, name: &str) -> Option<Arc<Volume>> {
+        let volume = self.volumes.find(name)?.cached.overlay().ok()?;
+        let is_free = Standing::of(volume) == Standing::Free && !self.reservations.contains_key(name);
+        is_free.then(|| volume.clone())
     }
 
     fn hold(&mut self, id: Option<VolumeId>, held: bool) {

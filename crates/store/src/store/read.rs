@@ -70,6 +70,12 @@ impl Store {
         self.state().reserved(volume)
     }
 
+    /// The volume as the overlay has it, where it can be taken: it is free, and no decision in flight has
+    /// picked it.
+    pub fn free_volume(&self, name: &str) -> Option<Arc<Volume>> {
+        self.state().free(name)
+    }
+
     /// All readable volumes as the overlay has them, in no order.
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
         self.state().volumes()
