@@ -6,7 +6,8 @@
 //! it says to wait, and what it is silent about does (`door`).
 //!
 //! A settled world stays settled, a binder that starts anew finds nothing to do, and no claim waits for a volume that
-//! it may have. So no wake-up is missed: nothing but watches, subscriptions and timers drives the loop.
+//! it may have. So no wake-up is missed, whatever changes and also where the Lease is lost while volumes
+//! are handed from claim to claim: nothing but watches, subscriptions and timers drives the loop.
 //!
 //! A failure prints the seed and the world, shrunk. `BINDERY_SEED=… cargo test -p bindery-tests --test settle` runs the
 //! same worlds again, `BINDERY_WORLDS=…` other numbers of them.

@@ -10,8 +10,8 @@ use crate::plugin::provisioned;
 use crate::server::{Fault, Inner, Server};
 use crate::world::{self, CLAIMS, DRIVER, MIGRATED, VOLUMES, key, uid_of};
 
-/// One deed, after a while.
-pub(crate) async fn act(server: &Server, bytes: &[u8; 4]) {
+/// One deed, after a while. Answers whether it is that the binder loses its Lease and gets it back.
+pub(crate) async fn act(server: &Server, bytes: &[u8; 4]) -> bool {
     let c = &mut Choices::new(bytes);
     match c.pick(&[0, 0, 1, 40, 3_000, 700_000]) {
         0 => tokio::task::yield_now().await,
@@ -33,8 +33,9 @@ pub(crate) async fn act(server: &Server, bytes: &[u8; 4]) {
         write_conflicts,
         answer_is_lost,
     ];
-    let deed = c.pick(&deeds);
+    let Some(deed) = deeds.get(c.below(deeds.len() + 1)) else { return true };
     deed(&mut server.inner(), c);
+    false
 }
 
 fn claim_goes(server: &mut Inner, c: &mut Choices<'_>) {

@@ -11,6 +11,7 @@ use bindery_core::{
 };
 use bindery_engine::DefaultEngine;
 use bindery_store::{Kind, Observed, Store};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -105,17 +106,18 @@ async fn settle(genes: &Genes) -> Result<Story, String> {
     Kind::ALL.into_iter().for_each(|kind| binder.intake().synced(kind));
     let foretold =
         if genes.deeds.is_empty() { door::ask(&binder, &server).await? } else { door::Foretold::default() };
-    let shutdown = CancellationToken::new();
-    let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
+    let mut leading = Leading::begin(&binder);
     let watching = tokio::spawn(watch(Arc::clone(&binder), server.clone(), watches, weather.lag));
     for deed in &genes.deeds {
-        others::act(&server, deed).await;
+        if others::act(&server, deed).await {
+            leading.end().await.map_err(|error| report(&error, 0))?;
+            leading = Leading::begin(&binder);
+        }
     }
     server.inner().faults.clear();
     let settled =
         until_settled(&server).await.map_err(|settled| report("the world does not settle", settled))?;
-    shutdown.cancel();
-    running.await.map_err(|error| report(&format!("the loop ended: {error}"), settled))?;
+    leading.end().await.map_err(|error| report(&error, settled))?;
     watching.abort();
 
     start_anew(&server).await;
@@ -135,6 +137,24 @@ async fn settle(genes: &Genes) -> Result<Story, String> {
     }
     let refusals = binder.metrics().refusals.get();
     Ok(Story { changes: settled, bound, reclaimed, refusals, foretold: foretold.counts() })
+}
+
+/// The binder's loop, while it has the Lease.
+struct Leading {
+    shutdown: CancellationToken,
+    running: JoinHandle<()>,
+}
+
+impl Leading {
+    fn begin(binder: &Arc<Binder<Server>>) -> Self {
+        let shutdown = CancellationToken::new();
+        Self { running: tokio::spawn(Arc::clone(binder).run(shutdown.clone())), shutdown }
+    }
+
+    async fn end(self) -> Result<(), String> {
+        self.shutdown.cancel();
+        self.running.await.map_err(|error| format!("the loop ended: {error}"))
+    }
 }
 
 /// Waits for [`SETTLES_WITHIN`] and then for [`STAYS_SETTLED`]: how many writes there were by then, or, as soon as another one

@@ -31,7 +31,8 @@ enum Bench {
     },
     /// Binds a second on a real API server, which is installed first; `--help` after `--` tells options.
     Bind {
-        /// Passed on to the benchmark: `[--claims N,...] [--shapes plain,pre-bound] [--classes N,...] [--against upstream]`.
+        /// Passed on to the benchmark: `[--claims N,...] [--shapes plain,pre-bound,waiting] [--classes
+        /// N,...] [--against upstream]`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },

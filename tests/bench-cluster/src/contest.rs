@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use bindery_cluster::{ControlPlane, Manager, Programs};
@@ -34,18 +34,24 @@ pub(crate) struct Figures {
 
 /// Runs one round.
 pub(crate) async fn contest(contestant: &Contestant, shape: Shape, size: Size) -> Result<Figures> {
-    let claims = size.claims;
     let mut plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
     let client = plane.client().await?;
     let load = Arc::new(Load::new(&client, shape, size));
-    load.create_volumes().await?;
+    if !load.waits() {
+        load.create_volumes().await?;
+    }
     let ceiling = match contestant {
         Contestant::Ceiling => Some(Ceiling::settle_volumes(&client, &load).await?),
         Contestant::Bindery(_) | Contestant::Upstream => None,
     };
     let running = Running::start(contestant, &mut plane)?;
-    load.until_volumes_settle().await?;
     let binder = running.id(&mut plane);
+    if load.waits() {
+        load.create_claims(None).await?;
+        until_idle(binder).await?;
+    } else {
+        load.until_volumes_settle().await?;
+    }
     let server = plane.api_server().id();
     let usage = |id: Option<u32>| id.map(Usage::of).transpose().map(Option::unwrap_or_default);
     let (binder_before, server_before) = (usage(binder)?, usage(Some(server))?);
@@ -53,14 +59,22 @@ pub(crate) async fn contest(contestant: &Contestant, shape: Shape, size: Size) -
 
     let (begun, sightings) = load.watch_claims();
     begun.await.context("the watch of claims could not begin")?;
+    let began = Instant::now();
     let created = match &ceiling {
         Some(ceiling) => ceiling.create_and_bind(&load).await?,
+        None if load.waits() => {
+            load.create_volumes().await?;
+            HashMap::new()
+        }
         None => load.create_claims(None).await?,
     };
     let sightings = sightings.await??;
+    // Which claim gets a volume is known when it has it.
+    let created =
+        if load.waits() { sightings.keys().map(|name| (name.clone(), began)).collect() } else { created };
     let (binder_after, server_after) = (usage(binder)?, usage(Some(server))?);
     #[expect(clippy::cast_precision_loss, reason = "numbers of requests are small")]
-    let requests = (requests(&client).await? - requests_before) as f64 / claims as f64 - 1.0;
+    let requests = (requests(&client).await? - requests_before) as f64 / load.volumes() as f64 - 1.0;
     let (rate, p50, p99) = times(&created, &sightings);
     Ok(Figures {
         rate,
@@ -71,6 +85,22 @@ pub(crate) async fn contest(contestant: &Contestant, shape: Shape, size: Size) -
         server_cpu: server_after.cpu - server_before.cpu,
         peak: binder_after.peak,
     })
+}
+
+/// Waits until the binder has decided the claims that wait: it uses next to nothing of a core for two
+/// seconds. What never rests is waited for a minute.
+async fn until_idle(binder: Option<u32>) -> Result<()> {
+    let Some(binder) = binder else { return Ok(()) };
+    let mut before = Usage::of(binder)?.cpu;
+    for _ in 0..30 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let now = Usage::of(binder)?.cpu;
+        if now - before < 0.1 {
+            break;
+        }
+        before = now;
+    }
+    Ok(())
 }
 
 /// Requests about volumes, claims and events that the API server has answered, as its metrics say.

@@ -27,6 +27,8 @@ pub(crate) enum Shape {
     Plain,
     /// Each volume is reserved for a claim by its user.
     PreBound,
+    /// The claims wait before there is a volume; then volumes come for one in a hundred.
+    Waiting,
 }
 
 impl Shape {
@@ -35,6 +37,7 @@ impl Shape {
         match self {
             Self::Plain => "plain",
             Self::PreBound => "pre-bound",
+            Self::Waiting => "waiting",
         }
     }
 }
@@ -50,7 +53,7 @@ pub(crate) struct Load {
 /// How much of it there is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
-    /// Claims, and as many volumes.
+    /// Claims, and as many volumes unless the claims wait.
     pub(crate) claims: usize,
     /// Storage classes over which both are spread.
     pub(crate) classes: usize,
@@ -75,6 +78,16 @@ impl Load {
         self.size.claims
     }
 
+    /// Whether the claims wait before there is a volume.
+    pub(crate) fn waits(&self) -> bool {
+        self.shape == Shape::Waiting
+    }
+
+    /// How many volumes there are, and claims that become Bound.
+    pub(crate) fn volumes(&self) -> usize {
+        if self.waits() { (self.size.claims / 100).max(1) } else { self.size.claims }
+    }
+
     /// A volume and a claim for it, both created, that nobody binds yet.
     pub(crate) async fn one(client: &kube::Client, number: usize) -> Result<Self> {
         let load = Self::new(client, Shape::Plain, Size { claims: 1, classes: usize::MAX });
@@ -86,7 +99,7 @@ impl Load {
     /// Creates the volumes.
     pub(crate) async fn create_volumes(&self) -> Result<()> {
         let create = |i: usize| self.create_volume(i);
-        stream::iter(0..self.size.claims)
+        stream::iter(0..self.volumes())
             .map(create)
             .buffer_unordered(IN_FLIGHT)
             .try_collect::<Vec<_>>()
@@ -118,7 +131,8 @@ impl Load {
         Ok(())
     }
 
-    /// Watches the claims until every one is Bound. The receiver hears when the watch has begun.
+    /// Watches the claims until as many are Bound as there are volumes. The receiver hears when the watch
+    /// has begun.
     pub(crate) fn watch_claims(self: &Arc<Self>) -> (oneshot::Receiver<()>, JoinHandle<Result<Sightings>>) {
         let (begun, begins) = oneshot::channel();
         let load = Arc::clone(self);
@@ -126,10 +140,10 @@ impl Load {
     }
 
     async fn sight(&self, begun: oneshot::Sender<()>) -> Result<Sightings> {
-        let mut sightings = Sightings::with_capacity(self.size.claims);
+        let mut sightings = Sightings::with_capacity(self.volumes());
         let mut changes = watcher(self.claims.clone(), Config::default()).boxed();
         let mut begun = Some(begun);
-        while sightings.len() < self.size.claims {
+        while sightings.len() < self.volumes() {
             match changes.try_next().await?.context("the watch of claims has ended")? {
                 Event::Apply(claim) | Event::InitApply(claim) => {
                     let phase = claim.status.and_then(|status| status.phase);
