@@ -1,4 +1,5 @@
-//! Credentials that rotate, in each way that a kubeconfig gives them, and those that are refused at the start.
+//! Credentials that rotate, in each way that a kubeconfig gives them, and those that are refused at the
+//! start.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -163,8 +164,24 @@ fn start(kubeconfig: &Path, identity: &str) -> Replica {
     Replica::start_with(kubeconfig, identity, &[], &[("BINDERY_ENGINE", "native".into())])
 }
 
-/// The API server changes its own certificate, the clients' authority and the tokens at the same time. What clients
-/// show changes later, so that all are seen to be refused.
+/// Each of these replicas leads and binds, one after the other.
+async fn bind_in_turn(plane: &ControlPlane, mut replicas: Vec<Replica>) {
+    let world = World::new(plane).await;
+    while !replicas.is_empty() {
+        let name = format!("v{}", replicas.len());
+        let leading = replicas.iter_mut().map(|replica| Box::pin(replica.until_leading()));
+        let (_, leader, _) = select_all(leading).await;
+        world.create_volume(&name, "1Gi").await;
+        world.create_claim(&name, "1Gi").await;
+        world.until_claim(&name, is_bound_to(&name)).await;
+        let mut leader = replicas.swap_remove(leader);
+        leader.signal(Signal::TERM);
+        assert!(leader.wait().await.success());
+    }
+}
+
+/// The API server changes its own certificate, the clients' authority and the tokens at the same time. What
+/// clients show changes later, so that all are seen to be refused.
 #[tokio::test]
 async fn credentials_that_rotate_are_followed_without_a_restart() {
     let site = Site::new();
@@ -228,19 +245,7 @@ async fn credentials_that_rotate_are_followed_without_a_restart() {
         replica.until_metrics("bindery_credentials_refused 0\n").await;
     }
 
-    // Each of them binds, one after the other.
-    let world = World::new(&plane).await;
-    while !replicas.is_empty() {
-        let name = format!("v{}", replicas.len());
-        let leading = replicas.iter_mut().map(|replica| Box::pin(replica.until_leading()));
-        let (_, leader, _) = select_all(leading).await;
-        world.create_volume(&name, "1Gi").await;
-        world.create_claim(&name, "1Gi").await;
-        world.until_claim(&name, is_bound_to(&name)).await;
-        let mut leader = replicas.swap_remove(leader);
-        leader.signal(Signal::TERM);
-        assert!(leader.wait().await.success());
-    }
+    bind_in_turn(&plane, replicas).await;
 }
 
 #[tokio::test]
@@ -261,8 +266,45 @@ async fn a_start_that_waits_for_a_credential_plugin_ends_at_a_signal_with_the_pl
     spawn_blocking(move || assert_eq!(pipe.read(&mut [0]).unwrap(), 0)).await.unwrap();
 }
 
+/// Has `bindery serve` refuse a kubeconfig with a sentence in which this is said.
+fn check_refused(site: &Site, cluster: &Value, user: &Value, said: &str) {
+    let mut reachable = json!({"server": "https://127.0.0.1:1"});
+    reachable.as_object_mut().unwrap().extend(cluster.as_object().unwrap().clone());
+    let kubeconfig = site.kubeconfig("kubeconfig", &reachable, user);
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let (status, complaint) = serve_in_vain(&["--kubeconfig", kubeconfig]);
+    assert_eq!(status, Some(2), "{complaint}");
+    let begin = format!("--kubeconfig {kubeconfig} cannot be used: ");
+    assert!(complaint.contains(&begin) && complaint.contains(said), "no {said:?} in {complaint}");
+}
+
 #[test]
-fn what_a_kubeconfig_asks_for_is_done_or_refused_by_its_name() {
+fn what_a_cluster_of_a_kubeconfig_asks_for_is_done_or_refused_by_its_name() {
+    let site = Site::new();
+    site.write("good.crt", &Generation::new(1).certificate);
+    for (cluster, said) in [
+        (json!({"proxy-url": "http://p:1"}), "cluster \"c\" has proxy-url, which Bindery does not support"),
+        (
+            json!({"certificate-authority-data": "Z2FyYmFnZQ=="}),
+            "certificate-authority-data of cluster \"c\" holds no certificate",
+        ),
+        (
+            json!({"certificate-authority-data": "~"}),
+            "certificate-authority-data of cluster \"c\" is not base64",
+        ),
+        (json!({"certificate-authority": "none.crt"}), "none.crt of cluster \"c\" cannot be read"),
+        (
+            json!({"certificate-authority": "good.crt", "insecure-skip-tls-verify": true}),
+            "insecure-skip-tls-verify and a certificate authority",
+        ),
+        (json!({"tls-servername": "kubernetes"}), "cluster \"c\" has a field \"tls-servername\""),
+    ] {
+        check_refused(&site, &cluster, &json!({"token": "t"}), said);
+    }
+}
+
+#[test]
+fn what_a_user_of_a_kubeconfig_shows_is_used_or_refused_by_its_name() {
     let site = Site::new();
     let good = Generation::new(1);
     site.write("good.crt", &good.certificate);
@@ -271,93 +313,43 @@ fn what_a_kubeconfig_asks_for_is_done_or_refused_by_its_name() {
     site.write("version-1.crt", VERSION_1[0]);
     site.write("version-1.key", VERSION_1[1]);
     site.write("empty", "\n");
-    let server = |further: Value| {
-        let mut cluster = json!({"server": "https://127.0.0.1:1"});
-        cluster.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
-        cluster
-    };
     let pair = |certificate: &str, key: &str| json!({"client-certificate": certificate, "client-key": key});
-    let (any, token) = (server(json!({})), json!({"token": "t"}));
-    let rows = [
+    for (user, said) in [
         (
-            server(json!({"proxy-url": "http://p:1"})),
-            &token,
-            "cluster \"c\" has proxy-url, which Bindery does not support",
-        ),
-        (
-            server(json!({"certificate-authority-data": "Z2FyYmFnZQ=="})),
-            &token,
-            "certificate-authority-data of cluster \"c\" holds no certificate",
-        ),
-        (
-            server(json!({"certificate-authority-data": "~"})),
-            &token,
-            "certificate-authority-data of cluster \"c\" is not base64",
-        ),
-        (
-            server(json!({"certificate-authority": "none.crt"})),
-            &token,
-            "none.crt of cluster \"c\" cannot be read",
-        ),
-        (
-            server(json!({"certificate-authority": "good.crt", "insecure-skip-tls-verify": true})),
-            &token,
-            "insecure-skip-tls-verify and a certificate authority",
-        ),
-        (
-            server(json!({"tls-servername": "kubernetes"})),
-            &token,
-            "cluster \"c\" has a field \"tls-servername\"",
-        ),
-        (
-            any.clone(),
-            &json!({"auth-provider": {"name": "oidc"}}),
+            json!({"auth-provider": {"name": "oidc"}}),
             "user \"u\" has auth-provider, which Bindery does not support",
         ),
         (
-            any.clone(),
-            &json!({"token": "t", "exec": exec("cat", &[])["exec"]}),
+            json!({"token": "t", "exec": exec("cat", &[])["exec"]}),
             "in several ways: token or tokenFile; exec",
         ),
-        (any.clone(), &json!({"username": "u"}), "one of username and password"),
-        (any.clone(), &json!({"token": "a\nb"}), "token of user \"u\" holds more than a token"),
-        (any.clone(), &json!({"tokenFile": "empty"}), "empty of user \"u\" is empty"),
+        (json!({"username": "u"}), "one of username and password"),
+        (json!({"token": "a\nb"}), "token of user \"u\" holds more than a token"),
+        (json!({"tokenFile": "empty"}), "empty of user \"u\" is empty"),
+        (json!({"client-certificate": "good.crt"}), "good.crt of user \"u\" is given without the other half"),
+        (pair("good.crt", "other.key"), "other.key of user \"u\" is not the key of the client certificate"),
+        (pair("good.key", "good.key"), "good.key of user \"u\" holds no certificate"),
+        (pair("good.crt", "good.crt"), "good.crt of user \"u\" holds no private key"),
+        (pair("version-1.crt", "version-1.key"), "version-1.crt of user \"u\" is an X.509 v1 certificate"),
+    ] {
+        check_refused(&site, &json!({}), &user, said);
+    }
+}
+
+#[test]
+fn a_credential_plugin_that_issues_nothing_is_named() {
+    let site = Site::new();
+    let old = json!({"command": "cat", "apiVersion": "client.authentication.k8s.io/v1alpha1"});
+    for (user, said) in [
+        (exec("false", &[]), "credential plugin false ended with exit status: 1"),
+        (exec("/nonexistent", &[]), "credential plugin /nonexistent cannot be started"),
+        (exec("echo", &["{}"]), "credential plugin echo printed no ExecCredential"),
         (
-            any.clone(),
-            &json!({"client-certificate": "good.crt"}),
-            "good.crt of user \"u\" is given without the other half",
-        ),
-        (
-            any.clone(),
-            &pair("good.crt", "other.key"),
-            "other.key of user \"u\" is not the key of the client certificate",
-        ),
-        (any.clone(), &pair("good.key", "good.key"), "good.key of user \"u\" holds no certificate"),
-        (any.clone(), &pair("good.crt", "good.crt"), "good.crt of user \"u\" holds no private key"),
-        (
-            any.clone(),
-            &pair("version-1.crt", "version-1.key"),
-            "version-1.crt of user \"u\" is an X.509 v1 certificate",
-        ),
-        (any.clone(), &exec("false", &[]), "credential plugin false ended with exit status: 1"),
-        (any.clone(), &exec("/nonexistent", &[]), "credential plugin /nonexistent cannot be started"),
-        (any.clone(), &exec("echo", &["{}"]), "credential plugin echo printed no ExecCredential"),
-        (
-            any.clone(),
-            &exec("echo", &[&credential(json!({}))]),
+            exec("echo", &[&credential(json!({}))]),
             "credential plugin echo printed neither a token nor a client certificate",
         ),
-        (
-            any.clone(),
-            &json!({"exec": {"command": "cat", "apiVersion": "client.authentication.k8s.io/v1alpha1"}}),
-            "has apiVersion \"client.authentication.k8s.io/v1alpha1\"",
-        ),
-    ];
-    for (cluster, user, said) in rows {
-        let kubeconfig = site.kubeconfig("kubeconfig", &cluster, user);
-        let (status, complaint) = serve_in_vain(&["--kubeconfig", kubeconfig.to_str().unwrap()]);
-        assert_eq!(status, Some(2), "{complaint}");
-        assert!(complaint.contains(said), "no {said:?} in {complaint}");
-        assert!(complaint.contains("--kubeconfig"), "{complaint}");
+        (json!({"exec": old}), "has apiVersion \"client.authentication.k8s.io/v1alpha1\""),
+    ] {
+        check_refused(&site, &json!({}), &user, said);
     }
 }
