@@ -20,7 +20,8 @@ pub struct Freshness {
 #[derive(Debug, Default)]
 struct KindFreshness {
     heard: watch::Sender<Heard>,
-    lists: watch::Sender<Lists>,
+    lists: watch::Sender<Requests>,
+    watches: watch::Sender<Requests>,
 }
 
 /// What a watch has told last.
@@ -32,9 +33,10 @@ struct Heard {
     version: Option<Version>,
 }
 
-/// Lists by number: each request for one raises `wanted`; a list serves all requests made before it began.
+/// Requests for a list or a new watch, by number: each raises `wanted`. A list or a watch serves all requests that were
+/// made before it began.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lists {
+struct Requests {
     wanted: u64,
     served: u64,
 }
@@ -42,6 +44,16 @@ struct Lists {
 /// The requests that a list serves: those that were made before it began.
 #[derive(Clone, Copy, Debug)]
 pub struct ListTicket(u64);
+
+/// The requests that a watch serves: those that were made before it began.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchTicket(u64);
+
+impl Heard {
+    fn has_reached(&self, version: &Version) -> bool {
+        self.version.as_ref().is_some_and(|at| !is_newer(version, at))
+    }
+}
 
 impl Freshness {
     pub(crate) fn new() -> Self {
@@ -74,12 +86,16 @@ impl Freshness {
         self.of(kind).heard.borrow().version.clone()
     }
 
+    /// Whether the cache of the kind has reached a version.
+    pub fn has_reached(&self, kind: Kind, version: &Version) -> bool {
+        self.of(kind).heard.borrow().has_reached(version)
+    }
+
     /// Waits until the cache of the kind has reached a version.
     pub async fn until_reached(&self, kind: Kind, version: &Version) {
         let mut heard = self.of(kind).heard.subscribe();
-        let has_reached = |heard: &Heard| heard.version.as_ref().is_some_and(|at| !is_newer(version, at));
         // The sender lives as long as this, so there is no error to see.
-        let _ = heard.wait_for(has_reached).await;
+        let _ = heard.wait_for(|heard| heard.has_reached(version)).await;
     }
 
     /// Asks for a new list of the kind. While one is asked for and has not begun, asking again changes nothing.
@@ -113,6 +129,33 @@ impl Freshness {
     pub async fn until_listed(&self, kind: Kind) {
         let mut lists = self.of(kind).lists.subscribe();
         let _ = lists.wait_for(|lists| lists.served >= lists.wanted).await;
+    }
+
+    /// Asks for a new watch of the kind, from the version that it has reached.
+    pub fn want_watch(&self, kind: Kind) {
+        self.of(kind).watches.send_modify(|watches| watches.wanted += 1);
+    }
+
+    /// A watch of the kind is about to be requested.
+    pub fn watch_begins(&self, kind: Kind) -> WatchTicket {
+        WatchTicket(self.of(kind).watches.borrow().wanted)
+    }
+
+    /// Waits until a watch is wanted that begins after this one.
+    pub async fn until_watch_wanted(&self, kind: Kind, ticket: WatchTicket) {
+        let mut watches = self.of(kind).watches.subscribe();
+        let _ = watches.wait_for(|watches| ticket.0 < watches.wanted).await;
+    }
+
+    /// The watch is open, and the store has what changed before that.
+    pub fn watching(&self, kind: Kind, ticket: WatchTicket) {
+        self.of(kind).watches.send_modify(|watches| watches.served = watches.served.max(ticket.0));
+    }
+
+    /// Waits until no new watch of the kind is wanted.
+    pub async fn until_watched(&self, kind: Kind) {
+        let mut watches = self.of(kind).watches.subscribe();
+        let _ = watches.wait_for(|watches| watches.served >= watches.wanted).await;
     }
 
     fn of(&self, kind: Kind) -> &KindFreshness {

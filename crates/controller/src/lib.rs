@@ -42,7 +42,7 @@ pub use binder::{
 };
 pub use error::{OperationError, ReviewError, SyncError};
 pub use facts::{Facts, Migrations};
-pub use freshness::{Freshness, ListTicket};
+pub use freshness::{Freshness, ListTicket, WatchTicket};
 pub use intake::Intake;
 pub use journal::{Journal, Verdict};
 pub use key::Key;

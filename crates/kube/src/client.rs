@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use kube::client::Body;
 use prometheus_client::registry::Registry;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::credentials::{Credentials, CredentialsError};
@@ -36,6 +36,8 @@ pub struct ApiClient {
     traffic: Traffic,
     /// How many requests were answered 403.
     denials: watch::Sender<u64>,
+    /// Notified of each success.
+    successes: Arc<Notify>,
     way: Way,
 }
 
@@ -68,6 +70,7 @@ impl From<Credentials> for ApiClient {
             pause: Arc::default(),
             traffic: Traffic::new(),
             denials: watch::Sender::new(0),
+            successes: Arc::default(),
             way: Way::Patient,
         }
     }
@@ -170,6 +173,16 @@ impl ApiClient {
                 }
             },
         }
+    }
+
+    /// Takes note that the server has carried out a request.
+    pub(crate) fn succeeded(&self) {
+        self.successes.notify_waiters();
+    }
+
+    /// Waits until the server carries out a request of this client or of a clone.
+    pub(crate) async fn until_success(&self) {
+        self.successes.notified().await;
     }
 
     /// Takes note of a fault: whether the server was too busy, and what it asks for.

@@ -75,6 +75,14 @@ impl Fault {
         reason == "NotFound" && kind == plural && name == object
     }
 
+    /// Whether it may mean that there is no API server at the moment: no answer, or one of a load balancer's.
+    pub(crate) fn is_outage(&self) -> bool {
+        match self {
+            Self::Refused { code, retry_after, .. } => *code >= 500 && retry_after.is_none(),
+            Self::NoAnswer(_) | Self::TooLate => true,
+        }
+    }
+
     /// What the API server or the connection said, without a word of ours: upstream puts it into its events.
     pub(crate) fn message(&self) -> Cow<'_, str> {
         match self {
@@ -142,14 +150,16 @@ pub(crate) async fn send(client: &ApiClient, request: http::Request<Body>) -> Re
     answer
 }
 
-/// Sends a request when it may be sent; the answer is still to come when it is not refused.
+/// Sends a request when it may be sent; the answer is still to come when it is not refused. Its headers have `limit` to come.
 pub(crate) async fn open(
     client: &ApiClient,
     request: http::Request<Body>,
+    limit: Duration,
 ) -> Result<(Encoding, Body), Fault> {
     // A stream that lasts for minutes is nothing that is under way: it keeps no room.
     drop(client.turn().await);
-    begin(client, request).await
+    let late = |_| Err(Fault::NoAnswer(format!("no headers within {limit:?}")));
+    tokio::time::timeout(limit, begin(client, request)).await.unwrap_or_else(late)
 }
 
 async fn exchange(client: &ApiClient, request: http::Request<Body>) -> Result<Object, Fault> {
@@ -167,6 +177,7 @@ async fn begin(client: &ApiClient, mut request: http::Request<Body>) -> Result<(
     let (parts, body) = answer.map_err(no_answer)?.into_parts();
     let encoding = Encoding::of(&parts.headers);
     if parts.status.is_success() {
+        client.succeeded();
         return Ok((encoding, body));
     }
     let bytes = body.collect().await.map_err(no_answer)?.to_bytes();

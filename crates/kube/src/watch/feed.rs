@@ -1,7 +1,7 @@
 //! Takes the objects of one kind to the intake.
 
-use bindery_controller::Intake;
-use bindery_core::{Claim, ClaimKey, Class, Text, Volume};
+use bindery_controller::{Intake, ListTicket, WatchTicket};
+use bindery_core::{Claim, ClaimKey, Class, Text, Version, Volume};
 use bindery_store::{Kind, Observed, PodRecord};
 
 use crate::decode::{self, DecodeError};
@@ -12,6 +12,8 @@ pub(super) struct Feed {
     kind: Kind,
     intake: Intake,
     listed: Listed,
+    /// The requests that the list serves.
+    ticket: Option<ListTicket>,
 }
 
 #[derive(Default)]
@@ -23,24 +25,33 @@ struct Listed {
     nodes: Vec<Text>,
 }
 
+/// Where objects of a kind are listed.
+pub(super) fn path(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Volume => "/api/v1/persistentvolumes",
+        Kind::Claim => "/api/v1/persistentvolumeclaims",
+        Kind::Class => "/apis/storage.k8s.io/v1/storageclasses",
+        Kind::Pod => "/api/v1/pods",
+        Kind::Node => "/api/v1/nodes",
+    }
+}
+
 impl Feed {
     pub(super) fn new(kind: Kind, intake: Intake) -> Self {
-        Self { kind, intake, listed: Listed::default() }
+        Self { kind, intake, listed: Listed::default(), ticket: None }
     }
 
     pub(super) fn kind(&self) -> Kind {
         self.kind
     }
 
+    pub(super) fn intake(&self) -> &Intake {
+        &self.intake
+    }
+
     /// Where objects of the kind are listed.
     pub(super) fn path(&self) -> &'static str {
-        match self.kind {
-            Kind::Volume => "/api/v1/persistentvolumes",
-            Kind::Claim => "/api/v1/persistentvolumeclaims",
-            Kind::Class => "/apis/storage.k8s.io/v1/storageclasses",
-            Kind::Pod => "/api/v1/pods",
-            Kind::Node => "/api/v1/nodes",
-        }
+        path(self.kind)
     }
 
     /// A list or a watch has failed, and is tried again.
@@ -53,9 +64,30 @@ impl Feed {
         self.intake.watch_expired();
     }
 
-    /// A list begins; what an unfinished one has brought is forgotten.
+    /// Bytes have come.
+    pub(super) fn heard(&self) {
+        self.intake.freshness().heard(self.kind);
+    }
+
+    /// An event or a bookmark has told a version, and the store has what it told.
+    pub(super) fn reached(&self, version: &str) {
+        self.intake.freshness().reached(self.kind, &Version::from(version));
+    }
+
+    /// Waits until a list of the kind is wanted.
+    pub(super) async fn until_list_wanted(&self) {
+        self.intake.freshness().until_list_wanted(self.kind).await;
+    }
+
+    /// The store has what changed before the watch was opened.
+    pub(super) fn watching(&self, ticket: WatchTicket) {
+        self.intake.freshness().watching(self.kind, ticket);
+    }
+
+    /// A list is about to be requested; what an unfinished one has brought is forgotten.
     pub(super) fn begin(&mut self) {
         self.listed = Listed::default();
+        self.ticket = Some(self.intake.freshness().list_begins(self.kind));
     }
 
     /// The next object of the list.
@@ -91,6 +123,14 @@ impl Feed {
             Kind::Node => self.intake.nodes(listed.nodes),
         }
         self.intake.synced(self.kind);
+    }
+
+    /// The store has the list of that version, and what changed while it was sent.
+    pub(super) fn listed(&mut self, version: &str) {
+        self.reached(version);
+        if let Some(ticket) = self.ticket.take() {
+            self.intake.freshness().list_complete(self.kind, ticket);
+        }
     }
 
     /// An object was added or changed.

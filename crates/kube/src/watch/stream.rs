@@ -1,24 +1,31 @@
 //! One watch request: a frame for each event, for as long as the server keeps it open. The first ones may be a list.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 
+use bindery_controller::WatchTicket;
 use bytes::Bytes;
-use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, TryStreamExt};
+use futures::stream::{BoxStream, unfold};
+use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{Watch, WatchError};
+use super::{Bookmarks, WATCH_SECONDS, Watch, WatchError};
 use crate::decode::Encoded as _;
 use crate::encoding::{Encoding, Event};
 use crate::rest::{self, Fault};
 
-/// Seconds after which the server is asked to end the watch (client-go asks for 5 to 10 minutes), so that a
-/// connection that died without a word is noticed.
-const WATCH_SECONDS: u64 = 300;
-/// Longest silence: past the time at which the server was to end the watch, the connection is dead.
-const SILENCE_MAX: Duration = Duration::from_secs(WATCH_SECONDS + 30);
+/// Longest streamed list, however steadily its objects come: the objects of a busy cluster may come for ever.
+const LIST_MAX: Duration = Duration::from_secs(120);
+/// An API server sends what changed before a watch was opened right behind its headers. When nothing has come for so long,
+/// all of it has.
+const REPLAY: Duration = Duration::from_millis(200);
+/// After this many watches without a bookmark that fell silent, the server is taken to send none.
+const SILENCES_MAX: u32 = 2;
 /// Longest frame. An API server stores objects of 1.5 MiB or so at most.
 const FRAME_BYTES_MAX: u32 = 16 * 1024 * 1024;
 /// Marks the bookmark at the end of a streamed list (KEP-3157).
@@ -57,28 +64,37 @@ struct BookmarkMeta {
 }
 
 /// The events of an open watch.
-struct Events<R> {
+pub(super) struct Events {
     encoding: Encoding,
-    stream: R,
+    stream: Pin<Box<dyn AsyncBufRead + Send>>,
+    /// How long no bytes may come.
+    silence: Duration,
 }
 
-impl<R: AsyncBufRead + Unpin> Events<R> {
+impl Events {
     /// The next event; `None` where the server has ended the watch.
     async fn next(&mut self) -> Result<Option<Event>, WatchError> {
         let frame = match self.encoding {
-            Encoding::Json => tokio::time::timeout(SILENCE_MAX, self.line()).await,
-            Encoding::Protobuf => tokio::time::timeout(SILENCE_MAX, self.block()).await,
+            Encoding::Json => self.line().await,
+            Encoding::Protobuf => self.block().await,
         };
-        let lost = |why: String| WatchError::Fault(Fault::NoAnswer(why));
         match frame {
-            Err(_) => Err(lost("the watch fell silent".to_owned())),
-            Ok(Err(error)) => Err(lost(error.to_string())),
-            Ok(Ok(None)) => Ok(None),
-            Ok(Ok(Some(frame))) => self.encoding.event(frame).map(Some).map_err(WatchError::Nonsense),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(WatchError::Silent(self.silence)),
+            Err(error) => Err(WatchError::Fault(Fault::NoAnswer(error.to_string()))),
+            Ok(None) => Ok(None),
+            Ok(Some(frame)) => self.encoding.event(frame).map(Some).map_err(WatchError::Nonsense),
         }
     }
 
-    async fn line(&mut self) -> std::io::Result<Option<Bytes>> {
+    fn into_stream(self) -> BoxStream<'static, Result<Event, WatchError>> {
+        unfold(self, |mut events| async move {
+            let event = events.next().await.transpose()?;
+            Some((event, events))
+        })
+        .boxed()
+    }
+
+    async fn line(&mut self) -> io::Result<Option<Bytes>> {
         let mut line = Vec::new();
         (&mut self.stream).take(FRAME_BYTES_MAX.into()).read_until(b'\n', &mut line).await?;
         match line.last() {
@@ -90,7 +106,7 @@ impl<R: AsyncBufRead + Unpin> Events<R> {
     }
 
     /// A block behind its length, which is 4 bytes, the highest first.
-    async fn block(&mut self) -> std::io::Result<Option<Bytes>> {
+    async fn block(&mut self) -> io::Result<Option<Bytes>> {
         if self.stream.fill_buf().await?.is_empty() {
             return Ok(None);
         }
@@ -98,7 +114,7 @@ impl<R: AsyncBufRead + Unpin> Events<R> {
         self.stream.read_exact(&mut length).await?;
         let length = u32::from_be_bytes(length);
         if length > FRAME_BYTES_MAX {
-            return Err(std::io::Error::other(format!("an event of {length} bytes is too large")));
+            return Err(io::Error::other(format!("an event of {length} bytes is too large")));
         }
         let mut block = Vec::new();
         let read = (&mut self.stream).take(length.into()).read_to_end(&mut block).await?;
@@ -106,33 +122,75 @@ impl<R: AsyncBufRead + Unpin> Events<R> {
     }
 }
 
-fn broken_off() -> std::io::Error {
-    std::io::Error::other("the watch broke off")
+fn broken_off() -> io::Error {
+    io::Error::other("the watch broke off")
 }
 
 impl Watch {
-    /// Watches from `version` on, and moves it along, until the server ends the watch.
-    pub(super) async fn watch(&self, version: &mut String) -> Result<(), WatchError> {
-        let mut events = self.open(&format!("resourceVersion={}", rest::encode(version))).await?;
-        while let Some(event) = events.next().await? {
-            self.take(&event, version)?;
+    /// Watches from `version` on, and moves it along, until the server ends the watch, which `events` may have begun.
+    pub(super) async fn watch(
+        &mut self,
+        version: &mut String,
+        events: Option<Events>,
+        ticket: WatchTicket,
+    ) -> Result<(), WatchError> {
+        let events = match events {
+            Some(events) => events,
+            None => self.open(&format!("resourceVersion={}", rest::encode(version))).await?,
+        };
+        let mut events = events.into_stream();
+        let mut is_replayed = false;
+        loop {
+            let event = if is_replayed {
+                events.next().await
+            } else {
+                match timeout(REPLAY, events.next()).await {
+                    Ok(event) => event,
+                    Err(_) => {
+                        is_replayed = true;
+                        self.feed.watching(ticket);
+                        continue;
+                    }
+                }
+            };
+            let event = match event {
+                Some(Ok(event)) => event,
+                None => return Ok(()),
+                Some(Err(error)) => {
+                    self.bookmarks = self.bookmarks.after(&error);
+                    return Err(error);
+                }
+            };
+            if event.kind == "BOOKMARK" {
+                self.bookmarks = Bookmarks::Sent;
+            }
+            if let Some(seen) = self.take(&event)? {
+                self.feed.reached(&seen);
+                *version = seen;
+            }
         }
-        Ok(())
     }
 
-    /// Has all objects sent as the first events of a watch, hands them over, and watches on; `version` is set as soon as
-    /// the list is complete.
-    pub(super) async fn stream_list(&mut self, version: &mut Option<String>) -> Result<(), WatchError> {
-        let mut events = self.open("sendInitialEvents=true&resourceVersionMatch=NotOlderThan").await?;
+    /// Has all objects sent as the first events of a watch and hands them over. Answers the version of the list, and the
+    /// watch, which goes on.
+    pub(super) async fn stream_list(&mut self) -> Result<(String, Events), WatchError> {
         self.feed.begin();
+        let end = Instant::now() + LIST_MAX;
+        let mut events = self.open("sendInitialEvents=true&resourceVersionMatch=NotOlderThan").await?;
         // What changes while the list is sent is told among it, and holds after it.
         let mut late: Vec<Event> = Vec::new();
-        let from = loop {
-            let Some(event) = events.next().await? else {
+        let mut stall = Instant::now() + self.limits.answer;
+        let version = loop {
+            let event =
+                timeout_at(stall.min(end), events.next()).await.map_err(|_| WatchError::Endless)??;
+            let Some(event) = event else {
                 return Err(Fault::NoAnswer("the watch ended within the list".to_owned()).into());
             };
             match event.kind.as_str() {
-                "ADDED" if late.is_empty() => self.feed.list(&event.object),
+                "ADDED" if late.is_empty() => {
+                    self.feed.list(&event.object);
+                    stall = Instant::now() + self.limits.answer;
+                }
                 "BOOKMARK" => {
                     let bookmark: Bookmark = event.object.read().map_err(WatchError::Nonsense)?;
                     if bookmark.metadata.annotations.contains_key(INITIAL_EVENTS_END) {
@@ -144,18 +202,15 @@ impl Watch {
             }
         };
         self.feed.complete();
-        tracing::debug!(kind = %self.feed.kind(), version = from, "listed, as a stream");
         for event in late {
-            self.take(&event, &mut String::new())?;
+            self.take(&event)?;
         }
-        let version = version.insert(from);
-        while let Some(event) = events.next().await? {
-            self.take(&event, version)?;
-        }
-        Ok(())
+        self.feed.listed(&version);
+        tracing::debug!(kind = %self.feed.kind(), version, "listed, as a stream");
+        Ok((version, events))
     }
 
-    async fn open(&self, from: &str) -> Result<Events<impl AsyncBufRead + Unpin + use<>>, WatchError> {
+    async fn open(&self, from: &str) -> Result<Events, WatchError> {
         let uri = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&{from}",
             self.feed.path(),
@@ -165,24 +220,55 @@ impl Watch {
             .header(http::header::ACCEPT_ENCODING, "identity")
             .body(Body::empty())
             .map_err(|error| WatchError::Nonsense(error.to_string()))?;
-        let (encoding, body) = rest::open(&self.client, request).await?;
-        let stream = body.into_data_stream().map_err(std::io::Error::other).into_async_read();
-        Ok(Events { encoding, stream: Box::pin(stream) })
+        let (encoding, body) = rest::open(&self.client, request, self.limits.answer).await?;
+        self.feed.heard();
+        let silence = match self.bookmarks {
+            Bookmarks::Awaited { .. } | Bookmarks::Sent => self.limits.silence,
+            Bookmarks::Absent => self.limits.silence_without_bookmarks,
+        };
+        Ok(Events { encoding, stream: self.stream(body, silence), silence })
     }
 
-    fn take(&self, event: &Event, version: &mut String) -> Result<(), WatchError> {
+    /// The bytes of a body. Each chunk is told to the feed; without one for so long they end with `TimedOut`.
+    fn stream(&self, body: Body, silence: Duration) -> Pin<Box<dyn AsyncBufRead + Send>> {
+        let (intake, kind) = (self.feed.intake().clone(), self.feed.kind());
+        let chunks = unfold((body.into_data_stream(), intake), move |(mut body, intake)| async move {
+            let Ok(chunk) = timeout(silence, body.next()).await else {
+                return Some((Err(io::ErrorKind::TimedOut.into()), (body, intake)));
+            };
+            let chunk = chunk?.map_err(io::Error::other);
+            if chunk.is_ok() {
+                intake.freshness().heard(kind);
+            }
+            Some((chunk, (body, intake)))
+        });
+        Box::pin(chunks.boxed().into_async_read())
+    }
+
+    /// Hands an event over. Answers the version that it tells.
+    fn take(&self, event: &Event) -> Result<Option<String>, WatchError> {
         match event.kind.as_str() {
             "ADDED" | "MODIFIED" => self.feed.apply(&event.object),
             "DELETED" => self.feed.gone(&event.object),
             "BOOKMARK" => {}
             "ERROR" => return Err(self.client.failure(&event.object).into()),
             // A kind of event that is not known yet tells nothing that could be acted on.
-            _ => return Ok(()),
+            _ => return Ok(None),
         }
         let seen: Versioned = event.object.read().map_err(WatchError::Nonsense)?;
-        if !seen.metadata.resource_version.is_empty() {
-            *version = seen.metadata.resource_version;
+        Ok(Some(seen.metadata.resource_version).filter(|version| !version.is_empty()))
+    }
+}
+
+impl Bookmarks {
+    /// What is known after a watch has failed.
+    fn after(self, error: &WatchError) -> Self {
+        match (self, error) {
+            (Self::Awaited { silences }, WatchError::Silent(_)) if silences + 1 >= SILENCES_MAX => {
+                Self::Absent
+            }
+            (Self::Awaited { silences }, WatchError::Silent(_)) => Self::Awaited { silences: silences + 1 },
+            _ => self,
         }
-        Ok(())
     }
 }

@@ -9,4 +9,6 @@ mod pauses;
 mod reclaim;
 mod recycle;
 mod telling;
+mod watching;
+mod wire;
 mod world;
