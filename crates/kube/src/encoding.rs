@@ -43,6 +43,8 @@ pub struct Page {
     pub version: String,
     /// By what the next page is asked for; `None` after the last one.
     pub next: Option<String>,
+    /// How many objects there are beyond this page; 0 where the server does not say.
+    pub remaining: u64,
     /// The objects.
     pub items: Vec<Object>,
 }
@@ -115,7 +117,8 @@ impl Object {
             }
         };
         let next = metadata.next.filter(|token| !token.is_empty());
-        Ok(Page { version: metadata.resource_version, next, items })
+        let remaining = metadata.remaining_item_count.and_then(|count| count.try_into().ok()).unwrap_or(0);
+        Ok(Page { version: metadata.resource_version, next, remaining, items })
     }
 }
 
@@ -165,6 +168,8 @@ struct ListMeta {
     #[serde(rename = "continue")]
     #[prost(string, optional, tag = "3")]
     next: Option<String>,
+    #[prost(int64, optional, tag = "4")]
+    remaining_item_count: Option<i64>,
 }
 
 /// `metav1.WatchEvent`.

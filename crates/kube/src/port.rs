@@ -41,6 +41,11 @@ impl ApiPort {
         Self { client: client.into().limited(), clock, events }
     }
 
+    /// The client by which it asks.
+    pub fn client(&self) -> &ApiClient {
+        &self.client
+    }
+
     /// How many requests are sent at the same time by it and the plugins of its client, and why no more.
     pub fn pressure(&self) -> Pressure {
         self.client.pressure()

@@ -8,6 +8,7 @@
 
 mod feed;
 mod stream;
+mod takeover;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::feed::Feed;
 use self::stream::Events;
+pub use self::takeover::until_current;
 use crate::client::ApiClient;
 use crate::encoding::Page;
 use crate::rest::{self, Fault};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bindery_controller::Binder;
+use bindery_kube::watch::until_current;
 use bindery_kube::{Alarm, ApiClient, ApiPort, Candidate, LeaseSettings, Right};
 use tokio::sync::watch::{self, Receiver};
 use tokio_util::sync::CancellationToken;
@@ -165,7 +166,10 @@ async fn until(holds: &mut Receiver<bool>, held: bool, round: &CancellationToken
 
 /// Decides until the term ends.
 async fn lead(binder: Arc<Binder<ApiPort>>, watchman: Arc<Watchman>, term: CancellationToken) {
-    if term.run_until_cancelled(watchman.catch_up()).await.is_some() {
+    let caught_up = async {
+        tokio::join!(watchman.catch_up(), until_current(binder.port().client().clone(), binder.intake()))
+    };
+    if term.run_until_cancelled(caught_up).await.is_some() {
         binder.run(term).await;
     }
 }

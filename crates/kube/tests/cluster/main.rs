@@ -8,6 +8,7 @@ mod lease;
 mod pauses;
 mod reclaim;
 mod recycle;
+mod takeover;
 mod telling;
 mod watching;
 mod wire;
