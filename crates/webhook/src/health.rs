@@ -19,6 +19,11 @@ pub trait Health: Send + Sync + 'static {
 
     /// What has to hold for the process to do its work.
     fn ready(&self) -> Vec<Check>;
+
+    /// Lines that `/readyz?verbose` adds. They fail nothing.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// What a probe wants to know, of its query: `?verbose` and `?exclude=NAME`, as kube-apiserver reads them
@@ -43,8 +48,14 @@ impl<'a> Probe<'a> {
         probe
     }
 
-    /// The answer, as kube-apiserver words it: whether all is well that counts, and the text.
-    pub(crate) fn told(&self, path: &str, checks: &[Check]) -> (bool, String) {
+    /// The answer, as kube-apiserver words it: whether all is well that counts, and the text. `notes` are asked for where
+    /// all is to be told.
+    pub(crate) fn told(
+        &self,
+        path: &str,
+        checks: &[Check],
+        notes: impl FnOnce() -> Vec<String>,
+    ) -> (bool, String) {
         let well = checks.iter().all(|check| check.result.is_ok() || self.excluded.contains(check.name));
         if well && !self.verbose {
             return (true, "ok".to_owned());
@@ -57,6 +68,9 @@ impl<'a> Probe<'a> {
                 Ok(()) => writeln!(text, "[+]{name} ok"),
                 Err(why) => writeln!(text, "[-]{name} failed: {why}"),
             };
+        }
+        if self.verbose {
+            notes().into_iter().for_each(|note| text += &format!("[+]{note}\n"));
         }
         text += &format!("{path} check {}\n", if well { "passed" } else { "failed" });
         (well, text)
@@ -76,33 +90,49 @@ mod tests {
 
     #[test]
     fn all_well_is_one_word() {
-        assert_eq!(Probe::of(None).told("readyz", &checks()[..1]), (true, "ok".to_owned()));
+        assert_eq!(Probe::of(None).told("readyz", &checks()[..1], Vec::new), (true, "ok".to_owned()));
     }
 
     #[test]
     fn a_failure_tells_every_check() {
         let text = "[+]lists ok\n[-]lease failed: nobody holds it\nreadyz check failed\n";
-        assert_eq!(Probe::of(None).told("readyz", &checks()), (false, text.to_owned()));
+        assert_eq!(Probe::of(None).told("readyz", &checks(), Vec::new), (false, text.to_owned()));
     }
 
     #[test]
     fn verbose_tells_every_check_that_holds() {
         assert_eq!(
-            Probe::of(Some("verbose")).told("livez", &checks()[..1]),
+            Probe::of(Some("verbose")).told("livez", &checks()[..1], Vec::new),
             (true, "[+]lists ok\nlivez check passed\n".to_owned())
         );
     }
 
     #[test]
+    fn notes_are_told_to_who_asks_for_all_and_fail_nothing() {
+        let told = |query, checks: &[Check]| {
+            Probe::of(query).told("readyz", checks, || vec!["watches: none".to_owned()])
+        };
+        assert_eq!(told(None, &checks()[..1]), (true, "ok".to_owned()));
+        let text = "[+]lists ok\n[+]watches: none\nreadyz check passed\n";
+        assert_eq!(told(Some("verbose"), &checks()[..1]), (true, text.to_owned()));
+        let text = "[+]lists ok\n[-]lease failed: nobody holds it\nreadyz check failed\n";
+        assert_eq!(told(None, &checks()), (false, text.to_owned()));
+    }
+
+    #[test]
     fn what_is_excluded_does_not_count() {
         for query in ["exclude=lease", "exclude=other&exclude=lease"] {
-            assert_eq!(Probe::of(Some(query)).told("readyz", &checks()), (true, "ok".to_owned()), "{query}");
+            assert_eq!(
+                Probe::of(Some(query)).told("readyz", &checks(), Vec::new),
+                (true, "ok".to_owned()),
+                "{query}"
+            );
         }
         let text = "[+]lists ok\n[+]lease excluded: ok\nreadyz check passed\n";
-        let told = Probe::of(Some("verbose&exclude=lease")).told("readyz", &checks());
+        let told = Probe::of(Some("verbose&exclude=lease")).told("readyz", &checks(), Vec::new);
         assert_eq!(told, (true, text.to_owned()));
         for query in ["exclude=lists", "exclude=lea", "exclude=", "exclude"] {
-            assert!(!Probe::of(Some(query)).told("readyz", &checks()).0, "{query}");
+            assert!(!Probe::of(Some(query)).told("readyz", &checks(), Vec::new).0, "{query}");
         }
     }
 }

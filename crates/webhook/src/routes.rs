@@ -50,11 +50,12 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<
 }
 
 async fn live<H: Health>(State(face): State<Arc<Face<H>>>, RawQuery(query): RawQuery) -> Response {
-    answer("livez", Probe::of(query.as_deref()).told("livez", &face.health.live()))
+    answer("livez", Probe::of(query.as_deref()).told("livez", &face.health.live(), Vec::new))
 }
 
 async fn ready<H: Health>(State(face): State<Arc<Face<H>>>, RawQuery(query): RawQuery) -> Response {
-    answer("readyz", Probe::of(query.as_deref()).told("readyz", &face.health.ready()))
+    let health = &face.health;
+    answer("readyz", Probe::of(query.as_deref()).told("readyz", &health.ready(), || health.notes()))
 }
 
 async fn metrics<H: Health>(State(face): State<Arc<Face<H>>>) -> Response {

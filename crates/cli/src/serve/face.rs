@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bindery_controller::Binder;
 use bindery_kube::{ApiPort, Events};
+use bindery_store::Kind;
 use bindery_webhook::{Check, Health};
 
 use super::eligibility::Eligibility;
@@ -64,6 +65,12 @@ impl Face {
         let result = refused.map_or(Ok(()), |why| Err(format!("the API server refuses them: {why}")));
         Check { name: "credentials", result }
     }
+
+    /// How long nothing has been heard on the watch of each kind, in whole seconds; of kinds of which anything has been.
+    pub(super) fn silences(&self) -> impl Iterator<Item = (Kind, u64)> {
+        let freshness = self.binder.intake().freshness();
+        Kind::ALL.into_iter().filter_map(|kind| Some((kind, freshness.age(kind)?.as_secs())))
+    }
 }
 
 impl Health for Face {
@@ -76,6 +83,14 @@ impl Health for Face {
         let candidate = self.eligibility.as_ref();
         let candidate = candidate.map(|candidate| Check { name: "candidate", result: candidate.check() });
         [self.lists(), self.credentials()].into_iter().chain(writes).chain(candidate).collect()
+    }
+
+    /// A silent watch is told and fails nothing: where the API server is silent to all replicas, the webhook would lose
+    /// all its endpoints at once.
+    fn notes(&self) -> Vec<String> {
+        let silences: Vec<_> =
+            self.silences().map(|(kind, seconds)| format!("{kind} {seconds} s ago")).collect();
+        vec![format!("watches last heard: {}", silences.join(", "))]
     }
 }
 

@@ -81,6 +81,12 @@ impl Collector for Own {
             let counter = ConstCounter::new(self.face.events().dropped(cause));
             counter.encode(family.encode_family(&[("cause", cause.name())])?)?;
         }
+        let help = "Time since the last bytes of a kind's list or watch";
+        let mut family = encoder.encode_descriptor("watch_silence_seconds", help, None, MetricType::Gauge)?;
+        for (kind, seconds) in self.face.silences() {
+            let gauge = ConstGauge::new(i64::try_from(seconds).unwrap_or(i64::MAX));
+            gauge.encode(family.encode_family(&[("kind", kind.name())])?)?;
+        }
         Ok(())
     }
 }
