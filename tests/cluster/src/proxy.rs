@@ -132,8 +132,23 @@ struct Shared {
     asked: Mutex<Vec<Asked>>,
     /// What to send lines into watches by, with the path of each.
     watches: Mutex<Vec<(String, mpsc::UnboundedSender<Bytes>)>>,
-    /// Whether events of watches are sent back.
-    flows: watch::Sender<bool>,
+    /// Watches whose events are held back.
+    held: watch::Sender<Held>,
+}
+
+/// Watches whose events are held back.
+#[derive(Debug, Default)]
+struct Held {
+    all: bool,
+    /// Of each path those whose numbers are lower.
+    stalled: Vec<(String, u64)>,
+}
+
+impl Held {
+    fn holds(&self, asked: &Asked) -> bool {
+        let is_stalled = |(path, end): &(String, u64)| asked.path == *path && asked.number < *end;
+        self.all || self.stalled.iter().any(is_stalled)
+    }
 }
 
 impl Asked {
@@ -185,7 +200,7 @@ impl Proxy {
             dead: AtomicU64::new(0),
             asked: Mutex::default(),
             watches: Mutex::default(),
-            flows: watch::Sender::new(true),
+            held: watch::Sender::default(),
         });
         let running = CancellationToken::new();
         let serving = serve::run(Arc::clone(&shared), listener, identity.acceptor()?);
@@ -219,7 +234,14 @@ impl Proxy {
 
     /// Holds back all events of watches, or lets them flow again.
     pub fn hold_watches(&self, held: bool) {
-        self.shared.flows.send_replace(!held);
+        self.shared.held.send_modify(|watches| watches.all = held);
+    }
+
+    /// The watches of a path that are open tell nothing any more, as over a connection that died without a word. Those
+    /// that are opened later do.
+    pub fn stall_watches_of(&self, path: &str) {
+        let stalled = (path.to_owned(), self.shared.count.load(Ordering::Relaxed));
+        self.shared.held.send_modify(|watches| watches.stalled.push(stalled));
     }
 
     /// Sends a line into every watch of a path, which are in JSON; answers how many there are.

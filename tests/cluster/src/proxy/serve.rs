@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use super::{After, Answered, Asked, Before, Shared, Weather, lock};
+use super::{After, Answered, Asked, Before, Held, Shared, Weather, lock};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -129,7 +129,7 @@ impl Shared {
         lock(&self.watches).push((asked.path.clone(), teller));
         let (sender, mut lines) = mpsc::channel::<io::Result<Bytes>>(1);
         let pump = Pump { asked, weather, in_json: self.in_json, begun: BytesMut::new() };
-        tokio::spawn(pump.run(events, told, self.flows.subscribe(), sender));
+        tokio::spawn(pump.run(events, told, self.held.subscribe(), sender));
         let frames = stream::poll_fn(move |context| {
             lines.poll_recv(context).map(|lines| lines.map(|lines| lines.map(Frame::data)))
         });
@@ -151,7 +151,7 @@ impl Pump {
         mut self,
         mut events: Body,
         mut told: mpsc::UnboundedReceiver<Bytes>,
-        mut flows: watch::Receiver<bool>,
+        mut held: watch::Receiver<Held>,
         to: mpsc::Sender<io::Result<Bytes>>,
     ) {
         loop {
@@ -170,7 +170,7 @@ impl Pump {
             // An error means that the proxy has ended.
             let has_ended = tokio::select! {
                 () = to.closed() => return,
-                flows = flows.wait_for(|flows| *flows) => flows.is_err(),
+                flows = held.wait_for(|held| !held.holds(&self.asked)) => flows.is_err(),
             };
             if has_ended || to.send(lines).await.is_err() || is_end {
                 return;
