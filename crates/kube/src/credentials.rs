@@ -26,6 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::keeper::Keeper;
 use self::source::Source;
+use crate::connect::connect;
 
 /// How long credentials are refused, and not accepted once, until they count as refused. An API server also
 /// answers 401 while a webhook that authenticates for it does not respond.
@@ -240,7 +241,7 @@ impl Current {
     }
 
     fn reconnected(&self) -> (u64, kube::Client) {
-        match self.made.config.clone().map(kube::Client::try_from) {
+        match self.made.config.clone().map(connect) {
             Some(Ok(client)) => (self.generation, client),
             Some(Err(error)) => {
                 tracing::warn!(%error, "new connections to the API server cannot be made; those in use stay");

@@ -23,6 +23,7 @@
 mod alarm;
 mod certificates;
 mod client;
+mod connect;
 mod credentials;
 pub mod decode;
 pub mod encoding;

@@ -15,6 +15,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate, X509Version};
 
 use super::plugin::Plugin;
 use super::{CredentialsError, Made};
+use crate::connect::connect;
 
 /// A value that credentials are made of, by its name and the cluster or user that it belongs to.
 pub(super) struct Field {
@@ -130,7 +131,7 @@ impl Source {
         // Otherwise the client sends again for minutes what is refused with 429, 503 or 504, and nothing here
         // can hold back, decide again, or log it.
         config.default_retry = false;
-        let client = kube::Client::try_from(config.clone()).map_err(|error| self.unusable(error))?;
+        let client = connect(config.clone()).map_err(|error| self.unusable(error))?;
         Ok(Made { client, config: Some(config) })
     }
 
