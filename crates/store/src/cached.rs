@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bindery_core::{Lookup, Source, Version};
+use bindery_core::{Lookup, Source, Uid, Version};
 
 use crate::observed::{Object, Observed, Unreadable};
 use crate::version;
@@ -16,9 +16,21 @@ use crate::version;
 pub(crate) struct Cached<T> {
     /// Boxed, because it is rare and there are hundreds of thousands of these.
     observed: Result<Arc<T>, Box<Unreadable>>,
-    /// Result of an own write. Always newer than what was observed, else it is dropped.
-    assumed: Option<Arc<T>>,
+    /// Result of an own write, dropped once it is not newer than what was observed. Boxed for the same reason.
+    assumed: Option<Box<Assumed<T>>>,
 }
+
+/// Result of an own write.
+#[derive(Debug)]
+struct Assumed<T> {
+    object: Arc<T>,
+    /// The last list of the kind that had begun when the write was answered. Later lists show the write, or that
+    /// etcd was restored to a state before it.
+    list: ListNumber,
+}
+
+/// Counts the lists of one kind that have begun; 0 is before the first.
+pub(crate) type ListNumber = u64;
 
 /// What an observation changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,32 +52,41 @@ impl<T: Object + Eq> Cached<T> {
         version::is_newer(self.cache_version(), incoming.version())
     }
 
-    /// Takes what the watch delivers. Objects are compared whole: a relist delivers again what is known, and
-    /// an own write comes back as its own echo, and neither changes an answer.
-    pub(crate) fn observe(&mut self, incoming: Observed<T>) -> Moved {
+    /// Takes what the watch delivers, or the list of that number. Objects are compared whole: a relist delivers
+    /// again what is known, and an own write comes back as its own echo, and neither changes an answer.
+    ///
+    /// A list is believed over an own write that was answered before it began, whatever their versions: after a
+    /// restore of etcd the list's version is the lower one.
+    pub(crate) fn observe(&mut self, incoming: Observed<T>, list: Option<ListNumber>) -> Moved {
         let before = self.overlay().cloned().map_err(Clone::clone);
         let incoming = boxed(incoming);
         let cache = self.observed != incoming;
         self.observed = incoming;
-        if self.assumed.as_ref().is_some_and(|a| !version::is_newer(a.version(), self.cache_version())) {
+        if let Some(assumed) = &self.assumed
+            && (list.is_some_and(|list| assumed.list < list)
+                || assumed.object.uid() != self.cache_uid()
+                || !version::is_newer(assumed.object.version(), self.cache_version()))
+        {
             self.assumed = None;
         }
         Moved { cache, overlay: before.as_ref() != self.overlay() }
     }
 
-    /// Lays the result of an own write over the object. Ignored unless it is newer than what the watch has
-    /// delivered and than an earlier assumption: of two own writes that return out of order the newer stays.
-    pub(crate) fn assume(&mut self, written: Arc<T>) -> bool {
-        let newer = version::is_newer(written.version(), self.overlay_version());
-        if newer {
-            self.assumed = Some(written);
+    /// Lays the result of an own write over the object; `list` is the last list that has begun. Ignored unless it
+    /// is the same object, and newer than what the watch has delivered and than an earlier assumption: of two own
+    /// writes that return out of order the newer stays.
+    pub(crate) fn assume(&mut self, written: Arc<T>, list: ListNumber) -> bool {
+        let is_taken =
+            written.uid() == self.cache_uid() && version::is_newer(written.version(), self.overlay_version());
+        if is_taken {
+            self.assumed = Some(Box::new(Assumed { object: written, list }));
         }
-        newer
+        is_taken
     }
 
     /// The object as the overlay has it.
     pub(crate) fn overlay(&self) -> Result<&Arc<T>, &Unreadable> {
-        self.assumed.as_ref().map_or_else(|| self.cache(), Ok)
+        self.assumed.as_ref().map_or_else(|| self.cache(), |assumed| Ok(&assumed.object))
     }
 
     /// The object as the watch delivered it.
@@ -80,6 +101,10 @@ impl<T: Object + Eq> Cached<T> {
             Ok(object) => Lookup::Found(object.clone()),
             Err(unreadable) => Lookup::Unreadable(unreadable.why.clone()),
         }
+    }
+
+    fn cache_uid(&self) -> &Uid {
+        self.cache().map_or_else(|unreadable| &unreadable.uid, |object| object.uid())
     }
 
     fn cache_version(&self) -> &Version {

@@ -86,25 +86,42 @@ impl fmt::Display for Kind {
     }
 }
 
-/// An object with a version.
+/// An object with an identity and a version.
 pub(crate) trait Object {
+    /// `metadata.uid`.
+    fn uid(&self) -> &Uid;
     /// `metadata.resourceVersion`.
     fn version(&self) -> &Version;
 }
 
 impl Object for Volume {
+    fn uid(&self) -> &Uid {
+        &self.uid
+    }
+
     fn version(&self) -> &Version {
         &self.version
     }
 }
 
 impl Object for Claim {
+    fn uid(&self) -> &Uid {
+        &self.uid
+    }
+
     fn version(&self) -> &Version {
         &self.version
     }
 }
 
 impl<T: Object> Object for Observed<T> {
+    fn uid(&self) -> &Uid {
+        match self {
+            Self::Readable(object) => object.uid(),
+            Self::Unreadable(object) => &object.uid,
+        }
+    }
+
     fn version(&self) -> &Version {
         match self {
             Self::Readable(object) => object.version(),

@@ -13,7 +13,7 @@ use bindery_core::{Claim, ClaimKey, Class, Lookup, Query, Tally, Text, Uid};
 
 use self::pods::Pods;
 pub(crate) use self::records::{VolumeId, Volumes};
-use crate::cached::Cached;
+use crate::cached::{Cached, ListNumber};
 use crate::change::{Change, Revision, Topic};
 use crate::index::{Asked, Index};
 use crate::observed::{Kind, Observed};
@@ -22,6 +22,8 @@ use crate::observed::{Kind, Observed};
 pub(crate) struct State {
     revision: Revision,
     synced: BTreeSet<Kind>,
+    /// Of each kind the last list that has begun.
+    lists: [ListNumber; Kind::ALL.len()],
     pub(crate) volumes: Volumes,
     /// Of the volumes as the overlay has them.
     pub(crate) index: Index,
@@ -40,6 +42,18 @@ impl State {
 
     pub(crate) fn mark_synced(&mut self, kind: Kind) {
         self.synced.insert(kind);
+    }
+
+    pub(crate) fn mark_unsynced(&mut self) {
+        self.synced.clear();
+    }
+
+    pub(crate) fn list_begins(&mut self, kind: Kind) {
+        self.lists[kind as usize] += 1;
+    }
+
+    pub(crate) fn lists_begun(&self, kind: Kind) -> ListNumber {
+        self.lists[kind as usize]
     }
 
     pub(crate) fn is_synced(&self, kind: Kind) -> bool {

@@ -17,10 +17,22 @@ fn key(name: &str) -> ClaimKey {
 /// A delivery or an own write of the only volume, whose UID is its incarnation.
 #[derive(Clone, Debug)]
 enum Step {
-    Watch { version: u64, incarnation: u8, readable: bool },
-    Write { version: u64, incarnation: u8 },
+    Watch {
+        version: u64,
+        incarnation: u8,
+        readable: bool,
+    },
+    Write {
+        version: u64,
+        incarnation: u8,
+    },
     Gone,
-    Relist(Option<u64>),
+    ListBegins,
+    /// The list that began last is complete.
+    Relist {
+        version: Option<u64>,
+        incarnation: u8,
+    },
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -30,7 +42,9 @@ fn any_step() -> impl Strategy<Value = Step> {
             .prop_map(|(version, incarnation, readable)| Step::Watch { version, incarnation, readable }),
         4 => (version.clone(), 0..2_u8).prop_map(|(version, incarnation)| Step::Write { version, incarnation }),
         1 => Just(Step::Gone),
-        1 => prop::option::of(version).prop_map(Step::Relist),
+        1 => Just(Step::ListBegins),
+        1 => (prop::option::of(version), 0..2_u8)
+            .prop_map(|(version, incarnation)| Step::Relist { version, incarnation }),
     ]
 }
 
@@ -41,14 +55,16 @@ fn incarnation(version: u64, number: u8) -> Volume {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_048))]
 
-    /// The model: what the watch delivered last, and the newest own write since it knows the object.
+    /// The model: what the watch delivered last, and the newest own write since it knows the object. The write ends
+    /// with the object, with what is as new, and with a list that began after it.
     #[test]
     fn the_overlay_is_the_newer_of_watch_and_write_and_never_more_than_the_watch_knows(
         steps in prop::collection::vec(any_step(), 0..24),
     ) {
         let store = Store::new();
-        let mut watch: Option<(u64, Lookup<Arc<Volume>>)> = None;
-        let mut write: Option<(u64, Arc<Volume>)> = None;
+        let mut watch: Option<(u64, u8, Lookup<Arc<Volume>>)> = None;
+        let mut write: Option<(u64, u8, Arc<Volume>)> = None;
+        let mut is_write_listed = false;
         for step in steps {
             match step {
                 Step::Watch { version, incarnation: number, readable: is_readable } => {
@@ -56,39 +72,49 @@ proptest! {
                     let observed = if is_readable {
                         Observed::Readable(object.clone())
                     } else {
-                        unreadable("uid-0", version)
+                        unreadable(&format!("uid-{number}"), version)
                     };
-                    let expected = watch.as_ref().is_none_or(|(known, _)| *known <= version);
+                    let expected = watch.as_ref().is_none_or(|(known, ..)| *known <= version);
                     prop_assert_eq!(store.apply_volume("v".into(), observed).fresh, expected);
                     if expected {
                         let why = "spec.capacity: no quantity".into();
                         let found = if is_readable { Lookup::Found(object) } else { Lookup::Unreadable(why) };
-                        watch = Some((version, found));
+                        watch = Some((version, number, found));
                     }
                 }
                 Step::Write { version, incarnation: number } => {
                     let object = Arc::new(incarnation(version, number));
-                    let known = watch.as_ref().map(|watch| watch.0.max(write.as_ref().map_or(0, |w| w.0)));
-                    let expected = known.is_some_and(|known| version > known);
+                    let newest = write.as_ref().map_or(0, |(version, ..)| *version);
+                    let expected = watch.as_ref().is_some_and(|(known, incarnation, _)| {
+                        version > newest.max(*known) && number == *incarnation
+                    });
                     prop_assert_eq!(store.assume_volume(object.clone()).fresh, expected);
                     if expected {
-                        write = Some((version, object));
+                        write = Some((version, number, object));
+                        is_write_listed = false;
                     }
                 }
                 Step::Gone => {
                     store.remove_volume("v");
                     watch = None;
                 }
-                Step::Relist(version) => {
-                    let list = version.map(|version| ("v".into(), readable(incarnation(version, 0))));
+                Step::ListBegins => {
+                    store.list_begins(Kind::Volume);
+                    is_write_listed = true;
+                }
+                Step::Relist { version, incarnation: number } => {
+                    let listed = version.map(|version| incarnation(version, number));
+                    let list = listed.clone().map(|volume| ("v".into(), readable(volume)));
                     store.replace_volumes(list.into_iter().collect());
-                    watch = version.map(|v| (v, Lookup::Found(Arc::new(incarnation(v, 0)))));
+                    watch = version.zip(listed).map(|(v, volume)| (v, number, Lookup::Found(Arc::new(volume))));
+                    write = write.filter(|_| !is_write_listed);
                 }
             }
-            let known = watch.as_ref().map(|watch| watch.0);
-            write = write.filter(|(version, _)| known.is_some_and(|known| *version > known));
-            let cache = watch.as_ref().map_or(Lookup::Absent, |(_, found)| found.clone());
-            let overlay = write.as_ref().map_or(cache.clone(), |(_, object)| Lookup::Found(object.clone()));
+            write = write.filter(|(version, incarnation, _)| {
+                watch.as_ref().is_some_and(|(known, number, _)| version > known && incarnation == number)
+            });
+            let cache = watch.as_ref().map_or(Lookup::Absent, |(.., found)| found.clone());
+            let overlay = write.as_ref().map_or(cache.clone(), |(.., object)| Lookup::Found(object.clone()));
             prop_assert_eq!(store.volume(Source::Cache, "v"), cache);
             prop_assert_eq!(store.volume(Source::Overlay, "v"), overlay);
         }
@@ -144,17 +170,27 @@ fn versions_are_numbers_and_equal_ones_pass() {
     assert_eq!(found(&store, Source::Cache), Some(Version::from("3")));
 }
 
-/// After a restore of etcd versions start again below those that were seen: a list is believed.
+/// After a restore of etcd versions start again below those that were seen: a list is believed, over the cache and over
+/// own writes that were answered before it began.
 #[test]
 fn a_complete_list_is_believed_even_where_it_is_older() {
     let store = Store::new();
     store.apply_volume("v".into(), readable(volume("v", 100)));
     store.assume_volume(Arc::new(volume("v", 101)));
     store.apply_volume("w".into(), readable(volume("w", 99)));
+    store.apply_claim(key("c"), readable(claim(&key("c"), 98)));
+    store.assume_claim(Arc::new(claim(&key("c"), 102)));
+    store.list_begins(Kind::Volume);
+    store.list_begins(Kind::Claim);
     let (change, gone) = store.replace_volumes(vec![("v".into(), readable(volume("v", 7)))]);
     assert!(change.topics.contains(&Topic::Volume(Source::Cache, "w".into())));
+    assert!(change.topics.contains(&Topic::Volume(Source::Overlay, "v".into())));
     assert_eq!(gone.iter().map(|volume| &*volume.name).collect::<Vec<_>>(), ["w"]);
     assert_eq!(found(&store, Source::Cache), Some(Version::from("7")));
+    assert_eq!(found(&store, Source::Overlay), Some(Version::from("7")));
+    let (change, _) = store.replace_claims(vec![(key("c"), readable(claim(&key("c"), 8)))]);
+    assert!(change.topics.contains(&Topic::Claim(Source::Overlay, key("c"))));
+    assert_eq!(store.claim(Source::Overlay, &key("c")), store.claim(Source::Cache, &key("c")));
 }
 
 /// Hazard 17: what is laid over is the object that the server returned, and an equal version in the watch
@@ -188,7 +224,7 @@ fn a_write_of_an_earlier_incarnation_is_not_laid_over_a_later_one() {
 #[test]
 fn what_cannot_be_read_is_unreadable_and_not_absent() {
     let store = Store::new();
-    store.apply_volume("v".into(), unreadable("u", 3));
+    store.apply_volume("v".into(), unreadable("uid-v", 3));
     store.apply_claim(key("c"), unreadable("u", 3));
     let why = || "spec.capacity: no quantity".into();
     assert_eq!(store.volume(Source::Overlay, "v"), Lookup::Unreadable(why()));

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use bindery_core::{Claim, ClaimKey, Lookup, Source, Volume};
 
 use super::State;
-use crate::cached::{Cached, Moved};
+use crate::cached::{Cached, ListNumber, Moved};
 use crate::change::{Change, Topic};
-use crate::observed::{Observed, Unreadable};
+use crate::observed::{Kind, Observed, Unreadable};
 
 impl State {
     pub(crate) fn apply_claim(&mut self, key: ClaimKey, observed: Observed<Claim>) -> Change {
         if self.claims.get(&key).is_some_and(|cached| cached.outdates(&observed)) {
             return self.ignored();
         }
-        let topics = self.observe_claim(key, observed);
+        let topics = self.observe_claim(key, observed, None);
         self.changed(topics)
     }
 
@@ -38,24 +38,31 @@ impl State {
             removed.extend(self.claims.remove(&key).and_then(|cached| cached.overlay().ok().cloned()));
             all.extend(topics(&key, Moved { cache: true, overlay: true }));
         }
+        let number = self.lists_begun(Kind::Claim);
         for (key, observed) in list {
-            all.extend(self.observe_claim(key, observed));
+            all.extend(self.observe_claim(key, observed, Some(number)));
         }
         (self.changed(all), removed)
     }
 
     pub(crate) fn assume_claim(&mut self, claim: Arc<Claim>) -> Change {
+        let list = self.lists_begun(Kind::Claim);
         let Some(cached) = self.claims.get_mut(&claim.key) else { return self.ignored() };
         let key = claim.key.clone();
-        if !cached.assume(claim) {
+        if !cached.assume(claim, list) {
             return self.ignored();
         }
         self.changed(topics(&key, Moved { cache: false, overlay: true }))
     }
 
-    fn observe_claim(&mut self, key: ClaimKey, observed: Observed<Claim>) -> Vec<Topic> {
+    fn observe_claim(
+        &mut self,
+        key: ClaimKey,
+        observed: Observed<Claim>,
+        list: Option<ListNumber>,
+    ) -> Vec<Topic> {
         if let Some(cached) = self.claims.get_mut(&key) {
-            let moved = cached.observe(observed);
+            let moved = cached.observe(observed, list);
             return topics(&key, moved);
         }
         let key = match &observed {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use bindery_core::{AccessModes, ClaimKey, Lookup, Source, Text, Volume};
 
 use super::{State, VolumeId};
-use crate::cached::{Cached, Moved};
+use crate::cached::{Cached, ListNumber, Moved};
 use crate::change::{Change, Topic};
 use crate::index::{Seen, Standing, claim_of};
-use crate::observed::{Observed, Unreadable};
+use crate::observed::{Kind, Observed, Unreadable};
 use crate::store::HeldBy;
 
 impl State {
@@ -20,7 +20,7 @@ impl State {
             return self.ignored();
         }
         let mut change = Change { fresh: true, ..Change::default() };
-        self.observe_volume(name, observed, &mut change);
+        self.observe_volume(name, observed, None, &mut change);
         self.commit(change)
     }
 
@@ -45,8 +45,9 @@ impl State {
         let removed = gone.into_iter().filter_map(|id| self.drop_volume(id, &mut change)).collect();
         // In the order of the index, so that its chunks are filled one after the other and never split.
         list.sort_by(|(_, a), (_, b)| by_capacity_and_name(a, b));
+        let number = self.lists_begun(Kind::Volume);
         for (name, observed) in list {
-            self.observe_volume(name, observed, &mut change);
+            self.observe_volume(name, observed, Some(number), &mut change);
         }
         (self.commit(change), removed)
     }
@@ -55,17 +56,24 @@ impl State {
         let Some(id) = self.volumes.id(&volume.name) else {
             return self.ignored();
         };
+        let list = self.lists_begun(Kind::Volume);
         let mut change = Change::default();
         self.edit_volume(id, &mut change, |cached, change| {
-            change.fresh = cached.assume(volume);
+            change.fresh = cached.assume(volume, list);
             Moved { cache: false, overlay: change.fresh }
         });
         self.commit(change)
     }
 
-    fn observe_volume(&mut self, name: Text, observed: Observed<Volume>, change: &mut Change) {
+    fn observe_volume(
+        &mut self,
+        name: Text,
+        observed: Observed<Volume>,
+        list: Option<ListNumber>,
+        change: &mut Change,
+    ) {
         if let Some(id) = self.volumes.id(&name) {
-            return self.edit_volume(id, change, |cached, _| cached.observe(observed));
+            return self.edit_volume(id, change, |cached, _| cached.observe(observed, list));
         }
         let name = match &observed {
             // The object's own text, so that the delivery's can go.

@@ -11,7 +11,7 @@ impl Store {
     /// A write returned this volume: it is laid over the watch cache until the watch has caught up.
     ///
     /// Not taken ([`Change::fresh`] is `false`) where the watch does not know the volume (it is not created
-    /// there yet, or is gone again), or knows the same or a newer version.
+    /// there yet, or is gone again), knows another one of that name, or knows the same or a newer version.
     pub fn assume_volume(&self, mut volume: Arc<Volume>) -> Change {
         self.share_volume(&mut volume);
         self.state_mut().assume_volume(volume)

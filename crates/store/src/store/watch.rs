@@ -23,7 +23,8 @@ impl Store {
     /// All volumes, as a complete list says (needed after a 410): what is not in it is gone, and is answered.
     ///
     /// A list is believed even where it is older than what is known: after a restore of etcd versions start
-    /// again below those that were seen.
+    /// again below those that were seen. It is believed over own writes too, unless they were answered after
+    /// [`Store::list_begins`] of this list: those it may not show yet.
     pub fn replace_volumes(&self, mut list: Vec<(Text, Observed<Volume>)>) -> (Change, Vec<Arc<Volume>>) {
         list.iter_mut().for_each(|(_, observed)| self.compact_volume(observed));
         self.state_mut().replace_volumes(list)
@@ -95,9 +96,26 @@ impl Store {
         self.state_mut().replace_nodes(list)
     }
 
+    /// A consistent list of the kind is about to be requested, to be handed over when it is complete. One list of
+    /// a kind is under way at a time; a list that was given up is forgotten when the next one begins.
+    pub fn list_begins(&self, kind: Kind) {
+        self.state_mut().list_begins(kind);
+    }
+
+    /// How many lists of the kind have begun. What was known at one number, and is not in the list that a higher
+    /// number began, is so no more.
+    pub fn lists_begun(&self, kind: Kind) -> u64 {
+        self.state().lists_begun(kind)
+    }
+
     /// The initial list of a kind is complete.
     pub fn mark_synced(&self, kind: Kind) {
         self.state_mut().mark_synced(kind);
+    }
+
+    /// What is known is not to be decided on: each kind counts as synced again when its next list is complete.
+    pub fn mark_unsynced(&self) {
+        self.state_mut().mark_unsynced();
     }
 
     /// Shares texts while the object is still nobody else's.
