@@ -1,7 +1,6 @@
 //! The binder: decides one object at a time and carries out what the guard lets pass.
 
 mod decide;
-mod deletions;
 mod execute;
 mod foresee;
 mod known;
@@ -23,7 +22,6 @@ use tokio::sync::Semaphore;
 use tracing::{Instrument as _, Span};
 
 use self::decide::Decided;
-use self::deletions::Deletions;
 use self::execute::again_after;
 pub use self::refresh::EVENT_REFRESH;
 pub use self::review::{Reviewed, Sight};
@@ -119,7 +117,6 @@ pub struct Binder<P: Port> {
     settings: Settings,
     journal: Option<Arc<dyn Journal>>,
     operations: Arc<OperationMap>,
-    deletions: Deletions,
     intake: Intake,
     metrics: Arc<Metrics>,
     passage: Passage,
@@ -215,7 +212,6 @@ impl<P: Port> Binder<P> {
                 Arc::clone(&operations),
                 Arc::clone(&metrics),
             ),
-            deletions: Deletions::default(),
             store: parts.store,
             port: parts.port,
             engine: RwLock::new(parts.engine),
@@ -373,14 +369,14 @@ impl<P: Port> Binder<P> {
                 Lookup::Absent | Lookup::Failed(_) => None,
             },
             Key::Volume(name) => match self.store.volume(Source::Overlay, name) {
-                Lookup::Found(volume) if self.deletions.is_accepted(&volume) => None,
+                Lookup::Found(volume) if self.intake.deletions().is_accepted(&volume) => None,
                 Lookup::Found(volume) => Some(Subject::SyncVolume(volume)),
                 Lookup::Unreadable(why) => {
                     self.report_unreadable(self.unreadable_volume(name), why);
                     None
                 }
                 Lookup::Absent => {
-                    self.deletions.forget(name);
+                    self.intake.deletions().forget(name);
                     None
                 }
                 Lookup::Failed(_) => None,

@@ -1,5 +1,7 @@
 //! How current the watch of each kind is, and the lists that the binder asks of it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bindery_core::Version;
@@ -11,9 +13,42 @@ use tokio::time::Instant;
 ///
 /// A replica decides on caches that watches fill. A watch whose connection died silently leaves its cache stale, so
 /// whoever must not act on a stale cache waits here until the watch has reached a version, or asks for a new list.
+///
+/// A version lower than one that was known when it was asked for means that etcd was restored to an earlier state (see
+/// [`Regression`]). The versions of one kind are compared with each other only: a kind may have an etcd of its own.
 #[derive(Debug)]
 pub struct Freshness {
     kinds: [KindFreshness; Kind::ALL.len()],
+    /// The version of the Lease, as it was last read or written.
+    lease: Mutex<Option<Version>>,
+    /// How often versions went back.
+    regressions: AtomicU64,
+    /// How they did the last time.
+    regression: watch::Sender<Option<Regression>>,
+}
+
+/// Tells of versions that went back, as they do.
+pub type Regressions = watch::Receiver<Option<Regression>>;
+
+/// A version that went back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("resource versions went back, as after a restore of etcd: {kind} was at {}, and is at {}", known.0, told.0)]
+pub struct Regression {
+    /// The kind of object that the versions are of.
+    pub kind: &'static str,
+    /// The version that was known.
+    pub known: Version,
+    /// The lower one that was told afterwards.
+    pub told: Version,
+}
+
+/// What was known of a kind when a request was sent. Its answer tells no lower version, unless etcd was restored.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    kind: Kind,
+    known: Option<Version>,
+    /// How often versions had gone back. What was known before that is no measure for what comes after it.
+    regressions: u64,
 }
 
 /// The freshness of one kind.
@@ -57,7 +92,12 @@ impl Heard {
 
 impl Freshness {
     pub(crate) fn new() -> Self {
-        Self { kinds: Default::default() }
+        Self {
+            kinds: Default::default(),
+            lease: Mutex::default(),
+            regressions: AtomicU64::new(0),
+            regression: watch::Sender::new(None),
+        }
     }
 
     /// Bytes have come on the kind's watch or list.
@@ -68,12 +108,51 @@ impl Freshness {
         });
     }
 
-    /// The cache of the kind has reached a version: an event, a bookmark or a complete list has told it.
-    pub fn reached(&self, kind: Kind, version: &Version) {
+    /// The cache of the kind has reached a version: an event, a bookmark or a complete list has told it. Answers
+    /// whether that version went back. It is to be told in the order in which the versions came: within one watch they
+    /// only grow, a watch tells no version below the one that it was opened from, and lists are consistent.
+    pub(crate) fn reached(&self, kind: Kind, version: &Version) -> Option<Regression> {
+        let mut known = None;
         self.of(kind).heard.send_modify(|heard| {
             heard.at = Some(Instant::now());
-            heard.version = Some(version.clone());
+            known = heard.version.replace(version.clone());
         });
+        regression(kind.name(), known, version)
+    }
+
+    /// The Lease has that version: a consistent read or a write of it has told so. Answers whether that version went
+    /// back. It is to be told in the order in which the versions came.
+    pub(crate) fn lease_reached(&self, version: &Version) -> Option<Regression> {
+        let known = self.lease().replace(version.clone());
+        regression("Lease", known, version)
+    }
+
+    /// What is known of a kind before a request is sent.
+    pub(crate) fn sent(&self, kind: Kind) -> Sent {
+        Sent { kind, known: self.version(kind), regressions: self.regressions.load(Ordering::SeqCst) }
+    }
+
+    /// Whether the version in the answer to a request went back.
+    pub(crate) fn answered(&self, sent: &Sent, version: &Version) -> Option<Regression> {
+        let is_comparable = sent.regressions == self.regressions.load(Ordering::SeqCst);
+        regression(sent.kind.name(), sent.known.clone().filter(|_| is_comparable), version)
+    }
+
+    /// Versions went back: none that was known counts any more, and a list of every kind is wanted.
+    pub(crate) fn go_back(&self, regression: Regression) {
+        *self.lease() = None;
+        for kind in Kind::ALL {
+            self.of(kind).heard.send_modify(|heard| heard.version = None);
+            self.want_list(kind);
+        }
+        // Afterwards: what was sent before does not count.
+        self.regressions.fetch_add(1, Ordering::SeqCst);
+        self.regression.send_replace(Some(regression));
+    }
+
+    /// Tells of versions that go back from now on.
+    pub fn regressions(&self) -> Regressions {
+        self.regression.subscribe()
     }
 
     /// Time since the last bytes of the kind's watch; `None` before the first.
@@ -161,6 +240,16 @@ impl Freshness {
     fn of(&self, kind: Kind) -> &KindFreshness {
         &self.kinds[kind as usize]
     }
+
+    fn lease(&self) -> MutexGuard<'_, Option<Version>> {
+        // Every change is one assignment, so a panic elsewhere leaves it sound.
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn regression(kind: &'static str, known: Option<Version>, told: &Version) -> Option<Regression> {
+    let known = known.filter(|known| is_newer(known, told))?;
+    Some(Regression { kind, known, told: told.clone() })
 }
 
 #[cfg(test)]
@@ -188,7 +277,7 @@ mod tests {
     async fn a_kind_reaches_versions_by_number() {
         let freshness = Freshness::new();
         assert_eq!(freshness.age(Kind::Volume), None);
-        freshness.reached(Kind::Volume, &Version::from("9"));
+        assert_eq!(freshness.reached(Kind::Volume, &Version::from("9")), None);
         tokio::time::advance(Duration::from_secs(7)).await;
         assert_eq!(freshness.age(Kind::Volume), Some(Duration::from_secs(7)));
         let reached = |version: &str| {
@@ -199,5 +288,45 @@ mod tests {
         freshness.heard(Kind::Volume);
         assert_eq!(freshness.age(Kind::Volume), Some(Duration::ZERO));
         assert_eq!(freshness.version(Kind::Volume), Some(Version::from("9")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_goes_back_where_it_is_lower_than_one_that_was_known_when_it_was_asked_for() {
+        let freshness = Freshness::new();
+        let [old, known, own] = ["7", "100", "103"].map(Version::from);
+        let early = freshness.sent(Kind::Volume);
+        assert_eq!(freshness.reached(Kind::Volume, &known), None);
+        let late = freshness.sent(Kind::Volume);
+        assert_eq!(
+            freshness.answered(&early, &old),
+            None,
+            "it may have been answered before 100 was written"
+        );
+        assert_eq!(freshness.answered(&late, &own), None);
+        assert_eq!(freshness.answered(&late, &Version::from("opaque")), None);
+        assert_eq!(freshness.reached(Kind::Claim, &old), None, "the kinds' versions are not compared");
+        let regression = freshness.answered(&late, &old).expect("7 is lower than 100");
+        assert_eq!((&regression.known, &regression.told), (&known, &old));
+        assert_eq!(freshness.reached(Kind::Volume, &old).as_ref(), Some(&regression));
+        assert_eq!(freshness.lease_reached(&known), None);
+        assert!(freshness.lease_reached(&old).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_versions_went_back_every_kind_is_listed_and_old_versions_count_no_more() {
+        let freshness = Freshness::new();
+        let [old, known] = ["7", "100"].map(Version::from);
+        freshness.reached(Kind::Volume, &known);
+        freshness.reached(Kind::Node, &known);
+        freshness.lease_reached(&known);
+        let sent = freshness.sent(Kind::Node);
+        let regression = freshness.reached(Kind::Volume, &old).expect("7 is lower than 100");
+        freshness.go_back(regression.clone());
+        assert_eq!(*freshness.regressions().borrow(), Some(regression));
+        assert!(Kind::ALL.into_iter().all(|kind| freshness.is_list_wanted(kind)));
+        assert!(freshness.until_reached(Kind::Node, &old).now_or_never().is_none());
+        assert_eq!(freshness.reached(Kind::Node, &old), None);
+        assert_eq!(freshness.answered(&sent, &old), None);
+        assert_eq!(freshness.lease_reached(&old), None);
     }
 }

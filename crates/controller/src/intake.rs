@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bindery_core::{Claim, ClaimKey, Class, Lookup, Source, Text, Volume, VolumePhase};
+use bindery_core::{Claim, ClaimKey, Class, Lookup, Source, Text, Version, Volume, VolumePhase};
 use bindery_store::{Change, Dispatcher, Kind, Observed, Offer, PodRecord, Store, Subscriptions, Topic};
 use tokio::sync::{Notify, watch};
 
-use crate::freshness::Freshness;
+use crate::deletions::Deletions;
+use crate::freshness::{Freshness, ListTicket, Regression, Sent};
 use crate::observe::Seen;
 use crate::operations::OperationMap;
 use crate::queue::{Lane, Queue};
@@ -32,6 +33,7 @@ struct Inner {
     freshness: Freshness,
     awaiting_list: Mutex<HashSet<Key>>,
     awaits_list: Notify,
+    deletions: Deletions,
 }
 
 /// Looks on as watches deliver, each time before the store takes it. Called on the tasks of the watches, so it must not
@@ -70,7 +72,6 @@ impl Intake {
         let subscriptions = Subscriptions::new();
         let onlooker = OnceLock::new();
         let vigil = (mode == Mode::Own).then(|| Vigil::new(Arc::clone(&store), Arc::clone(&operations)));
-        let freshness = Freshness::new();
         let inner = Inner {
             store,
             queue,
@@ -80,7 +81,8 @@ impl Intake {
             synced,
             onlooker,
             vigil,
-            freshness,
+            freshness: Freshness::new(),
+            deletions: Deletions::default(),
             awaiting_list: Mutex::default(),
             awaits_list: Notify::new(),
         };
@@ -109,8 +111,12 @@ impl Intake {
     /// All volumes, as a complete list says.
     pub fn volumes(&self, list: Vec<(Text, Observed<Volume>)>) {
         list.iter().for_each(|(name, observed)| self.show_volume(name, observed, Seen::Listed));
+        let begun = self.inner.store.lists_begun(Kind::Volume);
+        let undone = self.inner.deletions.take_undone(&list, begun);
         let (change, gone) = self.inner.store.replace_volumes(list);
         self.listed(&change);
+        // Nothing of them has changed, for all that the store knows.
+        undone.into_iter().for_each(|name| self.enqueue(Key::Volume(name)));
         gone.iter().for_each(|volume| self.forget_volume(volume));
     }
 
@@ -180,8 +186,8 @@ impl Intake {
         self.changed(&self.inner.store.replace_nodes(list));
     }
 
-    /// The first complete list of a kind has been delivered. After the last kind decisions begin (G6 of the
-    /// design).
+    /// The first complete list of a kind has been delivered, or the first since versions went back. After the last kind
+    /// decisions begin (G6 of the design).
     pub fn synced(&self, kind: Kind) {
         self.inner.store.mark_synced(kind);
         if self.inner.store.synced() {
@@ -198,6 +204,46 @@ impl Intake {
     /// How current each kind's watch is, and the lists that are asked of it.
     pub fn freshness(&self) -> &Freshness {
         &self.inner.freshness
+    }
+
+    /// A consistent list of the kind is about to be requested.
+    pub fn list_begins(&self, kind: Kind) -> ListTicket {
+        self.inner.store.list_begins(kind);
+        self.inner.freshness.list_begins(kind)
+    }
+
+    /// The cache of the kind has reached a version: an event, a bookmark or a complete list has told it. To be told in
+    /// the order in which the versions came.
+    pub fn reached(&self, kind: Kind, version: &Version) {
+        self.check(self.inner.freshness.reached(kind, version));
+    }
+
+    /// The Lease has that version: a consistent read or a write of it has told so. To be told in the order in which the
+    /// versions came.
+    pub fn lease_reached(&self, version: &Version) {
+        self.check(self.inner.freshness.lease_reached(version));
+    }
+
+    /// A request about the kind is about to be sent whose answer tells a version that is new by then: that of a
+    /// consistent list, or of an object as the request leaves it.
+    pub fn sent(&self, kind: Kind) -> Sent {
+        self.inner.freshness.sent(kind)
+    }
+
+    /// The request was answered with that version.
+    pub fn answered(&self, sent: &Sent, version: &Version) {
+        self.check(self.inner.freshness.answered(sent, version));
+    }
+
+    /// Where versions went back, etcd was restored: nothing that is known may be so any more. Nothing is decided until
+    /// every kind was listed anew. The lists end what was assumed of own writes and of accepted deletions.
+    fn check(&self, regression: Option<Regression>) {
+        let Some(regression) = regression else { return };
+        tracing::error!("{regression}; all kinds are listed again before more is decided");
+        self.inner.metrics.version_regressions.count();
+        self.inner.store.mark_unsynced();
+        self.inner.synced.send_replace(false);
+        self.inner.freshness.go_back(regression);
     }
 
     /// A list or a watch has failed, and is tried again.
@@ -318,6 +364,10 @@ impl Intake {
     /// still, is offered to the next one.
     pub(crate) fn pass_on(&self, subscriber: &Subscriber) {
         self.inner.subscriptions.pass_on(subscriber, &Turns { inner: &self.inner, except: None });
+    }
+
+    pub(crate) fn deletions(&self) -> &Deletions {
+        &self.inner.deletions
     }
 
     pub(crate) fn queue(&self) -> &Arc<Queue> {

@@ -19,6 +19,7 @@
 //! - Everything here may be killed at any point: what a decision needs is read from the cluster again.
 
 mod binder;
+mod deletions;
 mod error;
 mod facts;
 mod freshness;
@@ -42,7 +43,7 @@ pub use binder::{
 };
 pub use error::{OperationError, ReviewError, SyncError};
 pub use facts::{Facts, Migrations};
-pub use freshness::{Freshness, ListTicket, WatchTicket};
+pub use freshness::{Freshness, ListTicket, Regression, Regressions, Sent, WatchTicket};
 pub use intake::Intake;
 pub use journal::{Journal, Verdict};
 pub use key::Key;

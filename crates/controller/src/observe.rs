@@ -126,6 +126,11 @@ impl Observation {
         None
     }
 
+    /// Versions went back: upstream's next choice leaves a lower one.
+    pub(crate) fn forget_versions(&self) {
+        self.state().last_choice = None;
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Counts and sets: whatever a panic left in them misleads nobody.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

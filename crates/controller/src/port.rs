@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_core::{Claim, ClaimKey, Lookup, Text, Timestamp, Volume};
+use bindery_core::{Claim, ClaimKey, Lookup, Text, Timestamp, Version, Volume};
 
 use crate::{Note, Write};
 
@@ -60,6 +60,17 @@ pub enum Written {
     Claim(Arc<Claim>),
     /// A deletion was accepted; the watch tells what became of the object.
     Deletion,
+}
+
+impl Written {
+    /// The version of the object as the write left it.
+    pub(crate) fn version(&self) -> Option<&Version> {
+        match self {
+            Self::Volume(volume) => Some(&volume.version),
+            Self::Claim(claim) => Some(&claim.version),
+            Self::Deletion => None,
+        }
+    }
 }
 
 /// Why a write was not made, or is not known to be made.

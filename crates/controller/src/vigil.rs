@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use bindery_core::{Claim, Lookup, Regarding, Source, Text, Volume};
-use bindery_store::{Observed, Store};
+use bindery_core::{Claim, Lookup, Regarding, Source, Text, Version, Volume};
+use bindery_store::{Observed, Store, is_newer};
 use tokio::sync::watch;
 
 use crate::metrics::Counter;
@@ -98,7 +98,8 @@ impl Vigil {
     pub fn volume(&self, name: &str, observed: &Observed<Volume>, authors: impl FnOnce() -> Authors) {
         let Observed::Readable(after) = observed else { return };
         let Lookup::Found(before) = self.store.volume(Source::Cache, name) else { return };
-        if before.uid != after.uid || before.phase == after.phase || self.is_own_volume(after) {
+        let is_told = before.uid == after.uid && before.phase != after.phase;
+        if !is_told || went_back(&before.version, &after.version) || self.is_own_volume(after) {
             return;
         }
         let what = || format!("status.phase: {}", after.phase.name());
@@ -111,7 +112,8 @@ impl Vigil {
         let Lookup::Found(before) = self.store.claim(Source::Cache, &after.key) else { return };
         let phase = before.status.phase != after.status.phase;
         let bound = !before.annotations.bind_completed && after.annotations.bind_completed;
-        if before.uid != after.uid || !(phase || bound) || self.is_own_claim(after) {
+        let is_told = before.uid == after.uid && (phase || bound);
+        if !is_told || went_back(&before.version, &after.version) || self.is_own_claim(after) {
             return;
         }
         let authors = authors();
@@ -145,4 +147,10 @@ impl Vigil {
             *last = Some(write);
         });
     }
+}
+
+/// Whether an object is as it was before: etcd was restored. Its last author wrote long ago, and may be a binder that the
+/// operator has switched off since.
+fn went_back(before: &Version, after: &Version) -> bool {
+    is_newer(before, after)
 }

@@ -1,9 +1,10 @@
 //! Writes: the actions of a decision that are one request each.
 
 use bindery_core::{
-    AccessMode, CapacityChange, ClaimPhase, ClaimTarget, Clear, Edit, FinalizerEdit, Message, Text, Volume,
-    VolumePhase, VolumeTarget,
+    AccessMode, CapacityChange, ClaimPhase, ClaimTarget, Clear, Edit, FinalizerEdit, Message, Text, Version,
+    Volume, VolumePhase, VolumeTarget,
 };
+use bindery_store::Kind;
 
 /// One write request. Every target carries the UID and the version that the API server must find (G5 of the
 /// design): the version that was read, or the one that an earlier write of the same decision returned.
@@ -145,6 +146,24 @@ impl<T> Write<T> {
 }
 
 impl<T> Write<T> {
+    /// The kind of the object that is written, and the version that the API server must find; none where the object is
+    /// created.
+    pub(crate) fn precondition(&self) -> (Kind, Option<&Version>) {
+        match self {
+            Self::ReserveVolume { volume, .. }
+            | Self::SetVolumePhase { volume, .. }
+            | Self::AnnotateVolume { volume, .. }
+            | Self::UnbindVolume { volume, .. }
+            | Self::DeleteVolume { volume } => (Kind::Volume, Some(&volume.version)),
+            Self::CreateVolume { .. } => (Kind::Volume, None),
+            Self::BindClaim { claim, .. }
+            | Self::SetClaimStatus { claim, .. }
+            | Self::SetClaimClass { claim, .. }
+            | Self::AnnotateClaim { claim, .. }
+            | Self::RemoveSelectedNode { claim } => (Kind::Claim, Some(&claim.version)),
+        }
+    }
+
     /// UID of the object that is written; none where it is created.
     pub fn uid(&self) -> Option<&str> {
         match self {

@@ -6,7 +6,7 @@ use bindery_core::{
     Action, ClaimPhase, Decision, Follows, Lookup, Operation, PluginMatch, PluginOperation, Request, Subject,
     Text,
 };
-
+use bindery_store::Kind;
 use tracing::Instrument as _;
 
 use super::known::Known;
@@ -127,6 +127,8 @@ impl<P: Port> Binder<P> {
     async fn write(&self, write: &Write<P::Template>) -> Result<Written, SyncError> {
         let (name, object) = (write.name(), write.object());
         let span = tracing::debug_span!("write", write = name, written = object, written_uid = write.uid());
+        let (kind, precondition) = write.precondition();
+        let sent = self.intake.sent(kind);
         let result = self.port.write(write).instrument(span).await;
         self.passage.tried(&object, result.as_ref().err());
         self.measure(write, result.is_ok());
@@ -134,6 +136,10 @@ impl<P: Port> Binder<P> {
             Ok(written) => {
                 self.metrics.writes.count();
                 tracing::debug!(write = name, written = object, written_uid = write.uid(), "written");
+                // A write that changes nothing is answered with the version that was there.
+                if let Some(version) = written.version().filter(|version| precondition != Some(*version)) {
+                    self.intake.answered(&sent, version);
+                }
                 self.assume(write, &written);
                 Ok(written)
             }
@@ -164,7 +170,9 @@ impl<P: Port> Binder<P> {
         match (written, write) {
             (Written::Volume(volume), _) => self.intake.changed(&self.store.assume_volume(volume.clone())),
             (Written::Claim(claim), _) => self.intake.changed(&self.store.assume_claim(claim.clone())),
-            (Written::Deletion, Write::DeleteVolume { volume }) => self.deletions.accept(volume),
+            (Written::Deletion, Write::DeleteVolume { volume }) => {
+                self.intake.deletions().accept(volume, self.store.lists_begun(Kind::Volume));
+            }
             (Written::Deletion, _) => {}
         }
     }

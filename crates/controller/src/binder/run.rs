@@ -71,6 +71,11 @@ impl<P: Port> Binder<P> {
             // The room is waited for before the key is taken: the longer a key waits in the queue, the more
             // changes one decision answers.
             let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+            if !self.store.synced() {
+                self.intake.until_synced().await;
+                self.observation.forget_versions();
+                tracing::info!("all lists are complete again; decisions go on");
+            }
             let slot = self.intake.queue().next().await;
             // Made here and not in the task, which may be abandoned before it begins.
             let span = self.span(slot.key());

@@ -372,6 +372,28 @@ pub(crate) fn deliver(double: &Double, binder: &Binder<Double>) {
     }
 }
 
+/// Delivers all of a kind that the cluster holds, as a complete list.
+pub(crate) fn deliver_list(double: &Double, binder: &Binder<Double>, kind: Kind) {
+    let (volumes, claims) = {
+        let inner = double.inner();
+        (inner.volumes.clone(), inner.claims.clone())
+    };
+    let intake = binder.intake();
+    match kind {
+        Kind::Volume => {
+            let list = volumes.into_iter().map(|(name, volume)| (name, Observed::Readable(Arc::new(volume))));
+            intake.volumes(list.collect());
+        }
+        Kind::Claim => {
+            let list = claims.into_iter().map(|(key, claim)| (key, Observed::Readable(Arc::new(claim))));
+            intake.claims(list.collect());
+        }
+        Kind::Class => intake.classes(Vec::new()),
+        Kind::Pod => intake.pods(Vec::new()),
+        Kind::Node => intake.nodes(Vec::new()),
+    }
+}
+
 /// A claim for 1 GiB.
 pub(crate) fn claim(name: &str) -> Claim {
     bindery_samples::claim(ClaimKey::new("ns", name))

@@ -4,19 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bindery_controller::{EVENT_REFRESH, Parts, RETRY_BACKOFF_MAX, Settings, WriteError};
+use bindery_controller::{Binder, EVENT_REFRESH, Parts, RETRY_BACKOFF_MAX, Settings, WriteError};
 use bindery_core::{
     Action, BindingMode, Claim, ClaimPhase, Class, Cluster, Decision, EngineFault, Outcome, Request, Step,
     Subject, Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
-use bindery_store::{Observed, Unreadable};
+use bindery_store::{Kind, Observed, Unreadable};
 use futures::FutureExt as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::disk::Disk;
-use crate::double::{Double, Scripted, binder, binder_of, claim, deliver, parts, unsynced, volume};
+use crate::double::{
+    Double, Scripted, binder, binder_of, claim, deliver, deliver_list, parts, unsynced, volume,
+};
 use crate::operating::{key, released, run_during};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -31,7 +33,7 @@ async fn the_loop_begins_when_the_lists_are_complete_and_ends_on_demand() {
     let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
     double.rest().await;
     assert_eq!(binder.metrics().decisions.get(), 0);
-    bindery_store::Kind::ALL.into_iter().for_each(|kind| binder.intake().synced(kind));
+    Kind::ALL.into_iter().for_each(|kind| binder.intake().synced(kind));
     double.until("the claim is bound", || double.claim("c1").status.phase == ClaimPhase::Bound).await;
     shutdown.cancel();
     running.await.unwrap();
@@ -295,4 +297,50 @@ async fn what_keeps_a_claim_waiting_is_told_again_as_long_as_it_waits() {
         assert_eq!((binder.metrics().decisions.get(), double.reasons()), (decisions, told));
     })
     .await;
+}
+
+/// A list of that version is requested, and complete with all that the cluster holds.
+fn relist(double: &Double, binder: &Binder<Double>, kind: Kind, version: &str) {
+    let ticket = binder.intake().list_begins(kind);
+    deliver_list(double, binder, kind);
+    binder.intake().synced(kind);
+    binder.intake().reached(kind, &version.into());
+    binder.intake().freshness().list_complete(kind, ticket);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_versions_went_back_nothing_is_decided_before_every_kind_is_listed_again() {
+    let double = Double::new();
+    let binder = binder(&double, DefaultEngine);
+    run_during(&binder, async {
+        binder.intake().reached(Kind::Node, &"100".into());
+        binder.intake().reached(Kind::Node, &"99".into());
+        assert_eq!(binder.metrics().version_regressions.get(), 1);
+        double.add_volume(&volume("v1"));
+        double.add_claim(&claim("c1"));
+        for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Pod) {
+            relist(&double, &binder, kind, "98");
+        }
+        double.rest().await;
+        assert_eq!(binder.metrics().decisions.get(), 0);
+        relist(&double, &binder, Kind::Pod, "98");
+        double.until("the claim is bound", || double.claim("c1").status.phase == ClaimPhase::Bound).await;
+    })
+    .await;
+    assert_eq!(binder.metrics().version_regressions.get(), 1, "one restore is told once");
+    assert!(!Kind::ALL.into_iter().any(|kind| binder.intake().freshness().is_list_wanted(kind)));
+}
+
+/// The double counts versions from 100 on.
+#[tokio::test]
+async fn an_own_write_tells_that_versions_went_back() {
+    for (known, regressions) in [("100", 0), ("9999", 1)] {
+        let double = Double::new();
+        double.add_volume(&Volume { phase: VolumePhase::Pending, ..volume("v1") });
+        let binder = binder(&double, DefaultEngine);
+        binder.intake().reached(Kind::Volume, &known.into());
+        binder.sync(&key()).await.result.unwrap();
+        assert_eq!(double.write_names(), ["set volume phase"]);
+        assert_eq!(binder.metrics().version_regressions.get(), regressions, "{known}");
+    }
 }

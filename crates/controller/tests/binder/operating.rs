@@ -11,7 +11,7 @@ use bindery_core::{
     Version, Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
-use bindery_store::Observed;
+use bindery_store::{Kind, Observed};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -321,4 +321,35 @@ async fn an_operation_that_backs_off_when_the_loop_ends_is_tried_by_the_next_one
     let has_failed = || binder.metrics().operation_errors.get() == 1;
     run_during(&binder, double.until("it has failed", has_failed)).await;
     run_during(&binder, double.until("the volume is gone", || !double.has_volume("v1"))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_a_list_brings_back_after_its_deletion_was_accepted_is_deleted_again() {
+    let double = Double::new();
+    let restored = Volume { finalizers: vec![PROTECTION.into()], ..released() };
+    double.add_volume(&restored);
+    let disk = Disk::new(&double);
+    let binder = binder(&double, &disk, DefaultEngine);
+    let list = |volume: &Volume| {
+        binder.intake().volumes(vec![(volume.name.clone(), Observed::Readable(Arc::new(volume.clone())))]);
+    };
+    let deletions = || double.write_names().into_iter().filter(|name| *name == "delete volume").count();
+    run_during(&binder, async {
+        binder.intake().list_begins(Kind::Volume);
+        double.until("the deletion is accepted", || deletions() == 1).await;
+        list(&restored);
+        double.rest().await;
+        assert_eq!(deletions(), 1, "the list may have been answered before the deletion was accepted");
+
+        double.add_volume(&restored);
+        binder.intake().list_begins(Kind::Volume);
+        list(&restored);
+        double.until("the deletion is accepted again", || deletions() == 2).await;
+
+        binder.intake().list_begins(Kind::Volume);
+        list(&Volume { deleting: true, ..restored.clone() });
+        double.rest().await;
+        assert_eq!(deletions(), 2, "a finalizer holds the volume");
+    })
+    .await;
 }

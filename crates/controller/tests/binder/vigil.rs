@@ -28,10 +28,10 @@ fn binder(double: &Double) -> Arc<Binder<Double>> {
 /// Whether it is a sign of another binder that a watch delivers this volume, after one of 1 GiB in phase Pending.
 fn is_sign_of_volume(after: impl FnOnce(Volume) -> Volume, author: Author) -> bool {
     let double = Double::new();
-    let before = Volume { phase: VolumePhase::Pending, ..volume("v") };
+    let before = Volume { phase: VolumePhase::Pending, version: "2".into(), ..volume("v") };
     double.add_volume(&before);
     let binder = binder(&double);
-    let after = Observed::Readable(Arc::new(after(Volume { version: "2".into(), ..before })));
+    let after = Observed::Readable(Arc::new(after(Volume { version: "3".into(), ..before })));
     let vigil = binder.intake().vigil().expect("it may write");
     vigil.volume("v", &after, || by(author));
     assert_eq!(vigil.holds(), vigil.writes() > 0);
@@ -40,9 +40,9 @@ fn is_sign_of_volume(after: impl FnOnce(Volume) -> Volume, author: Author) -> bo
 
 fn is_sign_of_claim(after: impl FnOnce(Claim) -> Claim, author: Author) -> bool {
     let double = Double::new();
-    double.add_claim(&claim("c"));
+    double.add_claim(&Claim { version: "2".into(), ..claim("c") });
     let binder = binder(&double);
-    let after = Observed::Readable(Arc::new(after(Claim { version: "2".into(), ..claim("c") })));
+    let after = Observed::Readable(Arc::new(after(Claim { version: "3".into(), ..claim("c") })));
     let vigil = binder.intake().vigil().expect("it may write");
     vigil.claim(&after, || by(author));
     assert_eq!(vigil.holds(), vigil.writes() > 0);
@@ -60,6 +60,8 @@ fn only_what_only_binders_write_is_a_sign() {
     assert!(!is_sign_of_volume(reserved, other()));
     // Another volume of that name was made with its phase.
     assert!(!is_sign_of_volume(|volume| Volume { uid: "new".into(), ..available(volume) }, other()));
+    // A restore of etcd brought back what another binder wrote when it was not switched off yet.
+    assert!(!is_sign_of_volume(|volume| Volume { version: "1".into(), ..available(volume) }, other()));
 
     let bound = |mut claim: Claim| {
         claim.status.phase = ClaimPhase::Bound;
@@ -71,6 +73,7 @@ fn only_what_only_binders_write_is_a_sign() {
     };
     assert!(is_sign_of_claim(bound, other()) && is_sign_of_claim(marked, other()));
     assert!(!is_sign_of_claim(bound, Author::Bindery) && !is_sign_of_claim(marked, Author::Bindery));
+    assert!(!is_sign_of_claim(|claim| Claim { version: "1".into(), ..bound(claim) }, other()));
     assert!(!is_sign_of_claim(|claim| Claim { volume_name: Some("v".into()), ..claim }, other()));
 }
 
