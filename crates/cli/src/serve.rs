@@ -179,7 +179,7 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     client.register(&mut registry);
     front.started(router(face, registry));
     let decides = match eligibility {
-        None => observe(Arc::clone(&binder), shutdown.clone()),
+        None => observe(&client, Arc::clone(&binder), shutdown.clone()),
         Some(eligibility) => {
             let (client, lease) = (client.clone(), arguments.lease.settings());
             let alarm = arguments.lease.alarm(client.clone());
@@ -196,8 +196,10 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     let reviewed = CancellationToken::new();
     let watches = watch::run(client, binder.intake().clone(), reviewed.clone());
     let watches = tasks.start("the watches", watches);
+    let restored = binder.intake().freshness().regressions();
     let reviews = arguments.admission.router(arguments.mode, binder, &admission_metrics);
-    let reviews = door.map(|door| tasks.start("the webhook", door.serve(reviews, shutdown.clone())));
+    let reviews =
+        door.map(|door| tasks.start("the webhook", door.serve(reviews, restored, shutdown.clone())));
     let decided = tasks.start("the binder", decides);
     let failed = tokio::select! {
         () = stop.signalled() => None,
@@ -241,9 +243,15 @@ async fn start(arguments: &Arguments, front: &Front, door: &DoorRecord) -> Resul
 }
 
 /// Looks on until `shutdown`.
-fn observe(binder: Arc<Binder<ApiPort>>, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
+fn observe(
+    client: &ApiClient,
+    binder: Arc<Binder<ApiPort>>,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, ()> {
     binder.observe();
-    binder.run(shutdown).boxed()
+    let newest = watch::ask_for_newest(client.clone(), binder.intake().clone());
+    let asked = shutdown.clone().run_until_cancelled_owned(newest);
+    async move { _ = tokio::join!(binder.run(shutdown), asked) }.boxed()
 }
 
 /// Decides while this replica leads, and looks for other binders, until `shutdown`.

@@ -2,7 +2,7 @@
 //!
 //! It is an annotation, so that it outlives every replica and an operator can lift it with nothing but kubectl.
 
-use bindery_core::Timestamp;
+use bindery_core::{EventType, Timestamp};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -16,6 +16,10 @@ use crate::rest::{self, Fault};
 pub struct Alarm {
     client: ApiClient,
     path: String,
+    /// Where events about it are.
+    events: String,
+    /// Its name, and its namespace and name.
+    lease: String,
     name: String,
 }
 
@@ -40,12 +44,16 @@ pub enum Raised {
 impl Alarm {
     /// The alarm on the Lease of that namespace and name.
     pub fn new(client: impl Into<ApiClient>, namespace: &str, name: &str) -> Self {
-        let path = format!(
-            "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}",
-            rest::encode(namespace),
-            rest::encode(name)
-        );
-        Self { client: client.into(), path, name: format!("{namespace}/{name}") }
+        let folder = rest::encode(namespace);
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{folder}/leases/{}", rest::encode(name));
+        let events = format!("/api/v1/namespaces/{folder}/events");
+        Self {
+            client: client.into(),
+            path,
+            events,
+            lease: name.to_owned(),
+            name: format!("{namespace}/{name}"),
+        }
     }
 
     /// What was written on the Lease when it was raised; `None` where it is not, or has been lifted.
@@ -81,6 +89,39 @@ impl Alarm {
                 Err(fault) => return Err(self.error("patched", fault)),
             }
         }
+    }
+
+    /// Records an event on the Lease.
+    ///
+    /// # Errors
+    ///
+    /// The Lease cannot be read, or the event not be created.
+    pub async fn tell(&self, reason: &str, message: &str, now: Timestamp) -> Result<(), AlarmError> {
+        let lease = self.get().await?;
+        let (metadata, time) = (&lease["metadata"], events::time(now));
+        let event = json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": format!("{}.", self.lease), "namespace": metadata["namespace"]},
+            "involvedObject": {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "namespace": metadata["namespace"],
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+            },
+            "type": EventType::Warning.name(),
+            "reason": reason,
+            "message": message,
+            "source": {"component": events::COMPONENT},
+            "reportingComponent": events::COMPONENT,
+            "reportingInstance": "",
+            "firstTimestamp": time,
+            "lastTimestamp": time,
+            "count": 1,
+        });
+        let answer = rest::json(&self.client, Method::POST, &self.events, Some(event)).await;
+        answer.map(drop).map_err(|fault| self.error("the object of an event", fault))
     }
 
     async fn get(&self) -> Result<Value, AlarmError> {

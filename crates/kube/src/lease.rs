@@ -13,6 +13,7 @@
 
 use std::time::Duration;
 
+use bindery_controller::Intake;
 use http::Method;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -91,6 +92,8 @@ pub struct Candidate {
     fault: watch::Sender<Option<String>>,
     /// The cause that was logged last, and when.
     logged: Option<(String, Instant)>,
+    /// Told of each version of the Lease.
+    intake: Option<Intake>,
 }
 
 /// The Lease as it was last read or written.
@@ -108,7 +111,13 @@ impl Candidate {
         fault: watch::Sender<Option<String>>,
     ) -> Self {
         let client = client.into().at_once();
-        Self { client, settings, observed: None, acquired: None, fault, logged: None }
+        Self { client, settings, observed: None, acquired: None, fault, logged: None, intake: None }
+    }
+
+    /// Has the binder told of each version of the Lease. No request is needed besides to notice a restore of etcd: the
+    /// versions of the Lease go back then.
+    pub fn tells(self, intake: Intake) -> Self {
+        Self { intake: Some(intake), ..self }
     }
 
     /// Competes until nobody listens to `holds` any more, which tells whether this candidate holds the Lease. Then gives
@@ -259,7 +268,7 @@ impl Candidate {
             Some(observed) if observed.lease["spec"] == lease["spec"] => observed.at,
             _ => Instant::now(),
         };
-        self.observed = Some(Observed { lease, at });
+        self.observe(lease, at);
         Ok(())
     }
 
@@ -337,8 +346,16 @@ impl Candidate {
         change(&mut lease["spec"]);
         let at = Instant::now();
         let lease = rest::json(&self.client, Method::PUT, &path, Some(lease)).await?;
-        self.observed = Some(Observed { lease, at });
+        self.observe(lease, at);
         Ok(())
+    }
+
+    /// Takes the Lease as it was read or written. Each was requested after the one before was answered.
+    fn observe(&mut self, lease: Value, at: Instant) {
+        if let (Some(intake), Some(version)) = (&self.intake, lease["metadata"]["resourceVersion"].as_str()) {
+            intake.lease_reached(&version.into());
+        }
+        self.observed = Some(Observed { lease, at });
     }
 
     fn path(&self) -> Result<String, Fault> {

@@ -7,6 +7,7 @@
 //! of the others.
 
 mod feed;
+mod newest;
 mod stream;
 mod takeover;
 
@@ -19,6 +20,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use self::feed::Feed;
+pub use self::newest::ask_for_newest;
 use self::stream::Events;
 pub use self::takeover::until_current;
 use crate::client::ApiClient;
@@ -214,6 +216,10 @@ impl Watch {
                     tracing::info!(%kind, "the watch has expired; listing again");
                     continue;
                 }
+            }
+            // A watch from a version that etcd does not have, as after a restore, is silent too.
+            if matches!(error, WatchError::Silent(_)) {
+                newest::compare(&self.client, self.feed.intake(), kind).await;
             }
             self.feed.failed();
             tracing::warn!(%kind, %error, ?pause, "watching failed; trying again");

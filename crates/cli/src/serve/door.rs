@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use axum::Router;
+use bindery_controller::Regressions;
 use bindery_kube::ApiClient;
 use bindery_webhook::certificates::{AuthorityFiles, CertificateRecord};
 use bindery_webhook::server::{Limits, Server, Traffic};
@@ -60,8 +61,8 @@ pub(super) struct DoorRecord {
 /// An open door.
 pub(super) struct Door {
     server: Server,
-    /// Follows changes of certificates for as long as it is polled.
-    following: BoxFuture<'static, ()>,
+    /// Follows changes of certificates for as long as it is polled; it is told of restores of etcd.
+    following: Box<dyn FnOnce(Regressions) -> BoxFuture<'static, ()> + Send>,
 }
 
 impl DoorArguments {
@@ -98,17 +99,20 @@ impl DoorArguments {
         let traffic = Arc::clone(&record.traffic);
         let server = Server::new(listener, Some(credentials.clone()), limits, traffic);
         let certificates = Arc::clone(&record.certificates);
-        let following = async move {
-            let believing = credentials.clone();
-            let of_clients = async {
-                if let Some(files) = client_files {
-                    let change = |authorities| believing.believe(&authorities);
-                    files.run(Arc::clone(&certificates), change).await;
-                }
+        let following = |restored| {
+            let following = async move {
+                let believing = credentials.clone();
+                let of_clients = async {
+                    if let Some(files) = client_files {
+                        let change = |authorities| believing.believe(&authorities);
+                        files.run(Arc::clone(&certificates), change).await;
+                    }
+                };
+                tokio::join!(of_clients, source.follow(&credentials, &certificates, restored));
             };
-            tokio::join!(of_clients, source.follow(&credentials, &certificates));
+            following.boxed()
         };
-        Ok(Some(Door { server, following: following.boxed() }))
+        Ok(Some(Door { server, following: Box::new(following) }))
     }
 
     /// Which clients are let in, and the files that say so.
@@ -129,11 +133,11 @@ impl DoorArguments {
 }
 
 impl Door {
-    /// Answers until `shutdown`, and until the last request after it.
-    pub(super) async fn serve(self, router: Router, shutdown: CancellationToken) {
+    /// Answers until `shutdown`, and until the last request after it. `restored` tells of restores of etcd.
+    pub(super) async fn serve(self, router: Router, restored: Regressions, shutdown: CancellationToken) {
         let serving = self.server.serve(router, shutdown.cancelled_owned());
         // Whatever becomes of that, what is shown now is served.
-        let following = self.following.then(|()| pending::<()>());
+        let following = (self.following)(restored).then(|()| pending::<()>());
         tokio::select! {
             () = serving => tracing::info!("the webhook is served no more"),
             () = following => {}

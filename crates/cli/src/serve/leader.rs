@@ -122,6 +122,7 @@ impl Leadership {
     ) -> bool {
         let fault = self.eligibility.lease_fault.clone();
         let candidate = Candidate::new(self.client.clone(), self.lease.clone(), fault);
+        let candidate = candidate.tells(binder.intake().clone());
         tracing::info!(identity = self.lease.identity, "competing for the Lease");
         let (sender, mut holds) = watch::channel(false);
         let competing = tokio::spawn(candidate.run(sender));

@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 /// `reason` of the event on the object that the other binder wrote.
 const REASON: &str = "ForeignWriter";
+/// `reason` of the event on the Lease after a restore of etcd.
+const VERSIONS_WENT_BACK: &str = "VersionsWentBack";
 /// How often the Lease is looked at while the alarm is on: so long the operator waits at most.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often it is tried to reach a Lease that cannot be.
@@ -67,7 +69,29 @@ impl Watchman {
 
     /// Raises the alarm when another binder is seen, and lifts it when the operator has, until `shutdown`.
     pub(super) async fn run(&self, shutdown: CancellationToken) {
-        shutdown.run_until_cancelled(self.watch()).await;
+        let watched = async { tokio::join!(self.watch(), self.tell_of_restores()) };
+        shutdown.run_until_cancelled(watched).await;
+    }
+
+    /// Tells of each restore of etcd, by an event on the Lease. An alarm that was on is raised again: the Lease may be one
+    /// of a time before it.
+    async fn tell_of_restores(&self) {
+        let mut regressions = self.binder.intake().freshness().regressions();
+        // The sender lives as long as the binder, so there is no error to see.
+        while regressions.changed().await.is_ok() {
+            let Some(regression) = regressions.borrow_and_update().clone() else { continue };
+            let now = (self.clock)();
+            if self.vigil().holds()
+                && let Err(error) =
+                    self.alarm.raise("another binder was seen before etcd was restored", now).await
+            {
+                tracing::error!(%error, "the alarm about another binder cannot be raised again");
+            }
+            let message = format!("{regression}; all kinds are listed again before more is decided");
+            if let Err(error) = self.alarm.tell(VERSIONS_WENT_BACK, &message, now).await {
+                tracing::warn!(%error, reason = VERSIONS_WENT_BACK, "an event cannot be created");
+            }
+        }
     }
 
     async fn watch(&self) {

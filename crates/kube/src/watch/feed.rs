@@ -71,7 +71,7 @@ impl Feed {
 
     /// An event or a bookmark has told a version, and the store has what it told.
     pub(super) fn reached(&self, version: &str) {
-        self.intake.freshness().reached(self.kind, &Version::from(version));
+        self.intake.reached(self.kind, &Version::from(version));
     }
 
     /// Waits until a list of the kind is wanted.
@@ -87,7 +87,7 @@ impl Feed {
     /// A list is about to be requested; what an unfinished one has brought is forgotten.
     pub(super) fn begin(&mut self) {
         self.listed = Listed::default();
-        self.ticket = Some(self.intake.freshness().list_begins(self.kind));
+        self.ticket = Some(self.intake.list_begins(self.kind));
     }
 
     /// The next object of the list.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bindery_controller::{Freshness, Intake};
+use bindery_controller::Intake;
 use bindery_core::Version;
 use bindery_store::Kind;
 use futures::future::join_all;
@@ -31,13 +31,18 @@ const LOWEST: &str = "1";
 /// anew from the version that it has reached.
 pub async fn until_current(client: impl Into<ApiClient>, intake: &Intake) {
     let client = client.into();
-    join_all(Kind::ALL.map(|kind| until_kind_current(&client, intake.freshness(), kind))).await;
+    join_all(Kind::ALL.map(|kind| until_kind_current(&client, intake, kind))).await;
 }
 
-async fn until_kind_current(client: &ApiClient, freshness: &Freshness, kind: Kind) {
+async fn until_kind_current(client: &ApiClient, intake: &Intake, kind: Kind) {
+    let freshness = intake.freshness();
     let newest = loop {
+        let sent = intake.sent(kind);
         match read(client, kind).await {
-            Ok(page) => break page,
+            Ok(page) => {
+                intake.answered(&sent, &Version::from(page.version.as_str()));
+                break page;
+            }
             Err(fault) => {
                 tracing::warn!(%kind, %fault, "the version of a kind cannot be read; nothing is decided");
                 sleep(RETRY_EVERY).await;
@@ -67,7 +72,7 @@ async fn until_kind_current(client: &ApiClient, freshness: &Freshness, kind: Kin
 }
 
 /// The first object of a kind, as a majority of etcd has it.
-async fn read(client: &ApiClient, kind: Kind) -> Result<Page, Fault> {
+pub(super) async fn read(client: &ApiClient, kind: Kind) -> Result<Page, Fault> {
     let no_answer = |why: String| Fault::NoAnswer(why);
     let request = http::Request::get(format!("{}?limit=1", path(kind)));
     let request = request.body(Body::empty()).map_err(|error| no_answer(error.to_string()))?;

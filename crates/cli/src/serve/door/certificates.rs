@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
+use bindery_controller::Regressions;
 use bindery_kube::{ApiClient, CertificateStore};
 use bindery_webhook::certificates::{
     CertificateRecord, CertificateSettings, Identity, IdentityFiles, Keeper, LIFETIME_MIN, Names,
@@ -106,8 +107,14 @@ impl CertificateArguments {
 }
 
 impl Source {
-    /// Has further certificates shown as they come, for as long as it is polled.
-    pub(super) async fn follow(self, credentials: &Credentials, record: &Arc<CertificateRecord>) {
+    /// Has further certificates shown as they come, for as long as it is polled. `restored` tells that etcd was set back:
+    /// watches would wait for versions that it does not have, so they begin anew.
+    pub(super) async fn follow(
+        self,
+        credentials: &Credentials,
+        record: &Arc<CertificateRecord>,
+        mut restored: Regressions,
+    ) {
         match self {
             Self::Files(files) => {
                 let change = |identity: Identity| {
@@ -120,7 +127,15 @@ impl Source {
             Self::Kept { keeper, store, .. } => {
                 let changes = Arc::<Notify>::default();
                 let kept = keeper.run(Arc::clone(&changes), |identity| credentials.show(identity));
-                tokio::join!(kept, store.watch(changes));
+                let watched = async {
+                    loop {
+                        tokio::select! {
+                            () = store.watch(Arc::clone(&changes)) => return,
+                            Ok(()) = restored.changed() => {}
+                        }
+                    }
+                };
+                tokio::join!(kept, watched);
             }
         }
     }
