@@ -27,6 +27,8 @@ mod leading;
 mod load;
 #[path = "serve/reclaim.rs"]
 mod reclaim;
+#[path = "serve/restored.rs"]
+mod restored;
 #[path = "serve/watches.rs"]
 mod watches;
 #[path = "serve/world.rs"]

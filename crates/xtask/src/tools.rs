@@ -35,6 +35,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Tool {
     Kubectl,
     Etcd,
+    Etcdutl,
     KubeApiserver,
     KubeControllerManager,
     KubeScheduler,
@@ -67,6 +68,7 @@ impl Tool {
         match self {
             Self::Kubectl => "kubectl",
             Self::Etcd => "etcd",
+            Self::Etcdutl => "etcdutl",
             Self::KubeApiserver => "kube-apiserver",
             Self::KubeControllerManager => "kube-controller-manager",
             Self::KubeScheduler => "kube-scheduler",
@@ -100,7 +102,8 @@ impl Tool {
                 Source::Go(go::Package::containerd(self.name()))
             }
             Self::CsiProvisioner => Source::Go(go::Package::csi_provisioner()),
-            Self::Etcd => Source::Go(go::Package::etcd()),
+            Self::Etcd => Source::Go(go::Package::etcd("server")),
+            Self::Etcdutl => Source::Go(go::Package::etcd("etcdutl")),
             Self::Helm => Source::Go(go::Package::helm()),
             Self::Kubeconform => Source::Go(go::Package::kubeconform()),
             Self::CertManagerController => Source::Go(go::Package::cert_manager("controller")),
@@ -130,6 +133,7 @@ pub(crate) const SUPPORTED_ENDS: [&str; 2] = ["kubernetes-oldest", "kubernetes-n
 pub(crate) fn offer_control_plane(command: &mut Command) -> Result<()> {
     let programs = [
         ("BINDERY_ETCD", Tool::Etcd),
+        ("BINDERY_ETCDUTL", Tool::Etcdutl),
         ("BINDERY_KUBE_APISERVER", Tool::KubeApiserver),
         ("BINDERY_KUBE_CONTROLLER_MANAGER", Tool::KubeControllerManager),
     ];
@@ -145,6 +149,7 @@ pub(crate) fn offer_control_plane(command: &mut Command) -> Result<()> {
 /// As [`install`].
 pub(crate) fn offer_control_plane_of(command: &mut Command, end: &'static str) -> Result<String> {
     command.env("BINDERY_ETCD", install(Tool::Etcd)?);
+    command.env("BINDERY_ETCDUTL", install(Tool::Etcdutl)?);
     for (variable, name) in [
         ("BINDERY_KUBE_APISERVER", "kube-apiserver"),
         ("BINDERY_KUBE_CONTROLLER_MANAGER", "kube-controller-manager"),

@@ -1,8 +1,10 @@
 //! etcd, kube-apiserver, and upstream's controller manager.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -11,6 +13,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use k8s_openapi::ByteString;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -54,6 +57,8 @@ pub struct ControlPlane {
     programs: Programs,
     // Servers end before their folder does: fields are dropped in this order.
     manager: Option<Server>,
+    /// Which of its loops run.
+    controllers: Manager,
     api_server: Server,
     etcd: Server,
     folder: TempDir,
@@ -106,7 +111,16 @@ impl ControlPlane {
         arguments.extend(further.iter().map(OsString::from));
         let etcd = Server::start(&programs.etcd, layout.etcd(), &folder.path().join("etcd.log"))?;
         let api_server = start_api_server(&programs, folder.path(), &arguments)?;
-        let mut started = Self { programs, manager: None, api_server, etcd, folder, layout, arguments };
+        let mut started = Self {
+            programs,
+            manager: None,
+            controllers: Manager::Off,
+            api_server,
+            etcd,
+            folder,
+            layout,
+            arguments,
+        };
         started.until_ready().await?;
         started.set_manager(manager)?;
         Ok(started)
@@ -155,6 +169,7 @@ impl ControlPlane {
     /// The controller manager cannot be started.
     pub fn set_manager(&mut self, manager: Manager) -> Result<()> {
         self.manager = None;
+        self.controllers = manager;
         let controllers = match manager {
             Manager::Off => return Ok(()),
             Manager::WithoutBinder => bindery_servers::ALL_BUT_THE_BINDER,
@@ -197,6 +212,61 @@ impl ControlPlane {
         self.until_ready().await
     }
 
+    /// Saves what etcd holds to a file, as `etcdctl snapshot save` does.
+    ///
+    /// # Errors
+    ///
+    /// etcd cannot be reached, or the file cannot be written.
+    pub async fn save_snapshot(&self) -> Result<PathBuf> {
+        let path = self.folder.path().join("snapshot.db");
+        let mut file = File::create(&path)?;
+        let answer = self.post_to_etcd("/v3/maintenance/snapshot", &json!({})).await?;
+        for part in serde_json::Deserializer::from_slice(&answer).into_iter::<Value>() {
+            let mut part = part?;
+            let blob: ByteString = serde_json::from_value(part["result"]["blob"].take())?;
+            file.write_all(&blob.0)?;
+        }
+        Ok(path)
+    }
+
+    /// Stops etcd and the API server, sets etcd back to a snapshot by `etcdutl snapshot restore` (`BINDERY_ETCDUTL`) with
+    /// further arguments, and starts both again; ends when they are ready. The controller manager is restarted too: its
+    /// watches would wait for versions that etcd does not have.
+    ///
+    /// # Errors
+    ///
+    /// A program fails or cannot be started.
+    pub async fn restore_snapshot(&mut self, snapshot: &Path, further: &[&str]) -> Result<()> {
+        let etcdutl = std::env::var_os("BINDERY_ETCDUTL").filter(|value| !value.is_empty());
+        let etcdutl = etcdutl.context("BINDERY_ETCDUTL is not set: run this by `cargo xtask`")?;
+        self.manager = None;
+        self.api_server.kill()?;
+        self.etcd.kill()?;
+        fs::remove_dir_all(&self.layout.data)?;
+        let mut restore = Command::new(etcdutl);
+        restore.args(["snapshot", "restore"]).arg(snapshot).arg("--data-dir").arg(&self.layout.data);
+        let told = restore.args(further).output()?;
+        anyhow::ensure!(told.status.success(), "etcdutl fails: {}", String::from_utf8_lossy(&told.stderr));
+        self.etcd =
+            Server::start(&self.programs.etcd, self.layout.etcd(), &self.folder.path().join("etcd.log"))?;
+        self.api_server = start_api_server(&self.programs, self.folder.path(), &self.arguments)?;
+        self.until_ready().await?;
+        self.set_manager(self.controllers)
+    }
+
+    /// Has etcd count so many revisions, as other clients do that write.
+    ///
+    /// # Errors
+    ///
+    /// etcd cannot be reached, or refuses.
+    pub async fn advance_revision(&self, revisions: usize) -> Result<()> {
+        for _ in 0..revisions {
+            // Below no prefix of the API server.
+            self.ask_etcd("/v3/kv/put", &json!({"key": "YmluZGVyeQ==", "value": ""})).await?;
+        }
+        Ok(())
+    }
+
     /// Has etcd forget everything but what is there now, as API servers do every five minutes.
     ///
     /// # Errors
@@ -210,6 +280,10 @@ impl ControlPlane {
     }
 
     async fn ask_etcd(&self, path: &str, body: &Value) -> Result<Value> {
+        Ok(serde_json::from_slice(&self.post_to_etcd(path, body).await?)?)
+    }
+
+    async fn post_to_etcd(&self, path: &str, body: &Value) -> Result<Bytes> {
         let client = Client::builder(TokioExecutor::new()).build_http();
         let body = Full::new(Bytes::from(body.to_string()));
         let request = http::Request::post(format!("{}{path}", self.etcd_url())).body(body)?;
@@ -217,7 +291,7 @@ impl ControlPlane {
         let status = response.status();
         let answer = response.into_body().collect().await?.to_bytes();
         anyhow::ensure!(status.is_success(), "etcd refuses {path}: {}", String::from_utf8_lossy(&answer));
-        Ok(serde_json::from_slice(&answer)?)
+        Ok(answer)
     }
 
     /// Ends when the API server is ready.

@@ -31,7 +31,7 @@ fn is_only_watch(asked: &Asked) -> bool {
 }
 
 /// Waits until the Lease was renewed so many times.
-async fn until_renewed(leases: &Api<Lease>, times: usize) {
+pub(crate) async fn until_renewed(leases: &Api<Lease>, times: usize) {
     let mut lease = pin!(watch_object(leases.clone(), "bindery"));
     let renewed = async {
         let mut seen = BTreeSet::new();

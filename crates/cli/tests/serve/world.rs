@@ -18,7 +18,7 @@ use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
@@ -109,6 +109,26 @@ impl World {
 
     pub(crate) async fn delete_claim(&self, name: &str) {
         self.claims.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Adds a finalizer to a volume.
+    pub(crate) async fn hold_volume(&self, name: &str, finalizer: &str) {
+        let volume = self.volumes.get(name).await.unwrap();
+        let finalizers = volume.metadata.finalizers.into_iter().flatten().chain([finalizer.to_owned()]);
+        self.set_finalizers(name, finalizers.collect()).await;
+    }
+
+    /// Takes a finalizer off a volume, once it is the last one.
+    pub(crate) async fn release_volume(&self, name: &str, finalizer: &str) {
+        let last = [finalizer.to_owned()];
+        let is_last = |volume: &PersistentVolume| volume.metadata.finalizers.as_deref() == Some(&last[..]);
+        self.until_volume(name, is_last).await;
+        self.set_finalizers(name, Vec::new()).await;
+    }
+
+    async fn set_finalizers(&self, name: &str, finalizers: Vec<String>) {
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+        self.volumes.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
     /// Waits until the world is at rest, and checks that there are so many claims, all bound.

@@ -58,12 +58,12 @@ impl Package {
         }
     }
 
-    /// etcd, which is its server module's root.
-    pub(super) fn etcd() -> Self {
+    /// A command of etcd, each of which is the root of a module: `server` is etcd itself.
+    pub(super) fn etcd(module: &str) -> Self {
         Self {
             folder: "etcd",
             module: "go.etcd.io/etcd/server/v3",
-            package: "go.etcd.io/etcd/server/v3".to_owned(),
+            package: format!("go.etcd.io/etcd/{module}/v3"),
             version_variable: None,
             tag: None,
         }
@@ -244,7 +244,8 @@ mod tests {
             Package::kubernetes("kubernetes-newest", "kube-apiserver"),
             Package::containerd("ctr"),
             Package::csi_provisioner(),
-            Package::etcd(),
+            Package::etcd("server"),
+            Package::etcd("etcdutl"),
             Package::helm(),
             Package::helm3(),
             Package::kubeconform(),
