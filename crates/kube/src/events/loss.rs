@@ -86,6 +86,8 @@ mod tests {
             reason: String::new(),
             message: message.to_owned(),
             retry_after: None,
+            kind: String::new(),
+            name: String::new(),
         };
         let terminating = "events \"a.1\" is forbidden: unable to create new content in namespace a because it is being \
                            terminated";
