@@ -111,6 +111,7 @@ impl Intake {
     /// All volumes, as a complete list says.
     pub fn volumes(&self, list: Vec<(Text, Observed<Volume>)>) {
         list.iter().for_each(|(name, observed)| self.show_volume(name, observed, Seen::Listed));
+        self.check_objects(Kind::Volume, self.inner.store.regressed_volume(&list));
         let begun = self.inner.store.lists_begun(Kind::Volume);
         let undone = self.inner.deletions.take_undone(&list, begun);
         let (change, gone) = self.inner.store.replace_volumes(list);
@@ -136,6 +137,7 @@ impl Intake {
     /// All claims, as a complete list says.
     pub fn claims(&self, list: Vec<(ClaimKey, Observed<Claim>)>) {
         list.iter().for_each(|(key, observed)| self.show_claim(key, observed, Seen::Listed));
+        self.check_objects(Kind::Claim, self.inner.store.regressed_claim(&list));
         let (change, gone) = self.inner.store.replace_claims(list);
         self.listed(&change);
         gone.iter().for_each(|claim| self.forget_claim(claim));
@@ -233,6 +235,12 @@ impl Intake {
     /// The request was answered with that version.
     pub fn answered(&self, sent: &Sent, version: &Version) {
         self.check(self.inner.freshness.answered(sent, version));
+    }
+
+    /// Where an object of a list went back, as it does with bumped revisions too. Before the list is taken: a decision on
+    /// it and on caches of before the restore could give a volume to a claim that is no more.
+    fn check_objects(&self, kind: Kind, versions: Option<(Version, Version)>) {
+        self.check(versions.map(|(known, told)| Regression { kind: kind.name(), known, told }));
     }
 
     /// Where versions went back, etcd was restored: nothing that is known may be so any more. Nothing is decided until

@@ -52,6 +52,12 @@ impl<T: Object + Eq> Cached<T> {
         version::is_newer(self.cache_version(), incoming.version())
     }
 
+    /// The known and the listed version of an object that is older in a list than the watch has delivered it.
+    pub(crate) fn regression(&self, listed: &Observed<T>) -> Option<(Version, Version)> {
+        let went_back = self.cache_uid() == listed.uid() && self.outdates(listed);
+        went_back.then(|| (self.cache_version().clone(), listed.version().clone()))
+    }
+
     /// Takes what the watch delivers, or the list of that number. Objects are compared whole: a relist delivers
     /// again what is known, and an own write comes back as its own echo, and neither changes an answer.
     ///

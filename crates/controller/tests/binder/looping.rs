@@ -331,6 +331,29 @@ async fn after_versions_went_back_nothing_is_decided_before_every_kind_is_listed
     assert!(!Kind::ALL.into_iter().any(|kind| binder.intake().freshness().is_list_wanted(kind)));
 }
 
+/// With bumped revisions the version of the list is a higher one, and what it has is older.
+#[tokio::test(start_paused = true)]
+async fn a_listed_volume_that_went_back_is_not_given_to_a_claim_that_may_be_gone() {
+    let double = Double::new();
+    let mut lost = claim("c1");
+    (lost.volume_name, lost.status.phase, lost.annotations.bind_completed) =
+        (Some("v1".into()), ClaimPhase::Bound, true);
+    double.add_claim(&lost);
+    let after_snapshot = Volume { version: "50".into(), ..crate::syncing::taken("v1", "c1") };
+    double.add_volume(&Volume { phase: VolumePhase::Bound, ..after_snapshot });
+    let binder = binder(&double, DefaultEngine);
+    run_during(&binder, async {
+        double.rest().await;
+        let writes = double.writes().len();
+        double.add_volume(&Volume { phase: VolumePhase::Available, ..volume("v1") });
+        relist(&double, &binder, Kind::Volume, "1000000");
+        double.rest().await;
+        assert_eq!(binder.metrics().version_regressions.get(), 1);
+        assert_eq!(double.writes().len(), writes, "{:?}", double.write_names());
+    })
+    .await;
+}
+
 /// The double counts versions from 100 on.
 #[tokio::test]
 async fn an_own_write_tells_that_versions_went_back() {

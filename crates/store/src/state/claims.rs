@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimKey, Lookup, Source, Volume};
+use bindery_core::{Claim, ClaimKey, Lookup, Source, Version, Volume};
 
 use super::State;
 use crate::cached::{Cached, ListNumber, Moved};
@@ -43,6 +43,14 @@ impl State {
             all.extend(self.observe_claim(key, observed, Some(number)));
         }
         (self.changed(all), removed)
+    }
+
+    pub(crate) fn claim_regression(
+        &self,
+        key: &ClaimKey,
+        listed: &Observed<Claim>,
+    ) -> Option<(Version, Version)> {
+        self.claims.get(key)?.regression(listed)
     }
 
     pub(crate) fn assume_claim(&mut self, claim: Arc<Claim>) -> Change {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimKey, Class, Text, Volume};
+use bindery_core::{Claim, ClaimKey, Class, Text, Version, Volume};
 
 use super::Store;
 use crate::change::Change;
@@ -28,6 +28,20 @@ impl Store {
     pub fn replace_volumes(&self, mut list: Vec<(Text, Observed<Volume>)>) -> (Change, Vec<Arc<Volume>>) {
         list.iter_mut().for_each(|(_, observed)| self.compact_volume(observed));
         self.state_mut().replace_volumes(list)
+    }
+
+    /// The known and the listed version of a volume that a consistent list has in an older state than the watch has
+    /// told: etcd was restored, even if the list's own version is higher than all that are known. To be asked before
+    /// [`Store::replace_volumes`].
+    pub fn regressed_volume(&self, list: &[(Text, Observed<Volume>)]) -> Option<(Version, Version)> {
+        let state = self.state();
+        list.iter().find_map(|(name, listed)| state.volumes.find(name)?.cached.regression(listed))
+    }
+
+    /// The same of a claim.
+    pub fn regressed_claim(&self, list: &[(ClaimKey, Observed<Claim>)]) -> Option<(Version, Version)> {
+        let state = self.state();
+        list.iter().find_map(|(key, listed)| state.claim_regression(key, listed))
     }
 
     /// A claim was added or changed.
