@@ -109,6 +109,13 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
+    /// Whether this replica may compete for the Lease; `None` in mode observe, which needs none.
+    fn eligibility(&self, client: &ApiClient, binder: &Binder<ApiPort>) -> Option<Arc<Eligibility>> {
+        let (store, intake) = (Arc::clone(binder.store()), binder.intake().clone());
+        let eligibility = || Eligibility::new(client.clone(), store, intake, self.lease.rights());
+        (self.mode == ModeArgument::Own).then(|| Arc::new(eligibility()))
+    }
+
     /// Where traces go.
     pub(crate) fn collector(&self) -> Option<&Uri> {
         self.otlp_endpoint.as_ref()
@@ -140,9 +147,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Result<()> {
     files::allow(arguments.door.connections_max())?;
     let mut stop = Stop::new()?;
-    let listener = TcpListener::bind(arguments.listen)
-        .await
-        .with_context(|| format!("--listen {} cannot be listened on", arguments.listen))?;
+    let listener = listen(arguments.listen).await?;
     let address = listener.local_addr()?;
     let (shutdown, front, mut tasks) = (CancellationToken::new(), Front::default(), Tasks::new());
     let faced = tasks.start(
@@ -168,10 +173,7 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     let (events, event_worker) = Events::with_refresh(client.clone(), refresh);
     let binder = Arc::new(binder(arguments, &client, &events, engine)?);
     let leads = Arc::<AtomicBool>::default();
-    let eligibility = (arguments.mode == ModeArgument::Own).then(|| {
-        let (store, intake) = (Arc::clone(binder.store()), binder.intake().clone());
-        Arc::new(Eligibility::new(client.clone(), store, intake, arguments.lease.rights()))
-    });
+    let eligibility = arguments.eligibility(&client, &binder);
     let face = Face::new(Arc::clone(&binder), events.clone(), Arc::clone(&leads), eligibility.clone());
     let admission_metrics = AdmissionMetrics::default();
     let clock = ClockWatch::default();
@@ -181,15 +183,12 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     let decides = match eligibility {
         None => observe(&client, Arc::clone(&binder), shutdown.clone()),
         Some(eligibility) => {
-            let (client, lease) = (client.clone(), arguments.lease.settings());
-            let alarm = arguments.lease.alarm(client.clone());
-            let (watched, named) = (Arc::clone(&binder), arguments.lease.named());
-            let watchman = Watchman::new(watched, alarm, events.clone(), system_clock(), named);
-            let leadership = Leadership { client, lease, eligibility, leads };
+            let watchman = arguments.lease.watchman(&client, &binder, &events);
+            let leadership =
+                Leadership { client: client.clone(), lease: arguments.lease.settings(), eligibility, leads };
             lead(leadership, Arc::clone(&binder), Arc::new(watchman), shutdown.clone())
         }
     };
-
     let clock = tasks.start("the watch of the clock", clock.run());
     let event_worker = tasks.start("the writer of events", event_worker.run());
     // Reviews go on for a while after the signal to end, by what is known at that time.
@@ -201,6 +200,26 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     let reviews =
         door.map(|door| tasks.start("the webhook", door.serve(reviews, restored, shutdown.clone())));
     let decided = tasks.start("the binder", decides);
+    let failed = until_ended(&mut stop, &mut tasks).await;
+    shutdown.cancel();
+    decided.await.context("the binder has failed")?;
+    if let Some(reviews) = reviews {
+        reviews.await.context("the webhook has failed")?;
+    }
+    reviewed.cancel();
+    watches.await.context("the watches have failed")?;
+    flush(&events).await;
+    event_worker.abort();
+    clock.abort();
+    faced.await.context("the server of health and metrics has failed")?;
+    match failed {
+        None => Ok(()),
+        Some(part) => bail!("{part} has ended by itself; the log says why"),
+    }
+}
+
+/// Waits for a signal, or for a part that ends by itself; answers that part.
+async fn until_ended(stop: &mut Stop, tasks: &mut Tasks) -> Option<&'static str> {
     let failed = tokio::select! {
         () = stop.signalled() => None,
         part = tasks.first_end() => Some(part),
@@ -209,22 +228,20 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
         None => tracing::info!("ending"),
         Some(part) => tracing::error!("{part} has ended by itself, and this replica ends with it"),
     }
-    shutdown.cancel();
-    decided.await.context("the binder has failed")?;
-    if let Some(reviews) = reviews {
-        reviews.await.context("the webhook has failed")?;
-    }
-    reviewed.cancel();
-    watches.await.context("the watches have failed")?;
+    failed
+}
+
+/// # Errors
+///
+/// The address is taken, or not this machine's.
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("--listen {address} cannot be listened on"))
+}
+
+/// Writes the events that wait, as long as the API server answers.
+async fn flush(events: &Events) {
     if timeout(EVENTS_MAX, events.flush()).await.is_err() {
         tracing::warn!("the API server does not answer; events that were not written yet are lost");
-    }
-    event_worker.abort();
-    clock.abort();
-    faced.await.context("the server of health and metrics has failed")?;
-    match failed {
-        None => Ok(()),
-        Some(part) => bail!("{part} has ended by itself; the log says why"),
     }
 }
 

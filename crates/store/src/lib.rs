@@ -8,7 +8,7 @@
 //! 2. [`Session`]: the conversation of one decision; the store and an [`Environment`] behind
 //!    [`bindery_core::Cluster`].
 //! 3. [`Subscriptions`]: every fact that a decision asked for wakes its key again, and a free volume wakes
-//! one key after the other.
+//!    one key after the other.
 //!
 //! # Guarantees
 //!

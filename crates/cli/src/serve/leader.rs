@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bindery_controller::Binder;
 use bindery_kube::watch::until_current;
-use bindery_kube::{Alarm, ApiClient, ApiPort, Candidate, LeaseSettings, Right};
+use bindery_kube::{Alarm, ApiClient, ApiPort, Candidate, Events, LeaseSettings, Right, system_clock};
 use tokio::sync::watch::{self, Receiver};
 use tokio_util::sync::CancellationToken;
 
@@ -45,14 +45,17 @@ pub(super) struct LeaseArguments {
 }
 
 impl LeaseArguments {
-    /// The alarm about other binders, on this Lease.
-    pub(super) fn alarm(&self, client: ApiClient) -> Alarm {
-        Alarm::new(client, &self.lease_namespace, &self.lease_name)
-    }
-
-    /// The Lease, as people name it.
-    pub(super) fn named(&self) -> String {
-        format!("{}/{}", self.lease_namespace, self.lease_name)
+    /// The check for other binders, whose alarm is on this Lease.
+    pub(super) fn watchman(
+        &self,
+        client: &ApiClient,
+        binder: &Arc<Binder<ApiPort>>,
+        events: &Events,
+    ) -> Watchman {
+        let LeaseArguments { lease_namespace, lease_name, .. } = self;
+        let alarm = Alarm::new(client.clone(), lease_namespace, lease_name);
+        let lease = format!("{lease_namespace}/{lease_name}");
+        Watchman::new(Arc::clone(binder), alarm, events.clone(), system_clock(), lease)
     }
 
     /// The Lease, and this replica's name in it.

@@ -62,12 +62,32 @@ fn the_file_may_itself_be_named_in_the_environment() {
     assert!(complaint.contains("--kubeconfig /nonexistent/file cannot be used"), "{complaint}");
 }
 
+/// Runs of `bindery serve` with settings in a file, in the environment and on the command line.
+fn file(text: &'static str) -> Run {
+    Run { file: Some(text), ..Run::default() }
+}
+
+fn environment(environment: &'static [(&'static str, &'static str)]) -> Run {
+    Run { environment, ..Run::default() }
+}
+
+fn line(line: &'static [&'static str]) -> Run {
+    Run { line, ..Run::default() }
+}
+
+/// Checks that each run ends and says these parts.
+fn check(rows: &[(Run, &[&str])]) {
+    for (run, said) in rows {
+        let complaint = run.complaint();
+        for part in *said {
+            assert!(complaint.contains(part), "no {part:?} in {complaint}");
+        }
+    }
+}
+
 #[test]
 fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
-    let file = |text| Run { file: Some(text), ..Run::default() };
-    let environment = |environment| Run { environment, ..Run::default() };
-    let line = |line| Run { line, ..Run::default() };
-    let rows: &[(Run, &[&str])] = &[
+    check(&[
         (
             file("lease-duration: 1"),
             &["setting lease-duration in settings.yaml", "a whole number from 3 to 3600"],
@@ -104,6 +124,12 @@ fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
         (environment(&[("BINDERY_IDENTITY", " ")]), &["as BINDERY_IDENTITY", "it is empty"]),
         (line(&["--identity="]), &["--identity", "it is empty"]),
         (file("config: other.yaml"), &["setting config in settings.yaml", "there is no such setting"]),
+    ]);
+}
+
+#[test]
+fn a_bad_setting_of_admission_is_named_with_what_is_allowed() {
+    check(&[
         (
             file("admission-rule: volume-to-small=warn"),
             &[
@@ -129,6 +155,12 @@ fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
             file("admission-rule: volume-too-small=warn,class-missing=off\nkubeconfig: /nonexistent/file\n"),
             &["--kubeconfig /nonexistent/file cannot be used"],
         ),
+    ]);
+}
+
+#[test]
+fn settings_that_would_be_misread_or_ignored_are_refused() {
+    check(&[
         (file("listen:"), &["setting listen has no value"]),
         (file("listen: [a, b]"), &["setting listen is a list or a map"]),
         (file("lease-duration: 5\nlease-duration: 6"), &["settings.yaml", "duplicate"]),
@@ -150,13 +182,7 @@ fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
         (line(&["--engine=/nonexistent"]), &["/nonexistent"]),
         (line(&["--engine=/dev/null"]), &["--engine /dev/null is not a regular file", "or `native`"]),
         (file("# nothing\n"), &["give --kubeconfig (BINDERY_KUBECONFIG)"]),
-    ];
-    for (run, said) in rows {
-        let complaint = run.complaint();
-        for part in *said {
-            assert!(complaint.contains(part), "no {part:?} in {complaint}");
-        }
-    }
+    ]);
 }
 
 #[test]

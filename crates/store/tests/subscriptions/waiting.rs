@@ -146,7 +146,8 @@ fn a_volume_wakes_the_key_that_waits_longest_of_those_that_it_fits_and_then_the_
 /// What happens next. Numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
 enum Deed {
-    Volume(Step),
+    /// A watch tells of volumes, or an own write of one.
+    Volume(Box<Step>),
     /// The next key of the queue is decided.
     Decide,
     /// A key that was decided depends on what it has asked, and acts on it; `false` where the engine fails.
@@ -160,10 +161,10 @@ enum Deed {
 fn any_deed() -> impl Strategy<Value = Deed> {
     let volume = || (0..4_usize, any_volume());
     prop_oneof![
-        3 => volume().prop_map(|(name, volume)| Deed::Volume(Step::Apply(name, volume))),
-        1 => volume().prop_map(|(name, volume)| Deed::Volume(Step::Assume(name, volume))),
-        1 => (0..4_usize).prop_map(|name| Deed::Volume(Step::Remove(name))),
-        1 => prop::collection::vec(volume(), 0..4).prop_map(|list| Deed::Volume(Step::Relist(list))),
+        3 => volume().prop_map(|(name, volume)| Deed::Volume(Box::new(Step::Apply(name, volume)))),
+        1 => volume().prop_map(|(name, volume)| Deed::Volume(Box::new(Step::Assume(name, volume)))),
+        1 => (0..4_usize).prop_map(|name| Deed::Volume(Box::new(Step::Remove(name)))),
+        1 => prop::collection::vec(volume(), 0..4).prop_map(|list| Deed::Volume(Box::new(Step::Relist(list)))),
         6 => Just(Deed::Decide),
         6 => (any::<usize>(), prop::bool::weighted(0.8)).prop_map(|(nth, works)| Deed::Settle(nth, works)),
         4 => (any::<usize>(), any::<bool>()).prop_map(|(nth, works)| Deed::Bind(nth, works)),
@@ -241,7 +242,7 @@ impl World {
         match deed {
             Deed::Volume(step) => {
                 self.version += 1;
-                let change = carry_out(&self.desk.store, self.version, step);
+                let change = carry_out(&self.desk.store, self.version, *step);
                 self.wake(&change, Offer::New, None);
             }
             Deed::Decide => self.decide(),

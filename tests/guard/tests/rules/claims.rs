@@ -22,6 +22,50 @@ fn plain(claim: &Claim, phase: ClaimPhase) -> Scene {
     status(claim, Status(phase, Edit::Keep, CapacityChange::Keep, Edit::Keep))
 }
 
+/// A claim is written Lost whose volume the store has so.
+fn lost(claim: &Claim, now: Option<Volume>) -> Scene {
+    let scene = plain(claim, ClaimPhase::Lost);
+    match now {
+        Some(volume) => scene.with_volume(&volume),
+        None => scene,
+    }
+}
+
+/// A claim is written Lost only after its volume was read live.
+fn losses() -> Vec<Row> {
+    let (bound, volume) = pair();
+    let lost = |now| lost(&bound, now);
+    let foreign = Volume { claim_ref: claim_ref(Some("u-former")), ..volume.clone() };
+    let by_name = Volume { claim_ref: claim_ref(None), ..volume.clone() };
+    let free = Volume { claim_ref: None, ..volume.clone() };
+    let found = |volume: &Volume| Lookup::Found(volume.clone().into());
+    vec![
+        lost(None).is("Lost, no volume, by the cache alone", Verdict::ProveVolume),
+        lost(None).volume_proven(Lookup::Absent).allowed("Lost, no volume"),
+        lost(None).volume_proven(found(&foreign)).allowed("Lost, the volume is another's meanwhile"),
+        lost(None)
+            .volume_proven(found(&volume))
+            .is("Lost, but the cache has missed its volume", Verdict::Contradicted),
+        lost(None)
+            .volume_proven(found(&free))
+            .is("Lost, but the cache has missed that the volume is free", Verdict::Contradicted),
+        lost(None)
+            .volume_proven(Lookup::Failed("away".into()))
+            .is("Lost, but the live read failed", Verdict::Unproven),
+        lost(None)
+            .volume_proven(Lookup::Unreadable("spec is no object".into()))
+            .refused("Lost, but the volume cannot be read live", Breach::Unreadable),
+        lost(Some(foreign.clone())).is("Lost, another's volume, by the cache alone", Verdict::ProveVolume),
+        lost(Some(foreign.clone())).volume_proven(found(&foreign)).allowed("Lost, another's volume"),
+        lost(Some(foreign))
+            .volume_proven(found(&volume))
+            .is("Lost, but the volume is its own again", Verdict::Contradicted),
+        lost(Some(by_name.clone()))
+            .volume_proven(found(&by_name))
+            .allowed("Lost, the volume has it without UID, as upstream"),
+    ]
+}
+
 fn statuses() -> Vec<Row> {
     let (bound, volume) = pair();
     let full = || {
@@ -33,17 +77,9 @@ fn statuses() -> Vec<Row> {
     };
     let cleared = |phase| Status(phase, Edit::Remove, CapacityChange::Remove, Edit::Remove);
     let dangling = Claim { volume_name: None, ..bound.clone() };
-    let lost = |now: Option<Volume>| {
-        let scene = plain(&bound, ClaimPhase::Lost);
-        match now {
-            Some(volume) => scene.with_volume(&volume),
-            None => scene,
-        }
-    };
+    let lost = |now| lost(&bound, now);
     let foreign = Volume { claim_ref: claim_ref(Some("u-former")), ..volume.clone() };
-    let by_name = Volume { claim_ref: claim_ref(None), ..volume.clone() };
     let free = Volume { claim_ref: None, ..volume.clone() };
-    let found = |volume: &Volume| Lookup::Found(volume.clone().into());
     let mut back = lost(Some(foreign.clone()));
     back.world.volumes.insert("v".into(), Lookup::Found(volume.clone().into()));
     let told =
@@ -67,30 +103,7 @@ fn statuses() -> Vec<Row> {
         named.refused("Pending, its volume cannot be read", Breach::Unreadable),
         plain(&claim(), ClaimPhase::Unset).refused("unset", Breach::ClaimPhaseWrong),
         plain(&dangling, ClaimPhase::Lost).allowed("Lost, no volumeName"),
-        lost(None).is("Lost, no volume, by the cache alone", Verdict::ProveVolume),
-        lost(None).volume_proven(Lookup::Absent).allowed("Lost, no volume"),
         looked(Lookup::Absent).allowed("Lost, no volume, by the engine's read"),
-        lost(None).volume_proven(found(&foreign)).allowed("Lost, the volume is another's meanwhile"),
-        lost(None)
-            .volume_proven(found(&volume))
-            .is("Lost, but the cache has missed its volume", Verdict::Contradicted),
-        lost(None)
-            .volume_proven(found(&free))
-            .is("Lost, but the cache has missed that the volume is free", Verdict::Contradicted),
-        lost(None)
-            .volume_proven(Lookup::Failed("away".into()))
-            .is("Lost, but the live read failed", Verdict::Unproven),
-        lost(None)
-            .volume_proven(Lookup::Unreadable("spec is no object".into()))
-            .refused("Lost, but the volume cannot be read live", Breach::Unreadable),
-        lost(Some(foreign.clone())).is("Lost, another's volume, by the cache alone", Verdict::ProveVolume),
-        lost(Some(foreign.clone())).volume_proven(found(&foreign)).allowed("Lost, another's volume"),
-        lost(Some(foreign.clone()))
-            .volume_proven(found(&volume))
-            .is("Lost, but the volume is its own again", Verdict::Contradicted),
-        lost(Some(by_name.clone()))
-            .volume_proven(found(&by_name))
-            .allowed("Lost, the volume has it without UID, as upstream"),
         lost(Some(free)).refused("Lost, but the volume is free", Breach::PairBroken),
         lost(Some(volume)).refused("Lost, but it has its volume", Breach::PairBroken),
         back.is("Lost, but its volume is back", Verdict::Stale),
@@ -255,5 +268,5 @@ fn annotations() -> Vec<Row> {
 }
 
 pub(crate) fn rows() -> Vec<Row> {
-    [statuses(), bound_status(), classes(), annotations()].concat()
+    [losses(), statuses(), bound_status(), classes(), annotations()].concat()
 }

@@ -39,28 +39,23 @@ fn made_for_claim(policy: ReclaimPolicy) -> Volume {
     volume
 }
 
+/// An operation of that kind starts on a released volume of that policy.
+fn start(policy: ReclaimPolicy, kind: OperationKind) -> Scene {
+    let volume = released(policy);
+    let operation = Operation { kind, plugin: "".into(), uid: volume.uid.clone() };
+    sync(&volume, [Action::StartOperation(operation)])
+}
+
+/// A volume that was provisioned for another claim, and chosen for its own.
+fn chosen() -> Volume {
+    Volume { name: "pvc-u-former".into(), ..made_for_claim(ReclaimPolicy::Delete) }
+}
+
 fn proofs() -> Vec<Row> {
     let release = || phase(&bound(), VolumePhase::Released);
-    let start = |policy, kind| {
-        let volume = released(policy);
-        let operation = Operation { kind, plugin: "".into(), uid: volume.uid.clone() };
-        sync(&volume, [Action::StartOperation(operation)])
-    };
     let delete = || start(ReclaimPolicy::Delete, OperationKind::Delete);
-    let with_phase = |phase| {
-        let volume = Volume { phase, ..released(ReclaimPolicy::Recycle) };
-        let operation =
-            Operation { kind: OperationKind::Recycle, plugin: "".into(), uid: volume.uid.clone() };
-        sync(&volume, [Action::StartOperation(operation)])
-    };
     let namesake = || Claim { uid: "u-again".into(), ..claim() };
     let surplus = |policy| phase(&made_for_claim(policy), VolumePhase::Released).live(elsewhere());
-    let chosen = Volume { name: "pvc-u-former".into(), ..made_for_claim(ReclaimPolicy::Delete) };
-    let delete_of = |volume: Volume| {
-        let volume = Volume { phase: VolumePhase::Released, ..volume };
-        let operation = Operation { kind: OperationKind::Delete, plugin: "".into(), uid: volume.uid.clone() };
-        sync(&volume, [Action::StartOperation(operation)])
-    };
     let unreadable = || Lookup::Unreadable("spec is no object".into());
     let failed = || Lookup::Failed("away".into());
     vec![
@@ -78,7 +73,7 @@ fn proofs() -> Vec<Row> {
         release().proven(unreadable()).refused("the claim cannot be read live", Breach::Unreadable),
         surplus(ReclaimPolicy::Delete).allowed("a surplus volume, provisioned to be deleted"),
         surplus(ReclaimPolicy::Retain).refused("the claim has another volume", Breach::VolumePhaseWrong),
-        phase(&chosen, VolumePhase::Released)
+        phase(&chosen(), VolumePhase::Released)
             .live(elsewhere())
             .refused("provisioned for an earlier claim, and chosen for this one", Breach::VolumePhaseWrong),
         delete().is("delete without proof", Verdict::ProveClaim),
@@ -92,7 +87,24 @@ fn proofs() -> Vec<Row> {
         start(ReclaimPolicy::Recycle, OperationKind::Recycle)
             .proven(found(pair().0))
             .is("recycle under a claim that no cache has shown", Verdict::Stale),
-        // What is released already is reclaimed by what the cache says; no claim uses it either way.
+    ]
+}
+
+/// What is released already is reclaimed by what the cache says; no claim uses it either way.
+fn reclaiming() -> Vec<Row> {
+    let delete = || start(ReclaimPolicy::Delete, OperationKind::Delete);
+    let with_phase = |phase| {
+        let volume = Volume { phase, ..released(ReclaimPolicy::Recycle) };
+        let operation =
+            Operation { kind: OperationKind::Recycle, plugin: "".into(), uid: volume.uid.clone() };
+        sync(&volume, [Action::StartOperation(operation)])
+    };
+    let delete_of = |volume: Volume| {
+        let volume = Volume { phase: VolumePhase::Released, ..volume };
+        let operation = Operation { kind: OperationKind::Delete, plugin: "".into(), uid: volume.uid.clone() };
+        sync(&volume, [Action::StartOperation(operation)])
+    };
+    vec![
         start(ReclaimPolicy::Recycle, OperationKind::Recycle)
             .proven(elsewhere())
             .allowed("recycle, its claim is not cached and has another volume"),
@@ -102,10 +114,10 @@ fn proofs() -> Vec<Row> {
         delete_of(made_for_claim(ReclaimPolicy::Delete))
             .proven(elsewhere())
             .allowed("delete what is surplus, its claim is not cached"),
-        delete_of(chosen.clone())
+        delete_of(chosen())
             .proven(elsewhere())
             .is("delete what was chosen, its claim is not cached", Verdict::Stale),
-        delete_of(chosen)
+        delete_of(chosen())
             .live(elsewhere())
             .refused("delete what was chosen, and the claim was read", Breach::OperationWrong),
         delete().live(found(claim())).refused("delete, its claim points nowhere yet", Breach::ClaimLives),
@@ -361,5 +373,5 @@ fn deletion() -> Vec<Row> {
 }
 
 pub(crate) fn rows() -> Vec<Row> {
-    [proofs(), phases(), failures(), unbinding(), finalizers(), deletion()].concat()
+    [proofs(), reclaiming(), phases(), failures(), unbinding(), finalizers(), deletion()].concat()
 }
