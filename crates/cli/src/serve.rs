@@ -82,12 +82,12 @@ pub(crate) struct Arguments {
     listen: SocketAddr,
     /// Most objects that are decided and written at the same time.
     #[arg(long, value_name = "N", env = "BINDERY_IN_FLIGHT", default_value_t = 256,
-          value_parser = settings::whole(1..=10_000))]
+          value_parser = settings::whole::<usize>(1..=10_000))]
     in_flight: usize,
     /// Seconds after which the event of a claim or volume that still waits is written again, so that it does not expire. A
     /// quarter of the API server's `--event-ttl` at most.
     #[arg(long, value_name = "SECONDS", env = "BINDERY_EVENT_REFRESH", default_value_t = EVENT_REFRESH.as_secs(),
-          value_parser = settings::whole(1..=86_400))]
+          value_parser = settings::whole::<u64>(1..=86_400))]
     event_refresh: u64,
     /// Provision and delete hostPath volumes below this folder, an absolute path: for clusters of one node. Only folders
     /// that Bindery has made are deleted. Off unless it is given.

@@ -32,12 +32,12 @@ pub(super) struct DoorArguments {
     webhook_listen: Option<SocketAddr>,
     /// Most connections to the webhook at the same time; for one more, that which has been silent for longest is closed.
     #[arg(long, value_name = "N", env = "BINDERY_WEBHOOK_CONNECTIONS", default_value_t = 1_000,
-          value_parser = settings::whole(10..=100_000))]
+          value_parser = settings::whole::<usize>(10..=100_000))]
     webhook_connections: usize,
     /// Seconds for which reviews are still answered after the signal to end: as long as a Service may take to send the
     /// API server elsewhere.
     #[arg(long, value_name = "SECONDS", env = "BINDERY_WEBHOOK_DRAIN", default_value_t = 5,
-          value_parser = settings::whole(0..=300))]
+          value_parser = settings::whole::<u64>(0..=300))]
     webhook_drain: u64,
     /// Lets only clients in that have a certificate of the authorities in this PEM file, which is read again when it changes.
     /// The API server has one where its --admission-control-config-file says so.

@@ -40,7 +40,7 @@ pub(super) struct LeaseArguments {
     identity: Option<String>,
     /// Seconds after which a replica that has not been heard of counts as dead.
     #[arg(long, value_name = "SECONDS", env = "BINDERY_LEASE_DURATION", default_value_t = 15,
-          value_parser = settings::whole(3..=3600))]
+          value_parser = settings::whole::<u64>(3..=3600))]
     lease_duration: u64,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct AdmissionArguments {
     admission_rule: Vec<RuleLevel>,
     /// Most reviews at the same time; a request beyond passes with a warning, and is counted.
     #[arg(long, value_name = "N", env = "BINDERY_ADMISSION_IN_FLIGHT", default_value_t = 256,
-          value_parser = settings::whole(1..=100_000))]
+          value_parser = settings::whole::<usize>(1..=100_000))]
     admission_in_flight: usize,
     /// The label that marks a volume as precious: admission warns of reclaim policy Delete on it.
     #[arg(long, value_name = "KEY=VALUE", env = "BINDERY_ADMISSION_PRECIOUS_LABEL",
