@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow};
 use bindery_controller::{Binder, EVENT_REFRESH, Facts, Mode, Parts, Plugin, Settings};
 use bindery_core::Engine;
 use bindery_host::Limits;
@@ -212,10 +212,7 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     event_worker.abort();
     clock.abort();
     faced.await.context("the server of health and metrics has failed")?;
-    match failed {
-        None => Ok(()),
-        Some(part) => bail!("{part} has ended by itself; the log says why"),
-    }
+    failed.map_or(Ok(()), |part| Err(anyhow!("{part} has ended by itself; the log says why")))
 }
 
 /// Waits for a signal, or for a part that ends by itself; answers that part.
