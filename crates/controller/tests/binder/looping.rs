@@ -311,8 +311,11 @@ fn relist(double: &Double, binder: &Binder<Double>, kind: Kind, version: &str) {
 #[tokio::test(start_paused = true)]
 async fn after_versions_went_back_nothing_is_decided_before_every_kind_is_listed_again() {
     let double = Double::new();
+    double.add_volume(&Volume { version: "90".into(), ..volume("v1") });
     let binder = binder(&double, DefaultEngine);
     run_during(&binder, async {
+        double.rest().await;
+        let decisions = binder.metrics().decisions.get();
         binder.intake().reached(Kind::Node, &"100".into());
         binder.intake().reached(Kind::Node, &"99".into());
         assert_eq!(binder.metrics().version_regressions.get(), 1);
@@ -322,7 +325,7 @@ async fn after_versions_went_back_nothing_is_decided_before_every_kind_is_listed
             relist(&double, &binder, kind, "98");
         }
         double.rest().await;
-        assert_eq!(binder.metrics().decisions.get(), 0);
+        assert_eq!(binder.metrics().decisions.get(), decisions);
         relist(&double, &binder, Kind::Pod, "98");
         double.until("the claim is bound", || double.claim("c1").status.phase == ClaimPhase::Bound).await;
     })
