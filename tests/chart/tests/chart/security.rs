@@ -1,19 +1,21 @@
-//! The threat model names tests: they exist.
+//! The threat model and the operator's guide name tests: they exist.
 
 use bindery_chart::{read, root};
 
 #[test]
-fn every_test_that_the_threat_model_names_exists() {
-    let model = read("SECURITY.md");
-    let quoted = model.split('`').skip(1).step_by(2);
-    let named: Vec<_> = quoted.filter_map(|text| text.split_once(".rs: ")).collect();
-    assert!(named.len() > 20, "{named:?}");
-    for (file, test) in named {
-        let path = root().join(format!("{file}.rs"));
-        let source =
-            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let declared = source.split("fn ").skip(1).any(|rest| rest.starts_with(&format!("{test}(")));
-        assert!(declared, "{file}.rs has no {test}");
+fn every_test_that_the_threat_model_and_the_guide_name_exists() {
+    for (document, at_least) in [("SECURITY.md", 20), ("docs/operate.md", 10)] {
+        let text = read(document);
+        let quoted = text.split('`').skip(1).step_by(2);
+        let named: Vec<_> = quoted.filter_map(|text| text.split_once(".rs: ")).collect();
+        assert!(named.len() > at_least, "{document}: {named:?}");
+        for (file, test) in named {
+            let path = root().join(format!("{file}.rs"));
+            let source =
+                std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let declared = source.split("fn ").skip(1).any(|rest| rest.starts_with(&format!("{test}(")));
+            assert!(declared, "{document}: {file}.rs has no {test}");
+        }
     }
 }
 
