@@ -7,8 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Metadata};
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Filter};
+use tracing_subscriber::registry::LookupSpan;
 
 /// At most one line in this time tells of one cause.
 const EVERY: Duration = Duration::from_secs(1);
@@ -18,7 +19,7 @@ const CAUSES_MAX: usize = 1_024;
 const CAUSE: [&str; 3] = ["error", "fault", "why"];
 
 /// Keeps a cause that fails many requests at once from filling the log: of warnings and errors of one line of code with
-/// one cause, the first of each second passes.
+/// one cause, the first of each second passes. Lines within a span are about one object, and all of them pass.
 pub(super) struct OncePerSecond {
     now: fn() -> Instant,
     told: Mutex<HashMap<u64, Instant>>,
@@ -45,13 +46,13 @@ impl OncePerSecond {
     }
 }
 
-impl<S> Filter<S> for OncePerSecond {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Filter<S> for OncePerSecond {
     fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
         true
     }
 
-    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
-        if *event.metadata().level() > Level::WARN {
+    fn event_enabled(&self, event: &Event<'_>, context: &Context<'_, S>) -> bool {
+        if *event.metadata().level() > Level::WARN || context.event_span(event).is_some() {
             return true;
         }
         let mut texts = Texts::default();
@@ -125,11 +126,16 @@ mod tests {
                     tracing::info!(kind, error = "down", "told");
                 }
                 tracing::warn!(kind = "Pod", error = "late", "watching failed");
+                for object in ["a", "b"] {
+                    tracing::error_span!("sync", object)
+                        .in_scope(|| tracing::warn!(error = "full", "sync failed"));
+                }
             }
         });
         let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
         let count = |part: &str| text.lines().filter(|line| line.contains(part)).count();
         let counted = [count("error=\"down\"") - count("INFO"), count("error=\"late\""), count("INFO")];
         assert_eq!(counted, [2, 2, 6], "{text}");
+        assert_eq!(count("error=\"full\""), 4, "{text}");
     }
 }
