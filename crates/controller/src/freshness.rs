@@ -108,7 +108,17 @@ impl Freshness {
         });
     }
 
-    /// The cache of the kind has reached a version: an event, a bookmark or a complete list has told it. Answers
+    /// An event has told a version. Events of one watch come in the order of their versions, so an older one says nothing.
+    pub(crate) fn advanced(&self, kind: Kind, version: &Version) {
+        self.of(kind).heard.send_modify(|heard| {
+            heard.at = Some(Instant::now());
+            if !heard.has_reached(version) {
+                heard.version = Some(version.clone());
+            }
+        });
+    }
+
+    /// The cache of the kind has reached a version: a bookmark or a complete list has told it. Answers
     /// whether that version went back. It is to be told in the order in which the versions came: within one watch they
     /// only grow, a watch tells no version below the one that it was opened from, and lists are consistent.
     pub(crate) fn reached(&self, kind: Kind, version: &Version) -> Option<Regression> {

@@ -214,8 +214,13 @@ impl Intake {
         self.inner.freshness.list_begins(kind)
     }
 
-    /// The cache of the kind has reached a version: an event, a bookmark or a complete list has told it. To be told in
-    /// the order in which the versions came.
+    /// The cache of the kind has advanced to a version, as an event has told.
+    pub fn advanced(&self, kind: Kind, version: &Version) {
+        self.inner.freshness.advanced(kind, version);
+    }
+
+    /// The cache of the kind has reached a version: a bookmark or a complete list has told it. To be told in the order in
+    /// which the versions came.
     pub fn reached(&self, kind: Kind, version: &Version) {
         self.check(self.inner.freshness.reached(kind, version));
     }

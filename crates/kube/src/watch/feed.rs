@@ -69,7 +69,12 @@ impl Feed {
         self.intake.freshness().heard(self.kind);
     }
 
-    /// An event or a bookmark has told a version, and the store has what it told.
+    /// An event has told a version, and the store has what it told.
+    pub(super) fn advanced(&self, version: &str) {
+        self.intake.advanced(self.kind, &Version::from(version));
+    }
+
+    /// A bookmark or a complete list has told the version that the cache has reached.
     pub(super) fn reached(&self, version: &str) {
         self.intake.reached(self.kind, &Version::from(version));
     }

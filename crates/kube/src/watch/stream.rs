@@ -161,13 +161,14 @@ impl Watch {
                     return Err(error);
                 }
             };
+            let Some(seen) = self.take(&event)? else { continue };
             if event.kind == "BOOKMARK" {
                 self.bookmarks = Bookmarks::Sent;
-            }
-            if let Some(seen) = self.take(&event)? {
                 self.feed.reached(&seen);
-                *version = seen;
+            } else {
+                self.feed.advanced(&seen);
             }
+            *version = seen;
         }
     }
 
