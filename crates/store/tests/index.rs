@@ -42,6 +42,8 @@ fn build(steps: Vec<Step>) -> (Store, Model) {
         let name = |number: usize| Text::from(format!("v{number:02}"));
         let finish = |number: usize, volume: Volume| Volume {
             name: name(number),
+            // As that of a delivery that cannot be read: a write of another object is not laid over it.
+            uid: "uid".into(),
             version: Version::from(&*version.to_string()),
             ..volume
         };

@@ -92,8 +92,10 @@ pub(crate) async fn contest(contestant: &Contestant, shape: Shape, size: Size) -
 async fn until_idle(binder: Option<u32>) -> Result<()> {
     let Some(binder) = binder else { return Ok(()) };
     let mut before = Usage::of(binder)?.cpu;
+    let mut ticks = tokio::time::interval(Duration::from_secs(2));
+    ticks.tick().await;
     for _ in 0..30 {
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        ticks.tick().await;
         let now = Usage::of(binder)?.cpu;
         if now - before < 0.1 {
             break;

@@ -17,7 +17,7 @@ use bindery_core::{
     Volume, VolumePhase,
 };
 
-use self::meet::may_meet;
+use self::meet::{is_surplus, may_meet, uid_in};
 use self::writes::{claim_of, volume_of, write_claim, write_volume};
 use crate::model::{Model, Objects, Unreadable};
 use crate::worlds::next;
@@ -486,17 +486,6 @@ impl Trial<'_> {
 
 fn check(holds: bool, harm: &str) -> Result<(), String> {
     if holds { Ok(()) } else { Err(harm.to_owned()) }
-}
-
-/// Whether a provisioner made the volume for the claim whose UID it carries, and policy Delete takes it away.
-fn is_surplus(volume: &Volume) -> bool {
-    let suffix = uid_in(volume).map(|uid| uid.0.to_string());
-    let named = suffix.is_some_and(|suffix| volume.name.strip_suffix(&*suffix).is_some());
-    named && volume.policy == ReclaimPolicy::Delete && volume.annotations.provisioned_by.is_some()
-}
-
-fn uid_in(volume: &Volume) -> Option<&Uid> {
-    volume.claim_ref.as_ref()?.uid.as_ref()
 }
 
 /// The volume that makes a complete pair with the claim.

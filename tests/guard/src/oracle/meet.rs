@@ -1,6 +1,6 @@
 //! Whether a claim and a volume may become a pair: a table of the checks that count in each situation.
 
-use bindery_core::{Claim, Selector, SelectorOperator, Text, Volume, VolumePhase};
+use bindery_core::{Claim, ReclaimPolicy, Selector, SelectorOperator, Text, Uid, Volume, VolumePhase};
 
 use crate::model::Model;
 
@@ -86,4 +86,16 @@ fn failures(model: &Model, claim: &Claim, volume: &Volume) -> u32 {
         | bit(volume.phase != VolumePhase::Available, PHASE)
         | bit(volume.deleting, ALIVE)
         | bit(!class.is_empty() && model.waits(class) != Some(false), NO_WAIT)
+}
+
+/// Whether a provisioner made the volume for the claim whose UID it carries, and policy Delete takes it away.
+pub(super) fn is_surplus(volume: &Volume) -> bool {
+    let suffix = uid_in(volume).map(|uid| uid.0.to_string());
+    let named = suffix.is_some_and(|suffix| volume.name.strip_suffix(&*suffix).is_some());
+    named && volume.policy == ReclaimPolicy::Delete && volume.annotations.provisioned_by.is_some()
+}
+
+/// The UID of the claim that the volume names.
+pub(super) fn uid_in(volume: &Volume) -> Option<&Uid> {
+    volume.claim_ref.as_ref()?.uid.as_ref()
 }
