@@ -12,7 +12,7 @@ use tokio::time::Instant;
 /// What is known of every kind's watch. The watches report to it; takeovers, metrics and decisions read it.
 ///
 /// A replica decides on caches that watches fill. A watch whose connection died silently leaves its cache stale, so
-/// whoever must not act on a stale cache waits here until the watch has reached a version, or asks for a new list.
+/// callers that must not act on a stale cache wait here until the watch has reached a version, or ask for a new list.
 ///
 /// A version lower than one that was known when it was asked for means that etcd was restored to an earlier state (see
 /// [`Regression`]). The versions of one kind are compared with each other only: a kind may have an etcd of its own.

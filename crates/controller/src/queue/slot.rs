@@ -12,7 +12,7 @@ use crate::Key;
 /// Given back when this is dropped, wherever the future that holds it is dropped.
 ///
 /// A sync holds it for its turn; an operation while it decides and writes. The sync of a claim that writes
-/// a volume holds that one's too. Who has a volume's slot waits for no other, so nobody waits in a circle.
+/// a volume holds that one's too. A turn that has a volume's slot waits for no other slot, so no deadlock is possible.
 pub(crate) struct Slot {
     queue: Arc<Queue>,
     key: Key,

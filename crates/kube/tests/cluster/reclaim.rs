@@ -133,9 +133,8 @@ async fn a_released_volume_is_deleted_as_often_as_it_takes() {
     running.stop().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_claim_of_an_in_tree_class_gets_a_volume() {
-    let world = World::new().with_plugin(Imaginary { failures: 1, ..Imaginary::default() });
+/// Adds a class of the hostPath plugin, and a claim `c1` of it.
+fn add_claim_of_host_path(world: &World) {
     world.add(json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -144,6 +143,12 @@ async fn a_claim_of_an_in_tree_class_gets_a_volume() {
         "volumeBindingMode": "Immediate",
     }));
     world.add(with(claim("c1"), json!({"spec": {"storageClassName": "local"}})));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_an_in_tree_class_gets_a_volume() {
+    let world = World::new().with_plugin(Imaginary { failures: 1, ..Imaginary::default() });
+    add_claim_of_host_path(&world);
     let running = world.start();
     world.settle().await;
     world.assert_bound("c1", "pvc-uid-c1");
@@ -164,14 +169,7 @@ async fn a_folder_that_another_volume_has_is_not_deleted() {
     let world = World::new();
     let plugin = HostPath::new(world.client(), Some(root.path().to_owned()), None);
     let world = world.with_plugin(plugin);
-    world.add(json!({
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "local"},
-        "provisioner": "kubernetes.io/host-path",
-        "volumeBindingMode": "Immediate",
-    }));
-    world.add(with(claim("c1"), json!({"spec": {"storageClassName": "local"}})));
+    add_claim_of_host_path(&world);
     let running = world.start();
     let folder = root.path().join("pvc-uid-c1");
     world.until("c1 is bound", || world.phases("c1", "").0 == "Bound").await;

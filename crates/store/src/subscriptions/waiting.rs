@@ -11,13 +11,13 @@ use bindery_core::{Quantity, Text, Volume, VolumeMode};
 use super::{Dispatcher, Offer};
 use crate::change::Wanted;
 
-/// A place in the line: whoever waits longer has a smaller one.
+/// A place in the line. The key that has waited longest has the smallest.
 pub(super) type Place = u64;
 
 /// Before all places.
 const FRONT: Place = 0;
 
-/// Who waits, and who is asked about which volume at the moment.
+/// The keys that wait, and the volume that each is being asked about.
 #[derive(Debug)]
 pub(super) struct Waiting<K> {
     keys: BTreeMap<Place, K>,
