@@ -1,6 +1,6 @@
-//! The default engine decides natively as it does in its component: the same questions in the same order, the same
-//! decision, or the same stop. Where the request itself is nonsense, which no host sends, the native engine says so;
-//! the contract has no word for it, and the component traps.
+//! The default engine decides natively as it does in its component: the same questions in the same order, the
+//! same decision, or the same stop. Where the request itself is nonsense, which no host sends, the native
+//! engine says so; the contract has no word for it, and the component traps.
 
 mod component;
 mod random;

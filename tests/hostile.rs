@@ -1,10 +1,10 @@
-//! Hostile and broken engines: each is refused or stopped with a typed error, and the next decision of the default
-//! engine on the same host is what it was before.
+//! Hostile and broken engines: each is refused or stopped with a typed error, and the next decision of the
+//! default engine on the same host is what it was before.
 //!
-//! Every file of `components/` has one fault and is listed here with what becomes of it. The files are core modules
-//! that are spliced into `skeleton.wat` and made components of the contract, or whole components. `hostile/binder.rs`
-//! lets them decide in a binder, `hostile/limits.rs` goes to each limit and one beyond; what users of the command see
-//! is in `crates/cli/tests/hostile.rs`.
+//! Every file of `components/` has one fault and is listed here with what becomes of it. The files are core
+//! modules that are spliced into `skeleton.wat` and made components of the contract, or whole components.
+//! `hostile/binder.rs` lets them decide in a binder, `hostile/limits.rs` goes to each limit and one beyond;
+//! what users of the command see is in `crates/cli/tests/hostile.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -14,7 +14,8 @@ use bindery_core::{
     VolumeTarget,
 };
 
-/// A source of values (splitmix64): the same seed gives the same values, on every machine and in every version.
+/// A source of values (splitmix64): the same seed gives the same values, on every machine and in every
+/// version.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -1,7 +1,7 @@
 //! The house's rules that no compiler knows: the edges between crates, and what may not be in a file.
 //!
-//! The edges are those of ARCHITECTURE.md. They are read from `cargo metadata`, where a normal or a build dependency
-//! is an edge; what only tests use is not.
+//! The edges are those of ARCHITECTURE.md. They are read from `cargo metadata`, where a normal or a build
+//! dependency is an edge; what only tests use is not.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,8 @@ const MAY_NAME: [(&str, &[&str]); 5] = [
 /// The crates that compute decisions: pure, and so small.
 const PURE: [&str; 3] = ["bindery-core", "bindery-engine", "bindery-component"];
 
-/// What a pure crate may not reach, not even through another crate: IO, time, chance, and the formats of the world outside.
+/// What a pure crate may not reach, not even through another crate: IO, time, chance, and the formats of the
+/// world outside.
 const IMPURE: [&str; 12] = [
     "chrono",
     "getrandom",
@@ -42,14 +43,16 @@ const IMPURE: [&str; 12] = [
     "wasmtime",
 ];
 
-/// Who waits for nothing but what it is told of: the decision maker, its loops and its facts never see an API server.
+/// Who waits for nothing but what it is told of: the decision maker, its loops and its facts never see an API
+/// server.
 const BEHIND_THE_PORT: [&str; 4] = ["bindery-controller", "bindery-host", "bindery-journal", "bindery-store"];
 
-/// What both the guard and the engine may call of core: what objects are called, set operations, and formatting. No rule
-/// is among them.
+/// What both the guard and the engine may call of core: what objects are called, set operations, and
+/// formatting. No rule is among them.
 const VOCABULARY: [&str; 9] = ["contains", "fmt", "is_empty", "iter", "len", "name", "new", "target", "uid"];
 
-/// ARCHITECTURE.md has the whole table of edges between the crates of the workspace; no more and no less are there.
+/// ARCHITECTURE.md has the whole table of edges between the crates of the workspace; no more and no less are
+/// there.
 #[test]
 fn the_edges_between_crates_are_those_of_the_architecture() {
     let workspace = Workspace::read();
@@ -88,8 +91,9 @@ fn described_edges() -> BTreeMap<String, BTreeSet<String>> {
     names.filter_map(|mut names| Some((names.next()?, names.collect()))).collect()
 }
 
-/// A rule that both went by would hide its mistake from the other. So what both call of core is the vocabulary, and what
-/// the guard imports of core is types. Comparisons by operators, such as that of quantities, are those of the types.
+/// A rule that both went by would hide its mistake from the other. So what both call of core is the
+/// vocabulary, and what the guard imports of core is types. Comparisons by operators, such as that of
+/// quantities, are those of the types.
 #[test]
 fn the_guard_shares_no_rule_with_the_engine() {
     let files = rust_files();
@@ -286,7 +290,8 @@ fn is_target(path: &Path, name: &str) -> bool {
         || ["tests", "benches", "examples", "src/bin"].iter().any(|targets| folder == package.join(targets))
 }
 
-/// Whether `other` is where the module in `path` would be declared: `foo.rs` for `foo/…`, or a file in the same folder.
+/// Whether `other` is where the module in `path` would be declared: `foo.rs` for `foo/…`, or a file in the
+/// same folder.
 fn may_declare(other: &Path, path: &Path) -> bool {
     let folder = folder_of(path);
     other != path && (folder_of(other) == folder || other.with_extension("") == folder)
@@ -384,8 +389,8 @@ impl Workspace {
         package.needs.iter().map(|id| &self.packages[id]).collect()
     }
 
-    /// A path of names to every package that becomes part of this one's program: macros run in the compiler, so what they
-    /// need does not.
+    /// A path of names to every package that becomes part of this one's program: macros run in the compiler,
+    /// so what they need does not.
     fn reached_from(&self, name: &str) -> Vec<Vec<&str>> {
         let start = self.members().find(|package| package.name == name);
         let start = start.unwrap_or_else(|| panic!("the workspace has no package {name}"));

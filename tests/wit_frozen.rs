@@ -91,8 +91,8 @@ fn a_released_version_of_the_contract_does_not_change() {
     );
 }
 
-/// What a line said when it was committed it says for ever: to paste the digest of a changed type over that of
-/// a version that people have built against is found in the history.
+/// What a line said when it was committed it says for ever: to paste the digest of a changed type over that
+/// of a version that people have built against is found in the history.
 #[test]
 fn a_line_that_was_committed_stays_as_it_was() {
     let now = recorded();

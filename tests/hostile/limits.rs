@@ -97,8 +97,9 @@ fn a_file_over_the_limit_is_refused_without_being_compiled() {
     assert!(matches!(looked_at, Err(LoadError::NotWasm)));
 }
 
-/// A cluster with volumes of every set of access modes that a claim may take, none of which it can have. Where some are taken by the
-/// 256 decisions that are in flight, three pages are asked for of each set, and two of the last; else one, and why none fits.
+/// A cluster with volumes of every set of access modes that a claim may take, none of which it can have.
+/// Where some are taken by the 256 decisions that are in flight, three pages are asked for of each set, and
+/// two of the last; else one, and why none fits.
 struct Taken(bool);
 
 impl Cluster for Taken {
@@ -147,7 +148,8 @@ fn the_largest_selectors_are_decided_in_the_component_as_natively() {
     let long_keys: Vec<_> = (0..172).map(|at| requirement(format!("{at:0317}"), values(1))).collect();
     let short_keys: Vec<_> =
         (0..Selector::LABELS_MAX / 2).map(|at| requirement(format!("k{at}"), values(1))).collect();
-    // So many keys cost the fuel of fewer questions: while many volumes that have them all are in flight, such a claim is tried again.
+    // So many keys cost the fuel of fewer questions: while many volumes that have them all are in flight,
+    // such a claim is tried again.
     for (requirements, in_flight, searches) in [
         (&many_values, true, 11),
         (&many_values, false, 5),

@@ -1,9 +1,10 @@
-//! The door and the binder agree: before a calm world starts, every claim and volume of it is reviewed as if it were
-//! created now, and as if it were an update of what it may have been before. Each time, of everything that denies, the guard must
-//! say what the engine says, and an update is denied for what its content is denied for, but for what was so before.
+//! The door and the binder agree: before a calm world starts, every claim and volume of it is reviewed as if
+//! it were created now, and as if it were an update of what it may have been before. Each time, of everything
+//! that denies, the guard must say what the engine says, and an update is denied for what its content is
+//! denied for, but for what was so before.
 //!
-//! When the world has settled, what was denied, or was said to wait, has not bound while the volume's spec stayed as it was, and
-//! a claim that nothing was said of has the volume that it names.
+//! When the world has settled, what was denied, or was said to wait, has not bound while the volume's spec
+//! stayed as it was, and a claim that nothing was said of has the volume that it names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use crate::server::{Inner, Server};
 pub(crate) struct Foretold {
     /// Pairs that cannot be, each because one half of it would be denied, or told to wait.
     never: Vec<Pair>,
-    /// Pairs that will be, unless another claim is faster: nothing was found of a claim that names its volume.
+    /// Pairs that will be, unless another claim is faster: nothing was found of a claim that names its
+    /// volume.
     surely: Vec<Pair>,
     /// Updates that were denied because they break a pair.
     breaks: usize,
@@ -34,8 +36,8 @@ struct Pair {
 }
 
 impl Foretold {
-    /// How many pairs cannot be, and how many will be; how many of these are of claims that are marked as bound and are not; and how
-    /// many updates break a pair.
+    /// How many pairs cannot be, and how many will be; how many of these are of claims that are marked as
+    /// bound and are not; and how many updates break a pair.
     pub(crate) fn counts(&self) -> [usize; 4] {
         let is_marked =
             |pair: &&Pair| pair.claim.annotations.bind_completed && !is_pair(&pair.claim, &pair.volume);
@@ -92,7 +94,8 @@ impl Asker<'_> {
         if created.iter().any(|finding| finding.rule.denies() || waits(finding.rule)) {
             self.foretold.never.push(pair);
         } else if created.is_empty() && !pair.volume.deleting {
-            // One that is marked as bound is bound to a free volume that is being deleted, unless that has gone before.
+            // One that is marked as bound is bound to a free volume that is being deleted, unless that has
+            // gone before.
             self.foretold.surely.push(pair);
         }
         Ok(())
@@ -106,7 +109,8 @@ impl Asker<'_> {
             let left = self.owner(&old).filter(|claim| is_pair(claim, &old)).cloned();
             let left = left.filter(|_| volume.claim_ref != old.claim_ref);
             self.introduces(&created, &before, updated, left.is_some()).await?;
-            // A volume that is nobody's is its claim's again, unless another one is faster: what is denied is that it may be.
+            // A volume that is nobody's is its claim's again, unless another one is faster: what is denied is
+            // that it may be.
             if let Some(claim) = left.filter(|_| volume.claim_ref.is_some()) {
                 self.foretold.never.push(Pair { claim, volume: volume.clone() });
             }
@@ -119,8 +123,8 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// What a claim may have been: without the volume that it names, or with another, marked as bound or not; or one half of a
-    /// pair with a volume that carries its UID.
+    /// What a claim may have been: without the volume that it names, or with another, marked as bound or not;
+    /// or one half of a pair with a volume that carries its UID.
     fn claims_before(&self, claim: &Arc<Claim>) -> Vec<Arc<Claim>> {
         let another = self.volumes.keys().find(|name| claim.volume_name.as_ref() != Some(*name));
         let names = [None, claim.volume_name.clone(), another.cloned()];
@@ -136,8 +140,8 @@ impl Asker<'_> {
         before.filter(|before| before != claim).collect()
     }
 
-    /// What a volume may have been: reserved for nobody, or for another claim, or large enough for all; or one half of a pair with
-    /// a claim that names it.
+    /// What a volume may have been: reserved for nobody, or for another claim, or large enough for all; or
+    /// one half of a pair with a claim that names it.
     fn volumes_before(&self, volume: &Arc<Volume>) -> Vec<Arc<Volume>> {
         let claim_ref = |claim: &Arc<Claim>| {
             let ClaimKey { namespace, name } = claim.key.clone();
@@ -153,8 +157,8 @@ impl Asker<'_> {
         before.chain([large]).map(Arc::new).filter(|before| before != volume).collect()
     }
 
-    /// An update is denied for what its object would be denied for at its creation, unless it was so before; and where it
-    /// breaks a pair, which no creation does.
+    /// An update is denied for what its object would be denied for at its creation, unless it was so before;
+    /// and where it breaks a pair, which no creation does.
     async fn introduces(
         &mut self,
         created: &[Finding],
@@ -194,7 +198,8 @@ impl Asker<'_> {
         Ok(findings)
     }
 
-    /// Of every rule that denies, the guard says the same as the engine: neither lets the other deny, or pass, alone.
+    /// Of every rule that denies, the guard says the same as the engine: neither lets the other deny, or
+    /// pass, alone.
     fn agree(&self, reviewed: Reviewed, findings: &[Finding]) -> Result<(), String> {
         let objects: BTreeSet<(Option<Text>, Option<ClaimKey>)> = match &reviewed {
             Reviewed::Claim { new, old } => [Some(new), old.as_ref()]
@@ -271,8 +276,8 @@ pub(crate) fn belied(server: &Inner, foretold: &Foretold) -> Vec<String> {
     bound.chain(unbound).collect()
 }
 
-/// Whether a pair was made though the volume's spec was still as it was: the first change of its claimRef, if there
-/// was one, made it.
+/// Whether a pair was made though the volume's spec was still as it was: the first change of its claimRef, if
+/// there was one, made it.
 fn has_bound(server: &Inner, Pair { claim, volume }: &Pair) -> bool {
     let mut states = server.past_volumes.iter().filter(|state| state.uid == volume.uid);
     match states.find(|state| state.claim_ref != volume.claim_ref) {

@@ -1,5 +1,5 @@
-//! What a world is made of: a few bytes for each object and each deed, so that a failing world is shrunk object by
-//! object, and each byte towards zero, the usual choice.
+//! What a world is made of: a few bytes for each object and each deed, so that a failing world is shrunk
+//! object by object, and each byte towards zero, the usual choice.
 
 use proptest::array::{uniform4, uniform24};
 use proptest::collection::vec;

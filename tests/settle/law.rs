@@ -1,5 +1,6 @@
-//! What no write may do: G1 to G5 and G9 of the design, said of the objects before and after it, as the API server
-//! has them. Nothing here is shared with the guard, which judges decisions before they are carried out.
+//! What no write may do: G1 to G5 and G9 of the design, said of the objects before and after it, as the API
+//! server has them. Nothing here is shared with the guard, which judges decisions before they are carried
+//! out.
 //!
 //! A write names the version of its own object, so that object is as the binder saw it. Of other objects the
 //! binder may have seen an earlier state; in a calm world it has not, and the law is stricter.
@@ -42,8 +43,8 @@ pub(crate) fn may_destroy(server: &Inner, volume: &Volume) -> Result<(), String>
     check_that(may, "destroys data: the volume was not provisioned for its claim, which has another one")
 }
 
-/// G1: every complete pair stays one, and is not said to be anything else. What a volume's or a claim's phase says of a
-/// pair that others have just completed may come from before.
+/// G1: every complete pair stays one, and is not said to be anything else. What a volume's or a claim's phase
+/// says of a pair that others have just completed may come from before.
 fn pairs_stay(server: &Inner, change: &Change) -> Result<(), String> {
     for claim in server.claims.values() {
         let Some(volume) = claim.volume_name.as_ref().and_then(|name| server.volumes.get(name)) else {
@@ -88,8 +89,8 @@ struct Fate {
     is_elsewhere: bool,
 }
 
-/// G4: what became of the volume's claim, which must not need the volume. A claim that is gone stays gone, and a
-/// volumeName stays, so what a live read showed is still so when the write comes.
+/// G4: what became of the volume's claim, which must not need the volume. A claim that is gone stays gone,
+/// and a volumeName stays, so what a live read showed is still so when the write comes.
 fn fate(server: &Inner, volume: &Volume) -> Result<Fate, String> {
     let uid = uid_in(volume).ok_or("G4: the volume carries no claim's UID")?;
     let key = claim_ref_key(volume);

@@ -1,16 +1,16 @@
-//! Settling breaks no law: over random worlds of up to four volumes and four claims, as odd as users make them, the
-//! binder's loop runs with the default engine until nothing is written any more, and every write on the way is held
-//! against G1 to G5 and G9 of the design (`law`).
+//! Settling breaks no law: over random worlds of up to four volumes and four claims, as odd as users make
+//! them, the binder's loop runs with the default engine until nothing is written any more, and every write on
+//! the way is held against G1 to G5 and G9 of the design (`law`).
 //!
-//! What the door of admission denies at the beginning of a calm world, as a creation or as an update, does not bind in it, nor what
-//! it says to wait, and what it is silent about does (`door`).
+//! What the door of admission denies at the beginning of a calm world, as a creation or as an update, does
+//! not bind in it, nor what it says to wait, and what it is silent about does (`door`).
 //!
-//! A settled world stays settled, a binder that starts anew finds nothing to do, and no claim waits for a volume that
-//! it may have. So no wake-up is missed, whatever changes and also where the Lease is lost while volumes
-//! are handed from claim to claim: nothing but watches, subscriptions and timers drives the loop.
+//! A settled world stays settled, a binder that starts anew finds nothing to do, and no claim waits for a
+//! volume that it may have. So no wake-up is missed, whatever changes and also where the Lease is lost while
+//! volumes are handed from claim to claim: nothing but watches, subscriptions and timers drives the loop.
 //!
-//! A failure prints the seed and the world, shrunk. `BINDERY_SEED=… cargo test -p bindery-tests --test settle` runs the
-//! same worlds again, `BINDERY_WORLDS=…` other numbers of them.
+//! A failure prints the seed and the world, shrunk. `BINDERY_SEED=… cargo test -p bindery-tests --test
+//! settle` runs the same worlds again, `BINDERY_WORLDS=…` other numbers of them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "seeds are printed")]
@@ -66,7 +66,8 @@ fn all_settle(worlds: impl Strategy<Value = Genes>) -> Vec<Story> {
     stories.into_inner()
 }
 
-/// Something happened in the worlds: claims were bound, and volumes reclaimed, in at least so many of a hundred.
+/// Something happened in the worlds: claims were bound, and volumes reclaimed, in at least so many of a
+/// hundred.
 fn assert_eventful(stories: &[Story]) {
     let share = |happened: fn(&Story) -> bool| {
         stories.iter().filter(|story| happened(story)).count() * 100 / stories.len()

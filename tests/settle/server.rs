@@ -1,5 +1,5 @@
-//! The API server of a world: objects with versions, watches, failures, and the law that every write of the binder is
-//! held against.
+//! The API server of a world: objects with versions, watches, failures, and the law that every write of the
+//! binder is held against.
 
 mod apply;
 
@@ -208,8 +208,8 @@ impl Inner {
         }
     }
 
-    /// What the controller of pv-protection and an external provisioner do: a volume that is to go and is not Bound
-    /// loses their finalizers.
+    /// What the controller of pv-protection and an external provisioner do: a volume that is to go and is not
+    /// Bound loses their finalizers.
     fn unprotect(&mut self, volume: &Volume) {
         let is_theirs = |finalizer: &Text| [PROTECTION, FINALIZER_EXTERNAL].contains(&&**finalizer);
         let is_protected = volume.finalizers.iter().any(is_theirs);

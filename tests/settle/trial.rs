@@ -157,8 +157,8 @@ impl Leading {
     }
 }
 
-/// Waits for [`SETTLES_WITHIN`] and then for [`STAYS_SETTLED`]: how many writes there were by then, or, as soon as another one
-/// comes in the latter, how many there were before it.
+/// Waits for [`SETTLES_WITHIN`] and then for [`STAYS_SETTLED`]: how many writes there were by then, or, as
+/// soon as another one comes in the latter, how many there were before it.
 async fn until_settled(server: &Server) -> Result<usize, usize> {
     let (began, mut settled) = (Instant::now(), server.inner().changes());
     let comes_late = async {

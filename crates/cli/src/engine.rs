@@ -16,12 +16,13 @@ const COMPONENT: &str = "bindery-engine.wasm";
 /// Who decides.
 #[derive(clap::Args)]
 pub(crate) struct EngineArguments {
-    /// Who decides: `native`, the default engine compiled into this program, or the file of a component. By default
-    /// `bindery-engine.wasm` beside this program, the same engine as a component, or `native` where there is none.
+    /// Who decides: `native`, the default engine compiled into this program, or the file of a component. By
+    /// default `bindery-engine.wasm` beside this program, the same engine as a component, or `native` where
+    /// there is none.
     #[arg(long, value_name = "native|FILE", env = "BINDERY_ENGINE", default_value_os_t = default_engine(), hide_default_value = true)]
     engine: PathBuf,
-    /// Keep compiled components in this folder, which must belong to this user alone, so that the next start need not
-    /// compile. By default nothing is kept.
+    /// Keep compiled components in this folder, which must belong to this user alone, so that the next start
+    /// need not compile. By default nothing is kept.
     #[arg(long, value_name = "FOLDER", env = "BINDERY_ENGINE_CACHE")]
     engine_cache: Option<PathBuf>,
 }
@@ -33,12 +34,13 @@ fn default_engine() -> PathBuf {
 }
 
 impl EngineArguments {
-    /// The engine. A component is checked and, where that was not done before, compiled; each of its decisions may use so much.
+    /// The engine. A component is checked and, where that was not done before, compiled; each of its
+    /// decisions may use so much.
     ///
     /// # Errors
     ///
-    /// The file cannot be read or is no engine, or the folder for compiled ones is not to be trusted; the error says what
-    /// to do.
+    /// The file cannot be read or is no engine, or the folder for compiled ones is not to be trusted; the
+    /// error says what to do.
     pub(crate) fn load(&self, limits: Limits) -> Result<Arc<dyn Engine>> {
         if self.is_native() {
             return Ok(Arc::new(DefaultEngine));

@@ -24,7 +24,8 @@ pub(crate) struct Example {
     pub(crate) about: &'static str,
     /// Its story.
     readme: &'static str,
-    /// The manifests that the story begins with: name and text. What comes later in the story lies in `then/`.
+    /// The manifests that the story begins with: name and text. What comes later in the story lies in
+    /// `then/`.
     pub(crate) files: &'static [(&'static str, &'static str)],
 }
 

@@ -21,16 +21,16 @@ pub(crate) use self::traces::endpoint;
 /// The crates whose spans are traced: those of libraries would tell of every connection.
 const TRACED: [&str; 3] = ["bindery", "bindery_controller", "bindery_kube"];
 
-/// What is logged of dependencies unless a filter names them: warnings and errors. kube-client logs each failed request
-/// as an error without its cause; the crates here that sent the request log it with its cause.
+/// What is logged of dependencies unless a filter names them: warnings and errors. kube-client logs each
+/// failed request as an error without its cause; the crates here that sent the request log it with its cause.
 const OF_DEPENDENCIES: &str = "warn,kube_client=off";
 
 /// How much is logged, and in which form.
 #[derive(clap::Args)]
 pub(crate) struct LogArguments {
-    /// What is logged to standard error, such as `info` or `bindery_controller=debug,warn`. By default `warn`, and `error`
-    /// for `plan`, which tells what fails itself. A level alone counts for Bindery's own crates; dependencies log warnings
-    /// unless they are named, as by `wasmtime=debug`.
+    /// What is logged to standard error, such as `info` or `bindery_controller=debug,warn`. By default
+    /// `warn`, and `error` for `plan`, which tells what fails itself. A level alone counts for Bindery's own
+    /// crates; dependencies log warnings unless they are named, as by `wasmtime=debug`.
     #[arg(long, global = true, value_name = "FILTER", env = "BINDERY_LOG",
           value_parser = filter)]
     log: Option<EnvFilter>,
@@ -39,8 +39,8 @@ pub(crate) struct LogArguments {
     log_format: Format,
 }
 
-/// Reads a filter. A word that is neither a level nor has one is refused, though [`EnvFilter`] takes it for a target of which
-/// everything is logged: it is a level with a slip, and nothing else would be logged.
+/// Reads a filter. A word that is neither a level nor has one is refused, though [`EnvFilter`] takes it for a
+/// target of which everything is logged: it is a level with a slip, and nothing else would be logged.
 fn filter(text: &str) -> Result<EnvFilter> {
     for directive in text.split(',').filter(|directive| !directive.is_empty()) {
         let after = directive.rsplit(']').next().unwrap_or_default();
@@ -69,14 +69,14 @@ fn directives(text: &str) -> String {
 enum Format {
     /// For people. Before the message of a line stands what was being done, with the object and its UID.
     Text,
-    /// For programs: each line a JSON object. What was being done, with `object` and `uid`, is in its field `span`, unless
-    /// the line has fields of these names itself.
+    /// For programs: each line a JSON object. What was being done, with `object` and `uid`, is in its field
+    /// `span`, unless the line has fields of these names itself.
     Json,
 }
 
 impl LogArguments {
-    /// Logs from now on, at least `level` unless told otherwise, and sends traces to a collector where there is one, until
-    /// what is returned is dropped.
+    /// Logs from now on, at least `level` unless told otherwise, and sends traces to a collector where there
+    /// is one, until what is returned is dropped.
     ///
     /// # Errors
     ///

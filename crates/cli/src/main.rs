@@ -6,9 +6,9 @@
 //! - `replay`: a decision journal, decided again;
 //! - `example`: the manifests that the playground's stories are told with.
 //!
-//! Results go to standard output, everything else to standard error. The exit status is 0 when the command did what it
-//! was asked, 1 when a replay differs, and 2 when its input or its surroundings cannot be used; then one sentence says
-//! why, and nothing is left behind.
+//! Results go to standard output, everything else to standard error. The exit status is 0 when the command
+//! did what it was asked, 1 when a replay differs, and 2 when its input or its surroundings cannot be used;
+//! then one sentence says why, and nothing is left behind.
 
 mod engine;
 mod example;

@@ -1,5 +1,5 @@
-//! Manifests: YAML with one or more documents, JSON, and lists of objects, as people write them and as `kubectl get`
-//! prints them.
+//! Manifests: YAML with one or more documents, JSON, and lists of objects, as people write them and as
+//! `kubectl get` prints them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,8 +25,8 @@ pub(crate) struct Manifest {
     pub(crate) object: Value,
 }
 
-/// Reads files, folders and, for `-`, standard input. Of a folder the manifests directly in it are read, in the order
-/// of their names; with `recursive` those of its folders too.
+/// Reads files, folders and, for `-`, standard input. Of a folder the manifests directly in it are read, in
+/// the order of their names; with `recursive` those of its folders too.
 ///
 /// # Errors
 ///

@@ -46,7 +46,8 @@ impl Kind {
         KINDS.iter().find(|entry| entry.1 == api_version && entry.2 == kind).map(|entry| entry.0)
     }
 
-    /// The apiVersion that an object of one of these kinds should have, where it has another one of the same group.
+    /// The apiVersion that an object of one of these kinds should have, where it has another one of the same
+    /// group.
     pub(crate) fn version_served(object: &Value) -> Option<&'static str> {
         fn group(api_version: &str) -> &str {
             api_version.split_once('/').map_or("", |(group, _)| group)
@@ -85,8 +86,8 @@ impl fmt::Display for Title<'_> {
     }
 }
 
-/// Creates an object through the API as kubectl does: one without namespace where it needs one goes to `default`, and
-/// fields that do not exist are refused.
+/// Creates an object through the API as kubectl does: one without namespace where it needs one goes to
+/// `default`, and fields that do not exist are refused.
 ///
 /// # Errors
 ///

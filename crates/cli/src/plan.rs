@@ -1,9 +1,9 @@
 //! `bindery plan`: what each claim of some manifests would get, decided without any cluster.
 //!
-//! The objects go into a simulated API server inside this process, the same binder that serves clusters decides on them
-//! until nothing changes any more, and what it decided is told. Nothing is written anywhere else. What is in a cluster
-//! already (an object with a UID) is taken as it is; what is not is created as `kubectl apply` would, so that defaults,
-//! admission and validation are those of the API server.
+//! The objects go into a simulated API server inside this process, the same binder that serves clusters
+//! decides on them until nothing changes any more, and what it decided is told. Nothing is written anywhere
+//! else. What is in a cluster already (an object with a UID) is taken as it is; what is not is created as
+//! `kubectl apply` would, so that defaults, admission and validation are those of the API server.
 
 mod load;
 mod outcome;
@@ -22,12 +22,14 @@ use crate::{manifest, output, yaml};
 
 /// Tell what each claim would get, and why not more, without any cluster.
 ///
-/// Reads manifests, or the output of `kubectl get pv,pvc,sc -A -o yaml`. Exits with status 0 when there is a plan, also
-/// where claims would stay pending, and with 2 when the manifests or the engine cannot be used, also where the engine
-/// comes to no decision on one of the objects: then there is no plan, and one sentence says why.
+/// Reads manifests, or the output of `kubectl get pv,pvc,sc -A -o yaml`. Exits with status 0 when there is a
+/// plan, also where claims would stay pending, and with 2 when the manifests or the engine cannot be used,
+/// also where the engine comes to no decision on one of the objects: then there is no plan, and one sentence
+/// says why.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A file, a folder, or `-` for standard input: YAML with any number of documents, JSON, or a List. May be repeated.
+    /// A file, a folder, or `-` for standard input: YAML with any number of documents, JSON, or a List. May
+    /// be repeated.
     #[arg(short = 'f', long = "filename", value_name = "FILE", required = true, num_args = 1..)]
     files: Vec<PathBuf>,
     /// Read the folders in folders, too.
@@ -58,7 +60,8 @@ enum Format {
 ///
 /// # Errors
 ///
-/// The manifests or the engine cannot be used, or the engine fails; the error names file, object, field and remedy.
+/// The manifests or the engine cannot be used, or the engine fails; the error names file, object, field and
+/// remedy.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let engine = arguments.engine.load(Limits::unhurried())?;
     let manifests = manifest::read(&arguments.files, arguments.recursive)?;

@@ -1,8 +1,9 @@
-//! `bindery playground`: a cluster for stock kubectl in one process, in which a decision engine binds and reclaims.
+//! `bindery playground`: a cluster for stock kubectl in one process, in which a decision engine binds and
+//! reclaims.
 //!
-//! A simulated API server answers on a loopback socket; a binder, its watches and its writes reach the same server without
-//! one. All that is left on disk while it runs is a kubeconfig and a folder for the volumes that it provisions; both are
-//! gone when it ends, and only a journal that was asked for stays.
+//! A simulated API server answers on a loopback socket; a binder, its watches and its writes reach the same
+//! server without one. All that is left on disk while it runs is a kubeconfig and a folder for the volumes
+//! that it provisions; both are gone when it ends, and only a journal that was asked for stays.
 
 mod cluster;
 mod journal;
@@ -32,16 +33,18 @@ const FIRST_EXAMPLE: &str = "static-binding";
 
 /// Start a cluster for kubectl in this process; Ctrl-C ends it.
 ///
-/// It is empty but for a node and the namespaces that every cluster has. There is no kubelet and no scheduler: pods stay
-/// where they are. The hostPath provisioner is on and keeps its volumes in a temporary folder of this process.
+/// It is empty but for a node and the namespaces that every cluster has. There is no kubelet and no
+/// scheduler: pods stay where they are. The hostPath provisioner is on and keeps its volumes in a temporary
+/// folder of this process.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Loopback address to listen on; port 0 takes a free one. By default 127.0.0.1:8180, or a free port where that one
-    /// is taken.
+    /// Loopback address to listen on; port 0 takes a free one. By default 127.0.0.1:8180, or a free port
+    /// where that one is taken.
     #[arg(long)]
     address: Option<SocketAddr>,
-    /// Where to write the kubeconfig; removed at the end. By default bindery/playground-PORT.kubeconfig in the user's
-    /// cache folder (`XDG_CACHE_HOME`, else ~/.cache). A file that no playground wrote is never overwritten.
+    /// Where to write the kubeconfig; removed at the end. By default bindery/playground-PORT.kubeconfig in
+    /// the user's cache folder (`XDG_CACHE_HOME`, else ~/.cache). A file that no playground wrote is never
+    /// overwritten.
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
     /// Create the objects of an example at the start; see `bindery example`. May be repeated.
@@ -58,7 +61,8 @@ pub(crate) struct Arguments {
 ///
 /// # Errors
 ///
-/// The engine, an example, the address, the kubeconfig's or the journal's path cannot be used. Nothing is left behind.
+/// The engine, an example, the address, the kubeconfig's or the journal's path cannot be used. Nothing is
+/// left behind.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let engine = arguments.engine.load(Limits::default())?;
     let mut examples: Vec<&Example> = Vec::new();

@@ -14,10 +14,10 @@ use crate::output;
 
 /// Decide the records of a journal again and tell where the engine would have decided otherwise.
 ///
-/// Exits with status 1 when a record is decided differently or not at all, and with 2 when the journal cannot be read to its end;
-/// the records before that are decided again all the same.
-/// A record that asks what was not recorded is counted and no difference: nobody knows what would have been decided.
-/// The digest at the end stands for all records: kept elsewhere, it tells later whether any have been cut off.
+/// Exits with status 1 when a record is decided differently or not at all, and with 2 when the journal cannot
+/// be read to its end; the records before that are decided again all the same. A record that asks what was
+/// not recorded is counted and no difference: nobody knows what would have been decided. The digest at the
+/// end stands for all records: kept elsewhere, it tells later whether any have been cut off.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A journal, as `bindery playground --journal` writes it.

@@ -1,8 +1,9 @@
-//! `bindery serve`: binds the claims of a real cluster, one replica of it at a time, or looks on as upstream does.
+//! `bindery serve`: binds the claims of a real cluster, one replica of it at a time, or looks on as upstream
+//! does.
 //!
-//! In own mode every replica watches, so that it can take over at once; the one that holds the Lease decides and writes. The Lease
-//! keeps replicas from doing the same work twice and is no fence: what keeps two of them from harm is that every write
-//! names the version that was read (G5 of the design).
+//! In own mode every replica watches, so that it can take over at once; the one that holds the Lease decides
+//! and writes. The Lease keeps replicas from doing the same work twice and is no fence: what keeps two of
+//! them from harm is that every write names the version that was read (G5 of the design).
 
 mod clock;
 mod door;
@@ -53,21 +54,23 @@ use crate::engine::EngineArguments;
 use crate::stop::Stop;
 use crate::{logging, settings};
 
-/// How long a replica that ends waits for its last events: what they tell is told again by the next one, and who waits longer is
-/// killed.
+/// How long a replica that ends waits for its last events: what they tell is told again by the next one, and
+/// who waits longer is killed.
 const EVENTS_MAX: Duration = Duration::from_secs(5);
 
 /// Where health and metrics are served unless told otherwise.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
 
-/// Bind the claims of a cluster and reclaim its volumes, in the place of upstream's persistentvolume-binder-controller.
+/// Bind the claims of a cluster and reclaim its volumes, in the place of upstream's
+/// persistentvolume-binder-controller.
 ///
-/// That controller must be off: `kube-controller-manager --controllers=*,-persistentvolume-binder-controller`. To see
-/// first what Bindery would do, run it with `--mode observe` beside that controller.
+/// That controller must be off: `kube-controller-manager
+/// --controllers=*,-persistentvolume-binder-controller`. To see first what Bindery would do, run it with
+/// `--mode observe` beside that controller.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A YAML file of settings: names as below without the dashes, such as `lease-duration: 15`. What the command line or
-    /// the environment says goes before it.
+    /// A YAML file of settings: names as below without the dashes, such as `lease-duration: 15`. What the
+    /// command line or the environment says goes before it.
     #[arg(long, value_name = "FILE", env = "BINDERY_CONFIG")]
     config: Option<PathBuf>,
     /// Whether to act, or to look on as upstream's controller acts.
@@ -84,13 +87,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", env = "BINDERY_IN_FLIGHT", default_value_t = 256,
           value_parser = settings::whole::<usize>(1..=10_000))]
     in_flight: usize,
-    /// Seconds after which the event of a claim or volume that still waits is written again, so that it does not expire. A
-    /// quarter of the API server's `--event-ttl` at most.
+    /// Seconds after which the event of a claim or volume that still waits is written again, so that it does
+    /// not expire. A quarter of the API server's `--event-ttl` at most.
     #[arg(long, value_name = "SECONDS", env = "BINDERY_EVENT_REFRESH", default_value_t = EVENT_REFRESH.as_secs(),
           value_parser = settings::whole::<u64>(1..=86_400))]
     event_refresh: u64,
-    /// Provision and delete hostPath volumes below this folder, an absolute path: for clusters of one node. Only folders
-    /// that Bindery has made are deleted. Off unless it is given.
+    /// Provision and delete hostPath volumes below this folder, an absolute path: for clusters of one node.
+    /// Only folders that Bindery has made are deleted. Off unless it is given.
     #[arg(long, value_name = "FOLDER", env = "BINDERY_HOST_PATH", value_parser = absolute)]
     host_path: Option<PathBuf>,
     /// Where traces are sent by OTLP over HTTP: http://HOST:PORT of a collector. Off unless it is given.
@@ -127,8 +130,8 @@ impl Arguments {
 enum ModeArgument {
     /// Bind and reclaim; upstream's controller is off.
     Own,
-    /// Write nothing; decide everything, and count where upstream's controller decides otherwise. Needs no Lease: every
-    /// replica looks on and counts for itself.
+    /// Write nothing; decide everything, and count where upstream's controller decides otherwise. Needs no
+    /// Lease: every replica looks on and counts for itself.
     Observe,
 }
 

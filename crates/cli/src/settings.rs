@@ -1,7 +1,8 @@
 //! The command line, with what the environment and, for `serve`, a settings file add.
 //!
-//! A setting has one name everywhere: `--lease-duration` on the command line, `BINDERY_LEASE_DURATION` in the environment,
-//! `lease-duration` in the file. The command line goes before the environment, and that before the file.
+//! A setting has one name everywhere: `--lease-duration` on the command line, `BINDERY_LEASE_DURATION` in the
+//! environment, `lease-duration` in the file. The command line goes before the environment, and that before
+//! the file.
 
 mod file;
 mod numbers;
@@ -20,7 +21,8 @@ use crate::Arguments;
 const SERVE: &str = "serve";
 /// The argument that names it.
 const CONFIG: &str = "config";
-/// What the variables of settings begin with. Others share it: those of a Service named `bindery`, for example.
+/// What the variables of settings begin with. Others share it: those of a Service named `bindery`, for
+/// example.
 const PREFIX: &str = "BINDERY_";
 /// A variable whose name is this many edits or fewer away from a setting's is taken for a mistyped one.
 const EDITS_MAX: usize = 2;
@@ -29,8 +31,8 @@ const EDITS_MAX: usize = 2;
 ///
 /// # Errors
 ///
-/// The settings file or the environment has a setting that does not exist or a value that is not allowed: says which,
-/// where it was given, and what is allowed.
+/// The settings file or the environment has a setting that does not exist or a value that is not allowed:
+/// says which, where it was given, and what is allowed.
 pub(crate) fn parse(line: Vec<OsString>) -> Result<Arguments> {
     let command = Arguments::command();
     let Some(config) = config(&command, &line) else { return finish(command, line) };

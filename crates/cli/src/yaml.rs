@@ -1,4 +1,5 @@
-//! YAML as kubectl reads it: the booleans and octal numbers of version 1.1, merge keys, and no key twice. JSON is YAML.
+//! YAML as kubectl reads it: the booleans and octal numbers of version 1.1, merge keys, and no key twice.
+//! JSON is YAML.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -6,7 +7,8 @@ use serde_saphyr::{Error, Options, Spanned, UserMessageFormatter, budget, option
 
 /// Collections within collections. No manifest comes near; what goes deeper is refused as soon as it is met.
 const DEPTH_MAX: usize = 128;
-/// Events (keys, values, ends) that anchors may repeat. Without this bound a small text could stand for a huge one.
+/// Events (keys, values, ends) that anchors may repeat. Without this bound a small text could stand for a
+/// huge one.
 const REPEATED_MAX: usize = 100_000;
 
 /// A document of a text.

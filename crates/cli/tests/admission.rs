@@ -59,7 +59,8 @@ impl Site {
     }
 }
 
-/// A cluster whose API server asks a replica about everything. The binder's own writes too: it could not bind if they were refused.
+/// A cluster whose API server asks a replica about everything. The binder's own writes too: it could not bind
+/// if they were refused.
 async fn open() -> (Site, World, Doorkeeper) {
     let site = Site::start().await;
     let world = World::new(&site.plane).await;

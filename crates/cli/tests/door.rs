@@ -1,5 +1,5 @@
-//! The door of `bindery serve` on a real API server: certificates that Bindery makes, certificates in files, and who is
-//! let in.
+//! The door of `bindery serve` on a real API server: certificates that Bindery makes, certificates in files,
+//! and who is let in.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "what was done is printed")]

@@ -1,5 +1,5 @@
-//! Broken and hostile engines as users of the command meet them: one sentence, the exit status that the help tells, and
-//! nothing is written. `tests/hostile.rs` has all of them, with their faults.
+//! Broken and hostile engines as users of the command meet them: one sentence, the exit status that the help
+//! tells, and nothing is written. `tests/hostile.rs` has all of them, with their faults.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

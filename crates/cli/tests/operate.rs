@@ -1,5 +1,5 @@
-//! What an operator does with `bindery serve` on a real API server: sets it up, looks on first, is warned of another
-//! binder, reads its metrics, its log and its traces.
+//! What an operator does with `bindery serve` on a real API server: sets it up, looks on first, is warned of
+//! another binder, reads its metrics, its log and its traces.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

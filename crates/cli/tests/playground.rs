@@ -1,5 +1,5 @@
-//! `bindery playground` under stock kubectl: every example by the commands of its README, and every command that users
-//! type.
+//! `bindery playground` under stock kubectl: every example by the commands of its README, and every command
+//! that users type.
 //!
 //! Waits are kubectl's own: `kubectl wait`, and watches that are read until they say what is waited for.
 
@@ -211,7 +211,8 @@ fn objects_are_changed_in_every_way_that_kubectl_has() {
     playground.stop(Signal::INT);
 }
 
-/// A List, which kubectl would check by the older description of the API, and what lies beyond the kinds that are served.
+/// A List, which kubectl would check by the older description of the API, and what lies beyond the kinds that
+/// are served.
 #[test]
 fn lists_are_created_and_what_is_not_served_is_said() {
     let playground = Playground::start(&[]);

@@ -1,11 +1,11 @@
 //! How core types cross the contract: one line per type, each with both directions.
 //!
-//! This file is compiled twice, with the component's bindings and with the host's, which name the same types of
-//! `wit/` alike. So the two sides cannot disagree, and the round trip can be tested without WebAssembly.
+//! This file is compiled twice, with the component's bindings and with the host's, which name the same types
+//! of `wit/` alike. So the two sides cannot disagree, and the round trip can be tested without WebAssembly.
 //! `super::bindings` is the side's bindings module.
 //!
-//! What does not cross: the labels of a volume (the host evaluates selectors) and finalizers other than the two
-//! that decisions read.
+//! What does not cross: the labels of a volume (the host evaluates selectors) and finalizers other than the
+//! two that decisions read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,8 +88,8 @@ macro_rules! records {
     };
 }
 
-/// Variants: the same cases, by name. `plain` ones carry nothing, `value` ones one value, `field` ones one value
-/// that core names, `fields` ones several, which the contract puts into a record.
+/// Variants: the same cases, by name. `plain` ones carry nothing, `value` ones one value, `field` ones one
+/// value that core names, `fields` ones several, which the contract puts into a record.
 macro_rules! variants {
     ($($type:ty = $module:ident::$wit:ident {
         plain: $($plain:ident),*;

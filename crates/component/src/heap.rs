@@ -1,9 +1,9 @@
 //! The component's heap: memory is handed out in order and never taken back.
 //!
 //! An instance lives for one decision, microseconds, and its memory goes with it. So there is nothing to gain
-//! from reuse, and a general allocator costs what matters most here: pages touched in every fresh instance, and
-//! size. Memory starts where the linker's data and stack end (`__heap_base`) and grows on demand; the host limits
-//! how far.
+//! from reuse, and a general allocator costs what matters most here: pages touched in every fresh instance,
+//! and size. Memory starts where the linker's data and stack end (`__heap_base`) and grows on demand; the
+//! host limits how far.
 #![allow(unsafe_code, reason = "an allocator is unsafe by its nature; each block says why it is sound")]
 
 use core::alloc::{GlobalAlloc, Layout};
@@ -48,8 +48,8 @@ impl Bump {
     }
 }
 
-// SAFETY: `take` hands out each byte above `__heap_base` at most once, aligned and within memory, and a block that
-// grows in place is the last one handed out, so no two blocks overlap.
+// SAFETY: `take` hands out each byte above `__heap_base` at most once, aligned and within memory, and a block
+// that grows in place is the last one handed out, so no two blocks overlap.
 unsafe impl GlobalAlloc for Bump {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.take(layout.size(), layout.align()).map_or(ptr::null_mut(), ptr::with_exposed_provenance_mut)

@@ -1,7 +1,8 @@
-//! The default engine as a WebAssembly component: types of the contract (`wit/`) to core types, the engine, and
-//! back. Nothing else is here, and nothing outside the contract is imported.
+//! The default engine as a WebAssembly component: types of the contract (`wit/`) to core types, the engine,
+//! and back. Nothing else is here, and nothing outside the contract is imported.
 //!
-//! Natively only the conversions are here, and nothing calls them; `cargo xtask components` makes the component.
+//! Natively only the conversions are here, and nothing calls them; `cargo xtask components` makes the
+//! component.
 
 mod bindings;
 #[expect(dead_code, reason = "the host's half; and natively all, because the export is wasm only")]

@@ -71,14 +71,15 @@ pub struct Settings {
     pub mode: Mode,
     /// Most objects that are decided and written at the same time.
     pub in_flight_max: usize,
-    /// Most volumes that are recycled at the same time; the others wait, and are looked at again when it is their turn.
+    /// Most volumes that are recycled at the same time; the others wait, and are looked at again when it is
+    /// their turn.
     pub recycles_max: usize,
     /// Limits of one decision's questions.
     pub session: SessionLimits,
     /// How long decisions in flight may go on after shutdown; they are a few writes each.
     pub shutdown_grace: Duration,
-    /// How soon an object whose last decision recorded an event is decided again, so that the event does not expire
-    /// while it is true.
+    /// How soon an object whose last decision recorded an event is decided again, so that the event does not
+    /// expire while it is true.
     pub event_refresh: Duration,
 }
 
@@ -88,8 +89,8 @@ impl Default for Settings {
             mode: Mode::Own,
             // Enough to keep an API server busy from one connection; what is best is measured, not guessed.
             in_flight_max: 256,
-            // Each is a pod, and a request a second to look at it: as many as upstream's whole controller manager makes unless
-            // told otherwise.
+            // Each is a pod, and a request a second to look at it: as many as upstream's whole controller
+            // manager makes unless told otherwise.
             recycles_max: 20,
             session: SessionLimits::default(),
             shutdown_grace: Duration::from_secs(5),
@@ -103,12 +104,13 @@ impl Default for Settings {
 /// # Guarantees
 ///
 /// - Nothing is decided before all initial lists are complete.
-/// - Nothing is written that [`bindery_core::guard`] has not passed, and nothing after a write that failed but
-///   for what the decision says follows regardless.
-/// - A volume that a decision picks is reserved until its writes are done, so any number of decisions may be in
-///   flight at the same time.
-/// - Of one object one decision is in flight. A sync holds the object's slot from its decision to its last write,
-///   and an operation from step to step, but not while a plugin works or while it waits: then syncs go on.
+/// - Nothing is written that [`bindery_core::guard`] has not passed, and nothing after a write that failed
+///   but for what the decision says follows regardless.
+/// - A volume that a decision picks is reserved until its writes are done, so any number of decisions may be
+///   in flight at the same time.
+/// - Of one object one decision is in flight. A sync holds the object's slot from its decision to its last
+///   write, and an operation from step to step, but not while a plugin works or while it waits: then syncs go
+///   on.
 pub struct Binder<P: Port> {
     store: Arc<Store>,
     port: P,
@@ -136,12 +138,13 @@ pub struct Synced {
     pub enqueue: Vec<Key>,
     /// The key itself is to be decided again after this delay.
     pub requeue_after: Option<Duration>,
-    /// The key itself is to be decided again after this delay at the latest, so that its event does not expire while it is true.
+    /// The key itself is to be decided again after this delay at the latest, so that its event does not
+    /// expire while it is true.
     pub refresh_after: Option<Duration>,
 }
 
-/// An operation that was started and has not run yet. Dropped, it counts as never started, and its object is to be
-/// decided again.
+/// An operation that was started and has not run yet. Dropped, it counts as never started, and its object is
+/// to be decided again.
 pub struct PendingOperation {
     operation: Operation,
     subject: OperationSubject,
@@ -356,7 +359,8 @@ impl<P: Port> Binder<P> {
         }
     }
 
-    /// The request to decide the object of a key, as it is now; `None` where there is none, or none much longer.
+    /// The request to decide the object of a key, as it is now; `None` where there is none, or none much
+    /// longer.
     fn request(&self, key: &Key) -> Option<Request> {
         let now = self.port.now();
         let subject = match key {
@@ -410,7 +414,8 @@ impl<P: Port> Binder<P> {
         self.warn(request, REASON_REFUSED, why.to_owned());
     }
 
-    /// Tells the user that the API server refuses what is written for an object, whatever has happened to it meanwhile.
+    /// Tells the user that the API server refuses what is written for an object, whatever has happened to it
+    /// meanwhile.
     fn report_unwritable(&self, request: &Request, failure: Option<&SyncError>) {
         if let Some(
             error @ SyncError::Write { error: WriteError::Invalid(_) | WriteError::Forbidden(_), .. },

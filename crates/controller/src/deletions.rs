@@ -6,12 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bindery_core::{Text, Uid, Volume, VolumeTarget};
 use bindery_store::Observed;
 
-/// Deletions that were accepted. Nothing is left to do for such a volume: its deletion is the last step of reclaiming
-/// it, and cannot be taken back. But until the watch has told of it the store has the volume as it was before, and
-/// while somebody's finalizer holds it a sync would begin to reclaim it once more.
+/// Deletions that were accepted. Nothing is left to do for such a volume: its deletion is the last step of
+/// reclaiming it, and cannot be taken back. But until the watch has told of it the store has the volume as it
+/// was before, and while somebody's finalizer holds it a sync would begin to reclaim it once more.
 ///
-/// Only a restore of etcd undoes a deletion. A list shows that: it was requested after the deletion was accepted, and
-/// has the volume without a deletionTimestamp.
+/// Only a restore of etcd undoes a deletion. A list shows that: it was requested after the deletion was
+/// accepted, and has the volume without a deletionTimestamp.
 ///
 /// At most one entry for a name, and none for a volume that has gone.
 #[derive(Default)]
@@ -45,8 +45,8 @@ impl Deletions {
         self.inner().remove(name);
     }
 
-    /// Forgets the deletions that a list shows to be undone, and answers the names of their volumes. So many lists of
-    /// volumes had begun with this one.
+    /// Forgets the deletions that a list shows to be undone, and answers the names of their volumes. So many
+    /// lists of volumes had begun with this one.
     pub(crate) fn take_undone(&self, list: &[(Text, Observed<Volume>)], lists_begun: u64) -> Vec<Text> {
         let mut inner = self.inner();
         if inner.is_empty() {

@@ -11,11 +11,13 @@ use tokio::time::Instant;
 
 /// What is known of every kind's watch. The watches report to it; takeovers, metrics and decisions read it.
 ///
-/// A replica decides on caches that watches fill. A watch whose connection died silently leaves its cache stale, so
-/// callers that must not act on a stale cache wait here until the watch has reached a version, or ask for a new list.
+/// A replica decides on caches that watches fill. A watch whose connection died silently leaves its cache
+/// stale, so callers that must not act on a stale cache wait here until the watch has reached a version, or
+/// ask for a new list.
 ///
-/// A version lower than one that was known when it was asked for means that etcd was restored to an earlier state (see
-/// [`Regression`]). The versions of one kind are compared with each other only: a kind may have an etcd of its own.
+/// A version lower than one that was known when it was asked for means that etcd was restored to an earlier
+/// state (see [`Regression`]). The versions of one kind are compared with each other only: a kind may have an
+/// etcd of its own.
 #[derive(Debug)]
 pub struct Freshness {
     kinds: [KindFreshness; Kind::ALL.len()],
@@ -42,7 +44,8 @@ pub struct Regression {
     pub told: Version,
 }
 
-/// What was known of a kind when a request was sent. Its answer tells no lower version, unless etcd was restored.
+/// What was known of a kind when a request was sent. Its answer tells no lower version, unless etcd was
+/// restored.
 #[derive(Clone, Debug)]
 pub struct Sent {
     kind: Kind,
@@ -68,8 +71,8 @@ struct Heard {
     version: Option<Version>,
 }
 
-/// Requests for a list or a new watch, by number: each raises `wanted`. A list or a watch serves all requests that were
-/// made before it began.
+/// Requests for a list or a new watch, by number: each raises `wanted`. A list or a watch serves all requests
+/// that were made before it began.
 #[derive(Clone, Copy, Debug, Default)]
 struct Requests {
     wanted: u64,
@@ -108,7 +111,8 @@ impl Freshness {
         });
     }
 
-    /// An event has told a version. Events of one watch come in the order of their versions, so an older one says nothing.
+    /// An event has told a version. Events of one watch come in the order of their versions, so an older one
+    /// says nothing.
     pub(crate) fn advanced(&self, kind: Kind, version: &Version) {
         self.of(kind).heard.send_modify(|heard| {
             heard.at = Some(Instant::now());
@@ -119,8 +123,9 @@ impl Freshness {
     }
 
     /// The cache of the kind has reached a version: a bookmark or a complete list has told it. Answers
-    /// whether that version went back. It is to be told in the order in which the versions came: within one watch they
-    /// only grow, a watch tells no version below the one that it was opened from, and lists are consistent.
+    /// whether that version went back. It is to be told in the order in which the versions came: within one
+    /// watch they only grow, a watch tells no version below the one that it was opened from, and lists are
+    /// consistent.
     pub(crate) fn reached(&self, kind: Kind, version: &Version) -> Option<Regression> {
         let mut known = None;
         self.of(kind).heard.send_modify(|heard| {
@@ -130,8 +135,8 @@ impl Freshness {
         regression(kind.name(), known, version)
     }
 
-    /// The Lease has that version: a consistent read or a write of it has told so. Answers whether that version went
-    /// back. It is to be told in the order in which the versions came.
+    /// The Lease has that version: a consistent read or a write of it has told so. Answers whether that
+    /// version went back. It is to be told in the order in which the versions came.
     pub(crate) fn lease_reached(&self, version: &Version) -> Option<Regression> {
         let known = self.lease().replace(version.clone());
         regression("Lease", known, version)
@@ -187,7 +192,8 @@ impl Freshness {
         let _ = heard.wait_for(|heard| heard.has_reached(version)).await;
     }
 
-    /// Asks for a new list of the kind. While one is asked for and has not begun, asking again changes nothing.
+    /// Asks for a new list of the kind. While one is asked for and has not begun, asking again changes
+    /// nothing.
     pub fn want_list(&self, kind: Kind) {
         self.of(kind).lists.send_modify(|lists| lists.wanted += 1);
     }

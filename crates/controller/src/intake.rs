@@ -36,8 +36,8 @@ struct Inner {
     deletions: Deletions,
 }
 
-/// Looks on as watches deliver, each time before the store takes it. Called on the tasks of the watches, so it must not
-/// block; what it is told of changed under the same UID.
+/// Looks on as watches deliver, each time before the store takes it. Called on the tasks of the watches, so
+/// it must not block; what it is told of changed under the same UID.
 pub(crate) trait Onlooker: Send + Sync {
     /// A volume has changed.
     fn volume(&self, before: &Arc<Volume>, after: &Arc<Volume>, seen: Seen);
@@ -188,8 +188,8 @@ impl Intake {
         self.changed(&self.inner.store.replace_nodes(list));
     }
 
-    /// The first complete list of a kind has been delivered, or the first since versions went back. After the last kind
-    /// decisions begin (G6 of the design).
+    /// The first complete list of a kind has been delivered, or the first since versions went back. After the
+    /// last kind decisions begin (G6 of the design).
     pub fn synced(&self, kind: Kind) {
         self.inner.store.mark_synced(kind);
         if self.inner.store.synced() {
@@ -197,8 +197,8 @@ impl Intake {
         }
     }
 
-    /// Who looks at what is delivered for signs of another binder; to be asked before the delivery is made. Nobody in
-    /// observe mode, where another binder is expected.
+    /// Who looks at what is delivered for signs of another binder; to be asked before the delivery is made.
+    /// Nobody in observe mode, where another binder is expected.
     pub fn vigil(&self) -> Option<&Vigil> {
         self.inner.vigil.as_ref()
     }
@@ -219,20 +219,20 @@ impl Intake {
         self.inner.freshness.advanced(kind, version);
     }
 
-    /// The cache of the kind has reached a version: a bookmark or a complete list has told it. To be told in the order in
-    /// which the versions came.
+    /// The cache of the kind has reached a version: a bookmark or a complete list has told it. To be told in
+    /// the order in which the versions came.
     pub fn reached(&self, kind: Kind, version: &Version) {
         self.check(self.inner.freshness.reached(kind, version));
     }
 
-    /// The Lease has that version: a consistent read or a write of it has told so. To be told in the order in which the
-    /// versions came.
+    /// The Lease has that version: a consistent read or a write of it has told so. To be told in the order in
+    /// which the versions came.
     pub fn lease_reached(&self, version: &Version) {
         self.check(self.inner.freshness.lease_reached(version));
     }
 
-    /// A request about the kind is about to be sent whose answer tells a version that is new by then: that of a
-    /// consistent list, or of an object as the request leaves it.
+    /// A request about the kind is about to be sent whose answer tells a version that is new by then: that of
+    /// a consistent list, or of an object as the request leaves it.
     pub fn sent(&self, kind: Kind) -> Sent {
         self.inner.freshness.sent(kind)
     }
@@ -242,16 +242,17 @@ impl Intake {
         self.check(self.inner.freshness.answered(sent, version));
     }
 
-    /// Where an object of a list went back, as it does with bumped revisions too. Before the list is taken: a decision on
-    /// it and on caches of before the restore could give a volume to a claim that is no more. The lists that follow show
-    /// nothing new: what is known is of before the restore until they are complete.
+    /// Where an object of a list went back, as it does with bumped revisions too. Before the list is taken: a
+    /// decision on it and on caches of before the restore could give a volume to a claim that is no more. The
+    /// lists that follow show nothing new: what is known is of before the restore until they are complete.
     fn check_objects(&self, kind: Kind, versions: Option<(Version, Version)>) {
         let versions = versions.filter(|_| self.inner.store.synced());
         self.check(versions.map(|(known, told)| Regression { kind: kind.name(), known, told }));
     }
 
-    /// Where versions went back, etcd was restored: nothing that is known may be so any more. Nothing is decided until
-    /// every kind was listed anew. The lists end what was assumed of own writes and of accepted deletions.
+    /// Where versions went back, etcd was restored: nothing that is known may be so any more. Nothing is
+    /// decided until every kind was listed anew. The lists end what was assumed of own writes and of accepted
+    /// deletions.
     fn check(&self, regression: Option<Regression>) {
         let Some(regression) = regression else { return };
         tracing::error!("{regression}; all kinds are listed again before more is decided");
@@ -459,8 +460,9 @@ impl Dispatcher<Subscriber> for Turns<'_> {
     }
 }
 
-/// Whether a subscriber that is queued need not be woken again until its turn, which subscribes it anew. A turn that fails
-/// has another one. The turn of an object need not start its operation again, so what that depends on is kept.
+/// Whether a subscriber that is queued need not be woken again until its turn, which subscribes it anew. A
+/// turn that fails has another one. The turn of an object need not start its operation again, so what that
+/// depends on is kept.
 fn is_once((_, role): &Subscriber) -> bool {
     *role == Role::Sync
 }

@@ -48,7 +48,8 @@ counters! {
     watch_failures,
     /// Watches whose version the API server had forgotten, so that everything was listed again.
     watches_expired,
-    /// Times that resource versions went back, as after a restore of etcd, so that all kinds were listed again.
+    /// Times that resource versions went back, as after a restore of etcd, so that all kinds were listed
+    /// again.
     version_regressions,
 }
 

@@ -21,8 +21,9 @@ pub struct Note {
 /// `reason` of the event on an object whose decision the guard refused.
 pub const REASON_REFUSED: &str = "DecisionRefused";
 
-/// `reason` of the event on an object for which the API server does not take what Bindery writes: a policy or a webhook denies
-/// it, or RBAC. Upstream's controller logs it, and its users see a claim that is Pending and says nothing.
+/// `reason` of the event on an object for which the API server does not take what Bindery writes: a policy or
+/// a webhook denies it, or RBAC. Upstream's controller logs it, and its users see a claim that is Pending and
+/// says nothing.
 pub const REASON_UNWRITABLE: &str = "WriteRefused";
 
 impl From<&Event> for Note {

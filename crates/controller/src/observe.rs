@@ -1,14 +1,14 @@
 //! What observe mode learns: whether upstream bound each claim as Bindery would have.
 //!
-//! Upstream's choice shows in a write: a volume's claimRef gets the UID of a claim, or, where somebody else had done that
-//! (an external provisioner, the scheduler, a user), the claim gets bind-completed. Just before the store takes that
-//! write it is the world that upstream chose from, so that is where Bindery's decision is made that the choice is held
-//! against: a decision made earlier would differ wherever upstream took another claim first, and a later one would find
-//! the choice made.
+//! Upstream's choice shows in a write: a volume's claimRef gets the UID of a claim, or, where somebody else
+//! had done that (an external provisioner, the scheduler, a user), the claim gets bind-completed. Just before
+//! the store takes that write it is the world that upstream chose from, so that is where Bindery's decision
+//! is made that the choice is held against: a decision made earlier would differ wherever upstream took
+//! another claim first, and a later one would find the choice made.
 //!
-//! Not quite every time: what changed after upstream had looked and before its write came is in that world too. Upstream
-//! binds one claim after the other, and it must have known the claim and the volume as its write names them. Where the
-//! volume that Bindery prefers is younger than all of that, nothing can be said.
+//! Not quite every time: what changed after upstream had looked and before its write came is in that world
+//! too. Upstream binds one claim after the other, and it must have known the claim and the volume as its
+//! write names them. Where the volume that Bindery prefers is younger than all of that, nothing can be said.
 
 mod compare;
 
@@ -100,8 +100,8 @@ impl Observation {
         self.state().awaited.len()
     }
 
-    /// What a decision about a claim came to: the volume that it would be bound to. Answers after how long it is to be
-    /// decided again, because it is told of by then if upstream has not bound it.
+    /// What a decision about a claim came to: the volume that it would be bound to. Answers after how long it
+    /// is to be decided again, because it is told of by then if upstream has not bound it.
     pub(crate) fn decided(&self, claim: &Claim, chosen: Option<&Text>) -> Option<Duration> {
         let mut state = self.state();
         let Some(volume) = chosen.filter(|_| !claim.annotations.bind_completed) else {

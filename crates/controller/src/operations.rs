@@ -51,8 +51,8 @@ struct Entry {
     backoff: Option<(Instant, Duration)>,
 }
 
-/// The right to run one operation. Dropped without [`Ticket::finish`], the operation counts as never started and
-/// its object is decided again; in a panic it counts as failed.
+/// The right to run one operation. Dropped without [`Ticket::finish`], the operation counts as never started
+/// and its object is decided again; in a panic it counts as failed.
 pub(crate) struct Ticket {
     map: Arc<OperationMap>,
     name: Name,
@@ -152,7 +152,8 @@ impl OperationMap {
         self.entries().values().filter(|entry| entry.running).count()
     }
 
-    /// Stops recycling and deleting: no operation of these kinds starts, and none that runs may take its next step.
+    /// Stops recycling and deleting: no operation of these kinds starts, and none that runs may take its next
+    /// step.
     pub(crate) fn hold(&self) {
         self.held().get_or_insert_default();
     }
@@ -209,8 +210,8 @@ impl Entry {
 }
 
 impl Ticket {
-    /// Ends the operation. Its object is decided again when a backoff has passed, and at once where a decision
-    /// was told meanwhile that it runs, and so may have held back.
+    /// Ends the operation. Its object is decided again when a backoff has passed, and at once where a
+    /// decision was told meanwhile that it runs, and so may have held back.
     pub(crate) fn finish(mut self, succeeded: bool) {
         self.end(if succeeded { Ending::Succeeded } else { Ending::Failed });
     }

@@ -7,10 +7,10 @@ use crate::WriteError;
 /// So many writes must fail in a row before it is said that none gets through.
 const FAILURES_MIN: u32 = 3;
 
-/// What became of the last writes. One that the API server refused for what has happened to its object has got through: only
-/// those count that it did not carry out whatever they are. A policy or a webhook that refuses what Bindery writes does so with 400
-/// or 422 too, unless it says otherwise. One object that is refused says nothing about others, so
-/// it takes two.
+/// What became of the last writes. One that the API server refused for what has happened to its object has
+/// got through: only those count that it did not carry out whatever they are. A policy or a webhook that
+/// refuses what Bindery writes does so with 400 or 422 too, unless it says otherwise. One object that is
+/// refused says nothing about others, so it takes two.
 #[derive(Debug, Default)]
 pub struct Passage(Mutex<Option<Blocked>>);
 

@@ -24,8 +24,9 @@ pub trait Plugin<T>: Send + Sync {
     /// It cannot; the text tells the user why.
     fn ready(&self, operation: PluginOperation) -> Result<(), Text>;
 
-    /// A binder begins to decide, as after a takeover: removes what an earlier one has begun and must not finish any more. It
-    /// holds up the first decision, so it takes seconds at most. By default there is nothing to remove.
+    /// A binder begins to decide, as after a takeover: removes what an earlier one has begun and must not
+    /// finish any more. It holds up the first decision, so it takes seconds at most. By default there is
+    /// nothing to remove.
     fn take_over(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }

@@ -1,6 +1,6 @@
 //! The work queue: de-duplicating, one slot per key, with timers and a backoff per key (client-go's
-//! rate-limiting work queue without its global token bucket), and a second lane for what a list brings, which is
-//! seldom anything to do: a claim that waits does not queue behind 100,000 that are bound.
+//! rate-limiting work queue without its global token bucket), and a second lane for what a list brings, which
+//! is seldom anything to do: a claim that waits does not queue behind 100,000 that are bound.
 
 mod slot;
 
@@ -18,11 +18,11 @@ use crate::Key;
 
 /// Delay after the first failure of a key (client-go's `ItemExponentialFailureRateLimiter`).
 pub const RETRY_BACKOFF: Duration = Duration::from_millis(5);
-/// Longest delay while few keys fail. Upstream's limiter goes up to 1,000 s, but its resync adds every key each 15 s: so
-/// whoever mends what was wrong sees it work no later than there.
+/// Longest delay while few keys fail. Upstream's limiter goes up to 1,000 s, but its resync adds every key
+/// each 15 s: so whoever mends what was wrong sees it work no later than there.
 pub const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(15);
-/// Share of each key that fails in the longest delay, where that is more: all together are tried 20 times a second, which
-/// is how often upstream's client asks at most by default.
+/// Share of each key that fails in the longest delay, where that is more: all together are tried 20 times a
+/// second, which is how often upstream's client asks at most by default.
 const RETRY_BACKOFF_EACH: Duration = Duration::from_millis(50);
 /// Longest delay however many fail: an outage that ends is noticed within minutes.
 const RETRY_BACKOFF_CROWD_MAX: Duration = Duration::from_secs(300);
@@ -63,13 +63,14 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Nobody takes keys, so none is kept: a replica that only watches would else keep one of every object that ever was.
+    /// Nobody takes keys, so none is kept: a replica that only watches would else keep one of every object
+    /// that ever was.
     closed: bool,
     /// Keys to be taken, in order. The slot of one may be taken while it waits here: then it is passed over.
     ready: VecDeque<Key>,
     queued: HashSet<Key>,
-    /// Keys of the slow lane. There may be very many, so nothing else is kept of them: one that is added to the fast
-    /// lane as well may be decided twice.
+    /// Keys of the slow lane. There may be very many, so nothing else is kept of them: one that is added to
+    /// the fast lane as well may be decided twice.
     slow: VecDeque<Key>,
     /// Turns since the slow lane had one.
     turns: u32,
@@ -152,8 +153,8 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Takes the slot of the next key, waiting for one. [`Queue::succeeded`] or [`Queue::failed`] should be told
-    /// how its turn ended before the slot is dropped.
+    /// Takes the slot of the next key, waiting for one. [`Queue::succeeded`] or [`Queue::failed`] should be
+    /// told how its turn ended before the slot is dropped.
     ///
     /// Meant for one caller: a second one could sleep through a notification.
     pub(crate) async fn next(self: &Arc<Self>) -> Slot {

@@ -1,11 +1,12 @@
 //! The watch for other binders: upstream's loop that was switched back on, above all.
 //!
-//! Two binders on one cluster bind each claim once all the same, because every write names the version that it read
-//! (G5 of the design). Reclaiming is another matter: what one of them takes for abandoned, the other may just have
-//! given away. So recycling and deleting stop at the first sign, until an operator says that the other one is gone.
+//! Two binders on one cluster bind each claim once all the same, because every write names the version that
+//! it read (G5 of the design). Reclaiming is another matter: what one of them takes for abandoned, the other
+//! may just have given away. So recycling and deleting stop at the first sign, until an operator says that
+//! the other one is gone.
 //!
-//! The sign is a write that only binders make: a change of `status.phase`, or bind-completed on a claim. Pointers are no
-//! sign: users, the scheduler and provisioners set them too.
+//! The sign is a write that only binders make: a change of `status.phase`, or bind-completed on a claim.
+//! Pointers are no sign: users, the scheduler and provisioners set them too.
 
 use std::sync::Arc;
 
@@ -80,8 +81,8 @@ impl Vigil {
         self.operations.hold();
     }
 
-    /// Lets recycling and deleting go on, with what was held back first, unless another binder has written since there
-    /// were so many [`Vigil::writes`]. Says whether it did.
+    /// Lets recycling and deleting go on, with what was held back first, unless another binder has written
+    /// since there were so many [`Vigil::writes`]. Says whether it did.
     pub fn release(&self, writes: u64) -> bool {
         let mut is_released = false;
         self.last.send_if_modified(|_| {
@@ -94,7 +95,8 @@ impl Vigil {
         is_released
     }
 
-    /// Looks at a volume that a watch delivers, before the store takes it. `authors` is asked only where it matters.
+    /// Looks at a volume that a watch delivers, before the store takes it. `authors` is asked only where it
+    /// matters.
     pub fn volume(&self, name: &str, observed: &Observed<Volume>, authors: impl FnOnce() -> Authors) {
         let Observed::Readable(after) = observed else { return };
         let Lookup::Found(before) = self.store.volume(Source::Cache, name) else { return };
@@ -149,8 +151,8 @@ impl Vigil {
     }
 }
 
-/// Whether an object is as it was before: etcd was restored. Its last author wrote long ago, and may be a binder that the
-/// operator has switched off since.
+/// Whether an object is as it was before: etcd was restored. Its last author wrote long ago, and may be a
+/// binder that the operator has switched off since.
 fn went_back(before: &Version, after: &Version) -> bool {
     is_newer(before, after)
 }

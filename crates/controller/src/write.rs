@@ -146,8 +146,8 @@ impl<T> Write<T> {
 }
 
 impl<T> Write<T> {
-    /// The kind of the object that is written, and the version that the API server must find; none where the object is
-    /// created.
+    /// The kind of the object that is written, and the version that the API server must find; none where the
+    /// object is created.
     pub(crate) fn precondition(&self) -> (Kind, Option<&Version>) {
         match self {
             Self::ReserveVolume { volume, .. }
@@ -182,8 +182,8 @@ impl<T> Write<T> {
     }
 }
 
-/// The finalizers of a volume as an [`bindery_core::Action::AnnotateVolume`] leaves them; `None` where nothing changes.
-/// Finalizers that the action does not name stay, in their order.
+/// The finalizers of a volume as an [`bindery_core::Action::AnnotateVolume`] leaves them; `None` where
+/// nothing changes. Finalizers that the action does not name stay, in their order.
 pub(crate) fn edited_finalizers(
     volume: &Volume,
     in_tree: FinalizerEdit,

@@ -23,7 +23,8 @@ pub struct Decision {
     pub tallies: Vec<Tally>,
     /// What a review found; empty for every other request.
     pub findings: Vec<Finding>,
-    /// Decide the object again after this delay, in milliseconds, whatever else happens; the host takes a second at least.
+    /// Decide the object again after this delay, in milliseconds, whatever else happens; the host takes a
+    /// second at least.
     pub requeue_after_ms: Option<u64>,
 }
 
@@ -365,8 +366,8 @@ pub struct Finding {
     pub wanted: Text,
 }
 
-/// Rules of a review. Whether one denies or warns is set by the operator; its default is in its doc, and those that deny come
-/// first.
+/// Rules of a review. Whether one denies or warns is set by the operator; its default is in its doc, and
+/// those that deny come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[repr(u16)]
 pub enum Rule {
@@ -428,7 +429,8 @@ impl Rule {
         Self::PairMismatch,
     ];
 
-    /// Whether it denies unless the operator sets another level: what it tells of cannot bind, or must not be.
+    /// Whether it denies unless the operator sets another level: what it tells of cannot bind, or must not
+    /// be.
     pub const fn denies(self) -> bool {
         (self as u16) <= (Self::BreaksPair as u16)
     }

@@ -171,8 +171,8 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    /// Checks what changes no object: an event is about an object that the engine was shown (G5), so that nobody is told
-    /// things about objects that are no matter of this decision.
+    /// Checks what changes no object: an event is about an object that the engine was shown (G5), so that
+    /// nobody is told things about objects that are no matter of this decision.
     fn word(&self, index: u32, action: &Action) -> Result<(), Objection> {
         let Action::Emit(event) = action else { return Ok(()) };
         if self.facts.has_shown(&event.regarding) {

@@ -96,7 +96,8 @@ impl Quantity {
     }
 }
 
-/// `digits` × 10^-`fraction` × what the suffix stands for in nanos, rounded up; `None` where that is out of range.
+/// `digits` × 10^-`fraction` × what the suffix stands for in nanos, rounded up; `None` where that is out of
+/// range.
 fn nanos(notation: &Notation<'_>, digits: &str, fraction: usize) -> Option<u128> {
     let exponent = notation.decimal + 9 - i32::try_from(fraction).ok()?;
     let Ok(number) = digits.parse::<u128>() else {

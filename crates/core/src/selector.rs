@@ -15,8 +15,9 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// Most requirements and values, counted together, of a selector that claims are decided by. Each question for volumes carries
-    /// all of them, and each volume is held against them, work of the host that nothing interrupts.
+    /// Most requirements and values, counted together, of a selector that claims are decided by. Each
+    /// question for volumes carries all of them, and each volume is held against them, work of the host that
+    /// nothing interrupts.
     pub const LABELS_MAX: usize = 1_024;
     /// Most bytes of their keys and values.
     pub const BYTES_MAX: usize = 64 << 10;

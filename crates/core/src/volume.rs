@@ -8,8 +8,8 @@ use crate::{AccessMode, AccessModes, Claim, Quantity, Text, Uid, Version, Volume
 
 /// A PersistentVolume (core/v1), reduced to what decisions need.
 ///
-/// Labels and unknown finalizers do not cross into a component: the index evaluates selectors, and writes keep what they
-/// do not name.
+/// Labels and unknown finalizers do not cross into a component: the index evaluates selectors, and writes
+/// keep what they do not name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
     /// `metadata.name`.
@@ -42,7 +42,8 @@ pub struct Volume {
     pub policy: ReclaimPolicy,
     /// Whether `spec.nodeAffinity.required` is set.
     pub node_affinity: bool,
-    /// Name of the field of `spec` that holds the source, such as `csi`, `hostPath` or `nfs`; empty where none does.
+    /// Name of the field of `spec` that holds the source, such as `csi`, `hostPath` or `nfs`; empty where
+    /// none does.
     pub source: Text,
     /// `status.phase`.
     pub phase: VolumePhase,

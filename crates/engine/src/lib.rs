@@ -18,11 +18,13 @@
 //!   provisioned for nor given a class because of them.
 //! - The asset of a volume that could not be created is clean when the plugin says so, and is not deleted
 //!   before a live read shows that the volume does not exist after all (`operations/provision.rs`).
-//! - A claim and the volume that it names are compared by their full sizes, as upstream does from v1.38 (`claim.rs`).
+//! - A claim and the volume that it names are compared by their full sizes, as upstream does from v1.38
+//!   (`claim.rs`).
 //! - Ends of operations that upstream leaves to its resync every 15 s ask to be decided again after the same
 //!   time, because nothing here syncs without a cause.
 //!
-//! What a recorded case can show of these, and of what the host and the guard do differently, `tests/conformance/src/deviations.rs` lists.
+//! What a recorded case can show of these, and of what the host and the guard do differently,
+//! `tests/conformance/src/deviations.rs` lists.
 
 mod bind;
 mod call;

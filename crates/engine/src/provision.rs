@@ -8,8 +8,8 @@ use bindery_core::{
 use crate::call::{Call, Halt};
 use crate::claim::explain;
 
-/// Starts provisioning for `claim`, whose class has the name `class_name` and is `class` where it exists. What
-/// prevents it is told by an event and does not fail the sync.
+/// Starts provisioning for `claim`, whose class has the name `class_name` and is `class` where it exists.
+/// What prevents it is told by an event and does not fail the sync.
 pub(crate) fn provision(
     call: &mut Call<'_>,
     claim: &Claim,

@@ -1,6 +1,7 @@
 //! Whether an object may be written: what admission tells its author (design section 7).
 //!
-//! A finding belongs to the request that introduces it: what the object as it is shows too is not found again.
+//! A finding belongs to the request that introduces it: what the object as it is shows too is not found
+//! again.
 
 pub(crate) mod claim;
 pub(crate) mod volume;

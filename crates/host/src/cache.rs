@@ -1,12 +1,12 @@
 //! Compiled engines on disk, so that a restart does not compile them again.
 //!
-//! Running an artefact is running native code, and wasmtime runs whatever it is given. So an artefact is trusted for
-//! where it lies and whose it is: in a folder that is held open, under a name that digests the component and every
-//! setting, in a file of ours that nobody else may write to. Owner and mode are those of the handle that is read,
-//! so there is no moment at which a path could come to mean another file.
+//! Running an artefact is running native code, and wasmtime runs whatever it is given. So an artefact is
+//! trusted for where it lies and whose it is: in a folder that is held open, under a name that digests the
+//! component and every setting, in a file of ours that nobody else may write to. Owner and mode are those of
+//! the handle that is read, so there is no moment at which a path could come to mean another file.
 //!
-//! The digest that an artefact begins with is no signature, since whoever plants an artefact plants its digest. It
-//! finds a disk that forgets, and an artefact that was moved from one name to another.
+//! The digest that an artefact begins with is no signature, since whoever plants an artefact plants its
+//! digest. It finds a disk that forgets, and an artefact that was moved from one name to another.
 
 use std::fs::{self, File, Metadata};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -122,8 +122,8 @@ impl Cache {
         Ok(content)
     }
 
-    /// Puts an artefact in place in one step, whatever lay there: written by us alone, under a name that nobody
-    /// knows, and renamed within the folder that is held.
+    /// Puts an artefact in place in one step, whatever lay there: written by us alone, under a name that
+    /// nobody knows, and renamed within the folder that is held.
     fn store(&self, name: &str, artefact: &[u8]) -> io::Result<()> {
         // Seeded by the kernel; the standard library offers no other random number.
         let new = format!(".{:016x}.new", RandomState::new().build_hasher().finish());
@@ -162,11 +162,11 @@ fn seal(name: &str, artefact: &[u8]) -> [u8; DIGEST_BYTES] {
 
 #[allow(unsafe_code, reason = "wasmtime cannot check an artefact; the callers' argument is given here")]
 fn deserialize(engine: &Engine, artefact: &[u8]) -> wasmtime::Result<Component> {
-    // SAFETY: these very bytes were made by `precompile_component` with these settings. Either just now, or they
-    // were read from a handle on a regular file that belonged to our user and that nobody else could write to when
-    // it was opened, in a folder of which the same held when the host was set up; and they carry the digest that
-    // `store` writes over them and their name, which digests component and settings. So only this user or root can
-    // have written other bytes, and both can run what they like as us anyway.
+    // SAFETY: these very bytes were made by `precompile_component` with these settings. Either just now, or
+    // they were read from a handle on a regular file that belonged to our user and that nobody else could
+    // write to when it was opened, in a folder of which the same held when the host was set up; and they
+    // carry the digest that `store` writes over them and their name, which digests component and settings. So
+    // only this user or root can have written other bytes, and both can run what they like as us anyway.
     unsafe { Component::deserialize(engine, artefact) }
 }
 

@@ -13,17 +13,17 @@ use crate::settings::STACK_BYTES;
 use crate::v0_1::Decided;
 use crate::{Limits, LoadError, v0_1};
 
-/// Stack that must be left when a decision begins: an engine's own and as much for the host's answers. A thread
-/// with less would overflow before wasmtime notices, and that ends the process.
+/// Stack that must be left when a decision begins: an engine's own and as much for the host's answers. A
+/// thread with less would overflow before wasmtime notices, and that ends the process.
 const STACK_LEFT_BYTES: usize = STACK_BYTES + (256 << 10);
 /// Stack that a decision gets where too little is left.
 const STACK_NEW_BYTES: usize = 1 << 20;
 
 /// A decision engine in a component. Every decision runs in a fresh instance, which is gone afterwards.
 ///
-/// It may be asked from any number of threads at a time, whatever their stack: `decide` takes some 12 us, less
-/// than handing it to a thread of its own would, so it runs where it is called. Where less than 512 KiB of stack
-/// is left, it runs on a new stack.
+/// It may be asked from any number of threads at a time, whatever their stack: `decide` takes some 12 us,
+/// less than handing it to a thread of its own would, so it runs where it is called. Where less than 512 KiB
+/// of stack is left, it runs on a new stack.
 pub struct ComponentEngine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) limits: Arc<Limits>,

@@ -1,4 +1,5 @@
-//! The gate that decisions pass: as many at a time as the pool has room for, and a clock that runs while any does.
+//! The gate that decisions pass: as many at a time as the pool has room for, and a clock that runs while any
+//! does.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,8 +11,8 @@ use wasmtime::EngineWeak;
 /// Length of a tick of the epoch clock.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
-/// Ticks after the last decision until the clock stops: long enough that a busy host does not start and stop it
-/// for every decision, short enough that an idle one does nothing.
+/// Ticks after the last decision until the clock stops: long enough that a busy host does not start and stop
+/// it for every decision, short enough that an idle one does nothing.
 const LINGER_TICKS: u32 = 100;
 
 /// Lets a bounded number of decisions in and drives the epochs that bound their time.
@@ -74,8 +75,8 @@ impl Shared {
 pub(crate) struct Pass<'a>(&'a Shared);
 
 impl Gate {
-    /// A gate with room for so many decisions, and its clock on a thread of its own: a task of an asynchronous
-    /// runtime would stand still exactly when decisions keep its threads busy.
+    /// A gate with room for so many decisions, and its clock on a thread of its own: a task of an
+    /// asynchronous runtime would stand still exactly when decisions keep its threads busy.
     ///
     /// # Errors
     ///

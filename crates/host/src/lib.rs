@@ -6,14 +6,14 @@
 //!
 //! # Guarantees
 //!
-//! - An engine sees the request and the answers to its questions, and nothing else: no file, clock, environment or
-//!   randomness, nothing of an earlier decision. So a decision and its fuel can be repeated.
+//! - An engine sees the request and the answers to its questions, and nothing else: no file, clock,
+//!   environment or randomness, nothing of an earlier decision. So a decision and its fuel can be repeated.
 //! - An engine that loops, recurses, allocates, traps, asks for ever or answers nonsense ends in an
 //!   [`EngineFault`](bindery_core::EngineFault); the next decision is not affected.
-//! - A question that the cluster answers by a [`Stop`](bindery_core::Stop) ends the call at once, and the caller
-//!   gets that very stop.
-//! - Native code is made here, of a component that was checked, or read from a file of ours that only we can write
-//!   to, in a folder of which the same holds.
+//! - A question that the cluster answers by a [`Stop`](bindery_core::Stop) ends the call at once, and the
+//!   caller gets that very stop.
+//! - Native code is made here, of a component that was checked, or read from a file of ours that only we can
+//!   write to, in a folder of which the same holds.
 
 mod borrow;
 mod cache;
@@ -43,15 +43,15 @@ use cache::Cache;
 use engine::{Contract, Shared};
 use gate::Gate;
 
-/// Largest component that is compiled, in bytes. Engines in Rust have tens of KiB; those with an interpreter inside
-/// have up to 20 MiB.
+/// Largest component that is compiled, in bytes. Engines in Rust have tens of KiB; those with an interpreter
+/// inside have up to 20 MiB.
 const COMPONENT_BYTES_MAX: usize = 64 << 20;
 
 /// How a host is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Most decisions at a time; more wait until one is done. Default 64. Each reserves 16 MiB of address space,
-    /// and of memory what its engine touches.
+    /// Most decisions at a time; more wait until one is done. Default 64. Each reserves 16 MiB of address
+    /// space, and of memory what its engine touches.
     pub concurrency: u32,
     /// Folder for compiled engines; by default none is kept. It must belong to this user, and nobody else may
     /// write to it, because what lies in it is run. A file in it that is another's is replaced.

@@ -1,5 +1,5 @@
-//! What is checked before an engine may decide: that it is a component, of a version that is served, and that it
-//! imports nothing but its world.
+//! What is checked before an engine may decide: that it is a component, of a version that is served, and that
+//! it imports nothing but its world.
 
 use std::path::PathBuf;
 

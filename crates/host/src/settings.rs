@@ -22,8 +22,8 @@ const CORE_INSTANCES: u32 = 4;
 /// Tables of one component.
 const TABLES: u32 = 4;
 
-/// Costs of operators whose time is far from a unit's. With these no unit takes longer than 1.2 ns; left at one
-/// unit, a loop of `memory.grow` or of `memory.fill` runs for seconds on a small budget.
+/// Costs of operators whose time is far from a unit's. With these no unit takes longer than 1.2 ns; left at
+/// one unit, a loop of `memory.grow` or of `memory.fill` runs for seconds on a small budget.
 fn operator_costs() -> OperatorCost {
     const BULK: u8 = 255;
     const SLOW: u8 = 8;
@@ -73,8 +73,9 @@ fn pool(instances: u32) -> PoolingAllocationConfig {
         .max_tables_per_component(TABLES)
         .max_tables_per_module(TABLES)
         .table_elements(Limits::TABLE_ELEMENTS_MAX)
-        // Dirty pages are zeroed by copying rather than given back to the kernel, which would fault them in again
-        // for the next decision. The kernel says which are dirty (Linux 6.7); without that, all of these count.
+        // Dirty pages are zeroed by copying rather than given back to the kernel, which would fault them in
+        // again for the next decision. The kernel says which are dirty (Linux 6.7); without that, all of
+        // these count.
         .linear_memory_keep_resident(512 << 10)
         .table_keep_resident(16 << 10)
         .pagemap_scan(Enabled::Auto);
@@ -115,8 +116,8 @@ pub(crate) fn config(instances: u32) -> Config {
     config
 }
 
-/// SHA-256 over every setting, the version of wasmtime and the machine that code is made for, as the cache's key:
-/// wasmtime itself accepts an artefact that was made with another NaN setting.
+/// SHA-256 over every setting, the version of wasmtime and the machine that code is made for, as the cache's
+/// key: wasmtime itself accepts an artefact that was made with another NaN setting.
 pub(crate) fn fingerprint(config: &Config, engine: &Engine) -> [u8; 32] {
     let mut hasher = Hashing(Sha256::new());
     // One setting a line, sorted: some are kept in maps, which tell them in another order in every process.

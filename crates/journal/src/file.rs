@@ -99,8 +99,9 @@ impl<R: Read> Reader<R> {
         Ok(Self { source, chain: [0; DIGEST], number: 0 })
     }
 
-    /// The digest of the last record that was read, 64 hexadecimal digits: it stands for that record and all before
-    /// it. At the end of a journal it tells, to who has kept it, whether records have been cut off or added since.
+    /// The digest of the last record that was read, 64 hexadecimal digits: it stands for that record and all
+    /// before it. At the end of a journal it tells, to who has kept it, whether records have been cut off or
+    /// added since.
     pub fn digest(&self) -> String {
         use std::fmt::Write as _;
         self.chain.iter().fold(String::with_capacity(2 * DIGEST), |mut text, byte| {

@@ -1,6 +1,7 @@
 //! The alarm about another binder, kept where every replica and the operator find it: on the Lease.
 //!
-//! It is an annotation, so that it outlives every replica and an operator can lift it with nothing but kubectl.
+//! It is an annotation, so that it outlives every replica and an operator can lift it with nothing but
+//! kubectl.
 
 use bindery_core::{EventType, Timestamp};
 use http::Method;

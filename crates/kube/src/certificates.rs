@@ -1,10 +1,12 @@
-//! Where certificates of the webhook are kept and made known: in a Secret, and in the ValidatingWebhookConfiguration.
+//! Where certificates of the webhook are kept and made known: in a Secret, and in the
+//! ValidatingWebhookConfiguration.
 //!
-//! Who vouches for the webhook is written by a JSON patch of `clientConfig.caBundle` and of nothing else, under a field
-//! manager of its own. Of all ways that leaves alone whoever applies the rest of the configuration: with a server-side
-//! apply Bindery would own the webhooks themselves by half, and the API server would refuse a release of the chart that
-//! drops or renames one (its name and its caBundle would stay behind, which is no valid webhook). With a full update it
-//! would undo what it has not seen. A chart must not name `caBundle` at all: then nobody else owns it.
+//! Who vouches for the webhook is written by a JSON patch of `clientConfig.caBundle` and of nothing else,
+//! under a field manager of its own. Of all ways that leaves alone whoever applies the rest of the
+//! configuration: with a server-side apply Bindery would own the webhooks themselves by half, and the API
+//! server would refuse a release of the chart that drops or renames one (its name and its caBundle would stay
+//! behind, which is no valid webhook). With a full update it would undo what it has not seen. A chart must
+//! not name `caBundle` at all: then nobody else owns it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,7 +72,8 @@ pub enum CertificateStoreError {
 }
 
 impl CertificateStore {
-    /// The Secret of that namespace and name, and the configuration of that name. None of them must exist yet.
+    /// The Secret of that namespace and name, and the configuration of that name. None of them must exist
+    /// yet.
     pub fn new(client: impl Into<ApiClient>, namespace: &str, secret: &str, configuration: &str) -> Self {
         let [namespace, secret, configuration] = [namespace, secret, configuration].map(str::to_owned);
         Self { client: client.into(), namespace, secret, configuration }
@@ -95,8 +98,8 @@ impl CertificateStore {
         Ok(Some((data, Read(object))))
     }
 
-    /// Has the Secret hold this, in the place of what was read, or makes it. Answers whether that was possible: not where
-    /// somebody else has written since.
+    /// Has the Secret hold this, in the place of what was read, or makes it. Answers whether that was
+    /// possible: not where somebody else has written since.
     ///
     /// # Errors
     ///
@@ -124,8 +127,8 @@ impl CertificateStore {
         is_done(outcome, over.is_some()).map_err(|fault| self.secret_error("written", &fault))
     }
 
-    /// The authorities that the configuration trusts, by the name of each webhook; `None` where there is no such
-    /// configuration.
+    /// The authorities that the configuration trusts, by the name of each webhook; `None` where there is no
+    /// such configuration.
     ///
     /// # Errors
     ///
@@ -144,8 +147,8 @@ impl CertificateStore {
         Ok(Some((bundles.collect(), Read(object))))
     }
 
-    /// Has all webhooks of the configuration trust these authorities, in PEM. Answers whether that was possible: not where
-    /// somebody else has written since it was read.
+    /// Has all webhooks of the configuration trust these authorities, in PEM. Answers whether that was
+    /// possible: not where somebody else has written since it was read.
     ///
     /// # Errors
     ///

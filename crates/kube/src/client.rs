@@ -18,14 +18,15 @@ use crate::traffic::Traffic;
 
 /// A client of one API server that spares the server. Cheap to clone.
 ///
-/// All clones of one client share what is known of the server: how many requests it answers without queueing them, and
-/// until when it has asked not to be sent any (`Retry-After`; what it may ask for is bounded). So a process is to make one
-/// of each server, and give clones of it to everything that asks that server. One that is made from a
-/// [`kube::Client`] anew knows nothing of what others were told, and its credentials stay as they are.
+/// All clones of one client share what is known of the server: how many requests it answers without queueing
+/// them, and until when it has asked not to be sent any (`Retry-After`; what it may ask for is bounded). So a
+/// process is to make one of each server, and give clones of it to everything that asks that server. One that
+/// is made from a [`kube::Client`] anew knows nothing of what others were told, and its credentials stay as
+/// they are.
 ///
-/// [`ApiClient::from_kubeconfig`] and [`ApiClient::in_cluster`] follow credentials as they rotate: files are read again
-/// when they change, credential plugins are asked again before what they issued expires, and both when the API server
-/// refuses.
+/// [`ApiClient::from_kubeconfig`] and [`ApiClient::in_cluster`] follow credentials as they rotate: files are
+/// read again when they change, credential plugins are asked again before what they issued expires, and both
+/// when the API server refuses.
 ///
 /// The watches of a [`crate::CertificateStore`] are kube-runtime's: they back off by its rules.
 #[derive(Clone)]
@@ -77,8 +78,8 @@ impl From<Credentials> for ApiClient {
 }
 
 impl ApiClient {
-    /// The client of the current context of a kubeconfig. The kubeconfig itself is read once, as by client-go; the files
-    /// that it names are followed.
+    /// The client of the current context of a kubeconfig. The kubeconfig itself is read once, as by
+    /// client-go; the files that it names are followed.
     ///
     /// May be dropped at any time: a credential plugin that runs then is killed.
     ///
@@ -98,20 +99,21 @@ impl ApiClient {
         Ok(Credentials::in_cluster().await?.into())
     }
 
-    /// The same, over connections that no other request has used. A client that was made of a [`kube::Client`] keeps its
-    /// connections.
+    /// The same, over connections that no other request has used. A client that was made of a
+    /// [`kube::Client`] keeps its connections.
     pub fn with_new_connections(&self) -> Self {
         Self { credentials: Arc::new(self.credentials.with_new_connections()), ..self.clone() }
     }
 
-    /// Why the API server refuses the credentials of this client and its clones; `None` while it accepts them or does
-    /// not answer. They count as refused when it has answered 401, or refused the TLS handshake, for ten seconds.
+    /// Why the API server refuses the credentials of this client and its clones; `None` while it accepts them
+    /// or does not answer. They count as refused when it has answered 401, or refused the TLS handshake, for
+    /// ten seconds.
     pub fn refusal(&self) -> watch::Receiver<Option<String>> {
         self.credentials.refusal()
     }
 
-    /// How many requests of this client and its clones the API server has answered with 403: for lack of a right, or by a
-    /// policy.
+    /// How many requests of this client and its clones the API server has answered with 403: for lack of a
+    /// right, or by a policy.
     pub fn denials(&self) -> watch::Receiver<u64> {
         self.denials.subscribe()
     }
@@ -126,8 +128,8 @@ impl ApiClient {
         Self { way: Way::AtOnce, ..self }
     }
 
-    /// Has the registry tell what was asked of the server, by this client and its clones: `rest_client_requests_total` and
-    /// `rest_client_request_duration_seconds`, as client-go names them.
+    /// Has the registry tell what was asked of the server, by this client and its clones:
+    /// `rest_client_requests_total` and `rest_client_request_duration_seconds`, as client-go names them.
     pub fn register(&self, registry: &mut Registry) {
         self.traffic.register(registry);
     }

@@ -1,8 +1,9 @@
 //! Kubernetes objects to core types, lean: only what decisions need is kept, everything else (managedFields
 //! above all) is skipped while it is read.
 //!
-//! Objects come in JSON or in Protocol Buffers, whatever the API server prefers; each is read into the same structures,
-//! which are named as in JSON and numbered as in the `generated.proto` files of k8s.io/api and k8s.io/apimachinery.
+//! Objects come in JSON or in Protocol Buffers, whatever the API server prefers; each is read into the same
+//! structures, which are named as in JSON and numbered as in the `generated.proto` files of k8s.io/api and
+//! k8s.io/apimachinery.
 //!
 //! What cannot be understood is [`Observed::Unreadable`] with a sentence that names the field, never absent
 //! and never guessed (G7 of the design). A value that upstream knows how to treat, such as an unknown reclaim
@@ -32,7 +33,8 @@ use self::meta::Meta;
 use self::wire::Amount;
 pub use self::wire::Wire;
 
-/// An object that can be read more than once: first for itself, and once more for its name where it makes no sense.
+/// An object that can be read more than once: first for itself, and once more for its name where it makes no
+/// sense.
 pub trait Encoded {
     /// Reads it as `T`.
     ///
@@ -139,7 +141,8 @@ pub fn uid<E: Encoded + ?Sized>(object: &E) -> String {
     meta(object).map(|meta| meta.uid).unwrap_or_default()
 }
 
-/// Who wrote what of a volume or claim that only binders write. Nobody is known where the object makes no sense.
+/// Who wrote what of a volume or claim that only binders write. Nobody is known where the object makes no
+/// sense.
 pub fn authors<E: Encoded + ?Sized>(object: &E) -> Authors {
     let unknown = Authors { phase: Author::Unknown, bind_completed: Author::Unknown };
     object.read().map_or(unknown, authors::decode)

@@ -1,8 +1,9 @@
-//! How API servers encode what they send: Protocol Buffers, which cost them and us the least, or JSON where they serve
-//! nothing else.
+//! How API servers encode what they send: Protocol Buffers, which cost them and us the least, or JSON where
+//! they serve nothing else.
 //!
-//! Follows `runtime/serializer/protobuf` and `runtime/serializer/streaming` of k8s.io/apimachinery: an object is the
-//! bytes `k8s\0` and a `runtime.Unknown` that holds it; an event of a watch is a `metav1.WatchEvent` behind its length.
+//! Follows `runtime/serializer/protobuf` and `runtime/serializer/streaming` of k8s.io/apimachinery: an object
+//! is the bytes `k8s\0` and a `runtime.Unknown` that holds it; an event of a watch is a `metav1.WatchEvent`
+//! behind its length.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap};

@@ -1,9 +1,9 @@
 //! Kubernetes events (core/v1), aggregated and limited so that stuck claims do not flood the API server.
 //!
-//! Recording never waits: a note waits in memory until [`EventWorker::run`] writes it, and at most one note waits for each
-//! event. All events of a process together are limited as client-go limits all requests of kube-controller-manager.
-//! First events of an object and reason are written before all others, so that every stuck claim is explained before
-//! any explanation is repeated.
+//! Recording never waits: a note waits in memory until [`EventWorker::run`] writes it, and at most one note
+//! waits for each event. All events of a process together are limited as client-go limits all requests of
+//! kube-controller-manager. First events of an object and reason are written before all others, so that every
+//! stuck claim is explained before any explanation is repeated.
 
 mod correlate;
 mod loss;
@@ -82,8 +82,8 @@ impl Events {
         Self::with_refresh(client, EVENT_REFRESH)
     }
 
-    /// The same where what keeps an object waiting is told again each time that `refresh` has passed. The limit for a
-    /// single object lets so many events through.
+    /// The same where what keeps an object waiting is told again each time that `refresh` has passed. The
+    /// limit for a single object lets so many events through.
     pub fn with_refresh(client: impl Into<ApiClient>, refresh: Duration) -> (Self, EventWorker) {
         let (wake, woken) = mpsc::channel(1);
         let refresh = Timestamp::try_from(refresh.as_secs()).unwrap_or(Timestamp::MAX);

@@ -21,5 +21,6 @@ pub(crate) const YES: &str = "yes";
 
 /// Who writes, for `managedFields`: the same name in every replica, by which they know each other's writes.
 pub(crate) const FIELD_MANAGER: &str = "bindery";
-/// On the Lease: the write of another binder that stopped recycling and deleting, until the operator removes this.
+/// On the Lease: the write of another binder that stopped recycling and deleting, until the operator removes
+/// this.
 pub const FOREIGN_WRITER: &str = "bindery.dev/foreign-writer";

@@ -1,15 +1,15 @@
 //! Competing for a Lease, as client-go's `leaderelection` does.
 //!
-//! Whether another one's Lease has expired is measured by the time that has passed here since it was last seen to
-//! change, never by the times in it: clocks of machines differ, and jump when they are set. A holder that cannot renew
-//! stands down well before others may take over.
+//! Whether another one's Lease has expired is measured by the time that has passed here since it was last
+//! seen to change, never by the times in it: clocks of machines differ, and jump when they are set. A holder
+//! that cannot renew stands down well before others may take over.
 //!
-//! A renewal is one small write every few seconds, and all others depend on it: it does not wait for a pause that the API
-//! server has asked others for. Where the Lease itself is refused with `Retry-After`, a candidate waits for as long, and a
-//! holder only until two attempts are left before it had to stand down.
+//! A renewal is one small write every few seconds, and all others depend on it: it does not wait for a pause
+//! that the API server has asked others for. Where the Lease itself is refused with `Retry-After`, a
+//! candidate waits for as long, and a holder only until two attempts are left before it had to stand down.
 //!
-//! A connection may die without a word, and others of the same pool with it. So an attempt takes only a part of the time
-//! that a holder has, and the next one uses new connections.
+//! A connection may die without a word, and others of the same pool with it. So an attempt takes only a part
+//! of the time that a holder has, and the next one uses new connections.
 
 use std::time::Duration;
 
@@ -23,12 +23,13 @@ use crate::client::ApiClient;
 use crate::request::segment;
 use crate::rest::{self, Fault};
 
-/// How often the holder renews, and the others look, in parts of the Lease's duration: client-go's default is 2 s of 15.
+/// How often the holder renews, and the others look, in parts of the Lease's duration: client-go's default is
+/// 2 s of 15.
 const RETRY_PARTS: u32 = 8;
 /// After how many of these parts without renewal a holder stands down: client-go's default is 10 s of 15.
 const DEADLINE_PARTS: u32 = 5;
-/// How many unanswered attempts fit between a renewal and the time when the holder stands down. kube-controller-manager
-/// gives its Lease client half of that time as a timeout, which leaves two.
+/// How many unanswered attempts fit between a renewal and the time when the holder stands down.
+/// kube-controller-manager gives its Lease client half of that time as a timeout, which leaves two.
 const ATTEMPTS: u32 = 3;
 /// What a holder that has stood down may still take to end what it began, in parts of the duration. With
 /// [`DEADLINE_PARTS`] of [`RETRY_PARTS`] before it, that is over before another may take the Lease.
@@ -85,8 +86,8 @@ pub struct Candidate {
     client: ApiClient,
     settings: LeaseSettings,
     observed: Option<Observed>,
-    /// `acquireTime` as this candidate wrote it. It tells this candidate's hold from that of another one with the same
-    /// identity.
+    /// `acquireTime` as this candidate wrote it. It tells this candidate's hold from that of another one with
+    /// the same identity.
     acquired: Option<String>,
     /// Why the Lease could not be reached for as long as a holder may go without renewal.
     fault: watch::Sender<Option<String>>,
@@ -104,7 +105,8 @@ struct Observed {
 }
 
 impl Candidate {
-    /// A candidate. While it cannot reach the Lease for longer than a holder may go without renewal, `fault` says why.
+    /// A candidate. While it cannot reach the Lease for longer than a holder may go without renewal, `fault`
+    /// says why.
     pub fn new(
         client: impl Into<ApiClient>,
         settings: LeaseSettings,
@@ -114,14 +116,14 @@ impl Candidate {
         Self { client, settings, observed: None, acquired: None, fault, logged: None, intake: None }
     }
 
-    /// Has the binder told of each version of the Lease. No request is needed besides to notice a restore of etcd: the
-    /// versions of the Lease go back then.
+    /// Has the binder told of each version of the Lease. No request is needed besides to notice a restore of
+    /// etcd: the versions of the Lease go back then.
     pub fn tells(self, intake: Intake) -> Self {
         Self { intake: Some(intake), ..self }
     }
 
-    /// Competes until nobody listens to `holds` any more, which tells whether this candidate holds the Lease. Then gives
-    /// the Lease back where it holds it.
+    /// Competes until nobody listens to `holds` any more, which tells whether this candidate holds the Lease.
+    /// Then gives the Lease back where it holds it.
     ///
     /// # Errors
     ///
@@ -198,8 +200,8 @@ impl Candidate {
         self.fault.send_if_modified(|fault| fault.take().is_some());
     }
 
-    /// An attempt has failed. Of connections that do not answer there may be several, so the next attempt uses none of
-    /// them.
+    /// An attempt has failed. Of connections that do not answer there may be several, so the next attempt
+    /// uses none of them.
     fn failed(&mut self, fault: &Fault, for_long: bool) {
         let text = fault.to_string();
         let is_logged =
@@ -295,7 +297,8 @@ impl Candidate {
     async fn take(&mut self) -> Result<(), Fault> {
         let now = now();
         let is_ours = self.is_ours();
-        // An attempt to take it that was not answered may have been carried out: the next one writes the same.
+        // An attempt to take it that was not answered may have been carried out: the next one writes the
+        // same.
         let acquired = self.acquired.get_or_insert_with(|| now.clone()).clone();
         let identity = self.settings.identity.clone();
         let duration = self.settings.duration.as_secs().max(1);
@@ -312,7 +315,8 @@ impl Candidate {
         .await
     }
 
-    /// Lets others take it at once. Where the answer to the last attempt is not known, it may have been taken.
+    /// Lets others take it at once. Where the answer to the last attempt is not known, it may have been
+    /// taken.
     async fn give_back(&mut self, is_known: bool) -> Result<(), Fault> {
         if !is_known {
             self.read().await?;

@@ -1,12 +1,13 @@
-//! How many requests may be under way at the same time: as many as the API server answers without queueing them, and no fewer
-//! than its own fairness would let through.
+//! How many requests may be under way at the same time: as many as the API server answers without queueing
+//! them, and no fewer than its own fairness would let through.
 //!
-//! Gradient2 of Netflix's concurrency-limits: the limit follows the ratio of the usual time of an answer to that of the
-//! last one, and grows slowly where nothing is the matter. What is usual is learned where there is room to spare. A queue leaves
-//! [`QUEUED_MIN`], for who yields to every queue yields to all who do not; only answers that are late by Kubernetes' own
-//! objective shrink the limit further. Refusals (429, 503 with `Retry-After`) and answers that do not come at all cut it, as TCP
-//! cuts its window: once for everything that was under way at that moment. Requests come in their order, so that a key whose
-//! writes are many does not keep others from their first. The port and the plugins share it. Watches are not counted; nor are the
+//! Gradient2 of Netflix's concurrency-limits: the limit follows the ratio of the usual time of an answer to
+//! that of the last one, and grows slowly where nothing is the matter. What is usual is learned where there
+//! is room to spare. A queue leaves [`QUEUED_MIN`], for who yields to every queue yields to all who do not;
+//! only answers that are late by Kubernetes' own objective shrink the limit further. Refusals (429, 503 with
+//! `Retry-After`) and answers that do not come at all cut it, as TCP cuts its window: once for everything
+//! that was under way at that moment. Requests come in their order, so that a key whose writes are many does
+//! not keep others from their first. The port and the plugins share it. Watches are not counted; nor are the
 //! requests of lists, events, the Lease and certificates, of which each has one under way at most.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,11 +17,12 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// Limit at the start, and the least that answers leave of it which are slow and not late: no more than the seats that the chart's priority level has
-/// on an API server with default settings, which are 40 shares of 285 of its 600.
+/// Limit at the start, and the least that answers leave of it which are slow and not late: no more than the
+/// seats that the chart's priority level has on an API server with default settings, which are 40 shares of
+/// 285 of its 600.
 const QUEUED_MIN: f64 = 80.0;
-/// After how long an answer is late whoever waits for it: Kubernetes' objective for changes of a single object
-/// (sig-scalability, API call latency).
+/// After how long an answer is late whoever waits for it: Kubernetes' objective for changes of a single
+/// object (sig-scalability, API call latency).
 const LATE: Duration = Duration::from_secs(1);
 /// How often it is logged that answers come late.
 const LATE_TOLD_EVERY: Duration = Duration::from_secs(60);
@@ -52,7 +54,8 @@ pub struct Pressure {
     pub limit: usize,
     /// Requests that are.
     pub in_flight: usize,
-    /// Requests that the API server refused because it was too busy, or did not answer within a minute, since the start.
+    /// Requests that the API server refused because it was too busy, or did not answer within a minute, since
+    /// the start.
     pub refused: u64,
     /// Requests that took longer than a second, since the start.
     pub late: u64,
@@ -69,7 +72,8 @@ pub(crate) struct Limit {
 
 struct State {
     limit: f64,
-    /// Places that there are, taken and free: the limit, or more until those who have too many give them back.
+    /// Places that there are, taken and free: the limit, or more until those who have too many give them
+    /// back.
     places: usize,
     in_flight: usize,
     /// Seconds that an answer usually takes.
@@ -173,8 +177,9 @@ impl State {
         if took <= 0.0 {
             return;
         }
-        // Where the limit is not half used, answers say what is usual and nothing about the limit. Where it is, they may come
-        // late because of it: taken for usual, they would raise it for as long as it is used.
+        // Where the limit is not half used, answers say what is usual and nothing about the limit. Where it
+        // is, they may come late because of it: taken for usual, they would raise it for as long as it is
+        // used.
         let used = self.in_flight * 2 >= self.limit();
         if self.answers < WARM_UP {
             self.answers += 1.0;

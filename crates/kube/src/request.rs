@@ -1,9 +1,9 @@
 //! Writes as requests: plain values, no IO.
 //!
 //! Every change is a JSON merge patch whose metadata carries the UID and the resourceVersion that the API
-//! server must find, so that it is refused where the object has changed (G5 of the design). A patch sends what
-//! changes only: fields that this version of Bindery does not know stay as they are. The fields and their
-//! values are those that upstream's full updates change (reference section 7.1).
+//! server must find, so that it is refused where the object has changed (G5 of the design). A patch sends
+//! what changes only: fields that this version of Bindery does not know stay as they are. The fields and
+//! their values are those that upstream's full updates change (reference section 7.1).
 
 #[cfg(test)]
 mod tests;
@@ -265,8 +265,8 @@ pub(crate) fn claim_path(key: &ClaimKey) -> Result<String, WriteError> {
     Ok(format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"))
 }
 
-/// A name as one segment of a path. What cannot be one (`IsValidPathSegmentName` in apimachinery) did not come
-/// from an API server, and must not become another path.
+/// A name as one segment of a path. What cannot be one (`IsValidPathSegmentName` in apimachinery) did not
+/// come from an API server, and must not become another path.
 pub(crate) fn segment(name: &str) -> Result<String, WriteError> {
     if matches!(name, "" | "." | "..") || name.contains(['/', '%']) {
         return Err(WriteError::Invalid(format!("{name:?} is not the name of an object")));

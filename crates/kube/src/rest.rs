@@ -19,8 +19,8 @@ use crate::limit::Outcome;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a write waits that was throttled where the server does not say.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Longest that a server may ask to wait: priority and fairness asks for 32 s at most, and nobody is to be stopped for an hour
-/// by a proxy that was misconfigured for a minute.
+/// Longest that a server may ask to wait: priority and fairness asks for 32 s at most, and nobody is to be
+/// stopped for an hour by a proxy that was misconfigured for a minute.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// Why a request came to nothing.
@@ -42,7 +42,8 @@ pub(crate) enum Fault {
         /// `details.name` of the Status; `""` where the answer has none.
         name: String,
     },
-    /// There was no answer: the connection failed, or it took too long. The request may have been carried out.
+    /// There was no answer: the connection failed, or it took too long. The request may have been carried
+    /// out.
     #[error("no answer from the API server: {0}")]
     NoAnswer(String),
     /// There was no answer in time. The request may have been carried out.
@@ -51,8 +52,8 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Whether it says that the API server has more to do than it can: priority and fairness (KEP-1040) refuses with 429,
-    /// a request that is given up on is a 504.
+    /// Whether it says that the API server has more to do than it can: priority and fairness (KEP-1040)
+    /// refuses with 429, a request that is given up on is a 504.
     pub(crate) fn is_overload(&self) -> bool {
         match self {
             Self::Refused { code, retry_after, .. } => {
@@ -68,8 +69,8 @@ impl Fault {
         matches!(self, Self::Refused { code: 403, .. })
     }
 
-    /// Whether the API server says that this very object does not exist. Other answers have status 404 and reason NotFound
-    /// too: of an API that is not served, of a proxy, of an aggregated server that is gone.
+    /// Whether the API server says that this very object does not exist. Other answers have status 404 and
+    /// reason NotFound too: of an API that is not served, of a proxy, of an aggregated server that is gone.
     pub(crate) fn is_absence_of(&self, plural: &str, object: &str) -> bool {
         let Self::Refused { code: 404, reason, kind, name, .. } = self else { return false };
         reason == "NotFound" && kind == plural && name == object
@@ -91,8 +92,8 @@ impl Fault {
         }
     }
 
-    /// For how long the API server wants to be left alone. Where it is busy it says so; other refusals of the same code, such as
-    /// those of the EventRateLimit admission, are about one kind of request.
+    /// For how long the API server wants to be left alone. Where it is busy it says so; other refusals of the
+    /// same code, such as those of the EventRateLimit admission, are about one kind of request.
     pub(crate) fn pause(&self) -> Option<Duration> {
         match self {
             Self::Refused { code: 429 | 503, retry_after, .. } => *retry_after,
@@ -150,7 +151,8 @@ pub(crate) async fn send(client: &ApiClient, request: http::Request<Body>) -> Re
     answer
 }
 
-/// Sends a request when it may be sent; the answer is still to come when it is not refused. Its headers have `limit` to come.
+/// Sends a request when it may be sent; the answer is still to come when it is not refused. Its headers have
+/// `limit` to come.
 pub(crate) async fn open(
     client: &ApiClient,
     request: http::Request<Body>,

@@ -10,8 +10,8 @@ use tokio::time::timeout;
 use crate::client::ApiClient;
 use crate::rest::{self, Fault};
 
-/// Where a user asks what it may do itself (`SelfSubjectAccessReview`). By default every user may ask that, by the
-/// ClusterRole `system:basic-user`.
+/// Where a user asks what it may do itself (`SelfSubjectAccessReview`). By default every user may ask that,
+/// by the ClusterRole `system:basic-user`.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// Longest that one review may take.
 const REVIEW_MAX: Duration = Duration::from_secs(5);

@@ -1,5 +1,6 @@
-//! What was asked of an API server, under the names of client-go's metrics (`k8s.io/component-base/metrics/prometheus/restclient`):
-//! there is one server, so what it is called is no label.
+//! What was asked of an API server, under the names of client-go's metrics
+//! (`k8s.io/component-base/metrics/prometheus/restclient`): there is one server, so what it is called is no
+//! label.
 
 use http::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;

@@ -1,10 +1,11 @@
-//! Lists and watches into the binder's [`Intake`], which is told how current they are ([`bindery_controller::Freshness`]).
+//! Lists and watches into the binder's [`Intake`], which is told how current they are
+//! ([`bindery_controller::Freshness`]).
 //!
-//! One loop for each kind: list, hand the complete list over, watch from its version with bookmarks, list again when
-//! the server has forgotten that version (410). A server that can streams the list as the first events of the watch
-//! (KEP-3157, on by default since 1.34), which costs it no memory; of others it is fetched in pages. Objects are read
-//! one by one from the bytes, so a list of 100,000 is never in memory as it was sent, and one that makes no sense spoils none
-//! of the others.
+//! One loop for each kind: list, hand the complete list over, watch from its version with bookmarks, list
+//! again when the server has forgotten that version (410). A server that can streams the list as the first
+//! events of the watch (KEP-3157, on by default since 1.34), which costs it no memory; of others it is
+//! fetched in pages. Objects are read one by one from the bytes, so a list of 100,000 is never in memory as
+//! it was sent, and one that makes no sense spoils none of the others.
 
 mod feed;
 mod newest;
@@ -31,8 +32,8 @@ use crate::rest::{self, Fault};
 const WATCH_SECONDS: u64 = 300;
 /// Objects in one page of a list (client-go's default).
 const PAGE: u32 = 500;
-/// First pause after a failure, doubled by each that follows (client-go's reflector). It is longer where the API server asks
-/// for that.
+/// First pause after a failure, doubled by each that follows (client-go's reflector). It is longer where the
+/// API server asks for that.
 const BACKOFF: Duration = Duration::from_millis(800);
 /// Longest pause.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
@@ -48,13 +49,15 @@ const EXPIRED_PAGES_MAX: u32 = 2;
 /// How long a list or a watch may keep silent before it counts as dead.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchLimits {
-    /// Longest time from the request of a watch to the headers of its answer, and from one object of a streamed list to
-    /// the next.
+    /// Longest time from the request of a watch to the headers of its answer, and from one object of a
+    /// streamed list to the next.
     pub answer: Duration,
-    /// Longest time without bytes on an open watch. A server that sends bookmarks sends one each minute or so.
+    /// Longest time without bytes on an open watch. A server that sends bookmarks sends one each minute or
+    /// so.
     pub silence: Duration,
-    /// The same where the server sends no bookmarks. It is taken to send none where the first two watches of a kind were
-    /// silent for [`silence`](Self::silence). An idle watch then tells nothing until it ends, after 5 minutes.
+    /// The same where the server sends no bookmarks. It is taken to send none where the first two watches of
+    /// a kind were silent for [`silence`](Self::silence). An idle watch then tells nothing until it ends,
+    /// after 5 minutes.
     pub silence_without_bookmarks: Duration,
 }
 
@@ -190,7 +193,8 @@ impl Watch {
         loop {
             let (began, before) = (Instant::now(), version.clone());
             let error = match self.turn(&mut version).await {
-                // Who ends every watch at once would be asked again without a pause: client-go calls it "very short watch".
+                // Who ends every watch at once would be asked again without a pause: client-go calls it "very
+                // short watch".
                 Ok(Ended::ByServer) if began.elapsed() < SHORT && before.is_some() && before == version => {
                     WatchError::Short
                 }
@@ -223,8 +227,8 @@ impl Watch {
             }
             self.feed.failed();
             tracing::warn!(%kind, %error, ?pause, "watching failed; trying again");
-            // After an outage all watches are to be back with the server, and not half a minute later. One that fails while
-            // other requests succeed goes on to back off.
+            // After an outage all watches are to be back with the server, and not half a minute later. One
+            // that fails while other requests succeed goes on to back off.
             let may_hasten =
                 error.is_outage() && hastened.is_none_or(|hastened| hastened.elapsed() >= BACKOFF_MAX);
             tokio::select! {
@@ -237,8 +241,8 @@ impl Watch {
         }
     }
 
-    /// Lists where there is no version to watch from, and watches until the server ends the watch or something else is
-    /// wanted.
+    /// Lists where there is no version to watch from, and watches until the server ends the watch or
+    /// something else is wanted.
     async fn turn(&mut self, version: &mut Option<String>) -> Result<Ended, WatchError> {
         let (intake, kind) = (self.feed.intake().clone(), self.feed.kind());
         let ticket = intake.freshness().watch_begins(kind);
@@ -257,7 +261,8 @@ impl Watch {
         }
     }
 
-    /// Lists all objects and hands them over. Answers the version of the list, and the watch that sent it where one did.
+    /// Lists all objects and hands them over. Answers the version of the list, and the watch that sent it
+    /// where one did.
     async fn list(&mut self) -> Result<(String, Option<Events>), WatchError> {
         if self.streams_lists && self.stream_failures < STREAM_FAILURES_MAX {
             match self.stream_list().await {

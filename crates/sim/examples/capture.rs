@@ -1,4 +1,5 @@
-//! Takes discovery, table columns and OpenAPI documents from a real API server, cut to what the simulator serves.
+//! Takes discovery, table columns and OpenAPI documents from a real API server, cut to what the simulator
+//! serves.
 //!
 //! ```sh
 //! KUBECONFIG=FILE cargo run -p bindery-sim --example capture -- crates/sim/data

@@ -1,7 +1,7 @@
 //! The admission plugins of the default set that matter here.
 //!
-//! `NamespaceLifecycle`, `TaintNodesByCondition`, `Priority`, `DefaultTolerationSeconds`, `DefaultStorageClass`,
-//! `StorageObjectInUseProtection` and `PersistentVolumeClaimResize`.
+//! `NamespaceLifecycle`, `TaintNodesByCondition`, `Priority`, `DefaultTolerationSeconds`,
+//! `DefaultStorageClass`, `StorageObjectInUseProtection` and `PersistentVolumeClaimResize`.
 
 use std::cmp::Ordering;
 

@@ -5,13 +5,14 @@ use std::time::SystemTime;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// 2026-01-01T00:00:00Z, in seconds since 1970: the instant at which a virtual clock starts unless told otherwise.
+/// 2026-01-01T00:00:00Z, in seconds since 1970: the instant at which a virtual clock starts unless told
+/// otherwise.
 const DEFAULT_BASE_SECONDS: i64 = 1_767_225_600;
 
 /// Where the simulator takes the time from.
 ///
-/// A virtual clock follows tokio's: under `tokio::time::pause` it stands still until the runtime advances it, so a
-/// run repeats exactly.
+/// A virtual clock follows tokio's: under `tokio::time::pause` it stands still until the runtime advances it,
+/// so a run repeats exactly.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// `base` plus what tokio's clock has advanced since `start`.
@@ -66,8 +67,8 @@ pub(crate) fn micros_text(instant: Timestamp) -> String {
     instant.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// So many seconds after an instant, or before it: at most the last instant that there is, at least the first. Clients may
-/// ask for any number.
+/// So many seconds after an instant, or before it: at most the last instant that there is, at least the
+/// first. Clients may ask for any number.
 pub(crate) fn after(instant: Timestamp, seconds: i64) -> Timestamp {
     let end = if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
     instant.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(end)

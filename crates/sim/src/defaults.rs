@@ -1,4 +1,5 @@
-//! Defaults, and what only the server may set, by kind (`SetDefaults_…` and the strategies' `PrepareFor…` upstream).
+//! Defaults, and what only the server may set, by kind (`SetDefaults_…` and the strategies' `PrepareFor…`
+//! upstream).
 
 use serde_json::{Value, json};
 
@@ -186,8 +187,8 @@ fn event(value: &mut Value) {
     }
 }
 
-/// What becomes of a claim's data sources: a `dataSource` that was never supported is dropped, unless the claim had
-/// one before; then `dataSource` and `dataSourceRef` say the same where only one is given.
+/// What becomes of a claim's data sources: a `dataSource` that was never supported is dropped, unless the
+/// claim had one before; then `dataSource` and `dataSourceRef` say the same where only one is given.
 pub(crate) fn data_sources(value: &mut Value, old: Option<&Value>) {
     let had = old.is_some_and(|old| {
         ["/spec/dataSource", "/spec/dataSourceRef"].iter().any(|pointer| old.pointer(pointer).is_some())
@@ -195,7 +196,8 @@ pub(crate) fn data_sources(value: &mut Value, old: Option<&Value>) {
     let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
     };
-    // References into other namespaces are behind a feature gate (CrossNamespaceVolumeDataSource) that is off.
+    // References into other namespaces are behind a feature gate (CrossNamespaceVolumeDataSource) that is
+    // off.
     if !had
         && spec
             .get("dataSourceRef")

@@ -96,8 +96,9 @@ impl FaultRule {
         FaultRule::matching(Verbs::Writes, Some(resource))
     }
 
-    /// An entry of `api_errors` in the conformance corpora: `update` means any write of the resource, and the first
-    /// match fails with that message, and with the reason that the message tells, for corpora keep no other.
+    /// An entry of `api_errors` in the conformance corpora: `update` means any write of the resource, and the
+    /// first match fails with that message, and with the reason that the message tells, for corpora keep no
+    /// other.
     pub fn api_error(verb: &str, resource: &str, message: &str) -> Self {
         let rule =
             if verb == "update" { FaultRule::writes(resource) } else { FaultRule::new(verb, resource) };

@@ -1,21 +1,22 @@
 //! An in-process Kubernetes API for the kinds that Bindery touches, with faults, on a virtual clock.
 //!
-//! A [`Sim`] holds volumes, claims, classes, pods, nodes, namespaces, events, leases and CSI objects, and answers
-//! requests as kube-apiserver 1.36 does: resource versions and conflicts, watches with bookmarks and expiry, paging,
-//! finalizers and graceful deletion, status subresources, three kinds of patch, validation, tables, discovery and
-//! OpenAPI. It is reached in two ways that go the same path:
+//! A [`Sim`] holds volumes, claims, classes, pods, nodes, namespaces, events, leases and CSI objects, and
+//! answers requests as kube-apiserver 1.36 does: resource versions and conflicts, watches with bookmarks and
+//! expiry, paging, finalizers and graceful deletion, status subresources, three kinds of patch, validation,
+//! tables, discovery and OpenAPI. It is reached in two ways that go the same path:
 //!
 //! - [`Sim::service`] is a tower service that a `kube::Client` takes in place of a connection;
 //! - [`Sim::serve`] answers HTTP/1.1 and HTTP/2 on a socket, for `kubectl`.
 //!
 //! *Guarantees*: a run repeats exactly. Names and UIDs come from a seed, time from a [`Clock`]; there are no
 //! background tasks: what upstream's protection controllers do happens within the write that causes it.
-//! Requests never pass validation by; [`Sim::seed`], [`Sim::put`] and [`Sim::remove`], which stand for the past and
-//! for other actors, do.
+//! Requests never pass validation by; [`Sim::seed`], [`Sim::put`] and [`Sim::remove`], which stand for the
+//! past and for other actors, do.
 //!
-//! *Absences*: no authentication and authorisation, no server-side apply (answered with 415), no garbage collection
-//! of owned objects, no `managedFields`; of a field that is given twice the last one counts, whatever
-//! `fieldValidation` says; refusals carry no warnings; unknown fields of deletion options are not told.
+//! *Absences*: no authentication and authorisation, no server-side apply (answered with 415), no garbage
+//! collection of owned objects, no `managedFields`; of a field that is given twice the last one counts,
+//! whatever `fieldValidation` says; refusals carry no warnings; unknown fields of deletion options are not
+//! told.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

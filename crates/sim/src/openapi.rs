@@ -1,9 +1,9 @@
-//! OpenAPI v3 documents, as a real server gives them, cut to what is served (`examples/capture.rs`), and an OpenAPI v2
-//! document that describes nothing.
+//! OpenAPI v3 documents, as a real server gives them, cut to what is served (`examples/capture.rs`), and an
+//! OpenAPI v2 document that describes nothing.
 //!
-//! kubectl asks for the second before it creates what version 3 does not describe: a `List`, whose objects it would
-//! check one by one, or a kind that is not served. What no document describes it leaves to the server, which checks
-//! every object strictly.
+//! kubectl asks for the second before it creates what version 3 does not describe: a `List`, whose objects it
+//! would check one by one, or a kind that is not served. What no document describes it leaves to the server,
+//! which checks every object strictly.
 
 use std::io::Read;
 
@@ -24,8 +24,8 @@ pub(crate) const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.
 pub(crate) const V2_PROTOBUF_ASKED: [&str; 2] =
     ["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", V2_PROTOBUF];
 
-/// [`v2`] in protobuf: the fields `swagger` (1), `info` (2) with `title` (1) and `version` (2), and `paths` (8), which is
-/// empty.
+/// [`v2`] in protobuf: the fields `swagger` (1), `info` (2) with `title` (1) and `version` (2), and `paths`
+/// (8), which is empty.
 pub(crate) const V2_DOCUMENT: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.2\x42\x00";
 
 /// The OpenAPI v2 document.

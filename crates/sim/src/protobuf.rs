@@ -1,8 +1,8 @@
 //! Bodies in Kubernetes' protobuf form, which typed clients (`kubectl create namespace`) send unasked.
 //!
-//! A body is the bytes `k8s\0` and a `runtime.Unknown` that names the kind and holds the object's message. Messages
-//! are read by the numbers that the Go types carry (see [`crate::schema`]). Answers are always JSON, which every client
-//! takes.
+//! A body is the bytes `k8s\0` and a `runtime.Unknown` that names the kind and holds the object's message.
+//! Messages are read by the numbers that the Go types carry (see [`crate::schema`]). Answers are always JSON,
+//! which every client takes.
 
 use serde_json::{Map, Value, json};
 

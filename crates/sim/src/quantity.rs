@@ -1,7 +1,8 @@
-//! Kubernetes quantities: read, compared, and written in canonical form, as `apimachinery/pkg/api/resource` does.
+//! Kubernetes quantities: read, compared, and written in canonical form, as `apimachinery/pkg/api/resource`
+//! does.
 //!
-//! Unlike the quantities of `bindery_core`, which hold what a volume can have, these hold whatever upstream's do:
-//! negative ones, and decimal ones of any size.
+//! Unlike the quantities of `bindery_core`, which hold what a volume can have, these hold whatever upstream's
+//! do: negative ones, and decimal ones of any size.
 
 use std::cmp::Ordering;
 
@@ -167,8 +168,8 @@ impl Quantity {
         self.power >= 0 || self.digits.is_empty()
     }
 
-    /// `Quantity.Value` of upstream: the whole number, rounded away from zero; out of the range of an int64 it is what Go's
-    /// arithmetic makes of it, which the real server goes by.
+    /// `Quantity.Value` of upstream: the whole number, rounded away from zero; out of the range of an int64
+    /// it is what Go's arithmetic makes of it, which the real server goes by.
     pub(crate) fn value(&self) -> i64 {
         if self.small {
             let units = self.units(0).unwrap_or(0);

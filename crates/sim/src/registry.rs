@@ -1,5 +1,5 @@
-//! The kinds that the simulator serves, as one table. What only discovery tells of them, such as short names, is in its
-//! recorded documents.
+//! The kinds that the simulator serves, as one table. What only discovery tells of them, such as short names,
+//! is in its recorded documents.
 
 /// One resource of the API: its names, its scope, and how the real server treats it.
 #[derive(Debug)]

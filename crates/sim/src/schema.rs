@@ -1,8 +1,8 @@
 //! The Go shape of each kind, and decoding by it.
 //!
-//! The real server decodes JSON into Go types and encodes these again: unknown fields vanish, empty values are left
-//! out or filled in by the tags of the type, quantities and times take their canonical form. `data/schema.json`,
-//! made from the Go types by `data/schema`, holds what is needed to do the same.
+//! The real server decodes JSON into Go types and encodes these again: unknown fields vanish, empty values
+//! are left out or filled in by the tags of the type, quantities and times take their canonical form.
+//! `data/schema.json`, made from the Go types by `data/schema`, holds what is needed to do the same.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
@@ -53,7 +53,8 @@ pub(crate) struct Field {
     pub(crate) merge: bool,
     /// The key by which the items of a merged list are told apart; `None` for lists of plain values.
     pub(crate) merge_key: Option<String>,
-    /// The number in protobuf; a path (`2/1`) where JSON inlines what protobuf nests, empty where there is none.
+    /// The number in protobuf; a path (`2/1`) where JSON inlines what protobuf nests, empty where there is
+    /// none.
     pub(crate) number: String,
 }
 
@@ -369,8 +370,9 @@ fn time(value: &Value, write: fn(jiff::Timestamp) -> String) -> Result<Value, St
     }
 }
 
-/// Writes an object in the form in which the real server would store it: unknown fields dropped, empty ones left out,
-/// quantities and times canonical. An object of a kind that is not served, or that does not decode, stays as it is.
+/// Writes an object in the form in which the real server would store it: unknown fields dropped, empty ones
+/// left out, quantities and times canonical. An object of a kind that is not served, or that does not decode,
+/// stays as it is.
 pub fn normalise(object: Value) -> Value {
     let (api_version, kind) = match (object["apiVersion"].as_str(), object["kind"].as_str()) {
         (Some(api_version), Some(kind)) => (api_version.to_owned(), kind.to_owned()),

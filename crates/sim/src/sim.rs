@@ -23,15 +23,17 @@ pub struct SimOptions {
     pub seed: u64,
     /// Where time comes from.
     pub clock: Clock,
-    /// Whether volumes and claims are protected while in use, as by `StorageObjectInUseProtection` and the two
-    /// protection controllers: finalizers added at creation, removed when a deleted object is no longer used.
+    /// Whether volumes and claims are protected while in use, as by `StorageObjectInUseProtection` and the
+    /// two protection controllers: finalizers added at creation, removed when a deleted object is no longer
+    /// used.
     pub protection: bool,
-    /// Whether what controllers beside the API server do is done: the two protection controllers, where `protection`
-    /// is on, and the end of namespaces that are being deleted. Without, it is an API server alone.
+    /// Whether what controllers beside the API server do is done: the two protection controllers, where
+    /// `protection` is on, and the end of namespaces that are being deleted. Without, it is an API server
+    /// alone.
     pub controllers: bool,
-    /// Whether the strategies of the real server apply: defaults, admission, validation, a status that nobody can
-    /// create, finalizers that hold a deletion back. Without them only versions and UIDs are checked, as by the
-    /// API server that upstream's unit tests use and that recorded cases come from.
+    /// Whether the strategies of the real server apply: defaults, admission, validation, a status that nobody
+    /// can create, finalizers that hold a deletion back. Without them only versions and UIDs are checked, as
+    /// by the API server that upstream's unit tests use and that recorded cases come from.
     pub strategies: bool,
     /// How many changes are remembered for watches and pages; older ones expire.
     pub history_max: usize,
@@ -72,7 +74,8 @@ pub struct RequestRecord {
     pub subresource: String,
     /// The namespace; empty for cluster-scoped objects.
     pub namespace: String,
-    /// The name; empty for collections. For creations the name that was given or generated, where there was one.
+    /// The name; empty for collections. For creations the name that was given or generated, where there was
+    /// one.
     pub name: String,
     /// The HTTP status code of the answer, also when the answer was lost.
     pub code: u16,
@@ -147,8 +150,8 @@ impl Sim {
         SimService::new(self.clone(), None)
     }
 
-    /// Serves HTTP/1.1 and HTTP/2 (without TLS) until `stop`; then watches end, running requests are answered, and
-    /// connections are closed.
+    /// Serves HTTP/1.1 and HTTP/2 (without TLS) until `stop`; then watches end, running requests are
+    /// answered, and connections are closed.
     ///
     /// # Errors
     ///
@@ -166,8 +169,8 @@ impl Sim {
     ///
     /// # Errors
     ///
-    /// At the first object whose kind is unknown or that lacks a name or namespace; those before it are in, as if they had
-    /// been all.
+    /// At the first object whose kind is unknown or that lacks a name or namespace; those before it are in,
+    /// as if they had been all.
     pub fn seed(&self, objects: impl IntoIterator<Item = Value>) -> Result<(), SeedError> {
         let mut state = self.state();
         let seeded = objects.into_iter().try_for_each(|object| {
@@ -180,8 +183,8 @@ impl Sim {
         seeded
     }
 
-    /// All objects of a resource (`persistentvolumes`, `storageclasses`), sorted by namespace and name. Empty for a
-    /// resource that is not served.
+    /// All objects of a resource (`persistentvolumes`, `storageclasses`), sorted by namespace and name. Empty
+    /// for a resource that is not served.
     pub fn objects(&self, resource: &str) -> Vec<Value> {
         let Some(resource) = registry::by_name(resource) else {
             return Vec::new();
@@ -196,8 +199,8 @@ impl Sim {
         self.state().store.get(resource.stored_as, &key).map(|object| (**object).clone())
     }
 
-    /// Writes an object as another actor would who may do anything: past validation, conflicts and faults. Watches
-    /// see it. The UID of an existing object is kept unless one is given.
+    /// Writes an object as another actor would who may do anything: past validation, conflicts and faults.
+    /// Watches see it. The UID of an existing object is kept unless one is given.
     ///
     /// # Panics
     ///
@@ -208,8 +211,8 @@ impl Sim {
         }
     }
 
-    /// Removes an object as another actor would who may do anything: finalizers and faults do not count. Does nothing
-    /// where there is none.
+    /// Removes an object as another actor would who may do anything: finalizers and faults do not count. Does
+    /// nothing where there is none.
     pub fn remove(&self, resource: &str, namespace: Option<&str>, name: &str) {
         if let Some(resource) = registry::by_name(resource) {
             let mut state = self.state();

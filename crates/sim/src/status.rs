@@ -1,4 +1,5 @@
-//! What the server answers when it refuses: `metav1.Status` with the code, reason, message and causes of the real one.
+//! What the server answers when it refuses: `metav1.Status` with the code, reason, message and causes of the
+//! real one.
 //!
 //! Shapes follow `apimachinery/pkg/api/errors` and `apimachinery/pkg/util/validation/field`.
 

@@ -1,5 +1,5 @@
-//! Validation: the checks of `pkg/apis/core/validation` and `pkg/apis/storage/validation`, with the same fields, words
-//! and causes for volumes and claims; the other kinds loosely.
+//! Validation: the checks of `pkg/apis/core/validation` and `pkg/apis/storage/validation`, with the same
+//! fields, words and causes for volumes and claims; the other kinds loosely.
 
 mod claim;
 mod diff;

@@ -1,8 +1,8 @@
 //! The simulator answers as a real kube-apiserver did, and as it does.
 //!
-//! `matrix/requests.jsonl` holds requests in their order, `matrix/answers.jsonl` what kube-apiserver answered to them
-//! (recorded by `examples/record.rs`), `matrix/differences.jsonl` the requests that the simulator answers otherwise on
-//! purpose, each with the reason.
+//! `matrix/requests.jsonl` holds requests in their order, `matrix/answers.jsonl` what kube-apiserver answered
+//! to them (recorded by `examples/record.rs`), `matrix/differences.jsonl` the requests that the simulator
+//! answers otherwise on purpose, each with the reason.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

@@ -16,7 +16,8 @@ use crate::version;
 pub(crate) struct Cached<T> {
     /// Boxed, because it is rare and there are hundreds of thousands of these.
     observed: Result<Arc<T>, Box<Unreadable>>,
-    /// Result of an own write, dropped once it is not newer than what was observed. Boxed for the same reason.
+    /// Result of an own write, dropped once it is not newer than what was observed. Boxed for the same
+    /// reason.
     assumed: Option<Box<Assumed<T>>>,
 }
 
@@ -24,8 +25,8 @@ pub(crate) struct Cached<T> {
 #[derive(Debug)]
 struct Assumed<T> {
     object: Arc<T>,
-    /// The last list of the kind that had begun when the write was answered. Later lists show the write, or that
-    /// etcd was restored to a state before it.
+    /// The last list of the kind that had begun when the write was answered. Later lists show the write, or
+    /// that etcd was restored to a state before it.
     list: ListNumber,
 }
 
@@ -58,11 +59,12 @@ impl<T: Object + Eq> Cached<T> {
         went_back.then(|| (self.cache_version().clone(), listed.version().clone()))
     }
 
-    /// Takes what the watch delivers, or the list of that number. Objects are compared whole: a relist delivers
-    /// again what is known, and an own write comes back as its own echo, and neither changes an answer.
+    /// Takes what the watch delivers, or the list of that number. Objects are compared whole: a relist
+    /// delivers again what is known, and an own write comes back as its own echo, and neither changes an
+    /// answer.
     ///
-    /// A list is believed over an own write that was answered before it began, whatever their versions: after a
-    /// restore of etcd the list's version is the lower one.
+    /// A list is believed over an own write that was answered before it began, whatever their versions: after
+    /// a restore of etcd the list's version is the lower one.
     pub(crate) fn observe(&mut self, incoming: Observed<T>, list: Option<ListNumber>) -> Moved {
         let before = self.overlay().cloned().map_err(Clone::clone);
         let incoming = boxed(incoming);
@@ -78,9 +80,9 @@ impl<T: Object + Eq> Cached<T> {
         Moved { cache, overlay: before.as_ref() != self.overlay() }
     }
 
-    /// Lays the result of an own write over the object; `list` is the last list that has begun. Ignored unless it
-    /// is the same object, and newer than what the watch has delivered and than an earlier assumption: of two own
-    /// writes that return out of order the newer stays.
+    /// Lays the result of an own write over the object; `list` is the last list that has begun. Ignored
+    /// unless it is the same object, and newer than what the watch has delivered and than an earlier
+    /// assumption: of two own writes that return out of order the newer stays.
     pub(crate) fn assume(&mut self, written: Arc<T>, list: ListNumber) -> bool {
         let is_taken =
             written.uid() == self.cache_uid() && version::is_newer(written.version(), self.overlay_version());

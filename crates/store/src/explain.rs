@@ -3,10 +3,10 @@
 //! A scan of all volumes with a text for each, for people who ask; decisions use the index. Both see the same
 //! reasons: the first of a [`Candidate`] is the one that [`bindery_core::Tally`] counts it under.
 //!
-//! What is in the way depends on how claim and volume stand to each other, as upstream has it. A claim that looks for
-//! a volume is kept from one by all of the reasons. Of a volume that is reserved for it neither phase nor class nor
-//! labels count (`FindMatchingVolume`), of one that it names neither phase nor labels (`checkVolumeSatisfyClaim`), and
-//! where both name each other nothing does.
+//! What is in the way depends on how claim and volume stand to each other, as upstream has it. A claim that
+//! looks for a volume is kept from one by all of the reasons. Of a volume that is reserved for it neither
+//! phase nor class nor labels count (`FindMatchingVolume`), of one that it names neither phase nor labels
+//! (`checkVolumeSatisfyClaim`), and where both name each other nothing does.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -24,11 +24,13 @@ use crate::state::State;
 pub struct Candidate {
     /// Name of the volume.
     pub volume: Text,
-    /// Everything that keeps the claim from it, in the order of [`Reason`]; empty where the claim can have it.
+    /// Everything that keeps the claim from it, in the order of [`Reason`]; empty where the claim can have
+    /// it.
     pub obstacles: Vec<Obstacle>,
 }
 
-/// One thing that keeps a claim from a volume. Printed, it is a sentence that names the field and both values.
+/// One thing that keeps a claim from a volume. Printed, it is a sentence that names the field and both
+/// values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     /// The reason, as tallies count it.
@@ -87,7 +89,8 @@ fn nearer(request: Quantity, a: &Volume, b: &Volume) -> Ordering {
     rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
 }
 
-/// All that keeps the claim from the volume. `picked_for` is the claim of a decision in flight that has picked it.
+/// All that keeps the claim from the volume. `picked_for` is the claim of a decision in flight that has
+/// picked it.
 fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<ClaimKey>) -> Vec<Obstacle> {
     let own = volume.is_bound_to(claim);
     let named = claim.volume_name.as_ref() == Some(&volume.name);

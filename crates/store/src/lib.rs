@@ -13,8 +13,9 @@
 //! # Guarantees
 //!
 //! - An own write is only ever laid over an object that the watch knows, and only until the watch has caught
-//!   up: a late write cannot bring a deleted object back. A list that was requested after the write was answered
-//!   ends it too: versions that went back, as after a restore of etcd, do not hide what the list says.
+//!   up: a late write cannot bring a deleted object back. A list that was requested after the write was
+//!   answered ends it too: versions that went back, as after a restore of etcd, do not hide what the list
+//!   says.
 //! - A volume is offered only where the overlay says that it is free.
 //! - What cannot be parsed is [`Unreadable`], never absent.
 //! - No IO, no clock, no randomness; answers depend on the objects alone, never on the order in which they

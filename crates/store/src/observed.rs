@@ -32,8 +32,8 @@ pub struct PodRecord {
     pub namespace: Text,
     /// `metadata.name`.
     pub name: Text,
-    /// The rest of it; what is wrong where it cannot be parsed (G7 of the design). Then it may use every claim of its
-    /// namespace, for all that is known.
+    /// The rest of it; what is wrong where it cannot be parsed (G7 of the design). Then it may use every
+    /// claim of its namespace, for all that is known.
     pub content: Result<PodContent, Text>,
 }
 

@@ -235,7 +235,8 @@ impl Handles {
     fn of(&mut self, id: VolumeId) -> Handle {
         *self.by_id.entry(id).or_insert_with(|| {
             self.ids.push(id);
-            // Each id is there once, and ids are numbers of 32 bits themselves: so the last place is one, too.
+            // Each id is there once, and ids are numbers of 32 bits themselves: so the last place is one,
+            // too.
             Handle(u32::try_from(self.ids.len() - 1).expect("there are no more places than ids"))
         })
     }

@@ -55,8 +55,8 @@ struct Inner<K> {
     forgotten: Revision,
 }
 
-/// Stands for a topic. There are several for each object, so names are not kept twice; where two topics share one, a key
-/// is decided once more than it had to be.
+/// Stands for a topic. There are several for each object, so names are not kept twice; where two topics share
+/// one, a key is decided once more than it had to be.
 type Fact = u64;
 
 #[derive(Debug)]
@@ -145,9 +145,9 @@ impl<K: Clone + Eq + Hash> Subscriptions<K> {
     /// Has the dispatcher ask one key about each volume that the change offers. Answers the keys that
     /// depend on other facts that have changed, each once, in no meaningful order.
     ///
-    /// A key for which `is_once` answers true depends on those facts no more: its next decision, which is
-    /// to come whatever else
-    /// changes, subscribes it again. One that waits long for that decision is not woken for each of a thousand changes before.
+    /// A key for which `is_once` answers true depends on those facts no more: its next decision, which is to
+    /// come whatever else changes, subscribes it again. One that waits long for that decision is not woken
+    /// for each of a thousand changes before.
     pub fn wake(
         &self,
         change: &Change,

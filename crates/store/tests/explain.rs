@@ -1,5 +1,6 @@
-//! The full explanation against the tallies of decisions, and against the default engine: over random worlds the first two
-//! count the same reasons, and the engine binds where nothing is said to be in the way, and only there.
+//! The full explanation against the tallies of decisions, and against the default engine: over random worlds
+//! the first two count the same reasons, and the engine binds where nothing is said to be in the way, and
+//! only there.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

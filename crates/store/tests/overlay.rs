@@ -55,8 +55,8 @@ fn incarnation(version: u64, number: u8) -> Volume {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_048))]
 
-    /// The model: what the watch delivered last, and the newest own write since it knows the object. The write ends
-    /// with the object, with what is as new, and with a list that began after it.
+    /// The model: what the watch delivered last, and the newest own write since it knows the object. The
+    /// write ends with the object, with what is as new, and with a list that began after it.
     #[test]
     fn the_overlay_is_the_newer_of_watch_and_write_and_never_more_than_the_watch_knows(
         steps in prop::collection::vec(any_step(), 0..24),
@@ -170,8 +170,8 @@ fn versions_are_numbers_and_equal_ones_pass() {
     assert_eq!(found(&store, Source::Cache), Some(Version::from("3")));
 }
 
-/// After a restore of etcd versions start again below those that were seen: a list is believed, over the cache and over
-/// own writes that were answered before it began.
+/// After a restore of etcd versions start again below those that were seen: a list is believed, over the
+/// cache and over own writes that were answered before it began.
 #[test]
 fn a_complete_list_is_believed_even_where_it_is_older() {
     let store = Store::new();

@@ -112,7 +112,8 @@ fn a_live_read_stops_the_call_until_it_is_answered() {
     live.push(question.clone(), found.clone());
     store.apply_claim(key.clone(), readable(claim(&key, 4)));
     let mut session = store.session(&Nothing, &live, SessionLimits::default());
-    // The read may be older than what the store has learnt meanwhile: the decision counts from its first call.
+    // The read may be older than what the store has learnt meanwhile: the decision counts from its first
+    // call.
     assert_eq!(session.revision(), before);
     assert_eq!(session.ask(question.clone()), Ok(found));
     assert_eq!(session.ask(question.clone()), Err(Stop::LiveRead(question)));

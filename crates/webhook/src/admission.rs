@@ -1,21 +1,22 @@
 //! The door: a validating webhook for claims and volumes (design section 7).
 //!
-//! `POST /validate` takes an `AdmissionReview` of `admission.k8s.io/v1`, has the object reviewed by the engine that
-//! decides, and says what it finds: a denial names the field, both values and the remedy, a warning does so in 120
-//! characters. `docs/admission.md` lists the rules and their replies.
+//! `POST /validate` takes an `AdmissionReview` of `admission.k8s.io/v1`, has the object reviewed by the
+//! engine that decides, and says what it finds: a denial names the field, both values and the remedy, a
+//! warning does so in 120 characters. `docs/admission.md` lists the rules and their replies.
 //!
 //! # Guarantees
 //!
-//! - The door fails open: where nobody can say whether an object may be written it passes, with a warning, and is
-//!   counted. That is so while the lists are not complete, where the engine fails or anything else does, and under too
-//!   much load.
-//! - A denial rests on what the API server has at that moment: before a request is denied, it is reviewed once more
-//!   with every claim and volume read live, and the guard holds what is found against them. A replica that lags behind,
-//!   or an engine that answers nonsense, denies nothing that should pass.
+//! - The door fails open: where nobody can say whether an object may be written it passes, with a warning,
+//!   and is counted. That is so while the lists are not complete, where the engine fails or anything else
+//!   does, and under too much load.
+//! - A denial rests on what the API server has at that moment: before a request is denied, it is reviewed
+//!   once more with every claim and volume read live, and the guard holds what is found against them. A
+//!   replica that lags behind, or an engine that answers nonsense, denies nothing that should pass.
 //! - Nothing is written, so a dry run needs no care of its own.
-//! - A request is answered within half the time that the API server waits, one whose body does not come within a second.
-//! - Memory is bounded however many come and whatever is in them: bodies are held within so much room, and what is larger
-//!   than usual is decoded when it has its turn.
+//! - A request is answered within half the time that the API server waits, one whose body does not come
+//!   within a second.
+//! - Memory is bounded however many come and whatever is in them: bodies are held within so much room, and
+//!   what is larger than usual is decoded when it has its turn.
 
 mod body;
 mod envelope;
@@ -63,8 +64,9 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(30);
 /// Longest reason why a body is no review, in characters.
 const REASON_MAX: usize = 512;
 
-/// Most looks at the API server at the same time, for requests that would be denied or name a volume that is not there; others
-/// wait in line. They share its patience with the binder's writes, which must not wait for such requests by the thousand.
+/// Most looks at the API server at the same time, for requests that would be denied or name a volume that is
+/// not there; others wait in line. They share its patience with the binder's writes, which must not wait for
+/// such requests by the thousand.
 const LIVE_LOOKS_MAX: usize = 16;
 
 /// What the operator sets.
@@ -74,7 +76,8 @@ pub struct AdmissionSettings {
     pub levels: Levels,
     /// Most reviews at the same time; what comes beyond passes with a warning.
     pub in_flight_max: usize,
-    /// Longest time from the head of a request until its body has come whole, however long the caller says that he waits.
+    /// Longest time from the head of a request until its body has come whole, however long the caller says
+    /// that he waits.
     pub body_within: Duration,
     /// The label, key and value, that marks a volume as precious.
     pub precious: (Text, Text),
@@ -84,10 +87,10 @@ impl Default for AdmissionSettings {
     fn default() -> Self {
         Self {
             levels: Levels::default(),
-            // An API server has 600 requests under way at most by its own defaults (400, and 200 that change something: with
-            // priority and fairness they are one number). Few of them are here at a time: a review takes some tens of
-            // microseconds. As many as these are here where reviews wait for live reads, so where the API server is slow; then
-            // more would only make it slower.
+            // An API server has 600 requests under way at most by its own defaults (400, and 200 that change
+            // something: with priority and fairness they are one number). Few of them are here at a time: a
+            // review takes some tens of microseconds. As many as these are here where reviews wait for live
+            // reads, so where the API server is slow; then more would only make it slower.
             in_flight_max: 256,
             // An API server sends both at once, so it is enough for some packets that are lost on the way.
             body_within: Duration::from_secs(1),
@@ -226,8 +229,8 @@ impl<R: Reviewer> Door<R> {
         (Ending::Faulted, warned(AdmissionResponse::allowed(&known.uid), why))
     }
 
-    /// What was found and what becomes of it. What would be denied is looked at once more, as it is now, and so is a claim whose
-    /// volume is not there: who applies both at once is faster than a watch.
+    /// What was found and what becomes of it. What would be denied is looked at once more, as it is now, and
+    /// so is a claim whose volume is not there: who applies both at once is faster than a watch.
     async fn judge(&self, reviewed: &Reviewed, deadline: Instant) -> Result<Verdict, Fault> {
         let found = self.look(reviewed, Sight::Watched, deadline).await?;
         let lacks_volume = found.iter().any(|found| found.rule == DoorRule::Engine(Rule::VolumeMissing));
@@ -267,7 +270,8 @@ impl<R: Reviewer> Door<R> {
 }
 
 impl Fault {
-    /// What is counted, and what the author of the request is told: what an engine or a server has said is for the log.
+    /// What is counted, and what the author of the request is told: what an engine or a server has said is
+    /// for the log.
     fn told(&self) -> (FaultCause, &'static str) {
         match self {
             Self::Review(ReviewError::NotSynced) => {

@@ -1,11 +1,11 @@
 //! Certificates: what the door shows, how long that is good, and where it comes from.
 //!
-//! Either Bindery makes them itself ([`Keeper`]): a generation of certificates is kept where all replicas find it, and the
-//! webhook configuration is told to trust it before it is shown. Or somebody else does, cert-manager say, and they are
-//! files ([`Files`]) that are read again when they change.
+//! Either Bindery makes them itself ([`Keeper`]): a generation of certificates is kept where all replicas
+//! find it, and the webhook configuration is told to trust it before it is shown. Or somebody else does,
+//! cert-manager say, and they are files ([`Files`]) that are read again when they change.
 //!
-//! What to do and when is decided by functions of what was read and of the time ([`Generations`]); what reads, writes
-//! and waits knows nothing else.
+//! What to do and when is decided by functions of what was read and of the time ([`Generations`]); what
+//! reads, writes and waits knows nothing else.
 
 mod authorities;
 mod files;

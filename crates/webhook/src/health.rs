@@ -48,8 +48,8 @@ impl<'a> Probe<'a> {
         probe
     }
 
-    /// The answer, as kube-apiserver words it: whether all is well that counts, and the text. `notes` are asked for where
-    /// all is to be told.
+    /// The answer, as kube-apiserver words it: whether all is well that counts, and the text. `notes` are
+    /// asked for where all is to be told.
     pub(crate) fn told(
         &self,
         path: &str,

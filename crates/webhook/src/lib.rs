@@ -1,9 +1,10 @@
-//! The HTTP face of a binder: is it alive, is it ready, what has it done; and the door where API servers ask for reviews.
+//! The HTTP face of a binder: is it alive, is it ready, what has it done; and the door where API servers ask
+//! for reviews.
 //!
-//! [`server`] is what listens, [`tls`] and [`certificates`] what the door shows, [`admission()`] what it answers. [`serve`]
-//! answers `/livez`, `/readyz` and `/metrics` on a listener of the caller's. Paths and formats are those of Kubernetes' own
-//! components: `ok`, or one line for each [`Check`] that failed (`?verbose` shows all), and metrics in the OpenMetrics text
-//! format.
+//! [`server`] is what listens, [`tls`] and [`certificates`] what the door shows, [`admission()`] what it
+//! answers. [`serve`] answers `/livez`, `/readyz` and `/metrics` on a listener of the caller's. Paths and
+//! formats are those of Kubernetes' own components: `ok`, or one line for each [`Check`] that failed
+//! (`?verbose` shows all), and metrics in the OpenMetrics text format.
 //!
 //! # Guarantees
 //!

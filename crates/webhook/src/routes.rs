@@ -15,10 +15,11 @@ use tokio::net::TcpListener;
 use crate::health::{Health, Probe};
 use crate::server::{Limits, Server, Traffic};
 
-/// Most connections at the same time. Kubelet, Prometheus and people need few, and what a process may open at all is for the
-/// door.
+/// Most connections at the same time. Kubelet, Prometheus and people need few, and what a process may open at
+/// all is for the door.
 const CONNECTIONS_MAX: usize = 64;
-/// Longest time for an answer, and for reading it at the end: Prometheus waits no longer for one, unless told to.
+/// Longest time for an answer, and for reading it at the end: Prometheus waits no longer for one, unless told
+/// to.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
 /// The content type of the OpenMetrics text format.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -37,8 +38,8 @@ pub fn router<H: Health>(health: H, registry: Registry) -> Router {
         .with_state(Arc::new(Face { health, registry }))
 }
 
-/// Answers on a listener until `shutdown`, without TLS. There are 64 connections at most: for one more, that which has been
-/// silent for longest is closed. Requests that were begun are answered.
+/// Answers on a listener until `shutdown`, without TLS. There are 64 connections at most: for one more, that
+/// which has been silent for longest is closed. Requests that were begun are answered.
 pub async fn serve(listener: TcpListener, router: Router, shutdown: impl Future<Output = ()>) {
     let limits = Limits {
         connections_max: CONNECTIONS_MAX,

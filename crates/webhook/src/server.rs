@@ -1,14 +1,15 @@
-//! What listens: the door, over TLS 1.3 or 1.2, by HTTP/1.1 or HTTP/2; and the server of health and metrics, by HTTP/1.1
-//! without TLS.
+//! What listens: the door, over TLS 1.3 or 1.2, by HTTP/1.1 or HTTP/2; and the server of health and metrics,
+//! by HTTP/1.1 without TLS.
 //!
 //! # Guarantees
 //!
-//! - Nobody holds a server shut. There are so many connections at most ([`Limits::connections_max`]); for one more, that
-//!   which has said nothing for longest is closed, and only where all of them await answers is the new one turned away. To
-//!   await an answer is to have sent a whole request: the head of one keeps no place.
+//! - Nobody holds a server shut. There are so many connections at most ([`Limits::connections_max`]); for one
+//!   more, that which has said nothing for longest is closed, and only where all of them await answers is the
+//!   new one turned away. To await an answer is to have sent a whole request: the head of one keeps no place.
 //! - Every wait for a peer has an end: for its handshake, for its request, and between requests.
 //! - Other certificates are taken into use without touching a connection ([`Credentials`]).
-//! - At the end, requests go on being answered until clients have been sent elsewhere, and those under way are finished.
+//! - At the end, requests go on being answered until clients have been sent elsewhere, and those under way
+//!   are finished.
 
 mod connection;
 mod crowd;
@@ -40,13 +41,13 @@ pub struct Limits {
     pub handshake_max: Duration,
     /// Longest time from the head of a request until its answer, its body being read in it.
     pub request_max: Duration,
-    /// Longest time without a request. A server that closes a connection on which a client is about to send a request
-    /// loses it, and clients do not send a review twice. So this is longer than the 90 seconds after which API servers
-    /// close idle connections themselves (`IdleConnTimeout` of Go's `DefaultTransport`). The head of a request must have
-    /// come within it; how long its body may take is for who reads it.
+    /// Longest time without a request. A server that closes a connection on which a client is about to send a
+    /// request loses it, and clients do not send a review twice. So this is longer than the 90 seconds after
+    /// which API servers close idle connections themselves (`IdleConnTimeout` of Go's `DefaultTransport`).
+    /// The head of a request must have come within it; how long its body may take is for who reads it.
     pub idle_max: Duration,
-    /// For how long requests are still answered after the server was told to end: the time after which nobody is sent
-    /// to it any more.
+    /// For how long requests are still answered after the server was told to end: the time after which nobody
+    /// is sent to it any more.
     pub drain: Duration,
 }
 

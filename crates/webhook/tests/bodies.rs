@@ -174,7 +174,8 @@ async fn bodies_that_are_made_to_cost_much_cost_little() {
         assert!(cost() < COST_MAX, "{what}: {} KiB", cost());
     }
 
-    // As many reviews as there may be, of small ones but for one, and others that are large and wait for their turn.
+    // As many reviews as there may be, of small ones but for one, and others that are large and wait for
+    // their turn.
     let permits = holding.let_go.forget_permits(Semaphore::MAX_PERMITS);
     let labels = |of: &[(&str, Vec<u8>)]| of.iter().find(|(what, _)| *what == REVIEWED).unwrap().1.clone();
     let (large, small) = (labels(&large), labels(&small));

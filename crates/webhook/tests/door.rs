@@ -1,4 +1,5 @@
-//! The door over loopback, and the server of health and metrics, by clients that behave and by clients that do not.
+//! The door over loopback, and the server of health and metrics, by clients that behave and by clients that
+//! do not.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

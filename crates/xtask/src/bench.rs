@@ -17,7 +17,8 @@ pub(crate) struct Arguments {
 /// What is measured.
 #[derive(clap::Subcommand)]
 enum Bench {
-    /// One decision: through the component, natively, and as a scan like upstream's; `--help` after `--` tells options.
+    /// One decision: through the component, natively, and as a scan like upstream's; `--help` after `--`
+    /// tells options.
     Decide {
         /// Passed on to the benchmark.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -25,7 +26,8 @@ enum Bench {
     },
     /// Reviews a second at the door of admission, and what it adds to a claim's creation, beside CEL.
     Admission {
-        /// Passed on to the benchmark: `[--volumes N] [--seconds N] [--connections N] [--creations N] [--rounds N]`.
+        /// Passed on to the benchmark: `[--volumes N] [--seconds N] [--connections N] [--creations N]
+        /// [--rounds N]`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },

@@ -26,8 +26,8 @@ pub(crate) struct Arguments {
 /// Carries out `cargo xtask chart`.
 ///
 /// # Errors
-/// When values.yaml has a value without a comment or is not written as [`readme`] reads it, when a file cannot be read or
-/// written, and with `--check` when the table is stale.
+/// When values.yaml has a value without a comment or is not written as [`readme`] reads it, when a file
+/// cannot be read or written, and with `--check` when the table is stale.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.schemas {
         crate::say(format_args!("{}", schemas()?.display()));
@@ -50,8 +50,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     fs::write(&path, fresh).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Installs what the chart's tests need, and tells a command where it is: Helm, kubeconform with the schemas that it reads, and
-/// the definitions of the custom resources of others.
+/// Installs what the chart's tests need, and tells a command where it is: Helm, kubeconform with the schemas
+/// that it reads, and the definitions of the custom resources of others.
 ///
 /// # Errors
 /// As [`tools::install`], and when the schemas cannot be made.

@@ -60,8 +60,9 @@ fn long_tests() -> Result<Command> {
     Ok(command)
 }
 
-/// The fuzz targets are a workspace of their own, which only a long run builds: here they are held against today's code
-/// and their lock file. Nothing is linked, so the fuzzer's C++ is not built: its build script is told that it is elsewhere.
+/// The fuzz targets are a workspace of their own, which only a long run builds: here they are held against
+/// today's code and their lock file. Nothing is linked, so the fuzzer's C++ is not built: its build script is
+/// told that it is elsewhere.
 fn fuzz_targets() -> Result<Command> {
     let mut command = workspace::cargo();
     command.args([

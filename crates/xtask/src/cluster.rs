@@ -1,14 +1,16 @@
 //! `cargo xtask cluster`: a real cluster from packages, on this machine.
 //!
-//! - `up --control-plane`: etcd and kube-apiserver on loopback, and upstream's controller manager where it is wanted;
-//! - `up --node`: these and a whole node (containerd, kubelet, kube-proxy, scheduler) in namespaces of its own, so that
-//!   nothing can leave the machine and nothing outlives it;
+//! - `up --control-plane`: etcd and kube-apiserver on loopback, and upstream's controller manager where it is
+//!   wanted;
+//! - `up --node`: these and a whole node (containerd, kubelet, kube-proxy, scheduler) in namespaces of its
+//!   own, so that nothing can leave the machine and nothing outlives it;
 //! - `down`: ends it and removes all that is left, however `up` ended;
 //! - `load`: gives its node an image, since no registry can be reached from there;
 //! - `status`: what there is.
 //!
-//! A cluster is a folder in the cache. Whatever is started for it carries the folder's path in its environment
-//! ([`processes`]): that, and no list that an interrupted run would not have written, tells `down` what to end.
+//! A cluster is a folder in the cache. Whatever is started for it carries the folder's path in its
+//! environment ([`processes`]): that, and no list that an interrupted run would not have written, tells
+//! `down` what to end.
 
 mod cgroups;
 mod control_plane;
@@ -77,7 +79,8 @@ struct Up {
     controller_manager: Option<Manager>,
     #[command(flatten)]
     named: Named,
-    /// Stay, and take the cluster down again when standard input ends: for programs, whose end ends the cluster.
+    /// Stay, and take the cluster down again when standard input ends: for programs, whose end ends the
+    /// cluster.
     #[arg(long)]
     attached: bool,
 }
@@ -125,8 +128,9 @@ pub(crate) fn install_node() -> Result<()> {
 /// Carries out `cargo xtask cluster`.
 ///
 /// # Errors
-/// When a program cannot be installed or does not become ready (the error shows the end of its log, and nothing is left
-/// behind), when something that needs root is asked for by another user, or when something is left that cannot be removed.
+/// When a program cannot be installed or does not become ready (the error shows the end of its log, and
+/// nothing is left behind), when something that needs root is asked for by another user, or when something is
+/// left that cannot be removed.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.command {
         Command::Up(arguments) => up(arguments),

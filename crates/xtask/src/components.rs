@@ -1,8 +1,8 @@
 //! The default engine as a WebAssembly component: built, encoded, checked, and put where everything finds it.
 //!
-//! The crate `bindery-component` is compiled to a core module for `wasm32-unknown-unknown`, a target without WASI, and
-//! `wit-component` turns the module into a component by the interface description that `wit-bindgen` left in it.
-//! Nothing is done where the content of all inputs is what it was.
+//! The crate `bindery-component` is compiled to a core module for `wasm32-unknown-unknown`, a target without
+//! WASI, and `wit-component` turns the module into a component by the interface description that
+//! `wit-bindgen` left in it. Nothing is done where the content of all inputs is what it was.
 //!
 //! Other programs get the component's path in `BINDERY_ENGINE` or as `--engine FILE`.
 
@@ -31,7 +31,8 @@ const LINKER_ARGUMENTS: [&str; 2] = ["-zstack-size=65536", "--initial-memory=262
 /// Build the default engine's component and print its path, size and digest.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The toolchain to build with; by default the active one where it has or can get the wasm target, else Debian's.
+    /// The toolchain to build with; by default the active one where it has or can get the wasm target, else
+    /// Debian's.
     #[arg(long, value_enum)]
     toolchain: Option<Toolchain>,
 }
@@ -105,7 +106,8 @@ fn compile(toolchain: Toolchain) -> Result<PathBuf> {
     // A folder of its own: another compiler's artefacts would keep evicting the workspace's.
     let target = workspace::target_folder()?.join("component-build");
     let mut command = Command::new(toolchain.cargo());
-    // Named here rather than in the manifest, which also offers an rlib, because cargo skips LTO where there is one.
+    // Named here rather than in the manifest, which also offers an rlib, because cargo skips LTO where there
+    // is one.
     command.args([
         "rustc",
         "--package",

@@ -6,22 +6,25 @@ use anyhow::Result;
 
 use crate::{components, process, tools, workspace};
 
-/// Build the engine's component and the runner, then run recorded cases; `--help` after `--` tells all options.
+/// Build the engine's component and the runner, then run recorded cases; `--help` after `--` tells all
+/// options.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Passed on to the runner: `[--engine native|component] [--against simulator|cluster] [--sample N] [--clusters N]
-    /// [-v] FILE...`.
+    /// Passed on to the runner: `[--engine native|component] [--against simulator|cluster] [--sample N]
+    /// [--clusters N] [-v] FILE...`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
 
-/// Carries out `cargo xtask conformance` in the place of this process, so that its exit status is the runner's.
+/// Carries out `cargo xtask conformance` in the place of this process, so that its exit status is the
+/// runner's.
 ///
 /// # Errors
 /// When the component or the runner cannot be built, or the runner cannot be started.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let engine = components::build()?;
-    // The whole workspace is selected, so that its dependencies are built with the features that the tests build.
+    // The whole workspace is selected, so that its dependencies are built with the features that the tests
+    // build.
     process::run(workspace::cargo().args([
         "build",
         "--quiet",

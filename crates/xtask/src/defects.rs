@@ -1,11 +1,12 @@
 //! `cargo xtask defects`: shows that the suite has teeth.
 //!
-//! Each file of `tests/defects/` brings back one bug that a binder of volumes really had: a patch, with a head that
-//! says what the bug was, where upstream reported it and which tests catch it. Each is applied in turn to a copy
-//! of the checkout, and the tests that it names are run: all of them must fail, and none of them without it.
+//! Each file of `tests/defects/` brings back one bug that a binder of volumes really had: a patch, with a
+//! head that says what the bug was, where upstream reported it and which tests catch it. Each is applied in
+//! turn to a copy of the checkout, and the tests that it names are run: all of them must fail, and none of
+//! them without it.
 //!
-//! The copy lies in cargo's target folder and is built into a folder of its own: what is built of a defect must never
-//! pass for what is built of the checkout, and cargo tells the two apart by file times alone.
+//! The copy lies in cargo's target folder and is built into a folder of its own: what is built of a defect
+//! must never pass for what is built of the checkout, and cargo tells the two apart by file times alone.
 
 mod copy;
 mod patch;

@@ -1,9 +1,10 @@
 //! `cargo xtask image`: Bindery's container image, for several platforms, as one archive.
 //!
-//! The image has no system below it: `/bindery`, which is static, the default engine's component, the bill of what both are
-//! made of, and the licences. The same checkout makes the same digest on machines of one architecture, with the same toolchain: the
-//! files are built without this machine's paths, and the only time in the image is the commit's. A machine of another
-//! architecture has another compiler, which need not make the same bytes.
+//! The image has no system below it: `/bindery`, which is static, the default engine's component, the bill of
+//! what both are made of, and the licences. The same checkout makes the same digest on machines of one
+//! architecture, with the same toolchain: the files are built without this machine's paths, and the only time
+//! in the image is the commit's. A machine of another architecture has another compiler, which need not make
+//! the same bytes.
 
 mod bom;
 mod compiled;
@@ -61,8 +62,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// Builds the image for some platforms.
 ///
 /// # Errors
-/// When this is no system that an image can be built on, there is no toolchain for a platform (the errors say what to do),
-/// something does not compile, or a file cannot be written.
+/// When this is no system that an image can be built on, there is no toolchain for a platform (the errors say
+/// what to do), something does not compile, or a file cannot be written.
 pub(crate) fn build(platforms: &[Platform], profile: &str) -> Result<Built> {
     check(std::env::consts::OS, platforms, process::exists("dpkg-query", "--version")?)?;
     let about = About::read()?;
@@ -147,8 +148,8 @@ impl About {
     }
 }
 
-/// What git says of the checkout; nothing where this is none, or one that git does not look into because it is another
-/// user's. What it complains of is shown.
+/// What git says of the checkout; nothing where this is none, or one that git does not look into because it
+/// is another user's. What it complains of is shown.
 fn git(arguments: &[&str]) -> Result<Option<String>> {
     if !workspace::root().join(".git").exists() || !process::exists("git", "--version")? {
         return Ok(None);

@@ -1,7 +1,8 @@
 //! The project's automation, behind one door: `cargo xtask COMMAND`.
 //!
 //! Every command installs what it needs, or says in one sentence what to install. What it builds goes to
-//! cargo's target folder, what it installs to the tools cache (`BINDERY_CACHE`, by default `~/.cache/bindery`).
+//! cargo's target folder, what it installs to the tools cache (`BINDERY_CACHE`, by default
+//! `~/.cache/bindery`).
 //!
 //! - [`tools`]: the pinned programs that tests and checks use, built from packages;
 //! - [`components`]: the default engine as a WebAssembly component;

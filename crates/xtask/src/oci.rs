@@ -1,7 +1,8 @@
-//! Container images, packed from files as the OCI image specification 1.1 has them: no daemon and no registry is needed.
+//! Container images, packed from files as the OCI image specification 1.1 has them: no daemon and no registry
+//! is needed.
 //!
-//! An archive is an image layout in a tar file: `skopeo`, `podman`, `ctr` and Docker with containerd's store read it. It
-//! depends on nothing but what is put in.
+//! An archive is an image layout in a tar file: `skopeo`, `podman`, `ctr` and Docker with containerd's store
+//! read it. It depends on nothing but what is put in.
 
 mod tree;
 

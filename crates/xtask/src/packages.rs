@@ -14,7 +14,8 @@ pub(crate) enum Needs {
     ToRun,
 }
 
-/// A package of the workspace and every package that it needs, each as cargo's metadata describes it, by their order there.
+/// A package of the workspace and every package that it needs, each as cargo's metadata describes it, by
+/// their order there.
 ///
 /// # Errors
 /// When the metadata lacks the package, or is not as cargo documents it.

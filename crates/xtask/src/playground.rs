@@ -4,11 +4,13 @@ use anyhow::Result;
 
 use crate::{components, process, workspace};
 
-/// Start `bindery playground`, with the default engine's component built first; `-- --help` tells its options.
+/// Start `bindery playground`, with the default engine's component built first; `-- --help` tells its
+/// options.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Passed on to `bindery playground`: `[--example NAME] [--address ADDRESS] [--kubeconfig PATH] [--journal FILE]` and
-    /// more. With `--engine FILE` here, or `BINDERY_ENGINE` set, the component is not built.
+    /// Passed on to `bindery playground`: `[--example NAME] [--address ADDRESS] [--kubeconfig PATH]
+    /// [--journal FILE]` and more. With `--engine FILE` here, or `BINDERY_ENGINE` set, the component is not
+    /// built.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -16,8 +18,8 @@ pub(crate) struct Arguments {
 /// Carries out `cargo xtask playground`.
 ///
 /// # Errors
-/// When the component cannot be built or cargo not be started. Otherwise it does not return: the playground takes
-/// this process's place, so that Ctrl-C reaches it alone and the shell waits for its clean end.
+/// When the component cannot be built or cargo not be started. Otherwise it does not return: the playground
+/// takes this process's place, so that Ctrl-C reaches it alone and the shell waits for its clean end.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if !process::exists("kubectl", "--help")? {
         eprintln!("kubectl is not on the path: `cargo xtask tools kubectl` builds it and prints where it is");

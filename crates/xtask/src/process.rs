@@ -1,7 +1,8 @@
 //! Running other programs: each is named when it cannot be started or fails.
 //!
-//! None of them is told of the package that cargo runs, which is this program's. Build scripts look at the variables for that (those of
-//! `ring` do), so that a cargo that we start would compile anew what the one that started us has compiled, and the other way round.
+//! None of them is told of the package that cargo runs, which is this program's. Build scripts look at the
+//! variables for that (those of `ring` do), so that a cargo that we start would compile anew what the one
+//! that started us has compiled, and the other way round.
 
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt as _;
@@ -22,7 +23,8 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     succeeded(command, status)
 }
 
-/// Runs a program to its end and returns what it printed on standard output; its errors are shown as they come.
+/// Runs a program to its end and returns what it printed on standard output; its errors are shown as they
+/// come.
 ///
 /// # Errors
 /// As [`run`], and when the output is not UTF-8.

@@ -1,7 +1,8 @@
-//! `cargo xtask record`: what upstream's controller makes of worlds, as cases of the corpora of `tests/conformance`.
+//! `cargo xtask record`: what upstream's controller makes of worlds, as cases of the corpora of
+//! `tests/conformance`.
 //!
-//! The recorder is a Go test of upstream's own package, beside its test framework: so it is built in a copy of that package, of
-//! the version that `tools/kubernetes` pins. The copy lies in cargo's target folder.
+//! The recorder is a Go test of upstream's own package, beside its test framework: so it is built in a copy
+//! of that package, of the version that `tools/kubernetes` pins. The copy lies in cargo's target folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,14 +23,16 @@ const COPY: &str = "bindery/tools/kubernetes/persistentvolume";
 pub(crate) struct Arguments {
     /// Worlds, a line of JSON each: cases of which only the world and the call count.
     worlds: PathBuf,
-    /// The file to write the cases to. Worlds of which upstream makes now this and now that are left out, and counted.
+    /// The file to write the cases to. Worlds of which upstream makes now this and now that are left out, and
+    /// counted.
     cases: PathBuf,
 }
 
 /// Carries out `cargo xtask record`.
 ///
 /// # Errors
-/// When upstream's module cannot be fetched, the recorder cannot be built, or a file cannot be read or written.
+/// When upstream's module cannot be fetched, the recorder cannot be built, or a file cannot be read or
+/// written.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     record(&arguments.worlds, &arguments.cases)
 }

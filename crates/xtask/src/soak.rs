@@ -21,14 +21,17 @@ const FUZZED: [(&str, u32); 2] = [("guard", 512), ("review", 4_096)];
 const VARIED: [&[&str]; 2] =
     [&["upstream-cases.jsonl.gz", "single-step.jsonl.gz", "changed.jsonl.gz"], &["settle.jsonl.gz"]];
 
-/// The tests that start control planes, but for those of a node, and the matrix: its answers are those of one version.
+/// The tests that start control planes, but for those of a node, and the matrix: its answers are those of one
+/// version.
 const ON_CONTROL_PLANES: [&str; 5] = ["cluster", "door", "encodings", "operate", "serve"];
 
-/// The chart's tests by what they need: all of those without a cluster, and of those on a control plane what Helm does there.
+/// The chart's tests by what they need: all of those without a cluster, and of those on a control plane what
+/// Helm does there.
 const OF_CHART: [(&str, &[&str]); 2] =
     [("chart", &[]), ("cluster", &["release::", "stopping::", "upgrading::"])];
 
-/// Those of them that hold of Helm 4 alone: its dry run asks no cluster, and it overwrites nothing that others have set.
+/// Those of them that hold of Helm 4 alone: its dry run asks no cluster, and it overwrites nothing that
+/// others have set.
 const OF_HELM_4: [&str; 3] =
     ["sets::the_notes_", "release::a_source_of_certificates_", "stopping::a_release_that_somebody_else_"];
 
@@ -62,7 +65,8 @@ enum Run {
     Worlds,
     /// New worlds, of which upstream's controller makes cases, which Bindery must pass.
     Upstream,
-    /// The guard against an oracle, and admission against any request, guided by coverage; needs a nightly toolchain.
+    /// The guard against an oracle, and admission against any request, guided by coverage; needs a nightly
+    /// toolchain.
     Fuzz,
     /// Builds the image of the last commit in two places, and fails where the digests differ.
     Image,
@@ -72,7 +76,8 @@ enum Run {
     Faults,
     /// Leaders of `bindery serve` killed at random moments, or stopped, on a real API server under load.
     Deaths,
-    /// The tests on a real control plane, on those of the oldest and the newest Kubernetes that Bindery supports.
+    /// The tests on a real control plane, on those of the oldest and the newest Kubernetes that Bindery
+    /// supports.
     Versions,
     /// The chart by Helm 3.
     Helm3,

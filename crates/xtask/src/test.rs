@@ -15,7 +15,8 @@ use crate::{chart, cluster, components, image, process, workspace};
 /// The package of the tests that need a whole node, or at least root.
 const NODE_TESTS: &str = "bindery-node";
 
-/// The tests on a whole node that only long runs run: with a cert-manager, and with a network that enforces policies.
+/// The tests on a whole node that only long runs run: with a cert-manager, and with a network that enforces
+/// policies.
 pub(crate) const CERT_MANAGER: &str = "cert_manager";
 pub(crate) const NETWORK: &str = "network";
 /// The chart's test that only a long run runs: promtool takes minutes to build.
@@ -23,8 +24,8 @@ pub(crate) const ALERTS: &str = "alerts";
 /// The tests that are none of cargo's "all targets", because only long runs run them.
 pub(crate) const OF_LONG_RUNS: [&str; 3] = [CERT_MANAGER, NETWORK, ALERTS];
 
-/// Tests of one program that run at the same time, for each processor: many of them wait, for servers that start and for leases
-/// that end.
+/// Tests of one program that run at the same time, for each processor: many of them wait, for servers that
+/// start and for leases that end.
 const TESTS_PER_PROCESSOR: usize = 2;
 
 /// Build what the tests need, then run every test of the workspace.
@@ -46,7 +47,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     eprintln!("engine  {}", components::description(&engine)?);
     // Before this program is built anew, which takes its file away.
     let this = std::env::current_exe().context("this program cannot find itself")?;
-    // Side by side: both end with what one processor does alone, and one of them fetches much on a new machine.
+    // Side by side: both end with what one processor does alone, and one of them fetches much on a new
+    // machine.
     let (prepared, built) = thread::scope(|scope| {
         let preparing = scope.spawn(|| {
             let prepared = prepared(&this, &engine);

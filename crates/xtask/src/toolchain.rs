@@ -77,8 +77,8 @@ impl Toolchain {
         })
     }
 
-    /// Has a command, which is cargo or calls it, compile for the target by this toolchain. The target is among its
-    /// arguments.
+    /// Has a command, which is cargo or calls it, compile for the target by this toolchain. The target is
+    /// among its arguments.
     pub(crate) fn compile(self, command: &mut Command, target: &Target) {
         command.current_dir(workspace::root()).args(["--target", target.triple]);
         if matches!(self, Self::Debian) {

@@ -1,12 +1,12 @@
 //! The pinned programs that tests and checks use, built once from packages into the tools cache.
 //!
-//! A tool lies at `<cache>/tools/<content key>/NAME`, with a stable link to it at `<cache>/tools/NAME`. The key
-//! covers everything that decides what is built, so a new version is a new folder, and a folder is complete: each
-//! program is built beside its place and then renamed into it. Building waits for another process that builds
-//! the same tool.
+//! A tool lies at `<cache>/tools/<content key>/NAME`, with a stable link to it at `<cache>/tools/NAME`. The
+//! key covers everything that decides what is built, so a new version is a new folder, and a folder is
+//! complete: each program is built beside its place and then renamed into it. Building waits for another
+//! process that builds the same tool.
 //!
-//! Versions are pinned in one place each: Go programs by `tools/*/go.mod` and its checksum file, packages of Python by
-//! `tools/*/requirements.txt`, cargo programs by their line in [`Tool::source`].
+//! Versions are pinned in one place each: Go programs by `tools/*/go.mod` and its checksum file, packages of
+//! Python by `tools/*/requirements.txt`, cargo programs by their line in [`Tool::source`].
 
 mod cargo;
 pub(crate) mod debian;
@@ -122,11 +122,12 @@ impl Tool {
     }
 }
 
-/// The oldest and the newest Kubernetes that Bindery supports, by the folders below `tools/` that pin them. Every change is tried on
-/// one between them.
+/// The oldest and the newest Kubernetes that Bindery supports, by the folders below `tools/` that pin them.
+/// Every change is tried on one between them.
 pub(crate) const SUPPORTED_ENDS: [&str; 2] = ["kubernetes-oldest", "kubernetes-newest"];
 
-/// Installs what a control plane is made of, and tells a command where it is, in variables of the programs' names.
+/// Installs what a control plane is made of, and tells a command where it is, in variables of the programs'
+/// names.
 ///
 /// # Errors
 /// As [`install`].
@@ -143,7 +144,8 @@ pub(crate) fn offer_control_plane(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// As [`offer_control_plane`], with an API server and a controller manager of one of [`SUPPORTED_ENDS`]. Answers its version.
+/// As [`offer_control_plane`], with an API server and a controller manager of one of [`SUPPORTED_ENDS`].
+/// Answers its version.
 ///
 /// # Errors
 /// As [`install`].
@@ -210,7 +212,8 @@ pub(crate) fn offer_kube_router(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// A folder with `bin/cargo-zigbuild`, which compiles for other targets, and `ziglang/zig`, which it compiles C and links with.
+/// A folder with `bin/cargo-zigbuild`, which compiles for other targets, and `ziglang/zig`, which it compiles
+/// C and links with.
 ///
 /// # Errors
 /// When Python's pip is missing or fails.
@@ -234,7 +237,8 @@ pub(crate) fn kubernetes_module() -> Result<Module> {
     go::fetch("kubernetes", "k8s.io/kubernetes")
 }
 
-/// The definitions of the custom resources of cert-manager and of the Prometheus operator that the chart makes.
+/// The definitions of the custom resources of cert-manager and of the Prometheus operator that the chart
+/// makes.
 ///
 /// # Errors
 /// As [`kubernetes_module`].
@@ -265,8 +269,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// The path of a tool, built first where the cache does not have it.
 ///
 /// # Errors
-/// When `KUBEBUILDER_ASSETS` is set but lacks the tool, when what builds it is missing (the error says what to
-/// install), or when the build fails.
+/// When `KUBEBUILDER_ASSETS` is set but lacks the tool, when what builds it is missing (the error says what
+/// to install), or when the build fails.
 pub(crate) fn install(tool: Tool) -> Result<PathBuf> {
     let name = tool.name();
     if tool.may_be_an_asset()

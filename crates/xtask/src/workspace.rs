@@ -12,8 +12,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::process;
 
-/// The root of the checkout that this program works on: that of the package as cargo runs it, wherever that was started, or as it
-/// was built, for who runs it without cargo.
+/// The root of the checkout that this program works on: that of the package as cargo runs it, wherever that
+/// was started, or as it was built, for who runs it without cargo.
 pub(crate) fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {
@@ -92,7 +92,8 @@ pub(crate) fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Makes a folder that is whole where it is there: `fill` writes into one beside it. Nothing is done where it is there.
+/// Makes a folder that is whole where it is there: `fill` writes into one beside it. Nothing is done where it
+/// is there.
 ///
 /// # Errors
 /// When `fill` fails, or the folder cannot be put there.
@@ -124,11 +125,11 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The flag of the compiler that keeps the place of dependencies on this machine out of what it makes, so that its digest is the
-/// same elsewhere.
+/// The flag of the compiler that keeps the place of dependencies on this machine out of what it makes, so
+/// that its digest is the same elsewhere.
 ///
-/// The checkout needs no flag: cargo gives the compiler its files by paths within it, and what is published has no debug
-/// information. One that named the checkout would have every other checkout build all anew.
+/// The checkout needs no flag: cargo gives the compiler its files by paths within it, and what is published
+/// has no debug information. One that named the checkout would have every other checkout build all anew.
 ///
 /// # Errors
 /// When it is not known where cargo keeps its files.
@@ -140,10 +141,11 @@ pub(crate) fn path_flag() -> Result<String> {
     Ok(renaming_flag(&home, "/cargo"))
 }
 
-/// The flag of the compiler that has it call a folder by another name in what it makes. Where folders lie in each other, the
-/// last flag that fits is followed.
+/// The flag of the compiler that has it call a folder by another name in what it makes. Where folders lie in
+/// each other, the last flag that fits is followed.
 ///
-/// Cargo leaves flags with such names out of what it derives symbols and folders from, so they are the same for all folders.
+/// Cargo leaves flags with such names out of what it derives symbols and folders from, so they are the same
+/// for all folders.
 pub(crate) fn renaming_flag(folder: &Path, name: &str) -> String {
     format!("--remap-path-prefix={}={name}", folder.display())
 }

@@ -1,7 +1,8 @@
 //! What admission costs: reviews a second at the door, and what the door adds to the creation of a claim.
 //!
-//! The door is `bindery serve` beside an API server with many volumes. It has one core to itself while reviews are
-//! counted; the API server, which is read live before anything is denied, and whoever asks share the others.
+//! The door is `bindery serve` beside an API server with many volumes. It has one core to itself while
+//! reviews are counted; the API server, which is read live before anything is denied, and whoever asks share
+//! the others.
 
 mod caller;
 mod cores;
@@ -37,7 +38,8 @@ pub(crate) struct Arguments {
     /// Seconds of each measurement of the door.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Connections on which is asked for reviews, one at a time on each: more than wait for live reads at any time.
+    /// Connections on which is asked for reviews, one at a time on each: more than wait for live reads at any
+    /// time.
     #[arg(long, default_value_t = 128, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=200))]
     connections: usize,
     /// Claims of each kind that are created under each who looks.

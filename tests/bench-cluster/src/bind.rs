@@ -1,8 +1,8 @@
 //! Claims bound a second.
 //!
-//! Every round is a control plane of its own, with volumes that are Available; then the claims are created, as fast as the
-//! API server takes them, while a watcher sees each become Bound. Claims that wait are there before the
-//! volumes; then the latency is from the creation of the first volume.
+//! Every round is a control plane of its own, with volumes that are Available; then the claims are created,
+//! as fast as the API server takes them, while a watcher sees each become Bound. Claims that wait are there
+//! before the volumes; then the latency is from the creation of the first volume.
 
 use std::io::Write as _;
 

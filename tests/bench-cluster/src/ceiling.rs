@@ -1,8 +1,8 @@
 //! What the API server takes of the writes of a bind, from a client that decides nothing.
 //!
-//! The client creates the claims as the other contestants' user does, makes the same writes as Bindery through Bindery's own
-//! port, and has the same watches open, so that the API server has the same work. It reads what the watches bring and does
-//! nothing with it.
+//! The client creates the claims as the other contestants' user does, makes the same writes as Bindery
+//! through Bindery's own port, and has the same watches open, so that the API server has the same work. It
+//! reads what the watches bring and does nothing with it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,7 +42,8 @@ pub(crate) struct Ceiling {
 }
 
 impl Ceiling {
-    /// Opens the watches and sets the phase of every volume to Available, as a binder does before there are claims.
+    /// Opens the watches and sets the phase of every volume to Available, as a binder does before there are
+    /// claims.
     pub(crate) async fn settle_volumes(client: &kube::Client, load: &Load) -> Result<Self> {
         let mut watches = JoinSet::new();
         for path in WATCHED {
@@ -54,8 +55,8 @@ impl Ceiling {
         Ok(Self { port, volumes, reserved: load.reserves(), _watches: watches })
     }
 
-    /// Creates the claims and makes the writes of a bind for each, one after the other, many claims at the same time. Answers
-    /// when each creation was sent.
+    /// Creates the claims and makes the writes of a bind for each, one after the other, many claims at the
+    /// same time. Answers when each creation was sent.
     pub(crate) async fn create_and_bind(&self, load: &Load) -> Result<HashMap<String, Instant>> {
         let (created, creations) = mpsc::unbounded_channel();
         let claims = stream::unfold(creations, |mut creations| async move {

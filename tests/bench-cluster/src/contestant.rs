@@ -90,8 +90,9 @@ impl Running {
     }
 }
 
-/// Lines by which upstream's controller manager says, once each, that the binder has its lists and that authorization has
-/// its own. They do not say whose they are; with many volumes the binder's is the later one.
+/// Lines by which upstream's controller manager says, once each, that the binder has its lists and that
+/// authorization has its own. They do not say whose they are; with many volumes the binder's is the later
+/// one.
 const CACHES: usize = 2;
 
 /// How many such lines upstream's controller managers have printed.

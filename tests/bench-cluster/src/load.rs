@@ -159,7 +159,8 @@ impl Load {
         Ok(sightings)
     }
 
-    /// Creates the claims; answers when each was sent. `created` hears of each, with its number, where somebody listens.
+    /// Creates the claims; answers when each was sent. `created` hears of each, with its number, where
+    /// somebody listens.
     pub(crate) async fn create_claims(
         &self,
         created: Option<UnboundedSender<(usize, PersistentVolumeClaim)>>,

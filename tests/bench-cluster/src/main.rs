@@ -1,8 +1,9 @@
-//! Measures binders on a real API server: Bindery, upstream's binder without its rate limits, and what the API server
-//! takes of the same writes from a client that decides nothing. Contestants take turns, so what else the machine does
-//! meets all of them.
+//! Measures binders on a real API server: Bindery, upstream's binder without its rate limits, and what the
+//! API server takes of the same writes from a client that decides nothing. Contestants take turns, so what
+//! else the machine does meets all of them.
 //!
-//! `cargo xtask bench admission|bind|memory|writes` builds this and runs it; `docs/benchmarks.md` has the figures.
+//! `cargo xtask bench admission|bind|memory|writes` builds this and runs it; `docs/benchmarks.md` has the
+//! figures.
 
 mod admission;
 mod bind;

@@ -16,8 +16,8 @@ use crate::usage::Usage;
 const ASKED_EVERY: Duration = Duration::from_millis(50);
 /// How often it is looked at whether a binder still works off what it found at its start.
 const LOOKED_EVERY: Duration = Duration::from_secs(2);
-/// CPU seconds between two looks under which a binder counts as idle: upstream never comes to rest, so it is that
-/// it does not work more than the look before.
+/// CPU seconds between two looks under which a binder counts as idle: upstream never comes to rest, so it is
+/// that it does not work more than the look before.
 const IDLE_CPU: f64 = 0.1;
 /// Looks after which a binder that does not come to rest is measured all the same.
 const LOOKS_MAX: usize = 30;

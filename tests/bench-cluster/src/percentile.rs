@@ -1,7 +1,7 @@
 //! Percentiles of what was measured.
 
-/// The least of these values that so many of a thousand do not exceed (nearest rank: a value that was seen, none that
-/// was reckoned between two); not a number where there are none.
+/// The least of these values that so many of a thousand do not exceed (nearest rank: a value that was seen,
+/// none that was reckoned between two); not a number where there are none.
 pub(crate) fn percentile(sorted: &[f64], per_mille: usize) -> f64 {
     let rank = (sorted.len() * per_mille).div_ceil(1000).max(1);
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)

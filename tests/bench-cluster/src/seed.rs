@@ -1,4 +1,5 @@
-//! Volumes and claims, put straight into etcd: through the API server bound pairs would take four writes each.
+//! Volumes and claims, put straight into etcd: through the API server bound pairs would take four writes
+//! each.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -61,8 +62,8 @@ impl Stock {
 }
 
 impl Pair {
-    /// The pair of this volume and this claim (in `default`), with everything that the API server keeps of them,
-    /// managedFields too.
+    /// The pair of this volume and this claim (in `default`), with everything that the API server keeps of
+    /// them, managedFields too.
     async fn read(client: &kube::Client, volume: &str, claim: &str) -> Result<Self> {
         let volume = Api::<PersistentVolume>::all(client.clone()).get(volume).await?;
         let claim = Api::<PersistentVolumeClaim>::default_namespaced(client.clone()).get(claim).await?;

@@ -1,6 +1,7 @@
 //! What one write costs the API server, by how it is asked for.
 //!
-//! The write is the first one of a bind: a volume's claimRef and the mark, with the UID and the version that were read.
+//! The write is the first one of a bind: a volume's claimRef and the mark, with the UID and the version that
+//! were read.
 
 use std::io::Write as _;
 use std::ops::Range;
@@ -144,7 +145,8 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     let mut costs = vec![Vec::new(); ways.len()];
     for round in 0..arguments.rounds {
         for turn in 0..ways.len() {
-            // Each way comes first in some round: what the one before left to the API server's garbage collector counts.
+            // Each way comes first in some round: what the one before left to the API server's garbage
+            // collector counts.
             let at = (round + turn) % ways.len();
             let from = (round * ways.len() + turn) * arguments.writes;
             let read = prepare(&client, from..from + arguments.writes).await?;
@@ -232,11 +234,13 @@ fn path(name: &str) -> String {
     format!("/api/v1/persistentvolumes/{name}")
 }
 
-/// The protobuf of a volume that has a claimRef as well. A message that is written behind another one is merged into it, so
-/// only what changes is encoded here (core/v1 generated.proto; the envelope is runtime.Unknown).
+/// The protobuf of a volume that has a claimRef as well. A message that is written behind another one is
+/// merged into it, so only what changes is encoded here (core/v1 generated.proto; the envelope is
+/// runtime.Unknown).
 fn with_claim_ref(object: &[u8], claim: &str) -> Result<Bytes> {
     let envelope = object.strip_prefix(b"k8s\0").context("the API server's answer is no protobuf")?;
-    // ObjectReference: kind 1, namespace 2, name 3, apiVersion 5. PersistentVolumeSpec: claimRef 4. PersistentVolume: spec 2.
+    // ObjectReference: kind 1, namespace 2, name 3, apiVersion 5. PersistentVolumeSpec: claimRef 4.
+    // PersistentVolume: spec 2.
     let reference: Vec<u8> = [(1, "PersistentVolumeClaim"), (2, "default"), (3, claim), (5, "v1")]
         .into_iter()
         .flat_map(|(number, text)| field(number, text.as_bytes()))

@@ -1,9 +1,10 @@
-//! Measures one decision about a claim, in the shapes that matter: a best fit exists, nothing fits, a selector over many
-//! labels that only the largest volume meets.
+//! Measures one decision about a claim, in the shapes that matter: a best fit exists, nothing fits, a
+//! selector over many labels that only the largest volume meets.
 //!
-//! Every shape is measured natively, through the component with a fresh instance for every decision, and against a
-//! scan like upstream's, turn by turn in the same run. A decision is all that the controller does to get one: open
-//! a session on the store, ask, record the evidence, decide. Before anything is measured, all three must agree.
+//! Every shape is measured natively, through the component with a fresh instance for every decision, and
+//! against a scan like upstream's, turn by turn in the same run. A decision is all that the controller does
+//! to get one: open a session on the store, ask, record the evidence, decide. Before anything is measured,
+//! all three must agree.
 //!
 //! `cargo xtask bench decide` builds this and runs it; `docs/benchmarks.md` has the figures.
 

@@ -1,5 +1,6 @@
-//! What upstream does: a scan over all volumes whose access modes contain the claim's (`findBestMatchForClaim` and
-//! `FindMatchingVolume`; in the same order of steps, in Rust, and without the garbage).
+//! What upstream does: a scan over all volumes whose access modes contain the claim's
+//! (`findBestMatchForClaim` and `FindMatchingVolume`; in the same order of steps, in Rust, and without the
+//! garbage).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -7,7 +7,8 @@ use tempfile::TempDir;
 
 use crate::{NAMESPACE, RELEASE, chart, helm, offered, root, run};
 
-/// Who operates a cluster by its kubeconfig: by the real Helm and the real kubectl, with nothing of this user's own.
+/// Who operates a cluster by its kubeconfig: by the real Helm and the real kubectl, with nothing of this
+/// user's own.
 pub struct Operator {
     kubeconfig: PathBuf,
     /// Where both keep what they have discovered.
@@ -45,7 +46,8 @@ impl Operator {
         run(&mut helm, "")
     }
 
-    /// Upgrades the release to the chart with what was given before, and further arguments. Answers what Helm printed.
+    /// Upgrades the release to the chart with what was given before, and further arguments. Answers what Helm
+    /// printed.
     ///
     /// # Errors
     ///
@@ -68,7 +70,8 @@ impl Operator {
         run(&mut kubectl, input)
     }
 
-    /// Runs a line as a person types it into a shell; `kubectl` and `helm` are the real ones. Answers what it printed.
+    /// Runs a line as a person types it into a shell; `kubectl` and `helm` are the real ones. Answers what it
+    /// printed.
     ///
     /// # Errors
     ///

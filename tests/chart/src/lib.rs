@@ -110,7 +110,8 @@ pub fn run(command: &mut Command, input: &str) -> Result<String, String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let mut stdin = child.stdin.take().expect("standard input is a pipe");
-    // Small enough for a pipe, so that nothing waits for the other one; a program that ends early has not read it.
+    // Small enough for a pipe, so that nothing waits for the other one; a program that ends early has not
+    // read it.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Texts within objects that are documents themselves, by JSON pointers: [`Objects::at`] finds what is in them.
+/// Texts within objects that are documents themselves, by JSON pointers: [`Objects::at`] finds what is in
+/// them.
 const DOCUMENTS: [&str; 2] =
     ["/spec/template/metadata/annotations/bindery.dev~1settings", "/data/bindery.json"];
 
@@ -62,8 +63,9 @@ impl Objects {
         self.objects.values().filter(move |object| object["kind"] == kind)
     }
 
-    /// What is at a path such as `Deployment/bindery /spec/template/spec/containers/bindery/image`: the object, and the keys
-    /// within it. An item of a list is found by its number, or by its name, alert or mount path.
+    /// What is at a path such as `Deployment/bindery /spec/template/spec/containers/bindery/image`: the
+    /// object, and the keys within it. An item of a list is found by its number, or by its name, alert or
+    /// mount path.
     pub fn at(&self, path: &str) -> Option<&Value> {
         let (name, within) = path.split_once(' ').unwrap_or((path, ""));
         let keys = within.split('/').skip(1).map(|key| key.replace("~1", "/"));

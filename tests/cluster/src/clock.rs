@@ -1,8 +1,8 @@
 //! A time of day that jumps, for one program.
 //!
-//! A machine's clock cannot be set for a test without setting it for everything else, and time namespaces shift only
-//! the clocks that measure durations. So the program is started with a library in front of the C library's
-//! `clock_gettime`, which Rust's `SystemTime` asks. Nothing of it is in Bindery.
+//! A machine's clock cannot be set for a test without setting it for everything else, and time namespaces
+//! shift only the clocks that measure durations. So the program is started with a library in front of the C
+//! library's `clock_gettime`, which Rust's `SystemTime` asks. Nothing of it is in Bindery.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;

@@ -20,7 +20,8 @@ use tempfile::TempDir;
 
 use crate::Server;
 
-/// How often a server is asked whether it is ready, and how often at most: a slow machine takes half a minute.
+/// How often a server is asked whether it is ready, and how often at most: a slow machine takes half a
+/// minute.
 const READY_EVERY: Duration = Duration::from_millis(100);
 const READY_TRIES: usize = 1_200;
 
@@ -47,7 +48,8 @@ pub enum Manager {
     WithoutBinder,
     /// The binder alone, without its rate limits: what Bindery is compared with.
     BinderAlone,
-    /// The two that let go of volumes and claims which are being deleted: the least that a binder cannot do without.
+    /// The two that let go of volumes and claims which are being deleted: the least that a binder cannot do
+    /// without.
     ProtectionAlone,
 }
 
@@ -68,7 +70,8 @@ pub struct ControlPlane {
 }
 
 impl Programs {
-    /// The programs that `cargo xtask` installed: `BINDERY_ETCD`, `BINDERY_KUBE_APISERVER`, `BINDERY_KUBE_CONTROLLER_MANAGER`.
+    /// The programs that `cargo xtask` installed: `BINDERY_ETCD`, `BINDERY_KUBE_APISERVER`,
+    /// `BINDERY_KUBE_CONTROLLER_MANAGER`.
     ///
     /// # Errors
     ///
@@ -229,9 +232,9 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// Stops etcd and the API server, sets etcd back to a snapshot by `etcdutl snapshot restore` (`BINDERY_ETCDUTL`) with
-    /// further arguments, and starts both again; ends when they are ready. The controller manager is restarted too: its
-    /// watches would wait for versions that etcd does not have.
+    /// Stops etcd and the API server, sets etcd back to a snapshot by `etcdutl snapshot restore`
+    /// (`BINDERY_ETCDUTL`) with further arguments, and starts both again; ends when they are ready. The
+    /// controller manager is restarted too: its watches would wait for versions that etcd does not have.
     ///
     /// # Errors
     ///
@@ -273,7 +276,8 @@ impl ControlPlane {
     ///
     /// etcd cannot be reached, or refuses.
     pub async fn compact(&self) -> Result<()> {
-        // The key is the first that there can be: what it holds does not matter, but the answer tells the revision.
+        // The key is the first that there can be: what it holds does not matter, but the answer tells the
+        // revision.
         let now = self.ask_etcd("/v3/kv/range", &json!({"key": "AA=="})).await?;
         let revision = now["header"]["revision"].as_str().context("etcd tells no revision")?;
         self.ask_etcd("/v3/kv/compaction", &json!({"revision": revision, "physical": true})).await.map(drop)
@@ -325,8 +329,8 @@ impl ControlPlane {
     }
 }
 
-/// Waits until no other control plane of this machine is being started, and keeps others from it until the answer is dropped: an
-/// API server that takes half a minute for what it does first ends itself.
+/// Waits until no other control plane of this machine is being started, and keeps others from it until the
+/// answer is dropped: an API server that takes half a minute for what it does first ends itself.
 async fn turn() -> Result<File> {
     let path = std::env::temp_dir().join("bindery-cluster.lock");
     let take = move || {

@@ -34,8 +34,8 @@ pub trait Weather: Send + Sync + 'static {
         After::Pass
     }
 
-    /// An event has come for a watch of a proxy that [speaks JSON](Proxy::start_in_json): what is sent back in its
-    /// place. Both are a line each, or nothing.
+    /// An event has come for a watch of a proxy that [speaks JSON](Proxy::start_in_json): what is sent back
+    /// in its place. Both are a line each, or nothing.
     fn event(&self, _: &Asked, line: Bytes) -> Bytes {
         line
     }
@@ -175,7 +175,8 @@ impl Proxy {
         Self::start_with(plane, false).await
     }
 
-    /// Starts a proxy that has the API server answer in JSON, so that answers and events can be read and forged.
+    /// Starts a proxy that has the API server answer in JSON, so that answers and events can be read and
+    /// forged.
     ///
     /// # Errors
     ///
@@ -225,8 +226,8 @@ impl Proxy {
         self.shared.cut();
     }
 
-    /// Answers no request any more on the connections that there are now, and leaves them open: as where a router has
-    /// forgotten them.
+    /// Answers no request any more on the connections that there are now, and leaves them open: as where a
+    /// router has forgotten them.
     pub fn forget_connections(&self) {
         let count = self.shared.connections_count.load(Ordering::Relaxed);
         self.shared.dead.store(count, Ordering::Relaxed);
@@ -237,8 +238,8 @@ impl Proxy {
         self.shared.held.send_modify(|watches| watches.all = held);
     }
 
-    /// The watches of a path that are open tell nothing any more, as over a connection that died without a word. Those
-    /// that are opened later do.
+    /// The watches of a path that are open tell nothing any more, as over a connection that died without a
+    /// word. Those that are opened later do.
     pub fn stall_watches_of(&self, path: &str) {
         let stalled = (path.to_owned(), self.shared.count.load(Ordering::Relaxed));
         self.shared.held.send_modify(|watches| watches.stalled.push(stalled));

@@ -14,7 +14,8 @@ const LOG_SHOWN: usize = 4_000;
 /// How often it is looked whether one has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A running program, whose output goes to a file. Killed when it is dropped, and when the thread that started it ends.
+/// A running program, whose output goes to a file. Killed when it is dropped, and when the thread that
+/// started it ends.
 #[derive(Debug)]
 pub struct Server {
     name: String,
@@ -95,7 +96,8 @@ impl Server {
         kill_process(pid, signal).with_context(|| format!("{} cannot be signalled", self.name))
     }
 
-    /// Waits until it has ended. Others go on meanwhile, such as a proxy of this process that answers it until then.
+    /// Waits until it has ended. Others go on meanwhile, such as a proxy of this process that answers it
+    /// until then.
     ///
     /// # Errors
     ///

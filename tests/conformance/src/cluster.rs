@@ -1,9 +1,10 @@
 //! Cases on a real API server.
 //!
-//! A recorded world is written down as nobody could have made it: with UIDs of its own, with statuses, on an API server
-//! without validation. Here it is made by requests that a real one accepts: claims first, so that pointers to them can carry
-//! the UIDs that it gave; statuses and deletions after that. What it leaves is translated back, and compared as ever. What
-//! cannot be said to a real API server is [`Scene::set`]'s reason, by which such cases are counted.
+//! A recorded world is written down as nobody could have made it: with UIDs of its own, with statuses, on an
+//! API server without validation. Here it is made by requests that a real one accepts: claims first, so that
+//! pointers to them can carry the UIDs that it gave; statuses and deletions after that. What it leaves is
+//! translated back, and compared as ever. What cannot be said to a real API server is [`Scene::set`]'s
+//! reason, by which such cases are counted.
 
 mod errors;
 mod translation;
@@ -140,8 +141,8 @@ impl<'a> Scene<'a> {
         Ok(Ok(scene))
     }
 
-    /// The case as a server can hold it, after a run in which the phases of these volumes were written: it discards the
-    /// status that a volume is created with, until one is written.
+    /// The case as a server can hold it, after a run in which the phases of these volumes were written: it
+    /// discards the status that a volume is created with, until one is written.
     pub(crate) fn possible(case: &Case, phased: &BTreeSet<Text>) -> Case {
         let (initial, mut end) = (translation::possible(&case.initial), translation::possible(&case.end));
         for volume in &mut end.volumes {
@@ -173,7 +174,8 @@ impl<'a> Scene<'a> {
 
     /// What the recording would have of the world's end.
     ///
-    /// What was deleted and waits for finalizers of others is gone there: the recorded API server knew no finalizers.
+    /// What was deleted and waits for finalizers of others is gone there: the recorded API server knew no
+    /// finalizers.
     pub(crate) fn translated(&self, expected: &Objects, mut found: Objects) -> Objects {
         found.volumes.retain(|volume| {
             let is_deleted = volume["metadata"]["deletionTimestamp"].is_string();

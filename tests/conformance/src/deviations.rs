@@ -1,8 +1,8 @@
 //! Where Bindery deliberately does better than upstream: the one list of them.
 //!
-//! Each entry says which cases differ, how, and why. A case that an entry applies to must differ in that way, any other must agree. An
-//! entry looks at the world of a case, and at what upstream made of it where that tells how far upstream got. Where no issue of upstream's
-//! is named, none is known.
+//! Each entry says which cases differ, how, and why. A case that an entry applies to must differ in that way,
+//! any other must agree. An entry looks at the world of a case, and at what upstream made of it where that
+//! tells how far upstream got. Where no issue of upstream's is named, none is known.
 
 mod surplus;
 mod values;
@@ -125,8 +125,9 @@ fn asset_is_deleted_after_failed_creates(case: &Case) -> bool {
     plugin.provision.is_some() && all_failed && deletes && is_reported
 }
 
-/// Whether the one volume that the case syncs is to be reclaimed while its claim, which the cache has not seen, is
-/// on the API server and has it or may yet have it, or has another one and this one was not made for it.
+/// Whether the one volume that the case syncs is to be reclaimed while its claim, which the cache has not
+/// seen, is on the API server and has it or may yet have it, or has another one and this one was not made for
+/// it.
 fn reclaims_from_an_unseen_claim(case: &Case) -> bool {
     let Some(("sync-volume", name)) = case.call.split_once(' ') else { return false };
     let volume = named(&case.initial.volumes, &name.into());
@@ -151,8 +152,8 @@ fn is_to_go(case: &Case, volume: &Value) -> bool {
     is_released(volume) && is_reclaimed && !fails_before_it_is_decided(case, volume)
 }
 
-/// Whether a sync of the volume, which does not count as migrated, ends with its first write, the one of the migration's
-/// annotation and of the deletion finalizers: it is due, and fails.
+/// Whether a sync of the volume, which does not count as migrated, ends with its first write, the one of the
+/// migration's annotation and of the deletion finalizers: it is due, and fails.
 fn fails_before_it_is_decided(case: &Case, volume: &Value) -> bool {
     let annotations = &volume["metadata"]["annotations"];
     let Some(provisioner) = annotations["pv.kubernetes.io/provisioned-by"].as_str() else { return false };

@@ -17,10 +17,11 @@ use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, Options};
 use clap::{Parser, ValueEnum};
 
-/// Runs recorded cases of upstream's controller through the real binder on the simulator, or on a real API server.
+/// Runs recorded cases of upstream's controller through the real binder on the simulator, or on a real API
+/// server.
 ///
-/// Exits with status 0 when every case passed, 1 when one failed, and 2 when no case could be judged; then one sentence
-/// says why.
+/// Exits with status 0 when every case passed, 1 when one failed, and 2 when no case could be judged; then
+/// one sentence says why.
 #[derive(Parser)]
 struct Arguments {
     /// The engine that decides; the other one replays every decision and must agree.
@@ -29,14 +30,16 @@ struct Arguments {
     /// The default engine as a component.
     #[arg(long, env = "BINDERY_ENGINE", value_name = "FILE")]
     component: PathBuf,
-    /// The API server: the simulator, or a real etcd and kube-apiserver (`BINDERY_ETCD`, `BINDERY_KUBE_APISERVER`), on
-    /// which cases are set as far as it accepts them; the others are counted by reason.
+    /// The API server: the simulator, or a real etcd and kube-apiserver (`BINDERY_ETCD`,
+    /// `BINDERY_KUBE_APISERVER`), on which cases are set as far as it accepts them; the others are counted by
+    /// reason.
     #[arg(long, value_enum, default_value = "simulator")]
     against: Against,
     /// Run only so many cases of each file, evenly spread over it.
     #[arg(long, value_name = "N")]
     sample: Option<usize>,
-    /// Real API servers that share the cases: most of the time is waiting, for operations that are tried again after seconds.
+    /// Real API servers that share the cases: most of the time is waiting, for operations that are tried
+    /// again after seconds.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     clusters: u8,
     /// Print the whole trace of each failing case.
@@ -120,8 +123,8 @@ fn picked(lines: Vec<Line>, arguments: &Arguments) -> Vec<Line> {
     lines.into_iter().step_by(every).collect()
 }
 
-/// Runs cases on real API servers. Each has a thread and a runtime of its own: a case moves the clock of its runtime, by which
-/// another's requests would time out.
+/// Runs cases on real API servers. Each has a thread and a runtime of its own: a case moves the clock of its
+/// runtime, by which another's requests would time out.
 fn on_clusters(lines: &[Line], engines: &Engines, arguments: &Arguments) -> Result<Tally> {
     let (tally, lines) = (Mutex::new(Tally::default()), Mutex::new(lines.iter()));
     let next = || lines.lock().unwrap_or_else(PoisonError::into_inner).next();

@@ -56,7 +56,8 @@ impl Port for CasePort {
 
     async fn read_claim(&self, key: &ClaimKey, purpose: Purpose) -> Lookup<Arc<Claim>> {
         // The recorded API server looked claims up by their names alone, and every claim of a case is in one
-        // namespace. Upstream's reads get what they got, under the key that they asked for; the guard gets the truth.
+        // namespace. Upstream's reads get what they got, under the key that they asked for; the guard gets
+        // the truth.
         let asked = match purpose {
             Purpose::Engine => &ClaimKey::new(NAMESPACE, &*key.name),
             Purpose::Guard => key,

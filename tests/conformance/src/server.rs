@@ -65,7 +65,8 @@ impl Server<'_> {
         }
     }
 
-    /// Name of the disks that the case's plugin provisions: recordings have none, which a real API server refuses.
+    /// Name of the disks that the case's plugin provisions: recordings have none, which a real API server
+    /// refuses.
     pub(crate) fn disk(&self) -> &'static str {
         match self {
             Self::Simulator(_) => "",

@@ -1,7 +1,8 @@
-//! New worlds out of recorded ones: some fields of a world take values that the same fields have in other worlds.
+//! New worlds out of recorded ones: some fields of a world take values that the same fields have in other
+//! worlds.
 //!
-//! So new worlds hold what recorded ones hold, names that meet included, in combinations that nobody has thought of. What
-//! upstream makes of them is for the recorder to say (`cargo xtask record`).
+//! So new worlds hold what recorded ones hold, names that meet included, in combinations that nobody has
+//! thought of. What upstream makes of them is for the recorder to say (`cargo xtask record`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,8 @@ const WHOLES: [&str; 5] = ["/classes", "/pods", "/uncached", "/api_errors", "/pl
 /// Where the objects are whose fields take values one by one.
 const OBJECTS: [&str; 2] = ["/initial/volumes", "/initial/claims"];
 
-/// Fields of an object that keep theirs: by these objects are told apart, or a volume of one type would be of two.
+/// Fields of an object that keep theirs: by these objects are told apart, or a volume of one type would be of
+/// two.
 const KEPT: [&str; 8] = [
     "/metadata/name",
     "/metadata/namespace",
@@ -53,8 +55,8 @@ pub struct Worlds {
 }
 
 impl Worlds {
-    /// Takes the worlds of recorded cases, one a line of JSON. Cases of single calls and of worlds that are settled should not be
-    /// mixed: a field of one has a meaning of its own.
+    /// Takes the worlds of recorded cases, one a line of JSON. Cases of single calls and of worlds that are
+    /// settled should not be mixed: a field of one has a meaning of its own.
     ///
     /// # Errors
     ///

@@ -13,7 +13,8 @@ use crate::server::Server;
 use crate::twin::Twin;
 use crate::world::{End, World};
 
-/// What a real API server says where upstream, and so Bindery, adds its finalizer to a volume that is being deleted.
+/// What a real API server says where upstream, and so Bindery, adds its finalizer to a volume that is being
+/// deleted.
 const FINALIZER_TOO_LATE: &str = "no new finalizers can be added if the object is being deleted";
 
 /// The engine that decides and the one that replays.
@@ -67,8 +68,8 @@ pub fn run(case: &Case, engines: &Engines) -> Verdict {
     }
 }
 
-/// Runs a case on a real API server, or says why it cannot be set there. To be called on a runtime of one thread, whose
-/// clock it moves.
+/// Runs a case on a real API server, or says why it cannot be set there. To be called on a runtime of one
+/// thread, whose clock it moves.
 ///
 /// # Errors
 ///

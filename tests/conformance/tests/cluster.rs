@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Cases of each corpus that are tried, evenly spread over it, and the API servers that share them. Some cannot be set on a
-/// real one. `BINDERY_SAMPLES` makes them so many times as large.
+/// Cases of each corpus that are tried, evenly spread over it, and the API servers that share them. Some
+/// cannot be set on a real one. `BINDERY_SAMPLES` makes them so many times as large.
 const SAMPLES: [(&str, usize, usize); 5] = [
     ("upstream-cases.jsonl.gz", 141, 4),
     ("single-step.jsonl.gz", 900, 1),

@@ -1,7 +1,8 @@
-//! A CSI driver for tests. Its volumes are folders below one folder of one machine: enough for an external provisioner and
-//! a kubelet, which know it by nothing but the Container Storage Interface.
+//! A CSI driver for tests. Its volumes are folders below one folder of one machine: enough for an external
+//! provisioner and a kubelet, which know it by nothing but the Container Storage Interface.
 //!
-//! [`Folders`] answers all of CSI's services; [`Registration`] tells kubelet of it, as the sidecar node-driver-registrar would.
+//! [`Folders`] answers all of CSI's services; [`Registration`] tells kubelet of it, as the sidecar
+//! node-driver-registrar would.
 
 mod controller;
 mod node;

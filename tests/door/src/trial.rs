@@ -9,12 +9,13 @@ use crate::{World, claim, create, update, volume};
 const WARNING_MAX: usize = 120;
 const WARNINGS_MAX: usize = 3;
 
-/// Sends a request made of `bytes`, twice: the bytes themselves, or a review of which they are a field or two.
+/// Sends a request made of `bytes`, twice: the bytes themselves, or a review of which they are a field or
+/// two.
 ///
 /// # Errors
 ///
-/// The answer is none that an API server understands, denies without saying why, differs the second time, or something
-/// was written: a report.
+/// The answer is none that an API server understands, denies without saying why, differs the second time, or
+/// something was written: a report.
 pub fn run(bytes: &[u8]) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! `docs/admission.md` says what is so: every rule is there with its level, and every example is answered word by word
-//! as it is written there.
+//! `docs/admission.md` says what is so: every rule is there with its level, and every example is answered
+//! word by word as it is written there.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

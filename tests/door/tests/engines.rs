@@ -1,4 +1,5 @@
-//! No engine locks anybody out: what it denies is held against the objects themselves, and against what it was told of them.
+//! No engine locks anybody out: what it denies is held against the objects themselves, and against what it
+//! was told of them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -82,7 +83,8 @@ async fn an_engine_cannot_deny_an_update_for_what_was_so_before() {
     }
 }
 
-/// An engine that finds fault with the class of a claim that names no volume, whatever it has been told, if it has asked at all.
+/// An engine that finds fault with the class of a claim that names no volume, whatever it has been told, if
+/// it has asked at all.
 struct Slanderous {
     rule: Rule,
     asks: bool,

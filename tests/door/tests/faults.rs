@@ -193,8 +193,8 @@ async fn a_body_that_does_not_come_is_given_up_and_takes_no_room() {
     assert!(scrape(&metrics).contains("admission_shed_total 0\n"));
 }
 
-/// Asks with so many bodies that begin so and do not end, of which six go for others, and then with one that comes whole: the
-/// oldest that is left goes for it.
+/// Asks with so many bodies that begin so and do not end, of which six go for others, and then with one that
+/// comes whole: the oldest that is left goes for it.
 async fn oldest_goes_beyond(begun: usize, start: &'static [u8]) {
     let metrics = AdmissionMetrics::default();
     let (slow, router) = slow_door(&metrics);

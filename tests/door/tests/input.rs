@@ -145,7 +145,8 @@ async fn an_update_of_what_could_not_be_read_passes_with_a_warning_that_says_so(
     assert!(world.scrape().contains(counted), "{}", world.scrape());
 }
 
-/// Nobody knows what to do with so many; reading them would cost many times the memory that it took to send them.
+/// Nobody knows what to do with so many; reading them would cost many times the memory that it took to send
+/// them.
 #[tokio::test]
 async fn what_has_more_parts_than_any_object_passes_unread_with_a_warning() {
     let world = World::default();

@@ -1,5 +1,5 @@
-//! What happens between a review and a bind, and between what a replica sees and what is so: none of it denies what should
-//! pass.
+//! What happens between a review and a bind, and between what a replica sees and what is so: none of it
+//! denies what should pass.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -230,8 +230,8 @@ async fn a_name_that_the_api_server_has_still_to_make_is_no_reason_to_deny() {
 
 #[tokio::test]
 async fn a_claim_may_take_the_place_of_one_of_its_name() {
-    // Made again before this replica, or anybody, has seen the earlier one go: if it is still there, the API server itself
-    // says so, in the words that tools wait for.
+    // Made again before this replica, or anybody, has seen the earlier one go: if it is still there, the API
+    // server itself says so, in the words that tools wait for.
     let pair = [volume("v", "1Gi", claim_ref("c", "uid-c")), bound(named("c", "1Gi"))];
     let world = World::default().having(&pair);
     let mut again = named("c", "1Gi");
@@ -242,7 +242,8 @@ async fn a_claim_may_take_the_place_of_one_of_its_name() {
 
 #[tokio::test]
 async fn a_namespace_that_is_being_deleted_is_left_alone() {
-    // Its claims are being deleted: they may lose their finalizers, and volumes may be given to whoever comes next.
+    // Its claims are being deleted: they may lose their finalizers, and volumes may be given to whoever comes
+    // next.
     let waiting = leaving(claim("c", "8Gi", json!({})));
     let world = World::default().having(std::slice::from_ref(&waiting));
     let mut released = waiting.clone();

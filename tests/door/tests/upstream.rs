@@ -1,5 +1,5 @@
-//! What `docs/admission.md` says of a cluster without Bindery is what upstream's own controller does there: the examples of
-//! the document, and those of what a row says besides, on a real API server.
+//! What `docs/admission.md` says of a cluster without Bindery is what upstream's own controller does there:
+//! the examples of the document, and those of what a row says besides, on a real API server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -114,7 +114,8 @@ impl Cluster {
         created
     }
 
-    /// Puts what is in the cluster before the request; volumes come last, because they name claims by their UIDs.
+    /// Puts what is in the cluster before the request; volumes come last, because they name claims by their
+    /// UIDs.
     async fn set_up(&self, story: &Story) -> BTreeMap<String, String> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": story.place}});
         self.create(&namespace).await;

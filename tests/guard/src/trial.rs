@@ -117,7 +117,8 @@ fn allows(
     };
     let excused = match &objection {
         Objection::Prove(_) => false,
-        // The engine was shown another world than the guard, or than a live read shows, which upstream does not make.
+        // The engine was shown another world than the guard, or than a live read shows, which upstream does
+        // not make.
         Objection::Stale { .. } => model.seen != model.now || model.seen != model.truth,
         Objection::Contradicted { .. } => model.now != model.truth,
         Objection::Unproven { .. } => model.live_fails,
@@ -126,7 +127,8 @@ fn allows(
             Breach::ClaimLives => model.seen != model.truth,
             Breach::Unreadable => model.unreadable.is_some(),
             Breach::NotSynced => !model.synced,
-            // The live read shows that the claim, which had another volume, is gone: the data would be offered.
+            // The live read shows that the claim, which had another volume, is gone: the data would be
+            // offered.
             Breach::OfferedAgain => model.seen != model.truth,
             // An operation reads its volume again, and finds another than the one that it was started for.
             _ if matches!(request.subject, Subject::SyncVolumeOperation(_)) => model.seen != model.truth,

@@ -7,13 +7,14 @@ use tracing::level_filters::LevelFilter;
 use tracing::subscriber::{DefaultGuard, NoSubscriber};
 use tracing::{Dispatch, dispatcher};
 
-/// What is logged on this thread while this lives, in the words of `bindery`'s text log. Tests on the one thread of their
-/// runtime log here whatever their tasks say.
+/// What is logged on this thread while this lives, in the words of `bindery`'s text log. Tests on the one
+/// thread of their runtime log here whatever their tasks say.
 #[derive(Debug)]
 pub struct Logged {
     lines: Lines,
     _logging: DefaultGuard,
-    /// While there is only one, tracing has the thread that comes first to a line say for all whether it is wanted.
+    /// While there is only one, tracing has the thread that comes first to a line say for all whether it is
+    /// wanted.
     _another: Dispatch,
 }
 

@@ -1,5 +1,5 @@
-//! `kubectl get persistentvolumes,persistentvolumeclaims,storageclasses -A -o json | bindery-invariants`: says what of a
-//! cluster at rest breaks upstream's invariants, and fails where anything does.
+//! `kubectl get persistentvolumes,persistentvolumeclaims,storageclasses -A -o json | bindery-invariants`:
+//! says what of a cluster at rest breaks upstream's invariants, and fails where anything does.
 
 #![allow(clippy::print_stdout, reason = "this is what the program is for")]
 

@@ -1,6 +1,7 @@
 //! Amounts of storage.
 
-/// Thousandths of a byte of a quantity such as `1Gi`, `1.5G`, `500m` or `1e9`; `None` where it is no quantity.
+/// Thousandths of a byte of a quantity such as `1Gi`, `1.5G`, `500m` or `1e9`; `None` where it is no
+/// quantity.
 ///
 /// Fractions of a thousandth are cut off: the API server keeps none.
 pub(crate) fn thousandths(text: &str) -> Option<i128> {

@@ -1,4 +1,5 @@
-//! A whole cluster with one node, for tests: `cargo xtask cluster up --node`, held up for as long as a [`Node`] lives.
+//! A whole cluster with one node, for tests: `cargo xtask cluster up --node`, held up for as long as a
+//! [`Node`] lives.
 
 pub mod site;
 pub mod world;

@@ -20,7 +20,8 @@ use crate::{Node, command};
 pub const PODS: &str = "app.kubernetes.io/name=bindery";
 /// How long Helm waits.
 pub const TIMEOUT: &str = "--timeout=3m";
-/// Values by which no review is given up, though the machine stands still for seconds, and no pod ends while it is still asked.
+/// Values by which no review is given up, though the machine stands still for seconds, and no pod ends while
+/// it is still asked.
 pub const PATIENT: &str = "webhook.timeoutSeconds=30,webhook.drainSeconds=15";
 /// How much of a log is shown to whoever waits in vain, in bytes.
 const LOG_SHOWN: usize = 3_000;
@@ -79,8 +80,8 @@ impl Site {
         assert_eq!(fs::read_to_string(path.join("file")).unwrap(), format!("{name}\n"));
     }
 
-    /// Waits until the API server asks Bindery: it learns a moment later whom to ask and to trust, and the node where they are.
-    /// There must be a volume of this name.
+    /// Waits until the API server asks Bindery: it learns a moment later whom to ask and to trust, and the
+    /// node where they are. There must be a volume of this name.
     pub async fn until_reviewed(&self, volume: &str) {
         let look = async || self.try_hopeless_claim(volume).await.ok();
         self.world.until_seen("the refusal of a hopeless claim", look).await;

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use crate::IMAGE;
 
-/// How long anything may take before the test gives up: a slow machine takes seconds, and kubelet a minute or two to bring a changed
-/// Secret to a pod.
+/// How long anything may take before the test gives up: a slow machine takes seconds, and kubelet a minute or
+/// two to bring a changed Secret to a pod.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How often it is looked whether something has come about.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -1,13 +1,15 @@
-//! `certificates.source: cert-manager` of the chart, with a real cert-manager on a real node: a certificate is issued, made known
-//! to the API server, and renewed without a failed review.
+//! `certificates.source: cert-manager` of the chart, with a real cert-manager on a real node: a certificate
+//! is issued, made known to the API server, and renewed without a failed review.
 //!
-//! cert-manager's controller and its CA injector run beside the control plane as the cluster's administrator. They are those of
-//! 1.11.5: later ones are Go modules of their own that no proxy serves, so they cannot be built from packages. Of the API the
-//! chart uses `Issuer` (`selfSigned` and `ca`) and `Certificate` of `cert-manager.io/v1`, which later versions have too
-//! (`tests/chart` holds the chart against their definitions), and the annotation `cert-manager.io/inject-ca-from`.
-//! cert-manager's webhook, which checks what users write, does not run.
+//! cert-manager's controller and its CA injector run beside the control plane as the cluster's administrator.
+//! They are those of 1.11.5: later ones are Go modules of their own that no proxy serves, so they cannot be
+//! built from packages. Of the API the chart uses `Issuer` (`selfSigned` and `ca`) and `Certificate` of
+//! `cert-manager.io/v1`, which later versions have too (`tests/chart` holds the chart against their
+//! definitions), and the annotation `cert-manager.io/inject-ca-from`. cert-manager's webhook, which checks
+//! what users write, does not run.
 //!
-//! It takes minutes, because kubelet takes its time to bring a changed Secret to a pod: `cargo xtask soak cert-manager`.
+//! It takes minutes, because kubelet takes its time to bring a changed Secret to a pod: `cargo xtask soak
+//! cert-manager`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -27,13 +29,15 @@ use tokio_util::sync::CancellationToken;
 use self::doors::Doors;
 use self::issuer::Issuer;
 
-/// The Secrets in which cert-manager keeps the authority and the certificate, and the Certificate that makes the authority.
+/// The Secrets in which cert-manager keeps the authority and the certificate, and the Certificate that makes
+/// the authority.
 const AUTHORITY: &str = "bindery-ca";
 const CERTIFICATE: &str = "bindery-cert-manager";
 /// How often a review is asked for.
 const REVIEW_EVERY: Duration = Duration::from_millis(100);
 
-/// Has the API server ask for reviews of a claim that can never bind. Answers how many there were, and which did not refuse it.
+/// Has the API server ask for reviews of a claim that can never bind. Answers how many there were, and which
+/// did not refuse it.
 async fn ask_for_reviews(site: &Site, over: &CancellationToken) -> (usize, Vec<String>) {
     let (mut count, mut wrong) = (0, Vec::new());
     let mut ticks = tokio::time::interval(REVIEW_EVERY);
@@ -102,7 +106,8 @@ async fn only_the_injector_writes_the_bundle(site: &Site, issuer: &Issuer) {
     }
 }
 
-/// What is in the release's namespace, but for what every namespace has; and whatever has the release's label anywhere.
+/// What is in the release's namespace, but for what every namespace has; and whatever has the release's label
+/// anywhere.
 fn left(site: &Site) -> BTreeSet<String> {
     let kinds = |further: &[&str]| {
         let arguments = [&["api-resources", "--verbs=list", "--output=name"], further].concat();

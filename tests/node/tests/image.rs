@@ -133,8 +133,8 @@ impl Image {
     }
 }
 
-/// Unpacks a layer. A program of its own does it: while a file is open here to be written, another test may start a program, which
-/// then has it open too, and nobody can run what is in it.
+/// Unpacks a layer. A program of its own does it: while a file is open here to be written, another test may
+/// start a program, which then has it open too, and nobody can run what is in it.
 fn unpack(layer: &[u8], folder: &Path) {
     let mut archive = tempfile::NamedTempFile::new().unwrap();
     io::copy(&mut GzDecoder::new(layer), &mut archive).unwrap();
@@ -150,7 +150,8 @@ struct Component {
     purl: String,
 }
 
-/// The packages that a package of the workspace is compiled of for a target, each as `name-version`, as cargo's resolver has it.
+/// The packages that a package of the workspace is compiled of for a target, each as `name-version`, as
+/// cargo's resolver has it.
 fn packages(package: &str, target: &str) -> BTreeSet<String> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).args(["tree", "--locked", "--package", package, "--target", target]);
@@ -171,7 +172,8 @@ fn traces(program: &[u8]) -> BTreeSet<String> {
     places.map(ToOwned::to_owned).collect()
 }
 
-/// Where the image was built, and from what: elsewhere these folders have other names. A root folder is one everywhere.
+/// Where the image was built, and from what: elsewhere these folders have other names. A root folder is one
+/// everywhere.
 fn folders_of_this_machine() -> Vec<PathBuf> {
     let archive = offered("BINDERY_IMAGE");
     let target = archive.ancestors().nth(3).expect("the archive lies in target/image/PROFILE");
@@ -239,7 +241,8 @@ fn a_bill_lists_the_packages_that_were_compiled_and_no_others() {
     }
 }
 
-/// Works that are no packages, and what a program that has one says in it; the version follows in those that say it.
+/// Works that are no packages, and what a program that has one says in it; the version follows in those that
+/// say it.
 #[test]
 fn a_bill_lists_what_else_is_linked() {
     const WORKS: [(&str, &str); 2] = [("glibc", "GNU C Library ("), ("libunwind", "libunwind: ")];
@@ -280,7 +283,8 @@ fn an_image_made_again_has_the_digest_that_is_printed() {
     assert!(fs::read(&archive).unwrap() == first, "{} has changed; {hint}", archive.display());
 }
 
-/// Otherwise it would have another digest elsewhere. `cargo xtask soak image` compares two builds, but takes an hour.
+/// Otherwise it would have another digest elsewhere. `cargo xtask soak image` compares two builds, but takes
+/// an hour.
 #[test]
 fn an_image_names_no_folder_of_the_machine_that_built_it() {
     let folders = folders_of_this_machine();

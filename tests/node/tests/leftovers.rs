@@ -83,7 +83,8 @@ async fn a_running_pod_goes_with_its_node() {
     let world = World::new(node.client().await.unwrap(), String::new);
     // A number by which it is known among the machine's processes.
     let nap = format!("31{:07}", std::process::id());
-    // A container counts as running before its program has replaced the runtime's own, which has another command line.
+    // A container counts as running before its program has replaced the runtime's own, which has another
+    // command line.
     let has_begun = ["/bin/grep", "-q", "sleep", "/proc/1/cmdline"];
     let pod = json!({
         "metadata": {"name": "sleeper"},

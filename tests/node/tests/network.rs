@@ -1,7 +1,9 @@
-//! The chart's NetworkPolicy where the network enforces it: kube-router on a real node, beside its CNI plugin and kube-proxy.
+//! The chart's NetworkPolicy where the network enforces it: kube-router on a real node, beside its CNI plugin
+//! and kube-proxy.
 //!
-//! What a policy says of the node's own requests no network may enforce, since kubelet probes pods: that the API server, which is on
-//! the node, is let in shows that the policy does not shut it out, not that it must be named.
+//! What a policy says of the node's own requests no network may enforce, since kubelet probes pods: that the
+//! API server, which is on the node, is let in shows that the policy does not shut it out, not that it must
+//! be named.
 //!
 //! kube-router takes minutes to build, and nothing else needs it: `cargo xtask soak network`.
 
@@ -104,7 +106,8 @@ fn address(pod: &Pod) -> String {
     pod.status.as_ref().unwrap().pod_ip.clone().unwrap()
 }
 
-/// The port of this name of each of the release's pods that stay. One of this test has their labels, but no owner.
+/// The port of this name of each of the release's pods that stay. One of this test has their labels, but no
+/// owner.
 async fn doors(site: &Site, name: &str) -> Vec<(String, u16)> {
     let pods: Api<Pod> = Api::namespaced(site.world.client.clone(), NAMESPACE);
     let pods = pods.list(&ListParams::default().labels(PODS)).await.unwrap().items;

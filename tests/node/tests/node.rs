@@ -1,4 +1,5 @@
-//! Bindery on a whole cluster: real pods, scheduled by the real scheduler, use volumes that `bindery serve` bound.
+//! Bindery on a whole cluster: real pods, scheduled by the real scheduler, use volumes that `bindery serve`
+//! bound.
 //!
 //! The cluster is brought up once, for all tests.
 

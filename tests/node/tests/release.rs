@@ -1,5 +1,5 @@
-//! A release on a real node, from `helm install` to `helm uninstall`: the image in pods, the API server's reviews through the
-//! Service.
+//! A release on a real node, from `helm install` to `helm uninstall`: the image in pods, the API server's
+//! reviews through the Service.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -37,7 +37,8 @@ fn pods(site: &Site) -> usize {
     site.kubectl(&["get", "pods", "--selector", PODS, "--output", "name"]).lines().count()
 }
 
-/// The real API server asks through the Service's address, and kubectl shows what Bindery answers: as the README has it.
+/// The real API server asks through the Service's address, and kubectl shows what Bindery answers: as the
+/// README has it.
 async fn a_claim_that_can_never_bind_is_refused(site: &Site) {
     site.create_volume("probe").await;
     site.until_reviewed("probe").await;
@@ -51,8 +52,8 @@ async fn a_claim_that_can_never_bind_is_refused(site: &Site) {
     assert_eq!(site.world.claims.get_opt("db").await.unwrap(), None);
 }
 
-/// Claims and volumes are created, and a hopeless claim is refused, again and again. Answers how many claims there are, and what
-/// went wrong.
+/// Claims and volumes are created, and a hopeless claim is refused, again and again. Answers how many claims
+/// there are, and what went wrong.
 async fn load(site: &Site, over: &CancellationToken) -> (usize, Vec<String>) {
     let (mut count, mut wrong) = (0, Vec::new());
     let mut ticks = tokio::time::interval(LOAD_EVERY);

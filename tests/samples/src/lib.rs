@@ -1,4 +1,5 @@
-//! A free volume and a pending claim that fit, for tests to change: what a test does not name is nothing that it is about.
+//! A free volume and a pending claim that fit, for tests to change: what a test does not name is nothing that
+//! it is about.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +34,8 @@ pub fn volume(name: &str) -> Volume {
     }
 }
 
-/// A pending claim for one gibibyte on one node at a time, whose class nobody has named; its UID is `uid-NAME`.
+/// A pending claim for one gibibyte on one node at a time, whose class nobody has named; its UID is
+/// `uid-NAME`.
 pub fn claim(key: ClaimKey) -> Claim {
     Claim {
         uid: uid(&key.name),

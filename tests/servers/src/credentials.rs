@@ -10,8 +10,8 @@ use serde_json::json;
 
 /// The user's token.
 const TOKEN: &str = "bindery";
-/// Files: users and their tokens, the two halves of the key of service accounts' tokens, and the certificate that
-/// kube-apiserver makes for itself.
+/// Files: users and their tokens, the two halves of the key of service accounts' tokens, and the certificate
+/// that kube-apiserver makes for itself.
 pub(crate) const TOKENS: &str = "tokens.csv";
 pub(crate) const KEY: &str = "service-account.key";
 pub(crate) const PUBLIC_KEY: &str = "service-account.pub";
@@ -29,7 +29,8 @@ pub(crate) fn write(folder: &Path) -> Result<()> {
     write(TOKENS, format!("{TOKEN},admin,admin,\"system:masters\"\n"))
 }
 
-/// Writes a kubeconfig for the API server of this folder on this port of loopback, wherever its reader's loopback leads.
+/// Writes a kubeconfig for the API server of this folder on this port of loopback, wherever its reader's
+/// loopback leads.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
-//! How etcd, kube-apiserver and upstream's controller manager are started on this machine: their arguments, and who may use
-//! them.
+//! How etcd, kube-apiserver and upstream's controller manager are started on this machine: their arguments,
+//! and who may use them.
 //!
-//! What a server's life is tied to is the caller's: those of `cargo xtask cluster` outlive it, those of tests end with them.
+//! What a server's life is tied to is the caller's: those of `cargo xtask cluster` outlive it, those of tests
+//! end with them.
 
 mod credentials;
 
@@ -147,11 +148,13 @@ fn path(option: &str, value: &Path) -> OsString {
     argument
 }
 
-/// A port on loopback that is nobody else's for a minute: neither this function nor the system gives it to another one.
+/// A port on loopback that is nobody else's for a minute: neither this function nor the system gives it to
+/// another one.
 ///
-/// A connection to it was ended from its side, and the system remembers such a one for a minute (TIME-WAIT, RFC 9293, section
-/// 3.6.1). Meanwhile it gives the port to nobody who asks for any, but lets who names it listen on it, as servers do that set
-/// `SO_REUSEADDR`. Of two programs that start at the same time, none finds its port taken.
+/// A connection to it was ended from its side, and the system remembers such a one for a minute (TIME-WAIT,
+/// RFC 9293, section 3.6.1). Meanwhile it gives the port to nobody who asks for any, but lets who names it
+/// listen on it, as servers do that set `SO_REUSEADDR`. Of two programs that start at the same time, none
+/// finds its port taken.
 ///
 /// # Errors
 ///

@@ -137,7 +137,8 @@ impl Changed<'_> {
     }
 }
 
-/// A volume is created: the plugin has provisioned it for this claim, and its name follows from the claim's UID (G5).
+/// A volume is created: the plugin has provisioned it for this claim, and its name follows from the claim's
+/// UID (G5).
 pub(super) fn created(server: &Inner, write: &Write<Volume>, volume: &Volume) -> Result<(), String> {
     let Write::CreateVolume { claim: target, name, .. } = write else {
         return Err("G9: another write than a creation creates a volume".to_owned());

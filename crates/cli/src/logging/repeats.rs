@@ -18,8 +18,9 @@ const CAUSES_MAX: usize = 1_024;
 /// The fields that name a cause. Without one of them, a cause is the whole event.
 const CAUSE: [&str; 3] = ["error", "fault", "why"];
 
-/// Keeps a cause that fails many requests at once from filling the log: of warnings and errors of one line of code with
-/// one cause, the first of each second passes. Lines within a span are about one object, and all of them pass.
+/// Keeps a cause that fails many requests at once from filling the log: of warnings and errors of one line of
+/// code with one cause, the first of each second passes. Lines within a span are about one object, and all of
+/// them pass.
 pub(super) struct OncePerSecond {
     now: fn() -> Instant,
     told: Mutex<HashMap<u64, Instant>>,

@@ -1,7 +1,9 @@
-//! Traces: what was done about each object, and how long each part took, sent to a collector by OTLP over HTTP.
+//! Traces: what was done about each object, and how long each part took, sent to a collector by OTLP over
+//! HTTP.
 //!
-//! Spans wait in a bounded queue and are sent in batches from a thread of their own; where the collector is down or slow
-//! they are dropped. The variables of OpenTelemetry (`OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER`, `OTEL_BSP_*`) are obeyed.
+//! Spans wait in a bounded queue and are sent in batches from a thread of their own; where the collector is
+//! down or slow they are dropped. The variables of OpenTelemetry (`OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER`,
+//! `OTEL_BSP_*`) are obeyed.
 
 use std::time::Duration;
 

@@ -28,8 +28,8 @@ impl Object {
     }
 }
 
-/// The objects that decisions depend on, in the order of their kinds, else of the manifests. Says on standard error what
-/// is left out.
+/// The objects that decisions depend on, in the order of their kinds, else of the manifests. Says on standard
+/// error what is left out.
 ///
 /// # Errors
 ///

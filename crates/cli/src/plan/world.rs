@@ -1,4 +1,5 @@
-//! The world of a plan: a simulated API server with the objects, and a binder that decides until nothing changes.
+//! The world of a plan: a simulated API server with the objects, and a binder that decides until nothing
+//! changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +19,8 @@ use serde_json::{Value, json};
 use super::load::Object;
 use crate::objects::{self, Title};
 
-/// Rounds over all objects. A claim comes to rest within a few: annotations, class, bind, phases. An engine that goes on
-/// longer does not come to rest at all.
+/// Rounds over all objects. A claim comes to rest within a few: annotations, class, bind, phases. An engine
+/// that goes on longer does not come to rest at all.
 const ROUNDS_MAX: usize = 32;
 
 /// A simulated cluster and its binder.
@@ -37,7 +38,8 @@ pub(super) struct World {
 #[derive(Default)]
 struct Ledger(Mutex<BTreeMap<Key, Record>>);
 
-/// What was decided about an object: by its last sync that decided something, and by the operations that it started.
+/// What was decided about an object: by its last sync that decided something, and by the operations that it
+/// started.
 #[derive(Clone, Default)]
 pub(super) struct Record {
     /// The decisions, in order.
@@ -164,14 +166,16 @@ impl World {
         record.left_out = left_out;
         let is_silent =
             record.error.is_none() && record.decisions.iter().all(|decision| decision.steps.is_empty());
-        // Nothing new was said, so what was said before still holds: the object is as decided, or its operation rests.
+        // Nothing new was said, so what was said before still holds: the object is as decided, or its
+        // operation rests.
         if let (true, Some(before)) = (is_silent, before) {
             *record = before;
         }
         Ok(())
     }
 
-    /// Carries an operation out; answers its kind where that takes a cluster. What fails is in the ledger as its events.
+    /// Carries an operation out; answers its kind where that takes a cluster. What fails is in the ledger as
+    /// its events.
     ///
     /// # Errors
     ///
@@ -205,8 +209,8 @@ impl World {
     }
 }
 
-/// What is decided, in order: volumes first, because claims take those that are available; of each kind what is in a
-/// cluster, the oldest first, then what is not, in the order of the manifests.
+/// What is decided, in order: volumes first, because claims take those that are available; of each kind what
+/// is in a cluster, the oldest first, then what is not, in the order of the manifests.
 fn keys(objects: &[Object]) -> Vec<Key> {
     let key = |object: &Object| {
         let text = |field: &str| object.value["metadata"][field].as_str().unwrap_or_default();

@@ -139,7 +139,8 @@ impl Cluster {
     }
 }
 
-/// hostPath with a folder of its own, and the recyclers. Nothing runs the recyclers' pods here, as nothing runs others.
+/// hostPath with a folder of its own, and the recyclers. Nothing runs the recyclers' pods here, as nothing
+/// runs others.
 fn plugins(client: &ApiClient, events: &Events, volumes: &Path) -> Result<[Arc<dyn Plugin<Template>>; 2]> {
     let recycler =
         |settings| Recycler::new(client.clone(), system_clock(), events.clone(), settings).map(Some);

@@ -15,16 +15,16 @@ use crate::yaml;
 /// Name of the cluster, the user and the context in a kubeconfig that leads to a playground.
 const NAME: &str = "bindery-playground";
 
-/// A kubeconfig on disk, readable by this user alone. Dropped, it is removed, unless another playground has taken its
-/// place or somebody has added a cluster of his own.
+/// A kubeconfig on disk, readable by this user alone. Dropped, it is removed, unless another playground has
+/// taken its place or somebody has added a cluster of his own.
 pub(super) struct Kubeconfig {
     path: PathBuf,
     server: String,
 }
 
 impl Kubeconfig {
-    /// Writes the kubeconfig for the server at this address, in one step: to `path`, or to its place in the user's cache
-    /// folder.
+    /// Writes the kubeconfig for the server at this address, in one step: to `path`, or to its place in the
+    /// user's cache folder.
     ///
     /// # Errors
     ///
@@ -83,7 +83,8 @@ fn write(path: &Path, content: &str) -> Result<()> {
 
 /// The servers of a kubeconfig that leads to playgrounds and nowhere else; `None` for every other file.
 ///
-/// It need not be as a playground wrote it: `kubectl config set-context --current --namespace NAME` writes it anew.
+/// It need not be as a playground wrote it: `kubectl config set-context --current --namespace NAME` writes it
+/// anew.
 fn servers(text: &str) -> Option<Vec<String>> {
     let documents = yaml::documents(text).ok()?;
     let [document] = documents.as_slice() else { return None };

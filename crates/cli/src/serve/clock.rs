@@ -1,5 +1,6 @@
-//! Whether the time of day goes on as time passes. Nothing is decided by it, and the Lease is measured by time that passes; but
-//! who reads times in events, in the Lease and in the log, or a certificate's, is to know that they were wrong.
+//! Whether the time of day goes on as time passes. Nothing is decided by it, and the Lease is measured by
+//! time that passes; but who reads times in events, in the Lease and in the log, or a certificate's, is to
+//! know that they were wrong.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +10,8 @@ use tokio::time::MissedTickBehavior;
 
 /// How often it is looked at.
 const EVERY: Duration = Duration::from_secs(1);
-/// A difference that is no jump: clocks are slewed, and a thread may be stopped between looking at one and the other.
+/// A difference that is no jump: clocks are slewed, and a thread may be stopped between looking at one and
+/// the other.
 const TOLERATED: Duration = Duration::from_secs(1);
 
 /// Looks at the clock of this machine. Clones count together.

@@ -1,4 +1,5 @@
-//! The door: where the API server asks for reviews of claims and volumes, by every replica, whether it leads or not.
+//! The door: where the API server asks for reviews of claims and volumes, by every replica, whether it leads
+//! or not.
 
 mod certificates;
 
@@ -26,25 +27,26 @@ use crate::settings;
 /// The door of a replica.
 #[derive(clap::Args)]
 pub(super) struct DoorArguments {
-    /// Address where the API server asks for reviews of claims and volumes, at `/validate`, over TLS 1.3 or 1.2; port 0 takes
-    /// a free one. Off unless it is given.
+    /// Address where the API server asks for reviews of claims and volumes, at `/validate`, over TLS 1.3 or
+    /// 1.2; port 0 takes a free one. Off unless it is given.
     #[arg(long, value_name = "ADDRESS", env = "BINDERY_WEBHOOK_LISTEN", value_parser = settings::address)]
     webhook_listen: Option<SocketAddr>,
-    /// Most connections to the webhook at the same time; for one more, that which has been silent for longest is closed.
+    /// Most connections to the webhook at the same time; for one more, that which has been silent for longest
+    /// is closed.
     #[arg(long, value_name = "N", env = "BINDERY_WEBHOOK_CONNECTIONS", default_value_t = 1_000,
           value_parser = settings::whole::<usize>(10..=100_000))]
     webhook_connections: usize,
-    /// Seconds for which reviews are still answered after the signal to end: as long as a Service may take to send the
-    /// API server elsewhere.
+    /// Seconds for which reviews are still answered after the signal to end: as long as a Service may take to
+    /// send the API server elsewhere.
     #[arg(long, value_name = "SECONDS", env = "BINDERY_WEBHOOK_DRAIN", default_value_t = 5,
           value_parser = settings::whole::<u64>(0..=300))]
     webhook_drain: u64,
-    /// Lets only clients in that have a certificate of the authorities in this PEM file, which is read again when it changes.
-    /// The API server has one where its --admission-control-config-file says so.
+    /// Lets only clients in that have a certificate of the authorities in this PEM file, which is read again
+    /// when it changes. The API server has one where its --admission-control-config-file says so.
     #[arg(long, value_name = "FILE", env = "BINDERY_WEBHOOK_CLIENT_CA")]
     webhook_client_ca: Option<PathBuf>,
-    /// Of the clients that --webhook-client-ca lets in, only those whose certificate has this as its common name or as a DNS
-    /// name. May be given again, or with commas between several.
+    /// Of the clients that --webhook-client-ca lets in, only those whose certificate has this as its common
+    /// name or as a DNS name. May be given again, or with commas between several.
     #[arg(long, value_name = "NAME", env = "BINDERY_WEBHOOK_CLIENT_NAME", value_delimiter = ',')]
     webhook_client_name: Vec<String>,
     #[command(flatten)]

@@ -1,10 +1,10 @@
 //! Whether this replica could lead: it sees the whole cluster, and may write.
 //!
-//! A replica that cannot decide or write must not hold the Lease, because no replica binds meanwhile. It does not compete
-//! until it could lead, and one that leads and can no longer gives the Lease back.
+//! A replica that cannot decide or write must not hold the Lease, because no replica binds meanwhile. It does
+//! not compete until it could lead, and one that leads and can no longer gives the Lease back.
 //!
-//! Rights are reviewed once all first lists are complete, and again after the API server has refused a request. An idle
-//! replica asks for no review. Where reviews are not answered, rights count as held.
+//! Rights are reviewed once all first lists are complete, and again after the API server has refused a
+//! request. An idle replica asks for no review. Where reviews are not answered, rights count as held.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

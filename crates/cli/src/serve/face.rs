@@ -66,7 +66,8 @@ impl Face {
         Check { name: "credentials", result }
     }
 
-    /// How long nothing has been heard on the watch of each kind, in whole seconds; of kinds of which anything has been.
+    /// How long nothing has been heard on the watch of each kind, in whole seconds; of kinds of which
+    /// anything has been.
     pub(super) fn silences(&self) -> impl Iterator<Item = (Kind, u64)> {
         let freshness = self.binder.intake().freshness();
         Kind::ALL.into_iter().filter_map(|kind| Some((kind, freshness.age(kind)?.as_secs())))
@@ -85,8 +86,8 @@ impl Health for Face {
         [self.lists(), self.credentials()].into_iter().chain(writes).chain(candidate).collect()
     }
 
-    /// A silent watch is told and fails nothing: where the API server is silent to all replicas, the webhook would lose
-    /// all its endpoints at once.
+    /// A silent watch is told and fails nothing: where the API server is silent to all replicas, the webhook
+    /// would lose all its endpoints at once.
     fn notes(&self) -> Vec<String> {
         let silences: Vec<_> =
             self.silences().map(|(kind, seconds)| format!("{kind} {seconds} s ago")).collect();

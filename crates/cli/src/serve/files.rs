@@ -3,12 +3,13 @@
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Open files that a replica needs beside its connections to the webhook: 256 requests to the API server at most, watches,
-/// the Lease and events, 64 connections to the server of health and metrics, and what the runtime and files need.
+/// Open files that a replica needs beside its connections to the webhook: 256 requests to the API server at
+/// most, watches, the Lease and events, 64 connections to the server of health and metrics, and what the
+/// runtime and files need.
 const FILES: u64 = 384;
 
-/// Raises the limit of open files to what this replica needs. With fewer, connections to the API server take the
-/// descriptors that probes need, and `/livez` goes unanswered.
+/// Raises the limit of open files to what this replica needs. With fewer, connections to the API server take
+/// the descriptors that probes need, and `/livez` goes unanswered.
 ///
 /// # Errors
 ///

@@ -8,8 +8,8 @@ use bindery_webhook::{Check, Health, router};
 use prometheus_client::registry::Registry;
 use tower::ServiceExt as _;
 
-/// Answers while the replica starts, which may be blocked for long: that it is alive, and what its start waits for. Then
-/// what the replica answers itself.
+/// Answers while the replica starts, which may be blocked for long: that it is alive, and what its start
+/// waits for. Then what the replica answers itself.
 #[derive(Clone, Default)]
 pub(super) struct Front {
     awaited: Arc<Mutex<&'static str>>,

@@ -14,8 +14,9 @@ use super::eligibility::Eligibility;
 use super::watchman::Watchman;
 use crate::settings;
 
-/// Rights without which a replica cannot lead: for the volumes and claims that it decides about, and for what decisions
-/// depend on. Rights of single settings, such as recycling, are not among them: without those, most claims are bound.
+/// Rights without which a replica cannot lead: for the volumes and claims that it decides about, and for what
+/// decisions depend on. Rights of single settings, such as recycling, are not among them: without those, most
+/// claims are bound.
 const RIGHTS: [(&str, &str, &str, &[&str]); 7] = [
     ("", "persistentvolumes", "", &["list", "watch", "get", "patch"]),
     ("", "persistentvolumeclaims", "", &["list", "watch", "get", "patch"]),
@@ -35,7 +36,8 @@ pub(super) struct LeaseArguments {
     /// Name of the Lease.
     #[arg(long, value_name = "NAME", env = "BINDERY_LEASE_NAME", default_value = "bindery")]
     lease_name: String,
-    /// Name of this replica in the Lease; no two replicas may have the same. By default the name of the host and a number.
+    /// Name of this replica in the Lease; no two replicas may have the same. By default the name of the host
+    /// and a number.
     #[arg(long, value_name = "NAME", env = "BINDERY_IDENTITY", value_parser = identity)]
     identity: Option<String>,
     /// Seconds after which a replica that has not been heard of counts as dead.
@@ -95,7 +97,8 @@ pub(super) struct Leadership {
 }
 
 impl Leadership {
-    /// Competes while this replica could lead, and lets the binder decide whenever it leads, until `shutdown`.
+    /// Competes while this replica could lead, and lets the binder decide whenever it leads, until
+    /// `shutdown`.
     pub(super) async fn run(
         self,
         binder: Arc<Binder<ApiPort>>,
@@ -161,8 +164,8 @@ impl Leadership {
     }
 }
 
-/// Waits until the Lease is held, or no more. Answers whether that came: where the round ends, or competing for it has
-/// failed, it does not.
+/// Waits until the Lease is held, or no more. Answers whether that came: where the round ends, or competing
+/// for it has failed, it does not.
 async fn until(holds: &mut Receiver<bool>, held: bool, round: &CancellationToken) -> bool {
     let came = holds.wait_for(|holds| *holds == held);
     matches!(round.run_until_cancelled(came).await, Some(Ok(_)))

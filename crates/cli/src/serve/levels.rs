@@ -12,8 +12,9 @@ use crate::settings;
 /// Settings of admission.
 #[derive(clap::Args)]
 pub(super) struct AdmissionArguments {
-    /// Sets the level of a rule of admission: RULE=deny, RULE=warn or RULE=off. May be given again, or with commas between
-    /// several; of one rule the last counts. docs/admission.md lists the rules and their defaults.
+    /// Sets the level of a rule of admission: RULE=deny, RULE=warn or RULE=off. May be given again, or with
+    /// commas between several; of one rule the last counts. docs/admission.md lists the rules and their
+    /// defaults.
     #[arg(
         long = "admission-rule",
         value_name = "RULE=LEVEL",

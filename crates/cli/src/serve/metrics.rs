@@ -247,7 +247,8 @@ impl Collector for Upstream {
 type Counts<const N: usize> = BTreeMap<[String; N], usize>;
 
 impl Upstream {
-    /// Upstream's `pv_collector`. Like upstream, only who leads tells it, so that it can be summed over replicas.
+    /// Upstream's `pv_collector`. Like upstream, only who leads tells it, so that it can be summed over
+    /// replicas.
     fn encode_collector(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let (volumes, claims) = if self.0.leads() {
             (self.0.binder().store().volumes(), self.0.binder().store().claims())

@@ -7,8 +7,8 @@ use bindery_kube::{ApiClient, Events, system_clock};
 /// `default`.
 #[derive(clap::Args)]
 pub(super) struct RecyclerArguments {
-    /// Whether volumes of policy Recycle are scrubbed by a pod and offered again. Where they are not, such a volume becomes
-    /// Failed when its claim is gone, and keeps its data.
+    /// Whether volumes of policy Recycle are scrubbed by a pod and offered again. Where they are not, such a
+    /// volume becomes Failed when its claim is gone, and keeps its data.
     #[arg(long, value_name = "true|false", env = "BINDERY_RECYCLE", default_value_t = true,
           action = clap::ArgAction::Set)]
     recycle: bool,

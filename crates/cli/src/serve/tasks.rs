@@ -7,8 +7,9 @@ use tokio::task::JoinHandle;
 
 /// Starts the parts of a replica, each of which is to run as long as the replica does.
 ///
-/// A replica without its watches would go on deciding by what it saw last, and hold the Lease, live and ready. So when a part
-/// ends by itself, by a panic above all, the replica is to end too, for whoever runs it to start another.
+/// A replica without its watches would go on deciding by what it saw last, and hold the Lease, live and
+/// ready. So when a part ends by itself, by a panic above all, the replica is to end too, for whoever runs it
+/// to start another.
 pub(super) struct Tasks {
     ends: UnboundedSender<&'static str>,
     ended: UnboundedReceiver<&'static str>,

@@ -1,7 +1,8 @@
-//! What happens when another binder is seen: recycling and deleting stop, the operator is told, and says when it is over.
+//! What happens when another binder is seen: recycling and deleting stop, the operator is told, and says when
+//! it is over.
 //!
-//! The replica that sees it stops by itself, at once. The annotation on the Lease is for the others, for those that come
-//! later, and for the operator, who removes it.
+//! The replica that sees it stops by itself, at once. The annotation on the Lease is for the others, for
+//! those that come later, and for the operator, who removes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often it is tried to reach a Lease that cannot be.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// Raises and lifts the alarm. While none is on it costs no request but one at the begin of each term of leading.
+/// Raises and lifts the alarm. While none is on it costs no request but one at the begin of each term of
+/// leading.
 pub(super) struct Watchman {
     binder: Arc<Binder<ApiPort>>,
     alarm: Alarm,
@@ -73,8 +75,8 @@ impl Watchman {
         shutdown.run_until_cancelled(watched).await;
     }
 
-    /// Tells of each restore of etcd, by an event on the Lease. An alarm that was on is raised again: the Lease may be one
-    /// of a time before it.
+    /// Tells of each restore of etcd, by an event on the Lease. An alarm that was on is raised again: the
+    /// Lease may be one of a time before it.
     async fn tell_of_restores(&self) {
         let mut regressions = self.binder.intake().freshness().regressions();
         // The sender lives as long as the binder, so there is no error to see.
@@ -107,7 +109,8 @@ impl Watchman {
                     () = self.found.notified() => continue,
                 }
             }
-            // Before anything is looked at: what is written meanwhile is not what the operator has acknowledged.
+            // Before anything is looked at: what is written meanwhile is not what the operator has
+            // acknowledged.
             let writes = self.vigil().writes();
             let seen =
                 if last.has_changed().unwrap_or_default() { last.borrow_and_update().clone() } else { None };

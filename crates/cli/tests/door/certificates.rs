@@ -56,7 +56,8 @@ async fn replicas_agree_on_certificates_and_change_them_without_a_failed_request
     let begun = changes(&replicas).await;
     site.until_asked(&replicas).await;
 
-    // The API server asks each replica, and clients on connections of their own do, by what it trusts at that moment.
+    // The API server asks each replica, and clients on connections of their own do, by what it trusts at that
+    // moment.
     let (stop, mut asking) = (CancellationToken::new(), JoinSet::new());
     let counts: [Arc<AtomicUsize>; 2] = Default::default();
     let (client, ended, count) = (site.client.clone(), stop.clone(), Arc::clone(&counts[0]));

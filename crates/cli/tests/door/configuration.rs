@@ -35,7 +35,8 @@ async fn releases_of_a_chart_and_whom_to_trust_do_not_fight() {
     }});
     assert_eq!(own.unwrap().fields_v1.unwrap().0, fields);
 
-    // A release that changes nothing leaves everything as it is; so does one that drops a webhook, of what is left.
+    // A release that changes nothing leaves everything as it is; so does one that drops a webhook, of what is
+    // left.
     site.apply(&[("claims", port), ("volumes", port)]).await.unwrap();
     assert_eq!(trusting(&site, &authorities).await, named(&["claims", "volumes"]));
     site.apply(&[("claims", port)]).await.unwrap();

@@ -49,8 +49,8 @@ async fn asked_site() -> (Site, Doorkeeper) {
     (site, doorkeeper)
 }
 
-/// Has the API server try a claim, and again where it has paused between head and body of its request: a body that is late is
-/// not waited for.
+/// Has the API server try a claim, and again where it has paused between head and body of its request: a body
+/// that is late is not waited for.
 async fn pass(site: &Site) {
     let passed = async {
         loop {

@@ -109,8 +109,8 @@ impl Site {
         try_claim(&self.client, json!({})).await
     }
 
-    /// Waits until a webhook denies a claim whose spec differs from the usual; answers how. That one cannot be asked, as by an
-    /// API server that has not heard yet whom to trust, is no denial.
+    /// Waits until a webhook denies a claim whose spec differs from the usual; answers how. That one cannot
+    /// be asked, as by an API server that has not heard yet whom to trust, is no denial.
     pub(crate) async fn until_refused(&self, differs: Value) -> kube::Error {
         let mut ticks = tokio::time::interval(Duration::from_millis(50));
         let mut last = Ok(());
@@ -125,7 +125,8 @@ impl Site {
         last.unwrap_err()
     }
 
-    /// Waits until the API server takes a claim after it has asked all of these. It takes one too while it knows no webhook.
+    /// Waits until the API server takes a claim after it has asked all of these. It takes one too while it
+    /// knows no webhook.
     pub(crate) async fn until_asked(&self, doorkeepers: &[Doorkeeper]) {
         let mut ticks = tokio::time::interval(Duration::from_millis(50));
         let asked = async {
@@ -157,7 +158,8 @@ impl Site {
 }
 
 impl Doorkeeper {
-    /// Asks on a connection of its own, as a client that trusts these authorities; fails where no answer comes.
+    /// Asks on a connection of its own, as a client that trusts these authorities; fails where no answer
+    /// comes.
     pub(crate) async fn ask(&self, authorities: &[u8]) -> Result<(), kube::Error> {
         ask(self.port, authorities, &json!({})).await
     }

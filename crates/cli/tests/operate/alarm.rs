@@ -1,5 +1,5 @@
-//! Another binder on the same cluster: seen by every replica, told once, and held against reclaiming until an operator
-//! says that it is gone.
+//! Another binder on the same cluster: seen by every replica, told once, and held against reclaiming until an
+//! operator says that it is gone.
 
 use std::process::Command;
 use std::time::Duration;

@@ -28,7 +28,8 @@ impl Observer {
         self.replica.metric(&format!("bindery_observed_claims_total{{outcome=\"{outcome}\"}}")).await
     }
 
-    /// Waits until so many claims were compared; answers how many were the same, tied, different, not comparable.
+    /// Waits until so many claims were compared; answers how many were the same, tied, different, not
+    /// comparable.
     async fn until_counted(&mut self, claims: u64) -> [u64; 4] {
         let mut ticks = tokio::time::interval(std::time::Duration::from_millis(50));
         let counted = async {

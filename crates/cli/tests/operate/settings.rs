@@ -1,4 +1,5 @@
-//! Settings: the same names on the command line, in the environment and in a file, and what is said of bad ones.
+//! Settings: the same names on the command line, in the environment and in a file, and what is said of bad
+//! ones.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -29,8 +29,8 @@ async fn objects(plane: &ControlPlane) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// The object without its conditions, and what tells that these were written. From 1.37 on the controller of protection finalizers
-/// writes one for a claim that no pod uses.
+/// The object without its conditions, and what tells that these were written. From 1.37 on the controller of
+/// protection finalizers writes one for a claim that no pod uses.
 fn without_conditions(mut object: Value) -> Value {
     for (part, field) in
         [("metadata", "resourceVersion"), ("metadata", "managedFields"), ("status", "conditions")]

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use super::world::{PATIENCE, Replica, World, is_bound_to, phase};
 
-/// Names of the metrics that the guide lists, each with what it tells and what to do when it is high; those of alerts begin with
-/// a capital.
+/// Names of the metrics that the guide lists, each with what it tells and what to do when it is high; those
+/// of alerts begin with a capital.
 fn listed() -> BTreeSet<String> {
     let path = Path::new(env!("BINDERY_CHECKOUT")).join("docs/metrics.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -104,8 +104,8 @@ async fn a_leader_whose_writes_do_not_get_through_is_not_ready() {
     world.create_volume("b", "1Gi").await;
     let (_, told) = replica.until_told("/readyz", "[+]lists ok\n[+]credentials ok\n[-]writes failed: ").await;
     assert!(told.ends_with("readyz check failed\n"), "{told}");
-    // It reviews as well as before, and what refuses its writes may be about one tenant's objects: kubelet, which would take it
-    // from the Service, does not count it.
+    // It reviews as well as before, and what refuses its writes may be about one tenant's objects: kubelet,
+    // which would take it from the Service, does not count it.
     assert_eq!(replica.probe("/readyz?exclude=writes").await, (StatusCode::OK, "ok".to_owned()));
     replica.until_metrics("bindery_writes_blocked 1\n").await;
     replica.until_metrics("bindery_keys_failing 2\n").await;

@@ -74,7 +74,8 @@ pub(crate) fn lines_until(process: &mut Running, mut is_it: impl FnMut(&str) -> 
 }
 
 impl Playground {
-    /// Starts one on a free port and returns when it answers. The engine is that of `BINDERY_ENGINE`, as everywhere.
+    /// Starts one on a free port and returns when it answers. The engine is that of `BINDERY_ENGINE`, as
+    /// everywhere.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::start_logging_to(Stdio::inherit(), arguments)
     }
@@ -131,7 +132,8 @@ impl Playground {
         Running::start(&mut self.kubectl_command(arguments))
     }
 
-    /// Carries out the next block of commands of a story, in the checkout, as its reader does; each must succeed.
+    /// Carries out the next block of commands of a story, in the checkout, as its reader does; each must
+    /// succeed.
     pub(crate) fn tell(&self, story: &mut Story) -> String {
         let commands = story.blocks.pop_front().expect("the story goes on");
         let tools = self.home.path().join("bin");

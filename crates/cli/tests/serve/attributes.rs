@@ -1,5 +1,6 @@
-//! VolumeAttributesClasses (KEP-3751): a claim gets a volume of the class that it names. The binder compares the names and
-//! never asks for the classes, so it works alike where the API server does not serve them, and as upstream's does.
+//! VolumeAttributesClasses (KEP-3751): a claim gets a volume of the class that it names. The binder compares
+//! the names and never asks for the classes, so it works alike where the API server does not serve them, and
+//! as upstream's does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,7 +101,8 @@ async fn create_classes(plane: &ControlPlane) {
     }
 }
 
-/// A claim for each way in which classes of attributes matter. Each would get a smaller volume if they did not.
+/// A claim for each way in which classes of attributes matter. Each would get a smaller volume if they did
+/// not.
 async fn story(plane: &ControlPlane) -> Outcome {
     let world = World::new(plane).await;
     create_classes(plane).await;
@@ -131,7 +133,8 @@ async fn story(plane: &ControlPlane) -> Outcome {
     Outcome::of(plane, &world).await
 }
 
-/// What has to become of the claims: name, volume, phase, class, and the class of the volume when it was bound.
+/// What has to become of the claims: name, volume, phase, class, and the class of the volume when it was
+/// bound.
 fn expected() -> BTreeMap<String, ClaimOutcome> {
     let claims = [
         ("of-gold", Some("gold"), "Bound", Some("silver"), Some("gold")),

@@ -1,5 +1,5 @@
-//! A watch cache that lies, and an API server that tells the truth when it is asked (G4 of the design): nothing is
-//! released, recycled or deleted on the word of the cache, and all of it is once it is true.
+//! A watch cache that lies, and an API server that tells the truth when it is asked (G4 of the design):
+//! nothing is released, recycled or deleted on the word of the cache, and all of it is once it is true.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,7 +28,8 @@ enum Lie {
     OtherUid,
     /// The claim has another volume.
     OtherVolume,
-    /// The claim was deleted and the volume released: what upstream does not ask the API server about any more.
+    /// The claim was deleted and the volume released: what upstream does not ask the API server about any
+    /// more.
     Released,
 }
 
@@ -45,8 +46,8 @@ impl Lie {
         Some(claim)
     }
 
-    /// Whether a request asks the API server whether the lie is true of the claim with this policy, before anything is
-    /// done that depends on it.
+    /// Whether a request asks the API server whether the lie is true of the claim with this policy, before
+    /// anything is done that depends on it.
     fn is_checked_by(self, asked: &Asked, policy: &str) -> bool {
         let is_read = asked.method == Method::GET && asked.path == claim_path(&policy.to_lowercase());
         match self {
@@ -66,8 +67,8 @@ impl Lie {
     }
 }
 
-/// Whether a request is a step of releasing, recycling or deleting a volume. That a volume is bound may be written: it
-/// is. Nor is a claim asked after: that one is Lost can be taken back, and is.
+/// Whether a request is a step of releasing, recycling or deleting a volume. That a volume is bound may be
+/// written: it is. Nor is a claim asked after: that one is Lost can be taken back, and is.
 fn is_reclaiming(asked: &Asked) -> bool {
     let body: Value = serde_json::from_slice(&asked.body).unwrap_or_default();
     let is_volume = asked.path.starts_with(VOLUMES) && !asked.path.contains("/barrier-");
@@ -189,7 +190,8 @@ impl Stage {
         }
     }
 
-    /// Changes something of every object that does not matter, so that watches tell the truth of it; ends when they have.
+    /// Changes something of every object that does not matter, so that watches tell the truth of it; ends
+    /// when they have.
     async fn tell_the_truth(&mut self, round: usize) {
         for policy in POLICIES {
             let name = policy.to_lowercase();

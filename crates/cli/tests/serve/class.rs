@@ -1,5 +1,5 @@
-//! A class that becomes the default when there are claims without one already (KEP-3333), and what upstream's binder makes
-//! of the same.
+//! A class that becomes the default when there are claims without one already (KEP-3333), and what upstream's
+//! binder makes of the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 

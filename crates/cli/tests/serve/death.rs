@@ -1,5 +1,5 @@
-//! Leaders that die: killed at random moments, or stopped for longer than their Lease and resumed, while tenants come and go
-//! whose volumes are kept or deleted.
+//! Leaders that die: killed at random moments, or stopped for longer than their Lease and resumed, while
+//! tenants come and go whose volumes are kept or deleted.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,14 @@ use super::world::{Replica, until_rest};
 const KILLS: usize = 20;
 /// For how long tenants come while nobody leads.
 const LEADERLESS: Duration = Duration::from_millis(500);
-/// Most milliseconds for which tenants come between two deaths: as long as it takes to serve those who have waited, and more.
+/// Most milliseconds for which tenants come between two deaths: as long as it takes to serve those who have
+/// waited, and more.
 const LED_MAX: u64 = 1_500;
 /// For how long a tenant may have to wait for a leader, besides its turn.
 const WITHOUT_LEADER: Duration = Duration::from_secs(60);
 
-/// A random choice that can be made again: the seed is printed, and taken from `BINDERY_SEED` where that is set.
+/// A random choice that can be made again: the seed is printed, and taken from `BINDERY_SEED` where that is
+/// set.
 pub(crate) fn chance() -> StdRng {
     let seed = std::env::var("BINDERY_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(rand::random::<u64>);
@@ -56,9 +58,9 @@ impl Trial {
         }
     }
 
-    /// Waits until all are served and the world is at rest: every tenant that stays has its data, and what was to be deleted is
-    /// gone. Who dies between a volume's provision and its creation leaves what it has provisioned if the claim goes meanwhile, as
-    /// upstream does.
+    /// Waits until all are served and the world is at rest: every tenant that stays has its data, and what
+    /// was to be deleted is gone. Who dies between a volume's provision and its creation leaves what it has
+    /// provisioned if the claim goes meanwhile, as upstream does.
     async fn until_rest(&mut self) {
         self.load.until_served().await.unwrap();
         let losses = async |_: &_| {

@@ -1,5 +1,5 @@
-//! What a claim that stays stuck costs the API server in events: client-go's `EventCorrelator` with its numbers, and what
-//! upstream's binder makes of the same.
+//! What a claim that stays stuck costs the API server in events: client-go's `EventCorrelator` with its
+//! numbers, and what upstream's binder makes of the same.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -73,8 +73,8 @@ impl Stuck {
         self.claims.patch("stuck", &PatchParams::default(), &change).await.unwrap();
     }
 
-    /// Waits until what there was to tell is told: one worker writes all events, in the order in which they were recorded, and
-    /// this one is of a claim that was not there before.
+    /// Waits until what there was to tell is told: one worker writes all events, in the order in which they
+    /// were recorded, and this one is of a claim that was not there before.
     async fn until_told(&mut self) {
         self.barriers += 1;
         let barrier = format!("barrier-{}", self.barriers);
@@ -218,8 +218,8 @@ async fn create_pod(pods: &Api<Pod>, name: &str, claim: &str) {
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
 }
 
-// Upstream's binder is not compared with: it tells again at each resync, and whether a message that was there before is then
-// combined or an event of its own is left to the order of a Go map.
+// Upstream's binder is not compared with: it tells again at each resync, and whether a message that was there
+// before is then combined or an event of its own is left to the order of a Go map.
 #[tokio::test]
 async fn what_is_told_of_a_claim_in_ever_other_words_is_combined() {
     const PODS: usize = MESSAGES + 4;

@@ -1,8 +1,8 @@
 //! What goes wrong between Bindery and its cluster, under load.
 //!
-//! Each kind of fault lasts for [`SECONDS`], or for as many as `BINDERY_FAULT_SECONDS` says (`cargo xtask soak faults`).
-//! Meanwhile no moment shows harm. Then the sky clears, all tenants are served, and the world comes to rest without a
-//! violation. The checker knows nothing of Bindery.
+//! Each kind of fault lasts for [`SECONDS`], or for as many as `BINDERY_FAULT_SECONDS` says (`cargo xtask
+//! soak faults`). Meanwhile no moment shows harm. Then the sky clears, all tenants are served, and the world
+//! comes to rest without a violation. The checker knows nothing of Bindery.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -139,7 +139,8 @@ impl Trial {
         self.served(outcome).await;
     }
 
-    /// Lets tenants come while the weather is bad, until the replica has told of it all, and brings the world to rest after it.
+    /// Lets tenants come while the weather is bad, until the replica has told of it all, and brings the world
+    /// to rest after it.
     async fn endure(&mut self, kind: Kind) {
         let before = self.told().await;
         let looking = look(self.client.clone());
@@ -244,8 +245,9 @@ impl Trial {
         (self.replica.metric("bindery_leader").await, other.metric("bindery_leader").await)
     }
 
-    /// What of the volumes' data is not as it should be. A replica that stands down between a volume's provision and its
-    /// creation leaves what it has provisioned if the claim goes at that moment, as upstream does; but it says so.
+    /// What of the volumes' data is not as it should be. A replica that stands down between a volume's
+    /// provision and its creation leaves what it has provisioned if the claim goes at that moment, as
+    /// upstream does; but it says so.
     async fn losses(&self) -> Vec<String> {
         let mut losses = self.load.losses().await;
         if !losses.is_empty() {

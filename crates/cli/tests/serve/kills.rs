@@ -1,5 +1,5 @@
-//! Leaders that are killed at a write: at each write of a bind or of a release in turn, before the API server gets it,
-//! and after it was carried out but before its answer comes.
+//! Leaders that are killed at a write: at each write of a bind or of a release in turn, before the API server
+//! gets it, and after it was carried out but before its answer comes.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -125,8 +125,8 @@ impl Stage {
         }
     }
 
-    /// Kills the leader at one write of a deed, and has the next replica finish it. Answers the write and how long the
-    /// takeover took; nothing where the deed has no such write.
+    /// Kills the leader at one write of a deed, and has the next replica finish it. Answers the write and how
+    /// long the takeover took; nothing where the deed has no such write.
     async fn kill_at(
         &mut self,
         deed: Deed,

@@ -1,5 +1,5 @@
-//! Which replica leads: a request that stays unanswered costs no leadership, a replica that cannot decide or write does
-//! not hold the Lease, and one that stands down has ended what it wrote before the next one leads.
+//! Which replica leads: a request that stays unanswered costs no leadership, a replica that cannot decide or
+//! write does not hold the Lease, and one that stands down has ended what it wrote before the next one leads.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};

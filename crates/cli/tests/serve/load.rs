@@ -95,8 +95,8 @@ struct Tenant {
 }
 
 impl Load {
-    /// A load on the cluster that `client` reaches without faults on the way; Bindery's own may have some for as long as
-    /// `bad`, and is to have served everyone soon after.
+    /// A load on the cluster that `client` reaches without faults on the way; Bindery's own may have some for
+    /// as long as `bad`, and is to have served everyone soon after.
     pub(crate) async fn new(client: Client, bad: Duration) -> Self {
         let class = json!({
             "apiVersion": "storage.k8s.io/v1",
@@ -161,8 +161,8 @@ impl Load {
         Ok(())
     }
 
-    /// What of the volumes' data is not as it should be: the data of a tenant that stays is there, nothing that is to be
-    /// kept is gone, and nothing that was to be deleted is left.
+    /// What of the volumes' data is not as it should be: the data of a tenant that stays is there, nothing
+    /// that is to be kept is gone, and nothing that was to be deleted is left.
     pub(crate) async fn losses(&self) -> Vec<String> {
         let mut losses = Vec::new();
         for (uid, folder) in &*self.site.stay.lock().unwrap() {

@@ -131,7 +131,8 @@ impl Leader {
     }
 }
 
-/// Each leader stands still before another request. The next one scrubs the volumes, and offers and binds them again.
+/// Each leader stands still before another request. The next one scrubs the volumes, and offers and binds
+/// them again.
 #[tokio::test]
 async fn leaders_that_stand_still_while_they_recycle_scrub_nothing_of_the_next_claims() {
     const VOLUME: &str = "/persistentvolumes/";

@@ -13,8 +13,8 @@ const REVISIONS: usize = 2_000;
 /// Holds volumes of a class until the test takes it off.
 const HELD: &str = "example.com/held";
 
-/// Restores a snapshot under two replicas that compete for the Lease, one of which leads, and one that observes.
-/// Answers the cluster and the one that observes when all that follows is settled.
+/// Restores a snapshot under two replicas that compete for the Lease, one of which leads, and one that
+/// observes. Answers the cluster and the one that observes when all that follows is settled.
 async fn restore(further: &[&str]) -> (ControlPlane, Replica) {
     let folder = TempDir::new().unwrap();
     let mut plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();

@@ -126,8 +126,8 @@ impl Stage {
         assert!(tokio::time::timeout(PATIENCE, reached).await.is_ok(), "{kind} does not reach {version:?}");
     }
 
-    /// Has the watches of these kinds die: open ones tell nothing more, and new ones are not answered until each kind has
-    /// given up on two.
+    /// Has the watches of these kinds die: open ones tell nothing more, and new ones are not answered until
+    /// each kind has given up on two.
     async fn have_watches_die(&mut self, dead: &[Kind]) {
         let (sender, mut asked) = mpsc::unbounded_channel();
         self.proxy.set_weather(Unanswered { kinds: dead.to_vec(), asked: sender });

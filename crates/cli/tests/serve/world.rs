@@ -164,7 +164,8 @@ impl World {
         until(&self.claims, name, holds).await
     }
 
-    /// What was told of volumes and claims: kind and name of the object, type and reason of each event. Texts are Bindery's own.
+    /// What was told of volumes and claims: kind and name of the object, type and reason of each event. Texts
+    /// are Bindery's own.
     pub(crate) async fn told(&self) -> BTreeSet<[String; 4]> {
         let events = Api::<Event>::all(self.client.clone()).list(&ListParams::default()).await.unwrap();
         let events = events.into_iter().filter_map(|event| {
@@ -203,8 +204,8 @@ where
     }
 }
 
-/// Waits until the cluster is at rest: the checker, which knows nothing of Bindery, finds no violation, and `further`
-/// finds nothing either.
+/// Waits until the cluster is at rest: the checker, which knows nothing of Bindery, finds no violation, and
+/// `further` finds nothing either.
 ///
 /// # Errors
 ///
@@ -274,7 +275,8 @@ pub(crate) fn provisioning_in(folder: &Path) -> [String; 1] {
     [format!("--host-path={}", folder.display())]
 }
 
-/// Makes the folder of a volume below that of [`provisioning_in`], as the plugin does: with the record that it was made so.
+/// Makes the folder of a volume below that of [`provisioning_in`], as the plugin does: with the record that
+/// it was made so.
 pub(crate) fn make_folder(root: &Path, volume: &str) -> PathBuf {
     let (folder, records) = (root.join(volume), root.join(".bindery"));
     std::fs::create_dir(&folder).unwrap();
@@ -304,7 +306,8 @@ impl Replica {
         Self::start_with(&plane.kubeconfig(), identity, &[], &[])
     }
 
-    /// Starts a replica that reaches the API server as a kubeconfig says, with further arguments and environment.
+    /// Starts a replica that reaches the API server as a kubeconfig says, with further arguments and
+    /// environment.
     pub(crate) fn start_with(
         kubeconfig: &Path,
         identity: &str,

@@ -83,8 +83,8 @@ impl<P: Port> Binder<P> {
         self.decide(slot, Role::Sync, || self.request(&key)).await
     }
 
-    /// Decides a request, and again where the world moves meanwhile: then `request` says what it is now. The slot
-    /// is to be kept until the decision is carried out.
+    /// Decides a request, and again where the world moves meanwhile: then `request` says what it is now. The
+    /// slot is to be kept until the decision is carried out.
     pub(super) async fn decide(
         &self,
         slot: &mut Slot,
@@ -119,8 +119,8 @@ impl<P: Port> Binder<P> {
         let subscriber = (slot.key().clone(), role);
         let (decision, exchanges) =
             self.ask_engine(&*engine, &subscriber, &request).await.map_err(Setback::Final)?;
-        // Only operations wait; a sync that wants to is refused. Syncs that are decided meanwhile are as good as
-        // other actors: the guard looks at what they left.
+        // Only operations wait; a sync that wants to is refused. Syncs that are decided meanwhile are as good
+        // as other actors: the guard looks at what they left.
         if decision.wait_ms > 0 && role == Role::Operation {
             let wait = Duration::from_millis(decision.wait_ms).min(WAIT_MAX);
             slot.lend_during(tokio::time::sleep(wait)).await;
@@ -195,7 +195,8 @@ impl<P: Port> Binder<P> {
         let mut recorder = Recorder::new(&mut session);
         let answer = engine.decide(request, &mut recorder);
         let exchanges = recorder.into_exchanges();
-        // The store's lock ends with the session: a subscription takes another one, and whoever wakes takes both.
+        // The store's lock ends with the session: a subscription takes another one, and whoever wakes takes
+        // both.
         Ran { answer, exchanges, since: session.revision(), in_flight: session.in_flight() }
     }
 

@@ -16,7 +16,8 @@ use crate::queue::Timer;
 use crate::write::edited_finalizers;
 use crate::{Key, Note, OperationSubject, PendingOperation, Port, SyncError, Write, WriteError, Written};
 
-/// Soonest that an object is decided again because its own decision says so; the default engine asks for 15 s.
+/// Soonest that an object is decided again because its own decision says so; the default engine asks for 15
+/// s.
 const AGAIN_MIN: Duration = Duration::from_secs(1);
 
 /// What carrying out the steps came to.
@@ -73,7 +74,8 @@ impl<P: Port> Binder<P> {
         let mut tolerated = None;
         for step in &decision.steps {
             if chain == Chain::Broken && step.follows != Follows::Regardless {
-                // What is not done must not count as done, though its decision tolerates the failure before it.
+                // What is not done must not count as done, though its decision tolerates the failure before
+                // it.
                 if is_awaited(&step.action) {
                     carried.failure = carried.failure.or(tolerated.take());
                 }
@@ -201,8 +203,8 @@ impl<P: Port> Binder<P> {
 }
 
 impl<P: Port> Binder<P> {
-    /// Has claims decided soon, as a decision asks for. One about a claim may name that claim, and two may name each other:
-    /// they take their time, or they would be decided without end.
+    /// Has claims decided soon, as a decision asks for. One about a claim may name that claim, and two may
+    /// name each other: they take their time, or they would be decided without end.
     pub(super) fn enqueue(&self, by: &Key, keys: Vec<Key>) {
         let queue = self.intake.queue();
         match by {
@@ -213,7 +215,8 @@ impl<P: Port> Binder<P> {
         }
     }
 
-    /// Who deletes a volume, as upstream's metrics name it: the in-tree plugin, else the provisioner of its class.
+    /// Who deletes a volume, as upstream's metrics name it: the in-tree plugin, else the provisioner of its
+    /// class.
     fn plugin_of(&self, subject: &OperationSubject) -> Option<Text> {
         let OperationSubject::Volume(volume) = subject else { return None };
         match self.facts.plugins.supporting(volume) {
@@ -226,8 +229,8 @@ impl<P: Port> Binder<P> {
     }
 }
 
-/// When the object of a decision is decided again, whatever else happens: where the engine asks for it, not so soon that it
-/// could keep the binder busy for ever.
+/// When the object of a decision is decided again, whatever else happens: where the engine asks for it, not
+/// so soon that it could keep the binder busy for ever.
 pub(super) fn again_after(decision: &Decision, carried: &Carried) -> Option<Duration> {
     let asked = decision.requeue_after_ms.map(|delay| Duration::from_millis(delay).max(AGAIN_MIN));
     [asked, carried.again_after].into_iter().flatten().min()

@@ -17,8 +17,8 @@ use crate::intake::Role;
 use crate::queue::{Slot, Timer};
 use crate::{Key, OperationError, Order, PluginError, Plugins, Port, SyncError, WriteError};
 
-/// Most steps of one operation. The longest, a provision whose volume cannot be created and whose asset cannot
-/// be deleted, takes 13.
+/// Most steps of one operation. The longest, a provision whose volume cannot be created and whose asset
+/// cannot be deleted, takes 13.
 const STEPS_MAX: u32 = 64;
 
 /// An operation while it runs.
@@ -224,8 +224,8 @@ impl<T> Course<T> {
         }
     }
 
-    /// Takes over what a step read and wrote: the claim and the fresh volume as the writes left them. A volume
-    /// that the sync passed stays as it was, as upstream's does.
+    /// Takes over what a step read and wrote: the claim and the fresh volume as the writes left them. A
+    /// volume that the sync passed stays as it was, as upstream's does.
     fn learn(&mut self, exchanges: &[Exchange], carried: &Carried) {
         let read = exchanges.iter().rev().find_map(|exchange| match (&exchange.question, &exchange.answer) {
             (Question::Volume(Source::Live, _), Answer::Volume(Lookup::Found(volume))) => Some(volume),

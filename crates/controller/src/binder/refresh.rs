@@ -1,7 +1,8 @@
 //! Which objects are decided again for their events alone, so that no event expires while it is true.
 //!
-//! API servers delete events after a while (`--event-ttl`). Upstream's resync tells of every stuck claim each 15 s. Here an object
-//! whose last decision recorded an event is decided again after [`EVENT_REFRESH`]; one that records none is not.
+//! API servers delete events after a while (`--event-ttl`). Upstream's resync tells of every stuck claim each
+//! 15 s. Here an object whose last decision recorded an event is decided again after [`EVENT_REFRESH`]; one
+//! that records none is not.
 
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use bindery_core::{Action, Decision, Lookup, Source};
 use super::{Binder, Mode};
 use crate::{Key, Port};
 
-/// How soon an object is decided again for its event by default; API servers keep events for an hour by default.
+/// How soon an object is decided again for its event by default; API servers keep events for an hour by
+/// default.
 pub const EVENT_REFRESH: Duration = Duration::from_secs(15 * 60);
 
 impl<P: Port> Binder<P> {

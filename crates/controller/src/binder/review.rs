@@ -1,7 +1,7 @@
 //! What is wrong with an object that somebody is about to write: the same engine, on the same store.
 //!
-//! A review reads and answers. It takes no slot, reserves nothing, subscribes to nothing and is not in the journal, so
-//! any number of them may run beside the decisions, on every replica, whoever leads.
+//! A review reads and answers. It takes no slot, reserves nothing, subscribes to nothing and is not in the
+//! journal, so any number of them may run beside the decisions, on every replica, whoever leads.
 
 use std::sync::Arc;
 
@@ -43,7 +43,8 @@ pub enum Reviewed {
 pub enum Sight {
     /// The watched store, with own writes laid over it: costs no request, and may be a moment old.
     Watched,
-    /// Claims and volumes as the API server has them now, each read for this review; classes as they are watched.
+    /// Claims and volumes as the API server has them now, each read for this review; classes as they are
+    /// watched.
     Live,
 }
 
@@ -61,8 +62,8 @@ impl<P: Port> Binder<P> {
     ///
     /// # Errors
     ///
-    /// Nobody can say: the lists are not complete, the engine failed, or an object that the review depends on cannot be
-    /// read. That is no reason to refuse the object.
+    /// Nobody can say: the lists are not complete, the engine failed, or an object that the review depends on
+    /// cannot be read. That is no reason to refuse the object.
     pub async fn review(&self, reviewed: Reviewed, sight: Sight) -> Result<Vec<Finding>, ReviewError> {
         if !self.store.synced() {
             return Err(ReviewError::NotSynced);
@@ -82,8 +83,8 @@ impl<P: Port> Binder<P> {
         Err(ReviewError::TooManyReads(LIVE_READS_MAX))
     }
 
-    /// Runs the engine once, on the store as it is now and what was read live so far. Of a live look the guard must know what the
-    /// engine asked and was told.
+    /// Runs the engine once, on the store as it is now and what was read live so far. Of a live look the
+    /// guard must know what the engine asked and was told.
     fn look(
         &self,
         engine: &dyn Engine,
@@ -103,7 +104,8 @@ impl<P: Port> Binder<P> {
         Ok((decision, Some(recorder.into_exchanges())))
     }
 
-    /// What a review came to. By what was `told` in a live look the guard holds what may deny against the objects themselves.
+    /// What a review came to. By what was `told` in a live look the guard holds what may deny against the
+    /// objects themselves.
     fn findings(
         &self,
         request: &Request,

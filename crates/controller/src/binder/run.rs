@@ -35,8 +35,9 @@ impl<P: Port> Binder<P> {
     /// Decides whatever is to be decided until `shutdown`. Ends when the decisions in flight have ended, or
     /// after [`super::Settings::shutdown_grace`]; operations are abandoned at once.
     ///
-    /// Not to be called twice at the same time. It may be called again, as by a replica that loses its lease and
-    /// gets it back: every run begins with all objects that there are. It is fed through [`Binder::intake`].
+    /// Not to be called twice at the same time. It may be called again, as by a replica that loses its lease
+    /// and gets it back: every run begins with all objects that there are. It is fed through
+    /// [`Binder::intake`].
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let tasks = Tasks {
             tracker: TaskTracker::new(),
@@ -52,7 +53,8 @@ impl<P: Port> Binder<P> {
             tasks.tracker.wait().await;
         }
         self.intake.close();
-        // Told that an operation backs off, the next run would leave its object to a timer that there is none of.
+        // Told that an operation backs off, the next run would leave its object to a timer that there is none
+        // of.
         self.operations.reset();
         // What became of its last writes is no news of those of the next one.
         self.passage.reset();

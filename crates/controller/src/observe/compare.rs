@@ -35,7 +35,8 @@ impl<P: Port> Onlooker for Observer<P> {
     fn volume(&self, before: &Arc<Volume>, after: &Arc<Volume>, seen: Seen) {
         let uid_of = |volume: &Volume| volume.claim_ref.as_ref()?.uid.clone();
         let (Some(uid), Some(claim_ref)) = (uid_of(after), &after.claim_ref) else { return };
-        // A volume that was free and does not get the mark was not chosen by a binder: a user has reserved it.
+        // A volume that was free and does not get the mark was not chosen by a binder: a user has reserved
+        // it.
         let by_user = before.claim_ref.is_none() && !after.annotations.bound_by_controller;
         if uid_of(before).as_ref() == Some(&uid) || by_user {
             return;
@@ -116,7 +117,8 @@ impl Observation {
     }
 }
 
-/// Upstream's choice of `volume`, as it was before, against what Bindery would do for `claim`, as it was before.
+/// Upstream's choice of `volume`, as it was before, against what Bindery would do for `claim`, as it was
+/// before.
 fn judge<P: Port>(
     binder: &Binder<P>,
     state: &State,
@@ -155,7 +157,8 @@ fn judge<P: Port>(
     Verdict { outcome, bindery: Some(ours), why }
 }
 
-/// Upstream's volume against Bindery's, by upstream's order: reserved for the claim, fewest access modes, smallest.
+/// Upstream's volume against Bindery's, by upstream's order: reserved for the claim, fewest access modes,
+/// smallest.
 fn rank(upstream: &Volume, bindery: &Volume, obstacles: &str) -> (Compared, String) {
     let (modes, capacity) =
         (|volume: &Volume| volume.access_set().len(), |volume: &Volume| volume.capacity.unwrap_or_default());

@@ -11,8 +11,9 @@ use crate::Key;
 /// The right to decide a key: there is one of each key, so decisions about one object follow each other.
 /// Given back when this is dropped, wherever the future that holds it is dropped.
 ///
-/// A sync holds it for its turn; an operation while it decides and writes. The sync of a claim that writes
-/// a volume holds that one's too. A turn that has a volume's slot waits for no other slot, so no deadlock is possible.
+/// A sync holds it for its turn; an operation while it decides and writes. The sync of a claim that writes a
+/// volume holds that one's too. A turn that has a volume's slot waits for no other slot, so no deadlock is
+/// possible.
 pub(crate) struct Slot {
     queue: Arc<Queue>,
     key: Key,
@@ -21,8 +22,8 @@ pub(crate) struct Slot {
 }
 
 impl Queue {
-    /// Takes the slot of a key, waiting until whoever has it gives it back. It comes before the turns that the
-    /// key is queued for, and after who waited earlier.
+    /// Takes the slot of a key, waiting until whoever has it gives it back. It comes before the turns that
+    /// the key is queued for, and after who waited earlier.
     pub(crate) async fn slot(self: &Arc<Self>, key: &Key) -> Slot {
         let handed_over = match self.state().in_flight.entry(key.clone()) {
             Entry::Vacant(free) => {

@@ -113,7 +113,8 @@ impl Double {
         self.inner().latency = latency;
     }
 
-    /// Has what changes delivered: at once, before the answer of the write that changed it, or each after a lag.
+    /// Has what changes delivered: at once, before the answer of the write that changed it, or each after a
+    /// lag.
     pub(crate) fn watch(&self, intake: &Intake, lag: Duration) {
         let intake = intake.clone();
         let deliver = move |told| match told {
@@ -224,7 +225,8 @@ impl Double {
         }
     }
 
-    /// A volume whose deletion was accepted goes with its last finalizer, that of the protection after a while.
+    /// A volume whose deletion was accepted goes with its last finalizer, that of the protection after a
+    /// while.
     fn let_go(&self, deletion: &Write<()>) {
         let Write::DeleteVolume { volume } = deletion else { return };
         let volume = self.volume(&volume.name);
@@ -244,8 +246,8 @@ impl Double {
     }
 }
 
-/// Lets the cluster's own time pass, which is the subject of tests: what overlaps with what. It is that of tokio's paused clock, so
-/// that no test waits for it.
+/// Lets the cluster's own time pass, which is the subject of tests: what overlaps with what. It is that of
+/// tokio's paused clock, so that no test waits for it.
 async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }

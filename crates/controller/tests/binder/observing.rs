@@ -131,7 +131,8 @@ fn the_order_in_which_volumes_were_chosen_is_theirs_whichever_watch_lags() {
     let [one, two] = [claim("c1"), claim("c2")];
     let [small, large] = [sized("a", 1), sized("b", 5)];
     let mut stage = Stage::new(&[small.clone(), large.clone()], &[one.clone(), two.clone()]);
-    // The second claim's last event comes before the first claim's volume is told of: it would seem to be free.
+    // The second claim's last event comes before the first claim's volume is told of: it would seem to be
+    // free.
     stage.tell_claim(bound(&two, &large));
     stage.tell_volume(reserved(&small, &one));
     stage.tell_volume(reserved(&large, &two));

@@ -98,8 +98,8 @@ async fn while_an_operation_decides_and_writes_its_object_is_not_decided() {
         }
     })
     .await;
-    // Each read took a second and each write two, and in each tenth of one somebody wanted the volume to be decided.
-    // It was while the plugin worked, and nowhere else.
+    // Each read took a second and each write two, and in each tenth of one somebody wanted the volume to be
+    // decided. It was while the plugin worked, and nowhere else.
     let (until_disk_begins, from_disk_ends) = ONE_PASS.split_at(3);
     assert_eq!(double.story(), [until_disk_begins, &["volume decided"], from_disk_ends].concat());
 }
@@ -184,8 +184,8 @@ async fn a_call_that_was_not_reached_does_not_count_as_made() {
     assert_eq!(binder.metrics().operation_errors.get(), 1);
 }
 
-/// An engine whose syncs of the volume start an operation until its version is the last one, and whose operation
-/// reads the volume live. The versions that syncs saw are kept.
+/// An engine whose syncs of the volume start an operation until its version is the last one, and whose
+/// operation reads the volume live. The versions that syncs saw are kept.
 fn reader(seen: &Arc<Mutex<Vec<Version>>>, last: &'static str) -> impl Engine + 'static {
     let seen = Arc::clone(seen);
     Scripted(move |request: &Request, cluster: &mut dyn Cluster| {

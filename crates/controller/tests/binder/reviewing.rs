@@ -1,4 +1,5 @@
-//! Reviews: what an engine finds of an object that somebody is about to write, and that nothing else comes of it.
+//! Reviews: what an engine finds of an object that somebody is about to write, and that nothing else comes of
+//! it.
 
 use std::sync::Arc;
 

@@ -254,7 +254,8 @@ async fn a_world_that_moves_is_decided_again_a_few_times() {
             bindery_engine::decide(request, cluster).map_err(EngineFault::from)
         }),
     );
-    // Somebody else has the volume in hand, and the index does not know it: the reservation is lost each time.
+    // Somebody else has the volume in hand, and the index does not know it: the reservation is lost each
+    // time.
     binder.store().reserve("v1", &ClaimKey::new("ns", "other")).unwrap();
     let synced = binder.sync(&claim_key("c1")).await;
     assert_eq!(synced.result, Ok(()));

@@ -25,7 +25,8 @@ fn binder(double: &Double) -> Arc<Binder<Double>> {
     binder_of(parts(double, DefaultEngine))
 }
 
-/// Whether it is a sign of another binder that a watch delivers this volume, after one of 1 GiB in phase Pending.
+/// Whether it is a sign of another binder that a watch delivers this volume, after one of 1 GiB in phase
+/// Pending.
 fn is_sign_of_volume(after: impl FnOnce(Volume) -> Volume, author: Author) -> bool {
     let double = Double::new();
     let before = Volume { phase: VolumePhase::Pending, version: "2".into(), ..volume("v") };
@@ -126,8 +127,8 @@ fn what_was_written_after_the_operator_had_looked_is_not_acknowledged() {
     assert!(vigil.release(vigil.writes()) && !vigil.holds());
 }
 
-/// Stops recycling and deleting while the plugin works on a volume, has it looked at once that has come to rest, and lets them
-/// go on until it is done.
+/// Stops recycling and deleting while the plugin works on a volume, has it looked at once that has come to
+/// rest, and lets them go on until it is done.
 async fn hold_while_it_works(volume: &Volume, held: impl Fn(&Double), is_done: impl Fn(&Double) -> bool) {
     let double = Double::new();
     double.add_volume(volume);

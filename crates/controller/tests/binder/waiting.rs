@@ -1,4 +1,5 @@
-//! Waiting for what the cluster in memory tells of, by its virtual clock: no test counts on how long something takes.
+//! Waiting for what the cluster in memory tells of, by its virtual clock: no test counts on how long
+//! something takes.
 
 use std::time::Duration;
 

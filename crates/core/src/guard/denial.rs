@@ -1,5 +1,5 @@
-//! What a review finds is held against the objects that it is about, before somebody is denied something because of it:
-//! an engine that answers nonsense locks nobody out.
+//! What a review finds is held against the objects that it is about, before somebody is denied something
+//! because of it: an engine that answers nonsense locks nobody out.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::{
     Text, Volume, VolumePhase,
 };
 
-/// Whether a finding of a review is so and was not so before the request, by the object that is reviewed and by what the engine
-/// asked and was `told`: claims and volumes as they were read for this review, the rest as it is watched. What the engine
-/// has not asked nobody knows, and it denies nothing.
+/// Whether a finding of a review is so and was not so before the request, by the object that is reviewed and
+/// by what the engine asked and was `told`: claims and volumes as they were read for this review, the rest as
+/// it is watched. What the engine has not asked nobody knows, and it denies nothing.
 ///
-/// Every rule is asked that an operator may set to deny (design section 7). Where an engine may have its own measure, such as
-/// how much larger than the claim is far larger, the least is asked.
+/// Every rule is asked that an operator may set to deny (design section 7). Where an engine may have its own
+/// measure, such as how much larger than the claim is far larger, the least is asked.
 pub fn holds(finding: &Finding, subject: &Subject, told: &[Exchange]) -> bool {
     // Whatever an operator wants, it denies nobody.
     if finding.rule == Rule::PairMismatch {
@@ -39,8 +39,8 @@ pub fn holds(finding: &Finding, subject: &Subject, told: &[Exchange]) -> bool {
     }
 }
 
-/// Whether something is so of the new object and was not of the old one. Of what an engine has its own measure for, it alone
-/// knows since when it is so.
+/// Whether something is so of the new object and was not of the old one. Of what an engine has its own
+/// measure for, it alone knows since when it is so.
 fn is_introduced<T>(rule: Rule, new: &Arc<T>, old: Option<&Arc<T>>, is_so: impl Fn(&T) -> bool) -> bool {
     let was_so = rule != Rule::VolumeOversized && old.is_some_and(|old| is_so(old));
     is_so(new) && !was_so
@@ -61,8 +61,8 @@ fn holds_of_claim(finding: &Finding, claim: &Claim, told: &[Exchange]) -> bool {
     }
 }
 
-/// The update takes a claim out of its complete pair. Without bind-completed alone it does not: the pointers still meet, and
-/// such are never denied.
+/// The update takes a claim out of its complete pair. Without bind-completed alone it does not: the pointers
+/// still meet, and such are never denied.
 fn leaves_pair(finding: &Finding, new: &Claim, old: &Claim, told: &[Exchange]) -> bool {
     let Some(Lookup::Found(volume)) = volume_told(&finding.volume, told) else { return false };
     finding.rule == Rule::BreaksPair && is_pair(old, volume) && new.volume_name != old.volume_name
@@ -70,7 +70,8 @@ fn leaves_pair(finding: &Finding, new: &Claim, old: &Claim, told: &[Exchange]) -
 
 /// Of a claim, and the volume that it names.
 fn holds_of_named(rule: Rule, claim: &Claim, volume: &Volume, told: &[Exchange]) -> bool {
-    // A claim that was bound before has its volume by the UID alone, and one that is free whatever it is like.
+    // A claim that was bound before has its volume by the UID alone, and one that is free whatever it is
+    // like.
     let is_marked = claim.annotations.bind_completed;
     let is_its_own = |claim_ref| if is_marked { carries(volume, claim) } else { names(claim_ref, claim) };
     let is_others = volume.claim_ref.as_ref().is_some_and(|claim_ref| !is_its_own(claim_ref));
@@ -127,8 +128,8 @@ fn is_unknown(provisioner: &Text, told: &[Exchange]) -> bool {
     is_in_tree && is_gone && has_stayed
 }
 
-/// Whether it was asked for each volume that a claim without one could have, and there is none: those reserved for it, and
-/// the free ones of each set of access modes.
+/// Whether it was asked for each volume that a claim without one could have, and there is none: those
+/// reserved for it, and the free ones of each set of access modes.
 fn has_no_volume(claim: &Claim, told: &[Exchange]) -> bool {
     let wanted = Question::AccessSets(claim.access_modes.iter().collect());
     let Some(Answer::AccessSets(sets)) = answer_told(&wanted, told) else { return false };

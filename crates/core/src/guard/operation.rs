@@ -159,7 +159,8 @@ impl Judge<'_> {
                 if is_settled(claim) { no("the claim has a volume") } else { Ok(()) }
             }
             (PluginOperation::Delete, Point::Created { .. } | Point::CleanedUp { .. }) if work.failed() => {
-                // A create whose answer was lost may have been carried out, and another binder may have created it since.
+                // A create whose answer was lost may have been carried out, and another binder may have
+                // created it since.
                 if !matches!(self.facts.told_live_volume(&name), Some(Lookup::Absent)) {
                     return no(&format!("no live read in this decision shows that volume {name} is absent"));
                 }

@@ -18,8 +18,8 @@ impl<'a> Judge<'a> {
     /// The fate of the volume's claim, from a live read made for this decision: the engine's where it made
     /// one, else the guard's own.
     ///
-    /// An engine that was told that the claim lives is wrong. One that went by a watch which has not shown the claim yet is
-    /// late, and decides again.
+    /// An engine that was told that the claim lives is wrong. One that went by a watch which has not shown
+    /// the claim yet is late, and decides again.
     pub(super) fn fate(&self, volume: &Volume) -> Result<Fate, Objection> {
         let Some((claim_ref, uid)) = volume.claim_ref.as_ref().and_then(|r| Some((r, r.uid.as_ref()?)))
         else {

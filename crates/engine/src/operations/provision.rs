@@ -2,10 +2,10 @@
 //!
 //! # Where it differs from upstream on purpose
 //!
-//! Upstream removes the finalizer of a volume that was never created, takes "not found" for a failure, deletes
-//! the clean asset four times more and reports an orphan. Here the asset is clean when the plugin says so.
-//! And before an asset is deleted, a live read shows that no volume was created after all: a request that
-//! timed out may have been carried out, and the claim would be bound to a volume without asset.
+//! Upstream removes the finalizer of a volume that was never created, takes "not found" for a failure,
+//! deletes the clean asset four times more and reports an orphan. Here the asset is clean when the plugin
+//! says so. And before an asset is deleted, a live read shows that no volume was created after all: a request
+//! that timed out may have been carried out, and the claim would be bound to a volume without asset.
 
 use bindery_core::{
     Action, Claim, EventKind, Failure, Lookup, Outcome, PluginOperation, Point, Progress, Returned, Source,

@@ -30,7 +30,8 @@ pub(crate) fn review(call: &mut Call<'_>, new: &Claim, old: Option<&Claim>) -> R
     Ok(())
 }
 
-/// Whether a claim was bound before and points where it did: whatever became of its volume, the request has not done it.
+/// Whether a claim was bound before and points where it did: whatever became of its volume, the request has
+/// not done it.
 fn stays_marked(new: &Claim, old: &Claim) -> bool {
     let is_marked = new.annotations.bind_completed && old.annotations.bind_completed;
     is_marked && new.volume_name == old.volume_name
@@ -70,8 +71,8 @@ fn named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<Vec<Finding>
     Ok(found)
 }
 
-/// A claim that says that it is bound, as a copy of one does. It has a volume that is free or carries its UID, whatever that is
-/// like, and with any other it is lost (B3 to B5).
+/// A claim that says that it is bound, as a copy of one does. It has a volume that is free or carries its
+/// UID, whatever that is like, and with any other it is lost (B3 to B5).
 fn marked(call: &mut Call<'_>, claim: &Claim, volume: &Volume) -> Result<Vec<Finding>, Halt> {
     match &volume.claim_ref {
         None => Ok(Vec::new()),
@@ -80,7 +81,8 @@ fn marked(call: &mut Call<'_>, claim: &Claim, volume: &Volume) -> Result<Vec<Fin
     }
 }
 
-/// Claim and volume point at each other, and are bound whatever they are, even while the volume is being deleted.
+/// Claim and volume point at each other, and are bound whatever they are, even while the volume is being
+/// deleted.
 fn meeting(claim: &Claim, volume: &Volume) -> Vec<Finding> {
     let deleting = volume
         .deleting
@@ -178,8 +180,8 @@ fn has_provisioner(call: &mut Call<'_>, provisioner: &Text) -> Result<bool, Halt
         || call.cluster.plugin(provisioner.clone())?.is_some_and(|plugin| plugin.provisions))
 }
 
-/// Whether there is a volume for the claim, so that nobody misses its class or a provisioner: many name a class only to bring
-/// claims and volumes made by hand together.
+/// Whether there is a volume for the claim, so that nobody misses its class or a provisioner: many name a
+/// class only to bring claims and volumes made by hand together.
 fn has_volume(call: &mut Call<'_>, claim: &Claim) -> Result<bool, Halt> {
     match best_match(call, claim, false) {
         Ok(Match::Volume(_) | Match::InFlight(_)) => Ok(true),
@@ -188,8 +190,8 @@ fn has_volume(call: &mut Call<'_>, claim: &Claim) -> Result<bool, Halt> {
     }
 }
 
-/// The update takes a claim out of its complete pair. One that only drops bind-completed does not: both still point at each other,
-/// and are bound again at once (U8).
+/// The update takes a claim out of its complete pair. One that only drops bind-completed does not: both still
+/// point at each other, and are bound again at once (U8).
 fn broken_pair(call: &mut Call<'_>, new: &Claim, old: &Claim) -> Result<Option<Finding>, Halt> {
     let is_bound = old.annotations.bind_completed && new.volume_name != old.volume_name;
     let Some(name) = old.volume_name.as_ref().filter(|_| is_bound) else { return Ok(None) };

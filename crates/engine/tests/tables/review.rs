@@ -52,7 +52,8 @@ fn a_claim_that_names_a_volume_which_cannot_satisfy_it_is_denied() {
         let mut world = World::new([volume("v", change)], []);
         let expected = format!("{rule} {claim:?} / {volume_value:?}");
         assert_eq!(of_claim(&mut world, &named(|_| {}), None), [expected]);
-        // Not on a request that leaves it as it was, nor on a claim that is marked as bound: it is bound without a check.
+        // Not on a request that leaves it as it was, nor on a claim that is marked as bound: it is bound
+        // without a check.
         assert!(of_claim(&mut world, &named(|c| c.deleting = true), Some(&named(|_| {}))).is_empty());
         assert!(of_claim(&mut world, &bound_claim("c", "v"), None).is_empty());
         // On the one that names the volume, later.
@@ -140,7 +141,8 @@ fn a_claim_that_is_marked_as_bound_is_told_what_makes_it_lost() {
     for (volume, claims, expected) in rows {
         let mut world = World::new([volume], claims);
         assert_eq!(of_claim(&mut world, &copy, None), expected);
-        // Whatever became of its volume, an update that leaves the claim where it was has not done it, and costs no question.
+        // Whatever became of its volume, an update that leaves the claim where it was has not done it, and
+        // costs no question.
         let labelled = Claim { deleting: true, ..copy.clone() };
         assert!(of_claim(&mut world, &labelled, Some(&copy)).is_empty());
         assert!(world.asked.is_empty(), "{:?}", world.asked);

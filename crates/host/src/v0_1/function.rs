@@ -1,7 +1,7 @@
 //! The exported functions, whose types are checked once.
 //!
-//! The generated bindings compare every type of all five with every instance, and an instance lives for one decision:
-//! that took more than half of its time.
+//! The generated bindings compare every type of all five with every instance, and an instance lives for one
+//! decision: that took more than half of its time.
 
 use std::marker::PhantomData;
 
@@ -58,8 +58,8 @@ where
             bail!("the instance is of another component");
         };
         #[allow(unsafe_code, reason = "see the safety comment")]
-        // SAFETY: `of` has checked the type. The index names one export of one component, or `get_func` panics or
-        // finds nothing; and all instances of a component have the types of that component.
+        // SAFETY: `of` has checked the type. The index names one export of one component, or `get_func`
+        // panics or finds nothing; and all instances of a component have the types of that component.
         let function = unsafe { TypedFunc::<Params, (Answer,)>::new_unchecked(function) };
         Ok(function.call(store, params)?.0)
     }

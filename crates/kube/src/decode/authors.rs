@@ -1,8 +1,8 @@
 //! Who wrote what only binders write, as `metadata.managedFields` tells.
 //!
-//! Of the writers of a field the API server keeps the last one that changed it (an update takes a field over, an apply
-//! that repeats its value joins in). This is read for the few objects where it matters, when it does; objects in the
-//! store have no managedFields.
+//! Of the writers of a field the API server keeps the last one that changed it (an update takes a field over,
+//! an apply that repeats its value joins in). This is read for the few objects where it matters, when it
+//! does; objects in the store have no managedFields.
 
 use bindery_controller::{Author, Authors};
 use serde::Deserialize;

@@ -97,7 +97,8 @@ pub(super) fn decode(wire: Wire) -> PodRecord {
     PodRecord { namespace: meta.key().namespace, name: meta.name.into(), content: Ok(content) }
 }
 
-/// The claim of a volume: named, or made for the pod (ownership is not checked, as upstream's index does not).
+/// The claim of a volume: named, or made for the pod (ownership is not checked, as upstream's index does
+/// not).
 fn claim(volume: &PodVolume, pod: &str) -> Option<Text> {
     match (&volume.source.persistent_volume_claim, &volume.source.ephemeral) {
         (Some(claim), _) => Some(claim.claim_name.as_str().into()),

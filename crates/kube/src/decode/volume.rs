@@ -81,8 +81,9 @@ macro_rules! source {
             )*
         }
 
-        /// A [`Spec`] in JSON, where the fields of the source are among the others. serde's `flatten` would say so too, but
-        /// keeps whatever else is there until all has been read, in many times the memory that it took to send it.
+        /// A [`Spec`] in JSON, where the fields of the source are among the others. serde's `flatten` would
+        /// say so too, but keeps whatever else is there until all has been read, in many times the memory
+        /// that it took to send it.
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
         struct Json {

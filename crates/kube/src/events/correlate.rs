@@ -17,8 +17,8 @@ const MESSAGES_WITHIN: Timestamp = 600;
 const BURST: i64 = 25;
 /// Seconds until one more may be written (`defaultSpamQPS` is 1/300).
 pub(super) const REFILL: Timestamp = 300;
-/// Most objects that are remembered. Of each there are some 250 bytes where it has one event, so 16 MiB in all.
-/// client-go remembers 4,096, and knows nothing any more of a crowd of stuck claims that is larger.
+/// Most objects that are remembered. Of each there are some 250 bytes where it has one event, so 16 MiB in
+/// all. client-go remembers 4,096, and knows nothing any more of a crowd of stuck claims that is larger.
 pub(super) const OBJECTS_MAX: usize = 65_536;
 /// What a combined message begins with.
 const COMBINED: &str = "(combined from similar events): ";
@@ -82,12 +82,14 @@ struct Tokens {
 }
 
 impl Correlator {
-    /// A correlator that lets one more event of an object be written each time that so many seconds have passed.
+    /// A correlator that lets one more event of an object be written each time that so many seconds have
+    /// passed.
     pub(super) fn new(refill: Timestamp) -> Self {
         Self { objects: Recent::new(OBJECTS_MAX), refill }
     }
 
-    /// Counts a note. A note that is not written counts too: the next one that is written tells how many there were.
+    /// Counts a note. A note that is not written counts too: the next one that is written tells how many
+    /// there were.
     pub(super) fn observe(&mut self, entry: &Entry, now: Timestamp) -> Told {
         let object = self.objects.get_or_insert_with(entry.regarding.uid(), || Object::new(now));
         let found = object.series.iter().position(|series| series.is_of(entry));

@@ -1,4 +1,5 @@
-//! The notes that wait to be written: at most one for each event, the first of an object and reason before all others.
+//! The notes that wait to be written: at most one for each event, the first of an object and reason before
+//! all others.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -33,8 +34,8 @@ impl Pending {
         self.notes.contains_key(&id)
     }
 
-    /// Adds a note. An earlier one for the same event keeps its place and says what this one says. Returns the note for
-    /// which there is no room: a first one is kept rather than another one.
+    /// Adds a note. An earlier one for the same event keeps its place and says what this one says. Returns
+    /// the note for which there is no room: a first one is kept rather than another one.
     pub(super) fn put(&mut self, note: PendingNote) -> Option<PendingNote> {
         let id = note.told.id;
         if let Some(earlier) = self.notes.get_mut(&id) {

@@ -16,8 +16,9 @@ const LINKS_MAX: usize = 40;
 
 /// Folders directly below a root, each with the name of its volume.
 ///
-/// `.bindery/NAME` below the root records that the folder `NAME` was made here. Only a folder with a record is deleted. The
-/// record is outside of the folder, because pods can write to the folder and could remove or forge a record in it.
+/// `.bindery/NAME` below the root records that the folder `NAME` was made here. Only a folder with a record
+/// is deleted. The record is outside of the folder, because pods can write to the folder and could remove or
+/// forge a record in it.
 pub(super) struct Folders {
     root: PathBuf,
 }
@@ -37,7 +38,8 @@ impl Folders {
         Self { root }
     }
 
-    /// Makes the folder of a volume, and the root where it is missing. Succeeds where an earlier call has made the folder.
+    /// Makes the folder of a volume, and the root where it is missing. Succeeds where an earlier call has
+    /// made the folder.
     ///
     /// # Errors
     ///
@@ -62,12 +64,14 @@ impl Folders {
         Ok(folder)
     }
 
-    /// Deletes the folder of a volume and everything in it. Succeeds where the folder is gone. No symbolic link is followed.
+    /// Deletes the folder of a volume and everything in it. Succeeds where the folder is gone. No symbolic
+    /// link is followed.
     ///
     /// # Errors
     ///
-    /// The file system refuses, or the folder may not be this volume's alone, and is left as it is: `path` is another folder,
-    /// no record says that the folder was made here, or one of the neighbours names it, a path in it or a path above it.
+    /// The file system refuses, or the folder may not be this volume's alone, and is left as it is: `path` is
+    /// another folder, no record says that the folder was made here, or one of the neighbours names it, a
+    /// path in it or a path above it.
     pub(super) fn remove(&self, volume: &str, path: &Path, neighbours: &[Neighbour]) -> Result<(), String> {
         let (folder, record) = self.paths(volume)?;
         if path != folder {
@@ -90,14 +94,16 @@ impl Folders {
             ));
         }
         self.check_neighbours(&folder, neighbours)?;
-        // It opens each folder, this one too, without following a link (O_NOFOLLOW), whatever has been put there meanwhile.
+        // It opens each folder, this one too, without following a link (O_NOFOLLOW), whatever has been put
+        // there meanwhile.
         match fs::remove_dir_all(&folder) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(at(&folder, error)),
             _ => forget(&record),
         }
     }
 
-    /// Fails where a neighbour names the folder, a path in it, or a path above it: by its text, or by where links lead.
+    /// Fails where a neighbour names the folder, a path in it, or a path above it: by its text, or by where
+    /// links lead.
     fn check_neighbours(&self, folder: &Path, neighbours: &[Neighbour]) -> Result<(), String> {
         let (real, text) = (resolve(folder)?, without_dots(folder));
         for Neighbour { volume, path } in neighbours {
@@ -167,7 +173,8 @@ fn without_dots(path: &Path) -> PathBuf {
     text
 }
 
-/// Where an absolute path leads. Unlike [`fs::canonicalize`] it also answers for a path that does not exist, or not yet.
+/// Where an absolute path leads. Unlike [`fs::canonicalize`] it also answers for a path that does not exist,
+/// or not yet.
 ///
 /// # Errors
 ///

@@ -24,8 +24,9 @@ const PAGE: u32 = 500;
 /// Serves volumes of source `hostPath`.
 ///
 /// Folders are made and deleted on the machine that the binder runs on, below one folder that the operator
-/// names; where none is named, nothing is provisioned or deleted. Upstream deletes whatever matches `/tmp/.+`; here a
-/// folder is deleted if it was made here for that volume and no other volume names it, a path in it or a path above it.
+/// names; where none is named, nothing is provisioned or deleted. Upstream deletes whatever matches
+/// `/tmp/.+`; here a folder is deleted if it was made here for that volume and no other volume names it, a
+/// path in it or a path above it.
 pub struct HostPath {
     client: ApiClient,
     folders: Option<Arc<Folders>>,
@@ -33,7 +34,8 @@ pub struct HostPath {
 }
 
 impl HostPath {
-    /// Provisions below `root`, an absolute path, and recycles by `recycler`; without one of them, that is off.
+    /// Provisions below `root`, an absolute path, and recycles by `recycler`; without one of them, that is
+    /// off.
     pub fn new(client: impl Into<ApiClient>, root: Option<PathBuf>, recycler: Option<Recycler>) -> Self {
         let folders = root.map(|root| Arc::new(Folders::new(root)));
         Self { client: client.into().limited(), folders, recycler }
@@ -139,7 +141,8 @@ impl Plugin<Template> for HostPath {
     fn discard<'a>(&'a self, template: &'a Template) -> BoxFuture<'a, Result<(), PluginError>> {
         async move {
             let path = &template.0["spec"]["hostPath"]["path"];
-            // The folder has the name that the volume was to get. No volume names it but one that was created after all.
+            // The folder has the name that the volume was to get. No volume names it but one that was created
+            // after all.
             let name = path.as_str().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
             self.remove(name.into(), None, path).await
         }

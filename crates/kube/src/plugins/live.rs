@@ -12,8 +12,8 @@ use crate::rest;
 ///
 /// # Errors
 ///
-/// The volume is not the one that was decided about, or its claim has changed: another leader may have scrubbed it and given it
-/// to another claim. Or it cannot be read.
+/// The volume is not the one that was decided about, or its claim has changed: another leader may have
+/// scrubbed it and given it to another claim. Or it cannot be read.
 pub(super) async fn live_source(
     client: &ApiClient,
     volume: &Volume,
@@ -22,8 +22,8 @@ pub(super) async fn live_source(
     Ok(read(client, volume).await?["spec"][source].clone())
 }
 
-/// Fails unless a volume that is to be recycled is still as it was when that was decided: released by the same claim, and
-/// with the policy to recycle it.
+/// Fails unless a volume that is to be recycled is still as it was when that was decided: released by the
+/// same claim, and with the policy to recycle it.
 ///
 /// # Errors
 ///

@@ -87,7 +87,8 @@ impl RecyclerSettings {
         Self { pod: default_pod(), minimum_seconds: 300, seconds_per_gib: 30 }
     }
 
-    /// The same with another image, whose shell and `find` scrub: for clusters that cannot reach upstream's registry.
+    /// The same with another image, whose shell and `find` scrub: for clusters that cannot reach upstream's
+    /// registry.
     #[must_use]
     pub fn with_image(mut self, image: &str) -> Self {
         self.pod["spec"]["containers"][0]["image"] = image.into();
@@ -117,8 +118,8 @@ impl RecyclerSettings {
         self.pod["metadata"]["namespace"].as_str().unwrap_or(NAMESPACE)
     }
 
-    /// The pod that scrubs a volume: a copy of its own, so that recycles side by side do not meet. It is gated, and it
-    /// goes with its volume.
+    /// The pod that scrubs a volume: a copy of its own, so that recycles side by side do not meet. It is
+    /// gated, and it goes with its volume.
     fn pod_for(&self, volume: &Volume, source: Value) -> Value {
         let mut pod = self.pod.clone();
         let meta = &mut pod["metadata"];
@@ -191,17 +192,19 @@ impl Recycler {
 
     /// Scrubs a volume, which is as it was when this was decided.
     ///
-    /// A leader may stand still at any point here, and go on when another one leads. It then must not scrub what the volume's
-    /// next claim has written. There is no request that changes a pod if a volume is as it was, so there are three: the pod
-    /// is created gated, the volume is read, and the gate is removed from the pod with the UID that was created.
+    /// A leader may stand still at any point here, and go on when another one leads. It then must not scrub
+    /// what the volume's next claim has written. There is no request that changes a pod if a volume is as it
+    /// was, so there are three: the pod is created gated, the volume is read, and the gate is removed from
+    /// the pod with the UID that was created.
     ///
-    /// - The pod's name is the volume's, and a volume is given to another claim when a pod of that name has scrubbed it. So
-    ///   the next leader has created that pod, and before that, this leader's pod was gone: it deletes a pod that it finds,
-    ///   by its UID, and waits until the name is free.
-    /// - A leader that goes on before the volume is read finds it with another claim, or none, and removes its pod.
+    /// - The pod's name is the volume's, and a volume is given to another claim when a pod of that name has
+    ///   scrubbed it. So the next leader has created that pod, and before that, this leader's pod was gone:
+    ///   it deletes a pod that it finds, by its UID, and waits until the name is free.
+    /// - A leader that goes on before the volume is read finds it with another claim, or none, and removes
+    ///   its pod.
     /// - A leader that goes on after that finds no pod of its UID: the gate's removal is refused.
-    /// - A volume whose `claimRef` somebody has cleared by hand needs no scrubbing. Gated pods of earlier leaders are
-    ///   therefore removed before a new leader decides anything ([`Self::take_over`]).
+    /// - A volume whose `claimRef` somebody has cleared by hand needs no scrubbing. Gated pods of earlier
+    ///   leaders are therefore removed before a new leader decides anything ([`Self::take_over`]).
     pub(super) async fn run(&self, volume: &Volume, source: Value) -> Result<(), PluginError> {
         let pod = self.create(volume, source).await?;
         let scrubbed = async {

@@ -13,9 +13,9 @@ use crate::client::ApiClient;
 /// How often.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Asks for the newest version of volumes every minute, for as long as it is polled: an API server accepts a watch from a
-/// version that its etcd does not have, as after a restore, and tells nothing by it. A replica that competes for a Lease
-/// needs no more than that: the Lease's version tells.
+/// Asks for the newest version of volumes every minute, for as long as it is polled: an API server accepts a
+/// watch from a version that its etcd does not have, as after a restore, and tells nothing by it. A replica
+/// that competes for a Lease needs no more than that: the Lease's version tells.
 pub async fn ask_for_newest(client: impl Into<ApiClient>, intake: Intake) {
     let client = client.into();
     let mut ticks = interval(EVERY);

@@ -1,4 +1,5 @@
-//! One watch request: a frame for each event, for as long as the server keeps it open. The first ones may be a list.
+//! One watch request: a frame for each event, for as long as the server keeps it open. The first ones may be
+//! a list.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,8 +22,8 @@ use crate::rest::{self, Fault};
 
 /// Longest streamed list, however steadily its objects come: the objects of a busy cluster may come for ever.
 const LIST_MAX: Duration = Duration::from_secs(120);
-/// An API server sends what changed before a watch was opened right behind its headers. When nothing has come for so long,
-/// all of it has.
+/// An API server sends what changed before a watch was opened right behind its headers. When nothing has come
+/// for so long, all of it has.
 const REPLAY: Duration = Duration::from_millis(200);
 /// After this many watches without a bookmark that fell silent, the server is taken to send none.
 const SILENCES_MAX: u32 = 2;
@@ -127,7 +128,8 @@ fn broken_off() -> io::Error {
 }
 
 impl Watch {
-    /// Watches from `version` on, and moves it along, until the server ends the watch, which `events` may have begun.
+    /// Watches from `version` on, and moves it along, until the server ends the watch, which `events` may
+    /// have begun.
     pub(super) async fn watch(
         &mut self,
         version: &mut String,
@@ -172,8 +174,8 @@ impl Watch {
         }
     }
 
-    /// Has all objects sent as the first events of a watch and hands them over. Answers the version of the list, and the
-    /// watch, which goes on.
+    /// Has all objects sent as the first events of a watch and hands them over. Answers the version of the
+    /// list, and the watch, which goes on.
     pub(super) async fn stream_list(&mut self) -> Result<(String, Events), WatchError> {
         self.feed.begin();
         let end = Instant::now() + LIST_MAX;

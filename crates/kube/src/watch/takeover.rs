@@ -1,4 +1,5 @@
-//! What a replica makes sure of before it decides as the leader: that its caches have what the leader before it wrote.
+//! What a replica makes sure of before it decides as the leader: that its caches have what the leader before
+//! it wrote.
 
 use std::time::Duration;
 
@@ -23,12 +24,13 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// A version that every cache has reached once its kind is listed.
 const LOWEST: &str = "1";
 
-/// Waits until the cache of each kind is current: not older than this call, or filled by a watch that was opened after it.
-/// A follower's watch may be dead without having noticed, and decisions on a stale cache take bound volumes for lost.
+/// Waits until the cache of each kind is current: not older than this call, or filled by a watch that was
+/// opened after it. A follower's watch may be dead without having noticed, and decisions on a stale cache
+/// take bound volumes for lost.
 ///
-/// Each kind is read once, consistently, with a limit of 1. The version of the answer is the cluster's. A kind whose watch
-/// has reached it is current. Otherwise it is listed anew, or, where it has more than 5,000 objects, its watch is opened
-/// anew from the version that it has reached.
+/// Each kind is read once, consistently, with a limit of 1. The version of the answer is the cluster's. A
+/// kind whose watch has reached it is current. Otherwise it is listed anew, or, where it has more than 5,000
+/// objects, its watch is opened anew from the version that it has reached.
 pub async fn until_current(client: impl Into<ApiClient>, intake: &Intake) {
     let client = client.into();
     join_all(Kind::ALL.map(|kind| until_kind_current(&client, intake, kind))).await;

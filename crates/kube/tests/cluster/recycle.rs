@@ -189,7 +189,8 @@ async fn decided(world: &World, name: &str) -> Volume {
     Volume::clone(&decided)
 }
 
-/// A leader stands still before one of its requests. The next one scrubs the volume, and offers and binds it again.
+/// A leader stands still before one of its requests. The next one scrubs the volume, and offers and binds it
+/// again.
 async fn stand_still_at(request: FaultRule, is_next_there: bool, goes_on_early: bool) {
     let story = format!("{request:?}, next leader there: {is_next_there}, goes on early: {goes_on_early}");
     let world = with_recycler();

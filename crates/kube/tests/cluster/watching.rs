@@ -1,4 +1,5 @@
-//! Lists and watches: what they tell of how current they are, and what they do about servers that fall silent.
+//! Lists and watches: what they tell of how current they are, and what they do about servers that fall
+//! silent.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

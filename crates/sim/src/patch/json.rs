@@ -1,11 +1,12 @@
 //! JSON patches, as `evanphx/json-patch` v4 applies them, which is more lenient than RFC 6902.
 //!
-//! A member of an object need not be there to be replaced, copied (as null) or tested (against null), and places in lists
-//! may be counted from the end.
+//! A member of an object need not be there to be replaced, copied (as null) or tested (against null), and
+//! places in lists may be counted from the end.
 
 use serde_json::{Map, Value};
 
-/// Applies the operations one after the other. `None` where one does not apply; the real server keeps the reason to itself.
+/// Applies the operations one after the other. `None` where one does not apply; the real server keeps the
+/// reason to itself.
 pub(super) fn apply(document: &mut Value, operations: &[Map<String, Value>]) -> Option<()> {
     operations.iter().try_for_each(|operation| one(document, operation))
 }

@@ -1,7 +1,7 @@
 //! Strategic merge patch, as `apimachinery/pkg/util/strategicpatch` does it.
 //!
-//! Maps are merged field by field. Lists whose Go field carries a patch strategy of `merge` are merged too: those of
-//! objects by their merge key, those of plain values as sets. Directives (`$patch`, `$retainKeys`,
+//! Maps are merged field by field. Lists whose Go field carries a patch strategy of `merge` are merged too:
+//! those of objects by their merge key, those of plain values as sets. Directives (`$patch`, `$retainKeys`,
 //! `$deleteFromPrimitiveList/…`, `$setElementOrder/…`) say what a plain merge cannot.
 
 use serde_json::{Map, Value};
@@ -185,7 +185,8 @@ fn merge_objects(
     Ok(old)
 }
 
-/// Orders a merged list: what the patch lists as it says, and what only the server has where it was relative to that.
+/// Orders a merged list: what the patch lists as it says, and what only the server has where it was relative
+/// to that.
 fn put_in_order(
     merged: Vec<Value>,
     order: &[Value],

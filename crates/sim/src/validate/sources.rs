@@ -167,8 +167,8 @@ fn iscsi(errors: &mut Vec<FieldError>, source: &Value, volume: &str) {
     }
 }
 
-/// The regular expressions of upstream: `iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`, which may begin anywhere in
-/// a name that begins with `iqn`; `^eui.[[:alnum:]]{16}$` and `^naa.[[:alnum:]]{32}$`.
+/// The regular expressions of upstream: `iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`, which may begin
+/// anywhere in a name that begins with `iqn`; `^eui.[[:alnum:]]{16}$` and `^naa.[[:alnum:]]{32}$`.
 fn is_iscsi_name(name: &str) -> bool {
     let number = |prefix: &str, length: usize| {
         name.strip_prefix(prefix).is_some_and(|rest| {

@@ -69,14 +69,16 @@ pub(super) fn list(state: &State, call: &Call) -> ApiResult<Answer> {
     })))
 }
 
-/// How many objects a page has at most, or 0. The real server's cache, which answers who takes any version, makes no pages.
+/// How many objects a page has at most, or 0. The real server's cache, which answers who takes any version,
+/// makes no pages.
 fn limit(call: &Call) -> ApiResult<usize> {
     let limit = check_numbers(call)?;
     let any_version = call.query.get("resourceVersion") == "0" && call.query.get("continue").is_empty();
     Ok(if any_version { 0 } else { limit })
 }
 
-/// The refusal of a list at a revision that is forgotten. After a page, it tells how to read on from where the page ended.
+/// The refusal of a list at a revision that is forgotten. After a page, it tells how to read on from where
+/// the page ended.
 fn expired(after: Option<&Key>) -> Box<ApiError> {
     let Some(after) = after else { return ApiError::expired(VERSION_EXPIRED) };
     let mut error = ApiError::expired(CONTINUE_EXPIRED);

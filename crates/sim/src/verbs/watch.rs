@@ -27,7 +27,8 @@ use crate::table::Header;
 /// How long a watch lasts that does not say; the real server draws from 30 to 60 minutes.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(1800);
 
-/// The longest that a watch lasts, whatever it asks for: longer than any client, and within what instants can tell.
+/// The longest that a watch lasts, whatever it asks for: longer than any client, and within what instants can
+/// tell.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The time between bookmarks.

@@ -1,4 +1,5 @@
-//! Sends the requests of `requests.jsonl` to any API server, and brings the answers into a form that can be compared.
+//! Sends the requests of `requests.jsonl` to any API server, and brings the answers into a form that can be
+//! compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,8 +30,9 @@ pub(crate) trait Server {
     async fn forget(&mut self);
 }
 
-/// One request. `@uid(RESOURCE/NAME)` and `@rv(RESOURCE/NAME)` stand for what the server last told of that object,
-/// `@rv(RESOURCE)` for the version of the last list, `@continue(RESOURCE)` for the last token of a page.
+/// One request. `@uid(RESOURCE/NAME)` and `@rv(RESOURCE/NAME)` stand for what the server last told of that
+/// object, `@rv(RESOURCE)` for the version of the last list, `@continue(RESOURCE)` for the last token of a
+/// page.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Step {
     /// What the request is about.
@@ -43,8 +45,9 @@ pub(crate) struct Step {
     pub(crate) content_type: Option<String>,
     /// Media types that are accepted, unless it is JSON.
     pub(crate) accept: Option<String>,
-    /// Where the answer's body has something, as a JSON pointer, once a real server knows what it was told before: its plugins
-    /// learn of it a moment later, and a watch may end before it has sent all. Only for what changes nothing.
+    /// Where the answer's body has something, as a JSON pointer, once a real server knows what it was told
+    /// before: its plugins learn of it a moment later, and a watch may end before it has sent all. Only for
+    /// what changes nothing.
     pub(crate) until: Option<String>,
     /// The body: a text as it is, anything else as JSON.
     pub(crate) body: Option<Value>,
@@ -159,8 +162,8 @@ async fn send(client: &Client, step: &Step, memory: &mut Memory) -> Value {
     answer
 }
 
-/// Takes out of an answer what differs from run to run: names made up, versions, times, who manages which field; and of a
-/// bookmark what the API does not promise.
+/// Takes out of an answer what differs from run to run: names made up, versions, times, who manages which
+/// field; and of a bookmark what the API does not promise.
 pub(crate) fn normalise(value: &mut Value) {
     match value {
         Value::Object(fields) => normalise_fields(fields),
@@ -208,8 +211,8 @@ fn normalise_fields(fields: &mut Map<String, Value>) {
     order_causes(fields);
 }
 
-/// Sorts the causes that follow each other for one field, and tells them in that order: where they come from the keys of
-/// a map, the real server tells them in the order of Go's maps, which is another one each time.
+/// Sorts the causes that follow each other for one field, and tells them in that order: where they come from
+/// the keys of a map, the real server tells them in the order of Go's maps, which is another one each time.
 fn order_causes(status: &mut Map<String, Value>) {
     let text = |cause: &Value, name: &str| cause[name].as_str().unwrap_or("").to_owned();
     let told = |causes: &[Value]| {

@@ -2,13 +2,13 @@
 //!
 //! Each volume is counted once, under the first reason that applies in the order of [`Reason`]: unreadable,
 //! reserved for another, deleting, another class, another volume mode, another attributes class, access modes
-//! missing, not available, too small, labels differ, in flight. Of a volume that is reserved for the claim that asks
-//! neither class nor phase nor labels count. A volume to which none applies can be taken and is not counted.
-//! [`Reason::WaitsForConsumer`] is about the claim and never counted here.
+//! missing, not available, too small, labels differ, in flight. Of a volume that is reserved for the claim
+//! that asks neither class nor phase nor labels count. A volume to which none applies can be taken and is not
+//! counted. [`Reason::WaitsForConsumer`] is about the claim and never counted here.
 //!
 //! Counts come from the lengths of lists, so that their cost grows with the number of buckets and not with
-//! that of volumes. [`NEAREST_MAX`] volumes are named, of all reasons together: a decision is written down, and a
-//! person who reads it wants the nearest. `explain` lists all.
+//! that of volumes. [`NEAREST_MAX`] volumes are named, of all reasons together: a decision is written down,
+//! and a person who reads it wants the nearest. `explain` lists all.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -214,8 +214,8 @@ fn nameable<'a>(reason: Reason, count: usize, names: impl Iterator<Item = &'a Te
     (Tally { reason, count, nearest: Vec::new() }, Box::new(names))
 }
 
-/// Names the nearest, one of each reason in turn, so that what stands alone under its reason is named however many came nearer
-/// under another.
+/// Names the nearest, one of each reason in turn, so that what stands alone under its reason is named however
+/// many came nearer under another.
 fn name_nearest(tallies: &mut [Nameable<'_>]) {
     let mut left = NEAREST_MAX;
     loop {
@@ -244,7 +244,8 @@ fn reason_of_own(volume: &Volume, query: &Query) -> Option<Reason> {
         .or_else(|| (volume.capacity.unwrap_or_default() < query.at_least).then_some(Reason::TooSmall))
 }
 
-/// The properties that differ from what the claim asks for, of a volume that is reserved for it: its class may.
+/// The properties that differ from what the claim asks for, of a volume that is reserved for it: its class
+/// may.
 fn differences_of_own(volume: &Volume, query: &Query) -> impl Iterator<Item = Reason> + use<> {
     BucketKey::of_volume(volume).differences(query).filter(|reason| *reason != Reason::ClassDiffers)
 }

@@ -10,7 +10,8 @@ use crate::explain::{Candidate, Obstacle};
 use crate::observed::{Kind, Unreadable};
 
 impl Store {
-    /// Whether the initial lists of all kinds are complete (G6 of the design: before that nothing is decided).
+    /// Whether the initial lists of all kinds are complete (G6 of the design: before that nothing is
+    /// decided).
     pub fn synced(&self) -> bool {
         self.state().synced()
     }
@@ -107,8 +108,8 @@ impl Store {
     }
 
     /// Every volume that the overlay has, as the claim sees it, the nearest to what it asks for first: fewest
-    /// obstacles; then the large enough, smallest first; then the too small, largest first; equals by name. What
-    /// cannot be read comes last. A claim that names a volume sees that one only.
+    /// obstacles; then the large enough, smallest first; then the too small, largest first; equals by name.
+    /// What cannot be read comes last. A claim that names a volume sees that one only.
     ///
     /// A selector that is none ends a decision with an error before any volume is looked at; here it is no
     /// obstacle.

@@ -30,9 +30,9 @@ impl Store {
         self.state_mut().replace_volumes(list)
     }
 
-    /// The known and the listed version of a volume that a consistent list has in an older state than the watch has
-    /// told: etcd was restored, even if the list's own version is higher than all that are known. To be asked before
-    /// [`Store::replace_volumes`].
+    /// The known and the listed version of a volume that a consistent list has in an older state than the
+    /// watch has told: etcd was restored, even if the list's own version is higher than all that are known.
+    /// To be asked before [`Store::replace_volumes`].
     pub fn regressed_volume(&self, list: &[(Text, Observed<Volume>)]) -> Option<(Version, Version)> {
         let state = self.state();
         list.iter().find_map(|(name, listed)| state.volumes.find(name)?.cached.regression(listed))
@@ -110,14 +110,14 @@ impl Store {
         self.state_mut().replace_nodes(list)
     }
 
-    /// A consistent list of the kind is about to be requested, to be handed over when it is complete. One list of
-    /// a kind is under way at a time; a list that was given up is forgotten when the next one begins.
+    /// A consistent list of the kind is about to be requested, to be handed over when it is complete. One
+    /// list of a kind is under way at a time; a list that was given up is forgotten when the next one begins.
     pub fn list_begins(&self, kind: Kind) {
         self.state_mut().list_begins(kind);
     }
 
-    /// How many lists of the kind have begun. What was known at one number, and is not in the list that a higher
-    /// number began, is so no more.
+    /// How many lists of the kind have begun. What was known at one number, and is not in the list that a
+    /// higher number began, is so no more.
     pub fn lists_begun(&self, kind: Kind) -> u64 {
         self.state().lists_begun(kind)
     }
@@ -127,7 +127,8 @@ impl Store {
         self.state_mut().mark_synced(kind);
     }
 
-    /// What is known is not to be decided on: each kind counts as synced again when its next list is complete.
+    /// What is known is not to be decided on: each kind counts as synced again when its next list is
+    /// complete.
     pub fn mark_unsynced(&self) {
         self.state_mut().mark_unsynced();
     }

@@ -289,8 +289,8 @@ fn tally(reason: Reason, names: Vec<Text>) -> Tally {
     Tally { reason, count: u32::try_from(names.len()).unwrap(), nearest: names }
 }
 
-/// Leaves as many names as all tallies may have: those that come first when the first names of all are told, then the second,
-/// and so on.
+/// Leaves as many names as all tallies may have: those that come first when the first names of all are told,
+/// then the second, and so on.
 fn share(tallies: &mut [Tally]) {
     let places =
         tallies.iter().enumerate().flat_map(|(at, tally)| (0..tally.nearest.len()).map(move |n| (n, at)));

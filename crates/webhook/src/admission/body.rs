@@ -1,9 +1,10 @@
-//! Reads the body of a request: so much of it, within so much time, and of all requests together no more than there is
-//! memory for, until each is answered. Nor are there more requests than that whose body has still to come.
+//! Reads the body of a request: so much of it, within so much time, and of all requests together no more than
+//! there is memory for, until each is answered. Nor are there more requests than that whose body has still to
+//! come.
 //!
-//! What a body says may take many times the memory of its bytes while it is reviewed: a label of one letter is two texts and a
-//! place in a map. So of the bodies that are larger than usual, no more are reviewed at the same time than one of the largest
-//! that there may be; others wait for their turn.
+//! What a body says may take many times the memory of its bytes while it is reviewed: a label of one letter
+//! is two texts and a place in a map. So of the bodies that are larger than usual, no more are reviewed at
+//! the same time than one of the largest that there may be; others wait for their turn.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,16 +19,17 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-/// Largest body, in bytes: the API server's own limit of a request (`--max-request-bytes` of etcd is half of it). An
-/// update carries its object twice, so this also bounds what is reviewed of very large ones.
+/// Largest body, in bytes: the API server's own limit of a request (`--max-request-bytes` of etcd is half of
+/// it). An update carries its object twice, so this also bounds what is reviewed of very large ones.
 pub const BODY_MAX: usize = 3 * 1024 * 1024;
 
-/// Bytes of all bodies that are held at the same time: some five thousand ordinary ones. Where they do not suffice, the body
-/// that has been coming for longest is given up: the API server sends a review at once, so it is somebody else's.
+/// Bytes of all bodies that are held at the same time: some five thousand ordinary ones. Where they do not
+/// suffice, the body that has been coming for longest is given up: the API server sends a review at once, so
+/// it is somebody else's.
 const BODIES_MAX: usize = 32 * 1024 * 1024;
 
-/// Longest body that is reviewed whatever else is. An ordinary review has some 5 KiB, and as many of these as there may be
-/// reviews at the same time are 4 MiB.
+/// Longest body that is reviewed whatever else is. An ordinary review has some 5 KiB, and as many of these as
+/// there may be reviews at the same time are 4 MiB.
 const SMALL_MAX: usize = 16 * 1024;
 
 /// Bytes of all longer ones that are reviewed at the same time: one of the largest.
@@ -36,18 +38,20 @@ const LARGE_MAX: usize = BODY_MAX;
 /// Longest piece in which a body is kept while it comes.
 const PIECE: usize = SMALL_MAX;
 
-/// How much is read of what is too large, and thrown away. A connection that is closed over what was not read is reset, and
-/// its sender may never see the answer.
+/// How much is read of what is too large, and thrown away. A connection that is closed over what was not read
+/// is reset, and its sender may never see the answer.
 const DISCARDED_MAX: usize = 8 * 1024 * 1024;
 
-/// Requests whose body has not come whole at the same time, on all connections: as many as there are connections, as it
-/// comes with the head. Where there is one more, that which has waited for longest is given up.
+/// Requests whose body has not come whole at the same time, on all connections: as many as there are
+/// connections, as it comes with the head. Where there is one more, that which has waited for longest is
+/// given up.
 const COMING_MAX: usize = 1_000;
 
 /// Into how many parts the time for a body is divided, each waited for by itself.
 const AWAKE_PARTS: u32 = 10;
 
-/// Why a body was not read. Answered as an HTTP status: nobody knows the UID that a review's answer must name.
+/// Why a body was not read. Answered as an HTTP status: nobody knows the UID that a review's answer must
+/// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BodyError {
     #[error("the body is larger than {BODY_MAX} bytes")]
@@ -108,7 +112,8 @@ struct Incoming<'a> {
     given_up: CancellationToken,
 }
 
-/// What has come of a body. One vector that grows leaves its former selves behind, which together are larger than it is.
+/// What has come of a body. One vector that grows leaves its former selves behind, which together are larger
+/// than it is.
 #[derive(Default)]
 struct Pieces {
     /// All but the first have the same room; only the last has some left.
@@ -186,8 +191,9 @@ impl Room {
         Self { books: Mutex::new(books), large: Semaphore::new(LARGE_MAX), within }
     }
 
-    /// Reads a body that is said to have so many bytes, no longer than one may take, and waits until the deadline for the turn
-    /// of one that is large. While it waits it can still be given up, so those that wait keep nobody's room.
+    /// Reads a body that is said to have so many bytes, no longer than one may take, and waits until the
+    /// deadline for the turn of one that is large. While it waits it can still be given up, so those that
+    /// wait keep nobody's room.
     ///
     /// # Errors
     ///
@@ -291,8 +297,8 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// Ends after so much time in which this process ran. Of a time in which the machine gave it no processor no more than a part counts:
-/// what came meanwhile lies in the kernel, and is not late.
+/// Ends after so much time in which this process ran. Of a time in which the machine gave it no processor no
+/// more than a part counts: what came meanwhile lies in the kernel, and is not late.
 async fn awake_for(time: Duration) {
     for _ in 0..AWAKE_PARTS {
         sleep(time / AWAKE_PARTS).await;
@@ -317,8 +323,8 @@ impl Drop for Incoming<'_> {
 }
 
 impl Books {
-    /// Takes room for more of a body, from those that have been coming for longer where there is none. Where none of these has
-    /// any, because all of it is under review, there is none for this one.
+    /// Takes room for more of a body, from those that have been coming for longer where there is none. Where
+    /// none of these has any, because all of it is under review, there is none for this one.
     fn take(&mut self, number: u64, bytes: usize) -> Result<(), BodyError> {
         while self.free < bytes {
             let mut holding = self.coming.iter().filter(|(_, coming)| coming.bytes > 0);

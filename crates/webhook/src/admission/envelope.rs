@@ -11,7 +11,8 @@ use serde_json::value::RawValue;
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// Longest UID of a request, in bytes. It is in the answer, which nobody has to read, and takes no room of the bodies'.
+/// Longest UID of a request, in bytes. It is in the answer, which nobody has to read, and takes no room of
+/// the bodies'.
 const UID_MAX: usize = 256;
 
 /// Why a body is no review. Answered with status 400.

@@ -11,8 +11,8 @@ use prometheus_client::registry::Registry;
 use super::rules::{DoorRule, Level};
 use super::subject::Kind;
 
-/// Upper bounds of the buckets, in seconds: a review takes some tens of microseconds, one that reads live some
-/// milliseconds, and the API server waits 30 s at most.
+/// Upper bounds of the buckets, in seconds: a review takes some tens of microseconds, one that reads live
+/// some milliseconds, and the API server waits 30 s at most.
 const BUCKETS: [f64; 16] = [
     0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.5,
     1.0, 5.0, 30.0,
@@ -124,7 +124,8 @@ impl FaultCause {
 }
 
 impl Default for AdmissionMetrics {
-    /// Every series is there from the start, at zero: an alert on a rate misses what begins with its first sample.
+    /// Every series is there from the start, at zero: an alert on a rate misses what begins with its first
+    /// sample.
     fn default() -> Self {
         let metrics = Self {
             reviews: Family::default(),

@@ -10,8 +10,8 @@ use bindery_core::Rule;
 pub enum DoorRule {
     /// One of the engine's.
     Engine(Rule),
-    /// Policy Delete on a volume that a label marks as precious: which label that is only the operator knows, so no
-    /// engine is asked.
+    /// Policy Delete on a volume that a label marks as precious: which label that is only the operator knows,
+    /// so no engine is asked.
     PreciousDeleted,
 }
 
@@ -74,8 +74,8 @@ impl DoorRule {
         }
     }
 
-    /// Its level unless the operator sets another (design section 7): denied is what cannot bind while the volume's spec
-    /// stays as it is.
+    /// Its level unless the operator sets another (design section 7): denied is what cannot bind while the
+    /// volume's spec stays as it is.
     pub const fn default_level(self) -> Level {
         match self {
             Self::Engine(rule) if rule.denies() => Level::Deny,

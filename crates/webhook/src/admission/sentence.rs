@@ -291,7 +291,8 @@ impl Writer<'_> {
         format!("\"{}\"", self.plain(value))
     }
 
-    /// A value that cannot harm a terminal or a header, whoever's engine it comes from; shortened in its middle.
+    /// A value that cannot harm a terminal or a header, whoever's engine it comes from; shortened in its
+    /// middle.
     fn plain(&self, value: &str) -> String {
         let clean: Vec<char> =
             value.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();

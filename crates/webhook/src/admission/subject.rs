@@ -11,8 +11,9 @@ use serde_json::value::RawValue;
 
 use super::envelope::AdmissionRequest;
 
-/// Most fields and entries of lists of the objects of a request, told by their commas. A volume or claim has some hundred, most of
-/// which nobody reads; one that is made to cost memory costs a hundred bytes and more for each of three that are sent.
+/// Most fields and entries of lists of the objects of a request, told by their commas. A volume or claim has
+/// some hundred, most of which nobody reads; one that is made to cost memory costs a hundred bytes and more
+/// for each of three that are sent.
 const PARTS_MAX: usize = 100_000;
 
 /// A kind of object, as metrics tell it.
@@ -41,8 +42,9 @@ pub(super) enum Unreadable {
     Object(String),
     #[error("Bindery has not checked this request: it has more than {PARTS_MAX} fields and entries of lists")]
     Parts,
-    /// The object that is to be written can be read, and will be bound. What of it was so before, and is not held against the
-    /// request, cannot be told; an update that mends what could not be read is the last that should be denied.
+    /// The object that is to be written can be read, and will be bound. What of it was so before, and is not
+    /// held against the request, cannot be told; an update that mends what could not be read is the last that
+    /// should be denied.
     #[error("Bindery has not checked this request: it cannot read the object as it was: {0}")]
     OldObject(String),
 }

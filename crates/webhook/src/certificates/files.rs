@@ -1,7 +1,8 @@
 //! Certificates that somebody else keeps in files and changes whenever it likes, as cert-manager does.
 //!
-//! Files are looked at by their content, every few seconds: a Secret that is mounted changes by a symbolic link that is
-//! swapped, others copy over what is there, and no way of being told of it works for all of them.
+//! Files are looked at by their content, every few seconds: a Secret that is mounted changes by a symbolic
+//! link that is swapped, others copy over what is there, and no way of being told of it works for all of
+//! them.
 
 use std::fs;
 use std::io;
@@ -111,8 +112,9 @@ impl<T, const N: usize> Files<T, N> {
         Ok(content)
     }
 
-    /// Looks at the files for as long as it is polled, and hands over what they make each time that they have changed.
-    /// Where they make no sense, that is told and counted once, and what was handed over before holds.
+    /// Looks at the files for as long as it is polled, and hands over what they make each time that they have
+    /// changed. Where they make no sense, that is told and counted once, and what was handed over before
+    /// holds.
     pub async fn run(mut self, record: Arc<CertificateRecord>, changed: impl Fn(T)) {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         loop {

@@ -1,18 +1,19 @@
 //! Generations of certificates, and when each is made, trusted, shown and forgotten.
 //!
-//! A generation is a certificate, its key, and an authority that vouches for nothing else. It is made when a third of the
-//! lifetime of the one before is left, or when what is kept is lost. All are kept until they have expired, and the
-//! authorities of all that are kept are trusted. So an authority that is trusted stays so, and an older one has been
-//! trusted for longer.
+//! A generation is a certificate, its key, and an authority that vouches for nothing else. It is made when a
+//! third of the lifetime of the one before is left, or when what is kept is lost. All are kept until they
+//! have expired, and the authorities of all that are kept are trusted. So an authority that is trusted stays
+//! so, and an older one has been trusted for longer.
 //!
-//! API servers learn one after the other whom to trust, and none may be shown a certificate before it has. So a replica
-//! shows the newest generation whose authority it has seen trusted for a while. Where there is none, because it has just
-//! started or somebody took the trust away, it shows the oldest one that is good: nothing is trusted for longer. It asks
-//! nobody since when that is, and nobody's clock but its own.
+//! API servers learn one after the other whom to trust, and none may be shown a certificate before it has. So
+//! a replica shows the newest generation whose authority it has seen trusted for a while. Where there is
+//! none, because it has just started or somebody took the trust away, it shows the oldest one that is good:
+//! nothing is trusted for longer. It asks nobody since when that is, and nobody's clock but its own.
 //!
-//! A clock that is wrong by more than an hour misleads its own replica only. What that one has made, and what is not good yet
-//! or any more by the clock of another, the other does not show, and makes one that is good; and what has expired by one
-//! clock is not forgotten for that. None of them can tell whose clock is wrong, so each leaves alone what others have made.
+//! A clock that is wrong by more than an hour misleads its own replica only. What that one has made, and what
+//! is not good yet or any more by the clock of another, the other does not show, and makes one that is good;
+//! and what has expired by one clock is not forgotten for that. None of them can tell whose clock is wrong,
+//! so each leaves alone what others have made.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -25,25 +26,27 @@ use super::identity::{Identity, IdentityError, Validity, certificates, parse};
 use super::mint::{MintError, Minted, Names, SKEW, mint};
 use super::signature::{SignatureError, check_signature};
 
-/// Longest time for which a new authority is trusted before what it vouches for is shown. API servers see a changed
-/// webhook configuration within a second; one that is cut off from etcd for longer than this admits nothing anyway.
+/// Longest time for which a new authority is trusted before what it vouches for is shown. API servers see a
+/// changed webhook configuration within a second; one that is cut off from etcd for longer than this admits
+/// nothing anyway.
 pub const SETTLE_MAX: Duration = Duration::from_secs(300);
 /// The same, in parts of the lifetime, where that is short.
 const SETTLE_PARTS: u32 = 10;
 /// A new generation is made when this part of the lifetime is left.
 const RENEW_PARTS: u32 = 3;
-/// A certificate is not shown in this last part of its lifetime, or in the last hour, where there is another: a clock
-/// that lags behind would show what has expired. By then the next one has been trusted for longer than it takes: for the
-/// time between a third and this part of the lifetime. Nor is it shown for as long after it has begun to be good, which
-/// was an hour before it was made: only who takes it from a replica whose clock goes ahead has to wait for that.
+/// A certificate is not shown in this last part of its lifetime, or in the last hour, where there is another:
+/// a clock that lags behind would show what has expired. By then the next one has been trusted for longer
+/// than it takes: for the time between a third and this part of the lifetime. Nor is it shown for as long
+/// after it has begun to be good, which was an hour before it was made: only who takes it from a replica
+/// whose clock goes ahead has to wait for that.
 const MARGIN_PARTS: u32 = 6;
-/// How many of those that have expired are kept. Where it is this replica's clock that has gone far ahead, they are what
-/// others show: the newest of them, or the one before it where that has just been made.
+/// How many of those that have expired are kept. Where it is this replica's clock that has gone far ahead,
+/// they are what others show: the newest of them, or the one before it where that has just been made.
 const EXPIRED_MAX: usize = 2;
 
-/// The keys of the Secret: the chain and the key of each generation, the newest first, which has the names that
-/// Kubernetes and cert-manager use. No more are kept; two are usual, and more than these come from somebody who deletes
-/// the Secret again and again.
+/// The keys of the Secret: the chain and the key of each generation, the newest first, which has the names
+/// that Kubernetes and cert-manager use. No more are kept; two are usual, and more than these come from
+/// somebody who deletes the Secret again and again.
 const KEYS: [(&str, &str); 8] = [
     ("tls.crt", "tls.key"),
     ("earlier-1.crt", "earlier-1.key"),
@@ -146,9 +149,10 @@ impl Generations {
 
     /// What is to be kept in the place of what is, at this time; `None` where all is well.
     ///
-    /// Where nothing is kept that could be used, `known` is what this replica has last seen kept: the Secret was deleted
-    /// or spoilt, and who trusts what is shown goes on doing so. Where names are missing they are added to those that are
-    /// there: while replicas with other settings take over from each other, neither takes away what the other needs.
+    /// Where nothing is kept that could be used, `known` is what this replica has last seen kept: the Secret
+    /// was deleted or spoilt, and who trusts what is shown goes on doing so. Where names are missing they are
+    /// added to those that are there: while replicas with other settings take over from each other, neither
+    /// takes away what the other needs.
     ///
     /// # Errors
     ///
@@ -184,9 +188,9 @@ impl Generations {
         Ok(Generation::mint(&settings.names, settings.lifetime, now)?.identity)
     }
 
-    /// What is kept beside a new one, the newest first: those that have not expired, and the newest of those that have. Where
-    /// these are too many for one more, the second oldest of the good goes: the oldest is what replicas show that have seen
-    /// nothing trusted for long, and the newest what all others do.
+    /// What is kept beside a new one, the newest first: those that have not expired, and the newest of those
+    /// that have. Where these are too many for one more, the second oldest of the good goes: the oldest is
+    /// what replicas show that have seen nothing trusted for long, and the newest what all others do.
     fn beside_another(&self, now: SystemTime) -> Vec<Generation> {
         let has_expired = |generation: &Generation| now >= generation.expires() + SKEW;
         let (mut kept, mut expired) = (Vec::new(), 0);
@@ -219,7 +223,8 @@ impl Generations {
         self.current(now).map_or(now, Generation::renew_at)
     }
 
-    /// Why the clock of this replica, or of one that has made what is kept, may be wrong; `None` where nothing says so.
+    /// Why the clock of this replica, or of one that has made what is kept, may be wrong; `None` where
+    /// nothing says so.
     pub fn doubt(&self, now: SystemTime) -> Option<&'static str> {
         if self.all().all(|generation| now >= generation.expires()) {
             return Some("all certificates that are kept have expired by the clock of this replica");
@@ -230,8 +235,8 @@ impl Generations {
         )
     }
 
-    /// The certificate that is to be shown. `trusted_for` tells for how long this replica has seen clients trust an
-    /// authority; `None` where it has not.
+    /// The certificate that is to be shown. `trusted_for` tells for how long this replica has seen clients
+    /// trust an authority; `None` where it has not.
     pub fn showing(
         &self,
         trusted_for: impl Fn(&CertificateDer<'static>) -> Option<Duration>,
@@ -300,7 +305,8 @@ impl Generation {
         let nonsense = |why| Broken::Nonsense { key: name, why };
         let identity = Identity::from_pem(chain.as_bytes(), key.as_bytes()).map_err(nonsense)?;
         let [leaf, authority] = identity.chain() else { return Err(Broken::NoAuthority(name)) };
-        // Somebody may have put together what does not belong together: whoever trusts the one would not accept the other.
+        // Somebody may have put together what does not belong together: whoever trusts the one would not
+        // accept the other.
         check_signature(leaf, authority, identity.validity().not_before)
             .map_err(|why| Broken::Unsigned { key: name, why })?;
         let (names, authority) = (names(leaf).map_err(nonsense)?, authority.clone());
@@ -327,15 +333,16 @@ impl Generation {
         self.expires() - self.lifetime() / RENEW_PARTS
     }
 
-    /// Whether another one is to take its place: it ends, or it lasts longer than certificates are to by now. Not the reverse:
-    /// of replicas with other settings, as there are during a release, one would then undo what the other has done, without
-    /// end. So a shorter lifetime holds at once, as whoever asks for it wants to be rid of what lasts for long, and a longer
-    /// one from the next renewal on.
+    /// Whether another one is to take its place: it ends, or it lasts longer than certificates are to by now.
+    /// Not the reverse: of replicas with other settings, as there are during a release, one would then undo
+    /// what the other has done, without end. So a shorter lifetime holds at once, as whoever asks for it
+    /// wants to be rid of what lasts for long, and a longer one from the next renewal on.
     fn is_old(&self, lifetime: Duration, now: SystemTime) -> bool {
         self.renew_at() <= now || self.lifetime() > lifetime
     }
 
-    /// For how long it is shown neither after it begins to be good nor before it expires, where there is another.
+    /// For how long it is shown neither after it begins to be good nor before it expires, where there is
+    /// another.
     fn margin(&self) -> Duration {
         SKEW.min(self.lifetime() / MARGIN_PARTS)
     }

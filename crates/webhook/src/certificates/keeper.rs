@@ -100,8 +100,8 @@ pub enum KeeperError<E: std::error::Error + 'static> {
 /// The time of day.
 type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// One replica's keeper. All replicas have one, and none is special: each makes what is missing, and of two that make the
-/// same the vault lets one.
+/// One replica's keeper. All replicas have one, and none is special: each makes what is missing, and of two
+/// that make the same the vault lets one.
 pub struct Keeper<V> {
     vault: V,
     settings: CertificateSettings,
@@ -118,8 +118,8 @@ pub struct Keeper<V> {
 impl<V: Vault> Keeper<V> {
     /// A keeper, and the certificate to show first. Makes one where none is kept.
     ///
-    /// Where none can be read or kept now, one is shown that nobody trusts until it is: a replica has more to do than to answer
-    /// clients, and it is tried again.
+    /// Where none can be read or kept now, one is shown that nobody trusts until it is: a replica has more to
+    /// do than to answer clients, and it is tried again.
     ///
     /// # Errors
     ///
@@ -154,8 +154,8 @@ impl<V: Vault> Keeper<V> {
         Ok((keeper, identity))
     }
 
-    /// Keeps certificates for as long as it is polled, and tells each that is to be shown from then on. `changes` says
-    /// that something in the vault has changed.
+    /// Keeps certificates for as long as it is polled, and tells each that is to be shown from then on.
+    /// `changes` says that something in the vault has changed.
     pub async fn run(mut self, changes: Arc<Notify>, show: impl Fn(&Identity)) {
         let mut shown = self.showing();
         let mut pause = BACKOFF;
@@ -189,8 +189,8 @@ impl<V: Vault> Keeper<V> {
     /// Sees to it that what is kept is as it should be now, and trusted.
     async fn round(&mut self) -> Result<(), KeeperError<V::Error>> {
         for _ in 0..CONFLICTS_MAX {
-            // Before what is kept is read: what is trusted was kept when it was written. So what is read next is not
-            // older, and no replica takes back what another has just had trusted.
+            // Before what is kept is read: what is trusted was kept when it was written. So what is read next
+            // is not older, and no replica takes back what another has just had trusted.
             let trust = self.vault.trust().await;
             if self.keep().await? == Written::Conflict {
                 continue;

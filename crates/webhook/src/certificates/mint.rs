@@ -1,8 +1,8 @@
 //! Makes certificates: an authority that vouches for one certificate, and that certificate.
 //!
-//! The authority's key is forgotten as soon as it has signed. So whoever can read the Secret can pose as this server for
-//! as long as the certificate lasts, and can make no other certificate; and renewing is the same procedure every time,
-//! not one for certificates and a rarer one for their authority.
+//! The authority's key is forgotten as soon as it has signed. So whoever can read the Secret can pose as this
+//! server for as long as the certificate lasts, and can make no other certificate; and renewing is the same
+//! procedure every time, not one for certificates and a rarer one for their authority.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -14,7 +14,8 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// How far in the past a new certificate begins to be good: clocks of nodes differ, by minutes where nobody looks.
+/// How far in the past a new certificate begins to be good: clocks of nodes differ, by minutes where nobody
+/// looks.
 pub const SKEW: Duration = Duration::from_secs(3600);
 /// The shortest lifetime that leaves time to renew.
 pub const LIFETIME_MIN: Duration = Duration::from_secs(30);

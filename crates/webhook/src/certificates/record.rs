@@ -31,7 +31,8 @@ impl CertificateRecord {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Whether the webhook configuration trusts the certificate that is shown; `None` where that is somebody else's duty.
+    /// Whether the webhook configuration trusts the certificate that is shown; `None` where that is somebody
+    /// else's duty.
     pub fn trusted(&self) -> Option<bool> {
         match self.trusted.load(Ordering::Relaxed) {
             0 => None,

@@ -19,7 +19,8 @@ impl From<Error> for SignatureError {
     }
 }
 
-/// Whether a client that trusts this authority accepts this certificate of a server at a time when it is good.
+/// Whether a client that trusts this authority accepts this certificate of a server at a time when it is
+/// good.
 ///
 /// # Errors
 ///

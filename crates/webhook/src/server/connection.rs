@@ -17,18 +17,20 @@ use super::crowd::{Member, Place};
 use super::service::Answering;
 use crate::tls::Credentials;
 
-/// Most bytes of the head of a request, and of what is read ahead of a slow answer. An API server's head has some 250; one
-/// that it was told to show a token in has that besides.
+/// Most bytes of the head of a request, and of what is read ahead of a slow answer. An API server's head has
+/// some 250; one that it was told to show a token in has that besides.
 const BUFFER_BYTES_MAX: usize = 16 * 1024;
-/// Most requests at the same time on one connection of HTTP/2. API servers speak HTTP/1.1 with webhooks, but for those that a
-/// URL on loopback names (`NextProtos` in `k8s.io/apiserver/pkg/util/webhook/client.go`); Go has what is more than this wait,
-/// or opens another connection.
+/// Most requests at the same time on one connection of HTTP/2. API servers speak HTTP/1.1 with webhooks, but
+/// for those that a URL on loopback names (`NextProtos` in `k8s.io/apiserver/pkg/util/webhook/client.go`); Go
+/// has what is more than this wait, or opens another connection.
 const STREAMS_MAX: u32 = 16;
-/// Most bytes of a body, and of all bodies on one connection, that a peer may send by HTTP/2 before somebody reads them.
+/// Most bytes of a body, and of all bodies on one connection, that a peer may send by HTTP/2 before somebody
+/// reads them.
 const STREAM_BYTES_MAX: u32 = 64 * 1024;
 const STREAMS_BYTES_MAX: u32 = 128 * 1024;
-/// Most bytes of all headers of a request of HTTP/2, 32 for each field besides its own (RFC 9113, section 6.5.2): an API server's
-/// are some 500, and a token has room. A field that is repeated costs its sender one byte, and twice as much as it counts here.
+/// Most bytes of all headers of a request of HTTP/2, 32 for each field besides its own (RFC 9113, section
+/// 6.5.2): an API server's are some 500, and a token has room. A field that is repeated costs its sender one
+/// byte, and twice as much as it counts here.
 const HEADER_BYTES_MAX: u32 = 4 * 1024;
 /// How long a connection that has just come may still shake hands or ask when the server ends.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -146,7 +148,8 @@ async fn answer(
         .http1()
         .max_buf_size(BUFFER_BYTES_MAX)
         .header_read_timeout(None)
-        // busybox's `nc` closes its sending half after the request; without this, hyper then drops the request.
+        // busybox's `nc` closes its sending half after the request; without this, hyper then drops the
+        // request.
         .half_close(true);
     builder
         .http2()
@@ -169,9 +172,9 @@ async fn answer(
     }
 }
 
-/// Ends when a client is to be told to go. HTTP/2 can do that without losing a request, but not before the first one: Go
-/// takes the connection for broken and does not try another. HTTP/1.1 can do it in an answer only, so idle connections
-/// are left alone until nobody uses them any more.
+/// Ends when a client is to be told to go. HTTP/2 can do that without losing a request, but not before the
+/// first one: Go takes the connection for broken and does not try another. HTTP/1.1 can do it in an answer
+/// only, so idle connections are left alone until nobody uses them any more.
 async fn goodbye(is_http2: bool, member: &Member, shared: &Shared) {
     if !is_http2 {
         return shared.closing.cancelled().await;

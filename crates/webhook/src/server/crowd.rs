@@ -32,8 +32,8 @@ struct Standing {
     since: Instant,
     /// Requests whose head has come, and that are not answered.
     begun: u32,
-    /// Those of them that have come whole. Where there is one, the connection does not have to go. A head alone keeps no
-    /// place: it costs its sender nothing, and an API server sends the body with it.
+    /// Those of them that have come whole. Where there is one, the connection does not have to go. A head
+    /// alone keeps no place: it costs its sender nothing, and an API server sends the body with it.
     whole: u32,
 }
 

@@ -21,7 +21,8 @@ impl Traffic {
         self.shed.load(Ordering::Relaxed)
     }
 
-    /// Connections on which no handshake came about: in time, with TLS, and with a certificate that is accepted.
+    /// Connections on which no handshake came about: in time, with TLS, and with a certificate that is
+    /// accepted.
     pub fn handshake_errors(&self) -> u64 {
         self.handshake_errors.load(Ordering::Relaxed)
     }

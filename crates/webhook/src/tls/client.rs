@@ -21,7 +21,8 @@ use crate::certificates::{Authorities, parse};
 pub struct Clients {
     /// Who vouches for them.
     pub authorities: Authorities,
-    /// Of whom one must be the common name or a DNS name of the client's certificate; all clients where there are none.
+    /// Of whom one must be the common name or a DNS name of the client's certificate; all clients where there
+    /// are none.
     pub names: BTreeSet<String>,
 }
 

@@ -67,7 +67,8 @@ fn config(identity: &Identity, clients: Option<&Clients>) -> Arc<ServerConfig> {
     };
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity.certified())));
     config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
-    // API servers resume no sessions. Without them every connection is judged by the certificates of its own time.
+    // API servers resume no sessions. Without them every connection is judged by the certificates of its own
+    // time.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Arc::new(config)

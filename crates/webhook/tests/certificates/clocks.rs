@@ -27,7 +27,8 @@ async fn a_clock_that_is_far_off_fails_nobody_but_its_own_replica() {
             cluster.suffer(Mishap::Restart(number)).await;
             cluster.check_for(HOUR / 2).await;
         }
-        // Both clocks have their renewals, each a Secret and a bundle, and neither undoes what the other does.
+        // Both clocks have their renewals, each a Secret and a bundle, and neither undoes what the other
+        // does.
         let renewals = cluster.began.elapsed().as_secs() / (HOUR.as_secs() / 2) * 2;
         let writes = cluster.writes();
         assert!(writes <= 2 * renewals + 8, "{writes} writes, {renewals} renewals");

@@ -1,7 +1,7 @@
 //! Replicas that keep certificates together for hours, while everything that can happen to them does.
 //!
-//! A failure prints the seed of its world: `BINDERY_SEED=… BINDERY_WORLDS=1 cargo test -p bindery-webhook --test certificates`
-//! runs it again, `BINDERY_WORLDS=…` other numbers of them.
+//! A failure prints the seed of its world: `BINDERY_SEED=… BINDERY_WORLDS=1 cargo test -p bindery-webhook
+//! --test certificates` runs it again, `BINDERY_WORLDS=…` other numbers of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -78,7 +78,8 @@ impl Road {
         arrived.await.expect("the road is there for as long as its cluster");
     }
 
-    /// Lets everything arrive, for as long as it is polled. While nothing is under way, no time passes for it.
+    /// Lets everything arrive, for as long as it is polled. While nothing is under way, no time passes for
+    /// it.
     async fn run(self: Arc<Self>) {
         loop {
             self.begun.notified().await;
@@ -126,7 +127,8 @@ impl World {
         self.bundles.push((Instant::now(), bundle));
     }
 
-    /// Whether all API servers have seen that somebody is trusted, and see nothing of the time before any more.
+    /// Whether all API servers have seen that somebody is trusted, and see nothing of the time before any
+    /// more.
     fn is_seen_by_all(&self) -> bool {
         let trusting = self.bundles.iter().rev().take_while(|(_, bundle)| !bundle.is_empty());
         trusting.last().is_some_and(|(at, _)| *at + LAG_MAX <= Instant::now())
@@ -253,7 +255,8 @@ impl Mishap {
     }
 }
 
-/// What is kept, but for the authority that vouches for the newest certificate: it is another one, and trusted.
+/// What is kept, but for the authority that vouches for the newest certificate: it is another one, and
+/// trusted.
 fn mixed(mut data: Data) -> Data {
     let stranger = first(day(0)).data().remove("ca.crt").unwrap();
     if let (Some(chain), Some(authorities)) = (data.get("tls.crt"), data.get("ca.crt")) {
@@ -266,7 +269,8 @@ fn mixed(mut data: Data) -> Data {
     data
 }
 
-/// Clocks of replicas differ from the true one by so many minutes. A certificate is not shown in its last ten.
+/// Clocks of replicas differ from the true one by so many minutes. A certificate is not shown in its last
+/// ten.
 const CLOCKS: [i64; 3] = [-8, 0, 8];
 /// Most minutes for which a clock is as right as can be expected.
 const RIGHT: u64 = 8;
@@ -439,7 +443,8 @@ async fn agree_and_rest(seed: u64) {
     let random = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
     let cluster = Cluster::start(&random).await;
     cluster.until_trusted(LAG_MAX).await;
-    // Nothing is due: of the forty minutes before a renewal, sixteen may be over at once by somebody else's clock.
+    // Nothing is due: of the forty minutes before a renewal, sixteen may be over at once by somebody else's
+    // clock.
     cluster.check_for(Duration::from_secs(20 * 60)).await;
     let shown: Vec<_> =
         cluster.replicas.iter().map(|replica| replica.shown.lock().unwrap().clone()).collect();

@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 
 use super::world::{Authority, PATIENCE};
 
-/// A folder as a kubelet mounts a Secret: files are links into `..data`, which is a link to a folder with a date.
+/// A folder as a kubelet mounts a Secret: files are links into `..data`, which is a link to a folder with a
+/// date.
 struct Mount {
     folder: TempDir,
     versions: usize,

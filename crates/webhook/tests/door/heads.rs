@@ -47,8 +47,9 @@ impl Heads {
         Self { stream, next: 1, streams_max, header_bytes_max }
     }
 
-    /// Sends so many heads, each with so many bytes of headers as they are counted, and waits until they were read. What
-    /// it costs to send is a byte for each field: the first says what it is, and all that follow name it (RFC 7541).
+    /// Sends so many heads, each with so many bytes of headers as they are counted, and waits until they were
+    /// read. What it costs to send is a byte for each field: the first says what it is, and all that follow
+    /// name it (RFC 7541).
     pub(crate) async fn send(&mut self, heads: u32, header_bytes: u32) {
         let mut bytes = Vec::new();
         for _ in 0..heads {

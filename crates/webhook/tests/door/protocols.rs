@@ -9,8 +9,8 @@ use tokio_rustls::rustls::version::{TLS12, TLS13};
 
 use super::world::{BODY_MAX, Call, NAME, Site, check};
 
-/// A hello of TLS 1.1 (RFC 4346) that lacks nothing but the version: with a cipher suite of TLS 1.2, a group and a
-/// signature scheme.
+/// A hello of TLS 1.1 (RFC 4346) that lacks nothing but the version: with a cipher suite of TLS 1.2, a group
+/// and a signature scheme.
 fn hello_of_tls_1_1() -> Vec<u8> {
     let suites = [0, 2, 0xc0, 0x2b];
     let extensions = [0, 16, 0, 10, 0, 4, 0, 2, 0, 23, 0, 13, 0, 4, 0, 2, 4, 3];
@@ -138,8 +138,8 @@ async fn a_body_that_does_not_end_is_not_waited_for() {
     check(&site.client().ask(site.address).await.unwrap());
 }
 
-/// One thread runs client and server, so a request on another connection is answered only after the server has had the
-/// chance to see what came before it.
+/// One thread runs client and server, so a request on another connection is answered only after the server
+/// has had the chance to see what came before it.
 #[tokio::test]
 async fn a_client_that_closes_its_sending_half_gets_its_answer() {
     let site = Site::start().await;

@@ -1,7 +1,7 @@
 //! The table of values in the chart's README, made from values.yaml.
 //!
-//! values.yaml is written so that it can be read by lines: two spaces for each level, a comment of whole lines above each key,
-//! lists and empty maps in flow style. A map whose keys have no comments is one value.
+//! values.yaml is written so that it can be read by lines: two spaces for each level, a comment of whole
+//! lines above each key, lists and empty maps in flow style. A map whose keys have no comments is one value.
 
 use std::fmt::Write as _;
 

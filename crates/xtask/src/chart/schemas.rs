@@ -1,6 +1,7 @@
 //! JSON schemas from the OpenAPI document of Kubernetes, one for each kind, as kubeconform reads them.
 //!
-//! They are stricter than the document: what an object does not define, it may not have, and an object says what it is.
+//! They are stricter than the document: what an object does not define, it may not have, and an object says
+//! what it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +14,8 @@ pub(super) const FORMAT: &str = "1";
 /// Where one definition names another one.
 const DEFINITIONS: &str = "#/definitions/";
 
-/// The schemas by the name of their file: group, version and kind in lower case, as in `apps_v1_deployment.json`. Core's group
-/// is called by its version, as kubeconform has it.
+/// The schemas by the name of their file: group, version and kind in lower case, as in
+/// `apps_v1_deployment.json`. Core's group is called by its version, as kubeconform has it.
 ///
 /// # Errors
 /// When the document has no definitions, or one names another that is not there.

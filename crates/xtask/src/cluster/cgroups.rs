@@ -1,4 +1,5 @@
-//! The cgroup of a node's pods: the only thing of a node that the kernel does not take down with its namespaces.
+//! The cgroup of a node's pods: the only thing of a node that the kernel does not take down with its
+//! namespaces.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -45,7 +46,8 @@ pub(super) fn remove(name: &str) -> Result<()> {
     for tree in trees()? {
         let cgroup = tree.join(name);
         if cgroup.is_dir() {
-            // One stays busy for a moment after its last process has ended, or has just made another one in it.
+            // One stays busy for a moment after its last process has ended, or has just made another one in
+            // it.
             removal::insist(ErrorKind::ResourceBusy, || remove_tree(&cgroup))
                 .with_context(|| format!("cannot remove {}", cgroup.display()))?;
         }

@@ -106,7 +106,8 @@ pub(super) fn start_manager(
     Ok(())
 }
 
-/// Waits until pods are let in: each gets its namespace's service account, which the controller manager makes.
+/// Waits until pods are let in: each gets its namespace's service account, which the controller manager
+/// makes.
 ///
 /// # Errors
 /// When there is none after a while.

@@ -1,4 +1,5 @@
-//! The one image of a node, made of this machine's own programs: no registry is reachable from a node, and none is needed.
+//! The one image of a node, made of this machine's own programs: no registry is reachable from a node, and
+//! none is needed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,8 +21,8 @@ pub(super) const NAMES: [&str; 2] = [NAME, RECYCLER];
 
 /// Where Debian's busybox-static puts it.
 const BUSYBOX: &str = "/usr/bin/busybox";
-/// Programs that are taken as they are, with the libraries that they need: what a recycler pod calls, and busybox's `find`
-/// cannot delete.
+/// Programs that are taken as they are, with the libraries that they need: what a recycler pod calls, and
+/// busybox's `find` cannot delete.
 const PROGRAMS: [(&str, &str); 2] = [("/bin/dash", "bin/sh"), ("/usr/bin/find", "bin/find")];
 /// Changes with what [`pack`] does.
 const FORMAT: &str = "3";

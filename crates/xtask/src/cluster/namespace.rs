@@ -1,7 +1,7 @@
 //! A node's namespaces: a network, mounts and process numbers of its own, held by one process.
 //!
-//! When that process ends, the kernel kills all the others, unmounts what they mounted and takes the network away. Nothing
-//! is left to be remembered, and so nothing can be forgotten.
+//! When that process ends, the kernel kills all the others, unmounts what they mounted and takes the network
+//! away. Nothing is left to be remembered, and so nothing can be forgotten.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -21,8 +21,8 @@ const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(super) const FOLDERS: [&str; 3] = ["/run", "/var/lib", "/var/log"];
 const SCRIPT: &str = include_str!("namespace.sh");
 
-/// Makes the namespaces; whatever the servers start from now on is in them. Returns the number of the process that holds
-/// them.
+/// Makes the namespaces; whatever the servers start from now on is in them. Returns the number of the process
+/// that holds them.
 ///
 /// # Errors
 /// When something in [`SCRIPT`] fails; the error shows what.

@@ -1,4 +1,5 @@
-//! A node: containerd, kubelet, kube-proxy and the scheduler beside a control plane, in namespaces of their own.
+//! A node: containerd, kubelet, kube-proxy and the scheduler beside a control plane, in namespaces of their
+//! own.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,8 @@ impl Programs {
     /// Installs what is missing.
     ///
     /// # Errors
-    /// When we are not root, when the cluster's folder would be hidden from the node, or when a program cannot be installed.
+    /// When we are not root, when the cluster's folder would be hidden from the node, or when a program
+    /// cannot be installed.
     pub(super) fn install(place: &Place) -> Result<Self> {
         if !process::is_root() {
             bail!("a node needs root (namespaces, mounts, cgroups); `--control-plane` does not");

@@ -91,7 +91,8 @@ impl Place {
         }
     }
 
-    /// Name of the cgroup of the cluster's pods, which no other cluster of this machine has, of other caches neither.
+    /// Name of the cgroup of the cluster's pods, which no other cluster of this machine has, of other caches
+    /// neither.
     pub(super) fn cgroup(&self) -> String {
         let key = workspace::content_key([self.folder.as_os_str().as_encoded_bytes()]);
         format!("bindery-{}-{}", self.name, &key[..8])

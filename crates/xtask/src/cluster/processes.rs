@@ -1,8 +1,8 @@
 //! The processes of a cluster, known by a mark in their environment.
 //!
-//! The mark is there from a process's first instruction to its last, is inherited by what it starts, and cannot be taken
-//! over by a later process of the same number. Until that first instruction the process keeps the lock of whoever started
-//! it. So they are found after an `up` that was killed at any moment.
+//! The mark is there from a process's first instruction to its last, is inherited by what it starts, and
+//! cannot be taken over by a later process of the same number. Until that first instruction the process keeps
+//! the lock of whoever started it. So they are found after an `up` that was killed at any moment.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -70,7 +70,8 @@ pub(super) fn child_of(folder: &Path, parent: u32) -> Result<Option<Pid>> {
 
 /// Kills all processes of a cluster and waits until they are gone.
 ///
-/// With SIGKILL: nothing that a cluster has written is used again, and kube-apiserver would take a minute to say goodbye.
+/// With SIGKILL: nothing that a cluster has written is used again, and kube-apiserver would take a minute to
+/// say goodbye.
 ///
 /// # Errors
 /// When one cannot be killed or does not go.
@@ -102,7 +103,8 @@ fn kill(found: &Found) -> Result<bool> {
     }
 }
 
-/// Waits for the end of a process that is killed. It loses its environment sooner, when one of its threads may still make a file.
+/// Waits for the end of a process that is killed. It loses its environment sooner, when one of its threads
+/// may still make a file.
 fn until_ended(found: &Found, give_up: Instant) -> Result<()> {
     while kill(found)? && !has_ended(found.pid) {
         if Instant::now() > give_up {
@@ -121,8 +123,8 @@ fn has_ended(pid: Pid) -> bool {
     matches!((fields.next(), fields.nth(16)), (Some("Z" | "X"), Some("0" | "1")))
 }
 
-/// The process of this number where it is the cluster's. One that is ending has no environment; another user's has none that can
-/// be read.
+/// The process of this number where it is the cluster's. One that is ending has no environment; another
+/// user's has none that can be read.
 fn look_at(pid: Pid, folder: &Path) -> Result<Option<Found>> {
     // Held first: should it end now, nothing is done to whoever gets its number.
     let held = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -147,14 +149,15 @@ fn server(pid: Pid, folder: &Path) -> Option<String> {
     Some(server.into_owned())
 }
 
-/// The environment that a process was started with. One that a program is just being loaded into has none yet, and no
-/// arguments either, though whoever started it may have gone on or ended: it will have them in a moment.
+/// The environment that a process was started with. One that a program is just being loaded into has none
+/// yet, and no arguments either, though whoever started it may have gone on or ended: it will have them in a
+/// moment.
 fn environment(pid: Pid) -> Option<Vec<u8>> {
     let file = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
     let give_up = Instant::now() + END_MAX;
     loop {
-        // Asked first: with its arguments a process gets its environment. The kernel's own processes and those that have
-        // ended have no program.
+        // Asked first: with its arguments a process gets its environment. The kernel's own processes and
+        // those that have ended have no program.
         let is_loading = fs::read(file("cmdline")).ok()?.is_empty() && fs::read_link(file("exe")).is_ok();
         let environment = fs::read(file("environ")).ok()?;
         if !is_loading || !environment.is_empty() || Instant::now() > give_up {

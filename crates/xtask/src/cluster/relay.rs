@@ -1,7 +1,8 @@
 //! The way from this machine's loopback into a node's network, which has no other.
 //!
-//! A socket belongs to the network in which it was made: `up` makes one that listens on the machine's loopback and gives it
-//! to this program as standard input, which is started in the node's network and connects there.
+//! A socket belongs to the network in which it was made: `up` makes one that listens on the machine's
+//! loopback and gives it to this program as standard input, which is started in the node's network and
+//! connects there.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

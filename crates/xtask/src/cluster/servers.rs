@@ -14,7 +14,8 @@ use super::{namespace, processes};
 
 /// How much of a log is shown when its server has failed.
 const LOG_SHOWN: usize = 4_000;
-/// How long anything may take to become ready (two seconds where nothing else runs), and the pause between two looks.
+/// How long anything may take to become ready (two seconds where nothing else runs), and the pause between
+/// two looks.
 const READY_MAX: Duration = Duration::from_secs(180);
 const READY_EVERY: Duration = Duration::from_millis(100);
 

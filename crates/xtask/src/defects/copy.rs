@@ -15,8 +15,8 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Makes the copy, or brings the one of an earlier run up to date. A file that is right already is left alone,
-    /// so that cargo does not build anew what has not changed.
+    /// Makes the copy, or brings the one of an earlier run up to date. A file that is right already is left
+    /// alone, so that cargo does not build anew what has not changed.
     ///
     /// # Errors
     /// When git cannot list the files, or one cannot be copied.

@@ -1,7 +1,7 @@
 //! What is in an image, as a software bill of materials: CycloneDX 1.6 in JSON.
 //!
-//! `cargo cyclonedx` writes into the source folders and names this machine's paths, so two builds would differ; what is left
-//! to do without it is to write down what cargo itself says.
+//! `cargo cyclonedx` writes into the source folders and names this machine's paths, so two builds would
+//! differ; what is left to do without it is to write down what cargo itself says.
 
 use anyhow::Result;
 use serde_json::{Value, json};

@@ -9,10 +9,12 @@ use serde_json::Value;
 use crate::packages;
 
 /// The ids of the packages that were compiled for a target, now or before; `printed` is what cargo said with
-/// `--message-format=json-render-diagnostics`, and `folder` is where it keeps what it compiles for the target.
+/// `--message-format=json-render-diagnostics`, and `folder` is where it keeps what it compiles for the
+/// target.
 ///
-/// Build scripts, macros, and what only these are made of are left out: they run on the machine that compiles, so cargo keeps them
-/// elsewhere. None of their code is in the program, though code that they wrote is.
+/// Build scripts, macros, and what only these are made of are left out: they run on the machine that
+/// compiles, so cargo keeps them elsewhere. None of their code is in the program, though code that they wrote
+/// is.
 ///
 /// # Errors
 /// When a message is not as cargo documents it.

@@ -1,6 +1,8 @@
-//! What is linked into a program and is no crate: the C library, and what finds the way back when a thread panics.
+//! What is linked into a program and is no crate: the C library, and what finds the way back when a thread
+//! panics.
 //!
-//! What they are is decided by who links: this machine's C compiler takes what Debian compiled, Zig compiles its own.
+//! What they are is decided by who links: this machine's C compiler takes what Debian compiled, Zig compiles
+//! its own.
 
 use std::fs;
 use std::path::Path;
@@ -56,8 +58,8 @@ pub(super) fn list(program: &Program) -> Result<Vec<Part>> {
     }
 }
 
-/// A library as the system's package has it: scanners know what Debian has mended since its authors' version by the version
-/// of the source package.
+/// A library as the system's package has it: scanners know what Debian has mended since its authors' version
+/// by the version of the source package.
 fn of_debian(archive: &Archive) -> Result<Part> {
     let printed = process::output(Command::new("cc").arg(format!("-print-file-name={}", archive.file)))?;
     let path = fs::canonicalize(printed.trim()).with_context(|| format!("cc has no {}", archive.file))?;
@@ -81,7 +83,8 @@ fn of_debian(archive: &Archive) -> Result<Part> {
     })
 }
 
-/// The package URL of a source package of the system that a release file describes, which is Debian or is made of it.
+/// The package URL of a source package of the system that a release file describes, which is Debian or is
+/// made of it.
 fn debian_url(source: &str, version: &str, release: &str) -> Result<String> {
     let field = |name: &str| {
         let value = release.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
@@ -92,7 +95,8 @@ fn debian_url(source: &str, version: &str, release: &str) -> Result<String> {
     Ok(format!("pkg:deb/{system}/{source}@{version}?arch=source&distro={system}-{number}"))
 }
 
-/// What Zig compiles and links: musl, of which it has a part in its own words, LLVM's unwinder, and what compiled code calls.
+/// What Zig compiles and links: musl, of which it has a part in its own words, LLVM's unwinder, and what
+/// compiled code calls.
 fn of_zig(folder: &Path) -> Result<Vec<Part>> {
     let musl = folder.join("lib/libc/musl");
     let (own, llvm, of_musl) = zig_versions(folder)?;

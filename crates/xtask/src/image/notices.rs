@@ -1,4 +1,5 @@
-//! The terms of the works of others that are in an image: nearly every licence asks that its text goes with the program.
+//! The terms of the works of others that are in an image: nearly every licence asks that its text goes with
+//! the program.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

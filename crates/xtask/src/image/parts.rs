@@ -1,4 +1,5 @@
-//! What an image is made of: packages, the standard library of Rust, and what else is linked, each with the texts of its licence.
+//! What an image is made of: packages, the standard library of Rust, and what else is linked, each with the
+//! texts of its licence.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,12 +40,13 @@ pub(super) struct Part {
 
 /// What the image of a program is made of, by package URL.
 ///
-/// Of the program, these are the packages that cargo compiled for it; of the engine, which may have been compiled long before,
-/// those that it needs by cargo's metadata. That names too many where another package turns on more features of one; a test of
-/// the image would tell.
+/// Of the program, these are the packages that cargo compiled for it; of the engine, which may have been
+/// compiled long before, those that it needs by cargo's metadata. That names too many where another package
+/// turns on more features of one; a test of the image would tell.
 ///
 /// # Errors
-/// When cargo's metadata cannot be read or does not know what was compiled, or a compiler does not tell its version.
+/// When cargo's metadata cannot be read or does not know what was compiled, or a compiler does not tell its
+/// version.
 pub(super) fn list(program: &Program) -> Result<Vec<Part>> {
     let mut parts = linked::list(program)?;
     parts.push(standard_library(program)?);
@@ -98,8 +100,8 @@ fn texts(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(texts)
 }
 
-/// The standard library of the compiler that made the program, with the crates that it is compiled of itself, which its terms
-/// name. The engine's is of the same licence, and in the image without what needs a system.
+/// The standard library of the compiler that made the program, with the crates that it is compiled of itself,
+/// which its terms name. The engine's is of the same licence, and in the image without what needs a system.
 fn standard_library(program: &Program) -> Result<Part> {
     let printed = program.toolchain.version()?;
     let version = printed.lines().find_map(|line| line.strip_prefix("release: "));

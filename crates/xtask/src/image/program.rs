@@ -27,8 +27,8 @@ pub(super) struct Program {
 
 /// The target of a platform's program.
 ///
-/// This machine's own platform gets glibc, whose allocator is much faster among many threads than musl's; for others Zig
-/// brings a C library, and that is musl.
+/// This machine's own platform gets glibc, whose allocator is much faster among many threads than musl's; for
+/// others Zig brings a C library, and that is musl.
 fn target(platform: Platform) -> Target {
     let triple = match (platform, Platform::here() == Some(platform)) {
         (Platform::Amd64, true) => "x86_64-unknown-linux-gnu",
@@ -39,8 +39,8 @@ fn target(platform: Platform) -> Target {
     Target { triple, standard_library: "std,panic_unwind" }
 }
 
-/// Compiles the program for some platforms, side by side: of each some crates are compiled alone for a minute, and would leave
-/// the other processors idle.
+/// Compiles the program for some platforms, side by side: of each some crates are compiled alone for a
+/// minute, and would leave the other processors idle.
 ///
 /// # Errors
 /// As [`build`].
@@ -55,11 +55,12 @@ pub(super) fn build_all(platforms: &[Platform], profile: &str) -> Result<Vec<Pro
 /// Compiles the program.
 ///
 /// # Errors
-/// When there is no toolchain for the platform (the error says what to install), or the program does not compile.
+/// When there is no toolchain for the platform (the error says what to install), or the program does not
+/// compile.
 fn build(platform: Platform, profile: &str) -> Result<Program> {
     let target = target(platform);
-    // A folder of its own: other compilers and flags would keep evicting the workspace's artefacts, and two cargos in one
-    // folder wait for each other.
+    // A folder of its own: other compilers and flags would keep evicting the workspace's artefacts, and two
+    // cargos in one folder wait for each other.
     let folder = workspace::target_folder()?.join(format!("image-build-{}", platform.name()));
     let (toolchain, zig, mut command, flag) = if Platform::here() == Some(platform) {
         let toolchain = Toolchain::Active;

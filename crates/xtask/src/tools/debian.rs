@@ -1,4 +1,5 @@
-//! Programs from Debian's packages: for what needs a C compiler or the kernel's company, and is on most machines anyway.
+//! Programs from Debian's packages: for what needs a C compiler or the kernel's company, and is on most
+//! machines anyway.
 
 use std::process::{Command, Stdio};
 
@@ -9,8 +10,8 @@ use crate::process;
 /// Installs packages; nothing is done where all are installed.
 ///
 /// # Errors
-/// When one is missing and cannot be installed: this is not Debian or one of its kin, or we are not root. The error says
-/// what the packages are for, and what to do.
+/// When one is missing and cannot be installed: this is not Debian or one of its kin, or we are not root. The
+/// error says what the packages are for, and what to do.
 pub(crate) fn install(packages: &[&str], purpose: &str) -> Result<()> {
     if !process::exists("dpkg-query", "--version")? || !process::exists("apt-get", "--version")? {
         bail!("{purpose}: only Debian and its kin are known here, and have it in {}", packages.join(", "));

@@ -1,4 +1,5 @@
-//! Tools from Go modules: each is a `tool` of a module of ours below `tools/`, which pins everything it is built of.
+//! Tools from Go modules: each is a `tool` of a module of ours below `tools/`, which pins everything it is
+//! built of.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ pub(super) struct Package {
     module: &'static str,
     /// The package's path.
     package: String,
-    /// A string variable that the linker sets to the version; without it upstream's programs call themselves v0.0.0.
+    /// A string variable that the linker sets to the version; without it upstream's programs call themselves
+    /// v0.0.0.
     version_variable: Option<&'static str>,
     /// The build tag that leaves out what the command can do beside what it is for.
     tag: Option<&'static str>,
@@ -91,8 +93,8 @@ impl Package {
         }
     }
 
-    /// A command of cert-manager: of 1.11, the last whose commands are packages of its module. Later ones are modules of their own,
-    /// which no proxy serves.
+    /// A command of cert-manager: of 1.11, the last whose commands are packages of its module. Later ones are
+    /// modules of their own, which no proxy serves.
     pub(super) fn cert_manager(name: &str) -> Self {
         Self {
             folder: "cert-manager",
@@ -114,8 +116,8 @@ impl Package {
         }
     }
 
-    /// promtool, which evaluates alerts as Prometheus does. It is built without ways to find what to scrape: it scrapes nothing, and
-    /// what some of them need no proxy serves.
+    /// promtool, which evaluates alerts as Prometheus does. It is built without ways to find what to scrape:
+    /// it scrapes nothing, and what some of them need no proxy serves.
     pub(super) fn promtool() -> Self {
         Self {
             folder: "prometheus",
@@ -137,7 +139,8 @@ impl Package {
         }
     }
 
-    /// Names what is built: `kubernetes-v1.36.2-0123456789ab`, the end made from the module's files and the flags.
+    /// Names what is built: `kubernetes-v1.36.2-0123456789ab`, the end made from the module's files and the
+    /// flags.
     pub(super) fn key(&self) -> Result<String> {
         let go_mod = read(self.folder, "go.mod")?;
         let version = required_version(&go_mod, self.module)?;
@@ -180,7 +183,8 @@ fn read(folder_name: &str, name: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The files of a module that the go.mod of a folder below `tools/` pins, fetched where the module cache lacks them.
+/// The files of a module that the go.mod of a folder below `tools/` pins, fetched where the module cache
+/// lacks them.
 pub(super) fn fetch(pinned_by: &str, module: &str) -> Result<Module> {
     let mut command = Command::new(go()?);
     command.args(["mod", "download", "-json", module]).current_dir(folder(pinned_by)).env_remove("GOFLAGS");

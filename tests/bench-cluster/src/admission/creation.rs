@@ -279,8 +279,8 @@ impl Site<'_> {
         rule.map(Outcome::Denied).with_context(|| format!("a dry run was answered {}: {text}", head.status))
     }
 
-    /// The webhook with the match conditions of the chart that read the object, and failure policy Fail: a review that
-    /// fails is no review.
+    /// The webhook with the match conditions of the chart that read the object, and failure policy Fail: a
+    /// review that fails is no review.
     fn configuration(&self) -> Value {
         let conditions = [
             ("not-in-exempt-namespace", "!(request.namespace in ['kube-system'])"),

@@ -17,8 +17,8 @@ use tempfile::TempDir;
 const ASKED_EVERY: Duration = Duration::from_millis(50);
 const ASKED_MAX: usize = 2_400;
 
-/// A replica with a door. It does not lead, as every replica but one: so it watches and answers, and neither decides
-/// nor writes while it is measured.
+/// A replica with a door. It does not lead, as every replica but one: so it watches and answers, and neither
+/// decides nor writes while it is measured.
 pub(crate) struct Door {
     // Ends before its folder does.
     server: Server,

@@ -1,8 +1,9 @@
 //! Asks for reviews: as many as are answered, or so many a second.
 //!
-//! Each connection has a thread, and one review under way at most. Whichever is free takes the next review, so where
-//! reviews are to be asked for at certain times, one that waits for a free connection is late, and its latency is counted
-//! from when it should have been asked for: a door that stands still is not spared what would have come meanwhile.
+//! Each connection has a thread, and one review under way at most. Whichever is free takes the next review,
+//! so where reviews are to be asked for at certain times, one that waits for a free connection is late, and
+//! its latency is counted from when it should have been asked for: a door that stands still is not spared
+//! what would have come meanwhile.
 
 use std::panic::resume_unwind;
 use std::sync::OnceLock;
@@ -48,8 +49,8 @@ struct Course<'a> {
 }
 
 impl Pace {
-    /// So many a second for so long, at random times as of many clients that do not know of each other (a Poisson
-    /// process); the same every time.
+    /// So many a second for so long, at random times as of many clients that do not know of each other (a
+    /// Poisson process); the same every time.
     pub(crate) fn random(a_second: f64, time: Duration) -> Self {
         let mut chance = StdRng::seed_from_u64(2);
         let mut at = 0.0;

@@ -1,8 +1,9 @@
 //! The rules of a claim's creation in CEL, as ValidatingAdmissionPolicies.
 //!
-//! CEL sees the claim and one parameter. So a rule about the volume that a claim names takes volumes for parameters and is
-//! evaluated once for each, and can say what is wrong with one, but not that there is none: `volume-missing` and
-//! `class-missing` cannot be said. `volume-of-other` goes by the volume alone, since the other claim is not to be seen.
+//! CEL sees the claim and one parameter. So a rule about the volume that a claim names takes volumes for
+//! parameters and is evaluated once for each, and can say what is wrong with one, but not that there is none:
+//! `volume-missing` and `class-missing` cannot be said. `volume-of-other` goes by the volume alone, since the
+//! other claim is not to be seen.
 
 use serde_json::{Value, json};
 

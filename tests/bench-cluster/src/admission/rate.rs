@@ -71,7 +71,8 @@ pub(crate) fn measure(door: &Door, of_shapes: &[Vec<Review>], arguments: &Argume
     latencies(door, &mut callers, ("the mix", &mix), whole.rate / 2.0, time, &whole_parts)?;
     let of = ("the mix without denials", passing.as_slice());
     latencies(door, &mut callers, of, without_denials.rate / 2.0, time, &passes)?;
-    // What the latencies above have of the machine, of whoever asks, and of TLS and HTTP: as much is asked for.
+    // What the latencies above have of the machine, of whoever asks, and of TLS and HTTP: as much is asked
+    // for.
     let of = (NOWHERE, passing.as_slice());
     latencies(door, &mut nowhere, of, without_denials.rate / 2.0, time, &passes)
 }

@@ -1,7 +1,7 @@
 //! The reviews that a door is asked for, as the API server would ask for them.
 //!
-//! Their objects are the API server's own answers to dry runs, so they have the defaults, UIDs and managedFields that it
-//! sends to webhooks.
+//! Their objects are the API server's own answers to dry runs, so they have the defaults, UIDs and
+//! managedFields that it sends to webhooks.
 
 use std::fmt::Debug;
 

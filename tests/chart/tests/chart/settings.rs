@@ -43,8 +43,8 @@ fn the_program_takes_all_settings() {
     }
 }
 
-/// Settings whose default in the chart is another than the program's: a release looks on until it is told to act, recycles
-/// nothing until it is told to (RATIONALE.md), and has its webhook in its own namespace.
+/// Settings whose default in the chart is another than the program's: a release looks on until it is told to
+/// act, recycles nothing until it is told to (RATIONALE.md), and has its webhook in its own namespace.
 const OWN_DEFAULTS: [&str; 3] = ["mode", "recycle", "webhook-namespace"];
 
 /// Who installs the chart has what `docs/operate.md` tells of.

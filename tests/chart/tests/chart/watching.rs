@@ -118,7 +118,8 @@ fn what_is_absent_is_told_by_mode() {
     assert!(binds(&own) && !binds(&observe), "{observe}");
 }
 
-/// A certificate that is renewed in time never alerts: the threshold is below what is left when the next one is made.
+/// A certificate that is renewed in time never alerts: the threshold is below what is left when the next one
+/// is made.
 #[test]
 fn a_certificate_that_is_renewed_in_time_alerts_nobody() {
     const DAY: u64 = 24 * 60 * 60;

@@ -1,7 +1,7 @@
 //! Which requests the API server sends to Bindery.
 //!
-//! Nobody answers here and the failure policy is Fail, so a request that is sent on is refused for that reason, and one that
-//! passes was not sent.
+//! Nobody answers here and the failure policy is Fail, so a request that is sent on is refused for that
+//! reason, and one that passes was not sent.
 
 use bindery_chart::rendered;
 use http::Method;

@@ -38,7 +38,8 @@ fn is_tried(command: &str) -> bool {
     verb(command).is_some_and(|verb| LOOKING.contains(&verb)) && !command.contains(" --raw ")
 }
 
-/// What the guides' commands are about: a Lease, the objects of a release, and a claim that waits beside one that is bound.
+/// What the guides' commands are about: a Lease, the objects of a release, and a claim that waits beside one
+/// that is bound.
 async fn furnish(site: &Site) {
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -79,7 +80,8 @@ async fn every_command_of_the_guides_that_only_looks_is_answered() {
     assert_eq!(pending, "default/waits\n");
 }
 
-/// The other flag takes the defaults of the chart of before: it fails with the first chart that has a new value.
+/// The other flag takes the defaults of the chart of before: it fails with the first chart that has a new
+/// value.
 #[test]
 fn no_guide_upgrades_by_the_defaults_of_before() {
     let mut upgrades = 0;

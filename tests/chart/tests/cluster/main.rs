@@ -1,4 +1,5 @@
-//! The chart on a real API server: it takes every object, asks Bindery only what may matter, and grants what the roles say.
+//! The chart on a real API server: it takes every object, asks Bindery only what may matter, and grants what
+//! the roles say.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod door;

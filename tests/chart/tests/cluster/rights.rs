@@ -13,7 +13,8 @@ pub(crate) const BINDERY: As = As {
     groups: &["system:serviceaccounts", "system:serviceaccounts:bindery-system", "system:authenticated"],
 };
 
-/// A list of one object by its name (a watch begins so) is a request for the whole kind, which a role can limit to the name.
+/// A list of one object by its name (a watch begins so) is a request for the whole kind, which a role can
+/// limit to the name.
 #[tokio::test]
 async fn one_object_may_be_listed_and_no_other() {
     let site = Site::start().await;

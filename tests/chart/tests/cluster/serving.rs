@@ -97,7 +97,8 @@ impl Replica {
     }
 }
 
-/// Waits until the API server goes by the rights of a release: it learns of roles a moment after they are made.
+/// Waits until the API server goes by the rights of a release: it learns of roles a moment after they are
+/// made.
 pub(crate) async fn until_granted(site: &Site, objects: &Objects) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     let mut pending = granted(objects);
@@ -232,7 +233,8 @@ async fn a_release_has_the_rights_that_it_uses_and_no_others() {
         .until(&site, events, |events| items(events).iter().any(|event| event["count"].as_u64() > Some(1)))
         .await;
 
-    // Its volume is released, scrubbed and free again. There is no kubelet: the pod's end is told in its place.
+    // Its volume is released, scrubbed and free again. There is no kubelet: the pod's end is told in its
+    // place.
     site.ask(ADMIN, Method::DELETE, CLAIM, None).await.unwrap();
     site.patch(CLAIM, &json!({"metadata": {"finalizers": null}})).await.unwrap();
     let pod = "/api/v1/namespaces/default/pods/recycler-for-v";

@@ -34,8 +34,8 @@ pub(super) struct As {
 /// The one user of the control plane, who may do everything.
 pub(super) const ADMIN: As = As { user: "admin", groups: &["system:masters"] };
 
-/// How often, and how often at most, it is looked whether something has come about: for three minutes, a slow machine stands still
-/// for seconds.
+/// How often, and how often at most, it is looked whether something has come about: for three minutes, a slow
+/// machine stands still for seconds.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) const LOOKS_MAX: usize = 3_600;
 

@@ -1,4 +1,5 @@
-//! Makes new worlds out of recorded cases; `cargo xtask soak upstream` has upstream's controller make cases of them.
+//! Makes new worlds out of recorded cases; `cargo xtask soak upstream` has upstream's controller make cases
+//! of them.
 
 #![expect(clippy::print_stdout, reason = "a command prints its result")]
 
@@ -12,7 +13,8 @@ use clap::Parser;
 /// Prints new worlds, a line of JSON each: recorded ones with up to four fields changed.
 #[derive(Parser)]
 struct Arguments {
-    /// The same seed makes the same worlds of the same files; by default another one each time, which is printed.
+    /// The same seed makes the same worlds of the same files; by default another one each time, which is
+    /// printed.
     #[arg(long, env = "BINDERY_SEED")]
     seed: Option<u64>,
     /// How many worlds.

@@ -9,7 +9,8 @@ use crate::case::{Case, Objects};
 use crate::compare::{self, Difference};
 use crate::world::NAMESPACE;
 
-/// A driver of recordings whose name is no name of a driver, and one that stands for it: decisions do not depend on it.
+/// A driver of recordings whose name is no name of a driver, and one that stands for it: decisions do not
+/// depend on it.
 const DRIVER: [&str; 2] = ["vendor.example/disk", "disk.vendor.example"];
 /// A field that is not there, as a difference shows it.
 const ABSENT: &str = "null";
@@ -145,7 +146,8 @@ impl Translation {
         volume
     }
 
-    /// The server's objects with the recording's UIDs, in names too, and other things that are written differently.
+    /// The server's objects with the recording's UIDs, in names too, and other things that are written
+    /// differently.
     pub(super) fn back(&self, objects: Objects) -> Objects {
         let back = |objects: Vec<Value>| {
             let texts = objects.into_iter().map(|object| self.back_text(object));

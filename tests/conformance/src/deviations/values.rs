@@ -1,4 +1,5 @@
-//! What deviations ask of the values in objects: sizes that 64 bits do not hold, and words that are not Kubernetes'.
+//! What deviations ask of the values in objects: sizes that 64 bits do not hold, and words that are not
+//! Kubernetes'.
 
 use bindery_core::Quantity;
 use serde_json::Value;
@@ -27,7 +28,8 @@ pub(super) fn publish_volumes_capacity(case: &mut Case) {
     }
 }
 
-/// Whether upstream has changed an object that cannot be read, or what hangs on it, or the binder looks at one and says so.
+/// Whether upstream has changed an object that cannot be read, or what hangs on it, or the binder looks at
+/// one and says so.
 pub(super) fn meets_unreadable(case: &Case) -> bool {
     let unreadable = unreadable(&case.initial);
     if is_empty(&unreadable) {
@@ -126,7 +128,8 @@ pub(super) fn made_negative(case: &Case) -> impl Iterator<Item = &Value> {
     case.end.claims.iter().filter(move |claim| is_negative(claim) && !was(claim))
 }
 
-/// Whether the case syncs an object that cannot be read, or looks at one on behalf of the object that it syncs.
+/// Whether the case syncs an object that cannot be read, or looks at one on behalf of the object that it
+/// syncs.
 fn looks_at(case: &Case, unreadable: &Objects) -> bool {
     let Objects { volumes, claims } = unreadable;
     let has = |objects: &[Value], name: &Value| named(objects, name).is_object();
@@ -164,8 +167,8 @@ fn looks_at_claim(case: &Case, volume: &Value) -> bool {
     !is_refused && !fails_before_it_is_decided(case, volume)
 }
 
-/// Objects that refer to those that cannot be read, or do in the end, as far as they are decided after looking at those: with
-/// the finalizers that they have in the end.
+/// Objects that refer to those that cannot be read, or do in the end, as far as they are decided after
+/// looking at those: with the finalizers that they have in the end.
 fn referring(case: &Case, unreadable: &Objects) -> Objects {
     let Objects { volumes, claims } = unreadable;
     let is_of_claim = |volume: &&Value| {
@@ -226,8 +229,8 @@ fn request(claim: &Value) -> Option<Quantity> {
     Quantity::parse(claim["spec"]["resources"]["requests"]["storage"].as_str().unwrap_or("0")).ok()
 }
 
-/// Whether the volume is the claim's, or of an earlier one of that name. Where its reference has no UID, somebody has reserved it,
-/// and nobody looks the claim up.
+/// Whether the volume is the claim's, or of an earlier one of that name. Where its reference has no UID,
+/// somebody has reserved it, and nobody looks the claim up.
 fn is_claim_of(volume: &Value, claim: &Value) -> bool {
     let reference = &volume["spec"]["claimRef"];
     reference["uid"].is_string()

@@ -72,7 +72,8 @@ fn annotations_of_claims() -> Vec<Row> {
     ]
 }
 
-/// The binder's mark stays, so a write that is repeated may repeat it; what the user has chosen is never marked.
+/// The binder's mark stays, so a write that is repeated may repeat it; what the user has chosen is never
+/// marked.
 fn marks() -> Vec<Row> {
     let (c, free) = (claim(), volume());
     let reserve = |volume: &Volume, first| {

@@ -36,8 +36,8 @@ impl Doors {
         doors
     }
 
-    /// Waits until all pods show the first certificate of this PEM. Until then whatever they show must be good for a client that
-    /// trusts whom the API server is told to trust at that time.
+    /// Waits until all pods show the first certificate of this PEM. Until then whatever they show must be
+    /// good for a client that trusts whom the API server is told to trust at that time.
     pub(crate) async fn until_shown(&self, site: &Site, issuer: &Issuer, pem: &[u8]) {
         let certificate = CertificateDer::from_pem_slice(pem).unwrap();
         let look = async || {

@@ -98,7 +98,8 @@ impl Issuer {
         self.configurations.get(RELEASE).await.unwrap()
     }
 
-    /// Whom the API server trusts, the same for all webhooks; `None` where some are told nothing, or something else.
+    /// Whom the API server trusts, the same for all webhooks; `None` where some are told nothing, or
+    /// something else.
     pub(crate) async fn trusted(&self) -> Option<Vec<u8>> {
         let webhooks = self.configuration().await.webhooks?.into_iter();
         let mut bundles = webhooks.map(|webhook| webhook.client_config.ca_bundle);

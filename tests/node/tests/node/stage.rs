@@ -11,8 +11,9 @@ use bindery_node::Node;
 use bindery_node::world::World;
 use tempfile::TempDir;
 
-/// Where kubelet finds the driver. It gives the path, escaped, as the name of the host that it asks, which no server but
-/// Go's takes for one; with an @ in it, all before that is the name of a user, in which escapes are allowed.
+/// Where kubelet finds the driver. It gives the path, escaped, as the name of the host that it asks, which no
+/// server but Go's takes for one; with an @ in it, all before that is the name of a user, in which escapes
+/// are allowed.
 const REGISTRATION: &str = "/var/lib/kubelet/plugins_registry/csi@localhost.sock";
 
 /// The cluster with `bindery serve` as its binder, and a CSI driver with its provisioner.

@@ -20,8 +20,9 @@ const LIFETIME_MAX: Duration = Duration::from_secs(3650 * 24 * 3600);
 /// The certificate of the webhook.
 #[derive(clap::Args)]
 pub(super) struct CertificateArguments {
-    /// Certificate of the webhook, PEM, with those that vouch for it after it. It is read again when it changes, as when
-    /// cert-manager renews it. By default Bindery makes and renews certificates itself: the settings below are for that.
+    /// Certificate of the webhook, PEM, with those that vouch for it after it. It is read again when it
+    /// changes, as when cert-manager renews it. By default Bindery makes and renews certificates itself: the
+    /// settings below are for that.
     #[arg(long, value_name = "FILE", env = "BINDERY_CERTIFICATE_FILE")]
     certificate_file: Option<PathBuf>,
     /// The private key of --certificate-file, PEM, without a password.
@@ -33,19 +34,20 @@ pub(super) struct CertificateArguments {
     /// Name of the webhook's Service, for which the certificate is made.
     #[arg(long, value_name = "NAME", env = "BINDERY_WEBHOOK_SERVICE", default_value = "bindery")]
     webhook_service: String,
-    /// Further names for which the certificate is made, hosts or IP addresses, where the API server calls the webhook by a
-    /// URL. May be given again, or with commas between several.
+    /// Further names for which the certificate is made, hosts or IP addresses, where the API server calls the
+    /// webhook by a URL. May be given again, or with commas between several.
     #[arg(long, value_name = "NAME", env = "BINDERY_CERTIFICATE_NAME", value_delimiter = ',')]
     certificate_name: Vec<String>,
-    /// Name of the Secret in which all replicas keep the certificate. It is made where it does not exist; delete it to have
-    /// the certificate made anew.
+    /// Name of the Secret in which all replicas keep the certificate. It is made where it does not exist;
+    /// delete it to have the certificate made anew.
     #[arg(long, value_name = "NAME", env = "BINDERY_CERTIFICATE_SECRET", default_value = "bindery-tls")]
     certificate_secret: String,
-    /// Name of the ValidatingWebhookConfiguration that is told whom to trust, in `clientConfig.caBundle` of each of its
-    /// webhooks; nothing else in it is touched.
+    /// Name of the ValidatingWebhookConfiguration that is told whom to trust, in `clientConfig.caBundle` of
+    /// each of its webhooks; nothing else in it is touched.
     #[arg(long, value_name = "NAME", env = "BINDERY_WEBHOOK_CONFIGURATION", default_value = "bindery")]
     webhook_configuration: String,
-    /// How long a certificate lasts, such as 90d, 36h or 45m; 30s at least. When a third of it is left the next is made.
+    /// How long a certificate lasts, such as 90d, 36h or 45m; 30s at least. When a third of it is left the
+    /// next is made.
     #[arg(long, value_name = "TIME", env = "BINDERY_CERTIFICATE_LIFETIME", default_value = "90d",
           value_parser = lifetime)]
     certificate_lifetime: Duration,
@@ -107,8 +109,8 @@ impl CertificateArguments {
 }
 
 impl Source {
-    /// Has further certificates shown as they come, for as long as it is polled. `restored` tells that etcd was set back:
-    /// watches would wait for versions that it does not have, so they begin anew.
+    /// Has further certificates shown as they come, for as long as it is polled. `restored` tells that etcd
+    /// was set back: watches would wait for versions that it does not have, so they begin anew.
     pub(super) async fn follow(
         self,
         credentials: &Credentials,

@@ -88,7 +88,8 @@ impl Machine {
         path
     }
 
-    /// All that there is, by path: what a file holds, where a link leads. Records and the root are none of it.
+    /// All that there is, by path: what a file holds, where a link leads. Records and the root are none of
+    /// it.
     fn contents(&self) -> BTreeSet<(PathBuf, String)> {
         let mut contents = BTreeSet::new();
         let mut folders = vec![self.folder.path().to_owned()];
@@ -114,7 +115,8 @@ impl Machine {
     }
 }
 
-/// What a path leads to, and the folders from there up to `/`, as the kernel walks them: device and inode of each.
+/// What a path leads to, and the folders from there up to `/`, as the kernel walks them: device and inode of
+/// each.
 fn chain(path: &Path) -> Option<Vec<(u64, u64)>> {
     let metadata = fs::metadata(path).ok()?;
     let mut chain = vec![(metadata.dev(), metadata.ino())];
@@ -137,7 +139,8 @@ fn touches(path: &Path, folder: &Path) -> bool {
     path.contains(&folder[0]) || folder.contains(&path[0])
 }
 
-/// Whether the text of one path is at, in or above the folder, or may be: `..` and links are not looked at closely.
+/// Whether the text of one path is at, in or above the folder, or may be: `..` and links are not looked at
+/// closely.
 fn may_touch(path: &Path, folder: &Path) -> bool {
     let text = path.display().to_string();
     let is_plain = !["..", "link-", "missing", "pvc-a"].iter().any(|part| text.contains(part));
