@@ -23,7 +23,7 @@ pub(crate) struct Call<'a> {
 /// Why a call ends before its table does.
 #[derive(Debug)]
 pub(crate) enum Halt {
-    /// A question stopped it: there is no decision.
+    /// A question stopped the call, so there is no decision.
     Stopped(Stop),
     /// The sync or operation fails; the steps found so far are still carried out first.
     Failed(Failure),
@@ -82,7 +82,7 @@ impl<'a> Call<'a> {
         self.act(claim_event(claim, kind));
     }
 
-    /// Adds an event on a claim, whatever becomes of the writes before it.
+    /// Adds an event on a claim, even if a write before it fails.
     pub(crate) fn tell_claim_regardless(&mut self, claim: &Claim, kind: EventKind) {
         self.push(claim_event(claim, kind), Follows::Regardless);
     }
@@ -137,7 +137,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Tells what is there from what is not; the sync fails where nobody knows.
+    /// Maps an answer to found or absent; the sync fails if the read failed.
     pub(crate) fn settle<T>(
         &mut self,
         lookup: Lookup<T>,

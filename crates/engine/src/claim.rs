@@ -128,7 +128,7 @@ fn sync_named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<(), Hal
     }
     call.tell_claim(claim, EventKind::VolumeOfOther(name.clone()));
     if claim.annotations.bound_by_controller {
-        // U10: the binder has chosen the volume, so somebody has removed bind-completed.
+        // U10: the binder chose the volume, so another client has removed bind-completed.
         return Err(Failure::VolumeOfOther(name.clone()).into());
     }
     // U9

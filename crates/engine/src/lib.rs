@@ -13,7 +13,7 @@
 //!
 //! # Where it differs from upstream on purpose
 //!
-//! - Equal volumes are told apart by name (upstream: by the order of a hash map).
+//! - Ties between equal volumes break by name (upstream: by the order of a hash map).
 //! - A claim whose only fitting volumes are picked by decisions in flight waits for their end; it is neither
 //!   provisioned for nor given a class because of them.
 //! - The asset of a volume that could not be created is clean when the plugin says so, and is not deleted

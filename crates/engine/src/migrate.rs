@@ -30,7 +30,7 @@ pub(crate) fn claim_edit(call: &mut Call<'_>, claim: &Claim) -> Result<Edit<Text
     let provisioner =
         annotations.storage_provisioner.as_ref().or(annotations.beta_storage_provisioner.as_ref());
     match provisioner {
-        // Nobody has been asked to provision: the annotation stays, whatever it says.
+        // No provisioner was asked yet: the annotation stays as it is.
         None => Ok(Edit::Keep),
         Some(provisioner) => {
             let migration = call.cluster.migration(provisioner.clone())?;

@@ -1,4 +1,4 @@
-//! Who makes a volume for a claim: upstream's `provisionClaim` (reference section 9.2).
+//! Choosing the provisioner of a claim: upstream's `provisionClaim` (reference section 9.2).
 
 use bindery_core::{
     Action, Claim, Class, EventKind, Failure, IN_TREE_PREFIX, Migration, Operation, OperationKind,
@@ -9,7 +9,7 @@ use crate::call::{Call, Halt};
 use crate::claim::explain;
 
 /// Starts provisioning for `claim`, whose class has the name `class_name` and is `class` where it exists.
-/// What prevents it is told by an event and does not fail the sync.
+/// An obstacle is reported by an event and does not fail the sync.
 pub(crate) fn provision(
     call: &mut Call<'_>,
     claim: &Claim,
@@ -29,7 +29,7 @@ pub(crate) fn provision(
     }
 }
 
-/// Who provisions for that provisioner; `None` where it must be in-tree and is not.
+/// The plugin or external provisioner of that name; `None` if it must be in-tree and is not.
 fn provisioner(call: &mut Call<'_>, name: &Text) -> Result<Option<OperationKind>, Halt> {
     match call.cluster.migration(name.clone())? {
         Migration::On(_) | Migration::Untranslatable => return Ok(Some(OperationKind::ProvisionExternal)),

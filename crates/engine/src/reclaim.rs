@@ -39,17 +39,17 @@ pub(crate) fn is_released(call: &mut Call<'_>, volume: &Volume) -> Result<bool, 
     })
 }
 
-/// Who deletes the asset of a volume.
+/// The party that deletes the asset of a volume.
 pub(crate) enum Deleter {
     /// The in-tree plugin of this name.
     Plugin(Text),
-    /// Somebody outside.
+    /// An external provisioner.
     External,
-    /// Nobody, though an in-tree plugin should.
+    /// No plugin, though an in-tree plugin should.
     Missing(Message),
 }
 
-/// Finds who deletes the asset of `volume` (10.4).
+/// Finds the deleter of the asset of `volume` (10.4).
 pub(crate) fn find_deleter(call: &mut Call<'_>, volume: &Volume) -> Result<Deleter, Stop> {
     if let Some(name) = volume.annotations.provisioned_by.as_ref().filter(|name| !name.is_empty()) {
         return deleter_by_name(call, name);
@@ -67,7 +67,7 @@ pub(crate) fn find_deleter(call: &mut Call<'_>, volume: &Volume) -> Result<Delet
     Ok(Deleter::Missing(Message::NoDeleter { volume: volume.name.clone(), found }))
 }
 
-/// Finds who deletes the assets that the plugin `name` has provisioned.
+/// Finds the deleter of assets that the plugin `name` has provisioned.
 pub(crate) fn deleter_by_name(call: &mut Call<'_>, name: &Text) -> Result<Deleter, Stop> {
     match call.cluster.plugin(name.clone())? {
         Some(Plugin { deletes: true, .. }) => Ok(Deleter::Plugin(name.clone())),

@@ -13,7 +13,7 @@ fn introduced(new: Vec<Finding>, old: &[Finding]) -> impl Iterator<Item = Findin
     new.into_iter().filter(|finding| !old.iter().any(|before| same(before, finding)))
 }
 
-/// Whether two findings tell of one problem, whatever the values.
+/// Whether two findings are about one problem, with any values.
 fn same(a: &Finding, b: &Finding) -> bool {
     (a.rule, &a.volume, &a.claim, field(a)) == (b.rule, &b.volume, &b.claim, field(b))
 }

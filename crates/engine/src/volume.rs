@@ -90,7 +90,7 @@ fn disown(call: &mut Call<'_>, volume: &Volume, uid: &Uid) -> Result<(), Halt> {
         // V7: surplus, never used by the claim.
         return release(call, volume);
     }
-    // V8 and V9: what is cleared depends on who had chosen the volume.
+    // V8 and V9: what is cleared depends on whether the user or the binder chose the volume.
     unbind(call, volume);
     Ok(())
 }

@@ -11,7 +11,7 @@ pub enum Replayed {
     Same,
     /// Another decision.
     Different(Box<Decision>),
-    /// It asks what was not recorded, so nobody knows what it would decide.
+    /// The engine asks a question that was not recorded, so its decision is unknown.
     NotReplayable,
     /// It does not decide.
     Faulted(EngineFault),

@@ -25,13 +25,12 @@ use tokio::sync::Notify;
 use crate::client::ApiClient;
 use crate::rest::{self, Fault};
 
-/// Who writes, for `managedFields`.
+/// The field manager of these writes.
 const FIELD_MANAGER: &str = "bindery-certificates";
 /// On the Secret: that its content is Bindery's.
 const MARK: &str = "bindery.dev/certificates";
-/// What it says to who reads it.
-const MARK_TEXT: &str =
-    "made and renewed by Bindery; its guide for operators says how to have them made anew";
+/// An annotation for people who read the Secret.
+const MARK_TEXT: &str = "made and renewed by Bindery; its guide for operators says how to replace them";
 /// Of the type by which tools that look for certificates find them.
 const SECRET_TYPE: &str = "kubernetes.io/tls";
 
@@ -60,10 +59,10 @@ pub enum CertificateStoreError {
         /// What the API server said.
         fault: String,
     },
-    /// The Secret is somebody else's.
+    /// Another program owns the Secret.
     #[error(
         "the Secret {secret} holds data that Bindery has not written (it has no annotation {MARK}): name another one, \
-         or delete it if nobody needs it"
+         or delete it if it is not needed"
     )]
     Foreign {
         /// Its namespace and name.
@@ -83,7 +82,7 @@ impl CertificateStore {
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is somebody else's.
+    /// The Secret cannot be read, or another program owns it.
     pub async fn secret(&self) -> Result<Option<(BTreeMap<String, Vec<u8>>, Read)>, CertificateStoreError> {
         let object = match rest::json(&self.client, Method::GET, &self.secret_path(), None).await {
             Ok(object) => object,
@@ -220,7 +219,7 @@ impl CertificateStore {
     }
 }
 
-/// Whether a write was carried out, or somebody else was faster.
+/// Whether a write was carried out; `false` if another client was faster.
 fn is_done(outcome: Result<Value, Fault>, was_there: bool) -> Result<bool, Fault> {
     match outcome {
         Ok(_) => Ok(true),

@@ -18,7 +18,7 @@ const KEEPALIVE_RETRIES: u32 = 3;
 /// Time without an acknowledgement of what was sent after which the connection is closed.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 
-/// The client of a cluster. It is made as `kube::Client::try_from` makes it, which cannot be told to set TCP
+/// The client of a cluster. This follows `kube::Client::try_from`, which has no option for TCP
 /// keepalive: a connection whose server has lost its power would be kept for requests to come, each of which
 /// would wait for its own time limit.
 ///

@@ -1,7 +1,7 @@
 //! The credentials that a client shows its API server, and whether the server accepts them.
 //!
-//! kube reads certificates and keys once, and asks a credential plugin again only where it told when its
-//! token expires. Here every file is read again when its content changes, a plugin is asked again before what
+//! kube reads certificates and keys once, and runs a credential plugin again only if the plugin
+//! printed when its token expires. Here every file is read again when its content changes, a plugin is asked again before what
 //! it issued expires, and both happen when the API server refuses. A new [`kube::Client`] then serves all
 //! clones of an [`crate::ApiClient`]. Requests and watches under way end on the connections on which they
 //! began.
@@ -100,7 +100,7 @@ enum Verdict {
 }
 
 impl Credentials {
-    /// Those of a client that somebody else made; they stay as they are.
+    /// The credentials of an existing client; they never change.
     pub(crate) fn fixed(client: kube::Client) -> Self {
         let shared = Arc::new(Shared::new(Made { client, config: None }));
         Self { shared, own: None, following: None }

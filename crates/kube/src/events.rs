@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tracing::{Instrument as _, Span};
 
-use self::correlate::{Correlator, Told};
+use self::correlate::{Correlated, Correlator};
 pub use self::loss::EventLoss;
 use self::loss::Losses;
 pub(crate) use self::object::time;
@@ -50,7 +50,7 @@ pub struct Events {
 pub struct EventWorker {
     client: ApiClient,
     shared: Arc<Shared>,
-    /// Told when a note waits.
+    /// Correlated when a note waits.
     woken: mpsc::Receiver<()>,
     rate: Rate,
 }
@@ -67,7 +67,7 @@ struct State {
     pending: Pending,
 }
 
-/// What is to be told about an object.
+/// An event to be recorded for an object.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) regarding: Regarding,
@@ -82,8 +82,8 @@ impl Events {
         Self::with_refresh(client, EVENT_REFRESH)
     }
 
-    /// The same where what keeps an object waiting is told again each time that `refresh` has passed. The
-    /// limit for a single object lets so many events through.
+    /// The same, for a binder that records the event of a waiting object again each time `refresh` has
+    /// passed. The limit for a single object admits one event in each `refresh`.
     pub fn with_refresh(client: impl Into<ApiClient>, refresh: Duration) -> (Self, EventWorker) {
         let (wake, woken) = mpsc::channel(1);
         let refresh = Timestamp::try_from(refresh.as_secs()).unwrap_or(Timestamp::MAX);
@@ -106,7 +106,7 @@ impl Events {
         self.submit(entry, now);
     }
 
-    /// Records what is to be told. Where no worker is left to write it, nothing is kept.
+    /// Records an entry, or drops it if the worker has ended.
     pub(crate) fn submit(&self, entry: Entry, now: Timestamp) {
         if self.wake.is_closed() {
             return;
@@ -117,7 +117,7 @@ impl Events {
             return;
         }
         self.shared.submit(entry, now);
-        // An error means that the worker was told already, or has ended meanwhile.
+        // An error means that the worker is already woken, or has ended.
         let _ = self.wake.try_send(());
     }
 
@@ -130,7 +130,7 @@ impl Events {
     pub async fn flush(&self) {
         let mut idle = self.shared.idle.subscribe();
         tokio::select! {
-            // The sender is in here too, so there is no error to see.
+            // This value holds the sender too, so the wait cannot fail.
             _ = idle.wait_for(|idle| *idle) => {}
             () = self.wake.closed() => {}
         }
@@ -141,13 +141,13 @@ impl Shared {
     fn submit(&self, entry: Entry, now: Timestamp) {
         let mut state = self.state();
         let State { correlator, pending } = &mut *state;
-        let told = correlator.observe(&entry, now);
+        let correlated = correlator.observe(&entry, now);
         // A note that takes the place of one that waits makes no further write.
-        if !pending.has(told.id) && !correlator.take_token(&entry, now) {
+        if !pending.has(correlated.id) && !correlator.take_token(&entry, now) {
             tracing::debug!(?entry, "an event is suppressed: too many of its object");
             return;
         }
-        if let Some(surplus) = pending.put(PendingNote { entry, told }) {
+        if let Some(surplus) = pending.put(PendingNote { entry, correlated }) {
             correlator.forget(&surplus.entry);
             self.losses.count(EventLoss::QueueFull);
             tracing::debug!(entry = ?surplus.entry, "an event is dropped: too many wait");
@@ -179,25 +179,25 @@ impl EventWorker {
                 // Before a note is taken: a first one may come meanwhile.
                 self.rate.ready().await;
                 let note = self.shared.state().pending.pop();
-                let Some(PendingNote { entry, told }) = note else { continue };
+                let Some(PendingNote { entry, correlated }) = note else { continue };
                 let span = entry.span();
-                self.write(&entry, &told).instrument(span).await;
+                self.write(&entry, &correlated).instrument(span).await;
             }
         }
     }
 
-    async fn write(&mut self, entry: &Entry, told: &Told) {
+    async fn write(&mut self, entry: &Entry, correlated: &Correlated) {
         // It was looked at when the note was recorded.
         let Ok(folder) = object::folder(&entry.regarding) else { return };
-        if !told.is_new {
-            match self.count(&folder, entry, told).await {
+        if !correlated.is_new {
+            match self.count(&folder, entry, correlated).await {
                 Ok(()) => return,
                 // It has expired on the API server.
                 Err(Fault::Refused { code: 404, .. }) => {}
                 Err(fault) => return self.lose(entry, &fault),
             }
         }
-        if let Err(fault) = self.create(&folder, entry, told).await {
+        if let Err(fault) = self.create(&folder, entry, correlated).await {
             self.lose(entry, &fault);
             self.shared.state().correlator.forget(entry);
         }
@@ -209,8 +209,8 @@ impl EventWorker {
     }
 
     /// Writes a new event.
-    async fn create(&mut self, folder: &str, entry: &Entry, told: &Told) -> Result<(), Fault> {
-        let event = object::event(entry, told);
+    async fn create(&mut self, folder: &str, entry: &Entry, correlated: &Correlated) -> Result<(), Fault> {
+        let event = object::event(entry, correlated);
         match self.send(http::Method::POST, folder, "application/json", &event).await {
             // An attempt before this one has made it, though no answer came.
             Err(Fault::Refused { reason, .. }) if reason == "AlreadyExists" => Ok(()),
@@ -219,9 +219,9 @@ impl EventWorker {
     }
 
     /// Counts a note in the event that was written.
-    async fn count(&mut self, folder: &str, entry: &Entry, told: &Told) -> Result<(), Fault> {
-        let path = format!("{folder}/{}", rest::encode(&object::event_name(entry, told)));
-        let patch = object::patch(told);
+    async fn count(&mut self, folder: &str, entry: &Entry, correlated: &Correlated) -> Result<(), Fault> {
+        let path = format!("{folder}/{}", rest::encode(&object::event_name(entry, correlated)));
+        let patch = object::patch(correlated);
         self.send(http::Method::PATCH, &path, "application/merge-patch+json", &patch).await
     }
 

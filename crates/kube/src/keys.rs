@@ -19,7 +19,7 @@ pub(crate) const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-res
 /// The value of the first two.
 pub(crate) const YES: &str = "yes";
 
-/// Who writes, for `managedFields`: the same name in every replica, by which they know each other's writes.
+/// The field manager of all writes. Replicas recognise each other's writes by it.
 pub(crate) const FIELD_MANAGER: &str = "bindery";
 /// On the Lease: the write of another binder that stopped recycling and deleting, until the operator removes
 /// this.

@@ -37,21 +37,22 @@ const GRACE_PARTS: u32 = 3;
 /// How often a cause that stays the same is logged.
 const LOG_EVERY: Duration = Duration::from_secs(30);
 
-/// The Lease, and who competes for it.
+/// The Lease, and the replica that competes for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseSettings {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Who competes. Never empty: that is how a Lease says that it is free.
+    /// The name of this replica. Never empty: an empty holder means that the Lease is free.
     pub identity: String,
-    /// After how long without a sign of its holder others take it over; whole seconds.
+    /// Time without a renewal after which another replica takes the Lease; whole seconds.
     pub duration: Duration,
 }
 
 impl LeaseSettings {
-    /// How long a holder that stands down may go on with what it began, before another may take the Lease.
+    /// Time that a holder that stands down has to finish its writes before another replica may take the
+    /// Lease.
     pub fn grace(&self) -> Duration {
         self.duration / GRACE_PARTS
     }
@@ -81,7 +82,7 @@ pub struct LeaseError {
     why: String,
 }
 
-/// One that competes.
+/// A replica that competes for a Lease.
 pub struct Candidate {
     client: ApiClient,
     settings: LeaseSettings,
@@ -93,7 +94,7 @@ pub struct Candidate {
     fault: watch::Sender<Option<String>>,
     /// The cause that was logged last, and when.
     logged: Option<(String, Instant)>,
-    /// Told of each version of the Lease.
+    /// Receives each version of the Lease.
     intake: Option<Intake>,
 }
 
@@ -105,8 +106,8 @@ struct Observed {
 }
 
 impl Candidate {
-    /// A candidate. While it cannot reach the Lease for longer than a holder may go without renewal, `fault`
-    /// says why.
+    /// A candidate. `fault` holds the reason while the Lease has been out of reach for longer than a holder
+    /// may go without renewal.
     pub fn new(
         client: impl Into<ApiClient>,
         settings: LeaseSettings,
@@ -116,18 +117,18 @@ impl Candidate {
         Self { client, settings, observed: None, acquired: None, fault, logged: None, intake: None }
     }
 
-    /// Has the binder told of each version of the Lease. No request is needed besides to notice a restore of
-    /// etcd: the versions of the Lease go back then.
+    /// Passes each version of the Lease to the binder, which notices a restore of etcd by a version that goes
+    /// back. No further request is needed for that.
     pub fn tells(self, intake: Intake) -> Self {
         Self { intake: Some(intake), ..self }
     }
 
-    /// Competes until nobody listens to `holds` any more, which tells whether this candidate holds the Lease.
-    /// Then gives the Lease back where it holds it.
+    /// Competes until all receivers of `holds` are dropped, then releases the Lease. `holds` says whether
+    /// this candidate holds the Lease.
     ///
     /// # Errors
     ///
-    /// The Lease cannot be given back; it expires.
+    /// The Lease cannot be released; it expires.
     pub async fn run(mut self, holds: watch::Sender<bool>) -> Result<(), LeaseError> {
         let (part, deadline) = (self.settings.part(), self.settings.deadline());
         let mut ticks = tokio::time::interval(part);
@@ -153,7 +154,7 @@ impl Candidate {
             if began < due {
                 continue;
             }
-            // The end does not cut an attempt off at once: what it has taken is to be given back.
+            // An attempt under way may finish: a Lease that it takes must be released.
             let ended = async {
                 holds.closed().await;
                 tokio::time::sleep(part).await;
@@ -188,20 +189,19 @@ impl Candidate {
             }
         }
         self.fault.send_replace(None);
-        let given_back = tokio::time::timeout(deadline, self.give_back(is_known)).await;
-        given_back
+        let released = tokio::time::timeout(deadline, self.release(is_known)).await;
+        released
             .unwrap_or_else(|_| Err(self.no_answer()))
             .map_err(|fault| LeaseError { lease: self.named(), why: fault.to_string() })
     }
 
-    /// An attempt has come to its end.
+    /// An attempt was answered.
     fn reached(&mut self) {
         self.logged = None;
         self.fault.send_if_modified(|fault| fault.take().is_some());
     }
 
-    /// An attempt has failed. Of connections that do not answer there may be several, so the next attempt
-    /// uses none of them.
+    /// An attempt has failed. Several pooled connections may be dead, so the next attempt opens a new one.
     fn failed(&mut self, fault: &Fault, for_long: bool) {
         let text = fault.to_string();
         let is_logged =
@@ -222,9 +222,9 @@ impl Candidate {
         Fault::NoAnswer(format!("it took more than {:?}", self.settings.attempt_max()))
     }
 
-    /// Takes the Lease where it is free or has expired, or renews it. Answers whether it is held now.
+    /// Takes the Lease if it is free or expired, or renews it. Returns whether this candidate holds it.
     async fn acquire_or_renew(&mut self) -> Result<bool, Fault> {
-        // The holder knows the version that it wrote: nobody else has a reason to write, so it need not ask.
+        // The holder knows the version that it wrote, and no other client should write: no read is needed.
         if self.is_ours() {
             match self.take().await {
                 Err(Fault::Refused { code: 409 | 404, .. }) => {}
@@ -237,13 +237,13 @@ impl Candidate {
             return Ok(false);
         }
         match self.take().await {
-            // Another one was faster.
+            // Another candidate was faster.
             Err(Fault::Refused { code: 409, .. }) => Ok(false),
             outcome => outcome.map(|()| true),
         }
     }
 
-    /// Reads the Lease; makes one that nobody holds where there is none.
+    /// Reads the Lease; creates a free one if it does not exist.
     async fn read(&mut self) -> Result<(), Fault> {
         let path = self.path()?;
         let lease = match rest::json(&self.client, Method::GET, &path, None).await {
@@ -256,7 +256,7 @@ impl Candidate {
                 });
                 let folder = path.rsplit_once('/').map_or(path.as_str(), |(folder, _)| folder);
                 match rest::json(&self.client, Method::POST, folder, Some(lease)).await {
-                    // Another one was faster.
+                    // Another candidate was faster.
                     Err(Fault::Refused { code: 409, .. }) => {
                         rest::json(&self.client, Method::GET, &path, None).await?
                     }
@@ -266,7 +266,7 @@ impl Candidate {
             lease => lease?,
         };
         let at = match &self.observed {
-            // Others may write to its metadata: that is no sign of its holder.
+            // A write to its metadata is not a renewal.
             Some(observed) if observed.lease["spec"] == lease["spec"] => observed.at,
             _ => Instant::now(),
         };
@@ -279,26 +279,25 @@ impl Candidate {
         lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str()).unwrap_or_default()
     }
 
-    /// Whether this candidate holds it. Of two with the same identity, the other one's hold does not count.
+    /// Whether this candidate holds the Lease; another candidate with the same identity does not count.
     fn is_ours(&self) -> bool {
         let Some(Observed { lease, .. }) = &self.observed else { return false };
         let acquired = lease["spec"]["acquireTime"].as_str();
         self.holder() == self.settings.identity && acquired.is_some() && acquired == self.acquired.as_deref()
     }
 
-    /// Whether somebody holds it who was heard of within its duration.
+    /// Whether the Lease has a holder that renewed it within its duration.
     fn is_held(&self) -> bool {
         let Some(observed) = &self.observed else { return false };
         let duration = observed.lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or_default();
         !self.holder().is_empty() && observed.at.elapsed() < Duration::from_secs(duration)
     }
 
-    /// Writes that it is held by this candidate, in the version that was read.
+    /// Writes this candidate as holder, over the version that was read.
     async fn take(&mut self) -> Result<(), Fault> {
         let now = now();
         let is_ours = self.is_ours();
-        // An attempt to take it that was not answered may have been carried out: the next one writes the
-        // same.
+        // An attempt without an answer may have been carried out, so the next attempt writes the same time.
         let acquired = self.acquired.get_or_insert_with(|| now.clone()).clone();
         let identity = self.settings.identity.clone();
         let duration = self.settings.duration.as_secs().max(1);
@@ -315,9 +314,9 @@ impl Candidate {
         .await
     }
 
-    /// Lets others take it at once. Where the answer to the last attempt is not known, it may have been
-    /// taken.
-    async fn give_back(&mut self, is_known: bool) -> Result<(), Fault> {
+    /// Releases the Lease, so that another candidate can take it at once. If the last attempt had no answer,
+    /// it may have taken the Lease.
+    async fn release(&mut self, is_known: bool) -> Result<(), Fault> {
         if !is_known {
             self.read().await?;
         }
@@ -326,7 +325,7 @@ impl Candidate {
         }
         let empty_now = |spec: &mut Value| {
             spec["holderIdentity"] = "".into();
-            // The least that is allowed: for who looks at the duration only.
+            // The smallest allowed value, for clients that look at the duration only.
             spec["leaseDurationSeconds"] = 1.into();
             spec["renewTime"] = now().into();
         };
@@ -339,7 +338,7 @@ impl Candidate {
         }
     }
 
-    /// Writes the Lease with another spec, in the version that was read; the rest of it stays.
+    /// Writes the Lease with another spec over the version that was read; metadata stays.
     async fn write(&mut self, change: impl FnOnce(&mut Value)) -> Result<(), Fault> {
         let path = self.path()?;
         let Some(observed) = &self.observed else { return Ok(()) };
@@ -365,7 +364,7 @@ impl Candidate {
     fn path(&self) -> Result<String, Fault> {
         let LeaseSettings { namespace, name, .. } = &self.settings;
         let (Ok(namespace), Ok(name)) = (segment(namespace), segment(name)) else {
-            return Err(Fault::NoAnswer(format!("{} is no name of an object", self.named())));
+            return Err(Fault::NoAnswer(format!("{} is not a valid object name", self.named())));
         };
         Ok(format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"))
     }
@@ -375,7 +374,7 @@ impl Candidate {
     }
 }
 
-/// The time of day, for people who read the Lease.
+/// The current time, for people who read the Lease.
 fn now() -> String {
     format!("{:.6}", jiff::Timestamp::now())
 }

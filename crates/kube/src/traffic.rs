@@ -57,13 +57,13 @@ impl Traffic {
         Asked { traffic: self.clone(), method: method.clone(), status: None }
     }
 
-    /// The time of a request that is no watch, from now on.
+    /// Starts to time a request; not used for watches.
     pub(crate) fn timing(&self, method: &Method) -> Timing {
         Timing { traffic: self.clone(), method: method.clone(), began: Instant::now() }
     }
 }
 
-/// A request, counted when this is dropped: as one without an answer, unless it was told of one.
+/// A request, counted when this is dropped; it counts as unanswered if no answer was noted.
 pub(crate) struct Asked {
     traffic: Traffic,
     method: Method,

@@ -28,7 +28,7 @@ impl Clock {
     ///
     /// # Errors
     ///
-    /// There is no C compiler, or the library cannot be built.
+    /// The C compiler is missing, or the library cannot be built.
     pub fn new() -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("bindery-clock-").tempdir()?;
         let (source, library) = (folder.path().join("shim.c"), folder.path().join("shim.so"));

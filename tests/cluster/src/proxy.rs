@@ -29,7 +29,7 @@ pub trait Weather: Send + Sync + 'static {
         Before::Pass
     }
 
-    /// The API server has answered a request that is no watch.
+    /// The API server has answered a request other than a watch.
     fn after(&self, _: &Asked, _: &Answered) -> After {
         After::Pass
     }
@@ -117,7 +117,7 @@ pub struct Proxy {
 
 struct Shared {
     upstream: kube::Client,
-    /// Whether the API server is asked for JSON, whatever clients accept.
+    /// Whether the proxy asks the API server for JSON, regardless of what clients accept.
     in_json: bool,
     weather: RwLock<Arc<dyn Weather>>,
     /// Cancelled, all connections that there are now end.

@@ -1,4 +1,4 @@
-//! A program that runs until it is told to end.
+//! A program that runs until it is stopped.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

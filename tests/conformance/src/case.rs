@@ -131,7 +131,7 @@ pub fn read(path: &Path) -> Result<Vec<Line>> {
     Ok(lines(path)?.into_iter().map(line).collect())
 }
 
-/// The lines of a corpus that are not empty, by their numbers from 1: JSON lines, plain or gzip (told by the
+/// The lines of a corpus that are not empty, by their numbers from 1: JSON lines, plain or gzip (by the
 /// first bytes, not the name).
 ///
 /// # Errors

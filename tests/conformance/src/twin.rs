@@ -1,4 +1,4 @@
-//! Both engines on every decision: the one that decides, and one that replays what the first was told.
+//! Both engines on every decision: one decides, the other replays with the first one's answers.
 
 use std::sync::Arc;
 use std::sync::Mutex;

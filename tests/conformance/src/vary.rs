@@ -60,7 +60,7 @@ impl Worlds {
     ///
     /// # Errors
     ///
-    /// A line is no case, or there is none.
+    /// A line is not a case, or the corpus is empty.
     pub fn of<'a>(lines: impl IntoIterator<Item = &'a str>, seed: u64) -> Result<Self> {
         let recorded: Vec<Value> =
             lines.into_iter().filter_map(|line| world(line).transpose()).collect::<Result<_>>()?;

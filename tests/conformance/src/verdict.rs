@@ -33,7 +33,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// A line of a corpus that is no case.
+    /// A line of a corpus that is not a case.
     pub fn unreadable(error: &anyhow::Error) -> Self {
         Self { id: "not a case".to_owned(), problems: vec![format!("{error:#}")], trace: Vec::new() }
     }

@@ -38,7 +38,7 @@ pub(crate) struct World<'a> {
     changed: bool,
 }
 
-/// What the world's API server holds and what was told about it.
+/// The objects of the world's API server and the events recorded about them.
 pub(crate) struct End {
     /// The objects.
     pub(crate) objects: Objects,
@@ -133,7 +133,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Syncs whatever changed since it was looked at last, until nothing does, as watches make a binder do.
+    /// Syncs each changed object until nothing changes, as watches make a binder do.
     async fn follow_changes(&mut self) -> Result<()> {
         loop {
             let changed = self.take_changed().await?;

@@ -1,4 +1,4 @@
-//! Whether a volume fits a claim, by who chose it.
+//! Whether a volume fits a claim, by the side that chose.
 
 use crate::object::{Claim, Requirement, Volume};
 

@@ -1,4 +1,4 @@
-//! What must hold of the volumes and claims of a cluster, whoever binds them: a checker that reads
+//! What must hold of the volumes and claims of a cluster, whichever binder runs: a checker that reads
 //! Kubernetes' JSON by itself and shares no code with the binder that it checks.
 //!
 //! A [`Snapshot`] is the volumes, claims and classes of one moment (lists of the same resourceVersion).

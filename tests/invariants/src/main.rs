@@ -22,7 +22,7 @@ fn main() -> ExitCode {
 /// Prints the violations; answers how many there are.
 fn violations() -> Result<usize, String> {
     let list: Value = serde_json::from_reader(std::io::stdin().lock())
-        .map_err(|error| format!("the standard input is no JSON: {error}"))?;
+        .map_err(|error| format!("the standard input is not JSON: {error}"))?;
     let of_kind = |kind: &str| {
         let items = list["items"].as_array().into_iter().flatten();
         items.filter(|item| item["kind"] == kind).cloned().collect::<Vec<_>>()

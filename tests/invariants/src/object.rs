@@ -24,7 +24,7 @@ pub(crate) struct Reservation {
     pub(crate) kind: String,
     /// `namespace/name`.
     pub(crate) key: String,
-    /// `""`: for whoever has that name.
+    /// `""`: for any claim of that name.
     pub(crate) uid: String,
 }
 
@@ -161,7 +161,7 @@ impl Meta {
         self.annotations.contains_key("pv.kubernetes.io/bound-by-controller")
     }
 
-    /// Who provisioned it.
+    /// The provisioner that created it.
     pub(crate) fn provisioned_by(&self) -> Option<&str> {
         self.annotations.get("pv.kubernetes.io/provisioned-by").map(String::as_str)
     }
@@ -180,7 +180,7 @@ fn texts(object: &Value, pointer: &str) -> BTreeSet<String> {
 fn amount(object: &Value, pointer: &str) -> Result<Option<i128>, String> {
     let Some(value) = object.pointer(pointer) else { return Ok(None) };
     let amount = value.as_str().and_then(thousandths);
-    amount.map(Some).ok_or_else(|| format!("{pointer} is {value}, which is no amount"))
+    amount.map(Some).ok_or_else(|| format!("{pointer} is {value}, which is not a quantity"))
 }
 
 /// The annotation of old counts before the field.

@@ -83,7 +83,7 @@ impl Snapshot {
         let Some(volume) = self.volumes.get(&claim.volume_name) else { return };
         let accepts = match &volume.reservation {
             None => !volume.meta.is_deleted && fit::named(volume, claim).is_none(),
-            // Both users have decided, and nobody asks whether it fits.
+            // Both users have decided, so the match is not checked.
             Some(_) => volume.is_reserved_for(claim),
         };
         let why = format!("it names volume {}, which accepts it", volume.name);
@@ -139,5 +139,5 @@ fn wrong_finalizer(volume: &Volume) -> Option<String> {
 }
 
 fn finalizers_of(volume: &Volume) -> String {
-    format!("it is being deleted, nobody has it, and these hold it: {:?}", volume.meta.finalizers)
+    format!("it is being deleted without a claim, and these finalizers hold it: {:?}", volume.meta.finalizers)
 }

@@ -89,7 +89,7 @@ fn unprotected(meta: &crate::object::Meta, finalizer: &str) -> Option<String> {
     is_unprotected.then(|| format!("the finalizer {finalizer} is gone"))
 }
 
-/// Who breaks rules.
+/// Objects that break rules.
 pub(crate) trait Named {
     /// As [`Violation::object`] says it.
     fn named(&self) -> String;

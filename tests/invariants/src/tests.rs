@@ -169,7 +169,7 @@ fn what_users_chose_need_not_fit() {
         (json!({}), with(named.clone(), selects.clone()), &[]),
         (lead.clone(), named.clone(), misfit),
         (json!({}), selects, misfit),
-        // Both, so nobody was asked.
+        // Both, so the match is not checked.
         (with(reserved, with(small, lead)), with(named, told), &[]),
     ]);
 }
@@ -249,7 +249,7 @@ fn a_claim_that_waits_for_nothing_is_seen() {
         (free(), with(names.clone(), large.clone()), &[]),
         (reserved.clone(), waiting(), &[(NoneWaits, CLAIM)]),
         (reserved.clone(), with(waiting(), large.clone()), &[]),
-        // Pointers that meet bind whatever they are.
+        // A claim and a volume that name each other bind even if they do not match.
         (reserved, with(names, large), &[(PairCompleted, CLAIM)]),
     ]);
 }
@@ -289,5 +289,5 @@ fn a_volume_without_claim_is_released_or_free() {
 fn an_amount_that_makes_no_sense_is_named() {
     let odd = with(volume(), json!({"spec": {"capacity": {"storage": "lots"}}}));
     let error = Snapshot::read(&[odd], &[], &[]).expect_err("it cannot be read");
-    assert_eq!(error, r#"volume v: /spec/capacity/storage is "lots", which is no amount"#);
+    assert_eq!(error, r#"volume v: /spec/capacity/storage is "lots", which is not a quantity"#);
 }

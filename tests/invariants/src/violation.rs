@@ -44,7 +44,7 @@ pub enum Rule {
     NoneWaits,
     /// The binder's finalizer is on the volumes that it will delete, and on no others.
     Finalizer,
-    /// A volume that is being deleted and that nobody has goes.
+    /// A volume that is being deleted and has no claim goes.
     DeletionEnds,
 }
 

@@ -44,7 +44,7 @@ fn driver(call: &mut Call<'_>, claim: &Claim, plugin: &Text) -> Result<Text, Hal
     }
 }
 
-/// Emitted on every sync, so that a user sees who is waited for.
+/// Emitted on every sync, so that a user sees which provisioner the claim waits for.
 fn hand_over(call: &mut Call<'_>, claim: &Claim, provisioner: Text) -> Outcome {
     call.tell_claim(claim, EventKind::ExternalProvisioning(provisioner));
     Outcome::Done

@@ -131,7 +131,7 @@ fn succeed(call: &mut Call<'_>, claim: &Claim, plugin: &Text) -> Outcome {
 }
 
 /// Every attempt to create the volume failed: its asset must not stay behind. The operation succeeds, so
-/// that the next sync provisions anew.
+/// that the next sync provisions again.
 fn not_created(call: &mut Call<'_>, claim: &Claim, plugin: &Text, error: &Text) -> Result<Outcome, Halt> {
     let created = call.cluster.volume(Source::Live, volume_name(claim))?;
     if let Lookup::Found(_) = created {
@@ -146,7 +146,7 @@ fn not_created(call: &mut Call<'_>, claim: &Claim, plugin: &Text, error: &Text) 
     }
     Ok(match deleter_by_name(call, plugin)? {
         Deleter::Plugin(plugin) => clean_up(call, plugin, 1),
-        // The plugin that has provisioned is in-tree, whatever its name.
+        // Only in-tree plugins get here, also under another name.
         Deleter::External => Outcome::Done,
         Deleter::Missing(_) => orphan(call, claim, Failure::NoPlugin(plugin.clone())),
     })
@@ -170,7 +170,7 @@ fn clean_up_again(call: &mut Call<'_>, claim: &Claim, plugin: &Text, attempt: u3
     })
 }
 
-/// The asset stays behind: somebody has to delete it by hand.
+/// The asset is left, to be deleted by hand.
 fn orphan(call: &mut Call<'_>, claim: &Claim, failure: Failure) -> Outcome {
     call.tell_claim(claim, EventKind::ProvisioningCleanupFailed(failure));
     Outcome::Done

@@ -54,7 +54,7 @@ fn start(call: &mut Call<'_>, volume: &Volume) -> Result<Outcome, Halt> {
     Ok(Outcome::Continue(Point::Recycled))
 }
 
-/// Whether pods still use the released volume; an event then names them. Nobody knows counts as used.
+/// Whether pods still use the released volume; an event then names them. A failed read counts as used.
 fn is_used(call: &mut Call<'_>, volume: &Volume) -> Result<bool, Halt> {
     let Some(claim_ref) = &volume.claim_ref else { return Ok(false) };
     let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };

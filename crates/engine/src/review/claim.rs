@@ -133,7 +133,7 @@ fn taken(
     Ok([taken].into_iter().chain(leaving).collect())
 }
 
-/// The volume is on its way from one claim to nobody.
+/// The volume is being released by another claim.
 fn leaving(volume: &Volume) -> Option<Finding> {
     let is_released = matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed);
     let state = if volume.deleting { "being deleted" } else { volume.phase.name() };
@@ -171,7 +171,7 @@ fn class(call: &mut Call<'_>, claim: &Claim) -> Result<Vec<Finding>, Halt> {
     Ok(if has_volume(call, claim)? { Vec::new() } else { vec![found] })
 }
 
-/// Whether somebody provisions for a class, or nobody is meant to.
+/// Whether a class has a provisioner, or is meant to have none.
 fn has_provisioner(call: &mut Call<'_>, provisioner: &Text) -> Result<bool, Halt> {
     if !provisioner.starts_with(IN_TREE_PREFIX) || **provisioner == *NO_PROVISIONER {
         return Ok(true);

@@ -51,7 +51,7 @@ fn unsatisfied(claim: &Claim, volume: &Volume) -> Vec<Finding> {
     let meets = match &claim.volume_name {
         None => false,
         Some(name) if *name == volume.name => true,
-        // The claim has chosen another volume, whatever this one is like.
+        // The claim names another volume, so this volume does not matter to it.
         Some(_) => return Vec::new(),
     };
     mismatches(volume, claim)

@@ -32,7 +32,7 @@ const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authenti
 
 pub(super) struct Plugin {
     exec: ExecConfig,
-    /// What it is told of the cluster, where the kubeconfig says so.
+    /// The cluster that the plugin is given, if the kubeconfig asks for it.
     cluster: Option<Cluster>,
     issued: Issued,
     /// When it is asked again, refused or not.
@@ -230,7 +230,7 @@ impl Plugin {
 
     fn cluster(&self) -> Result<Option<ExecAuthCluster>, CredentialsError> {
         let cluster = self.cluster.as_ref().map(ExecAuthCluster::try_from).transpose();
-        cluster.map_err(|error| self.error(format!("cannot be told of the cluster: {error}")))
+        cluster.map_err(|error| self.error(format!("cannot be given the cluster: {error}")))
     }
 
     fn command(&self) -> &str {

@@ -178,7 +178,7 @@ impl Source {
         self.identity_error(why, "clientKeyData", |(_, key)| key)
     }
 
-    /// About one half of the identity, whoever gave it.
+    /// An error about the certificate or the key, named by its source.
     fn identity_error(
         &self,
         why: &str,

@@ -23,20 +23,20 @@ pub(super) const OBJECTS_MAX: usize = 65_536;
 /// What a combined message begins with.
 const COMBINED: &str = "(combined from similar events): ";
 
-/// What was told about the objects that were told of last.
+/// The events of the objects that had events last.
 pub(super) struct Correlator {
     objects: Recent<Uid, Object>,
     refill: Timestamp,
 }
 
-/// The place of a note among those before it.
+/// A note, correlated with the notes before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Correlated {
     /// Identifies the event, and ends its name.
     pub(super) id: u64,
     /// The message, with the words before it that combined messages have.
     pub(super) message: String,
-    /// How often it was told, those times included that nothing was written.
+    /// How often the note was recorded, including the times when nothing was written.
     pub(super) count: u32,
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
@@ -90,15 +90,15 @@ impl Correlator {
 
     /// Counts a note. A note that is not written counts too: the next one that is written tells how many
     /// there were.
-    pub(super) fn observe(&mut self, entry: &Entry, now: Timestamp) -> Told {
+    pub(super) fn observe(&mut self, entry: &Entry, now: Timestamp) -> Correlated {
         let object = self.objects.get_or_insert_with(entry.regarding.uid(), || Object::new(now));
         let found = object.series.iter().position(|series| series.is_of(entry));
         let at = found.unwrap_or_else(|| {
             object.series.push(Series::new(entry, now));
             object.series.len() - 1
         });
-        let told = object.series[at].observe(entry, now);
-        Told { is_first: found.is_none(), ..told }
+        let correlated = object.series[at].observe(entry, now);
+        Correlated { is_first: found.is_none(), ..correlated }
     }
 
     /// Whether one more event of the object may be written now.
@@ -136,7 +136,7 @@ impl Series {
         (self.event_type, &self.reason) == (entry.event_type, &entry.reason)
     }
 
-    fn observe(&mut self, entry: &Entry, now: Timestamp) -> Told {
+    fn observe(&mut self, entry: &Entry, now: Timestamp) -> Correlated {
         let message = hash(&entry.message);
         let is_combined = self.is_combined(message, now);
         let (message, text) = if is_combined {
@@ -158,7 +158,7 @@ impl Series {
             self.records.remove(0);
         }
         self.records.push(record);
-        Told { id, message: text, count, first, last: now, is_new: known.is_none(), is_first: false }
+        Correlated { id, message: text, count, first, last: now, is_new: known.is_none(), is_first: false }
     }
 
     /// Whether this message is one of too many.
@@ -221,11 +221,11 @@ mod tests {
         Correlator::new(REFILL)
     }
 
-    /// How often a note was told by the time that it may be written; `None` where it may not.
+    /// How often a note was recorded when it may be written; `None` where it may not.
     fn written(correlator: &mut Correlator, now: Timestamp) -> Option<u32> {
         let entry = entry("u", "R", "m");
-        let told = correlator.observe(&entry, now);
-        correlator.take_token(&entry, now).then_some(told.count)
+        let correlated = correlator.observe(&entry, now);
+        correlator.take_token(&entry, now).then_some(correlated.count)
     }
 
     #[test]
@@ -240,8 +240,8 @@ mod tests {
         let text = correlator.observe(&entry("u", "R", "other"), 107);
         assert!(text.is_new && !text.is_first);
         for other in [entry("other", "R", "m"), entry("u", "Other", "m")] {
-            let told = correlator.observe(&other, 107);
-            assert!(told.is_new && told.is_first && told.id != first.id);
+            let correlated = correlator.observe(&other, 107);
+            assert!(correlated.is_new && correlated.is_first && correlated.id != first.id);
         }
         correlator.forget(&entry("u", "R", "m"));
         assert!(correlator.observe(&entry("u", "R", "m"), 108).is_first);
@@ -273,8 +273,8 @@ mod tests {
     fn many_messages_of_one_reason_are_combined() {
         let mut correlator = correlator();
         let mut note = |message: &str, now| {
-            let told = correlator.observe(&entry("u", "R", message), now);
-            (told.message, told.count)
+            let correlated = correlator.observe(&entry("u", "R", message), now);
+            (correlated.message, correlated.count)
         };
         for number in 1..10 {
             assert_eq!(note(&format!("m{number}"), 10), (format!("m{number}"), 1));
@@ -300,8 +300,12 @@ mod tests {
         let mut correlator = correlator();
         for round in 0..3 {
             for number in 0..10_000 {
-                let told = correlator.observe(&entry(&format!("u{number}"), "R", "m"), round);
-                assert_eq!((told.is_new, i64::from(told.count)), (round == 0, round + 1), "{number}");
+                let correlated = correlator.observe(&entry(&format!("u{number}"), "R", "m"), round);
+                assert_eq!(
+                    (correlated.is_new, i64::from(correlated.count)),
+                    (round == 0, round + 1),
+                    "{number}"
+                );
             }
         }
     }

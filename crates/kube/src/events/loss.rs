@@ -9,7 +9,7 @@ use crate::rest::Fault;
 pub enum EventLoss {
     /// Bindery may not write it (401, 403).
     Forbidden,
-    /// The namespace is gone or is being deleted: nobody misses the event.
+    /// The namespace is gone or is being deleted.
     NamespaceGone,
     /// The API server refused it for another reason (4xx).
     Refused,
@@ -17,7 +17,7 @@ pub enum EventLoss {
     NoAnswer,
     /// Too many events waited.
     QueueFull,
-    /// An engine told of an object whose name no object can have.
+    /// The engine named an object with an invalid name.
     NoObject,
 }
 
@@ -89,8 +89,8 @@ mod tests {
             kind: String::new(),
             name: String::new(),
         };
-        let terminating = "events \"a.1\" is forbidden: unable to create new content in namespace a because it is being \
-                           terminated";
+        let terminating = "events \"a.1\" is forbidden: unable to create new content in namespace a because \
+                           it is being terminated";
         let rows = [
             (refused(403, "events is forbidden: User \"b\" cannot create resource"), EventLoss::Forbidden),
             (refused(401, "Unauthorized"), EventLoss::Forbidden),

@@ -4,7 +4,7 @@ use bindery_controller::WriteError;
 use bindery_core::{Regarding, Timestamp};
 use serde_json::{Value, json};
 
-use super::correlate::Told;
+use super::correlate::Correlated;
 use super::{COMPONENT, Entry};
 use crate::request;
 
@@ -12,39 +12,39 @@ use crate::request;
 const MESSAGE_BYTES_MAX: usize = 1_024;
 
 /// The event of a note that is new.
-pub(super) fn event(entry: &Entry, told: &Told) -> Value {
+pub(super) fn event(entry: &Entry, correlated: &Correlated) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": event_name(entry, told), "namespace": namespace(&entry.regarding)},
+        "metadata": {"name": event_name(entry, correlated), "namespace": namespace(&entry.regarding)},
         "involvedObject": involved(&entry.regarding),
         "type": entry.event_type.name(),
         "reason": entry.reason,
-        "message": message(&told.message),
+        "message": message(&correlated.message),
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
         "reportingInstance": "",
-        "firstTimestamp": time(told.first),
-        "lastTimestamp": time(told.last),
-        "count": told.count,
+        "firstTimestamp": time(correlated.first),
+        "lastTimestamp": time(correlated.last),
+        "count": correlated.count,
     })
 }
 
 /// The merge patch that counts a note in its event.
-pub(super) fn patch(told: &Told) -> Value {
+pub(super) fn patch(correlated: &Correlated) -> Value {
     json!({
-        "count": told.count,
-        "lastTimestamp": time(told.last),
-        "message": message(&told.message),
+        "count": correlated.count,
+        "lastTimestamp": time(correlated.last),
+        "message": message(&correlated.message),
     })
 }
 
 /// `<object>.<16 hexadecimal digits>`, as client-go names events: unique by what it says and when.
-pub(super) fn event_name(entry: &Entry, told: &Told) -> String {
+pub(super) fn event_name(entry: &Entry, correlated: &Correlated) -> String {
     let object = name(&entry.regarding);
     // A name has at most 253 characters; the rest is a dot and the digits.
     let object = object.get(..object.len().min(236)).unwrap_or_default().trim_end_matches(['.', '-']);
-    format!("{object}.{:016x}", told.id)
+    format!("{object}.{:016x}", correlated.id)
 }
 
 /// Where the events of an object are.

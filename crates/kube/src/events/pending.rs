@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::Entry;
-use super::correlate::{OBJECTS_MAX, Told};
+use super::correlate::{Correlated, OBJECTS_MAX};
 
 /// Most notes that wait. At 20 a second they take 55 minutes to write, and a note that is older says little.
 const PENDING_MAX: usize = OBJECTS_MAX;
@@ -12,7 +12,7 @@ const PENDING_MAX: usize = OBJECTS_MAX;
 /// A note and its place among those before it.
 pub(super) struct PendingNote {
     pub(super) entry: Entry,
-    pub(super) told: Told,
+    pub(super) correlated: Correlated,
 }
 
 /// Notes by the event that they are for, in two lanes.
@@ -37,19 +37,19 @@ impl Pending {
     /// Adds a note. An earlier one for the same event keeps its place and says what this one says. Returns
     /// the note for which there is no room: a first one is kept rather than another one.
     pub(super) fn put(&mut self, note: PendingNote) -> Option<PendingNote> {
-        let id = note.told.id;
+        let id = note.correlated.id;
         if let Some(earlier) = self.notes.get_mut(&id) {
-            let is_new = earlier.told.is_new;
-            *earlier = PendingNote { told: Told { is_new, ..note.told }, ..note };
+            let is_new = earlier.correlated.is_new;
+            *earlier = PendingNote { correlated: Correlated { is_new, ..note.correlated }, ..note };
             return None;
         }
         let mut surplus = None;
         if self.notes.len() >= PENDING_MAX {
-            let replaceable = if note.told.is_first { self.later.pop_back() } else { None };
+            let replaceable = if note.correlated.is_first { self.later.pop_back() } else { None };
             let Some(replaceable) = replaceable else { return Some(note) };
             surplus = self.notes.remove(&replaceable);
         }
-        if note.told.is_first { &mut self.first } else { &mut self.later }.push_back(id);
+        if note.correlated.is_first { &mut self.first } else { &mut self.later }.push_back(id);
         self.notes.insert(id, note);
         surplus
     }
@@ -78,13 +78,13 @@ mod tests {
             message: message.to_owned(),
         };
         let message = message.to_owned();
-        let told = Told { id, message, count: 1, first: 0, last: 0, is_new: is_first, is_first };
-        PendingNote { entry, told }
+        let correlated = Correlated { id, message, count: 1, first: 0, last: 0, is_new: is_first, is_first };
+        PendingNote { entry, correlated }
     }
 
     fn written(pending: &mut Pending) -> Vec<(u64, String, bool)> {
         let notes = std::iter::from_fn(|| pending.pop());
-        notes.map(|note| (note.told.id, note.told.message, note.told.is_new)).collect()
+        notes.map(|note| (note.correlated.id, note.correlated.message, note.correlated.is_new)).collect()
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
         for id in 0..PENDING_MAX as u64 {
             assert!(pending.put(note(id, "m", id > 0)).is_none());
         }
-        let refused = |pending: &mut Pending, note| pending.put(note).map(|note| note.told.id);
+        let refused = |pending: &mut Pending, note| pending.put(note).map(|note| note.correlated.id);
         assert_eq!(refused(&mut pending, note(100_000, "m", false)), Some(100_000));
         assert_eq!(refused(&mut pending, note(100_001, "m", true)), Some(0));
         assert_eq!(refused(&mut pending, note(100_002, "m", true)), Some(100_002));
