@@ -92,7 +92,7 @@ struct Made {
 }
 
 /// What an answer says of the credentials of its request.
-enum Verdict {
+enum Acceptance {
     Accepted,
     Refused(String),
     /// Nothing: the server failed before it looked at them, or there was no answer.
@@ -178,24 +178,24 @@ impl Shared {
         request: Request<Body>,
     ) -> Result<Response<Body>, kube::Error> {
         let answer = client.send(request).await;
-        self.heed(generation, Verdict::of(&answer));
+        self.note(generation, Acceptance::of(&answer));
         answer
     }
 
-    fn heed(&self, generation: u64, verdict: Verdict) {
+    fn note(&self, generation: u64, acceptance: Acceptance) {
         let mut current = self.current();
         // An answer to credentials that are no longer in use says nothing of those that are.
         if current.generation != generation {
             return;
         }
-        match verdict {
-            Verdict::Unknown => {}
-            Verdict::Accepted => {
+        match acceptance {
+            Acceptance::Unknown => {}
+            Acceptance::Accepted => {
                 if current.refused_since.take().is_some() && self.refusal.send_replace(None).is_some() {
                     tracing::info!("the API server accepts the credentials again");
                 }
             }
-            Verdict::Refused(why) => {
+            Acceptance::Refused(why) => {
                 let since = *current.refused_since.get_or_insert_with(|| {
                     self.refused.notify_one();
                     Instant::now()
@@ -252,7 +252,7 @@ impl Current {
     }
 }
 
-impl Verdict {
+impl Acceptance {
     fn of(answer: &Result<Response<Body>, kube::Error>) -> Self {
         match answer.as_ref().map(Response::status) {
             Ok(StatusCode::UNAUTHORIZED) => Self::Refused("it answers 401 Unauthorized".to_owned()),

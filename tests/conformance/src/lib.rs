@@ -12,11 +12,11 @@ pub mod compare;
 mod deviations;
 mod mock;
 mod port;
+mod run;
 mod server;
 mod twin;
 pub mod vary;
-mod verdict;
 mod world;
 
 pub use cluster::{Cluster, Refusal};
-pub use verdict::{Engines, Verdict, run, run_on};
+pub use run::{CaseResult, Engines, run, run_on};

@@ -11,7 +11,7 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use bindery_conformance::case::{self, Case, Line};
-use bindery_conformance::{Cluster, Engines, Refusal, Verdict, run, run_on};
+use bindery_conformance::{CaseResult, Cluster, Engines, Refusal, run, run_on};
 use bindery_core::Engine;
 use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, Options};
@@ -91,8 +91,9 @@ fn execute(arguments: &Arguments) -> Result<usize> {
         Against::Simulator => {
             let mut tally = Tally::default();
             for line in &lines {
-                let verdict = line.case.as_ref().map_or_else(Verdict::unreadable, |case| run(case, &engines));
-                tally.count(&verdict, line, arguments);
+                let result =
+                    line.case.as_ref().map_or_else(CaseResult::unreadable, |case| run(case, &engines));
+                tally.count(&result, line, arguments);
             }
             tally
         }
@@ -154,13 +155,13 @@ async fn on_a_cluster(
     tally: &Mutex<Tally>,
     arguments: &Arguments,
 ) -> Result<()> {
-    let verdict = match &line.case {
+    let result = match &line.case {
         Ok(case) => run_on(cluster, case, engines).await.with_context(|| line.place.clone())?,
-        Err(error) => Ok(Verdict::unreadable(error)),
+        Err(error) => Ok(CaseResult::unreadable(error)),
     };
     let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-    match verdict {
-        Ok(verdict) => tally.count(&verdict, line, arguments),
+    match result {
+        Ok(result) => tally.count(&result, line, arguments),
         Err(why) => *tally.untranslatable.entry(why).or_default() += 1,
     }
     Ok(())
@@ -178,15 +179,15 @@ struct Tally {
 }
 
 impl Tally {
-    fn count(&mut self, verdict: &Verdict, line: &Line, arguments: &Arguments) {
-        if verdict.passed() {
+    fn count(&mut self, result: &CaseResult, line: &Line, arguments: &Arguments) {
+        if result.passed() {
             self.passed += 1;
             for kind in line.case.iter().flat_map(kinds) {
                 *self.passed_by.entry(kind).or_default() += 1;
             }
         } else {
             self.failed += 1;
-            print!("{}", verdict.report(&line.place, arguments.verbose));
+            print!("{}", result.report(&line.place, arguments.verbose));
         }
     }
 

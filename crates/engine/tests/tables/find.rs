@@ -5,13 +5,13 @@ use bindery_core::{
     VolumePhase,
 };
 
-use crate::world::World;
+use crate::cluster::ListCluster;
 use crate::{check_claim, claim, class, decide, gi, reserved_for, volume};
 
 /// The volume that `claim` gets.
 #[track_caller]
-fn chosen(world: &mut World, claim: &bindery_core::Claim) -> Option<String> {
-    let decision = decide(world, Subject::SyncClaim(claim.clone().into()));
+fn chosen(cluster: &mut ListCluster, claim: &bindery_core::Claim) -> Option<String> {
+    let decision = decide(cluster, Subject::SyncClaim(claim.clone().into()));
     let lines = crate::lines::decision(&decision);
     let bind = lines.iter().find_map(|line| line.strip_prefix("bind c to "))?;
     bind.split(' ').next().map(str::to_owned)
@@ -21,7 +21,7 @@ fn chosen(world: &mut World, claim: &bindery_core::Claim) -> Option<String> {
 fn the_smallest_that_fits_wins_and_ties_break_by_name() {
     let sizes = [("a", 9), ("c", 6), ("b", 6), ("d", 4)];
     let volumes: Vec<_> = sizes.map(|(name, size)| volume(name, |v| v.capacity = Some(gi(size)))).into();
-    assert_eq!(chosen(&mut World::new(volumes, []), &claim("c", |_| {})).unwrap(), "b");
+    assert_eq!(chosen(&mut ListCluster::new(volumes, []), &claim("c", |_| {})).unwrap(), "b");
 }
 
 #[test]
@@ -37,8 +37,9 @@ fn what_does_not_fit_is_passed_over() {
         |v| v.claim_ref = reserved_for("d"),
     ];
     for change in changes {
-        let mut world = World::new([volume("a", change), volume("b", |v| v.capacity = Some(gi(9)))], []);
-        assert_eq!(chosen(&mut world, &claim("c", |_| {})).unwrap(), "b");
+        let mut cluster =
+            ListCluster::new([volume("a", change), volume("b", |v| v.capacity = Some(gi(9)))], []);
+        assert_eq!(chosen(&mut cluster, &claim("c", |_| {})).unwrap(), "b");
     }
 }
 
@@ -48,16 +49,16 @@ fn fewer_modes_win_over_less_capacity_and_even_over_a_reservation() {
         v.access_modes = vec![AccessMode::ReadWriteMany, AccessMode::ReadWriteOnce];
     };
     let narrow = volume("narrow", |v| v.capacity = Some(gi(50)));
-    let mut world = World::new([volume("wide", wide), narrow.clone()], []);
-    assert_eq!(chosen(&mut world, &claim("c", |_| {})).unwrap(), "narrow");
+    let mut cluster = ListCluster::new([volume("wide", wide), narrow.clone()], []);
+    assert_eq!(chosen(&mut cluster, &claim("c", |_| {})).unwrap(), "narrow");
     let reserved = volume("reserved", |v| {
         wide(v);
         v.claim_ref = reserved_for("c");
     });
-    let mut world = World::new([reserved.clone(), narrow], []);
-    assert_eq!(chosen(&mut world, &claim("c", |_| {})).unwrap(), "narrow");
-    let mut world = World::new([reserved, volume("wide", wide)], []);
-    assert_eq!(chosen(&mut world, &claim("c", |_| {})).unwrap(), "reserved");
+    let mut cluster = ListCluster::new([reserved.clone(), narrow], []);
+    assert_eq!(chosen(&mut cluster, &claim("c", |_| {})).unwrap(), "narrow");
+    let mut cluster = ListCluster::new([reserved, volume("wide", wide)], []);
+    assert_eq!(chosen(&mut cluster, &claim("c", |_| {})).unwrap(), "reserved");
 }
 
 #[test]
@@ -78,16 +79,16 @@ fn of_a_reserved_volume_class_phase_and_labels_do_not_count_but_size_and_modes_d
             v.capacity = Some(gi(8));
             change(v);
         });
-        let mut world = World::new([reserved, volume("free", |_| {})], []);
-        assert_eq!(chosen(&mut world, &claim("c", |_| {})).unwrap(), expected);
+        let mut cluster = ListCluster::new([reserved, volume("free", |_| {})], []);
+        assert_eq!(chosen(&mut cluster, &claim("c", |_| {})).unwrap(), expected);
     }
 }
 
 #[test]
 fn an_invalid_selector_fails_only_where_there_is_something_to_select() {
     let c = claim("c", |c| c.selector = Some(Selector::Invalid("no operator \"Near\"".into())));
-    check_claim(&mut World::new([], []), &c, &["Normal FailedBinding on c", "done"]);
-    let decision = decide(&mut World::new([volume("v", |_| {})], []), Subject::SyncClaim(c.into()));
+    check_claim(&mut ListCluster::new([], []), &c, &["Normal FailedBinding on c", "done"]);
+    let decision = decide(&mut ListCluster::new([volume("v", |_| {})], []), Subject::SyncClaim(c.into()));
     assert_eq!(decision.outcome, Outcome::Failed(Failure::SelectorInvalid("no operator \"Near\"".into())));
 }
 
@@ -97,48 +98,48 @@ fn labels_are_part_of_the_query() {
     let c = claim("c", |c| c.selector = Some(Selector::Requirements(vec![tier])));
     let labelled =
         |name: &str, tier: &str| volume(name, |v| v.labels = [("tier".into(), tier.into())].into());
-    let mut world = World::new([labelled("v", "a"), labelled("w", "b")], []);
-    assert_eq!(chosen(&mut world, &c).unwrap(), "w");
+    let mut cluster = ListCluster::new([labelled("v", "a"), labelled("w", "b")], []);
+    assert_eq!(chosen(&mut cluster, &c).unwrap(), "w");
     // No requirement is met by all.
     let any = claim("c", |c| c.selector = Some(Selector::Requirements(Vec::new())));
-    assert_eq!(chosen(&mut world, &any).unwrap(), "v");
+    assert_eq!(chosen(&mut cluster, &any).unwrap(), "v");
 }
 
 #[test]
 fn a_volume_that_another_decision_has_picked_is_passed_over() {
-    let mut world = World::new([volume("a", |_| {}), volume("b", |v| v.capacity = Some(gi(9)))], []);
-    world.in_flight = vec!["a".into()];
-    assert_eq!(chosen(&mut world, &claim("c", |_| {})).unwrap(), "b");
+    let mut cluster = ListCluster::new([volume("a", |_| {}), volume("b", |v| v.capacity = Some(gi(9)))], []);
+    cluster.in_flight = vec!["a".into()];
+    assert_eq!(chosen(&mut cluster, &claim("c", |_| {})).unwrap(), "b");
 }
 
 #[test]
 fn where_only_picked_volumes_fit_the_claim_waits() {
-    let mut world = World::new([volume("a", |_| {})], []);
-    world.in_flight = vec!["a".into()];
-    world.classes = vec![class("gold", |c| c.default = true)];
+    let mut cluster = ListCluster::new([volume("a", |_| {})], []);
+    cluster.in_flight = vec!["a".into()];
+    cluster.classes = vec![class("gold", |c| c.default = true)];
     // No default class, no event, no provisioning because of them.
-    let decision = decide(&mut world, Subject::SyncClaim(claim("c", |_| {}).into()));
+    let decision = decide(&mut cluster, Subject::SyncClaim(claim("c", |_| {}).into()));
     assert_eq!((decision.steps.len(), &decision.outcome), (0, &Outcome::Done));
     assert_eq!(decision.tallies[0].reason, Reason::InFlight);
     assert_eq!(decision.tallies[0].nearest, [Text::from("a")]);
 }
 
 /// The pages that the last decision asked for.
-fn pages(world: &World) -> Vec<&str> {
-    world.asked.iter().filter_map(|asked| asked.strip_prefix("candidates 1 ")).collect()
+fn pages(cluster: &ListCluster) -> Vec<&str> {
+    cluster.asked.iter().filter_map(|asked| asked.strip_prefix("candidates 1 ")).collect()
 }
 
 #[test]
 fn pages_grow_to_a_limit_and_end_with_the_rows() {
     // One row more than pages of growing limits hold.
     let names: Vec<Text> = (0..4681).map(|number| format!("v{number:04}").into()).collect();
-    let mut world = World::new(names.iter().map(|name| volume(name, |_| {})).collect::<Vec<_>>(), []);
-    world.in_flight = names[..4680].to_vec();
-    assert_eq!(chosen(&mut world, &claim("c", |_| {})).unwrap(), "v4680");
-    assert_eq!(pages(&world), ["8", "64", "512", "4096", "4096"]);
+    let mut cluster = ListCluster::new(names.iter().map(|name| volume(name, |_| {})).collect::<Vec<_>>(), []);
+    cluster.in_flight = names[..4680].to_vec();
+    assert_eq!(chosen(&mut cluster, &claim("c", |_| {})).unwrap(), "v4680");
+    assert_eq!(pages(&cluster), ["8", "64", "512", "4096", "4096"]);
     // Where no row can be taken, no page is asked for after the last one.
-    world.in_flight = names;
-    let decision = decide(&mut world, Subject::SyncClaim(claim("c", |_| {}).into()));
+    cluster.in_flight = names;
+    let decision = decide(&mut cluster, Subject::SyncClaim(claim("c", |_| {}).into()));
     assert_eq!((decision.tallies[0].count, decision.tallies[0].nearest.len()), (4681, 16));
-    assert_eq!(pages(&world), ["8", "64", "512", "4096", "4096"]);
+    assert_eq!(pages(&cluster), ["8", "64", "512", "4096", "4096"]);
 }

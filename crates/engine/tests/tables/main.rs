@@ -4,13 +4,13 @@
 //! replayed from what was asked: it must be the same, from the same questions.
 
 mod claim;
+mod cluster;
 mod find;
 mod lines;
 mod operations;
 mod review;
 mod status;
 mod volume;
-mod world;
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use bindery_core::{
     Quantity, Recorder, Replayer, Request, Subject, Volume,
 };
 
-use crate::world::World;
+use crate::cluster::ListCluster;
 
 /// An Available 5Gi volume with ReadWriteOnce and no class, then changed.
 fn volume(name: &str, change: impl FnOnce(&mut Volume)) -> Volume {
@@ -82,27 +82,27 @@ fn bound_claim(name: &str, volume: &str) -> Claim {
 }
 
 /// Decides, and again from the record.
-fn decide(world: &mut World, subject: Subject) -> Decision {
+fn decide(cluster: &mut ListCluster, subject: Subject) -> Decision {
     let request = Request { now: 0, subject };
-    let mut recorder = Recorder::new(world);
+    let mut recorder = Recorder::new(cluster);
     let decision = bindery_engine::decide(&request, &mut recorder).expect("no question stops the call");
     let exchanges = recorder.into_exchanges();
     let mut replayer = Replayer::new(&exchanges);
     assert_eq!(bindery_engine::decide(&request, &mut replayer), Ok(decision.clone()));
     assert!(replayer.is_exhausted());
-    world.asked = exchanges.iter().map(|exchange| lines::question(&exchange.question)).collect();
+    cluster.asked = exchanges.iter().map(|exchange| lines::question(&exchange.question)).collect();
     decision
 }
 
 #[track_caller]
-fn check_claim(world: &mut World, claim: &Claim, expected: &[&str]) {
-    let decision = decide(world, Subject::SyncClaim(Arc::new(claim.clone())));
+fn check_claim(cluster: &mut ListCluster, claim: &Claim, expected: &[&str]) {
+    let decision = decide(cluster, Subject::SyncClaim(Arc::new(claim.clone())));
     assert_eq!(lines::decision(&decision), expected);
 }
 
 #[track_caller]
-fn check_volume(world: &mut World, volume: &Volume, expected: &[&str]) {
-    let decision = decide(world, Subject::SyncVolume(Arc::new(volume.clone())));
+fn check_volume(cluster: &mut ListCluster, volume: &Volume, expected: &[&str]) {
+    let decision = decide(cluster, Subject::SyncVolume(Arc::new(volume.clone())));
     assert_eq!(lines::decision(&decision), expected);
 }
 

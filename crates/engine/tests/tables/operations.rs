@@ -5,7 +5,7 @@ use bindery_core::{
     Progress, ReclaimPolicy, Request, Returned, Stop, Subject, Volume, VolumePhase,
 };
 
-use crate::world::World;
+use crate::cluster::ListCluster;
 use crate::{bound_claim, bound_to, claim, class, decide, lines, volume};
 
 const PLUGIN: &str = "kubernetes.io/mock";
@@ -30,8 +30,8 @@ fn failed() -> Returned {
 }
 
 #[track_caller]
-fn check(world: &mut World, subject: Subject, expected: &[&str]) -> Decision {
-    let decision = decide(world, subject);
+fn check(cluster: &mut ListCluster, subject: Subject, expected: &[&str]) -> Decision {
+    let decision = decide(cluster, subject);
     assert_eq!(lines::decision(&decision), expected);
     decision
 }
@@ -46,29 +46,29 @@ mod external {
 
     #[test]
     fn the_provisioner_is_named_and_waited_for() {
-        let mut world = World::new([], []);
+        let mut cluster = ListCluster::new([], []);
         let c = claim("c", |_| {});
         let expected = ["annotate claim c provisioner=vendor.example/disk", "continue at Annotated"];
-        check(&mut world, step(&c, Point::Start, Returned::Success), &expected);
+        check(&mut cluster, step(&c, Point::Start, Returned::Success), &expected);
         let waits = ["Normal ExternalProvisioning on c", "done"];
-        check(&mut world, step(&c, Point::Annotated, Returned::Success), &waits);
+        check(&mut cluster, step(&c, Point::Annotated, Returned::Success), &waits);
         let expected = ["Warning ProvisioningFailed on c!", "failed: boom"];
-        check(&mut world, step(&c, Point::Annotated, failed()), &expected);
+        check(&mut cluster, step(&c, Point::Annotated, failed()), &expected);
         // The beta key is left alone where the other is right.
         let named = claim("c", |c| c.annotations.storage_provisioner = Some("vendor.example/disk".into()));
-        check(&mut world, step(&named, Point::Start, Returned::Success), &waits);
+        check(&mut cluster, step(&named, Point::Start, Returned::Success), &waits);
     }
 
     #[test]
     fn a_migrated_plugin_is_known_by_its_driver() {
-        let mut world = World::new([], []);
-        world.migration = Migration::On("csi.example".into());
+        let mut cluster = ListCluster::new([], []);
+        cluster.migration = Migration::On("csi.example".into());
         let c = claim("c", |_| {});
         let expected =
             ["annotate claim c provisioner=csi.example migrated-to=csi.example", "continue at Annotated"];
-        check(&mut world, step(&c, Point::Start, Returned::Success), &expected);
-        world.migration = Migration::Untranslatable;
-        let decision = decide(&mut world, step(&c, Point::Start, Returned::Success));
+        check(&mut cluster, step(&c, Point::Start, Returned::Success), &expected);
+        cluster.migration = Migration::Untranslatable;
+        let decision = decide(&mut cluster, step(&c, Point::Start, Returned::Success));
         assert_eq!(lines::decision(&decision)[0], "Warning ProvisioningFailed on c!");
     }
 }
@@ -84,11 +84,11 @@ mod provision {
         })
     }
 
-    fn world() -> World {
-        let mut world = World::new([], []);
-        world.classes = vec![class("gold", |c| c.provisioner = PLUGIN.into())];
-        world.plugins = vec![plugin()];
-        world
+    fn cluster() -> ListCluster {
+        let mut cluster = ListCluster::new([], []);
+        cluster.classes = vec![class("gold", |c| c.provisioner = PLUGIN.into())];
+        cluster.plugins = vec![plugin()];
+        cluster
     }
 
     fn step(claim: &Claim, point: Point, returned: Returned) -> Subject {
@@ -98,113 +98,113 @@ mod provision {
 
     #[test]
     fn the_plugin_is_called_and_the_volume_created() {
-        let (mut world, c) = (world(), gold(|_| {}));
+        let (mut cluster, c) = (cluster(), gold(|_| {}));
         let start = ["call kubernetes.io/mock Provision", "continue at Provisioned"];
-        check(&mut world, step(&c, Point::Start, Returned::Success), &start);
+        check(&mut cluster, step(&c, Point::Start, Returned::Success), &start);
         let reads = ["volume live pvc-uid-c", "class gold", "ready kubernetes.io/mock Provision"];
-        assert_eq!(world.asked, reads);
+        assert_eq!(cluster.asked, reads);
         let created =
             ["create pvc-uid-c class=gold plugin=kubernetes.io/mock", "continue at Created { attempt: 1 }"];
-        check(&mut world, step(&c, Point::Provisioned, Returned::Success), &created);
+        check(&mut cluster, step(&c, Point::Provisioned, Returned::Success), &created);
         for returned in [Returned::Success, Returned::AlreadyExists] {
             let expected = ["Normal ProvisioningSucceeded on c", "done"];
-            check(&mut world, step(&c, Point::Created { attempt: 2 }, returned), &expected);
+            check(&mut cluster, step(&c, Point::Created { attempt: 2 }, returned), &expected);
         }
     }
 
     #[test]
     fn the_provisioner_is_named_first() {
-        let (mut world, c) = (world(), gold(|c| c.annotations.storage_provisioner = None));
+        let (mut cluster, c) = (cluster(), gold(|c| c.annotations.storage_provisioner = None));
         let expected = ["annotate claim c provisioner=kubernetes.io/mock", "continue at Annotated"];
-        check(&mut world, step(&c, Point::Start, Returned::Success), &expected);
+        check(&mut cluster, step(&c, Point::Start, Returned::Success), &expected);
         let c = gold(|_| {});
         let expected = ["call kubernetes.io/mock Provision", "continue at Provisioned"];
-        check(&mut world, step(&c, Point::Annotated, Returned::Success), &expected);
-        check(&mut world, step(&c, Point::Annotated, failed()), &["failed: boom"]);
+        check(&mut cluster, step(&c, Point::Annotated, Returned::Success), &expected);
+        check(&mut cluster, step(&c, Point::Annotated, failed()), &["failed: boom"]);
     }
 
     #[test]
     fn nothing_is_done_twice() {
-        let mut world = world();
-        world.volumes = vec![volume("pvc-uid-c", |_| {})];
-        check(&mut world, step(&gold(|_| {}), Point::Start, Returned::Success), &["done"]);
-        world.live_error = Some("timeout");
-        check(&mut world, step(&gold(|_| {}), Point::Start, Returned::Success), &["failed: timeout"]);
+        let mut cluster = cluster();
+        cluster.volumes = vec![volume("pvc-uid-c", |_| {})];
+        check(&mut cluster, step(&gold(|_| {}), Point::Start, Returned::Success), &["done"]);
+        cluster.live_error = Some("timeout");
+        check(&mut cluster, step(&gold(|_| {}), Point::Start, Returned::Success), &["failed: timeout"]);
     }
 
     #[test]
     fn what_prevents_it_is_told() {
         let c = gold(|_| {});
-        let told = |world: &mut World, claim: &Claim, failure: &str| {
-            let decision = decide(world, step(claim, Point::Start, Returned::Success));
+        let told = |cluster: &mut ListCluster, claim: &Claim, failure: &str| {
+            let decision = decide(cluster, step(claim, Point::Start, Returned::Success));
             let [event, outcome] = &lines::decision(&decision)[..] else { panic!("{decision:?}") };
             assert_eq!(event, "Warning ProvisioningFailed on c!");
             assert!(outcome.contains(failure), "{outcome}");
         };
-        told(&mut world(), &gold(|c| c.data_source = true), "datasource");
-        told(&mut world(), &gold(|c| c.annotations.selected_node = Some("gone".into())), "\"gone\"");
-        let mut refusing = world();
+        told(&mut cluster(), &gold(|c| c.data_source = true), "datasource");
+        told(&mut cluster(), &gold(|c| c.annotations.selected_node = Some("gone".into())), "\"gone\"");
+        let mut refusing = cluster();
         refusing.not_ready = Some("no backend");
         told(&mut refusing, &c, "no backend");
-        let mut options = world();
+        let mut options = cluster();
         options.classes[0].mount_options = true;
         told(&mut options, &c, "Mount options");
-        let mut classless = world();
+        let mut classless = cluster();
         classless.classes.clear();
         told(&mut classless, &c, "not found");
     }
 
     #[test]
     fn after_a_failure_the_scheduler_chooses_again() {
-        let mut world = world();
+        let mut cluster = cluster();
         let expected = ["Warning ProvisioningFailed on c!", "failed: boom"];
-        check(&mut world, step(&gold(|_| {}), Point::Provisioned, failed()), &expected);
+        check(&mut cluster, step(&gold(|_| {}), Point::Provisioned, failed()), &expected);
         let c = gold(|c| c.annotations.selected_node = Some("node1".into()));
         let expected = ["remove node of c?", "Warning ProvisioningFailed on c!", "failed: boom"];
-        check(&mut world, step(&c, Point::Provisioned, failed()), &expected);
+        check(&mut cluster, step(&c, Point::Provisioned, failed()), &expected);
     }
 
     #[test]
     fn a_volume_is_created_again_four_times_and_then_its_asset_deleted() {
-        let (mut world, c) = (world(), gold(|_| {}));
+        let (mut cluster, c) = (cluster(), gold(|_| {}));
         let again = [
             "wait 10000 ms",
             "create pvc-uid-c class=gold plugin=kubernetes.io/mock",
             "continue at Created { attempt: 5 }",
         ];
-        check(&mut world, step(&c, Point::Created { attempt: 4 }, failed()), &again);
+        check(&mut cluster, step(&c, Point::Created { attempt: 4 }, failed()), &again);
         let clean = [
             "Warning ProvisioningFailed on c",
             "call kubernetes.io/mock Delete",
             "continue at CleanedUp { attempt: 1 }",
         ];
-        check(&mut world, step(&c, Point::Created { attempt: 5 }, failed()), &clean);
+        check(&mut cluster, step(&c, Point::Created { attempt: 5 }, failed()), &clean);
         let point = Point::CleanedUp { attempt: 1 };
-        check(&mut world, step(&c, point, Returned::Success), &["done"]);
+        check(&mut cluster, step(&c, point, Returned::Success), &["done"]);
         let again =
             ["wait 10000 ms", "call kubernetes.io/mock Delete", "continue at CleanedUp { attempt: 2 }"];
-        check(&mut world, step(&c, point, failed()), &again);
+        check(&mut cluster, step(&c, point, failed()), &again);
         // Meanwhile it was created after all, or nobody can tell.
         let orphan = ["Warning ProvisioningCleanupFailed on c", "done"];
-        world.live_error = Some("timeout");
-        check(&mut world, step(&c, point, failed()), &orphan);
-        world.live_error = None;
-        check(&mut world, step(&c, Point::CleanedUp { attempt: 5 }, failed()), &orphan);
+        cluster.live_error = Some("timeout");
+        check(&mut cluster, step(&c, point, failed()), &orphan);
+        cluster.live_error = None;
+        check(&mut cluster, step(&c, Point::CleanedUp { attempt: 5 }, failed()), &orphan);
     }
 
     #[test]
     fn an_asset_is_not_deleted_while_its_volume_may_exist() {
-        let (mut world, c) = (world(), gold(|_| {}));
+        let (mut cluster, c) = (cluster(), gold(|_| {}));
         let last = step(&c, Point::Created { attempt: 5 }, failed());
         let orphan = ["Warning ProvisioningFailed on c", "Warning ProvisioningCleanupFailed on c", "done"];
-        world.live_error = Some("timeout");
-        let decision = check(&mut world, last.clone(), &orphan);
+        cluster.live_error = Some("timeout");
+        let decision = check(&mut cluster, last.clone(), &orphan);
         assert_eq!(decision.requeue_after_ms, Some(15_000));
-        world.live_error = None;
-        world.plugins[0].deletes = false;
-        check(&mut world, last.clone(), &orphan);
-        world.live_volumes = Some(vec![volume("pvc-uid-c", |_| {})]);
-        check(&mut world, last, &["Normal ProvisioningSucceeded on c", "done"]);
+        cluster.live_error = None;
+        cluster.plugins[0].deletes = false;
+        check(&mut cluster, last.clone(), &orphan);
+        cluster.live_volumes = Some(vec![volume("pvc-uid-c", |_| {})]);
+        check(&mut cluster, last, &["Normal ProvisioningSucceeded on c", "done"]);
     }
 }
 
@@ -220,10 +220,10 @@ mod delete {
         })
     }
 
-    fn world(volume: &Volume) -> World {
-        let mut world = World::new([volume.clone()], []);
-        world.plugins = vec![plugin()];
-        world
+    fn cluster(volume: &Volume) -> ListCluster {
+        let mut cluster = ListCluster::new([volume.clone()], []);
+        cluster.plugins = vec![plugin()];
+        cluster
     }
 
     fn step(volume: &Volume, point: Point, returned: Returned) -> Subject {
@@ -236,25 +236,25 @@ mod delete {
     #[test]
     fn asset_finalizer_and_volume_go_in_this_order() {
         let v = released(|_| {});
-        let mut world = world(&v);
+        let mut cluster = cluster(&v);
         let call = ["call kubernetes.io/mock Delete", "continue at Deleted"];
-        check(&mut world, step(&v, Point::Start, Returned::Success), &call);
+        check(&mut cluster, step(&v, Point::Start, Returned::Success), &call);
         let reads = ["plugin for v", "volume live v", "claim overlay c", "ready kubernetes.io/mock Delete"];
-        assert_eq!(world.asked, reads);
-        check(&mut world, step(&v, Point::Deleted, Returned::Success), &["delete v at 1?", "done"]);
+        assert_eq!(cluster.asked, reads);
+        check(&mut cluster, step(&v, Point::Deleted, Returned::Success), &["delete v at 1?", "done"]);
 
         // The finalizer is removed from the volume as it is now.
         let fresh = released(|v| {
             v.finalizers.push(FINALIZER_IN_TREE.into());
             v.version = "7".into();
         });
-        world.live_volumes = Some(vec![fresh.clone()]);
+        cluster.live_volumes = Some(vec![fresh.clone()]);
         let expected = ["annotate volume v -in-tree", "continue at FinalizerRemoved"];
-        let decision = check(&mut world, step(&v, Point::Deleted, Returned::Success), &expected);
+        let decision = check(&mut cluster, step(&v, Point::Deleted, Returned::Success), &expected);
         let bindery_core::Action::AnnotateVolume { volume, .. } = &decision.steps[0].action else { panic!() };
         assert_eq!(volume.version, "7".into());
         let expected = ["delete v at 7?", "done"];
-        check(&mut world, step(&fresh, Point::FinalizerRemoved, Returned::Success), &expected);
+        check(&mut cluster, step(&fresh, Point::FinalizerRemoved, Returned::Success), &expected);
     }
 
     #[test]
@@ -263,9 +263,9 @@ mod delete {
         let by = |name: &'static str| move |v: &mut Volume| v.annotations.provisioned_by = Some(name.into());
         let outcome = |change: &dyn Fn(&mut Volume), plugins: Vec<Plugin>| {
             let v = released(|v| change(v));
-            let mut world = world(&v);
-            world.plugins = plugins;
-            lines::decision(&decide(&mut world, step(&v, Point::Start, Returned::Success))).swap_remove(0)
+            let mut cluster = cluster(&v);
+            cluster.plugins = plugins;
+            lines::decision(&decide(&mut cluster, step(&v, Point::Start, Returned::Success))).swap_remove(0)
         };
         let csi: Change = |v| v.source = "csi".into();
         let migrated: Change = |v| v.annotations.migrated_to = Some("".into());
@@ -286,23 +286,23 @@ mod delete {
     #[test]
     fn without_deleter_the_volume_fails_but_nothing_backs_off() {
         let v = released(|_| {});
-        let mut world = World::new([v.clone()], []);
-        let decision = decide(&mut world, step(&v, Point::Start, Returned::Success));
+        let mut cluster = ListCluster::new([v.clone()], []);
+        let decision = decide(&mut cluster, step(&v, Point::Start, Returned::Success));
         let expected = ["Warning VolumeFailedDelete on v", "done"];
         assert_eq!(lines::decision(&decision)[1..], expected);
-        assert_eq!(world.asked, ["plugin for v"]);
+        assert_eq!(cluster.asked, ["plugin for v"]);
         let already = released(|v| v.phase = VolumePhase::Failed);
-        check(&mut world, step(&already, Point::Start, Returned::Success), &["done"]);
+        check(&mut cluster, step(&already, Point::Start, Returned::Success), &["done"]);
     }
 
     #[test]
     fn a_volume_that_is_gone_or_in_use_again_is_left_alone() {
         let v = released(|_| {});
         let start = step(&v, Point::Start, Returned::Success);
-        let mut gone = world(&v);
+        let mut gone = cluster(&v);
         gone.live_volumes = Some(Vec::new());
         check(&mut gone, start.clone(), &["done"]);
-        let mut unknown = world(&v);
+        let mut unknown = cluster(&v);
         unknown.live_error = Some("timeout");
         assert_eq!(check(&mut unknown, start.clone(), &["done"]).requeue_after_ms, Some(15_000));
         for (claim, done) in [
@@ -311,11 +311,11 @@ mod delete {
             (bound_claim("c", "w"), false),
             (claim("c", |c| c.uid = "uid-new".into()), false),
         ] {
-            let mut world = world(&v);
-            world.claims = vec![claim];
-            assert_eq!(decide(&mut world, start.clone()).steps.is_empty(), done);
+            let mut cluster = cluster(&v);
+            cluster.claims = vec![claim];
+            assert_eq!(decide(&mut cluster, start.clone()).steps.is_empty(), done);
         }
-        let mut unreadable = world(&v);
+        let mut unreadable = cluster(&v);
         unreadable.unreadable = vec!["c"];
         let expected = ["Warning Unreadable on v", "failed: claim ns/c: spec.capacity is no quantity"];
         check(&mut unreadable, start, &expected);
@@ -324,27 +324,27 @@ mod delete {
     #[test]
     fn a_failure_is_told_once_and_backs_off() {
         let v = released(|_| {});
-        let mut world = world(&v);
+        let mut cluster = cluster(&v);
         let expected = ["volume v Failed: boom", "Warning VolumeFailedDelete on v", "failed: boom"];
-        check(&mut world, step(&v, Point::Deleted, failed()), &expected);
+        check(&mut cluster, step(&v, Point::Deleted, failed()), &expected);
         let already = released(|v| v.phase = VolumePhase::Failed);
-        check(&mut world, step(&already, Point::Deleted, failed()), &["failed: boom"]);
+        check(&mut cluster, step(&already, Point::Deleted, failed()), &["failed: boom"]);
         let in_use = Returned::InUse("mounted on node1".into());
         let expected = ["Normal VolumeDelete on v", "failed: mounted on node1"];
-        check(&mut world, step(&v, Point::Deleted, in_use), &expected);
-        world.not_ready = Some("no backend");
+        check(&mut cluster, step(&v, Point::Deleted, in_use), &expected);
+        cluster.not_ready = Some("no backend");
         let expected = [
             "volume v Failed: failed to create deleter for volume \"v\": no backend",
             "Warning VolumeFailedDelete on v",
             "failed: no backend",
         ];
-        check(&mut world, step(&v, Point::Start, Returned::Success), &expected);
+        check(&mut cluster, step(&v, Point::Start, Returned::Success), &expected);
     }
 
     #[test]
     fn a_finalizer_that_stays_fails_the_operation() {
         let v = released(|_| {});
-        let mut world = world(&v);
+        let mut cluster = cluster(&v);
         let failed_with = |error: &str| {
             [
                 "volume v Failed: ".to_owned() + error,
@@ -352,17 +352,17 @@ mod delete {
                 "failed: ".to_owned() + error,
             ]
         };
-        let decision = decide(&mut world, step(&v, Point::FinalizerRemoved, failed()));
+        let decision = decide(&mut cluster, step(&v, Point::FinalizerRemoved, failed()));
         assert_eq!(
             lines::decision(&decision),
             failed_with("persistent volume controller can't update finalizer: boom")
         );
-        world.live_error = Some("timeout");
-        let decision = decide(&mut world, step(&v, Point::Deleted, Returned::Success));
+        cluster.live_error = Some("timeout");
+        let decision = decide(&mut cluster, step(&v, Point::Deleted, Returned::Success));
         assert_eq!(lines::decision(&decision), failed_with("timeout"));
-        world.live_error = None;
-        world.live_volumes = Some(Vec::new());
-        let decision = decide(&mut world, step(&v, Point::Deleted, Returned::Success));
+        cluster.live_error = None;
+        cluster.live_volumes = Some(Vec::new());
+        let decision = decide(&mut cluster, step(&v, Point::Deleted, Returned::Success));
         assert_eq!(lines::decision(&decision), failed_with("persistentvolumes \"v\" not found"));
     }
 }
@@ -379,10 +379,10 @@ mod recycle {
         })
     }
 
-    fn world(volume: &Volume) -> World {
-        let mut world = World::new([volume.clone()], []);
-        world.plugins = vec![plugin()];
-        world
+    fn cluster(volume: &Volume) -> ListCluster {
+        let mut cluster = ListCluster::new([volume.clone()], []);
+        cluster.plugins = vec![plugin()];
+        cluster
     }
 
     fn step(volume: &Volume, point: Point, returned: Returned) -> Subject {
@@ -394,9 +394,9 @@ mod recycle {
     #[test]
     fn a_scrubbed_volume_is_offered_again() {
         let v = released(|_| {});
-        let mut world = world(&v);
+        let mut cluster = cluster(&v);
         let call = ["call kubernetes.io/mock Recycle", "continue at Recycled"];
-        check(&mut world, step(&v, Point::Start, Returned::Success), &call);
+        check(&mut cluster, step(&v, Point::Start, Returned::Success), &call);
         let reads = [
             "volume live v",
             "claim overlay c",
@@ -405,52 +405,52 @@ mod recycle {
             "plugin for v",
             "ready kubernetes.io/mock Recycle",
         ];
-        assert_eq!(world.asked, reads);
+        assert_eq!(cluster.asked, reads);
         let expected = ["Normal VolumeRecycled on v", "unbind v Uid?", "volume v Available?", "done"];
-        check(&mut world, step(&v, Point::Recycled, Returned::Success), &expected);
+        check(&mut cluster, step(&v, Point::Recycled, Returned::Success), &expected);
         let by_binder = released(|v| v.annotations.bound_by_controller = true);
         let expected = ["Normal VolumeRecycled on v", "unbind v Whole?", "volume v Available?", "done"];
-        check(&mut world, step(&by_binder, Point::Recycled, Returned::Success), &expected);
+        check(&mut cluster, step(&by_binder, Point::Recycled, Returned::Success), &expected);
     }
 
     #[test]
     fn a_failure_is_told_and_never_backs_off() {
         let v = released(|_| {});
-        let mut world = world(&v);
+        let mut cluster = cluster(&v);
         let expected = ["volume v Failed: Recycle failed: boom?", "Warning VolumeFailedRecycle on v", "done"];
-        let decision = check(&mut world, step(&v, Point::Recycled, failed()), &expected);
+        let decision = check(&mut cluster, step(&v, Point::Recycled, failed()), &expected);
         assert_eq!(decision.requeue_after_ms, Some(15_000));
-        world.not_ready = Some("boom");
-        check(&mut world, step(&v, Point::Start, Returned::Success), &expected);
+        cluster.not_ready = Some("boom");
+        check(&mut cluster, step(&v, Point::Start, Returned::Success), &expected);
         let expected = [
             "volume v Failed: No recycler plugin found for the volume!?",
             "Warning VolumeFailedRecycle on v",
             "done",
         ];
-        world.plugin_match = Some(PluginMatch::Several(vec!["a".into(), "b".into()]));
-        check(&mut world, step(&v, Point::Start, Returned::Success), &expected);
+        cluster.plugin_match = Some(PluginMatch::Several(vec!["a".into(), "b".into()]));
+        check(&mut cluster, step(&v, Point::Start, Returned::Success), &expected);
         let already = released(|v| v.phase = VolumePhase::Failed);
-        world.live_volumes = Some(vec![already.clone()]);
-        check(&mut world, step(&already, Point::Start, Returned::Success), &["done"]);
+        cluster.live_volumes = Some(vec![already.clone()]);
+        check(&mut cluster, step(&already, Point::Start, Returned::Success), &["done"]);
     }
 
     #[test]
     fn pods_that_still_run_are_waited_for() {
         let v = released(|_| {});
-        let mut world = world(&v);
+        let mut cluster = cluster(&v);
         let pod = |name: &str, terminated| Pod { name: name.into(), scheduled: true, terminated };
-        world.pods = Ok(vec![pod("p", false), pod("a", false), pod("a", false), pod("z", true)]);
+        cluster.pods = Ok(vec![pod("p", false), pod("a", false), pod("a", false), pod("z", true)]);
         let expected = ["Normal VolumeFailedRecycle on v", "done"];
-        let decision = check(&mut world, step(&v, Point::Start, Returned::Success), &expected);
+        let decision = check(&mut cluster, step(&v, Point::Start, Returned::Success), &expected);
         let bindery_core::Action::Emit(event) = &decision.steps[0].action else { panic!() };
         assert_eq!(event.kind.to_string(), "Volume is used by pods: ns/a,ns/p");
         // They are those of a new claim of that name.
-        world.claims = vec![claim("c", |c| c.uid = "uid-new".into())];
-        let decision = decide(&mut world, step(&v, Point::Start, Returned::Success));
+        cluster.claims = vec![claim("c", |c| c.uid = "uid-new".into())];
+        let decision = decide(&mut cluster, step(&v, Point::Start, Returned::Success));
         assert_eq!(decision.steps.len(), 1);
         assert_eq!(lines::decision(&decision)[1], "continue at Recycled");
-        world.pods = Err("the index is gone".into());
-        check(&mut world, step(&v, Point::Start, Returned::Success), &["done"]);
+        cluster.pods = Err("the index is gone".into());
+        check(&mut cluster, step(&v, Point::Start, Returned::Success), &["done"]);
     }
 }
 
@@ -458,7 +458,7 @@ mod recycle {
 fn a_point_of_another_operation_is_a_fault_of_the_host() {
     let nonsense = |subject| {
         let request = Request { now: 0, subject };
-        let stop = bindery_engine::decide(&request, &mut World::new([], [])).unwrap_err();
+        let stop = bindery_engine::decide(&request, &mut ListCluster::new([], [])).unwrap_err();
         assert!(matches!(stop, Stop::Nonsense(_)), "{stop:?}");
     };
     for kind in [OperationKind::Delete, OperationKind::Recycle] {

@@ -2,7 +2,7 @@
 
 use bindery_core::{AccessMode, Claim, ClaimPhase, Volume};
 
-use crate::world::World;
+use crate::cluster::ListCluster;
 use crate::{bound_claim, bound_to, check_claim, claim, gi, volume};
 
 /// The volume of [`bound_claim`] `c`.
@@ -25,7 +25,7 @@ fn in_phase(phase: ClaimPhase, change: impl FnOnce(&mut Claim)) -> Claim {
 #[track_caller]
 fn check(volume: Volume, claim: &Claim, expected: Option<&str>) {
     let expected: Vec<&str> = expected.into_iter().chain(["done"]).collect();
-    check_claim(&mut World::new([volume], []), claim, &expected);
+    check_claim(&mut ListCluster::new([volume], []), claim, &expected);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_volume_without_capacity_fails_where_the_phase_changes() {
     let without = || its_volume(|v| v.capacity = None);
     check(without(), &bound_claim("c", "v"), None);
     let failure = "failed: PersistentVolume \"v\" has no spec.capacity.storage; set it";
-    check_claim(&mut World::new([without()], []), &in_phase(ClaimPhase::Lost, |_| {}), &[failure]);
+    check_claim(&mut ListCluster::new([without()], []), &in_phase(ClaimPhase::Lost, |_| {}), &[failure]);
 }
 
 #[test]
@@ -92,7 +92,8 @@ fn the_attributes_class_is_set_once_from_pending() {
 
 #[test]
 fn a_claim_without_volume_loses_all_that_a_volume_gave_it() {
-    let check = |claim: &Claim, expected: &[&str]| check_claim(&mut World::new([], []), claim, expected);
+    let check =
+        |claim: &Claim, expected: &[&str]| check_claim(&mut ListCluster::new([], []), claim, expected);
     let was_bound = |change: fn(&mut Claim)| {
         claim("c", |c| {
             c.volume_name = Some("gone".into());

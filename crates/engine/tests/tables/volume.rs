@@ -5,7 +5,7 @@ use bindery_core::{
     VolumePhase,
 };
 
-use crate::world::World;
+use crate::cluster::ListCluster;
 use crate::{bound_claim, bound_to, check_volume, claim, reserved_for, volume};
 
 fn bound(change: impl FnOnce(&mut Volume)) -> Volume {
@@ -18,80 +18,80 @@ fn bound(change: impl FnOnce(&mut Volume)) -> Volume {
 
 #[test]
 fn v1_and_v2_a_volume_without_claim_is_available() {
-    let mut world = World::new([], []);
-    check_volume(&mut world, &volume("v", |_| {}), &["done"]);
+    let mut cluster = ListCluster::new([], []);
+    check_volume(&mut cluster, &volume("v", |_| {}), &["done"]);
     let pending = volume("v", |v| v.phase = VolumePhase::Pending);
-    check_volume(&mut world, &pending, &["volume v Available", "done"]);
+    check_volume(&mut cluster, &pending, &["volume v Available", "done"]);
     let reserved = volume("v", |v| (v.claim_ref, v.phase) = (reserved_for("c"), VolumePhase::Failed));
-    check_volume(&mut world, &reserved, &["volume v Available", "done"]);
-    assert!(world.asked.is_empty());
+    check_volume(&mut cluster, &reserved, &["volume v Available", "done"]);
+    assert!(cluster.asked.is_empty());
 }
 
 #[test]
 fn v3_only_a_claim_that_is_gone_for_certain_releases() {
-    let mut world = World::new([], []);
-    check_volume(&mut world, &bound(|_| {}), &["volume v Released", "done"]);
-    assert_eq!(world.asked, ["claim overlay c", "claim cache c", "claim live c"]);
+    let mut cluster = ListCluster::new([], []);
+    check_volume(&mut cluster, &bound(|_| {}), &["volume v Released", "done"]);
+    assert_eq!(cluster.asked, ["claim overlay c", "claim cache c", "claim live c"]);
     // Released before: the cache alone decides.
-    check_volume(&mut world, &bound(|v| v.phase = VolumePhase::Released), &["done"]);
-    assert_eq!(world.asked, ["claim overlay c"]);
-    check_volume(&mut world, &bound(|v| v.phase = VolumePhase::Failed), &["done"]);
+    check_volume(&mut cluster, &bound(|v| v.phase = VolumePhase::Released), &["done"]);
+    assert_eq!(cluster.asked, ["claim overlay c"]);
+    check_volume(&mut cluster, &bound(|v| v.phase = VolumePhase::Failed), &["done"]);
 
-    world.live_error = Some("timeout");
-    check_volume(&mut world, &bound(|_| {}), &["failed: timeout"]);
-    world.live_error = None;
-    world.live_claims = Some(vec![bound_claim("c", "v")]);
-    check_volume(&mut world, &bound(|v| v.phase = VolumePhase::Available), &["volume v Bound", "done"]);
-    world.cached_claims = vec![bound_claim("c", "v")];
-    check_volume(&mut world, &bound(|_| {}), &["done"]);
-    assert_eq!(world.asked, ["claim overlay c", "claim cache c"]);
+    cluster.live_error = Some("timeout");
+    check_volume(&mut cluster, &bound(|_| {}), &["failed: timeout"]);
+    cluster.live_error = None;
+    cluster.live_claims = Some(vec![bound_claim("c", "v")]);
+    check_volume(&mut cluster, &bound(|v| v.phase = VolumePhase::Available), &["volume v Bound", "done"]);
+    cluster.cached_claims = vec![bound_claim("c", "v")];
+    check_volume(&mut cluster, &bound(|_| {}), &["done"]);
+    assert_eq!(cluster.asked, ["claim overlay c", "claim cache c"]);
 }
 
 #[test]
 fn v3_a_claim_of_another_uid_is_read_live() {
     let old = claim("c", |c| c.uid = "uid-old".into());
-    let mut world = World::new([], [old]);
-    check_volume(&mut world, &bound(|_| {}), &["volume v Released", "done"]);
-    assert_eq!(world.asked, ["claim overlay c", "claim live c"]);
-    world.live_claims = Some(Vec::new());
-    check_volume(&mut world, &bound(|_| {}), &["volume v Released", "done"]);
-    world.live_claims = Some(vec![bound_claim("c", "v")]);
-    check_volume(&mut world, &bound(|_| {}), &["done"]);
-    world.live_error = Some("timeout");
-    check_volume(&mut world, &bound(|_| {}), &["failed: timeout"]);
+    let mut cluster = ListCluster::new([], [old]);
+    check_volume(&mut cluster, &bound(|_| {}), &["volume v Released", "done"]);
+    assert_eq!(cluster.asked, ["claim overlay c", "claim live c"]);
+    cluster.live_claims = Some(Vec::new());
+    check_volume(&mut cluster, &bound(|_| {}), &["volume v Released", "done"]);
+    cluster.live_claims = Some(vec![bound_claim("c", "v")]);
+    check_volume(&mut cluster, &bound(|_| {}), &["done"]);
+    cluster.live_error = Some("timeout");
+    check_volume(&mut cluster, &bound(|_| {}), &["failed: timeout"]);
 }
 
 #[test]
 fn v4_different_modes_are_told_to_both() {
     let block = claim("c", |c| c.mode = VolumeMode::Block);
     let expected = ["Warning VolumeMismatch on v", "Warning VolumeMismatch on c", "done"];
-    check_volume(&mut World::new([], [block]), &bound(|_| {}), &expected);
+    check_volume(&mut ListCluster::new([], [block]), &bound(|_| {}), &expected);
     // They are no matter where the claim points somewhere.
     let points =
         |name: &str| claim("c", |c| (c.mode, c.volume_name) = (VolumeMode::Block, Some(name.into())));
-    check_volume(&mut World::new([], [points("v")]), &bound(|_| {}), &["done"]);
+    check_volume(&mut ListCluster::new([], [points("v")]), &bound(|_| {}), &["done"]);
     let expected = ["unbind v Uid", "volume v Available", "done"];
-    check_volume(&mut World::new([], [points("w")]), &bound(|_| {}), &expected);
+    check_volume(&mut ListCluster::new([], [points("w")]), &bound(|_| {}), &expected);
 }
 
 #[test]
 fn v5_the_claim_completes_the_bind() {
-    let mut world = World::new([], [claim("c", |_| {})]);
-    check_volume(&mut world, &bound(|v| v.phase = VolumePhase::Pending), &["enqueue ns/c", "done"]);
+    let mut cluster = ListCluster::new([], [claim("c", |_| {})]);
+    check_volume(&mut cluster, &bound(|v| v.phase = VolumePhase::Pending), &["enqueue ns/c", "done"]);
     // Whoever has reserved it, and whatever its phase: nothing is written.
     let by_binder = bound(|v| (v.annotations.bound_by_controller, v.phase) = (true, VolumePhase::Failed));
-    check_volume(&mut world, &by_binder, &["enqueue ns/c", "done"]);
+    check_volume(&mut cluster, &by_binder, &["enqueue ns/c", "done"]);
 }
 
 #[test]
 fn v6_a_claim_that_points_back_makes_it_bound() {
-    let mut world = World::new([], [claim("c", |c| c.volume_name = Some("v".into()))]);
-    check_volume(&mut world, &bound(|v| v.phase = VolumePhase::Failed), &["volume v Bound", "done"]);
+    let mut cluster = ListCluster::new([], [claim("c", |c| c.volume_name = Some("v".into()))]);
+    check_volume(&mut cluster, &bound(|v| v.phase = VolumePhase::Failed), &["volume v Bound", "done"]);
 }
 
 #[test]
 fn v7_v8_v9_a_claim_that_points_elsewhere() {
-    let mut world = World::new([], [bound_claim("c", "w")]);
+    let mut cluster = ListCluster::new([], [bound_claim("c", "w")]);
     let surplus = bound(|v| {
         v.name = "pvc-uid-c".into();
         v.annotations.provisioned_by = Some("vendor.example/disk".into());
@@ -99,18 +99,18 @@ fn v7_v8_v9_a_claim_that_points_elsewhere() {
         v.annotations.bound_by_controller = true;
     });
     let released = ["volume pvc-uid-c Released", "start Delete \"\" uid-v", "done"];
-    check_volume(&mut world, &surplus, &released);
+    check_volume(&mut cluster, &surplus, &released);
     // Provisioned for an earlier claim, and chosen for this one.
     for name in ["pvc-uid-former", "pvc-uid-c-2"] {
         let chosen = Volume { name: name.into(), ..surplus.clone() };
         let unbound = [&*format!("unbind {name} Whole"), &*format!("volume {name} Available"), "done"];
-        check_volume(&mut world, &chosen, &unbound);
+        check_volume(&mut cluster, &chosen, &unbound);
     }
     let by_binder = bound(|v| v.annotations.bound_by_controller = true);
-    check_volume(&mut world, &by_binder, &["unbind v Whole", "volume v Available", "done"]);
-    check_volume(&mut world, &bound(|_| {}), &["unbind v Uid", "volume v Available", "done"]);
+    check_volume(&mut cluster, &by_binder, &["unbind v Whole", "volume v Available", "done"]);
+    check_volume(&mut cluster, &bound(|_| {}), &["unbind v Uid", "volume v Available", "done"]);
     let available = bound(|v| v.phase = VolumePhase::Available);
-    check_volume(&mut world, &available, &["unbind v Uid", "done"]);
+    check_volume(&mut cluster, &available, &["unbind v Uid", "done"]);
     // A volume that failed is reclaimed again; the key of provisioned-by counts, not what it says.
     let failed = |policy| {
         bound(|v| {
@@ -121,34 +121,34 @@ fn v7_v8_v9_a_claim_that_points_elsewhere() {
     };
     let kept = ["unbind pvc-uid-c Uid", "volume pvc-uid-c Available", "done"];
     let reclaimed = ["start Delete \"\" uid-v", "done"];
-    check_volume(&mut world, &failed(ReclaimPolicy::Delete), &reclaimed);
+    check_volume(&mut cluster, &failed(ReclaimPolicy::Delete), &reclaimed);
     let unbound = ["unbind v Uid", "volume v Available", "done"];
     for policy in [ReclaimPolicy::Retain, ReclaimPolicy::Recycle, ReclaimPolicy::Unknown] {
-        check_volume(&mut world, &failed(policy), &kept);
+        check_volume(&mut cluster, &failed(policy), &kept);
     }
-    check_volume(&mut world, &bound(|v| v.policy = ReclaimPolicy::Delete), &unbound);
+    check_volume(&mut cluster, &bound(|v| v.policy = ReclaimPolicy::Delete), &unbound);
 }
 
 #[test]
 fn the_policy_says_how_a_released_volume_is_reclaimed() {
-    let mut world = World::new([], []);
+    let mut cluster = ListCluster::new([], []);
     let released = |policy| bound(|v| (v.phase, v.policy) = (VolumePhase::Released, policy));
-    check_volume(&mut world, &released(ReclaimPolicy::Retain), &["done"]);
-    check_volume(&mut world, &released(ReclaimPolicy::Delete), &["start Delete \"\" uid-v", "done"]);
-    check_volume(&mut world, &released(ReclaimPolicy::Recycle), &["start Recycle \"\" uid-v", "done"]);
+    check_volume(&mut cluster, &released(ReclaimPolicy::Retain), &["done"]);
+    check_volume(&mut cluster, &released(ReclaimPolicy::Delete), &["start Delete \"\" uid-v", "done"]);
+    check_volume(&mut cluster, &released(ReclaimPolicy::Recycle), &["start Recycle \"\" uid-v", "done"]);
     let unknown = [
         "volume v Failed: Volume has unrecognized PersistentVolumeReclaimPolicy",
         "Warning VolumeUnknownReclaimPolicy on v",
         "done",
     ];
-    check_volume(&mut world, &released(ReclaimPolicy::Unknown), &unknown);
+    check_volume(&mut cluster, &released(ReclaimPolicy::Unknown), &unknown);
     let failed = |policy| bound(|v| (v.phase, v.policy) = (VolumePhase::Failed, policy));
-    check_volume(&mut world, &failed(ReclaimPolicy::Unknown), &["done"]);
+    check_volume(&mut cluster, &failed(ReclaimPolicy::Unknown), &["done"]);
     // What failed is tried again at every sync, however long ago that was.
-    check_volume(&mut world, &failed(ReclaimPolicy::Delete), &["start Delete \"\" uid-v", "done"]);
-    check_volume(&mut world, &failed(ReclaimPolicy::Recycle), &["start Recycle \"\" uid-v", "done"]);
-    world.operation = OperationState::Running;
-    check_volume(&mut world, &released(ReclaimPolicy::Delete), &["done"]);
+    check_volume(&mut cluster, &failed(ReclaimPolicy::Delete), &["start Delete \"\" uid-v", "done"]);
+    check_volume(&mut cluster, &failed(ReclaimPolicy::Recycle), &["start Recycle \"\" uid-v", "done"]);
+    cluster.operation = OperationState::Running;
+    check_volume(&mut cluster, &released(ReclaimPolicy::Delete), &["done"]);
 
     let migrated = |driver: &str, policy| {
         bound(|v| {
@@ -156,13 +156,13 @@ fn the_policy_says_how_a_released_volume_is_reclaimed() {
             v.annotations.migrated_to = Some(driver.into());
         })
     };
-    let mut world = World::new([], []);
+    let mut cluster = ListCluster::new([], []);
     for policy in [ReclaimPolicy::Delete, ReclaimPolicy::Recycle, ReclaimPolicy::Unknown] {
-        check_volume(&mut world, &migrated("pd.csi.storage.gke.io", policy), &["done"]);
+        check_volume(&mut cluster, &migrated("pd.csi.storage.gke.io", policy), &["done"]);
     }
     // An empty driver is none.
     let expected = ["start Delete \"\" uid-v", "done"];
-    check_volume(&mut world, &migrated("", ReclaimPolicy::Delete), &expected);
+    check_volume(&mut cluster, &migrated("", ReclaimPolicy::Delete), &expected);
 }
 
 #[test]
@@ -200,12 +200,12 @@ fn step_0_brings_annotation_and_finalizers_up_to_date_in_one_write() {
         (&Migration::Untranslatable, &[in_tree, with_in_tree], Some(" -in-tree")),
     ];
     for (migration, changes, expected) in rows {
-        let mut world = World::new([], []);
-        world.migration = migration.clone();
+        let mut cluster = ListCluster::new([], []);
+        cluster.migration = migration.clone();
         let changed = volume("v", |v| changes.iter().for_each(|change| change(v)));
         let expected = expected.map(|edits| format!("annotate volume v{edits}"));
         let expected: Vec<_> = expected.as_deref().into_iter().chain(["done"]).collect();
-        check_volume(&mut world, &changed, &expected);
+        check_volume(&mut cluster, &changed, &expected);
     }
 }
 
@@ -215,10 +215,10 @@ fn a_migration_is_known_to_the_reclaim_of_the_same_sync() {
         (v.phase, v.policy) = (VolumePhase::Released, ReclaimPolicy::Delete);
         v.annotations.provisioned_by = Some("kubernetes.io/gce-pd".into());
     });
-    let mut world = World::new([], []);
-    world.migration = Migration::On("pd.csi.storage.gke.io".into());
+    let mut cluster = ListCluster::new([], []);
+    cluster.migration = Migration::On("pd.csi.storage.gke.io".into());
     let expected = ["annotate volume v migrated-to=pd.csi.storage.gke.io", "done"];
-    check_volume(&mut world, &released, &expected);
+    check_volume(&mut cluster, &released, &expected);
 }
 
 #[test]
@@ -227,16 +227,16 @@ fn step_0_comes_before_a_read_that_fails() {
         v.annotations.provisioned_by = Some("kubernetes.io/gce-pd".into());
         v.policy = ReclaimPolicy::Delete;
     });
-    let mut world = World::new([], []);
-    world.live_error = Some("timeout");
-    check_volume(&mut world, &volume, &["annotate volume v +in-tree", "failed: timeout"]);
+    let mut cluster = ListCluster::new([], []);
+    cluster.live_error = Some("timeout");
+    check_volume(&mut cluster, &volume, &["annotate volume v +in-tree", "failed: timeout"]);
 }
 
 #[test]
 fn a_claim_that_cannot_be_read_is_not_gone() {
-    let mut world = World::new([], []);
-    world.unreadable = vec!["c"];
+    let mut cluster = ListCluster::new([], []);
+    cluster.unreadable = vec!["c"];
     let expected = ["Warning Unreadable on v", "failed: claim ns/c: spec.capacity is no quantity"];
-    check_volume(&mut world, &bound(|_| {}), &expected);
-    check_volume(&mut world, &bound(|v| v.phase = VolumePhase::Released), &expected);
+    check_volume(&mut cluster, &bound(|_| {}), &expected);
+    check_volume(&mut cluster, &bound(|v| v.phase = VolumePhase::Released), &expected);
 }

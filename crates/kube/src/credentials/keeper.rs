@@ -74,7 +74,7 @@ impl Keeper {
     /// credentials are accepted.
     async fn probe(&self) {
         let request = Request::get("/version").body(Body::empty()).expect("the path is valid");
-        // The answer is heeded as any other is.
+        // The answer is noted as any other is.
         let _ = tokio::time::timeout(PROBE_MAX, self.shared.send(request)).await;
     }
 }

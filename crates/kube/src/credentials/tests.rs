@@ -51,10 +51,10 @@ async fn answers_to_credentials_that_were_replaced_do_not_count() {
     let replaced = shared.current().generation;
     let client = shared.current().client().1;
     shared.replace(Made { client, config: None });
-    shared.heed(replaced, Verdict::Refused(String::new()));
+    shared.note(replaced, Acceptance::Refused(String::new()));
     assert!(!shared.is_refused());
     assert_eq!(answer(&credentials, 401).await, None);
-    shared.heed(replaced, Verdict::Accepted);
+    shared.note(replaced, Acceptance::Accepted);
     assert!(shared.is_refused());
 }
 
@@ -93,11 +93,11 @@ async fn serve_tls(authority: &CertifiedIssuer<'static, KeyPair>) -> http::Uri {
 
 /// What a failed request to this server says of a client whose certificate is of one authority, and that
 /// trusts another.
-async fn verdict(
+async fn acceptance(
     server: &http::Uri,
     own: &CertifiedIssuer<'static, KeyPair>,
     trusted: &CertifiedIssuer<'static, KeyPair>,
-) -> Verdict {
+) -> Acceptance {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::default().signed_by(&key, own).unwrap();
     let field =
@@ -113,19 +113,21 @@ async fn verdict(
         plugin: None,
     };
     let made = source.client(&source.read().unwrap()).unwrap();
-    Verdict::of(&made.client.send(Request::get("/version").body(Body::empty()).unwrap()).await)
+    Acceptance::of(&made.client.send(Request::get("/version").body(Body::empty()).unwrap()).await)
 }
 
 #[tokio::test]
 async fn a_handshake_that_fails_for_a_certificate_of_either_side_is_a_refusal() {
     let [server, stranger] = [authority(), authority()];
     let uri = serve_tls(&server).await;
-    let refused = verdict(&uri, &stranger, &server).await;
-    assert!(matches!(&refused, Verdict::Refused(why) if why.starts_with("it refuses the TLS handshake: ")));
-    let refused = verdict(&uri, &server, &stranger).await;
+    let refused = acceptance(&uri, &stranger, &server).await;
     assert!(
-        matches!(&refused, Verdict::Refused(why) if why.starts_with("its own certificate is not accepted: "))
+        matches!(&refused, Acceptance::Refused(why) if why.starts_with("it refuses the TLS handshake: "))
+    );
+    let refused = acceptance(&uri, &server, &stranger).await;
+    assert!(
+        matches!(&refused, Acceptance::Refused(why) if why.starts_with("its own certificate is not accepted: "))
     );
     // The server ends the connection without an answer.
-    assert!(matches!(verdict(&uri, &server, &server).await, Verdict::Unknown));
+    assert!(matches!(acceptance(&uri, &server, &server).await, Acceptance::Unknown));
 }

@@ -25,7 +25,7 @@ const COMBINED: &str = "(combined from similar events): ";
 
 /// The events of the objects that had events last.
 pub(super) struct Correlator {
-    objects: Recent<Uid, Object>,
+    objects: Recent<Uid, ObjectEvents>,
     refill: Timestamp,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Correlated {
     pub(super) is_first: bool,
 }
 
-struct Object {
+struct ObjectEvents {
     normal: Tokens,
     warning: Tokens,
     /// One for each reason, of which there are some twenty.
@@ -62,11 +62,11 @@ struct Series {
     /// When the last note came.
     last: Timestamp,
     /// Its events, the least recently used first; at most [`MESSAGES_MAX`].
-    records: Vec<Record>,
+    records: Vec<EventRecord>,
 }
 
 /// An event as it is or is to be on the API server.
-struct Record {
+struct EventRecord {
     /// Hash of the message; `None` where messages are combined.
     message: Option<u64>,
     id: u64,
@@ -91,7 +91,7 @@ impl Correlator {
     /// Counts a note. A note that is not written counts too: the next one that is written tells how many
     /// there were.
     pub(super) fn observe(&mut self, entry: &Entry, now: Timestamp) -> Correlated {
-        let object = self.objects.get_or_insert_with(entry.regarding.uid(), || Object::new(now));
+        let object = self.objects.get_or_insert_with(entry.regarding.uid(), || ObjectEvents::new(now));
         let found = object.series.iter().position(|series| series.is_of(entry));
         let at = found.unwrap_or_else(|| {
             object.series.push(Series::new(entry, now));
@@ -103,7 +103,7 @@ impl Correlator {
 
     /// Whether one more event of the object may be written now.
     pub(super) fn take_token(&mut self, entry: &Entry, now: Timestamp) -> bool {
-        let object = self.objects.get_or_insert_with(entry.regarding.uid(), || Object::new(now));
+        let object = self.objects.get_or_insert_with(entry.regarding.uid(), || ObjectEvents::new(now));
         let tokens = match entry.event_type {
             EventType::Normal => &mut object.normal,
             EventType::Warning => &mut object.warning,
@@ -119,7 +119,7 @@ impl Correlator {
     }
 }
 
-impl Object {
+impl ObjectEvents {
     fn new(now: Timestamp) -> Self {
         let full = || Tokens { left: BURST, since: now };
         Self { normal: full(), warning: full(), series: Vec::new() }
@@ -149,7 +149,7 @@ impl Series {
             Some(at) => self.records.remove(at),
             None => {
                 let id = hash(&(entry.regarding.uid(), self.event_type.name(), &self.reason, message, now));
-                Record { message, id, count: 0, first: now }
+                EventRecord { message, id, count: 0, first: now }
             }
         };
         record.count += 1;

@@ -1,4 +1,4 @@
-//! Runs one case and judges its end.
+//! Runs one case and compares its end with the record.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ pub struct Engines {
     pub follower: Arc<dyn Engine>,
 }
 
-/// What became of a case.
-pub struct Verdict {
+/// The result of a case: the problems found, none if it passed.
+pub struct CaseResult {
     id: String,
     problems: Vec<String>,
     trace: Vec<String>,
 }
 
-impl Verdict {
+impl CaseResult {
     /// A line of a corpus that is not a case.
     pub fn unreadable(error: &anyhow::Error) -> Self {
         Self { id: "not a case".to_owned(), problems: vec![format!("{error:#}")], trace: Vec::new() }
@@ -55,15 +55,15 @@ impl Verdict {
 }
 
 /// Runs a case on the simulator, in a runtime of its own, on a paused clock.
-pub fn run(case: &Case, engines: &Engines) -> Verdict {
+pub fn run(case: &Case, engines: &Engines) -> CaseResult {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         runtime.block_on(async { run_case(case, engines, Server::simulator_of(case)?).await })
     });
     match result {
-        Ok(run) => verdict(case, &run),
+        Ok(run) => compared(case, &run),
         Err(error) => {
-            Verdict { id: case.id.clone(), problems: vec![format!("{error:#}")], trace: Vec::new() }
+            CaseResult { id: case.id.clone(), problems: vec![format!("{error:#}")], trace: Vec::new() }
         }
     }
 }
@@ -78,7 +78,7 @@ pub async fn run_on(
     cluster: &Cluster,
     case: &Case,
     engines: &Engines,
-) -> anyhow::Result<Result<Verdict, Refusal>> {
+) -> anyhow::Result<Result<CaseResult, Refusal>> {
     cluster.clear().await?;
     let scene = match Scene::set(cluster, case).await? {
         Ok(scene) => scene,
@@ -88,12 +88,12 @@ pub async fn run_on(
     let phased = run.end.phased.iter().map(|name| scene.recorded(name)).collect();
     let case = Scene::possible(case, &phased);
     run.end.objects = scene.translated(&case.end, run.end.objects);
-    let verdict = verdict(&case, &run);
-    if !verdict.passed() && run.end.invalid.iter().any(|message| message.contains(FINALIZER_TOO_LATE)) {
+    let result = compared(&case, &run);
+    if !result.passed() && run.end.invalid.iter().any(|message| message.contains(FINALIZER_TOO_LATE)) {
         // What follows rests on a write that a real API server refuses to whoever makes it.
         return Ok(Err(format!("a write that the recorded API server took: {FINALIZER_TOO_LATE}")));
     }
-    Ok(Ok(verdict))
+    Ok(Ok(result))
 }
 
 /// A case that has run.
@@ -110,8 +110,8 @@ async fn run_case(case: &Case, engines: &Engines, server: Server<'_>) -> anyhow:
     Ok(Run { end: world.end().await?, failure, disagreements: twin.take_disagreements() })
 }
 
-fn verdict(case: &Case, run: &Run) -> Verdict {
-    Verdict { id: case.id.clone(), problems: problems(case, run), trace: trace(run) }
+fn compared(case: &Case, run: &Run) -> CaseResult {
+    CaseResult { id: case.id.clone(), problems: problems(case, run), trace: trace(run) }
 }
 
 fn problems(case: &Case, run: &Run) -> Vec<String> {

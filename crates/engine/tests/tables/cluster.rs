@@ -8,7 +8,7 @@ use bindery_core::{
 };
 
 /// What there is. Live reads see the lists of the overlay unless they are given their own.
-pub(crate) struct World {
+pub(crate) struct ListCluster {
     pub(crate) volumes: Vec<Volume>,
     pub(crate) claims: Vec<Claim>,
     /// Claims that the watch cache has beside those of the overlay.
@@ -36,7 +36,7 @@ pub(crate) struct World {
     handles: Vec<Text>,
 }
 
-impl World {
+impl ListCluster {
     pub(crate) fn new(volumes: impl Into<Vec<Volume>>, claims: impl Into<Vec<Claim>>) -> Self {
         Self {
             volumes: volumes.into(),
@@ -159,7 +159,7 @@ impl World {
     }
 }
 
-impl Cluster for World {
+impl Cluster for ListCluster {
     fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
         Ok(match question {
             Question::Claim(source, key) => Answer::Claim(self.claim(source, &key)),
