@@ -3,7 +3,7 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    if let Err(report) = bindery_door_tests::trial::run(bytes) {
+    if let Err(report) = bindery_admission_tests::trial::run(bytes) {
         panic!("{report}");
     }
 });

@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout, reason = "what was done is printed")]
 
 #[allow(dead_code, reason = "another test file uses the rest")]
-#[path = "door/site.rs"]
+#[path = "webhook/site.rs"]
 mod site;
 #[allow(dead_code, reason = "another test file uses the rest")]
 #[path = "serve/world.rs"]

@@ -23,7 +23,7 @@ const VARIED: [&[&str]; 2] =
 
 /// The tests that start control planes, but for those of a node, and the matrix: its answers are those of one
 /// version.
-const ON_CONTROL_PLANES: [&str; 5] = ["cluster", "door", "encodings", "operate", "serve"];
+const ON_CONTROL_PLANES: [&str; 5] = ["cluster", "encodings", "operate", "serve", "webhook"];
 
 /// The chart's tests by what they need: all of those without a cluster, and of those on a control plane what
 /// Helm does there.

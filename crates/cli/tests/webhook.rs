@@ -4,19 +4,19 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "what was done is printed")]
 
-#[path = "door/certificates.rs"]
+#[path = "webhook/certificates.rs"]
 mod certificates;
-#[path = "door/configuration.rs"]
+#[path = "webhook/configuration.rs"]
 mod configuration;
-#[path = "door/ends.rs"]
+#[path = "webhook/ends.rs"]
 mod ends;
-#[path = "door/files.rs"]
+#[path = "webhook/files.rs"]
 mod files;
-#[path = "door/flood.rs"]
+#[path = "webhook/flood.rs"]
 mod flood;
-#[path = "door/settings.rs"]
+#[path = "webhook/settings.rs"]
 mod settings;
-#[path = "door/site.rs"]
+#[path = "webhook/site.rs"]
 mod site;
 #[allow(dead_code, reason = "another test file uses the rest")]
 #[path = "serve/world.rs"]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bindery_core::{ClaimKey, Cluster, Decision, Engine, EngineFault, Finding, Rule, Source, Subject};
-use bindery_door_tests::{World, claim, create, update, volume, warnings};
+use bindery_admission_tests::{World, claim, create, update, volume, warnings};
 use bindery_webhook::{AdmissionSettings, Levels};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout, reason = "what was measured is printed")]
 
 #[allow(dead_code, reason = "another test file uses the rest")]
-#[path = "door/world.rs"]
+#[path = "server/world.rs"]
 mod world;
 
 use std::sync::Arc;

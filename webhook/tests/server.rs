@@ -3,23 +3,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "door/bodies.rs"]
+#[path = "server/bodies.rs"]
 mod bodies;
-#[path = "door/changes.rs"]
+#[path = "server/changes.rs"]
 mod changes;
-#[path = "door/clients.rs"]
+#[path = "server/clients.rs"]
 mod clients;
-#[path = "door/crowds.rs"]
+#[path = "server/crowds.rs"]
 mod crowds;
-#[path = "door/ends.rs"]
+#[path = "server/ends.rs"]
 mod ends;
-#[path = "door/face.rs"]
+#[path = "server/face.rs"]
 mod face;
-#[path = "door/files.rs"]
+#[path = "server/files.rs"]
 mod files;
-#[path = "door/heads.rs"]
+#[path = "server/heads.rs"]
 mod heads;
-#[path = "door/protocols.rs"]
+#[path = "server/protocols.rs"]
 mod protocols;
-#[path = "door/world.rs"]
+#[path = "server/world.rs"]
 mod world;

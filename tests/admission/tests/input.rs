@@ -5,7 +5,7 @@
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use bindery_door_tests::{World, claim, create, trial, update, volume};
+use bindery_admission_tests::{World, claim, create, trial, update, volume};
 use bindery_webhook::PATH;
 use proptest::collection::vec;
 use proptest::prelude::any;

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "what was measured is printed")]
 
-#[path = "door/heads.rs"]
+#[path = "server/heads.rs"]
 mod heads;
 #[allow(dead_code, reason = "another test file uses the rest")]
-#[path = "door/world.rs"]
+#[path = "server/world.rs"]
 mod world;
 
 use std::sync::Arc;

@@ -7,7 +7,7 @@ mod examples;
 
 use std::collections::BTreeMap;
 
-use bindery_door_tests::{World, create, update};
+use bindery_admission_tests::{World, create, update};
 use bindery_webhook::{AdmissionSettings, DoorRule, Levels};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bindery_door_tests::{World, claim, create, update, volume, warnings};
+use bindery_admission_tests::{World, claim, create, update, volume, warnings};
 use bindery_webhook::{AdmissionSettings, Levels};
 use serde_json::{Value, json};
 
