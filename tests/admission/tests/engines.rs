@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use bindery_core::{ClaimKey, Cluster, Decision, Engine, EngineFault, Finding, Rule, Source, Subject};
 use bindery_admission_tests::{World, claim, create, update, volume, warnings};
+use bindery_core::{ClaimKey, Cluster, Decision, Engine, EngineFault, Finding, Rule, Source, Subject};
 use bindery_webhook::{AdmissionSettings, Levels};
 use serde_json::{Value, json};
 
