@@ -109,7 +109,7 @@ async fn until_a_pod_leads(site: &Site) {
 /// The leader ends what it has begun and gives the Lease back.
 async fn stop_as_told(site: &Site) {
     until_a_pod_leads(site).await;
-    let commands = commands(&read("docs/operate.md"), "## And back");
+    let commands = commands(&read("docs/operate.md"), "## Going back to upstream");
     let [stop, wait, look, ..] = &commands[..] else { panic!("{commands:#?}") };
     for command in [stop, wait] {
         site.operator.shell(command).unwrap();

@@ -33,7 +33,7 @@ async fn who_goes_back_by_the_guide_finds_the_lease_given_back() {
     let (site, operator, _folder) = installed().await;
     let leader = leader(&site).await;
 
-    let commands = commands(&read("docs/operate.md"), "## And back");
+    let commands = commands(&read("docs/operate.md"), "## Going back to upstream");
     let [stop, wait, look, look_on, uninstall] = &commands[..] else { panic!("{commands:#?}") };
     assert_ne!(operator.shell(look).unwrap(), "");
     operator.shell(stop).unwrap();
