@@ -1,22 +1,20 @@
-//! `bindery serve`: binds the claims of a real cluster, one replica of it at a time, or looks on as upstream
-//! does.
+//! `bindery serve`: binds the claims of a real cluster, or observes how upstream does.
 //!
 //! In own mode every replica watches, so that it can take over at once; the one that holds the Lease decides
-//! and writes. The Lease keeps replicas from doing the same work twice and is no fence: what keeps two of
-//! them from harm is that every write names the version that was read (G5 of the design).
+//! and writes. The Lease saves duplicate work and is no fence: two leaders do no harm because every write
+//! names the version that was read (G5 of the design).
 
+mod admission;
 mod clock;
-mod door;
 mod eligibility;
-mod face;
 mod files;
-mod front;
+mod foreign_writer;
+mod health;
 mod leader;
-mod levels;
 mod metrics;
 mod recycler;
 mod tasks;
-mod watchman;
+mod webhook;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Component, PathBuf};
@@ -26,6 +24,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use axum::Router;
 use bindery_controller::{Binder, EVENT_REFRESH, Facts, Mode, Parts, Plugin, Settings};
 use bindery_core::Engine;
 use bindery_host::Limits;
@@ -40,28 +39,26 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use self::admission::AdmissionArguments;
 use self::clock::ClockWatch;
-use self::door::{Door, DoorArguments, DoorRecord};
 use self::eligibility::Eligibility;
-use self::face::Face;
-use self::front::Front;
+use self::health::{ReplicaHealth, Startup};
 use self::leader::{Leadership, LeaseArguments};
-use self::levels::AdmissionArguments;
 use self::recycler::RecyclerArguments;
 use self::tasks::Tasks;
-use self::watchman::Watchman;
+use self::webhook::{Webhook, WebhookArguments, WebhookStatistics};
 use crate::engine::EngineArguments;
 use crate::stop::Stop;
 use crate::{logging, settings};
 
-/// How long a replica that ends waits for its last events: what they tell is told again by the next one, and
-/// who waits longer is killed.
+/// How long a replica that ends waits for its last events. The next leader records them again, and a pod that
+/// takes longer is killed.
 const EVENTS_MAX: Duration = Duration::from_secs(5);
 
-/// Where health and metrics are served unless told otherwise.
+/// Default address of health and metrics.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
 
-/// Bind the claims of a cluster and reclaim its volumes, in the place of upstream's
+/// Bind the claims of a cluster and reclaim its volumes, in place of upstream's
 /// persistentvolume-binder-controller.
 ///
 /// That controller must be off: `kube-controller-manager
@@ -69,14 +66,14 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPEC
 /// `--mode observe` beside that controller.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A YAML file of settings: names as below without the dashes, such as `lease-duration: 15`. What the
-    /// command line or the environment says goes before it.
+    /// A YAML file of settings: names as below without the dashes, such as `lease-duration: 15`. The command
+    /// line and the environment override it.
     #[arg(long, value_name = "FILE", env = "BINDERY_CONFIG")]
     config: Option<PathBuf>,
-    /// Whether to act, or to look on as upstream's controller acts.
+    /// Whether to bind, or to observe upstream's controller.
     #[arg(long, env = "BINDERY_MODE", default_value = "own")]
     mode: ModeArgument,
-    /// How to reach the cluster. By default as a pod does, by its service account.
+    /// How to reach the cluster. By default the service account of the pod.
     #[arg(long, value_name = "FILE", env = "BINDERY_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
     /// Address of `/livez`, `/readyz` and `/metrics`; port 0 takes a free one.
@@ -88,15 +85,15 @@ pub(crate) struct Arguments {
           value_parser = settings::whole::<usize>(1..=10_000))]
     in_flight: usize,
     /// Seconds after which the event of a claim or volume that still waits is written again, so that it does
-    /// not expire. A quarter of the API server's `--event-ttl` at most.
+    /// not expire. At most a quarter of the API server's `--event-ttl`.
     #[arg(long, value_name = "SECONDS", env = "BINDERY_EVENT_REFRESH", default_value_t = EVENT_REFRESH.as_secs(),
           value_parser = settings::whole::<u64>(1..=86_400))]
     event_refresh: u64,
-    /// Provision and delete hostPath volumes below this folder, an absolute path: for clusters of one node.
-    /// Only folders that Bindery has made are deleted. Off unless it is given.
+    /// Provision and delete hostPath volumes below this folder, an absolute path; for clusters of one node.
+    /// Only folders that Bindery has created are deleted. Off by default.
     #[arg(long, value_name = "FOLDER", env = "BINDERY_HOST_PATH", value_parser = absolute)]
     host_path: Option<PathBuf>,
-    /// Where traces are sent by OTLP over HTTP: http://HOST:PORT of a collector. Off unless it is given.
+    /// The collector of traces, by OTLP over HTTP: http://HOST:PORT. Off by default.
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_parser = logging::endpoint)]
     otlp_endpoint: Option<Uri>,
     #[command(flatten)]
@@ -104,7 +101,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     lease: LeaseArguments,
     #[command(flatten)]
-    door: DoorArguments,
+    webhook: WebhookArguments,
     #[command(flatten)]
     admission: AdmissionArguments,
     #[command(flatten)]
@@ -112,14 +109,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether this replica may compete for the Lease; `None` in mode observe, which needs none.
-    fn eligibility(&self, client: &ApiClient, binder: &Binder<ApiPort>) -> Option<Arc<Eligibility>> {
-        let (store, intake) = (Arc::clone(binder.store()), binder.intake().clone());
-        let eligibility = || Eligibility::new(client.clone(), store, intake, self.lease.rights());
-        (self.mode == ModeArgument::Own).then(|| Arc::new(eligibility()))
-    }
-
-    /// Where traces go.
+    /// The collector of traces.
     pub(crate) fn collector(&self) -> Option<&Uri> {
         self.otlp_endpoint.as_ref()
     }
@@ -131,7 +121,7 @@ enum ModeArgument {
     /// Bind and reclaim; upstream's controller is off.
     Own,
     /// Write nothing; decide everything, and count where upstream's controller decides otherwise. Needs no
-    /// Lease: every replica looks on and counts for itself.
+    /// Lease: every replica observes and counts for itself.
     Observe,
 }
 
@@ -148,21 +138,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Result<()> {
-    files::allow(arguments.door.connections_max())?;
+    files::raise_limit(arguments.webhook.connections_max())?;
     let mut stop = Stop::new()?;
-    let listener = listen(arguments.listen).await?;
+    let listener = TcpListener::bind(arguments.listen).await;
+    let listener =
+        listener.with_context(|| format!("--listen {} cannot be listened on", arguments.listen))?;
     let address = listener.local_addr()?;
-    let (shutdown, front, mut tasks) = (CancellationToken::new(), Front::default(), Tasks::new());
-    let faced = tasks.start(
-        "the server of health and metrics",
-        serve(listener, front.router(), shutdown.clone().cancelled_owned()),
-    );
-    let door_record = DoorRecord::default();
+    let (startup, shutdown, mut tasks) = (Startup::default(), CancellationToken::new(), Tasks::new());
+    let server = serve(listener, startup.router(), shutdown.clone().cancelled_owned());
+    let server = tasks.start("the server of health and metrics", server);
+    let statistics = WebhookStatistics::default();
     let started = tokio::select! {
         () = stop.signalled() => None,
-        started = start(arguments, &front, &door_record) => Some(started?),
+        started = start(arguments, &startup, &statistics) => Some(started?),
     };
-    let Some((client, door)) = started else {
+    let Some((client, webhook)) = started else {
         tracing::info!("ending before the start was over");
         return Ok(());
     };
@@ -174,121 +164,156 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     );
     let refresh = Duration::from_secs(arguments.event_refresh);
     let (events, event_worker) = Events::with_refresh(client.clone(), refresh);
-    let binder = Arc::new(binder(arguments, &client, &events, engine)?);
-    let leads = Arc::<AtomicBool>::default();
-    let eligibility = arguments.eligibility(&client, &binder);
-    let face = Face::new(Arc::clone(&binder), events.clone(), Arc::clone(&leads), eligibility.clone());
+    let replica = Replica::new(arguments, client, events, engine)?;
     let admission_metrics = AdmissionMetrics::default();
-    let clock = ClockWatch::default();
-    let mut registry = metrics::registry(&face, &admission_metrics, &door_record, &clock);
-    client.register(&mut registry);
-    front.started(router(face, registry));
-    let decides = match eligibility {
-        None => observe(&client, Arc::clone(&binder), shutdown.clone()),
-        Some(eligibility) => {
-            let watchman = arguments.lease.watchman(&client, &binder, &events);
-            let leadership =
-                Leadership { client: client.clone(), lease: arguments.lease.settings(), eligibility, leads };
-            lead(leadership, Arc::clone(&binder), Arc::new(watchman), shutdown.clone())
-        }
-    };
-    let clock = tasks.start("the watch of the clock", clock.run());
+    startup.finish(replica.health_router(&admission_metrics, &statistics));
+
+    let clock = tasks.start("the watch of the clock", replica.clock.clone().run());
     let event_worker = tasks.start("the writer of events", event_worker.run());
-    // Reviews go on for a while after the signal to end, by what is known at that time.
-    let reviewed = CancellationToken::new();
-    let watches = watch::run(client, binder.intake().clone(), reviewed.clone());
+    // Reviews go on after the signal to end, and answer by what the watches have seen.
+    let reviews_ended = CancellationToken::new();
+    let watches = watch::run(replica.client.clone(), replica.binder.intake().clone(), reviews_ended.clone());
     let watches = tasks.start("the watches", watches);
-    let restored = binder.intake().freshness().regressions();
-    let reviews = arguments.admission.router(arguments.mode, binder, &admission_metrics);
-    let reviews =
-        door.map(|door| tasks.start("the webhook", door.serve(reviews, restored, shutdown.clone())));
-    let decided = tasks.start("the binder", decides);
+    let webhook = webhook.map(|webhook| {
+        let reviewer = Arc::clone(&replica.binder);
+        let router = arguments.admission.router(arguments.mode, reviewer, &admission_metrics);
+        let restores = replica.binder.intake().freshness().regressions();
+        tasks.start("the webhook", webhook.serve(router, restores, shutdown.clone()))
+    });
+    let events = replica.events.clone();
+    let binder = tasks.start("the binder", replica.bind(&arguments.lease, shutdown.clone()));
     let failed = until_ended(&mut stop, &mut tasks).await;
+
     shutdown.cancel();
-    decided.await.context("the binder has failed")?;
-    if let Some(reviews) = reviews {
-        reviews.await.context("the webhook has failed")?;
+    binder.await.context("the binder has failed")?;
+    if let Some(webhook) = webhook {
+        webhook.await.context("the webhook has failed")?;
     }
-    reviewed.cancel();
+    reviews_ended.cancel();
     watches.await.context("the watches have failed")?;
     flush(&events).await;
     event_worker.abort();
     clock.abort();
-    faced.await.context("the server of health and metrics has failed")?;
-    failed.map_or(Ok(()), |part| Err(anyhow!("{part} has ended by itself; the log says why")))
+    server.await.context("the server of health and metrics has failed")?;
+    failed.map_or(Ok(()), |task| Err(anyhow!("{task} has ended by itself; the log says why")))
 }
 
-/// Waits for a signal, or for a part that ends by itself; answers that part.
+/// Waits for a signal, or for a task that ends by itself; returns the name of that task.
 async fn until_ended(stop: &mut Stop, tasks: &mut Tasks) -> Option<&'static str> {
-    let failed = tokio::select! {
-        () = stop.signalled() => None,
-        part = tasks.first_end() => Some(part),
-    };
-    match failed {
-        None => tracing::info!("ending"),
-        Some(part) => tracing::error!("{part} has ended by itself, and this replica ends with it"),
+    tokio::select! {
+        () = stop.signalled() => {
+            tracing::info!("ending");
+            None
+        }
+        task = tasks.first_end() => {
+            tracing::error!("{task} has ended by itself, and this replica ends with it");
+            Some(task)
+        }
     }
-    failed
 }
 
-/// # Errors
-///
-/// The address is taken, or not this machine's.
-async fn listen(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("--listen {address} cannot be listened on"))
-}
-
-/// Writes the events that wait, as long as the API server answers.
+/// Writes the events that wait, while the API server answers.
 async fn flush(events: &Events) {
     if timeout(EVENTS_MAX, events.flush()).await.is_err() {
         tracing::warn!("the API server does not answer; events that were not written yet are lost");
     }
 }
 
-/// What has to be there before the replica can do anything: its client, and its door where one is wanted.
+/// Loads the credentials, and prepares the webhook where one is wanted.
 ///
 /// # Errors
 ///
 /// A setting cannot be used.
-async fn start(arguments: &Arguments, front: &Front, door: &DoorRecord) -> Result<(ApiClient, Option<Door>)> {
-    front.awaits("the credentials of the kubeconfig or the service account");
+async fn start(
+    arguments: &Arguments,
+    startup: &Startup,
+    statistics: &WebhookStatistics,
+) -> Result<(ApiClient, Option<Webhook>)> {
+    startup.waits_for("the credentials of the kubeconfig or the service account");
     // A credential plugin may take a minute.
     let client = client(arguments).await?;
-    front.awaits("the certificate of the webhook");
-    let door = arguments.door.open(&client, door).await?;
-    Ok((client, door))
+    startup.waits_for("the certificate of the webhook");
+    let webhook = arguments.webhook.open(&client, statistics).await?;
+    Ok((client, webhook))
 }
 
-/// Looks on until `shutdown`.
-fn observe(
-    client: &ApiClient,
+/// The parts of a replica that has started.
+struct Replica {
+    client: ApiClient,
     binder: Arc<Binder<ApiPort>>,
-    shutdown: CancellationToken,
-) -> BoxFuture<'static, ()> {
-    binder.observe();
-    let newest = watch::ask_for_newest(client.clone(), binder.intake().clone());
-    let asked = shutdown.clone().run_until_cancelled_owned(newest);
-    async move { _ = tokio::join!(binder.run(shutdown), asked) }.boxed()
+    events: Events,
+    /// Whether this replica leads.
+    leads: Arc<AtomicBool>,
+    /// `None` in mode observe, which needs no Lease.
+    eligibility: Option<Arc<Eligibility>>,
+    clock: ClockWatch,
 }
 
-/// Decides while this replica leads, and looks for other binders, until `shutdown`.
-fn lead(
-    leadership: Leadership,
-    binder: Arc<Binder<ApiPort>>,
-    watchman: Arc<Watchman>,
-    shutdown: CancellationToken,
-) -> BoxFuture<'static, ()> {
-    let term = shutdown.child_token();
-    let eligibility = Arc::clone(&leadership.eligibility);
-    async move {
-        // Where nothing is left to lead, there is nothing left to watch for.
-        let led = leadership.run(binder, Arc::clone(&watchman), shutdown).map(|()| term.cancel());
-        tokio::join!(watchman.run(term.clone()), term.run_until_cancelled(eligibility.run()), led);
+impl Replica {
+    /// # Errors
+    ///
+    /// A plugin cannot be made of the settings.
+    fn new(
+        arguments: &Arguments,
+        client: ApiClient,
+        events: Events,
+        engine: Arc<dyn Engine>,
+    ) -> Result<Self> {
+        let binder = Arc::new(binder(arguments, &client, &events, engine)?);
+        let eligibility = (arguments.mode == ModeArgument::Own).then(|| {
+            let (store, intake) = (Arc::clone(binder.store()), binder.intake().clone());
+            Arc::new(Eligibility::new(client.clone(), store, intake, arguments.lease.rights()))
+        });
+        let (leads, clock) = (Arc::default(), ClockWatch::default());
+        Ok(Self { client, binder, events, leads, eligibility, clock })
     }
-    .boxed()
+
+    /// Answers `/livez`, `/readyz` and `/metrics`.
+    fn health_router(&self, admission: &AdmissionMetrics, webhook: &WebhookStatistics) -> Router {
+        let health = ReplicaHealth {
+            binder: Arc::clone(&self.binder),
+            events: self.events.clone(),
+            leads: Arc::clone(&self.leads),
+            eligibility: self.eligibility.clone(),
+        };
+        let mut registry = metrics::registry(&health, admission, webhook, &self.clock);
+        self.client.register(&mut registry);
+        router(health, registry)
+    }
+
+    /// Binds while this replica leads, or observes in that mode, until `shutdown`.
+    fn bind(self, lease: &LeaseArguments, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
+        let Self { client, binder, events, leads, eligibility, .. } = self;
+        let Some(eligibility) = eligibility else { return observe(client, binder, shutdown).boxed() };
+        let foreign_writer_check = Arc::new(lease.foreign_writer_check(&client, &binder, &events));
+        let lease = lease.settings();
+        let leadership = Leadership { client, lease, eligibility, binder, foreign_writer_check, leads };
+        lead(leadership, shutdown).boxed()
+    }
 }
 
-/// The client of the cluster, by which everything here asks it.
+/// Observes until `shutdown`.
+async fn observe(client: ApiClient, binder: Arc<Binder<ApiPort>>, shutdown: CancellationToken) {
+    binder.observe();
+    let newest = watch::ask_for_newest(client, binder.intake().clone());
+    let newest = shutdown.clone().run_until_cancelled_owned(newest);
+    tokio::join!(binder.run(shutdown), newest);
+}
+
+/// Leads when elected, and checks for other binders, until `shutdown`.
+async fn lead(leadership: Leadership, shutdown: CancellationToken) {
+    let eligibility = Arc::clone(&leadership.eligibility);
+    let foreign_writer_check = Arc::clone(&leadership.foreign_writer_check);
+    // Leadership also ends when the binder fails; the other two end with it.
+    let ended = shutdown.child_token();
+    tokio::join!(
+        leadership.run(shutdown).map(|()| ended.cancel()),
+        foreign_writer_check.run(ended.clone()),
+        ended.run_until_cancelled(eligibility.run()),
+    );
+}
+
+/// The client of the cluster.
 ///
 /// # Errors
 ///
@@ -336,7 +361,7 @@ fn binder(
     }))
 }
 
-/// A folder that is the same whatever the working directory is.
+/// Reads a path that does not depend on the working directory.
 fn absolute(text: &str) -> Result<PathBuf, &'static str> {
     let path = PathBuf::from(text);
     if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {

@@ -1,6 +1,5 @@
-//! Whether the time of day goes on as time passes. Nothing is decided by it, and the Lease is measured by
-//! time that passes; but who reads times in events, in the Lease and in the log, or a certificate's, is to
-//! know that they were wrong.
+//! Jumps of the system clock. No decision depends on it, and the Lease is measured by a monotonic clock; a
+//! jump is reported because it makes times in events, in the Lease, in the log and in certificates wrong.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,30 +7,30 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::MissedTickBehavior;
 
-/// How often it is looked at.
+/// How often the clocks are compared.
 const EVERY: Duration = Duration::from_secs(1);
-/// A difference that is no jump: clocks are slewed, and a thread may be stopped between looking at one and
-/// the other.
-const TOLERATED: Duration = Duration::from_secs(1);
+/// A smaller difference is no jump: clocks are slewed, and a thread may be stopped between reading one clock
+/// and the other.
+const TOLERANCE: Duration = Duration::from_secs(1);
 
-/// Looks at the clock of this machine. Clones count together.
+/// Watches the system clock. Clones share one count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClockWatch(Arc<AtomicU64>);
 
 /// A moment on both clocks.
 #[derive(Clone, Copy)]
 struct Moment {
-    of_day: SystemTime,
-    passed: Instant,
+    system: SystemTime,
+    monotonic: Instant,
 }
 
 impl ClockWatch {
-    /// How often the time of day has jumped.
+    /// How often the system clock has jumped.
     pub(super) fn jumps(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Looks, and tells of every jump, for as long as it is polled.
+    /// Counts and logs every jump, for as long as it is polled.
     pub(super) async fn run(self) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -50,17 +49,17 @@ impl ClockWatch {
 
 impl Moment {
     fn now() -> Self {
-        Self { of_day: SystemTime::now(), passed: Instant::now() }
+        Self { system: SystemTime::now(), monotonic: Instant::now() }
     }
 
-    /// Where to and how far the time of day has jumped between an earlier moment and this one.
+    /// Direction and size of the jump between an earlier moment and this one.
     fn jump_since(self, earlier: Self) -> Option<(&'static str, Duration)> {
-        let expected = earlier.of_day + (self.passed - earlier.passed);
-        let (direction, by) = match self.of_day.duration_since(expected) {
+        let expected = earlier.system + (self.monotonic - earlier.monotonic);
+        let (direction, by) = match self.system.duration_since(expected) {
             Ok(by) => ("ahead", by),
             Err(error) => ("back", error.duration()),
         };
-        (by > TOLERATED).then_some((direction, by))
+        (by > TOLERANCE).then_some((direction, by))
     }
 }
 
@@ -69,15 +68,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_jump_is_what_is_more_than_the_time_that_has_passed() {
+    fn a_jump_is_a_difference_from_the_time_that_has_passed() {
         let (hour, minute) = (Duration::from_secs(3_600), Duration::from_secs(60));
         let earlier = Moment::now();
-        let later = |of_day| Moment { of_day, passed: earlier.passed + minute };
-        let jump = |of_day| later(of_day).jump_since(earlier);
-        assert_eq!(jump(earlier.of_day + minute), None);
-        assert_eq!(jump(earlier.of_day + minute + TOLERATED), None);
-        assert_eq!(jump(earlier.of_day + hour), Some(("ahead", hour - minute)));
-        assert_eq!(jump(earlier.of_day - hour), Some(("back", hour + minute)));
-        assert_eq!(jump(earlier.of_day), Some(("back", minute)));
+        let start = earlier.system;
+        for (system, jump) in [
+            (start + minute, None),
+            (start + minute + TOLERANCE, None),
+            (start + hour, Some(("ahead", hour - minute))),
+            (start - hour, Some(("back", hour + minute))),
+            (start, Some(("back", minute))),
+        ] {
+            let later = Moment { system, monotonic: earlier.monotonic + minute };
+            assert_eq!(later.jump_since(earlier), jump);
+        }
     }
 }

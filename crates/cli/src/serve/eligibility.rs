@@ -1,10 +1,10 @@
-//! Whether this replica could lead: it sees the whole cluster, and may write.
+//! Whether this replica is eligible to lead: it sees the whole cluster, and may write.
 //!
-//! A replica that cannot decide or write must not hold the Lease, because no replica binds meanwhile. It does
-//! not compete until it could lead, and one that leads and can no longer gives the Lease back.
+//! A replica that cannot decide or write must not hold the Lease, because no replica binds meanwhile. It
+//! competes only while it is eligible; a leader that is no longer eligible releases the Lease.
 //!
-//! Rights are reviewed once all first lists are complete, and again after the API server has refused a
-//! request. An idle replica asks for no review. Where reviews are not answered, rights count as held.
+//! Rights are reviewed when all first lists are complete, and again after the API server has refused a
+//! request. An idle replica requests no review. Where reviews are not answered, rights count as held.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// How long a replica goes on leading while a list that was asked for does not complete.
+/// How long a replica keeps leading while a later list is incomplete.
 const LIST_MAX: Duration = Duration::from_secs(15);
-/// Least time between two reviews, so that requests which are refused again and again cost few.
+/// Least time between two reviews: repeated refusals must not cause as many reviews.
 const REVIEW_EVERY: Duration = Duration::from_secs(10);
 
 /// What keeps this replica from leading.
@@ -29,7 +29,7 @@ pub(super) struct Eligibility {
     intake: Intake,
     rights: Vec<Right>,
     state: watch::Sender<State>,
-    /// Why the Lease cannot be reached. That keeps no replica from trying.
+    /// Why the Lease cannot be reached. The replica stays eligible: it has to retry.
     pub(super) lease_fault: watch::Sender<Option<String>>,
 }
 
@@ -37,11 +37,11 @@ pub(super) struct Eligibility {
 struct State {
     /// Whether all first lists are complete.
     synced: bool,
-    /// Later lists that take too long.
+    /// Later lists that take longer than [`LIST_MAX`].
     overdue: BTreeSet<Kind>,
     /// Whether a first review has ended, answered or not.
     reviewed: bool,
-    /// The rights that it lacks.
+    /// The rights that this replica lacks.
     missing: Vec<Right>,
     /// Whether the API server refuses its credentials.
     refused: bool,
@@ -54,13 +54,13 @@ impl State {
 }
 
 impl Eligibility {
-    /// The eligibility of a replica that fills this store, where leading takes these rights.
+    /// `store` and `intake` are those of this replica; leading takes `rights`.
     pub(super) fn new(client: ApiClient, store: Arc<Store>, intake: Intake, rights: Vec<Right>) -> Self {
         let (state, lease_fault) = (watch::Sender::default(), watch::Sender::default());
         Self { client, store, intake, rights, state, lease_fault }
     }
 
-    /// Finds out for as long as it is polled.
+    /// Keeps the state current for as long as it is polled.
     pub(super) async fn run(&self) {
         let first_lists = async {
             self.intake.until_synced().await;
@@ -70,14 +70,14 @@ impl Eligibility {
         tokio::join!(first_lists, later_lists, self.follow_rights(), self.follow_credentials());
     }
 
-    /// Waits until this replica could lead, or could not.
+    /// Waits until this replica is eligible, or not eligible.
     pub(super) async fn until(&self, eligible: bool) {
         let mut state = self.state.subscribe();
-        // The sender lives as long as this, so there is no error to see.
+        // The sender lives in self.
         let _ = state.wait_for(|state| state.is_eligible() == eligible).await;
     }
 
-    /// What keeps this replica from leading; empty where it could.
+    /// What keeps this replica from leading; empty where it is eligible.
     pub(super) fn causes(&self) -> Vec<String> {
         let state = self.state.borrow();
         let mut causes: Vec<_> = state.missing.iter().map(|right| format!("it may not {right}")).collect();
@@ -91,11 +91,11 @@ impl Eligibility {
         causes
     }
 
-    /// Whether this replica could lead, for a probe.
+    /// Eligibility as a check of `/readyz`.
     ///
     /// # Errors
     ///
-    /// It could not, or cannot reach the Lease; says why.
+    /// Why this replica cannot lead, or cannot reach the Lease.
     pub(super) fn check(&self) -> Result<(), String> {
         let causes = self.causes();
         if !causes.is_empty() {
@@ -123,7 +123,7 @@ impl Eligibility {
         loop {
             let is_refused = refusal.borrow_and_update().is_some();
             self.state.send_modify(|state| state.refused = is_refused);
-            // The client lives as long as this, so there is no error to see.
+            // The sender lives in self.client.
             let _ = refusal.changed().await;
         }
     }
@@ -139,13 +139,14 @@ impl Eligibility {
             let holds_all = self.review().await;
             sleep(REVIEW_EVERY).await;
             if holds_all {
-                // The client lives as long as this, so there is no error to see.
+                // The sender lives in self.client.
                 let _ = denials.changed().await;
             }
         }
     }
 
-    /// Reviews the rights. Answers whether it is known that none is missing, or that it cannot be known.
+    /// Reviews the rights. Returns false where one is missing or the review was not answered: then the review
+    /// is to be repeated.
     async fn review(&self) -> bool {
         let missing = match missing_rights(&self.client, &self.rights).await {
             Ok(missing) => missing,
@@ -154,7 +155,7 @@ impl Eligibility {
                 Vec::new()
             }
             Err(RightsError::NoAnswer(why)) => {
-                tracing::warn!(why, "the review of this replica's rights has failed; trying again");
+                tracing::warn!(why, "the review of this replica's rights has failed; it is repeated");
                 self.state.send_modify(|state| state.reviewed = true);
                 return false;
             }

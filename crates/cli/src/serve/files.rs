@@ -1,4 +1,4 @@
-//! The open files that a replica may have.
+//! The limit of open files.
 
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -13,8 +13,8 @@ const FILES: u64 = 384;
 ///
 /// # Errors
 ///
-/// The hard limit is less; says how many webhook connections it allows, or that it is too low.
-pub(super) fn allow(webhook_connections: usize) -> Result<()> {
+/// The hard limit is less; the error says how many webhook connections it allows, or that it is too low.
+pub(super) fn raise_limit(webhook_connections: usize) -> Result<()> {
     let needed = u64::try_from(webhook_connections).unwrap_or(u64::MAX).saturating_add(FILES);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|files| files >= needed) {
@@ -34,5 +34,5 @@ pub(super) fn allow(webhook_connections: usize) -> Result<()> {
         _ => {}
     }
     let wanted = Rlimit { current: Some(needed), maximum };
-    setrlimit(Resource::Nofile, wanted).context("the limit of open files cannot be raised to what it may be")
+    setrlimit(Resource::Nofile, wanted).context("the limit of open files cannot be raised")
 }

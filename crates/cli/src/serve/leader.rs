@@ -1,4 +1,4 @@
-//! Who of several replicas decides: the holder of a Lease.
+//! Leader election: the replica that holds a Lease decides.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,16 +7,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bindery_controller::Binder;
 use bindery_kube::watch::until_current;
 use bindery_kube::{Alarm, ApiClient, ApiPort, Candidate, Events, LeaseSettings, Right, system_clock};
+use tokio::sync::Notify;
 use tokio::sync::watch::{self, Receiver};
 use tokio_util::sync::CancellationToken;
 
 use super::eligibility::Eligibility;
-use super::watchman::Watchman;
+use super::foreign_writer::ForeignWriterCheck;
 use crate::settings;
 
-/// Rights without which a replica cannot lead: for the volumes and claims that it decides about, and for what
-/// decisions depend on. Rights of single settings, such as recycling, are not among them: without those, most
-/// claims are bound.
+/// Rights that leading takes: group, resource, subresource, verbs. Rights of optional settings, such as
+/// recycling, are not among them, because most claims are bound without those.
 const RIGHTS: [(&str, &str, &str, &[&str]); 7] = [
     ("", "persistentvolumes", "", &["list", "watch", "get", "patch"]),
     ("", "persistentvolumeclaims", "", &["list", "watch", "get", "patch"]),
@@ -27,37 +27,40 @@ const RIGHTS: [(&str, &str, &str, &[&str]); 7] = [
     ("storage.k8s.io", "storageclasses", "", &["list", "watch"]),
 ];
 
-/// The Lease that replicas compete for.
 #[derive(clap::Args)]
 pub(super) struct LeaseArguments {
-    /// Namespace of the Lease.
+    /// Namespace of the Lease that replicas compete for.
     #[arg(long, value_name = "NAMESPACE", env = "BINDERY_LEASE_NAMESPACE", default_value = "kube-system")]
     lease_namespace: String,
-    /// Name of the Lease.
+    /// Name of the Lease that replicas compete for.
     #[arg(long, value_name = "NAME", env = "BINDERY_LEASE_NAME", default_value = "bindery")]
     lease_name: String,
-    /// Name of this replica in the Lease; no two replicas may have the same. By default the name of the host
-    /// and a number.
+    /// Name of this replica in the Lease; each replica needs its own. By default the name of the host and a
+    /// number.
     #[arg(long, value_name = "NAME", env = "BINDERY_IDENTITY", value_parser = identity)]
     identity: Option<String>,
-    /// Seconds after which a replica that has not been heard of counts as dead.
+    /// Seconds after which a silent leader counts as dead.
     #[arg(long, value_name = "SECONDS", env = "BINDERY_LEASE_DURATION", default_value_t = 15,
           value_parser = settings::whole::<u64>(3..=3600))]
     lease_duration: u64,
 }
 
 impl LeaseArguments {
-    /// The check for other binders, whose alarm is on this Lease.
-    pub(super) fn watchman(
+    /// The check for other binders, which keeps its annotation on this Lease.
+    pub(super) fn foreign_writer_check(
         &self,
         client: &ApiClient,
         binder: &Arc<Binder<ApiPort>>,
         events: &Events,
-    ) -> Watchman {
-        let LeaseArguments { lease_namespace, lease_name, .. } = self;
-        let alarm = Alarm::new(client.clone(), lease_namespace, lease_name);
-        let lease = format!("{lease_namespace}/{lease_name}");
-        Watchman::new(Arc::clone(binder), alarm, events.clone(), system_clock(), lease)
+    ) -> ForeignWriterCheck {
+        ForeignWriterCheck {
+            binder: Arc::clone(binder),
+            alarm: Alarm::new(client.clone(), &self.lease_namespace, &self.lease_name),
+            events: events.clone(),
+            clock: system_clock(),
+            lease: format!("{}/{}", self.lease_namespace, self.lease_name),
+            found: Notify::new(),
+        }
     }
 
     /// The Lease, and this replica's name in it.
@@ -70,7 +73,7 @@ impl LeaseArguments {
         }
     }
 
-    /// Rights without which a replica cannot lead.
+    /// The rights that leading takes.
     pub(super) fn rights(&self) -> Vec<Right> {
         let lease = Some((self.lease_namespace.clone(), self.lease_name.clone()));
         let of_lease = ["get", "update"].map(|verb| Right {
@@ -87,24 +90,21 @@ impl LeaseArguments {
     }
 }
 
-/// A replica's part in the competition for the Lease.
+/// A replica's part in the election.
 pub(super) struct Leadership {
     pub(super) client: ApiClient,
     pub(super) lease: LeaseSettings,
     pub(super) eligibility: Arc<Eligibility>,
+    pub(super) binder: Arc<Binder<ApiPort>>,
+    pub(super) foreign_writer_check: Arc<ForeignWriterCheck>,
     /// Whether this replica leads.
     pub(super) leads: Arc<AtomicBool>,
 }
 
 impl Leadership {
-    /// Competes while this replica could lead, and lets the binder decide whenever it leads, until
+    /// Competes for the Lease while this replica is eligible, and runs the binder while it leads, until
     /// `shutdown`.
-    pub(super) async fn run(
-        self,
-        binder: Arc<Binder<ApiPort>>,
-        watchman: Arc<Watchman>,
-        shutdown: CancellationToken,
-    ) {
+    pub(super) async fn run(self, shutdown: CancellationToken) {
         while shutdown.run_until_cancelled(self.eligibility.until(true)).await.is_some() {
             let round = shutdown.child_token();
             let ineligible = async {
@@ -112,49 +112,32 @@ impl Leadership {
                     round.cancel();
                 }
             };
-            let (has_failed, ()) = tokio::join!(self.compete(&binder, &watchman, &round), ineligible);
+            let (has_failed, ()) = tokio::join!(self.compete(&round), ineligible);
             if has_failed {
                 break;
             }
         }
     }
 
-    /// Competes until the round ends, then hands the Lease over. Answers whether the binder has failed.
-    async fn compete(
-        &self,
-        binder: &Arc<Binder<ApiPort>>,
-        watchman: &Arc<Watchman>,
-        round: &CancellationToken,
-    ) -> bool {
+    /// Competes until the round ends, then releases the Lease. Returns whether the binder has failed.
+    async fn compete(&self, round: &CancellationToken) -> bool {
         let fault = self.eligibility.lease_fault.clone();
         let candidate = Candidate::new(self.client.clone(), self.lease.clone(), fault);
-        let candidate = candidate.tells(binder.intake().clone());
+        let candidate = candidate.tells(self.binder.intake().clone());
         tracing::info!(identity = self.lease.identity, "competing for the Lease");
         let (sender, mut holds) = watch::channel(false);
         let competing = tokio::spawn(candidate.run(sender));
         let mut has_failed = false;
         while !has_failed && until(&mut holds, true, round).await {
-            self.leads.store(true, Ordering::Relaxed);
-            tracing::info!("this replica leads");
-            let term = round.child_token();
-            let run = tokio::spawn(lead(Arc::clone(binder), Arc::clone(watchman), term.clone()));
-            until(&mut holds, false, round).await;
-            term.cancel();
-            let ended = run.await;
-            self.leads.store(false, Ordering::Relaxed);
-            tracing::info!("this replica leads no more");
-            if let Err(error) = ended {
-                tracing::error!(%error, "the binder has failed");
-                has_failed = true;
-            }
+            has_failed = self.lead(&mut holds, round).await;
         }
         let held = *holds.borrow();
         drop(holds);
         round.cancel();
         match competing.await {
-            Ok(Ok(())) if held => tracing::info!("the Lease is given back"),
+            Ok(Ok(())) if held => tracing::info!("the Lease is released"),
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the Lease is not given back; it expires"),
+            Ok(Err(error)) => tracing::warn!(%error, "the Lease is not released; it expires"),
             Err(error) => {
                 tracing::error!(%error, "competing for the Lease has failed");
                 has_failed = true;
@@ -162,20 +145,37 @@ impl Leadership {
         }
         has_failed
     }
+
+    /// Runs the binder until the Lease is lost or the round ends. Returns whether the binder has failed.
+    async fn lead(&self, holds: &mut Receiver<bool>, round: &CancellationToken) -> bool {
+        self.leads.store(true, Ordering::Relaxed);
+        tracing::info!("this replica leads");
+        let term = round.child_token();
+        let (binder, check) = (Arc::clone(&self.binder), Arc::clone(&self.foreign_writer_check));
+        let running = tokio::spawn(run_for_term(binder, check, term.clone()));
+        until(holds, false, round).await;
+        term.cancel();
+        let ended = running.await;
+        self.leads.store(false, Ordering::Relaxed);
+        tracing::info!("this replica no longer leads");
+        ended.inspect_err(|error| tracing::error!(%error, "the binder has failed")).is_err()
+    }
 }
 
-/// Waits until the Lease is held, or no more. Answers whether that came: where the round ends, or competing
-/// for it has failed, it does not.
+/// Waits until the Lease is held, or lost. Returns false where the round ends first, or the election fails.
 async fn until(holds: &mut Receiver<bool>, held: bool, round: &CancellationToken) -> bool {
-    let came = holds.wait_for(|holds| *holds == held);
-    matches!(round.run_until_cancelled(came).await, Some(Ok(_)))
+    let changed = holds.wait_for(|holds| *holds == held);
+    matches!(round.run_until_cancelled(changed).await, Some(Ok(_)))
 }
 
-/// Decides until the term ends.
-async fn lead(binder: Arc<Binder<ApiPort>>, watchman: Arc<Watchman>, term: CancellationToken) {
-    let caught_up = async {
-        tokio::join!(watchman.catch_up(), until_current(binder.port().client().clone(), binder.intake()))
-    };
+async fn run_for_term(
+    binder: Arc<Binder<ApiPort>>,
+    foreign_writer_check: Arc<ForeignWriterCheck>,
+    term: CancellationToken,
+) {
+    let client = binder.port().client().clone();
+    let caught_up =
+        async { tokio::join!(foreign_writer_check.catch_up(), until_current(client, binder.intake())) };
     if term.run_until_cancelled(caught_up).await.is_some() {
         binder.run(term).await;
     }
@@ -188,13 +188,12 @@ fn default_identity() -> String {
     format!("{host}-{}-{:x}", std::process::id(), since_1970.subsec_nanos())
 }
 
-/// Reads an identity. An empty one in the Lease says that the Lease is free.
-fn identity(text: &str) -> Result<String, String> {
+/// Reads an identity. An empty one in the Lease means that the Lease is free.
+fn identity(text: &str) -> Result<String, &'static str> {
     if text.trim().is_empty() {
         return Err(
             "it is empty: give each replica a name of its own, or leave the setting out for the name of the \
-                    host and a number"
-                .to_owned(),
+                    host and a number",
         );
     }
     Ok(text.to_owned())

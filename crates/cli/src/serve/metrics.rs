@@ -1,4 +1,4 @@
-//! What `/metrics` shows. `docs/metrics.md` lists all of it, with what to do when it is high.
+//! `/metrics`. `docs/metrics.md` lists every metric, and what to do when it is high.
 
 use std::collections::BTreeMap;
 use std::fmt::Error;
@@ -16,59 +16,57 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::clock::ClockWatch;
-use super::door::DoorRecord;
-use super::face::Face;
+use super::health::ReplicaHealth;
+use super::webhook::WebhookStatistics;
 
-/// Upstream's name of volumes whose source no in-tree plugin serves.
+/// Upstream's name of volumes whose source has no in-tree plugin.
 const NO_PLUGIN: &str = "N/A";
 
-/// Everything that a replica counts.
+/// Every metric of a replica.
 pub(super) fn registry(
-    face: &Face,
+    health: &ReplicaHealth,
     admission: &AdmissionMetrics,
-    door: &DoorRecord,
+    webhook: &WebhookStatistics,
     clock: &ClockWatch,
 ) -> Registry {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Upstream(face.clone())));
+    registry.register_collector(Box::new(Upstream(health.clone())));
     let own = registry.sub_registry_with_prefix("bindery");
-    own.register_collector(Box::new(Own { face: face.clone(), clock: clock.clone() }));
-    own.register_collector(Box::new(Door(door.clone())));
+    own.register_collector(Box::new(Own { health: health.clone(), clock: clock.clone() }));
+    own.register_collector(Box::new(Webhook(webhook.clone())));
     admission.register(own);
     registry
 }
 
-/// What only Bindery has, read when it is asked for.
+/// Metrics that only Bindery has.
 #[derive(Debug)]
 struct Own {
-    face: Face,
+    health: ReplicaHealth,
     clock: ClockWatch,
 }
 
-/// The door: its certificate, and who comes.
+/// Metrics of the webhook's certificate and connections.
 #[derive(Debug)]
-struct Door(DoorRecord);
+struct Webhook(WebhookStatistics);
 
-/// What upstream has too, under its names.
+/// Metrics that upstream has too, under its names.
 #[derive(Debug)]
-struct Upstream(Face);
+struct Upstream(ReplicaHealth);
 
 impl Collector for Own {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let binder = self.face.binder();
-        for (name, help, value) in binder.metrics().iter().chain(self.counters()) {
-            let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
-        }
+        let binder = &self.health.binder;
+        counters(&mut encoder, binder.metrics().iter().chain(self.counters()))?;
         for (name, help, value) in self.gauges() {
             gauge(&mut encoder, name, help, value)?;
         }
         let help = "What keeps this replica from leading, in own mode";
-        let mut family = encoder.encode_descriptor("cannot_lead", help, None, MetricType::Gauge)?;
-        for cause in self.face.causes() {
-            let gauge = ConstGauge::new(1_i64);
-            gauge.encode(family.encode_family(&[("cause", cause)])?)?;
-        }
+        let causes = self.health.causes().into_iter().map(|cause| (cause, 1));
+        gauges(&mut encoder, "cannot_lead", help, "cause", causes)?;
+        let help = "Time since the last bytes of a kind's list or watch";
+        let silences = self.health.silences().map(|(kind, seconds)| (kind.name(), seconds));
+        gauges(&mut encoder, "watch_silence_seconds", help, "kind", silences)?;
+
         let help = "Claims whose bind by upstream was compared with Bindery's decision, in observe mode";
         let mut family = encoder.encode_descriptor("observed_claims", help, None, MetricType::Counter)?;
         for compared in Compared::ALL {
@@ -78,14 +76,8 @@ impl Collector for Own {
         let help = "Events that were not written, by cause";
         let mut family = encoder.encode_descriptor("events_dropped", help, None, MetricType::Counter)?;
         for cause in EventLoss::ALL {
-            let counter = ConstCounter::new(self.face.events().dropped(cause));
+            let counter = ConstCounter::new(self.health.events.dropped(cause));
             counter.encode(family.encode_family(&[("cause", cause.name())])?)?;
-        }
-        let help = "Time since the last bytes of a kind's list or watch";
-        let mut family = encoder.encode_descriptor("watch_silence_seconds", help, None, MetricType::Gauge)?;
-        for (kind, seconds) in self.face.silences() {
-            let gauge = ConstGauge::new(i64::try_from(seconds).unwrap_or(i64::MAX));
-            gauge.encode(family.encode_family(&[("kind", kind.name())])?)?;
         }
         Ok(())
     }
@@ -93,8 +85,8 @@ impl Collector for Own {
 
 impl Own {
     fn counters(&self) -> [(&'static str, &'static str, u64); 4] {
-        let (binder, vigil) = (self.face.binder(), self.face.binder().intake().vigil());
-        let pressure = binder.port().pressure();
+        let vigil = self.health.binder.intake().vigil();
+        let pressure = self.health.binder.port().pressure();
         [
             (
                 "foreign_writes",
@@ -111,15 +103,15 @@ impl Own {
                 "Requests of decisions that the API server took longer than a second to answer",
                 pressure.late,
             ),
-            ("clock_jumps", "Jumps of the time of day that were seen", self.clock.jumps()),
+            ("clock_jumps", "Jumps of the system clock", self.clock.jumps()),
         ]
     }
 
     fn gauges(&self) -> [(&'static str, &'static str, usize); 11] {
-        let (binder, vigil) = (self.face.binder(), self.face.binder().intake().vigil());
+        let (binder, vigil) = (&self.health.binder, self.health.binder.intake().vigil());
         let pressure = binder.port().pressure();
         [
-            ("leader", "Whether this replica leads", usize::from(self.face.leads())),
+            ("leader", "Whether this replica leads", usize::from(self.health.leads())),
             (
                 "lists_complete",
                 "Whether all initial lists are complete",
@@ -136,10 +128,10 @@ impl Own {
                 usize::from(binder.passage().check().is_err()),
             ),
             ("keys_waiting", "Objects that wait to be decided", binder.keys_waiting()),
-            ("keys_failing", "Objects whose last sync failed, to be tried again", binder.keys_failing()),
+            ("keys_failing", "Objects whose last sync failed, to be retried", binder.keys_failing()),
             ("operations_running", "Operations that run", binder.operations_running()),
-            ("requests_in_flight", "Requests that are under way", pressure.in_flight),
-            ("requests_in_flight_max", "Requests that may be under way at the same time", pressure.limit),
+            ("requests_in_flight", "Requests in flight", pressure.in_flight),
+            ("requests_in_flight_max", "Most requests in flight at the same time", pressure.limit),
             (
                 "foreign_writer",
                 "Whether recycling and deleting are stopped because another binder was seen",
@@ -154,18 +146,14 @@ impl Own {
     }
 }
 
-impl Collector for Door {
+impl Collector for Webhook {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let DoorRecord { certificates, traffic } = &self.0;
-        let counters = [
-            (
-                "certificate_changes",
-                "Certificates taken into use in the place of others, by the webhook",
-                certificates.changes(),
-            ),
+        let WebhookStatistics { certificates, traffic } = &self.0;
+        let counts = [
+            ("certificate_changes", "Changes of the webhook's certificate", certificates.changes()),
             (
                 "certificate_errors",
-                "Certificates that could not be read, made, kept or made known; those in use stayed",
+                "Failures to read, make, store or publish a certificate; the one in use stays in use",
                 certificates.failures(),
             ),
             (
@@ -175,17 +163,14 @@ impl Collector for Door {
             ),
             (
                 "webhook_connections_shed",
-                "Connections to the webhook that were closed or turned away because there were too many",
+                "Connections to the webhook that were closed or refused because there were too many",
                 traffic.shed(),
             ),
         ];
-        for (name, help, value) in counters {
-            let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
-        }
+        counters(&mut encoder, counts)?;
         gauge(&mut encoder, "webhook_connections", "Open connections to the webhook", traffic.connections())?;
-        // Without a certificate there is nothing that could expire.
-        let told = [
+        // Without a certificate these two have no sample.
+        let optional = [
             (
                 "certificate_expiry_timestamp_seconds",
                 "When the certificate of the webhook expires",
@@ -197,7 +182,7 @@ impl Collector for Door {
                 certificates.trusted().map(i64::from),
             ),
         ];
-        for (name, help, value) in told {
+        for (name, help, value) in optional {
             let descriptor = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             if let Some(value) = value {
                 ConstGauge::new(value).encode(descriptor)?;
@@ -209,55 +194,42 @@ impl Collector for Door {
 
 impl Collector for Upstream {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let metrics = self.0.binder().upstream_metrics();
-        let counters = [
+        let metrics = self.0.binder.upstream_metrics();
+        let counts = [
             (
                 "retroactive_storageclass",
-                "Default classes that were to be given to claims, those included that could not be",
+                "Attempts to give a claim the default class, failures included",
                 metrics.classes.get(),
             ),
             (
                 "retroactive_storageclass_errors",
-                "Default classes that could not be given to claims",
+                "Failures to give a claim the default class",
                 metrics.class_errors.get(),
             ),
         ];
-        for (name, help, value) in counters {
-            let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
-        }
-        let help = "Failures to provision or delete a volume";
-        metrics.errors.encode(encoder.encode_descriptor(
-            "volume_operation_errors",
-            help,
-            None,
-            MetricType::Counter,
-        )?)?;
-        let help = "Time from the first attempt until a claim is bound, or a volume gone";
-        let name = "volume_operation_total_seconds";
-        metrics.wholes.encode(encoder.encode_descriptor(name, help, None, MetricType::Histogram)?)?;
-        let help = "Time of one call of a plugin";
-        let name = "storage_operation_duration_seconds";
-        metrics.calls.encode(encoder.encode_descriptor(name, help, None, MetricType::Histogram)?)?;
+        counters(&mut encoder, counts)?;
+        let mut metric = |name, help, metric: &dyn EncodeMetric| {
+            metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+        };
+        metric("volume_operation_errors", "Failures to provision or delete a volume", &metrics.errors)?;
+        let help = "Time from the first attempt until a claim is bound, or a volume is deleted";
+        metric("volume_operation_total_seconds", help, &metrics.wholes)?;
+        metric("storage_operation_duration_seconds", "Time of one call of a plugin", &metrics.calls)?;
         self.encode_collector(&mut encoder)
     }
 }
 
-/// How many objects have these labels.
+/// Number of objects by the values of their labels.
 type Counts<const N: usize> = BTreeMap<[String; N], usize>;
 
 impl Upstream {
-    /// Upstream's `pv_collector`. Like upstream, only who leads tells it, so that it can be summed over
-    /// replicas.
+    /// Upstream's `pv_collector`. As upstream does, only the leader counts objects, so that replicas can be
+    /// summed.
     fn encode_collector(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let (volumes, claims) = if self.0.leads() {
-            (self.0.binder().store().volumes(), self.0.binder().store().claims())
-        } else {
-            (Vec::new(), Vec::new())
-        };
+        let store = self.0.leads().then(|| self.0.binder.store());
         let mut total = Counts::default();
         let mut by_phase = [Counts::default(), Counts::default()];
-        for volume in &volumes {
+        for volume in store.map(|store| store.volumes()).unwrap_or_default() {
             let plugin = match &*volume.source {
                 "hostPath" => HOST_PATH,
                 "nfs" => NFS,
@@ -271,8 +243,9 @@ impl Upstream {
         let [bound, unbound] = &by_phase;
         family(encoder, "bound_pv_count", "Volumes in phase Bound", ["storage_class"], bound)?;
         family(encoder, "unbound_pv_count", "Volumes in any other phase", ["storage_class"], unbound)?;
+
         let mut by_phase = [Counts::default(), Counts::default()];
-        for claim in &claims {
+        for claim in store.map(|store| store.claims()).unwrap_or_default() {
             let counts = &mut by_phase[usize::from(claim.status.phase != ClaimPhase::Bound)];
             let labels = [&claim.key.namespace, claim.class_or_empty(), claim.attributes_class_or_empty()];
             *counts.entry(labels.map(str::to_owned)).or_default() += 1;
@@ -300,6 +273,33 @@ where
         let pairs: [(&str, &str); N] = std::array::from_fn(|at| (labels[at], values[at].as_str()));
         let gauge = ConstGauge::new(i64::try_from(*count).unwrap_or(i64::MAX));
         gauge.encode(family.encode_family(&pairs)?)?;
+    }
+    Ok(())
+}
+
+fn counters(
+    encoder: &mut DescriptorEncoder<'_>,
+    counters: impl IntoIterator<Item = (&'static str, &'static str, u64)>,
+) -> Result<(), Error> {
+    for (name, help, value) in counters {
+        let counter = ConstCounter::new(value);
+        counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+    }
+    Ok(())
+}
+
+/// One gauge for each value of a label.
+fn gauges(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    label: &str,
+    values: impl Iterator<Item = (impl AsRef<str>, u64)>,
+) -> Result<(), Error> {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (label_value, value) in values {
+        let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+        gauge.encode(family.encode_family(&[(label, label_value.as_ref())])?)?;
     }
     Ok(())
 }

@@ -1,28 +1,28 @@
-//! Whether and how volumes of policy Recycle are scrubbed.
+//! Settings of recycling.
 
 use bindery_kube::plugins::{RECYCLER_IMAGE, Recycler, RecyclerSettings, TemplateError};
 use bindery_kube::{ApiClient, Events, system_clock};
 
-/// Recycling. It needs rights that nothing else here does: to create, patch and delete pods in the namespace
+/// Recycling needs rights that nothing else here does: to create, patch and delete pods in the namespace
 /// `default`.
 #[derive(clap::Args)]
 pub(super) struct RecyclerArguments {
-    /// Whether volumes of policy Recycle are scrubbed by a pod and offered again. Where they are not, such a
-    /// volume becomes Failed when its claim is gone, and keeps its data.
+    /// Scrub volumes of policy Recycle by a pod, and make them available again. With `false`, a volume of
+    /// that policy becomes Failed when its claim is deleted, and keeps its data.
     #[arg(long, value_name = "true|false", env = "BINDERY_RECYCLE", default_value_t = true,
           action = clap::ArgAction::Set)]
     recycle: bool,
-    /// Image of the pods that scrub: one with `/bin/sh`, `find` and `ls`.
+    /// Image of the pods that scrub volumes; it needs `/bin/sh`, `find` and `ls`.
     #[arg(long, value_name = "IMAGE", env = "BINDERY_RECYCLER_IMAGE", default_value = RECYCLER_IMAGE)]
     recycler_image: String,
 }
 
 impl RecyclerArguments {
-    /// What scrubs the volumes of a plugin; nothing where recycling is off.
+    /// The recycler of a plugin; `None` where recycling is off.
     ///
     /// # Errors
     ///
-    /// The settings have a pod that cannot be used.
+    /// The pod of these settings cannot be used.
     pub(super) fn recycler(
         &self,
         client: &ApiClient,

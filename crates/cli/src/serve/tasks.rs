@@ -1,57 +1,54 @@
-//! The tasks that a replica consists of.
+//! The tasks of a replica.
 
 use std::future::Future;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-/// Starts the parts of a replica, each of which is to run as long as the replica does.
+/// Starts tasks that run for as long as the replica does.
 ///
-/// A replica without its watches would go on deciding by what it saw last, and hold the Lease, live and
-/// ready. So when a part ends by itself, by a panic above all, the replica is to end too, for whoever runs it
-/// to start another.
+/// A replica without its watches would decide by stale caches, hold the Lease, and stay live and ready. So
+/// when a task ends by itself, a panic included, the replica ends too, and its supervisor starts another.
 pub(super) struct Tasks {
     ends: UnboundedSender<&'static str>,
     ended: UnboundedReceiver<&'static str>,
 }
 
-/// Tells that a part has ended, however it did.
+/// Reports on drop that a task has ended, however it did.
 struct End {
-    part: &'static str,
+    task: &'static str,
     ends: UnboundedSender<&'static str>,
 }
 
 impl Tasks {
-    /// None yet.
     pub(super) fn new() -> Self {
         let (ends, ended) = unbounded_channel();
         Self { ends, ended }
     }
 
-    /// Starts a part.
+    /// Starts a task.
     pub(super) fn start<T: Send + 'static>(
         &self,
-        part: &'static str,
+        task: &'static str,
         work: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        let end = End { part, ends: self.ends.clone() };
+        let end = End { task, ends: self.ends.clone() };
         tokio::spawn(async move {
             let _end = end;
             work.await
         })
     }
 
-    /// Ends with the first part that does; says which.
+    /// Waits for the first task that ends, and returns its name.
     pub(super) async fn first_end(&mut self) -> &'static str {
-        // A sender lives here, so there is no end of what is received.
-        self.ended.recv().await.unwrap_or("a part")
+        self.ended.recv().await.expect("self.ends keeps the channel open")
     }
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        // Where nobody listens any more, the replica is ending.
-        let _ = self.ends.send(self.part);
+        // Without a receiver the replica is ending.
+        let _ = self.ends.send(self.task);
     }
 }
 
@@ -62,7 +59,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_part_that_ends_or_panics_is_heard_of() {
+    async fn a_task_that_ends_panics_or_is_aborted_is_reported() {
         let mut tasks = Tasks::new();
         let running = tasks.start("one that runs", std::future::pending::<()>());
         assert!(tasks.first_end().now_or_never().is_none());

@@ -111,7 +111,7 @@ async fn a_leader_that_slept_through_its_lease_does_no_harm() {
     trial.receive(Duration::from_millis(LED_MAX)).await;
     trial.until_rest().await;
     // It has stood down. Nothing keeps it from leading again, where the next one is late.
-    sleeper.until_logged("this replica leads no more").await;
+    sleeper.until_logged("this replica no longer leads").await;
     for replica in [sleeper, next] {
         assert_eq!(replica.metric("bindery_foreign_writes_total").await, 0, "{}", replica.log());
     }

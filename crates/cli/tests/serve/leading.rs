@@ -101,7 +101,7 @@ async fn neither_one_unanswered_renewal_nor_dead_connections_cost_the_leadership
         assert_eq!(spec.holder_identity.as_deref(), Some("first"), "{are_dead}: {}", leader.log());
         assert_eq!(spec.lease_transitions, transitions, "{are_dead}");
     }
-    assert!(!leader.log().contains("this replica leads no more"), "{}", leader.log());
+    assert!(!leader.log().contains("this replica no longer leads"), "{}", leader.log());
     leader.check();
     next.check();
 }
@@ -281,7 +281,7 @@ async fn a_leader_that_stands_down_ends_what_it_writes_before_the_next_one_leads
     proxy.set_weather(Stuck { is_stuck: AtomicBool::new(false) });
     world.create_volume("v", "1Gi").await;
     next.until_leading().await;
-    assert!(leader.log().contains("this replica leads no more"), "{}", leader.log());
+    assert!(leader.log().contains("this replica no longer leads"), "{}", leader.log());
     proxy.set_weather(Fair);
 }
 

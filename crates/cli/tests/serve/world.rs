@@ -351,7 +351,7 @@ impl Replica {
         Pid::from_raw(i32::try_from(self.server.id()).unwrap()).unwrap()
     }
 
-    /// Waits until this replica leads no more.
+    /// Waits until this replica no longer leads.
     pub(crate) async fn until_following(&mut self) {
         self.until_metrics("bindery_leader 0\n").await;
     }

@@ -1,4 +1,4 @@
-//! The door: where the API server asks for reviews of claims and volumes, by every replica, whether it leads
+//! The webhook, which reviews claims and volumes for the API server. Every replica serves it, whether it leads
 //! or not.
 
 mod certificates;
@@ -16,78 +16,81 @@ use bindery_kube::ApiClient;
 use bindery_webhook::certificates::{AuthorityFiles, CertificateRecord};
 use bindery_webhook::server::{Limits, Server, Traffic};
 use bindery_webhook::tls::{Clients, Credentials};
-use futures::FutureExt as _;
-use futures::future::{BoxFuture, pending};
+use futures::future::pending;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use self::certificates::CertificateArguments;
+use self::certificates::{CertificateArguments, Source};
 use crate::settings;
 
-/// The door of a replica.
 #[derive(clap::Args)]
-pub(super) struct DoorArguments {
-    /// Address where the API server asks for reviews of claims and volumes, at `/validate`, over TLS 1.3 or
-    /// 1.2; port 0 takes a free one. Off unless it is given.
+pub(super) struct WebhookArguments {
+    /// Address of the webhook, over TLS 1.3 or 1.2; the API server sends reviews of claims and volumes to
+    /// `/validate`. Port 0 takes a free one. Off by default.
     #[arg(long, value_name = "ADDRESS", env = "BINDERY_WEBHOOK_LISTEN", value_parser = settings::address)]
     webhook_listen: Option<SocketAddr>,
-    /// Most connections to the webhook at the same time; for one more, that which has been silent for longest
-    /// is closed.
+    /// Most connections to the webhook at the same time; one more closes the one that has been idle longest.
     #[arg(long, value_name = "N", env = "BINDERY_WEBHOOK_CONNECTIONS", default_value_t = 1_000,
           value_parser = settings::whole::<usize>(10..=100_000))]
     webhook_connections: usize,
-    /// Seconds for which reviews are still answered after the signal to end: as long as a Service may take to
-    /// send the API server elsewhere.
+    /// Seconds for which reviews are still answered after the signal to end: the time that a Service may take
+    /// to send the API server to other replicas.
     #[arg(long, value_name = "SECONDS", env = "BINDERY_WEBHOOK_DRAIN", default_value_t = 5,
           value_parser = settings::whole::<u64>(0..=300))]
     webhook_drain: u64,
-    /// Lets only clients in that have a certificate of the authorities in this PEM file, which is read again
-    /// when it changes. The API server has one where its --admission-control-config-file says so.
+    /// Accept only clients with a certificate of the authorities in this PEM file, which is read again when
+    /// it changes. The API server has one where its --admission-control-config-file names it.
     #[arg(long, value_name = "FILE", env = "BINDERY_WEBHOOK_CLIENT_CA")]
     webhook_client_ca: Option<PathBuf>,
-    /// Of the clients that --webhook-client-ca lets in, only those whose certificate has this as its common
-    /// name or as a DNS name. May be given again, or with commas between several.
+    /// Of the clients that --webhook-client-ca accepts, accept only those whose certificate has this common
+    /// name or DNS name. Repeat it, or separate several by commas.
     #[arg(long, value_name = "NAME", env = "BINDERY_WEBHOOK_CLIENT_NAME", value_delimiter = ',')]
     webhook_client_name: Vec<String>,
     #[command(flatten)]
     certificates: CertificateArguments,
 }
 
-/// What is counted of a door, open or not.
+/// Statistics of a webhook, whether it is served or not.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DoorRecord {
+pub(super) struct WebhookStatistics {
     pub(super) certificates: Arc<CertificateRecord>,
     pub(super) traffic: Arc<Traffic>,
 }
 
-/// An open door.
-pub(super) struct Door {
+/// A webhook that is ready to be served.
+pub(super) struct Webhook {
     server: Server,
-    /// Follows changes of certificates for as long as it is polled; it is told of restores of etcd.
-    following: Box<dyn FnOnce(Regressions) -> BoxFuture<'static, ()> + Send>,
+    credentials: Credentials,
+    certificates: Source,
+    client_files: Option<AuthorityFiles>,
+    statistics: WebhookStatistics,
 }
 
-impl DoorArguments {
+impl WebhookArguments {
     /// Most connections to the webhook at the same time; 0 where it is off.
     pub(super) fn connections_max(&self) -> usize {
         if self.webhook_listen.is_some() { self.webhook_connections } else { 0 }
     }
 
-    /// Opens the door where it is wanted.
+    /// Prepares the webhook; `None` where it is off.
     ///
     /// # Errors
     ///
     /// A setting cannot be used, or no certificate can be read or made.
-    pub(super) async fn open(&self, client: &ApiClient, record: &DoorRecord) -> Result<Option<Door>> {
+    pub(super) async fn open(
+        &self,
+        client: &ApiClient,
+        statistics: &WebhookStatistics,
+    ) -> Result<Option<Webhook>> {
         let Some(address) = self.webhook_listen else { return Ok(None) };
         let (clients, client_files) = self.clients()?;
-        let (identity, source) = self.certificates.open(client, &record.certificates).await?;
+        let (identity, certificates) = self.certificates.open(client, &statistics.certificates).await?;
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| format!("--webhook-listen {address} cannot be listened on"))?;
         tracing::info!(
             address = %listener.local_addr()?,
-            certificates = %source,
+            %certificates,
             expires = identity.validity().end(),
             clients = self.webhook_client_ca.as_deref().map(tracing::field::debug),
             "the webhook is served"
@@ -98,26 +101,13 @@ impl DoorArguments {
             drain: Duration::from_secs(self.webhook_drain),
             ..Limits::default()
         };
-        let traffic = Arc::clone(&record.traffic);
+        let statistics = statistics.clone();
+        let traffic = Arc::clone(&statistics.traffic);
         let server = Server::new(listener, Some(credentials.clone()), limits, traffic);
-        let certificates = Arc::clone(&record.certificates);
-        let following = |restored| {
-            let following = async move {
-                let believing = credentials.clone();
-                let of_clients = async {
-                    if let Some(files) = client_files {
-                        let change = |authorities| believing.believe(&authorities);
-                        files.run(Arc::clone(&certificates), change).await;
-                    }
-                };
-                tokio::join!(of_clients, source.follow(&credentials, &certificates, restored));
-            };
-            following.boxed()
-        };
-        Ok(Some(Door { server, following: Box::new(following) }))
+        Ok(Some(Webhook { server, credentials, certificates, client_files, statistics }))
     }
 
-    /// Which clients are let in, and the files that say so.
+    /// The clients that are accepted, and the files that name their authorities.
     fn clients(&self) -> Result<(Option<Clients>, Option<AuthorityFiles>)> {
         let Some(path) = &self.webhook_client_ca else {
             if !self.webhook_client_name.is_empty() {
@@ -134,15 +124,27 @@ impl DoorArguments {
     }
 }
 
-impl Door {
-    /// Answers until `shutdown`, and until the last request after it. `restored` tells of restores of etcd.
-    pub(super) async fn serve(self, router: Router, restored: Regressions, shutdown: CancellationToken) {
-        let serving = self.server.serve(router, shutdown.cancelled_owned());
-        // Whatever becomes of that, what is shown now is served.
-        let following = (self.following)(restored).then(|()| pending::<()>());
+impl Webhook {
+    /// Answers until `shutdown`, and until the last request after it. `restores` reports restores of etcd.
+    pub(super) async fn serve(self, router: Router, restores: Regressions, shutdown: CancellationToken) {
+        let Self { server, credentials, certificates, client_files, statistics } = self;
+        let follow_authorities = async {
+            if let Some(files) = client_files {
+                let change = |authorities| credentials.believe(&authorities);
+                files.run(Arc::clone(&statistics.certificates), change).await;
+            }
+        };
+        let follow_certificates = certificates.follow(&credentials, &statistics.certificates, restores);
+        // Where these end, the webhook goes on with the certificates that it has.
+        let follow = async {
+            tokio::join!(follow_authorities, follow_certificates);
+            pending::<()>().await;
+        };
         tokio::select! {
-            () = serving => tracing::info!("the webhook is served no more"),
-            () = following => {}
+            () = server.serve(router, shutdown.cancelled_owned()) => {
+                tracing::info!("the webhook is no longer served");
+            }
+            () = follow => {}
         }
     }
 }

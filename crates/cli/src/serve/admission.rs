@@ -1,4 +1,4 @@
-//! What the operator sets of admission: the level of each rule, and how much is reviewed at a time.
+//! Settings of admission: the level of each rule, and how much is reviewed at a time.
 
 use std::sync::Arc;
 
@@ -9,12 +9,10 @@ use bindery_webhook::{AdmissionMetrics, AdmissionSettings, Levels, Reviewer, Rul
 use super::ModeArgument;
 use crate::settings;
 
-/// Settings of admission.
 #[derive(clap::Args)]
 pub(super) struct AdmissionArguments {
-    /// Sets the level of a rule of admission: RULE=deny, RULE=warn or RULE=off. May be given again, or with
-    /// commas between several; of one rule the last counts. docs/admission.md lists the rules and their
-    /// defaults.
+    /// Level of an admission rule: RULE=deny, RULE=warn or RULE=off. Repeat it, or separate several by
+    /// commas; the last one for a rule counts. docs/admission.md lists the rules and their defaults.
     #[arg(
         long = "admission-rule",
         value_name = "RULE=LEVEL",
@@ -22,7 +20,7 @@ pub(super) struct AdmissionArguments {
         value_delimiter = ','
     )]
     admission_rule: Vec<RuleLevel>,
-    /// Most reviews at the same time; a request beyond passes with a warning, and is counted.
+    /// Most reviews at the same time. Further requests are allowed with a warning, and counted.
     #[arg(long, value_name = "N", env = "BINDERY_ADMISSION_IN_FLIGHT", default_value_t = 256,
           value_parser = settings::whole::<usize>(1..=100_000))]
     admission_in_flight: usize,
@@ -33,7 +31,7 @@ pub(super) struct AdmissionArguments {
 }
 
 impl AdmissionArguments {
-    /// What answers reviews, of a replica in this mode.
+    /// The router that answers reviews, for a replica in this mode.
     pub(super) fn router<R: Reviewer>(
         &self,
         mode: ModeArgument,

@@ -1,8 +1,8 @@
-//! What happens when another binder is seen: recycling and deleting stop, the operator is told, and says when
-//! it is over.
+//! Reacts to another binder: recycling and deleting stop, the operator is told, and they go on when the
+//! operator acknowledges.
 //!
-//! The replica that sees it stops by itself, at once. The annotation on the Lease is for the others, for
-//! those that come later, and for the operator, who removes it.
+//! The replica that sees the write stops at once by itself. An annotation on the Lease stops the other
+//! replicas and later ones; the operator acknowledges by removing it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,36 +17,26 @@ use tokio_util::sync::CancellationToken;
 const REASON: &str = "ForeignWriter";
 /// `reason` of the event on the Lease after a restore of etcd.
 const VERSIONS_WENT_BACK: &str = "VersionsWentBack";
-/// How often the Lease is looked at while the alarm is on: so long the operator waits at most.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How often it is tried to reach a Lease that cannot be.
+/// How often the annotation is read while it is set. The operator waits for this long at most.
+const READ_EVERY: Duration = Duration::from_secs(5);
+/// Pause after a request about the Lease that failed.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// Raises and lifts the alarm. While none is on it costs no request but one at the begin of each term of
-/// leading.
-pub(super) struct Watchman {
-    binder: Arc<Binder<ApiPort>>,
-    alarm: Alarm,
-    events: Events,
-    clock: Clock,
-    /// The Lease, as the operator names it.
-    lease: String,
-    /// The alarm was found on the Lease.
-    found: Notify,
+/// Sets the annotation and sees its removal. It costs one request at the beginning of each term of leading,
+/// and none after that while the annotation is not set.
+pub(super) struct ForeignWriterCheck {
+    pub(super) binder: Arc<Binder<ApiPort>>,
+    pub(super) alarm: Alarm,
+    pub(super) events: Events,
+    pub(super) clock: Clock,
+    /// Namespace and name of the Lease.
+    pub(super) lease: String,
+    /// Notified when the annotation is found on the Lease.
+    pub(super) found: Notify,
 }
 
-impl Watchman {
-    pub(super) fn new(
-        binder: Arc<Binder<ApiPort>>,
-        alarm: Alarm,
-        events: Events,
-        clock: Clock,
-        lease: String,
-    ) -> Self {
-        Self { binder, alarm, events, clock, lease, found: Notify::new() }
-    }
-
-    /// Looks whether an alarm is on that this replica has not seen; to be awaited before it decides anything.
+impl ForeignWriterCheck {
+    /// Reads the annotation; to be awaited before this replica decides anything.
     pub(super) async fn catch_up(&self) {
         loop {
             match self.alarm.read().await {
@@ -62,24 +52,25 @@ impl Watchman {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "it is not known whether another binder was seen; nothing is decided");
+                    tracing::warn!(%error, "it is unknown whether another binder was seen; nothing is decided");
                     tokio::time::sleep(RETRY_EVERY).await;
                 }
             }
         }
     }
 
-    /// Raises the alarm when another binder is seen, and lifts it when the operator has, until `shutdown`.
+    /// Watches for other binders, for the operator's acknowledgement and for restores of etcd, until
+    /// `shutdown`.
     pub(super) async fn run(&self, shutdown: CancellationToken) {
-        let watched = async { tokio::join!(self.watch(), self.tell_of_restores()) };
-        shutdown.run_until_cancelled(watched).await;
+        let work = async { tokio::join!(self.follow_writes(), self.follow_restores()) };
+        shutdown.run_until_cancelled(work).await;
     }
 
-    /// Tells of each restore of etcd, by an event on the Lease. An alarm that was on is raised again: the
-    /// Lease may be one of a time before it.
-    async fn tell_of_restores(&self) {
+    /// Reports each restore of etcd by an event on the Lease. An annotation that was set is set again: the
+    /// restored Lease may be older than it.
+    async fn follow_restores(&self) {
         let mut regressions = self.binder.intake().freshness().regressions();
-        // The sender lives as long as the binder, so there is no error to see.
+        // The sender lives as long as the binder.
         while regressions.changed().await.is_ok() {
             let Some(regression) = regressions.borrow_and_update().clone() else { continue };
             let now = (self.clock)();
@@ -87,7 +78,7 @@ impl Watchman {
                 && let Err(error) =
                     self.alarm.raise("another binder was seen before etcd was restored", now).await
             {
-                tracing::error!(%error, "the alarm about another binder cannot be raised again");
+                tracing::error!(%error, "the annotation about another binder cannot be set again");
             }
             let message = format!("{regression}; all kinds are listed again before more is decided");
             if let Err(error) = self.alarm.tell(VERSIONS_WENT_BACK, &message, now).await {
@@ -96,32 +87,32 @@ impl Watchman {
         }
     }
 
-    async fn watch(&self) {
+    async fn follow_writes(&self) {
         let mut last = self.vigil().last();
         loop {
             if self.vigil().holds() {
-                // Another binder writes by the hundred; one look answers them all.
-                tokio::time::sleep(LOOK_EVERY).await;
+                // Another binder writes hundreds of objects; one read of the Lease answers for all.
+                tokio::time::sleep(READ_EVERY).await;
             } else {
                 tokio::select! {
-                    // The sender lives as long as the binder, so there is no error to see.
+                    // The sender lives as long as the binder.
                     _ = last.changed() => last.mark_changed(),
                     () = self.found.notified() => continue,
                 }
             }
-            // Before anything is looked at: what is written meanwhile is not what the operator has
-            // acknowledged.
+            // Counted before the Lease is read: the operator has not acknowledged later writes.
             let writes = self.vigil().writes();
             let seen =
                 if last.has_changed().unwrap_or_default() { last.borrow_and_update().clone() } else { None };
             match seen {
-                Some(write) => self.raise(&write).await,
-                None => self.look(writes).await,
+                Some(write) => self.report(&write).await,
+                None => self.check_acknowledgement(writes).await,
             }
         }
     }
 
-    async fn raise(&self, write: &ForeignWrite) {
+    /// Sets the annotation; the replica that sets it also logs the write and records an event.
+    async fn report(&self, write: &ForeignWrite) {
         let ForeignWrite { regarding, author, what } = write;
         let now = (self.clock)();
         let text = format!("{author} wrote {what} of {}", regarding);
@@ -130,7 +121,7 @@ impl Watchman {
                 Ok(Raised::Before) => return,
                 Ok(Raised::Now) => break,
                 Err(error) => {
-                    tracing::error!(%error, "the alarm about another binder cannot be shared with other replicas");
+                    tracing::error!(%error, "other replicas cannot be told of another binder");
                     tokio::time::sleep(RETRY_EVERY).await;
                 }
             }
@@ -149,22 +140,23 @@ impl Watchman {
         self.events.record(&note, now);
     }
 
-    /// Lifts the alarm where the operator has, for so many writes.
-    async fn look(&self, writes: u64) {
+    /// Resumes recycling and deleting where the operator has removed the annotation, unless more than
+    /// `writes` writes have been seen by then.
+    async fn check_acknowledgement(&self, writes: u64) {
         match self.alarm.read().await {
             Ok(Some(_)) => {}
             Ok(None) if self.vigil().release(writes) => {
-                tracing::warn!(lease = self.lease, "the alarm is acknowledged; recycling and deleting go on");
+                tracing::warn!(
+                    lease = self.lease,
+                    "the operator has acknowledged; recycling and deleting go on"
+                );
             }
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "it is not known whether the alarm is acknowledged"),
+            Err(error) => tracing::warn!(%error, "it is unknown whether the operator has acknowledged"),
         }
     }
 
     fn vigil(&self) -> &Vigil {
-        self.binder
-            .intake()
-            .vigil()
-            .expect("only replicas that may write have a watchman, and they keep vigil")
+        self.binder.intake().vigil().expect("replicas in own mode check for other writers")
     }
 }

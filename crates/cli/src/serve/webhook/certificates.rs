@@ -1,4 +1,4 @@
-//! Where the certificate of the door comes from: files, or Bindery itself.
+//! The webhook's certificate: from files, or made by Bindery.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,15 +14,14 @@ use bindery_webhook::certificates::{
 use bindery_webhook::tls::Credentials;
 use tokio::sync::Notify;
 
-/// Longest lifetime: what lasts longer outlives who knows of it.
+/// Longest lifetime of a certificate.
 const LIFETIME_MAX: Duration = Duration::from_secs(3650 * 24 * 3600);
 
-/// The certificate of the webhook.
 #[derive(clap::Args)]
 pub(super) struct CertificateArguments {
-    /// Certificate of the webhook, PEM, with those that vouch for it after it. It is read again when it
-    /// changes, as when cert-manager renews it. By default Bindery makes and renews certificates itself: the
-    /// settings below are for that.
+    /// Certificate of the webhook, PEM, followed by its intermediate certificates. It is read again when it
+    /// changes, for example when cert-manager renews it. By default Bindery makes and renews certificates
+    /// itself, by the settings below.
     #[arg(long, value_name = "FILE", env = "BINDERY_CERTIFICATE_FILE")]
     certificate_file: Option<PathBuf>,
     /// The private key of --certificate-file, PEM, without a password.
@@ -31,36 +30,36 @@ pub(super) struct CertificateArguments {
     /// Namespace of the webhook's Service, and of the Secret.
     #[arg(long, value_name = "NAMESPACE", env = "BINDERY_WEBHOOK_NAMESPACE", default_value = "kube-system")]
     webhook_namespace: String,
-    /// Name of the webhook's Service, for which the certificate is made.
+    /// Name of the webhook's Service, for which certificates are made.
     #[arg(long, value_name = "NAME", env = "BINDERY_WEBHOOK_SERVICE", default_value = "bindery")]
     webhook_service: String,
-    /// Further names for which the certificate is made, hosts or IP addresses, where the API server calls the
-    /// webhook by a URL. May be given again, or with commas between several.
+    /// Further host names or IP addresses for which certificates are made, where the API server calls the
+    /// webhook by a URL. Repeat it, or separate several by commas.
     #[arg(long, value_name = "NAME", env = "BINDERY_CERTIFICATE_NAME", value_delimiter = ',')]
     certificate_name: Vec<String>,
-    /// Name of the Secret in which all replicas keep the certificate. It is made where it does not exist;
-    /// delete it to have the certificate made anew.
+    /// Name of the Secret in which all replicas keep the certificate. Bindery creates it where it does not
+    /// exist; delete it for a new certificate.
     #[arg(long, value_name = "NAME", env = "BINDERY_CERTIFICATE_SECRET", default_value = "bindery-tls")]
     certificate_secret: String,
-    /// Name of the ValidatingWebhookConfiguration that is told whom to trust, in `clientConfig.caBundle` of
-    /// each of its webhooks; nothing else in it is touched.
+    /// Name of the ValidatingWebhookConfiguration. Bindery writes the authority into `clientConfig.caBundle`
+    /// of each of its webhooks, and nothing else.
     #[arg(long, value_name = "NAME", env = "BINDERY_WEBHOOK_CONFIGURATION", default_value = "bindery")]
     webhook_configuration: String,
-    /// How long a certificate lasts, such as 90d, 36h or 45m; 30s at least. When a third of it is left the
-    /// next is made.
+    /// Lifetime of a certificate, such as 90d, 36h or 45m; 30s at least. The next one is made when a third of
+    /// it is left.
     #[arg(long, value_name = "TIME", env = "BINDERY_CERTIFICATE_LIFETIME", default_value = "90d",
           value_parser = lifetime)]
     certificate_lifetime: Duration,
 }
 
-/// Where a certificate comes from.
+/// The source of certificates.
 pub(super) enum Source {
     Files(IdentityFiles),
     Kept { keeper: Box<Keeper<CertificateStore>>, store: CertificateStore, names: Names },
 }
 
 impl CertificateArguments {
-    /// The certificate to show first, and where further ones come from.
+    /// The first certificate, and the source of further ones.
     ///
     /// # Errors
     ///
@@ -109,19 +108,19 @@ impl CertificateArguments {
 }
 
 impl Source {
-    /// Has further certificates shown as they come, for as long as it is polled. `restored` tells that etcd
-    /// was set back: watches would wait for versions that it does not have, so they begin anew.
+    /// Takes further certificates into use, for as long as it is polled. After each of `restores` of etcd the
+    /// watches start again: they would wait for versions that etcd no longer has.
     pub(super) async fn follow(
         self,
         credentials: &Credentials,
         record: &Arc<CertificateRecord>,
-        mut restored: Regressions,
+        mut restores: Regressions,
     ) {
         match self {
             Self::Files(files) => {
                 let change = |identity: Identity| {
                     credentials.show(&identity);
-                    // Afterwards: who reads what is told may rely on it.
+                    // Last, so that the metrics never run ahead of the certificate in use.
                     record.show(&identity);
                 };
                 files.run(Arc::clone(record), change).await;
@@ -133,7 +132,7 @@ impl Source {
                     loop {
                         tokio::select! {
                             () = store.watch(Arc::clone(&changes)) => return,
-                            Ok(()) = restored.changed() => {}
+                            Ok(()) = restores.changed() => {}
                         }
                     }
                 };
@@ -152,7 +151,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Reads a lifetime.
+/// Reads a lifetime, such as `90d`.
 fn lifetime(text: &str) -> Result<Duration, String> {
     let unit = |unit| match unit {
         's' => Some(1),

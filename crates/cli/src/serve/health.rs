@@ -1,0 +1,128 @@
+//! Health of a replica: `/livez` and `/readyz`, while it starts and afterwards.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use axum::Router;
+use axum::extract::Request;
+use bindery_controller::Binder;
+use bindery_kube::{ApiPort, Events};
+use bindery_store::Kind;
+use bindery_webhook::{Check, Health, router};
+use prometheus_client::registry::Registry;
+use tower::ServiceExt as _;
+
+use super::eligibility::Eligibility;
+
+/// Health during the start, which may take long: the replica is alive, and `/readyz` names what the start
+/// waits for. After the start the replica's own router answers.
+#[derive(Clone, Default)]
+pub(super) struct Startup {
+    waits_for: Arc<Mutex<&'static str>>,
+    started: Arc<OnceLock<Router>>,
+}
+
+impl Startup {
+    /// Sets what the start waits for.
+    pub(super) fn waits_for(&self, what: &'static str) {
+        *self.waits_for.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+
+    /// Ends the start: from now on `router` answers.
+    pub(super) fn finish(&self, router: Router) {
+        // A replica starts once.
+        let _ = self.started.set(router);
+    }
+
+    /// A router for the whole life of the replica.
+    pub(super) fn router(&self) -> Router {
+        let (starting, started) = (router(self.clone(), Registry::default()), Arc::clone(&self.started));
+        Router::new().fallback(move |request: Request| {
+            let router = started.get().unwrap_or(&starting).clone();
+            async move { router.oneshot(request).await }
+        })
+    }
+}
+
+impl Health for Startup {
+    fn live(&self) -> Vec<Check> {
+        Vec::new()
+    }
+
+    fn ready(&self) -> Vec<Check> {
+        let awaited = *self.waits_for.lock().unwrap_or_else(PoisonError::into_inner);
+        vec![Check { name: "start", result: Err(format!("it waits for {awaited}")) }]
+    }
+}
+
+/// Health of a replica that has started.
+#[derive(Clone)]
+pub(super) struct ReplicaHealth {
+    pub(super) binder: Arc<Binder<ApiPort>>,
+    pub(super) events: Events,
+    pub(super) leads: Arc<AtomicBool>,
+    /// `None` in mode observe, where no replica leads.
+    pub(super) eligibility: Option<Arc<Eligibility>>,
+}
+
+impl ReplicaHealth {
+    /// Whether this replica leads.
+    pub(super) fn leads(&self) -> bool {
+        self.leads.load(Ordering::Relaxed)
+    }
+
+    /// What keeps this replica from leading.
+    pub(super) fn causes(&self) -> Vec<String> {
+        self.eligibility.as_ref().map(|eligibility| eligibility.causes()).unwrap_or_default()
+    }
+
+    /// Seconds since the last bytes on each kind's watch; only of kinds that have received any.
+    pub(super) fn silences(&self) -> impl Iterator<Item = (Kind, u64)> {
+        let freshness = self.binder.intake().freshness();
+        Kind::ALL.into_iter().filter_map(|kind| Some((kind, freshness.age(kind)?.as_secs())))
+    }
+
+    fn lists(&self) -> Check {
+        let awaited: Vec<_> = self.binder.store().awaited().into_iter().map(|kind| kind.name()).collect();
+        let result = if awaited.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("the first list is not complete of: {}", awaited.join(", ")))
+        };
+        Check { name: "lists", result }
+    }
+
+    fn credentials(&self) -> Check {
+        let refusal = self.binder.port().refusal();
+        let result = refusal.map_or(Ok(()), |why| Err(format!("the API server refuses them: {why}")));
+        Check { name: "credentials", result }
+    }
+}
+
+impl Health for ReplicaHealth {
+    fn live(&self) -> Vec<Check> {
+        Vec::new()
+    }
+
+    fn ready(&self) -> Vec<Check> {
+        let writes = self.leads().then(|| Check { name: "writes", result: self.binder.passage().check() });
+        let candidate = self.eligibility.as_ref();
+        let candidate = candidate.map(|candidate| Check { name: "candidate", result: candidate.check() });
+        [self.lists(), self.credentials()].into_iter().chain(writes).chain(candidate).collect()
+    }
+
+    /// A silent watch is shown and fails nothing: an API server that is silent to all replicas would take all
+    /// endpoints of the webhook at once.
+    fn notes(&self) -> Vec<String> {
+        let silences: Vec<_> =
+            self.silences().map(|(kind, seconds)| format!("{kind} {seconds} s ago")).collect();
+        vec![format!("watches last heard: {}", silences.join(", "))]
+    }
+}
+
+impl fmt::Debug for ReplicaHealth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplicaHealth").field("leads", &self.leads()).finish_non_exhaustive()
+    }
+}
