@@ -110,7 +110,7 @@ fn request() -> Request {
 
 /// The claim of [`request`].
 fn claim() -> Claim {
-    Claim { class: Some("".into()), ..bindery_samples::claim(ClaimKey::new("default", "data")) }
+    Claim { class: Some("".into()), ..bindery_kit::claim(ClaimKey::new("default", "data")) }
 }
 
 /// A cluster in which there is nothing; a question that such a claim does not lead to needs a live read.

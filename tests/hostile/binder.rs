@@ -56,10 +56,7 @@ impl Port for Wall {
 /// A binder with that volume and that claim, which an engine decides.
 fn binder(engine: Arc<dyn Engine>) -> (Binder<Wall>, Wall) {
     let store = Store::new();
-    store.replace_volumes(vec![(
-        "disk".into(),
-        Observed::Readable(Arc::new(bindery_samples::volume("disk"))),
-    )]);
+    store.replace_volumes(vec![("disk".into(), Observed::Readable(Arc::new(bindery_kit::volume("disk"))))]);
     store.replace_claims(vec![(claim().key, Observed::Readable(Arc::new(claim())))]);
     Kind::ALL.into_iter().for_each(|kind| store.mark_synced(kind));
     let wall = Wall::default();

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bindery_controller::{ReviewError, Reviewed, Sight};
 use bindery_core::Finding;
-use bindery_harness::{peak_kib, resident_kib};
+use bindery_kit::{peak_kib, resident_kib};
 use bindery_webhook::server::Limits;
 use bindery_webhook::{AdmissionMetrics, AdmissionSettings, BODY_MAX, Reviewer, admission};
 use futures::future::join_all;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bindery_controller::{ReviewError, Reviewed, Sight};
 use bindery_core::Finding;
-use bindery_harness::{allow_files, resident_kib};
+use bindery_kit::{allow_files, resident_kib};
 use bindery_webhook::server::Limits;
 use bindery_webhook::{AdmissionMetrics, AdmissionSettings, Reviewer, admission};
 

@@ -35,7 +35,7 @@ fn volume(name: &str) -> Volume {
         access_modes: Vec::new(),
         class: "gold".into(),
         source: "nfs".into(),
-        ..bindery_samples::volume(name)
+        ..bindery_kit::volume(name)
     }
 }
 

@@ -10,7 +10,7 @@ use axum::http::{Request, StatusCode};
 use bindery_admission_tests::{World, claim, create, volume, warnings};
 use bindery_controller::{ReviewError, Reviewed, Sight};
 use bindery_core::{Cluster, Decision, Engine, EngineFault, Finding, Outcome, Rule, Source, Subject};
-use bindery_harness::Logged;
+use bindery_kit::Logged;
 use bindery_webhook::{AdmissionMetrics, AdmissionSettings, BODY_MAX, PATH, Reviewer, admission};
 use futures::{StreamExt as _, stream};
 use http_body_util::BodyExt as _;

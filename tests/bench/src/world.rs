@@ -80,7 +80,7 @@ fn volume(number: u32, per_class: u32) -> Volume {
         capacity: Some(Quantity::bytes(u64::from(size) * GIB)),
         class: class.into(),
         source: "csi".into(),
-        ..bindery_samples::volume(&format!("volume-{number}"))
+        ..bindery_kit::volume(&format!("volume-{number}"))
     }
 }
 
@@ -96,7 +96,7 @@ fn claim(number: u32, shape: Shape, per_class: u32) -> Claim {
         request: Quantity::bytes(size),
         class: Some("".into()),
         selector: (shape == Shape::Selector).then(selector),
-        ..bindery_samples::claim(ClaimKey::new("default", format!("claim-{number}")))
+        ..bindery_kit::claim(ClaimKey::new("default", format!("claim-{number}")))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bindery_harness::allow_files;
+use bindery_kit::allow_files;
 use bindery_webhook::server::Limits;
 use tokio::io::AsyncReadExt as _;
 

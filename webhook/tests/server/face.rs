@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use bindery_harness::allow_files;
+use bindery_kit::allow_files;
 use bindery_webhook::{Check, Health, router, serve};
 use bytes::Bytes;
 use futures::StreamExt as _;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::slice;
 use std::time::Duration;
 
-use bindery_harness::{allow_files, resident_kib};
+use bindery_kit::{allow_files, resident_kib};
 use futures::future::join_all;
 use tokio::net::TcpStream;
 

@@ -15,7 +15,7 @@ use bindery_core::{
     Claim, ClaimKey, Cluster, Decision, Engine, EngineFault, Evidence, Lookup, Regarding, Request, Subject,
     Text, Timestamp, Volume,
 };
-pub(crate) use bindery_samples::volume;
+pub(crate) use bindery_kit::volume;
 use bindery_store::{Kind, Observed, Store};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -398,5 +398,5 @@ pub(crate) fn deliver_list(double: &Double, binder: &Binder<Double>, kind: Kind)
 
 /// A claim for 1 GiB.
 pub(crate) fn claim(name: &str) -> Claim {
-    bindery_samples::claim(ClaimKey::new("ns", name))
+    bindery_kit::claim(ClaimKey::new("ns", name))
 }

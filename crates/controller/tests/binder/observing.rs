@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bindery_controller::{Binder, Compared, Mode, Parts, Settings};
 use bindery_core::{Claim, ClaimPhase, ClaimRef, Quantity, Volume, VolumePhase};
 use bindery_engine::DefaultEngine;
-use bindery_harness::Logged;
+use bindery_kit::Logged;
 use bindery_store::Observed;
 use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;

@@ -23,14 +23,14 @@ use crate::cluster::ListCluster;
 
 /// An Available 5Gi volume with ReadWriteOnce and no class, then changed.
 fn volume(name: &str, change: impl FnOnce(&mut Volume)) -> Volume {
-    let mut volume = Volume { capacity: Some(gi(5)), ..bindery_samples::volume(name) };
+    let mut volume = Volume { capacity: Some(gi(5)), ..bindery_kit::volume(name) };
     change(&mut volume);
     volume
 }
 
 /// A Pending claim in namespace `ns` for 5Gi with ReadWriteOnce and no class, then changed.
 fn claim(name: &str, change: impl FnOnce(&mut Claim)) -> Claim {
-    let mut claim = Claim { request: gi(5), ..bindery_samples::claim(ClaimKey::new("ns", name)) };
+    let mut claim = Claim { request: gi(5), ..bindery_kit::claim(ClaimKey::new("ns", name)) };
     change(&mut claim);
     claim
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bindery_controller::{Plugin as _, PluginError, Port as _, Purpose, Settings};
 use bindery_core::{Lookup, Volume};
-use bindery_harness::Logged;
+use bindery_kit::Logged;
 use bindery_kube::plugins::{HostPath, Recycler, RecyclerSettings};
 use bindery_kube::{ApiPort, Events};
 use bindery_sim::{FaultRule, Verb};

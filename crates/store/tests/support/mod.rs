@@ -47,7 +47,7 @@ impl Environment for Nothing {
 /// A free volume of one gibibyte.
 pub(crate) fn volume(name: &str, version: u64) -> Volume {
     let version = Version::from(&*version.to_string());
-    Volume { version, source: "csi".into(), ..bindery_samples::volume(name) }
+    Volume { version, source: "csi".into(), ..bindery_kit::volume(name) }
 }
 
 /// A pending claim.
@@ -55,7 +55,7 @@ pub(crate) fn claim(key: &ClaimKey, version: u64) -> Claim {
     Claim {
         uid: Uid::from(&*format!("uid-{key}")),
         version: Version::from(&*version.to_string()),
-        ..bindery_samples::claim(key.clone())
+        ..bindery_kit::claim(key.clone())
     }
 }
 

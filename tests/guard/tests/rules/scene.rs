@@ -198,7 +198,7 @@ pub(crate) fn claim() -> Claim {
         version: "c1".into(),
         request: Quantity::bytes(5),
         class: Some("".into()),
-        ..bindery_samples::claim(key())
+        ..bindery_kit::claim(key())
     }
 }
 
@@ -209,7 +209,7 @@ pub(crate) fn volume() -> Volume {
         version: "v1".into(),
         capacity: Some(Quantity::bytes(5)),
         access_modes: vec![AccessMode::ReadWriteOnce, AccessMode::ReadOnlyMany],
-        ..bindery_samples::volume("v")
+        ..bindery_kit::volume("v")
     }
 }
 

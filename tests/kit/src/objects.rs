@@ -1,17 +1,18 @@
-//! A free volume and a pending claim that fit, for tests to change: what a test does not name is nothing that
-//! it is about.
+//! Objects of `bindery-core`. A volume and a claim made here fit each other.
 
 use std::collections::BTreeMap;
 
 use bindery_core::{
-    AccessMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimStatus, Quantity, ReclaimPolicy, Uid,
-    Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+    AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimStatus, Class, Quantity,
+    ReclaimPolicy, Uid, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
 };
 
-/// What the volume offers and the claim asks for, in bytes.
-const SIZE: u64 = 1 << 30;
+/// A number of gibibytes.
+pub fn gib(number: u64) -> Quantity {
+    Quantity::bytes(number << 30)
+}
 
-/// An available volume of one gibibyte, for one node at a time, without class; its UID is `uid-NAME`.
+/// An available ReadWriteOnce volume of one gibibyte without a class; its UID is `uid-NAME`.
 pub fn volume(name: &str) -> Volume {
     Volume {
         name: name.into(),
@@ -21,7 +22,7 @@ pub fn volume(name: &str) -> Volume {
         labels: BTreeMap::new(),
         annotations: VolumeAnnotations::default(),
         finalizers: Vec::new(),
-        capacity: Some(Quantity::bytes(SIZE)),
+        capacity: Some(gib(1)),
         access_modes: vec![AccessMode::ReadWriteOnce],
         class: "".into(),
         mode: VolumeMode::Filesystem,
@@ -34,8 +35,7 @@ pub fn volume(name: &str) -> Volume {
     }
 }
 
-/// A pending claim for one gibibyte on one node at a time, whose class nobody has named; its UID is
-/// `uid-NAME`.
+/// A pending ReadWriteOnce claim for one gibibyte whose class is not set; its UID is `uid-NAME`.
 pub fn claim(key: ClaimKey) -> Claim {
     Claim {
         uid: uid(&key.name),
@@ -43,7 +43,7 @@ pub fn claim(key: ClaimKey) -> Claim {
         version: "1".into(),
         deleting: false,
         annotations: ClaimAnnotations::default(),
-        request: Quantity::bytes(SIZE),
+        request: gib(1),
         access_modes: vec![AccessMode::ReadWriteOnce],
         class: None,
         mode: VolumeMode::Filesystem,
@@ -58,6 +58,18 @@ pub fn claim(key: ClaimKey) -> Claim {
             capacity: None,
             attributes_class: None,
         },
+    }
+}
+
+/// A class that is not the default.
+pub fn class(name: &str, provisioner: &str, mode: Option<BindingMode>) -> Class {
+    Class {
+        name: name.into(),
+        provisioner: provisioner.into(),
+        binding_mode: mode,
+        mount_options: false,
+        default: false,
+        created: 0,
     }
 }
 

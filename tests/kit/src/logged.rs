@@ -1,4 +1,4 @@
-//! What a test logs.
+//! Captured log lines.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,22 +7,22 @@ use tracing::level_filters::LevelFilter;
 use tracing::subscriber::{DefaultGuard, NoSubscriber};
 use tracing::{Dispatch, dispatcher};
 
-/// What is logged on this thread while this lives, in the words of `bindery`'s text log. Tests on the one
-/// thread of their runtime log here whatever their tasks say.
+/// Captures what this thread logs until it is dropped, in the format of `bindery`'s text log. Tasks of a
+/// current-thread runtime log here too.
 #[derive(Debug)]
 pub struct Logged {
     lines: Lines,
     _logging: DefaultGuard,
-    /// While there is only one, tracing has the thread that comes first to a line say for all whether it is
-    /// wanted.
-    _another: Dispatch,
+    /// With a single dispatcher, tracing caches the interest of the first thread that reaches a line for all
+    /// threads. A second dispatcher prevents this.
+    _second: Dispatch,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Logged {
-    /// Takes what is logged from now on, of this level and more severe ones.
+    /// Captures lines of this level and more severe ones from now on.
     #[must_use]
     pub fn from(level: LevelFilter) -> Self {
         let lines = Lines::default();
@@ -32,7 +32,7 @@ impl Logged {
             move || lines.clone()
         });
         let _logging = dispatcher::set_default(&Dispatch::new(log.finish()));
-        Self { lines, _logging, _another: Dispatch::new(NoSubscriber::default()) }
+        Self { lines, _logging, _second: Dispatch::new(NoSubscriber::default()) }
     }
 
     /// All lines so far.
