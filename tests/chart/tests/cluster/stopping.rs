@@ -61,10 +61,9 @@ async fn who_goes_back_at_once_leaves_the_leaders_name_in_the_lease() {
     // What was confirmed for once is not confirmed for ever, and the next step that is told says so.
     let why = operator.upgrade(&["--set", "mode=own"]).unwrap_err();
     assert!(why.contains("give confirmObserve=false"), "{why}");
-    let guide = read("docs/operate.md");
-    let (_, rest) = guide.split_once("(`helm upgrade bindery").unwrap();
-    let switch = format!("helm upgrade bindery{}", rest.split_once('`').unwrap().0);
-    operator.shell(&switch).unwrap();
+    let commands = commands(&read("docs/operate.md"), "## Switching to Bindery");
+    let switch = commands.iter().find(|command| command.starts_with("helm upgrade")).unwrap();
+    operator.shell(switch).unwrap();
     let why = operator
         .try_helm(&["upgrade", RELEASE, chart().to_str().unwrap(), "--set", "replicas=3"])
         .unwrap_err();
