@@ -212,8 +212,7 @@ fn nothing_is_put_off() {
 }
 
 /// Clusters of tests that take their time as real ones do, by tokio's paused clock.
-const IN_NO_HURRY: [&str; 3] =
-    ["crates/controller/tests/binder/double.rs", "tests/settle/others.rs", "tests/settle/trial.rs"];
+const IN_NO_HURRY: [&str; 3] = ["tests/kit/src/api.rs", "tests/settle/others.rs", "tests/settle/trial.rs"];
 
 #[test]
 fn no_test_sleeps() {

@@ -2,16 +2,25 @@
 //!
 //! - [`volume`], [`claim`] and [`class`] make objects of `bindery-core`; [`json`] makes the same in JSON, for
 //!   tests that speak to an API server. A test states only the fields that it is about.
+//! - `InMemoryApi` (feature `api`, because crates below the controller have no use for it) is an API server
+//!   behind the binder's port, with versions, conflicts, finalizers, faults by script, and a log of requests.
+//! - [`Choices`] and [`check_all`] make random tests that can be repeated by their seed.
 //! - [`Logged`] captures log lines, [`allow_files`] raises the limit of open files, [`resident_kib`] and
 //!   [`peak_kib`] read the memory of a process.
 
+#[cfg(feature = "api")]
+mod api;
 mod files;
 pub mod json;
 mod logged;
 mod memory;
 mod objects;
+mod random;
 
+#[cfg(feature = "api")]
+pub use api::{Change, Event, Fault, Faults, InMemoryApi, Objects, VOLUME_PROTECTION};
 pub use files::allow_files;
 pub use logged::Logged;
 pub use memory::{peak_kib, resident_kib};
 pub use objects::{claim, class, gib, volume};
+pub use random::{Choices, check_all, number_from_env, seeded_runner};

@@ -29,8 +29,8 @@ impl Disk {
     }
 
     /// A configuration with this plugin alone.
-    pub(crate) fn facts(self: &Arc<Self>) -> Facts<()> {
-        let plugin: Arc<dyn Plugin<()>> = self.clone();
+    pub(crate) fn facts(self: &Arc<Self>) -> Facts<Volume> {
+        let plugin: Arc<dyn Plugin<Volume>> = self.clone();
         Facts { plugins: Arc::new([plugin].into_iter().collect()), ..Facts::default() }
     }
 }
@@ -47,7 +47,7 @@ impl Disk {
     }
 }
 
-impl Plugin<()> for Disk {
+impl Plugin<Volume> for Disk {
     fn describe(&self) -> Description {
         Description {
             name: DISK.into(),
@@ -66,11 +66,11 @@ impl Plugin<()> for Disk {
         Ok(())
     }
 
-    fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<(), PluginError>> {
+    fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Volume, PluginError>> {
         panic!("no test provisions: {order:?}")
     }
 
-    fn discard<'a>(&'a self, (): &'a ()) -> BoxFuture<'a, Result<(), PluginError>> {
+    fn discard<'a>(&'a self, _: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
         panic!("no test provisions")
     }
 

@@ -9,5 +9,4 @@ mod proving;
 mod reviewing;
 mod syncing;
 mod vigil;
-mod waiting;
 mod wakes;

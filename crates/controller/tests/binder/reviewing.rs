@@ -63,7 +63,7 @@ async fn a_second_look_reads_every_claim_and_volume_from_the_cluster_and_no_othe
     assert_eq!(double.reads(), [("v".to_owned(), Purpose::Engine)]);
     // One that fails is no answer.
     double.fail_reads(1);
-    let failed = Err(ReviewError::Failed(Failure::Read("the line is dead".into())));
+    let failed = Err(ReviewError::Failed(Failure::Read("no answer".into())));
     assert_eq!(review(Sight::Live).await, failed);
 }
 

@@ -1,0 +1,168 @@
+//! What a write changes where the API server accepts it.
+
+use std::sync::Arc;
+
+use bindery_controller::{Write, WriteError};
+use bindery_core::{
+    CapacityChange, Claim, ClaimRef, ClaimTarget, Clear, Edit, Quantity, Volume, VolumeTarget,
+};
+
+use super::Objects;
+
+/// What a write changes.
+pub enum Change {
+    /// A volume.
+    Volume {
+        /// As it was; `None` where it is created.
+        before: Option<Arc<Volume>>,
+        /// As it becomes, but for its version.
+        after: Volume,
+    },
+    /// A claim.
+    Claim {
+        /// As it was.
+        before: Arc<Claim>,
+        /// As it becomes, but for its version.
+        after: Claim,
+    },
+    /// A volume is marked for deletion.
+    Deletion {
+        /// As it was.
+        before: Arc<Volume>,
+    },
+}
+
+/// What a write changes.
+///
+/// # Errors
+///
+/// The object is gone, has changed, or would not be valid.
+pub(super) fn change<X>(objects: &Objects<X>, write: &Write<Volume>) -> Result<Change, WriteError> {
+    match write {
+        Write::CreateVolume { name, template, .. } if !objects.volumes.contains_key(name) => {
+            Ok(Change::Volume { before: None, after: template.clone() })
+        }
+        Write::CreateVolume { name, .. } => Err(WriteError::AlreadyExists(name.to_string())),
+        Write::DeleteVolume { volume } => Ok(Change::Deletion { before: volume_at(objects, volume)? }),
+        Write::ReserveVolume { volume, .. }
+        | Write::SetVolumePhase { volume, .. }
+        | Write::AnnotateVolume { volume, .. }
+        | Write::UnbindVolume { volume, .. } => {
+            let before = volume_at(objects, volume)?;
+            let mut after = Volume::clone(&before);
+            change_volume(&mut after, write);
+            let adds = after.finalizers.iter().any(|finalizer| !before.finalizers.contains(finalizer));
+            if before.deleting && adds {
+                return Err(WriteError::Invalid("no new finalizers can be added to a deleted object".into()));
+            }
+            Ok(Change::Volume { before: Some(before), after })
+        }
+        Write::BindClaim { claim, .. }
+        | Write::SetClaimStatus { claim, .. }
+        | Write::SetClaimClass { claim, .. }
+        | Write::AnnotateClaim { claim, .. }
+        | Write::RemoveSelectedNode { claim } => {
+            let before = claim_at(objects, claim)?;
+            let mut after = Claim::clone(&before);
+            change_claim(&mut after, write);
+            Ok(Change::Claim { before, after })
+        }
+    }
+}
+
+fn volume_at<X>(objects: &Objects<X>, target: &VolumeTarget) -> Result<Arc<Volume>, WriteError> {
+    let Some(volume) = objects.volumes.get(&target.name) else {
+        return Err(WriteError::NotFound(target.name.to_string()));
+    };
+    if (&volume.uid, &volume.version) != (&target.uid, &target.version) {
+        return Err(WriteError::Conflict(target.name.to_string()));
+    }
+    Ok(Arc::clone(volume))
+}
+
+fn claim_at<X>(objects: &Objects<X>, target: &ClaimTarget) -> Result<Arc<Claim>, WriteError> {
+    let Some(claim) = objects.claims.get(&target.key) else {
+        return Err(WriteError::NotFound(target.key.to_string()));
+    };
+    if (&claim.uid, &claim.version) != (&target.uid, &target.version) {
+        return Err(WriteError::Conflict(target.key.to_string()));
+    }
+    Ok(Arc::clone(claim))
+}
+
+fn change_volume(after: &mut Volume, write: &Write<Volume>) {
+    match write {
+        Write::ReserveVolume { claim, mark, .. } => {
+            after.annotations.bound_by_controller |= mark;
+            after.claim_ref = Some(ClaimRef {
+                namespace: claim.key.namespace.clone(),
+                name: claim.key.name.clone(),
+                uid: Some(claim.uid.clone()),
+            });
+        }
+        Write::SetVolumePhase { phase, .. } => after.phase = *phase,
+        Write::AnnotateVolume { migrated_to, finalizers, .. } => {
+            edit(&mut after.annotations.migrated_to, migrated_to);
+            after.finalizers = finalizers.clone().unwrap_or(std::mem::take(&mut after.finalizers));
+        }
+        Write::UnbindVolume { clear: Clear::Whole, .. } => {
+            after.claim_ref = None;
+            after.annotations.bound_by_controller = false;
+        }
+        Write::UnbindVolume { clear: Clear::Uid, .. } => {
+            after.claim_ref.iter_mut().for_each(|claim_ref| claim_ref.uid = None);
+        }
+        other => panic!("{} is not for a volume that exists", other.name()),
+    }
+}
+
+fn change_claim(after: &mut Claim, write: &Write<Volume>) {
+    match write {
+        Write::BindClaim { volume_name, mark, .. } => {
+            after.annotations.bind_completed = true;
+            after.annotations.bound_by_controller |= mark;
+            after.volume_name = volume_name.clone().or(after.volume_name.take());
+        }
+        Write::SetClaimStatus { phase, access_modes, capacity, attributes_class, .. } => {
+            let status = &mut after.status;
+            status.phase = *phase;
+            match access_modes {
+                Edit::Keep => {}
+                Edit::Set(modes) => status.access_modes.clone_from(modes),
+                Edit::Remove => status.access_modes.clear(),
+            }
+            if let Some(amount) = changed(*capacity) {
+                (status.has_capacity, status.capacity) = (amount.is_some(), amount);
+            }
+            edit(&mut status.attributes_class, attributes_class);
+        }
+        Write::SetClaimClass { class, .. } => after.class = Some(class.clone()),
+        Write::AnnotateClaim { provisioner, migrated_to, .. } => {
+            let annotations = &mut after.annotations;
+            if provisioner.is_some() {
+                annotations.storage_provisioner.clone_from(provisioner);
+                annotations.beta_storage_provisioner.clone_from(provisioner);
+            }
+            edit(&mut annotations.migrated_to, migrated_to);
+        }
+        Write::RemoveSelectedNode { .. } => after.annotations.selected_node = None,
+        other => panic!("{} is not for a claim", other.name()),
+    }
+}
+
+fn edit<T: Clone>(value: &mut Option<T>, edit: &Edit<T>) {
+    match edit {
+        Edit::Keep => {}
+        Edit::Set(new) => *value = Some(new.clone()),
+        Edit::Remove => *value = None,
+    }
+}
+
+/// What the capacity becomes, where it changes.
+fn changed(change: CapacityChange) -> Option<Option<Quantity>> {
+    match change {
+        CapacityChange::Keep => None,
+        CapacityChange::Remove => Some(None),
+        CapacityChange::Storage(amount) | CapacityChange::Whole(amount) => Some(Some(amount)),
+    }
+}
