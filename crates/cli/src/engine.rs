@@ -1,4 +1,4 @@
-//! Which engine decides.
+//! The choice of the engine.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,44 +8,41 @@ use bindery_core::Engine;
 use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, LoadError, Options};
 
-/// What stands for the engine that is compiled into this program.
+/// The value of `--engine` for the engine that is compiled into this program.
 const NATIVE: &str = "native";
-/// The default engine as a component, as it lies beside the program in the image.
+/// The default engine as a component, beside the program, as in the image.
 const COMPONENT: &str = "bindery-engine.wasm";
 
-/// Who decides.
 #[derive(clap::Args)]
 pub(crate) struct EngineArguments {
-    /// Who decides: `native`, the default engine compiled into this program, or the file of a component. By
-    /// default `bindery-engine.wasm` beside this program, the same engine as a component, or `native` where
-    /// there is none.
+    /// The engine that decides: the file of a component, or `native` for the default engine that is compiled
+    /// into this program. By default `bindery-engine.wasm` beside this program, the same engine as a
+    /// component, or `native` without that file.
     #[arg(long, value_name = "native|FILE", env = "BINDERY_ENGINE", default_value_os_t = default_engine(), hide_default_value = true)]
     engine: PathBuf,
-    /// Keep compiled components in this folder, which must belong to this user alone, so that the next start
-    /// need not compile. By default nothing is kept.
+    /// Keep compiled components in this folder, so that the next start need not compile. The folder must
+    /// belong to this user alone. By default nothing is kept.
     #[arg(long, value_name = "FOLDER", env = "BINDERY_ENGINE_CACHE")]
     engine_cache: Option<PathBuf>,
 }
 
-/// Who decides where nobody says.
 fn default_engine() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|program| program.with_file_name(COMPONENT));
     beside.filter(|component| component.is_file()).unwrap_or_else(|| NATIVE.into())
 }
 
 impl EngineArguments {
-    /// The engine. A component is checked and, where that was not done before, compiled; each of its
-    /// decisions may use so much.
+    /// Loads the engine. A component is checked and compiled, unless the cache has it; `limits` hold for each
+    /// of its decisions.
     ///
     /// # Errors
     ///
-    /// The file cannot be read or is no engine, or the folder for compiled ones is not to be trusted; the
-    /// error says what to do.
+    /// The file cannot be read or is no engine, or other users may write to the cache.
     pub(crate) fn load(&self, limits: Limits) -> Result<Arc<dyn Engine>> {
         if self.is_native() {
             return Ok(Arc::new(DefaultEngine));
         }
-        // A read of a pipe or a device may never end.
+        // Reading a pipe or a device may never end.
         if self.engine.exists() && !self.engine.is_file() {
             bail!(
                 "--engine {} is not a regular file; name a component's file, or `native`",
@@ -64,12 +61,12 @@ impl EngineArguments {
         self.engine == Path::new(NATIVE)
     }
 
-    /// The engine as errors name it.
+    /// The name of the engine in errors.
     pub(crate) fn name(&self) -> String {
         if self.is_native() { "the native engine".to_owned() } else { self.engine.display().to_string() }
     }
 
-    /// The engine in words, for a person.
+    /// The engine for people, with its digest.
     pub(crate) fn describe(&self, engine: &dyn Engine) -> String {
         if self.is_native() {
             self.name()

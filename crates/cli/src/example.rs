@@ -1,4 +1,4 @@
-//! The manifests of `examples/`, compiled in, so that the program can tell its stories wherever it lies.
+//! `bindery example`: the manifests of `examples/`, compiled into the program.
 
 use std::process::ExitCode;
 
@@ -9,9 +9,9 @@ use crate::output;
 /// Print the manifests of an example, for `kubectl apply -f -`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Name of the example; without it, all are listed.
+    /// Name of the example. Without a name, all examples are listed.
     name: Option<String>,
-    /// Print the example's README instead: what to do, what you see, and why.
+    /// Print the README of the example instead.
     #[arg(long, requires = "name")]
     readme: bool,
 }
@@ -22,10 +22,8 @@ pub(crate) struct Example {
     pub(crate) name: &'static str,
     /// What it shows.
     pub(crate) about: &'static str,
-    /// Its story.
     readme: &'static str,
-    /// The manifests that the story begins with: name and text. What comes later in the story lies in
-    /// `then/`.
+    /// Name and text of the manifests that the example begins with. Those of later steps are in `then/`.
     pub(crate) files: &'static [(&'static str, &'static str)],
 }
 
@@ -40,7 +38,7 @@ macro_rules! example {
     };
 }
 
-/// All examples, in the order in which they are best read.
+/// All examples, in reading order.
 pub(crate) const EXAMPLES: [Example; 5] = [
     example!(
         "static-binding",
@@ -73,7 +71,7 @@ pub(crate) const EXAMPLES: [Example; 5] = [
 ///
 /// # Errors
 ///
-/// There is none; the error lists those that there are.
+/// There is no such example; the error lists all.
 pub(crate) fn find(name: &str) -> Result<&'static Example> {
     let Some(example) = EXAMPLES.iter().find(|example| example.name == name) else {
         let names: Vec<&str> = EXAMPLES.iter().map(|example| example.name).collect();
@@ -82,7 +80,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Example> {
     Ok(example)
 }
 
-/// Carries out `bindery example`.
+/// Runs `bindery example`.
 ///
 /// # Errors
 ///
@@ -131,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_manifest_is_of_kinds_that_decisions_depend_on() {
+    fn every_manifest_is_of_a_kind_that_plan_and_playground_know() {
         for example in &EXAMPLES {
             for (file, text) in example.files {
                 let manifests = manifest::parse(file, text).unwrap();

@@ -1,4 +1,4 @@
-//! What is logged and traced, and how.
+//! Log and traces.
 
 mod repeats;
 mod traces;
@@ -18,29 +18,28 @@ use self::repeats::OncePerSecond;
 use self::traces::Traces;
 pub(crate) use self::traces::endpoint;
 
-/// The crates whose spans are traced: those of libraries would tell of every connection.
+/// The crates whose spans are traced. Libraries have a span for every connection.
 const TRACED: [&str; 3] = ["bindery", "bindery_controller", "bindery_kube"];
 
-/// What is logged of dependencies unless a filter names them: warnings and errors. kube-client logs each
-/// failed request as an error without its cause; the crates here that sent the request log it with its cause.
+/// The filter of dependencies that no directive names: warnings and errors. kube-client is off because it
+/// logs each failed request as an error without its cause; Bindery logs the request with its cause.
 const OF_DEPENDENCIES: &str = "warn,kube_client=off";
 
-/// How much is logged, and in which form.
 #[derive(clap::Args)]
 pub(crate) struct LogArguments {
     /// What is logged to standard error, such as `info` or `bindery_controller=debug,warn`. By default
-    /// `warn`, and `error` for `plan`, which tells what fails itself. A level alone counts for Bindery's own
-    /// crates; dependencies log warnings unless they are named, as by `wasmtime=debug`.
+    /// `warn`, and `error` for `plan`, whose output includes failures. A level alone applies to Bindery's own
+    /// crates; dependencies log warnings unless they are named, as in `wasmtime=debug`.
     #[arg(long, global = true, value_name = "FILTER", env = "BINDERY_LOG",
           value_parser = filter)]
     log: Option<EnvFilter>,
-    /// How a line of the log looks.
+    /// Format of the log.
     #[arg(long, global = true, env = "BINDERY_LOG_FORMAT", default_value = "text")]
     log_format: Format,
 }
 
-/// Reads a filter. A word that is neither a level nor has one is refused, though [`EnvFilter`] takes it for a
-/// target of which everything is logged: it is a level with a slip, and nothing else would be logged.
+/// Reads a filter. A word that is neither a level nor contains one is refused: it is a mistyped level, and
+/// [`EnvFilter`] would take it for a target and log nothing else.
 fn filter(text: &str) -> Result<EnvFilter> {
     for directive in text.split(',').filter(|directive| !directive.is_empty()) {
         let after = directive.rsplit(']').next().unwrap_or_default();
@@ -53,10 +52,10 @@ fn filter(text: &str) -> Result<EnvFilter> {
     Ok(EnvFilter::try_new(directives(text))?)
 }
 
-/// The directives of a filter, in which a level alone counts for Bindery's own crates.
+/// The directives of a filter, with each level alone replaced by that level for Bindery's own crates.
 fn directives(text: &str) -> String {
     let own = |directive: &str| match directive.parse::<LevelFilter>() {
-        // A dependency that fails is silenced with the rest.
+        // Below `warn`, dependencies log no more than Bindery does.
         Ok(level) if level < LevelFilter::WARN => directive.to_owned(),
         Ok(level) => format!("{OF_DEPENDENCIES},bindery={level}"),
         Err(_) => directive.to_owned(),
@@ -67,22 +66,21 @@ fn directives(text: &str) -> String {
 /// The values of `--log-format`.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// For people. Before the message of a line stands what was being done, with the object and its UID.
+    /// For people. Each line has the operation with its object and UID before the message.
     Text,
-    /// For programs: each line a JSON object. What was being done, with `object` and `uid`, is in its field
-    /// `span`, unless the line has fields of these names itself.
+    /// For programs: each line is a JSON object. The operation with its `object` and `uid` is in the field
+    /// `span`, unless the line itself has fields of these names.
     Json,
 }
 
 impl LogArguments {
-    /// Logs from now on, at least `level` unless told otherwise, and sends traces to a collector where there
-    /// is one, until what is returned is dropped.
+    /// Starts the log, at `level` by default. Traces go to `collector` until the returned value is dropped.
     ///
     /// # Errors
     ///
     /// Traces cannot be sent.
     pub(crate) fn start(self, level: LevelFilter, collector: Option<&Uri>) -> Result<Option<Traces>> {
-        // Colours are for people who look on (https://no-color.org).
+        // https://no-color.org
         let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
         let filter = self.log.unwrap_or_else(|| EnvFilter::new(directives(&level.to_string())));
@@ -105,12 +103,10 @@ impl LogArguments {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
     use super::{directives, filter};
 
     #[test]
-    fn a_word_that_is_no_level_is_refused() {
+    fn a_mistyped_level_is_refused() {
         for text in ["info", "OFF", "", "warn,bindery=debug", "bindery[sync{uid=a}]=trace,info"] {
             filter(text).unwrap_or_else(|why| panic!("{text}: {why}"));
         }
@@ -124,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_alone_counts_for_our_own_crates() {
+    fn a_level_alone_applies_to_binderys_own_crates() {
         for (text, directives_of_it) in [
             ("debug", "warn,kube_client=off,bindery=debug"),
             ("bindery_kube=trace,info", "bindery_kube=trace,warn,kube_client=off,bindery=info"),

@@ -1,22 +1,26 @@
 //! The `bindery` command.
 //!
-//! - `serve`: binds the claims of a real cluster;
-//! - `playground`: a cluster in one process, for stock kubectl to try;
-//! - `plan`: what each claim of some manifests would get, and why not more;
-//! - `replay`: a decision journal, decided again;
-//! - `example`: the manifests that the playground's stories are told with.
+//! - `serve` binds the claims of a real cluster;
+//! - `plan` shows what each claim in some manifests would get, and why;
+//! - `replay` decides the records of a journal again;
+//! - `playground` runs a cluster in this process, for stock kubectl;
+//! - `example` prints the manifests of the playground's examples.
 //!
-//! Results go to standard output, everything else to standard error. The exit status is 0 when the command
-//! did what it was asked, 1 when a replay differs, and 2 when its input or its surroundings cannot be used;
-//! then one sentence says why, and nothing is left behind.
+//! The last two come with the feature `playground`.
+//!
+//! Results go to standard output, everything else to standard error. The exit status is 0 on success, 1 when
+//! a replay differs, and 2 when the input or the environment cannot be used; then one sentence says why, and
+//! no file is left behind.
 
 mod engine;
+#[cfg(feature = "playground")]
 mod example;
 mod logging;
 mod manifest;
 mod objects;
 mod output;
 mod plan;
+#[cfg(feature = "playground")]
 mod playground;
 mod replay;
 mod serve;
@@ -32,10 +36,10 @@ use tracing::level_filters::LevelFilter;
 
 use self::logging::LogArguments;
 
-/// The version of this command, and of the contract that its engines keep.
+/// The version of this command, and of the contract of its engines.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (contract bindery:policy@0.1.0)");
 
-/// Binds PersistentVolumeClaims to PersistentVolumes, by decisions that can be read, replayed and swapped.
+/// Bind PersistentVolumeClaims to PersistentVolumes by the decisions of a WebAssembly component.
 #[derive(Parser)]
 #[command(name = "bindery", version = VERSION)]
 struct Arguments {
@@ -45,18 +49,20 @@ struct Arguments {
     command: Command,
 }
 
-/// One variant for each command; each is carried out by the module of its name.
+/// The commands; each runs in the module of its name.
 #[derive(Subcommand)]
 enum Command {
     Serve(Box<serve::Arguments>),
-    Playground(playground::Arguments),
     Plan(plan::Arguments),
     Replay(replay::Arguments),
+    #[cfg(feature = "playground")]
+    Playground(playground::Arguments),
+    #[cfg(feature = "playground")]
     Example(example::Arguments),
 }
 
 impl Command {
-    /// Where traces of it go.
+    /// The collector of its traces.
     fn collector(&self) -> Option<&Uri> {
         match self {
             Self::Serve(arguments) => arguments.collector(),
@@ -64,7 +70,7 @@ impl Command {
         }
     }
 
-    /// What is logged unless something else is asked for.
+    /// The default log level.
     fn level(&self) -> LevelFilter {
         match self {
             Self::Plan(_) => LevelFilter::ERROR,
@@ -79,7 +85,6 @@ fn main() -> ExitCode {
         run(command)
     });
     ended.unwrap_or_else(|error| {
-        // A backtrace would show our own code; the chain says what to do.
         eprintln!("error: {error:#}");
         ExitCode::from(2)
     })
@@ -88,9 +93,11 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(arguments) => serve::run(&arguments),
-        Command::Playground(arguments) => playground::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        #[cfg(feature = "playground")]
+        Command::Playground(arguments) => playground::run(&arguments),
+        #[cfg(feature = "playground")]
         Command::Example(arguments) => example::run(&arguments),
     }
 }
@@ -102,12 +109,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_arguments_make_sense() {
+    fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn the_version_names_the_contract_that_is_in_the_checkout() {
+    fn the_version_names_the_contract_in_the_checkout() {
         let folder = concat!(env!("BINDERY_CHECKOUT"), "wit");
         let texts =
             std::fs::read_dir(folder).unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()));

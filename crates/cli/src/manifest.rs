@@ -1,5 +1,4 @@
-//! Manifests: YAML with one or more documents, JSON, and lists of objects, as people write them and as
-//! `kubectl get` prints them.
+//! Reads manifests: YAML with any number of documents, JSON, and lists as `kubectl get` prints them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,26 +10,25 @@ use serde_json::Value;
 
 use crate::yaml;
 
-/// What stands for standard input.
+/// The path that means standard input.
 const STDIN: &str = "-";
-/// Endings of the names of files that are read from a folder; other files may lie beside them.
+/// Extensions of the files that are read from a folder.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// An object and where it was found.
+/// An object and its file.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
     /// The file, as the user named it.
     pub(crate) file: String,
-    /// The object.
     pub(crate) object: Value,
 }
 
-/// Reads files, folders and, for `-`, standard input. Of a folder the manifests directly in it are read, in
-/// the order of their names; with `recursive` those of its folders too.
+/// Reads files, folders and, for `-`, standard input. Of a folder it reads the manifests directly in it, in
+/// the order of their names, and with `recursive` those in its subfolders too.
 ///
 /// # Errors
 ///
-/// Something cannot be read or is no manifest; the error names the file and the document.
+/// A path cannot be read, or a file is no manifest; the error names the file and the document.
 pub(crate) fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for path in paths {
@@ -75,11 +73,11 @@ fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The objects of a file. Documents without content are skipped, lists are taken apart.
+/// The objects of a file. Empty documents are skipped, lists are split into their items.
 ///
 /// # Errors
 ///
-/// It is neither YAML nor JSON, or a document is no Kubernetes object.
+/// The text is neither YAML nor JSON, or a document is no Kubernetes object.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Manifest>> {
     let documents = yaml::documents(text).map_err(|why| {
         let template = if text.contains("{{") { "; a template has to be rendered first" } else { "" };
@@ -88,14 +86,14 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for document in documents {
         let place = || format!("{file}: the document at line {}", document.line);
-        take_apart(document.content, &place, &mut |object| {
+        split(document.content, &place, &mut |object| {
             manifests.push(Manifest { file: file.to_owned(), object })
         })?;
     }
     Ok(manifests)
 }
 
-fn take_apart(document: Value, place: &dyn Fn() -> String, each: &mut dyn FnMut(Value)) -> Result<()> {
+fn split(document: Value, place: &dyn Fn() -> String, each: &mut dyn FnMut(Value)) -> Result<()> {
     let mut object = match document {
         Value::Null => return Ok(()),
         Value::Object(object) => object,
@@ -110,7 +108,7 @@ fn take_apart(document: Value, place: &dyn Fn() -> String, each: &mut dyn FnMut(
         kind.ends_with("List") && object.get("items").is_none_or(|items| items.is_array() || items.is_null());
     if is_list {
         let Some(Value::Array(items)) = object.remove("items") else { return Ok(()) };
-        // A list of one kind, as the API itself answers it, leaves out what its items have in common.
+        // Items in a list of one kind, as the API returns it, have neither kind nor apiVersion.
         let (common, version) =
             (kind.trim_end_matches("List"), object.remove("apiVersion").unwrap_or_default());
         for (number, mut item) in (1..).zip(items) {
@@ -118,7 +116,7 @@ fn take_apart(document: Value, place: &dyn Fn() -> String, each: &mut dyn FnMut(
                 item.entry("kind").or_insert_with(|| common.into());
                 item.entry("apiVersion").or_insert_with(|| version.clone());
             }
-            take_apart(item, &|| format!("{}, item {number}", place()), each)?;
+            split(item, &|| format!("{}, item {number}", place()), each)?;
         }
         return Ok(());
     }
@@ -145,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_and_lists_are_taken_apart() {
+    fn documents_and_lists_are_split_into_objects() {
         let object = |name: &str| format!("apiVersion: v1\nkind: A\nmetadata: {{name: {name}}}\n");
         assert_eq!(names(&format!("---\n{}---\n# nothing\n---\n{}", object("a"), object("b"))), ["a", "b"]);
         let json = r#"{"kind": "List", "apiVersion": "v1", "items": [
@@ -159,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_manifest_is_named() {
+    fn a_text_that_is_no_manifest_is_refused_with_place_and_remedy() {
         assert_eq!(complaint("a: ["), "f is neither YAML nor JSON: unclosed bracket '[' at line 1, column 4");
         assert_eq!(
             complaint("{kind: A, kind: B}"),

@@ -1,77 +1,73 @@
-//! Kubernetes objects as JSON: what they are called, and creating them through the API.
+//! Kubernetes objects as JSON.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// A kind of object that decisions depend on, in the order in which objects have to be created.
+/// The resources that decisions depend on, in the order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    /// Namespace.
+pub(crate) enum Resource {
     Namespace,
-    /// StorageClass.
     Class,
-    /// VolumeAttributesClass.
     AttributesClass,
-    /// Node.
     Node,
-    /// PersistentVolume.
     Volume,
-    /// PersistentVolumeClaim.
     Claim,
-    /// Pod.
     Pod,
 }
 
-/// apiVersion, kind, and path of the collection; `{}` stands for the namespace.
-const KINDS: [(Kind, &str, &str, &str); 7] = [
-    (Kind::Namespace, "v1", "Namespace", "/api/v1/namespaces"),
-    (Kind::Class, "storage.k8s.io/v1", "StorageClass", "/apis/storage.k8s.io/v1/storageclasses"),
-    (
-        Kind::AttributesClass,
-        "storage.k8s.io/v1",
-        "VolumeAttributesClass",
-        "/apis/storage.k8s.io/v1/volumeattributesclasses",
-    ),
-    (Kind::Node, "v1", "Node", "/api/v1/nodes"),
-    (Kind::Volume, "v1", "PersistentVolume", "/api/v1/persistentvolumes"),
-    (Kind::Claim, "v1", "PersistentVolumeClaim", "/api/v1/namespaces/{}/persistentvolumeclaims"),
-    (Kind::Pod, "v1", "Pod", "/api/v1/namespaces/{}/pods"),
-];
+impl Resource {
+    const ALL: [Self; 7] = [
+        Self::Namespace,
+        Self::Class,
+        Self::AttributesClass,
+        Self::Node,
+        Self::Volume,
+        Self::Claim,
+        Self::Pod,
+    ];
 
-impl Kind {
-    /// The kind of an object; `None` for one that no decision depends on.
-    pub(crate) fn of(object: &Value) -> Option<Self> {
-        let (api_version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
-        KINDS.iter().find(|entry| entry.1 == api_version && entry.2 == kind).map(|entry| entry.0)
+    /// apiVersion, kind, and path of the collection, in which `{}` stands for the namespace.
+    fn names(self) -> (&'static str, &'static str, &'static str) {
+        const STORAGE: &str = "storage.k8s.io/v1";
+        match self {
+            Self::Namespace => ("v1", "Namespace", "/api/v1/namespaces"),
+            Self::Class => (STORAGE, "StorageClass", "/apis/storage.k8s.io/v1/storageclasses"),
+            Self::AttributesClass => {
+                (STORAGE, "VolumeAttributesClass", "/apis/storage.k8s.io/v1/volumeattributesclasses")
+            }
+            Self::Node => ("v1", "Node", "/api/v1/nodes"),
+            Self::Volume => ("v1", "PersistentVolume", "/api/v1/persistentvolumes"),
+            Self::Claim => ("v1", "PersistentVolumeClaim", "/api/v1/namespaces/{}/persistentvolumeclaims"),
+            Self::Pod => ("v1", "Pod", "/api/v1/namespaces/{}/pods"),
+        }
     }
 
-    /// The apiVersion that an object of one of these kinds should have, where it has another one of the same
-    /// group.
+    /// The resource of an object; `None` where no decision depends on it.
+    pub(crate) fn of(object: &Value) -> Option<Self> {
+        let (version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
+        let is_of = |resource: &Self| matches!(resource.names(), (v, k, _) if (v, k) == (version, kind));
+        Self::ALL.into_iter().find(is_of)
+    }
+
+    /// The apiVersion that is served of an object, where the object has another one of the same group.
     pub(crate) fn version_served(object: &Value) -> Option<&'static str> {
         fn group(api_version: &str) -> &str {
             api_version.split_once('/').map_or("", |(group, _)| group)
         }
-        let (api_version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
-        let entry = KINDS.iter().find(|entry| entry.2 == kind && group(entry.1) == group(api_version))?;
-        (entry.1 != api_version).then_some(entry.1)
+        let (version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
+        let mut served = Self::ALL.into_iter().map(Self::names);
+        let (served, ..) = served.find(|(v, k, _)| *k == kind && group(v) == group(version))?;
+        (served != version).then_some(served)
     }
 
-    /// Whether objects of the kind live in namespaces.
+    /// Whether its objects have a namespace.
     pub(crate) fn is_namespaced(self) -> bool {
-        self.collection().contains("{}")
-    }
-
-    fn collection(self) -> &'static str {
-        KINDS
-            .iter()
-            .find(|entry| entry.0 == self)
-            .map(|entry| entry.3)
-            .expect("every kind must be in the table")
+        self.names().2.contains("{}")
     }
 }
 
-/// What a person calls an object: kind, and namespace and name.
+/// Displays kind, namespace and name of an object.
 pub(crate) struct Title<'a>(pub(crate) &'a Value);
 
 impl fmt::Display for Title<'_> {
@@ -86,15 +82,19 @@ impl fmt::Display for Title<'_> {
     }
 }
 
-/// Creates an object through the API as kubectl does: one without namespace where it needs one goes to
-/// `default`, and fields that do not exist are refused.
+/// Creates an object through the API as kubectl does: an object that needs a namespace and has none goes to
+/// `default`, and unknown fields are refused.
 ///
 /// # Errors
 ///
-/// The API server refuses it; what it says.
-pub(crate) async fn create(client: &kube::Client, kind: Kind, object: &Value) -> Result<Value, String> {
+/// The message of the API server that refuses the object.
+pub(crate) async fn create(
+    client: &kube::Client,
+    resource: Resource,
+    object: &Value,
+) -> Result<Value, String> {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
-    let path = kind.collection().replace("{}", namespace);
+    let path = resource.names().2.replace("{}", namespace);
     let request = http::Request::post(format!("{path}?fieldValidation=Strict"))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(object.to_string().into_bytes())

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Write as _};
 
 use anyhow::Context as _;
 
-/// Prints a result. Whoever has closed our output, as `head` does, does not want the rest.
+/// Prints a result. A reader that has closed the output, as `head` does, is no error.
 ///
 /// # Errors
 ///
@@ -19,7 +19,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Rows as columns of equal width, two spaces apart; the first row is the head.
+/// Rows as columns, two spaces apart.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width =

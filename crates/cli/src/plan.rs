@@ -1,14 +1,14 @@
-//! `bindery plan`: what each claim of some manifests would get, decided without any cluster.
+//! `bindery plan`: what each claim of some manifests would get, decided without a cluster.
 //!
-//! The objects go into a simulated API server inside this process, the same binder that serves clusters
-//! decides on them until nothing changes any more, and what it decided is told. Nothing is written anywhere
-//! else. What is in a cluster already (an object with a UID) is taken as it is; what is not is created as
-//! `kubectl apply` would, so that defaults, admission and validation are those of the API server.
+//! The objects go into a simulated API server in this process, and the binder of `serve` decides until nothing
+//! changes any more. Nothing else is written. An object with a UID comes from a cluster and is taken as it is;
+//! any other is created as `kubectl apply` does, so that defaults, admission and validation are those of the
+//! API server.
 
 mod load;
 mod outcome;
+mod planner;
 mod report;
-mod world;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,50 +17,50 @@ use anyhow::{Context as _, Result};
 use bindery_host::Limits;
 use clap::ValueEnum;
 
+use self::planner::Planner;
 use crate::engine::EngineArguments;
 use crate::{manifest, output, yaml};
 
-/// Tell what each claim would get, and why not more, without any cluster.
+/// Show what each claim would get and why, without a cluster.
 ///
 /// Reads manifests, or the output of `kubectl get pv,pvc,sc -A -o yaml`. Exits with status 0 when there is a
-/// plan, also where claims would stay pending, and with 2 when the manifests or the engine cannot be used,
-/// also where the engine comes to no decision on one of the objects: then there is no plan, and one sentence
-/// says why.
+/// plan, even if claims would stay pending, and with 2 when the manifests or the engine cannot be used, or the
+/// engine reaches no decision about an object: then there is no plan, and one sentence says why.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A file, a folder, or `-` for standard input: YAML with any number of documents, JSON, or a List. May
-    /// be repeated.
+    /// A file, a folder, or `-` for standard input: YAML with any number of documents, JSON, or a List. Repeat
+    /// it for several.
     #[arg(short = 'f', long = "filename", value_name = "FILE", required = true, num_args = 1..)]
     files: Vec<PathBuf>,
-    /// Read the folders in folders, too.
+    /// Read subfolders too.
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// How to print the plan.
+    /// Format of the plan.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// How many volumes to list in the table for a claim that gets none; 0 for all. JSON and YAML have all.
+    /// Most volumes in the table for a claim that gets none; 0 for all. JSON and YAML always have all.
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     nearest: usize,
     #[command(flatten)]
     engine: EngineArguments,
 }
 
-/// How to print the plan.
+/// The values of `--output`.
 #[derive(Clone, Copy, ValueEnum)]
 enum Format {
     /// For people.
     Table,
     /// For programs.
     Json,
-    /// For both.
+    /// For programs and people.
     Yaml,
 }
 
-/// Carries out `bindery plan`.
+/// Runs `bindery plan`.
 ///
 /// # Errors
 ///
-/// The manifests or the engine cannot be used, or the engine fails; the error names file, object, field and
+/// The manifests or the engine cannot be used, or the engine fails. The error names file, object, field and
 /// remedy.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let engine = arguments.engine.load(Limits::unhurried())?;
@@ -68,9 +68,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let objects = load::sort(manifests)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let plan = runtime.block_on(async {
-        let world = world::World::new(engine, objects).await?;
-        world.settle().await.with_context(|| arguments.engine.name())?;
-        anyhow::Ok(outcome::plan(&world))
+        let planner = Planner::new(engine, objects).await?;
+        planner.settle().await.with_context(|| arguments.engine.name())?;
+        anyhow::Ok(outcome::plan(&planner))
     })?;
     output::print(&match arguments.output {
         Format::Table => report::table(&plan, arguments.nearest),

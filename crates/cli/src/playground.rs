@@ -1,9 +1,8 @@
-//! `bindery playground`: a cluster for stock kubectl in one process, in which a decision engine binds and
-//! reclaims.
+//! `bindery playground`: a cluster for stock kubectl in one process.
 //!
-//! A simulated API server answers on a loopback socket; a binder, its watches and its writes reach the same
-//! server without one. All that is left on disk while it runs is a kubeconfig and a folder for the volumes
-//! that it provisions; both are gone when it ends, and only a journal that was asked for stays.
+//! A simulated API server answers on a loopback socket; the binder reaches it within the process. On disk
+//! there are a kubeconfig and a folder for provisioned volumes, both removed at the end, and the journal that
+//! `--journal` names.
 
 mod cluster;
 mod journal;
@@ -26,42 +25,41 @@ use crate::example::{self, Example};
 use crate::output;
 use crate::stop::Stop;
 
-/// Where the playground listens unless told otherwise.
+/// Default address.
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8180);
-/// The example that a newcomer is sent to.
+/// The example that the welcome names.
 const FIRST_EXAMPLE: &str = "static-binding";
 
-/// Start a cluster for kubectl in this process; Ctrl-C ends it.
+/// Run a cluster for kubectl in this process, until Ctrl-C.
 ///
-/// It is empty but for a node and the namespaces that every cluster has. There is no kubelet and no
-/// scheduler: pods stay where they are. The hostPath provisioner is on and keeps its volumes in a temporary
-/// folder of this process.
+/// The cluster has one node and the namespaces that every cluster has. There is no kubelet and no scheduler:
+/// pods stay Pending. The hostPath provisioner keeps its volumes in a temporary folder.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Loopback address to listen on; port 0 takes a free one. By default 127.0.0.1:8180, or a free port
-    /// where that one is taken.
+    /// Loopback address to listen on; port 0 takes a free one. By default 127.0.0.1:8180, or a free port where
+    /// that one is in use.
     #[arg(long)]
     address: Option<SocketAddr>,
-    /// Where to write the kubeconfig; removed at the end. By default bindery/playground-PORT.kubeconfig in
-    /// the user's cache folder (`XDG_CACHE_HOME`, else ~/.cache). A file that no playground wrote is never
+    /// Path of the kubeconfig, which is removed at the end. By default bindery/playground-PORT.kubeconfig in
+    /// the user's cache folder (`XDG_CACHE_HOME`, else ~/.cache). Files of other programs are never
     /// overwritten.
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
-    /// Create the objects of an example at the start; see `bindery example`. May be repeated.
+    /// Create the objects of an example at the start; see `bindery example`. Repeat it for several.
     #[arg(long = "example", value_name = "NAME")]
     examples: Vec<String>,
-    /// Write every decision to this new file, with all that it rests on, for `bindery replay`.
+    /// Write every decision and its evidence to this new file, for `bindery replay`.
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArguments,
 }
 
-/// Carries out `bindery playground`: returns when a signal has ended it.
+/// Runs `bindery playground` until a signal.
 ///
 /// # Errors
 ///
-/// The engine, an example, the address, the kubeconfig's or the journal's path cannot be used. Nothing is
+/// The engine, an example, the address, or the path of the kubeconfig or journal cannot be used. No file is
 /// left behind.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let engine = arguments.engine.load(Limits::default())?;
@@ -74,17 +72,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        // From here on a signal is heard, so that it cannot end us between making a file and removing it.
+        // Handled from here on, so that a signal cannot end the process before its files are removed.
         let mut stop = Stop::new()?;
         let listener = listen(arguments.address).await?;
         let address = listener.local_addr()?;
         let volumes = tempfile::Builder::new().prefix("bindery-playground-").tempdir();
-        let volumes = volumes.context("no temporary folder for the volumes can be made")?;
+        let volumes = volumes.context("the temporary folder for volumes cannot be created")?;
         let kubeconfig = Kubeconfig::write(arguments.kubeconfig.as_deref(), address)?;
         let journal = arguments.journal.as_deref().map(JournalFile::create).transpose()?;
         let sink = journal.as_ref().map(JournalFile::sink);
         let cluster = Cluster::start(listener, engine.clone(), volumes.path(), sink).await?;
-        let told = async {
+        let begin = async {
             cluster.create(&examples).await?;
             output::print(&welcome(
                 address,
@@ -94,7 +92,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             ))
         };
         let ended = tokio::select! {
-            Err(error) = async { told.await?; std::future::pending::<Result<()>>().await } => Err(error),
+            Err(error) = async { begin.await?; std::future::pending::<Result<()>>().await } => Err(error),
             () = stop.signalled() => Ok(ExitCode::SUCCESS),
         };
         cluster.stop().await?;
@@ -103,29 +101,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     })
 }
 
-/// Listens on the address that was given, or on the usual one, or on any free port where that one is taken.
-async fn listen(asked: Option<SocketAddr>) -> Result<TcpListener> {
-    let address = asked.unwrap_or(ADDRESS);
+/// Listens on the given address, or by default on [`ADDRESS`] or a free port.
+async fn listen(given: Option<SocketAddr>) -> Result<TcpListener> {
+    let address = given.unwrap_or(ADDRESS);
     if !address.ip().is_loopback() {
         bail!(
-            "--address {address} can be reached from other machines, and the playground asks nobody who they are: \
-             give a loopback address such as {ADDRESS}"
+            "--address {address} can be reached from other machines, and the playground has no authentication: give \
+             a loopback address such as {ADDRESS}"
         );
     }
     match TcpListener::bind(address).await {
-        Err(error) if error.kind() == ErrorKind::AddrInUse && asked.is_none() => {
+        Err(error) if error.kind() == ErrorKind::AddrInUse && given.is_none() => {
             TcpListener::bind((address.ip(), 0)).await.context("no free port can be listened on")
         }
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             bail!(
-                "--address {address} is in use: stop what listens there, or give another port; 0 takes a free one"
+                "--address {address} is in use: stop the program that listens there, or give another port; 0 takes a \
+                 free one"
             )
         }
         listened => listened.with_context(|| format!("--address {address} cannot be listened on")),
     }
 }
 
-/// What a newcomer needs: three commands that work from here.
+/// The welcome, with three commands that work in the current folder.
 fn welcome(address: SocketAddr, engine: &str, kubeconfig: &Path, examples: &[&Example]) -> String {
     let folder = Path::new("examples").join(FIRST_EXAMPLE);
     let apply = if folder.is_dir() {
@@ -145,7 +144,7 @@ fn welcome(address: SocketAddr, engine: &str, kubeconfig: &Path, examples: &[&Ex
     text
 }
 
-/// This program as a shell finds it, wherever the user is by then.
+/// This program as a shell finds it from any folder.
 fn program() -> String {
     let name = std::env::args_os().next().map(PathBuf::from).unwrap_or_else(|| "bindery".into());
     let is_on_path = name.components().count() == 1;
@@ -153,7 +152,7 @@ fn program() -> String {
     quoted(&path.unwrap_or(name))
 }
 
-/// A path as a shell reads it.
+/// A path, quoted for a shell where it needs that.
 fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = path.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c));

@@ -12,12 +12,12 @@ use bindery_journal::{Reader, Record, Replayed, replay};
 use crate::engine::EngineArguments;
 use crate::output;
 
-/// Decide the records of a journal again and tell where the engine would have decided otherwise.
+/// Decide the records of a journal again, and list the records that the engine decides differently.
 ///
 /// Exits with status 1 when a record is decided differently or not at all, and with 2 when the journal cannot
-/// be read to its end; the records before that are decided again all the same. A record that asks what was
-/// not recorded is counted and no difference: nobody knows what would have been decided. The digest at the
-/// end stands for all records: kept elsewhere, it tells later whether any have been cut off.
+/// be read to its end; the records before the damage are decided all the same. A record whose replay asks a
+/// question that has no recorded answer is counted, and is no difference. The digest at the end covers all
+/// records: keep it elsewhere to find out later whether records were cut off.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A journal, as `bindery playground --journal` writes it.
@@ -35,7 +35,7 @@ struct Counts {
     faulted: usize,
 }
 
-/// Carries out `bindery replay`.
+/// Runs `bindery replay`.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     output::print(&counts.summary(&reader))?;
-    // What is whole was replayed all the same.
+    // The complete records were replayed all the same.
     if let Some(error) = broken {
         return Err(error).with_context(|| path.to_string());
     }
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Counts {
-    /// Counts a record, and tells of it what is to be told.
+    /// Counts a record; returns the line to print.
     fn add(&mut self, record: &Record, replayed: &Replayed) -> String {
         self.records += 1;
         match replayed {
@@ -87,16 +87,16 @@ impl Counts {
     }
 }
 
-/// What is to be told of a record; nothing where it is decided the same.
+/// The line of a record; empty where it is decided the same.
 fn line(number: usize, record: &Record, replayed: &Replayed) -> String {
     let subject = &record.evidence.request.subject;
     match replayed {
         Replayed::Same => String::new(),
         Replayed::NotReplayable => {
-            format!("record {number}: asks what was not recorded; it was to decide {subject:?}\n")
+            format!("record {number}: asks a question without a recorded answer; it decides {subject:?}\n")
         }
         Replayed::Faulted(fault) => {
-            format!("record {number}: not decided: {fault}; it was to decide {subject:?}\n")
+            format!("record {number}: not decided: {fault}; it decides {subject:?}\n")
         }
         Replayed::Different(decision) => format!(
             "record {number}: decided differently: {subject:?}\n  then {:?}\n  now  {decision:?}\n",

@@ -1,8 +1,7 @@
-//! The command line, with what the environment and, for `serve`, a settings file add.
+//! The command line, the environment and, for `serve`, a settings file.
 //!
 //! A setting has one name everywhere: `--lease-duration` on the command line, `BINDERY_LEASE_DURATION` in the
-//! environment, `lease-duration` in the file. The command line goes before the environment, and that before
-//! the file.
+//! environment, `lease-duration` in the file. The command line overrides the environment, and that the file.
 
 mod file;
 mod numbers;
@@ -19,33 +18,33 @@ use crate::Arguments;
 
 /// The command that reads a settings file.
 const SERVE: &str = "serve";
-/// The argument that names it.
+/// The argument that names the settings file.
 const CONFIG: &str = "config";
-/// What the variables of settings begin with. Others share it: those of a Service named `bindery`, for
-/// example.
+/// Prefix of the variables of settings. Other variables have it too, such as those of a Service named
+/// `bindery`.
 const PREFIX: &str = "BINDERY_";
-/// A variable whose name is this many edits or fewer away from a setting's is taken for a mistyped one.
+/// Most edits between an unknown variable and a setting for which the variable counts as mistyped.
 const EDITS_MAX: usize = 2;
 
-/// Reads the command line. Ends the process as clap does where it makes no sense, or asks for help.
+/// Reads the command line. Ends the process as clap does for a wrong command line, and for `--help`.
 ///
 /// # Errors
 ///
-/// The settings file or the environment has a setting that does not exist or a value that is not allowed:
-/// says which, where it was given, and what is allowed.
+/// The settings file or the environment has an unknown setting or a value that is not allowed; the error names
+/// the setting, its place, and what is allowed.
 pub(crate) fn parse(line: Vec<OsString>) -> Result<Arguments> {
     let command = Arguments::command();
     let Some(config) = config(&command, &line) else { return finish(command, line) };
     let mut serve = command.clone();
     serve.build();
     let Some(serve) = serve.find_subcommand(SERVE).cloned() else { return finish(command, line) };
-    let settings = match &config.file {
-        Some(path) => file::read(path).with_context(|| format!("--config {}", path.display()))?,
-        None => Vec::new(),
-    };
-    for Setting { name, value } in &settings {
-        let path = config.file.clone().unwrap_or_default();
-        check(&serve, name, value).with_context(|| format!("setting {name} in {}", path.display()))?;
+    let mut settings = Vec::new();
+    if let Some(path) = config {
+        settings = file::read(&path).with_context(|| format!("--config {}", path.display()))?;
+        for Setting { name, value } in &settings {
+            let context = || format!("setting {name} in {}", path.display());
+            check(&serve, name, value).with_context(context)?;
+        }
     }
     check_variables(&serve)?;
     for (variable, name, value) in environment(&serve) {
@@ -55,16 +54,12 @@ pub(crate) fn parse(line: Vec<OsString>) -> Result<Arguments> {
     finish(with_defaults(command, settings), line)
 }
 
-/// What a run of `serve` reads its settings from.
-struct Config {
-    file: Option<PathBuf>,
-}
-
-/// Whether the command is `serve`, and which file it is told. Whatever else is wrong is found later.
-fn config(command: &Command, line: &[OsString]) -> Option<Config> {
+/// `Some` where the command is `serve`, with the settings file if one is named. Other errors in the command
+/// line are reported later.
+fn config(command: &Command, line: &[OsString]) -> Option<Option<PathBuf>> {
     let matches = command.clone().ignore_errors(true).try_get_matches_from(line).ok()?;
     let serve = matches.subcommand_matches(SERVE)?;
-    Some(Config { file: serve.try_get_one::<PathBuf>(CONFIG).ok().flatten().cloned() })
+    Some(serve.try_get_one::<PathBuf>(CONFIG).ok().flatten().cloned())
 }
 
 fn finish(command: Command, line: Vec<OsString>) -> Result<Arguments> {
@@ -72,7 +67,7 @@ fn finish(command: Command, line: Vec<OsString>) -> Result<Arguments> {
     Ok(Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
 }
 
-/// What the environment sets, as variable, setting and value.
+/// The settings of the environment: variable, setting and value.
 fn environment(serve: &Command) -> Vec<(String, String, String)> {
     let set = |argument: &Arg| {
         let variable = argument.get_env()?.to_str()?.to_owned();
@@ -87,7 +82,7 @@ fn environment(serve: &Command) -> Vec<(String, String, String)> {
 ///
 /// # Errors
 ///
-/// One is; says which setting has a name like it.
+/// A variable is one; the error names the setting that is meant.
 fn check_variables(serve: &Command) -> Result<()> {
     let known: Vec<&str> =
         serve.get_arguments().filter_map(|argument| argument.get_env()?.to_str()).collect();
@@ -104,18 +99,18 @@ fn check_variables(serve: &Command) -> Result<()> {
     Ok(())
 }
 
-/// Whether a setting exists and may have that value.
+/// Checks that a setting exists and that the value is allowed.
 ///
 /// # Errors
 ///
-/// It does not, or may not; says what is allowed.
+/// One of them is not so; the error says what is allowed.
 fn check(serve: &Command, name: &str, value: &str) -> Result<()> {
     let mut names: Vec<_> = serve.get_arguments().filter_map(settable).collect();
     names.sort_unstable();
     if !names.contains(&name) {
         bail!("there is no such setting; there are {}", names.join(", "));
     }
-    // Alone, so that only its own value can be at fault.
+    // Without other settings, so that the error is about this value.
     let alone = serve.clone().mut_args(|argument| argument.env(None::<&str>));
     match alone.try_get_matches_from([SERVE.to_owned(), format!("--{name}={value}")]) {
         Ok(_) => Ok(()),
@@ -128,7 +123,7 @@ fn settable(argument: &Arg) -> Option<&str> {
     argument.get_long().filter(|name| argument.get_action().takes_values() && *name != CONFIG)
 }
 
-/// What clap says, without how to call the command.
+/// The message of clap, without its usage.
 fn complaint(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let lines = text.lines().take_while(|line| !line.starts_with("For more information"));
@@ -136,11 +131,11 @@ fn complaint(error: &clap::Error) -> String {
     joined.trim_start_matches("error: ").to_owned()
 }
 
-/// The command whose arguments have the file's values where nothing else sets them.
+/// The command with the settings of the file as its defaults.
 fn with_defaults(command: Command, settings: Vec<Setting>) -> Command {
     settings.into_iter().fold(command, |command, Setting { name, value }| {
         let id = name.replace('-', "_");
-        // As long as the process: it reads its settings once.
+        // Leaked once: settings are read once in a process.
         let value: &'static str = value.leak();
         let set = |argument: Arg| argument.default_value(value);
         if command.get_arguments().any(|argument| argument.get_id() == id.as_str()) {

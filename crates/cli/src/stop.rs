@@ -1,32 +1,31 @@
-//! The signals that end a program which runs until it is told to stop.
+//! The signals that end `serve` and `playground`.
 
 use anyhow::{Context as _, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals, heard from the moment this is made.
+/// SIGINT, SIGTERM and SIGHUP.
 pub(crate) struct Stop {
     interrupt: Signal,
     terminate: Signal,
-    /// The terminal was closed.
     hangup: Signal,
 }
 
 impl Stop {
-    /// Hears the signals from now on.
+    /// Handles the signals from now on.
     ///
     /// # Errors
     ///
-    /// They cannot be heard.
+    /// A handler cannot be installed.
     pub(crate) fn new() -> Result<Self> {
-        let hear = |kind| signal(kind).context("signals cannot be heard");
+        let handle = |kind| signal(kind).context("signals cannot be handled");
         Ok(Self {
-            interrupt: hear(SignalKind::interrupt())?,
-            terminate: hear(SignalKind::terminate())?,
-            hangup: hear(SignalKind::hangup())?,
+            interrupt: handle(SignalKind::interrupt())?,
+            terminate: handle(SignalKind::terminate())?,
+            hangup: handle(SignalKind::hangup())?,
         })
     }
 
-    /// Ends at the first of them.
+    /// Waits for the first signal.
     pub(crate) async fn signalled(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

@@ -5,21 +5,20 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_saphyr::{Error, Options, Spanned, UserMessageFormatter, budget, options};
 
-/// Collections within collections. No manifest comes near; what goes deeper is refused as soon as it is met.
+/// Deepest nesting; no manifest comes near. Deeper input is refused where it becomes too deep.
 const DEPTH_MAX: usize = 128;
-/// Events (keys, values, ends) that anchors may repeat. Without this bound a small text could stand for a
-/// huge one.
+/// Most events (keys, values, ends) that anchors may repeat: without a bound, a small text expands to a huge
+/// one.
 const REPEATED_MAX: usize = 100_000;
 
-/// A document of a text.
+/// One YAML document.
 pub(crate) struct Document {
-    /// The line on which it begins, counted from 1.
+    /// The line on which it begins, from 1.
     pub(crate) line: u64,
-    /// Its content.
     pub(crate) content: Value,
 }
 
-/// The documents of a text that have content, in order; or why one cannot be read, with line and column.
+/// The documents of a text that have content, in order; or an error with line and column.
 pub(crate) fn documents(text: &str) -> Result<Vec<Document>, String> {
     let document = |read: Result<Spanned<Value>, Error>| {
         let read = read.map_err(|error| error.render_with_formatter(&UserMessageFormatter))?;
@@ -28,16 +27,16 @@ pub(crate) fn documents(text: &str) -> Result<Vec<Document>, String> {
     serde_saphyr::read_with_options(&mut text.as_bytes(), reading()).map(document).collect()
 }
 
-/// Writes something as a document.
+/// Writes a value as YAML.
 ///
 /// # Errors
 ///
-/// It has a form that YAML lacks.
+/// YAML cannot represent the value.
 pub(crate) fn write(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(serde_saphyr::to_string(value)?)
 }
 
-/// How a text is read. As long as it is, it may be: a list of all volumes of a cluster is long.
+/// Options for reading. Length is not limited: a list of all volumes of a cluster is long.
 fn reading() -> Options {
     options! {
         budget: budget! {
@@ -67,26 +66,26 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_as_kubectl_reads_it() {
+    fn yaml_is_read_as_kubectl_reads_it() {
         assert_eq!(
             read("a: yes\nb: 0644\nc: \"0644\"\nd: 5Gi\ne: ~\n"),
             [(1, json!({"a": true, "b": 420, "c": "0644", "d": "5Gi", "e": null}))]
         );
         assert_eq!(read("a: &a {b: 1}\nc: {<<: *a, d: 2}")[0].1["c"], json!({"b": 1, "d": 2}));
-        // As editors of other systems write it.
+        // With a byte order mark and CRLF.
         assert_eq!(read("\u{feff}a: 1\r\n---\r\n\r\nb: 2\r\n"), [(1, json!({"a": 1})), (4, json!({"b": 2}))]);
         assert_eq!(read("%YAML 1.1\n---\n# nothing\n---\n{\"a\": [1]}\n...\n"), [(5, json!({"a": [1]}))]);
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_value_reads_back_the_same() {
         let value = json!({"a": ["yes", "0644", "", " b", "c: d", "e\nf\n"], "g": {}, "h": [], "i": null});
         assert_eq!(read(&write(&value).unwrap()), [(1, value)]);
     }
 
-    /// Each of these would take a reader that goes on to the end minutes, or all memory.
+    /// A reader without bounds would take minutes, or all memory, for each of these.
     #[test]
-    fn what_is_too_deep_or_grows_is_refused_where_that_shows() {
+    fn input_that_is_too_deep_or_expands_is_refused_at_that_place() {
         const MANY: usize = 100_000;
         let growing = (1..30).fold("a0: &a0 [x, x]\n".to_owned(), |text, n| {
             let before = n - 1;

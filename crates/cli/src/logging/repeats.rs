@@ -1,4 +1,4 @@
-//! Warnings and errors that repeat one cause, such as an API server that is down.
+//! Limits how often one cause is logged, such as an API server that is down.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -11,16 +11,15 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
 
-/// At most one line in this time tells of one cause.
+/// Each cause is logged at most once in this time.
 const EVERY: Duration = Duration::from_secs(1);
-/// Most causes that are remembered. Beyond, those older than [`EVERY`] are forgotten.
+/// Number of remembered causes at which those older than [`EVERY`] are forgotten.
 const CAUSES_MAX: usize = 1_024;
-/// The fields that name a cause. Without one of them, a cause is the whole event.
+/// The fields that name a cause. Without one of them, the whole event is the cause.
 const CAUSE: [&str; 3] = ["error", "fault", "why"];
 
-/// Keeps a cause that fails many requests at once from filling the log: of warnings and errors of one line of
-/// code with one cause, the first of each second passes. Lines within a span are about one object, and all of
-/// them pass.
+/// Passes one warning or error a second for each cause and line of code, so that a cause which fails many
+/// requests does not fill the log. Events in a span are about one object, and all of them pass.
 pub(super) struct OncePerSecond {
     now: fn() -> Instant,
     told: Mutex<HashMap<u64, Instant>>,
@@ -33,7 +32,7 @@ impl OncePerSecond {
 
     fn passes(&self, cause: u64) -> bool {
         let now = (self.now)();
-        // A map of times: whatever a panic left in it is right.
+        // Any state that a panic leaves in a map of times is usable.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < EVERY;
         if told.get(&cause).is_some_and(is_recent) {
@@ -65,7 +64,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Filter<S> for OncePerSecond {
     }
 }
 
-/// The values of an event.
+/// The fields of an event as text.
 #[derive(Default)]
 struct Texts {
     cause: String,
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cause_is_logged_once_a_second() {
+    fn one_cause_outside_of_spans_is_logged_once_a_second() {
         let log = Log::default();
         let written = log.clone();
         let lines = fmt::layer().with_ansi(false).with_writer(move || written.clone());

@@ -1,9 +1,8 @@
-//! Traces: what was done about each object, and how long each part took, sent to a collector by OTLP over
-//! HTTP.
+//! Traces by OTLP over HTTP: what was done to each object, and how long each part took.
 //!
-//! Spans wait in a bounded queue and are sent in batches from a thread of their own; where the collector is
-//! down or slow they are dropped. The variables of OpenTelemetry (`OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER`,
-//! `OTEL_BSP_*`) are obeyed.
+//! Spans wait in a bounded queue and are sent in batches from a thread of their own; they are dropped while
+//! the collector is down or slow. OpenTelemetry's variables `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and
+//! `OTEL_BSP_*` apply.
 
 use std::time::Duration;
 
@@ -21,17 +20,17 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tokio::runtime::Runtime;
 
-/// Who sends the traces, unless `OTEL_SERVICE_NAME` says otherwise.
+/// The service of the traces, unless `OTEL_SERVICE_NAME` is set.
 const SERVICE: &str = "bindery";
-/// Where an OTLP collector takes traces, below its endpoint.
+/// Path of traces below the endpoint of a collector.
 const PATH: &str = "/v1/traces";
-/// Longest that a batch may take.
+/// Most time that sending a batch may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends spans; those that wait are sent when it is dropped.
+/// Sends spans; on drop it sends those that wait.
 pub(crate) struct Traces(SdkTracerProvider);
 
-/// Sends requests from a thread that knows no runtime.
+/// Sends requests from the exporter's thread, which has no runtime.
 #[derive(Debug)]
 struct Sender {
     runtime: Runtime,
@@ -39,15 +38,15 @@ struct Sender {
 }
 
 impl Traces {
-    /// Sends to the collector at that endpoint.
+    /// Starts sending to the collector at `endpoint`.
     ///
     /// # Errors
     ///
-    /// There are no threads to be had.
+    /// A thread cannot be started.
     pub(crate) fn to(endpoint: &Uri) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = Client::builder(TokioExecutor::new())
-            // Between two batches nobody looks after a connection.
+            // The runtime does not run between two batches, so it cannot notice a closed connection.
             .pool_max_idle_per_host(0)
             .build_http();
         let exporter = SpanExporter::builder()
@@ -64,7 +63,7 @@ impl Traces {
         Ok(Self(provider.build()))
     }
 
-    /// Makes spans of this program.
+    /// The tracer of this program.
     pub(crate) fn tracer(&self) -> SdkTracer {
         self.0.tracer(SERVICE)
     }
@@ -72,7 +71,7 @@ impl Traces {
 
 impl Drop for Traces {
     fn drop(&mut self) {
-        // At the end there is nobody left to tell of a collector that is down.
+        // The process ends; a collector that is down is not worth an error.
         let _ = self.0.shutdown();
     }
 }
@@ -89,11 +88,11 @@ impl HttpClient for Sender {
     }
 }
 
-/// Reads an endpoint.
+/// Reads the endpoint of a collector.
 ///
 /// # Errors
 ///
-/// It is none; says what one looks like.
+/// The text is no endpoint; the error shows one.
 pub(crate) fn endpoint(text: &str) -> Result<Uri, String> {
     let allowed = "an endpoint is http://HOST:PORT of an OTLP collector, without TLS: run one beside Bindery";
     let endpoint: Uri = text.parse().map_err(|error| format!("{error}; {allowed}"))?;

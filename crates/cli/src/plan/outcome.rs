@@ -1,4 +1,4 @@
-//! What became of each claim and each released volume, as data for reports.
+//! The plan as data: what becomes of each claim and of each released volume.
 
 use std::sync::Arc;
 
@@ -11,48 +11,45 @@ use bindery_store::{Candidate, Obstacle};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::world::{Record, World};
+use super::planner::{Decided, Planner};
 
-/// What would become of everything. Its JSON is read by programs: fields are only added.
+/// The plan. Programs read its JSON, so fields are only added.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Plan {
-    /// Every claim, by namespace and name.
+    /// Every claim, in the order of namespace and name.
     pub(super) claims: Vec<ClaimPlan>,
-    /// The volumes whose claims are gone, by name.
+    /// The volumes whose claims are gone, in the order of names.
     pub(super) volumes: Vec<VolumePlan>,
 }
 
-/// What would become of a claim.
+/// The plan of a claim.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ClaimPlan {
-    /// Namespace.
     pub(super) namespace: Text,
-    /// Name.
     pub(super) name: Text,
-    /// What it asks for.
+    /// The storage that it requests.
     pub(super) request: String,
-    /// Its class at the end.
+    /// Its class in the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) storage_class: Option<Text>,
-    /// What becomes of it.
     pub(super) outcome: Outcome,
-    /// Whether that is new, rather than as it was given.
+    /// Whether phase or volume differ from those in the manifest.
     pub(super) changed: bool,
-    /// The volume that it has at the end.
+    /// Its volume in the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) volume: Option<Text>,
-    /// The capacity that it has at the end.
+    /// Its capacity in the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) capacity: Option<String>,
-    /// Who would provision a volume for it.
+    /// The provisioner of a volume for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) provisioner: Option<Text>,
-    /// What the user would be told.
+    /// The messages of its events.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) messages: Vec<String>,
-    /// For a claim that has no volume: every volume, nearest first.
+    /// Every volume, the nearest first, where the claim has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) candidates: Vec<CandidatePlan>,
 }
@@ -61,82 +58,79 @@ pub(super) struct ClaimPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Outcome {
-    /// It has a volume.
+    /// The claim has a volume.
     Bound,
-    /// A volume would be made for it.
+    /// A volume would be provisioned.
     Provisioning,
     /// Its class waits until a pod uses it.
     WaitsForConsumer,
     /// Its class waits until the scheduler has placed the pods that use it.
     WaitsForScheduler,
-    /// It gets nothing.
+    /// The claim gets no volume.
     Pending,
     /// Its volume is gone or belongs to another claim.
     Lost,
-    /// It was being deleted, and is gone.
+    /// The claim was being deleted, and is gone.
     Deleted,
 }
 
-/// A volume that a claim does not get.
+/// A volume that a claim might get.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CandidatePlan {
-    /// Name of the volume.
     pub(super) volume: Text,
-    /// Whether the claim could have it: with a class that waits, the scheduler may choose it.
+    /// Whether the volume fits the claim. Where the class waits, the scheduler may choose it.
     pub(super) fits: bool,
-    /// Everything that keeps the claim from it.
+    /// Why it does not fit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) obstacles: Vec<ObstaclePlan>,
 }
 
-/// One thing that keeps a claim from a volume.
+/// One reason why a volume does not fit a claim.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ObstaclePlan {
-    /// The reason, as decisions count it.
+    /// The contract's name of the reason.
     reason: &'static str,
-    /// The field of the volume; absent where none is at fault.
+    /// The field of the volume, where one is at fault.
     #[serde(skip_serializing_if = "str::is_empty")]
     field: &'static str,
-    /// What the volume has there.
+    /// The value of the volume.
     #[serde(skip_serializing_if = "String::is_empty")]
     offers: String,
-    /// What the claim asks for.
+    /// The value that the claim asks for.
     #[serde(skip_serializing_if = "String::is_empty")]
     asks: String,
-    /// All of that in a sentence.
+    /// The same as a sentence.
     pub(super) message: String,
 }
 
-/// What would become of a volume whose claim is gone.
+/// The plan of a volume whose claim is gone.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct VolumePlan {
-    /// Name.
     pub(super) name: Text,
-    /// Its capacity.
     pub(super) capacity: String,
-    /// Its reclaim policy.
     pub(super) reclaim_policy: String,
-    /// Its phase at the end; `Deleted` where it is gone.
+    /// Its phase in the end, or `Deleted`.
     pub(super) phase: String,
-    /// What would be done with it, in a sentence.
+    /// What becomes of it, as a sentence.
     pub(super) fate: String,
 }
 
-/// What became of everything in a world that has come to rest.
-pub(super) fn plan(world: &World) -> Plan {
-    let mut volumes: Vec<_> = world.volumes_before().filter_map(|name| volume_plan(world, name)).collect();
+/// The plan of a planner that has settled.
+pub(super) fn plan(planner: &Planner) -> Plan {
+    let mut volumes: Vec<_> =
+        planner.volumes_before().filter_map(|name| volume_plan(planner, name)).collect();
     volumes.sort_by(|a, b| a.name.cmp(&b.name));
-    Plan { claims: world.claims_before().map(|before| claim_plan(world, before)).collect(), volumes }
+    Plan { claims: planner.claims_before().map(|before| claim_plan(planner, before)).collect(), volumes }
 }
 
-fn claim_plan(world: &World, before: &Arc<Claim>) -> ClaimPlan {
-    let record = world.record(&Key::Claim(before.key.clone()));
-    let now = world.claim(&before.key);
+fn claim_plan(planner: &Planner, before: &Arc<Claim>) -> ClaimPlan {
+    let decided = planner.decided(&Key::Claim(before.key.clone()));
+    let now = planner.claim(&before.key);
     let claim = now.as_ref().unwrap_or(before);
-    let outcome = if now.is_some() { outcome(claim, &record) } else { Outcome::Deleted };
+    let outcome = if now.is_some() { outcome(claim, &decided) } else { Outcome::Deleted };
     let bound = outcome == Outcome::Bound;
     let has_volume = matches!(outcome, Outcome::Bound | Outcome::Lost | Outcome::Deleted);
     ClaimPlan {
@@ -148,19 +142,19 @@ fn claim_plan(world: &World, before: &Arc<Claim>) -> ClaimPlan {
         changed: before.status.phase != claim.status.phase || before.volume_name != claim.volume_name,
         volume: claim.volume_name.clone(),
         capacity: claim.status.capacity.filter(|_| bound).map(|capacity| capacity.to_string()),
-        provisioner: provisioner(claim, &record).filter(|_| outcome == Outcome::Provisioning),
-        messages: if bound { Vec::new() } else { messages(world, claim, &record) },
-        candidates: if has_volume { Vec::new() } else { candidates(world, claim) },
+        provisioner: provisioner(claim, &decided).filter(|_| outcome == Outcome::Provisioning),
+        messages: if bound { Vec::new() } else { messages(planner, claim, &decided) },
+        candidates: if has_volume { Vec::new() } else { candidates(planner, claim) },
     }
 }
 
-fn outcome(claim: &Claim, record: &Record) -> Outcome {
+fn outcome(claim: &Claim, decided: &Decided) -> Outcome {
     match claim.status.phase {
         ClaimPhase::Bound => return Outcome::Bound,
         ClaimPhase::Lost => return Outcome::Lost,
         ClaimPhase::Unset | ClaimPhase::Pending => {}
     }
-    let told = |is: fn(&EventKind) -> bool| events(record).any(|event| is(&event.kind));
+    let told = |is: fn(&EventKind) -> bool| events(decided).any(|event| is(&event.kind));
     if told(|kind| matches!(kind, EventKind::ExternalProvisioning(_))) {
         Outcome::Provisioning
     } else if told(|kind| matches!(kind, EventKind::WaitForFirstConsumer)) {
@@ -172,29 +166,29 @@ fn outcome(claim: &Claim, record: &Record) -> Outcome {
     }
 }
 
-fn provisioner(claim: &Claim, record: &Record) -> Option<Text> {
-    let told = events(record).find_map(|event| match &event.kind {
+fn provisioner(claim: &Claim, decided: &Decided) -> Option<Text> {
+    let told = events(decided).find_map(|event| match &event.kind {
         EventKind::ExternalProvisioning(provisioner) => Some(provisioner.clone()),
         _ => None,
     });
     told.or_else(|| claim.annotations.storage_provisioner.clone())
 }
 
-fn events(record: &Record) -> impl Iterator<Item = &Event> {
-    record.decisions.iter().flat_map(|decision| decision.actions()).filter_map(|action| match action {
+fn events(decided: &Decided) -> impl Iterator<Item = &Event> {
+    decided.decisions.iter().flat_map(|decision| decision.actions()).filter_map(|action| match action {
         Action::Emit(event) => Some(event),
         _ => None,
     })
 }
 
-/// What the user would be told, each sentence once.
-fn messages(world: &World, claim: &Claim, record: &Record) -> Vec<String> {
-    let missing = claim.volume_name.as_deref().filter(|name| world.volume(name).is_none());
-    // Upstream waits for such a volume without a word.
+/// The messages for the user, each once.
+fn messages(planner: &Planner, claim: &Claim, decided: &Decided) -> Vec<String> {
+    let missing = claim.volume_name.as_deref().filter(|name| planner.volume(name).is_none());
+    // Upstream records no event for this.
     let missing = missing.map(|name| format!("spec.volumeName: there is no volume {name:?} yet"));
-    let told = events(record).map(|event| event.kind.to_string());
+    let told = events(decided).map(|event| event.kind.to_string());
     let mut messages: Vec<String> = Vec::new();
-    for message in told.chain(missing).chain(record.error.clone()) {
+    for message in told.chain(missing).chain(decided.error.clone()) {
         if !messages.iter().any(|known| known.contains(&message)) {
             messages.push(message);
         }
@@ -202,9 +196,9 @@ fn messages(world: &World, claim: &Claim, record: &Record) -> Vec<String> {
     messages
 }
 
-/// The volumes that the claim could be thought to get: the one that it names, else all.
-fn candidates(world: &World, claim: &Claim) -> Vec<CandidatePlan> {
-    let candidates = world.store().explain(claim).into_iter();
+/// The volume that the claim names, else all volumes.
+fn candidates(planner: &Planner, claim: &Claim) -> Vec<CandidatePlan> {
+    let candidates = planner.store().explain(claim).into_iter();
     candidates
         .map(|Candidate { volume, obstacles }| CandidatePlan {
             volume,
@@ -242,10 +236,10 @@ fn reason(reason: Reason) -> &'static str {
     }
 }
 
-/// The plan of a volume that is released, failed, or gone at the end; `None` for every other.
-fn volume_plan(world: &World, name: &Text) -> Option<VolumePlan> {
-    let record = world.record(&Key::Volume(name.clone()));
-    let Some(object) = world.volume(name) else {
+/// The plan of a volume that is released, failed or gone in the end; `None` for every other.
+fn volume_plan(planner: &Planner, name: &Text) -> Option<VolumePlan> {
+    let decided = planner.decided(&Key::Volume(name.clone()));
+    let Some(object) = planner.volume(name) else {
         return Some(VolumePlan {
             name: name.clone(),
             capacity: String::new(),
@@ -254,7 +248,7 @@ fn volume_plan(world: &World, name: &Text) -> Option<VolumePlan> {
             fate: "it would be deleted".to_owned(),
         });
     };
-    let Lookup::Found(volume) = world.store().volume(Source::Overlay, name) else { return None };
+    let Lookup::Found(volume) = planner.store().volume(Source::Overlay, name) else { return None };
     if !matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed) {
         return None;
     }
@@ -264,12 +258,12 @@ fn volume_plan(world: &World, name: &Text) -> Option<VolumePlan> {
         capacity: volume.capacity.map(|capacity| capacity.to_string()).unwrap_or_default(),
         reclaim_policy: text(&object["spec"]["persistentVolumeReclaimPolicy"]),
         phase: volume.phase.name().to_owned(),
-        fate: fate(&volume, &record, &text(&object["status"]["message"])),
+        fate: fate(&volume, &decided, &text(&object["status"]["message"])),
     })
 }
 
-fn fate(volume: &Volume, record: &Record, message: &str) -> String {
-    if record.left_out == Some(OperationKind::Recycle) {
+fn fate(volume: &Volume, decided: &Decided, message: &str) -> String {
+    if decided.left_out == Some(OperationKind::Recycle) {
         return "it would be scrubbed and offered again".to_owned();
     }
     if volume.phase == VolumePhase::Failed {

@@ -1,10 +1,10 @@
-//! A plan for people.
+//! The plan as tables for people.
 
 use super::outcome::{CandidatePlan, ClaimPlan, Outcome, Plan, VolumePlan};
 use crate::output;
 use bindery_core::Text;
 
-/// The plan as tables; for a claim without volume at most `nearest` candidates, or all where that is 0.
+/// The plan as tables, with at most `nearest` candidates for a claim without volume; 0 for all.
 pub(super) fn table(plan: &Plan, nearest: usize) -> String {
     if plan.claims.is_empty() && plan.volumes.is_empty() {
         return "There are no claims, and no volumes to reclaim.\n".to_owned();
@@ -65,14 +65,14 @@ fn outcome(claim: &ClaimPlan) -> String {
     }
 }
 
-/// Why a claim has no volume.
+/// The messages and candidates of a claim.
 fn details(claim: &ClaimPlan, nearest: usize) -> String {
     let why =
         if claim.messages.is_empty() { "nothing more is said".to_owned() } else { claim.messages.join("; ") };
     let mut text = format!("\n{}: {why}\n", title(claim));
     let shown = claim.candidates.iter().take(nearest);
     let rows: Vec<Vec<String>> =
-        shown.map(|candidate| vec![format!("  {}", candidate.volume), verdict(claim, candidate)]).collect();
+        shown.map(|candidate| vec![format!("  {}", candidate.volume), reasons(claim, candidate)]).collect();
     text += &output::table(&rows);
     let more = claim.candidates.len().saturating_sub(nearest);
     if more > 0 {
@@ -81,7 +81,7 @@ fn details(claim: &ClaimPlan, nearest: usize) -> String {
     text
 }
 
-fn verdict(claim: &ClaimPlan, candidate: &CandidatePlan) -> String {
+fn reasons(claim: &ClaimPlan, candidate: &CandidatePlan) -> String {
     if candidate.fits {
         return match claim.outcome {
             Outcome::WaitsForConsumer | Outcome::WaitsForScheduler => {

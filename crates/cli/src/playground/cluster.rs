@@ -1,4 +1,4 @@
-//! The cluster of a playground: the simulator on a socket, and a binder beside it.
+//! The cluster of a playground: the simulator on a socket, and a binder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::example::Example;
 use crate::manifest;
-use crate::objects::{self, Kind, Title};
+use crate::objects::{self, Resource, Title};
 
 /// Name of the one node.
 const NODE: &str = "playground";
-/// How long a volume of an example may take to become available; it is two requests within this process.
+/// Most time until a volume of an example is available: two requests within this process.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A running cluster.
@@ -37,12 +37,12 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Serves an empty cluster on the socket, in which `engine` decides. Volumes that are provisioned live in
-    /// `volumes`, and nothing outside that folder is ever deleted.
+    /// Serves an empty cluster on the socket, in which `engine` decides. Provisioned volumes are folders in
+    /// `volumes`, and nothing outside of it is deleted.
     ///
     /// # Errors
     ///
-    /// The API server refuses the node, or a plugin cannot be made.
+    /// The API server refuses the node, or a plugin cannot be created.
     pub(super) async fn start(
         listener: TcpListener,
         engine: Arc<dyn Engine>,
@@ -51,19 +51,19 @@ impl Cluster {
     ) -> Result<Self> {
         let sim = Sim::new(SimOptions { clock: Clock::Real, ..SimOptions::default() });
         let client = kube::Client::new(sim.service(), "default");
-        let node = objects::create(&client, Kind::Node, &node()).await;
+        let node = objects::create(&client, Resource::Node, &node()).await;
         node.map_err(|why| anyhow!("the node {NODE}: {why}"))?;
         let (stop_binder, stop_server) = (CancellationToken::new(), CancellationToken::new());
         let stopped = stop_server.clone().cancelled_owned();
         let server = tokio::spawn(sim.serve(listener, stopped));
-        let asking = ApiClient::from(client.clone());
-        let (events, event_worker) = Events::new(asking.clone());
+        let api_client = ApiClient::from(client.clone());
+        let (events, event_worker) = Events::new(api_client.clone());
         let binder = Arc::new(Binder::new(Parts {
             store: Arc::new(Store::new()),
-            port: ApiPort::new(asking.clone(), system_clock(), events.clone()),
+            port: ApiPort::new(api_client.clone(), system_clock(), events.clone()),
             engine,
             facts: Facts {
-                plugins: Arc::new(plugins(&asking, &events, volumes)?.into_iter().collect()),
+                plugins: Arc::new(plugins(&api_client, &events, volumes)?.into_iter().collect()),
                 ..Facts::default()
             },
             settings: Settings::default(),
@@ -72,7 +72,7 @@ impl Cluster {
         let stop = stop_binder.clone();
         let binder = tokio::spawn(async move {
             let event_worker = tokio::spawn(event_worker.run());
-            let watches = watch::run(asking, binder.intake().clone(), stop.clone());
+            let watches = watch::run(api_client, binder.intake().clone(), stop.clone());
             tokio::join!(watches, binder.run(stop));
             events.flush().await;
             event_worker.abort();
@@ -80,7 +80,7 @@ impl Cluster {
         Ok(Self { client, stop_binder, stop_server, binder, server })
     }
 
-    /// Creates the objects of some examples through the API, as `kubectl apply` would.
+    /// Creates the objects of examples through the API, as `kubectl apply` does.
     ///
     /// # Errors
     ///
@@ -90,17 +90,17 @@ impl Cluster {
             let mut objects = Vec::new();
             for (file, text) in example.files {
                 for manifest in manifest::parse(file, text)? {
-                    let kind =
-                        Kind::of(&manifest.object).with_context(|| format!("{file}: an unknown kind"))?;
-                    objects.push((kind, manifest.object));
+                    let resource =
+                        Resource::of(&manifest.object).with_context(|| format!("{file}: an unknown kind"))?;
+                    objects.push((resource, manifest.object));
                 }
             }
-            // A claim that is there before its volumes are available gets the first of them, not the best.
-            objects.sort_by_key(|(kind, _)| *kind);
-            for (kind, object) in objects {
-                let created = objects::create(&self.client, kind, &object).await;
+            // A claim that comes before its volumes are available gets the first of them, not the best.
+            objects.sort_by_key(|(resource, _)| *resource);
+            for (resource, object) in objects {
+                let created = objects::create(&self.client, resource, &object).await;
                 created.map_err(|why| anyhow!("example {}: {}: {why}", example.name, Title(&object)))?;
-                if kind == Kind::Volume {
+                if resource == Resource::Volume {
                     self.until_available(object["metadata"]["name"].as_str().unwrap_or_default()).await?;
                 }
             }
@@ -126,11 +126,11 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends it: decisions in flight are finished, then the server answers what it was asked and closes.
+    /// Stops the binder after the decisions in flight, then the server after the requests in flight.
     ///
     /// # Errors
     ///
-    /// The server had failed.
+    /// The binder or the server has failed.
     pub(super) async fn stop(self) -> Result<()> {
         self.stop_binder.cancel();
         self.binder.await.context("the binder has failed")?;
@@ -139,8 +139,7 @@ impl Cluster {
     }
 }
 
-/// hostPath with a folder of its own, and the recyclers. Nothing runs the recyclers' pods here, as nothing
-/// runs others.
+/// hostPath with its folder, and the recyclers, whose pods no kubelet runs here.
 fn plugins(client: &ApiClient, events: &Events, volumes: &Path) -> Result<[Arc<dyn Plugin<Template>>; 2]> {
     let recycler =
         |settings| Recycler::new(client.clone(), system_clock(), events.clone(), settings).map(Some);

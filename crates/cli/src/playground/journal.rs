@@ -1,4 +1,4 @@
-//! The journal of a playground: written on a thread of its own, because decisions do not wait.
+//! The journal of a playground. A thread of its own writes it, so that decisions do not wait.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -19,7 +19,7 @@ pub(super) struct JournalFile {
     thread: JoinHandle<std::io::Result<()>>,
 }
 
-/// Hands records over to the thread.
+/// Sends records to the thread.
 struct Sink(Sender<Record>);
 
 impl JournalFile {
@@ -27,7 +27,7 @@ impl JournalFile {
     ///
     /// # Errors
     ///
-    /// The file is there already, or cannot be made.
+    /// The file exists, or cannot be created.
     pub(super) fn create(path: &Path) -> Result<Self> {
         let why = || format!("the journal {} cannot be started", path.display());
         let writer =
@@ -38,16 +38,16 @@ impl JournalFile {
         Ok(Self { path: path.to_owned(), sink: Arc::new(Sink(sender)), thread: thread.with_context(why)? })
     }
 
-    /// Where decisions are to be told.
+    /// The journal for a binder.
     pub(super) fn sink(&self) -> Arc<dyn Journal> {
         Arc::<Sink>::clone(&self.sink)
     }
 
-    /// Waits until everything is written. To be called when nobody holds the sink any more.
+    /// Waits until all records are written; every sink must have been dropped.
     ///
     /// # Errors
     ///
-    /// Writing failed; the records before that are whole.
+    /// Writing failed; the records before that are complete.
     pub(super) fn finish(self) -> Result<()> {
         drop(self.sink);
         let written = self.thread.join().expect("the journal's thread does not panic");
@@ -68,7 +68,7 @@ impl Journal for Sink {
             Verdict::Passed => None,
             Verdict::Refused(why) | Verdict::Unproven(why) | Verdict::Stale(why) => Some(why),
         };
-        // Where the thread has given up, it has said so.
+        // The thread has logged why it ended.
         let _ = self.0.send(Record { evidence, refused });
     }
 }

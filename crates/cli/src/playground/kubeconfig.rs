@@ -1,4 +1,4 @@
-//! The kubeconfig of a playground: there while it runs.
+//! The kubeconfig of a playground, which exists while it runs.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -12,30 +12,30 @@ use tempfile::NamedTempFile;
 
 use crate::yaml;
 
-/// Name of the cluster, the user and the context in a kubeconfig that leads to a playground.
+/// Name of cluster, user and context in the kubeconfig of a playground.
 const NAME: &str = "bindery-playground";
 
-/// A kubeconfig on disk, readable by this user alone. Dropped, it is removed, unless another playground has
-/// taken its place or somebody has added a cluster of his own.
+/// A kubeconfig on disk, readable by this user alone. Dropping it removes the file, unless another playground
+/// has replaced it or the user has added clusters or users.
 pub(super) struct Kubeconfig {
     path: PathBuf,
     server: String,
 }
 
 impl Kubeconfig {
-    /// Writes the kubeconfig for the server at this address, in one step: to `path`, or to its place in the
-    /// user's cache folder.
+    /// Writes the kubeconfig for the server at this address atomically: to `path`, or into the user's cache
+    /// folder.
     ///
     /// # Errors
     ///
-    /// It cannot be written there, or a file is there that no playground wrote.
+    /// The file cannot be written, or is there and was not written by a playground.
     pub(super) fn write(path: Option<&Path>, address: SocketAddr) -> Result<Self> {
         let path = match path {
-            // Absolute, because the user will be elsewhere when the path is used.
+            // Absolute, because the user copies the path to another terminal.
             Some(path) => {
                 std::path::absolute(path).with_context(|| format!("--kubeconfig {}", path.display()))?
             }
-            None => usual_path(address)?,
+            None => default_path(address)?,
         };
         let server = format!("http://{address}");
         write(&path, &content(&server)).with_context(|| {
@@ -47,7 +47,7 @@ impl Kubeconfig {
         Ok(Self { path, server })
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -81,10 +81,10 @@ fn write(path: &Path, content: &str) -> Result<()> {
     Ok(())
 }
 
-/// The servers of a kubeconfig that leads to playgrounds and nowhere else; `None` for every other file.
+/// The servers of a kubeconfig that leads to playgrounds alone; `None` for every other file.
 ///
-/// It need not be as a playground wrote it: `kubectl config set-context --current --namespace NAME` writes it
-/// anew.
+/// The text may differ from that of [`content`]: `kubectl config set-context --current --namespace NAME`
+/// rewrites the file.
 fn servers(text: &str) -> Option<Vec<String>> {
     let documents = yaml::documents(text).ok()?;
     let [document] = documents.as_slice() else { return None };
@@ -98,15 +98,16 @@ fn servers(text: &str) -> Option<Vec<String>> {
     of_playgrounds("clusters")?.iter().map(server).collect()
 }
 
-/// A place of its own for each port, so that playgrounds side by side keep out of each other's way.
-fn usual_path(address: SocketAddr) -> Result<PathBuf> {
+/// The default path, which differs by port so that several playgrounds can run.
+fn default_path(address: SocketAddr) -> Result<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
-    let folder =
-        cache.context("there is no place for the kubeconfig: name one with --kubeconfig")?.join("bindery");
+    let folder = cache
+        .context("there is no cache folder for the kubeconfig: name a path with --kubeconfig")?
+        .join("bindery");
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(&folder).with_context(|| {
-        format!("the folder {} cannot be made; name a place with --kubeconfig", folder.display())
+        format!("the folder {} cannot be created; name a path with --kubeconfig", folder.display())
     })?;
     Ok(folder.join(format!("playground-{}.kubeconfig", address.port())))
 }
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_there_while_it_is_held_and_for_this_user_alone() {
+    fn a_kubeconfig_exists_while_it_is_held_and_for_this_user_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         let kubeconfig = Kubeconfig::write(Some(&path), address(1)).unwrap();
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_left_alone() {
+    fn files_of_other_programs_and_playgrounds_are_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         fs::write(&path, "apiVersion: v1\n").unwrap();
@@ -152,7 +153,7 @@ mod tests {
         assert!(format!("{error:#}").contains("a file that no playground wrote"), "{error:#}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "apiVersion: v1\n");
         fs::remove_file(&path).unwrap();
-        // The second takes the place of the first, and the first leaves it alone when it ends.
+        // The second replaces the first, which then does not remove it.
         let first = Kubeconfig::write(Some(&path), address(1)).unwrap();
         let second = Kubeconfig::write(Some(&path), address(2)).unwrap();
         drop(first);
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubectl_wrote_anew_is_still_ours_and_what_a_user_added_to_is_not() {
+    fn a_file_that_kubectl_rewrote_is_removed_and_one_with_a_user_added_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         let anew = "apiVersion: v1\nclusters:\n- cluster:\n    server: http://127.0.0.1:1\n  name: bindery-playground\n\

@@ -1,4 +1,4 @@
-//! The settings file: YAML, one line for each setting.
+//! The settings file: a YAML map of names and plain values.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,9 @@ use crate::yaml;
 
 /// A setting of the file.
 pub(super) struct Setting {
-    /// Its name, as on the command line without the dashes.
+    /// Its name: that of the command line without the dashes.
     pub(super) name: String,
-    /// Its value, as it would be written on the command line.
+    /// Its value, as on the command line.
     pub(super) value: String,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct Setting {
 ///
 /// # Errors
 ///
-/// The file cannot be read, or is not made of names and plain values; says which setting is wrong.
+/// The file cannot be read, or is no map of names and plain values; the error names the wrong setting.
 pub(super) fn read(path: &Path) -> Result<Vec<Setting>> {
     let text = fs::read_to_string(path).context("cannot be read")?;
     let documents = yaml::documents(&text).map_err(|why| anyhow::anyhow!("is no YAML: {why}"))?;

@@ -1,4 +1,4 @@
-//! Values of settings, read with errors that say what is allowed.
+//! Parsers of values, with errors that say what is allowed.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;

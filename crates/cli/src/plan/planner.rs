@@ -1,5 +1,4 @@
-//! The world of a plan: a simulated API server with the objects, and a binder that decides until nothing
-//! changes.
+//! Decides about the objects of a plan: a binder on a simulated API server, until nothing changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,68 +16,67 @@ use bindery_store::{Kind as Watched, Store};
 use serde_json::{Value, json};
 
 use super::load::Object;
-use crate::objects::{self, Title};
+use crate::objects::{self, Resource, Title};
 
-/// Rounds over all objects. A claim comes to rest within a few: annotations, class, bind, phases. An engine
-/// that goes on longer does not come to rest at all.
+/// Most rounds over all objects. A claim settles within a few: annotations, class, bind, phases.
 const ROUNDS_MAX: usize = 32;
 
 /// A simulated cluster and its binder.
-pub(super) struct World {
+pub(super) struct Planner {
     sim: Sim,
     binder: Binder<ApiPort>,
-    ledger: Arc<Ledger>,
-    /// The claims as they were given, by key.
-    before: BTreeMap<ClaimKey, Arc<Claim>>,
-    /// What is decided, in order.
+    decisions: Arc<Decisions>,
+    /// The claims as given, by key.
+    claims_before: BTreeMap<ClaimKey, Arc<Claim>>,
+    /// The objects to decide, in order.
     keys: Vec<Key>,
 }
 
-/// What was last decided about each object.
+/// The last decisions about each object.
 #[derive(Default)]
-struct Ledger(Mutex<BTreeMap<Key, Record>>);
+struct Decisions(Mutex<BTreeMap<Key, Decided>>);
 
-/// What was decided about an object: by its last sync that decided something, and by the operations that it
-/// started.
+/// What was decided about an object by its last sync that decided something, and by the operations of that
+/// sync.
 #[derive(Clone, Default)]
-pub(super) struct Record {
+pub(super) struct Decided {
     /// The decisions, in order.
     pub(super) decisions: Vec<Decision>,
     /// Why the sync failed.
     pub(super) error: Option<String>,
-    /// An operation that is not carried out in a plan, because it would take a cluster.
+    /// An operation that takes a cluster, and is left out of the plan.
     pub(super) left_out: Option<OperationKind>,
 }
 
-impl Journal for Ledger {
+impl Journal for Decisions {
     fn decided(&self, key: &Key, evidence: Evidence, verdict: Verdict) {
         if verdict == Verdict::Passed {
-            self.records().entry(key.clone()).or_default().decisions.push(evidence.decision);
+            self.by_key().entry(key.clone()).or_default().decisions.push(evidence.decision);
         }
     }
 }
 
-impl Ledger {
-    fn records(&self) -> MutexGuard<'_, BTreeMap<Key, Record>> {
+impl Decisions {
+    fn by_key(&self) -> MutexGuard<'_, BTreeMap<Key, Decided>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl World {
-    /// A world of these objects, in which `engine` decides.
+impl Planner {
+    /// A cluster of these objects, in which `engine` decides.
     ///
     /// # Errors
     ///
-    /// The API server refuses an object that is not in a cluster yet.
+    /// The API server refuses to create an object.
     pub(super) async fn new(engine: Arc<dyn Engine>, objects: Vec<Object>) -> Result<Self> {
         let sim = Sim::new(SimOptions { clock: bindery_sim::Clock::Real, ..SimOptions::default() });
         let client = kube::Client::new(sim.service(), "default");
         let keys = keys(&objects);
         fill(&sim, &client, objects).await?;
-        let ledger = Arc::<Ledger>::default();
-        // Nobody reads this world's events but through the ledger.
+        let decisions = Arc::<Decisions>::default();
+        // Events are read from the decisions.
         let (events, _) = Events::new(client.clone());
-        // As a server has them without any configuration: known, and switched off.
+        // Known and switched off, as in `serve` with default settings.
         let plugins: [Arc<dyn Plugin<Template>>; 2] =
             [Arc::new(HostPath::new(client.clone(), None, None)), Arc::new(Nfs::new(client.clone(), None))];
         let binder = Binder::new(Parts {
@@ -87,23 +85,24 @@ impl World {
             engine,
             facts: Facts { plugins: Arc::new(plugins.into_iter().collect()), ..Facts::default() },
             settings: Settings::default(),
-            journal: Some(Arc::<Ledger>::clone(&ledger)),
+            journal: Some(Arc::<Decisions>::clone(&decisions)),
         });
-        let mut world = Self { sim, binder, ledger, before: BTreeMap::new(), keys };
-        world.observe()?;
-        world.before = world.store().claims().into_iter().map(|claim| (claim.key.clone(), claim)).collect();
-        Ok(world)
+        let mut planner = Self { sim, binder, decisions, claims_before: BTreeMap::new(), keys };
+        planner.deliver()?;
+        let claims = planner.store().claims().into_iter();
+        planner.claims_before = claims.map(|claim| (claim.key.clone(), claim)).collect();
+        Ok(planner)
     }
 
     /// Decides every object, round by round, until a round changes nothing.
     ///
     /// # Errors
     ///
-    /// The engine comes to no decision on an object, or it goes on for ever.
+    /// The engine reaches no decision about an object, or never stops changing objects.
     pub(super) async fn settle(&self) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             let revision = self.sim.revision();
-            self.observe()?;
+            self.deliver()?;
             for key in &self.keys {
                 self.sync(key).await?;
             }
@@ -111,20 +110,20 @@ impl World {
                 return Ok(());
             }
         }
-        bail!("the engine still changes objects after {ROUNDS_MAX} rounds: it never comes to rest")
+        bail!("the engine still changes objects after {ROUNDS_MAX} rounds: it never settles")
     }
 
-    /// What the binder knows.
+    /// The binder's view of the cluster.
     pub(super) fn store(&self) -> &Store {
         self.binder.store()
     }
 
-    /// The claims as they were given, in the order of their keys.
+    /// The claims as given, in the order of their keys.
     pub(super) fn claims_before(&self) -> impl Iterator<Item = &Arc<Claim>> {
-        self.before.values()
+        self.claims_before.values()
     }
 
-    /// Names of the volumes that were given.
+    /// Names of the given volumes.
     pub(super) fn volumes_before(&self) -> impl Iterator<Item = &Text> {
         self.keys.iter().filter_map(|key| match key {
             Key::Volume(name) => Some(name),
@@ -146,12 +145,12 @@ impl World {
     }
 
     /// What was decided about an object.
-    pub(super) fn record(&self, key: &Key) -> Record {
-        self.ledger.records().get(key).cloned().unwrap_or_default()
+    pub(super) fn decided(&self, key: &Key) -> Decided {
+        self.decisions.by_key().get(key).cloned().unwrap_or_default()
     }
 
     async fn sync(&self, key: &Key) -> Result<()> {
-        let before = self.ledger.records().remove(key);
+        let before = self.decisions.by_key().remove(key);
         let Synced { result, operations, .. } = self.binder.sync(key).await;
         if let Err(error @ SyncError::Engine(_)) = result {
             return Err(anyhow!("{key}: {error}"));
@@ -160,26 +159,25 @@ impl World {
         for operation in operations {
             left_out = left_out.or(self.perform(key, operation).await?);
         }
-        let mut records = self.ledger.records();
-        let record = records.entry(key.clone()).or_default();
-        record.error = result.err().map(|error| error.to_string());
-        record.left_out = left_out;
-        let is_silent =
-            record.error.is_none() && record.decisions.iter().all(|decision| decision.steps.is_empty());
-        // Nothing new was said, so what was said before still holds: the object is as decided, or its
-        // operation rests.
-        if let (true, Some(before)) = (is_silent, before) {
-            *record = before;
+        let mut by_key = self.decisions.by_key();
+        let decided = by_key.entry(key.clone()).or_default();
+        decided.error = result.err().map(|error| error.to_string());
+        decided.left_out = left_out;
+        let is_empty =
+            decided.error.is_none() && decided.decisions.iter().all(|decision| decision.steps.is_empty());
+        // The earlier decision still holds: the object is as decided, or its operation waits.
+        if let (true, Some(before)) = (is_empty, before) {
+            *decided = before;
         }
         Ok(())
     }
 
-    /// Carries an operation out; answers its kind where that takes a cluster. What fails is in the ledger as
-    /// its events.
+    /// Performs an operation, or returns its kind where that takes a cluster. Failures are in the decisions, as
+    /// events.
     ///
     /// # Errors
     ///
-    /// The engine comes to no decision on one of its steps.
+    /// The engine reaches no decision about one of its steps.
     async fn perform(&self, key: &Key, operation: PendingOperation) -> Result<Option<OperationKind>> {
         let kind = operation.operation().kind;
         if kind == OperationKind::Recycle {
@@ -193,8 +191,8 @@ impl World {
         Ok(None)
     }
 
-    /// Tells the binder what the API server has, as its watches would.
-    fn observe(&self) -> Result<()> {
+    /// Delivers the objects of the API server to the store, as watches would.
+    fn deliver(&self) -> Result<()> {
         let (sim, store) = (&self.sim, self.store());
         let all = |resource: &str| sim.objects(resource);
         store.replace_classes(all("storageclasses").iter().map(decode::class).collect::<Result<_, _>>()?);
@@ -209,25 +207,25 @@ impl World {
     }
 }
 
-/// What is decided, in order: volumes first, because claims take those that are available; of each kind what
-/// is in a cluster, the oldest first, then what is not, in the order of the manifests.
+/// The objects to decide, in order. Volumes come first, because claims take those that are available. Objects
+/// from a cluster come before new ones, the oldest first; new ones keep the order of the manifests.
 fn keys(objects: &[Object]) -> Vec<Key> {
     let key = |object: &Object| {
         let text = |field: &str| object.value["metadata"][field].as_str().unwrap_or_default();
-        let rank = (object.kind, !object.exists(), text("creationTimestamp").to_owned());
-        match object.kind {
-            objects::Kind::Volume => Some((rank, Key::Volume(text("name").into()))),
-            objects::Kind::Claim => Some((rank, Key::Claim(ClaimKey::new(text("namespace"), text("name"))))),
+        let rank = (object.resource, !object.exists(), text("creationTimestamp").to_owned());
+        match object.resource {
+            Resource::Volume => Some((rank, Key::Volume(text("name").into()))),
+            Resource::Claim => Some((rank, Key::Claim(ClaimKey::new(text("namespace"), text("name"))))),
             _ => None,
         }
     };
     let mut keys: Vec<_> = objects.iter().filter_map(key).collect();
-    // Stable, so that what is equal keeps its order.
+    // A stable sort keeps the order of the manifests.
     keys.sort_by(|a, b| a.0.cmp(&b.0));
     keys.into_iter().map(|(_, key)| key).collect()
 }
 
-/// Puts what is in a cluster into the simulator as it is, and creates the rest.
+/// Puts objects from a cluster into the simulator as they are, and creates the others.
 async fn fill(sim: &Sim, client: &kube::Client, objects: Vec<Object>) -> Result<()> {
     let namespaces: BTreeSet<&str> =
         objects.iter().filter_map(|object| object.value["metadata"]["namespace"].as_str()).collect();
@@ -235,11 +233,11 @@ async fn fill(sim: &Sim, client: &kube::Client, objects: Vec<Object>) -> Result<
     sim.seed(namespaces.into_iter().map(namespace))?;
     let (existing, new): (Vec<_>, Vec<_>) = objects.into_iter().partition(Object::exists);
     sim.seed(existing.into_iter().map(|object| object.value))?;
-    for Object { file, kind, value } in new {
-        if kind == objects::Kind::Namespace {
+    for Object { file, resource, value } in new {
+        if resource == Resource::Namespace {
             sim.seed([value])?;
         } else {
-            objects::create(client, kind, &value)
+            objects::create(client, resource, &value)
                 .await
                 .map_err(|complaint| anyhow!("{file}: {}: {complaint}", Title(&value)))?;
         }
