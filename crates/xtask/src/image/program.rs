@@ -77,7 +77,8 @@ fn build(platform: Platform, profile: &str) -> Result<Program> {
         (toolchain, Some(zig), command, "-Clink-self-contained=no")
     };
     toolchain.compile(&mut command, &target);
-    command.args(["--package", NAME, "--bin", NAME, "--locked", "--profile", profile]);
+    // An image holds a server: no playground.
+    command.args(["--package", NAME, "--bin", NAME, "--no-default-features", "--locked", "--profile", profile]);
     command.arg("--target-dir").arg(&folder);
     // Some dependencies are compiled of what their build scripts wrote there.
     let flags = [flag, &workspace::path_flag()?, &workspace::renaming_flag(&folder, "/target")];
