@@ -78,7 +78,16 @@ fn build(platform: Platform, profile: &str) -> Result<Program> {
     };
     toolchain.compile(&mut command, &target);
     // An image holds a server: no playground.
-    command.args(["--package", NAME, "--bin", NAME, "--no-default-features", "--locked", "--profile", profile]);
+    command.args([
+        "--package",
+        NAME,
+        "--bin",
+        NAME,
+        "--no-default-features",
+        "--locked",
+        "--profile",
+        profile,
+    ]);
     command.arg("--target-dir").arg(&folder);
     // Some dependencies are compiled of what their build scripts wrote there.
     let flags = [flag, &workspace::path_flag()?, &workspace::renaming_flag(&folder, "/target")];
