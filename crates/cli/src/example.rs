@@ -134,7 +134,7 @@ mod tests {
             for (file, text) in example.files {
                 let manifests = manifest::parse(file, text).unwrap();
                 assert!(!manifests.is_empty(), "{file}");
-                assert!(manifests.iter().all(|m| objects::Kind::of(&m.object).is_some()), "{file}");
+                assert!(manifests.iter().all(|m| objects::Resource::of(&m.object).is_some()), "{file}");
             }
         }
     }
