@@ -14,10 +14,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bindery_core::{
-    Claim, ClaimKey, ClaimTarget, Decision, Engine, Event, EventKind, EventType, Lookup, Operation, Outcome,
+    Claim, ClaimKey, ClaimTarget, Decision, DecisionLimits, Engine, Event, EventKind, EventType, Lookup, Operation, Outcome,
     Regarding, Request, Source, Subject, Text, Volume, VolumeTarget,
 };
-use bindery_store::{SessionLimits, Store};
+use bindery_store::Store;
 use tokio::sync::Semaphore;
 use tracing::{Instrument as _, Span};
 
@@ -75,7 +75,7 @@ pub struct Settings {
     /// their turn.
     pub recycles_max: usize,
     /// Limits of one decision's questions.
-    pub session: SessionLimits,
+    pub session: DecisionLimits,
     /// How long decisions in flight may go on after shutdown; they are a few writes each.
     pub shutdown_grace: Duration,
     /// How soon an object whose last decision recorded an event is decided again, so that the event does not
@@ -92,7 +92,7 @@ impl Default for Settings {
             // Each is a pod, and a request a second to look at it: as many as upstream's whole controller
             // manager makes unless told otherwise.
             recycles_max: 20,
-            session: SessionLimits::default(),
+            session: DecisionLimits::default(),
             shutdown_grace: Duration::from_secs(5),
             event_refresh: EVENT_REFRESH,
         }

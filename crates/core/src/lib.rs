@@ -15,6 +15,7 @@
 //! compiles natively and to WebAssembly, and means the same in both.
 
 mod access;
+mod budget;
 mod claim;
 mod class;
 mod cluster;
@@ -31,6 +32,7 @@ mod text;
 mod volume;
 
 pub use access::{AccessMode, AccessModes};
+pub use budget::{DecisionLimits, QuestionBudget};
 pub use claim::{Claim, ClaimAnnotations, ClaimPhase, ClaimStatus};
 pub use class::{BindingMode, Class};
 pub use cluster::{

@@ -49,8 +49,6 @@ pub struct Stats {
     pub fuel: u64,
     /// Questions to the cluster.
     pub questions: u32,
-    /// Volumes that the answers listed.
-    pub rows: u32,
     /// Bytes of linear memory at the end.
     pub memory_bytes: usize,
 }
@@ -80,12 +78,10 @@ impl ComponentEngine {
     fn run(&self, call: Call, request: &Request) -> (Result<Decision, EngineFault>, Stats) {
         let mut store = Store::new(&self.shared.engine, call);
         // All limits hold before instantiation, because a start function can loop, too.
-        let decided =
-            self.limit(&mut store).and_then(|()| self.contract.decide(&mut store, request, &self.limits));
+        let decided = self.limit(&mut store).and_then(|()| self.contract.decide(&mut store, request));
         let fuel = self.limits.fuel.saturating_sub(store.get_fuel().unwrap_or_default());
-        let Call { used, room, .. } = store.data();
-        let stats =
-            Stats { fuel, questions: used.questions, rows: used.rows, memory_bytes: room.memory_bytes };
+        let Call { questions, memory, .. } = store.data();
+        let stats = Stats { fuel, questions: *questions, memory_bytes: memory.bytes };
         let decision = match decided {
             Ok(Ok(decision)) => Ok(decision),
             Ok(Err(what)) => Err(EngineFault::BadAnswer(what)),
@@ -96,7 +92,7 @@ impl ComponentEngine {
 
     fn limit(&self, store: &mut Store<Call>) -> wasmtime::Result<()> {
         let ticks = self.limits.time.as_micros().div_ceil(TICK.as_micros());
-        store.limiter(|call| &mut call.room);
+        store.limiter(|call| &mut call.memory);
         store.set_hostcall_fuel(self.limits.lifted_bytes);
         store.set_epoch_deadline(u64::try_from(ticks).unwrap_or(u64::MAX));
         store.epoch_deadline_callback(|mut store| store.data_mut().at_deadline());
@@ -120,14 +116,9 @@ impl Contract {
         v0_1::Prepared::new(instance).map(Self::V0_1).map_err(mismatch)
     }
 
-    fn decide(
-        &self,
-        store: &mut Store<Call>,
-        request: &Request,
-        limits: &Limits,
-    ) -> wasmtime::Result<Decided> {
+    fn decide(&self, store: &mut Store<Call>, request: &Request) -> wasmtime::Result<Decided> {
         match self {
-            Self::V0_1(prepared) => prepared.decide(store, request, limits),
+            Self::V0_1(prepared) => prepared.decide(store, request),
         }
     }
 }

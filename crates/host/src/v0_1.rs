@@ -2,6 +2,7 @@
 
 mod function;
 
+use bindery_core::guard::{FINDINGS_MAX, STEPS_MAX, TALLIES_MAX};
 use bindery_core::{Cluster, Decision, NEAREST_MAX, Request, Stop, Subject, Timestamp};
 use wasmtime::component::{HasSelf, InstancePre, Linker};
 use wasmtime::{Error, Result, Store, bail};
@@ -10,7 +11,6 @@ use self::bindings::bindery::policy::{actions, cluster, types};
 use self::bindings::exports::bindery::policy::decide;
 use self::carry::{Carry, IllTyped, lower_progress};
 use self::function::Function;
-use crate::Limits;
 use crate::call::Call;
 
 mod bindings {
@@ -67,12 +67,7 @@ impl Prepared {
     }
 
     /// Instantiates the engine in `store` and has it decide.
-    pub(crate) fn decide(
-        &self,
-        store: &mut Store<Call>,
-        request: &Request,
-        limits: &Limits,
-    ) -> Result<Decided> {
+    pub(crate) fn decide(&self, store: &mut Store<Call>, request: &Request) -> Result<Decided> {
         let engine = self.component.instantiate(&mut *store)?;
         let now = request.now;
         let decision = match &request.subject {
@@ -93,18 +88,19 @@ impl Prepared {
                 self.review_volume.call(store, &engine, (now, new.lower(), old.lower()))
             }
         }?;
-        Ok(check_size(&decision, limits)
+        Ok(check_size(&decision)
             .and_then(|()| Decision::lift(decision).map_err(|IllTyped(what)| format!("it has {what}"))))
     }
 }
 
-/// Whether a decision is within its limits.
-fn check_size(decision: &actions::Decision, limits: &Limits) -> std::result::Result<(), String> {
+/// Bounds the lists of a decision before they are converted; the guard, which sees decisions of native engines
+/// too, has the same bounds.
+fn check_size(decision: &actions::Decision) -> std::result::Result<(), String> {
     let nearest = decision.tallies.iter().map(|tally| tally.nearest.len()).max().unwrap_or_default();
     for (found, max, what) in [
-        (decision.steps.len(), limits.steps, "steps"),
-        (decision.tallies.len(), limits.tallies, "tallies"),
-        (decision.findings.len(), limits.findings, "findings"),
+        (decision.steps.len(), STEPS_MAX, "steps"),
+        (decision.tallies.len(), TALLIES_MAX, "tallies"),
+        (decision.findings.len(), FINDINGS_MAX, "findings"),
         (nearest, NEAREST_MAX, "nearest volumes in a tally"),
     ] {
         if found > max {
@@ -231,8 +227,9 @@ mod tests {
     use std::sync::Arc;
 
     use bindery_core::{
-        AccessModes, Claim, Class, Event, Lookup, Migration, OperationState, Page, Plugin, PluginMatch, Pod,
-        Progress, Quantity, Query, Tally, Text, Volume, VolumeTarget,
+        AccessModes, Action, Claim, ClaimKey, Class, Event, Finding, Lookup, Migration, OperationState,
+        Outcome, Page, Plugin, PluginMatch, Pod, Progress, Quantity, Query, Reason, Step, Tally, Text,
+        Volume, VolumeTarget,
     };
 
     use super::carry::lift_progress;
@@ -310,14 +307,28 @@ mod tests {
             types::Quantity { whole: 1, nanos: 1_000_000_000, format: types::QuantityFormat::BinarySi };
         assert!(Quantity::lift(quantity).is_err());
         assert!(AccessModes::lift(16).is_err());
-        let tally = types::Tally {
-            reason: types::Reason::TooSmall,
-            count: 20,
-            nearest: vec![String::new(); NEAREST_MAX + 1],
+    }
+
+    #[test]
+    fn a_decision_may_be_as_large_as_each_bound_and_no_larger() {
+        let decision = |steps: usize, tallies: usize, nearest: usize, findings: usize| {
+            let step = Step::from(Action::EnqueueClaim(ClaimKey::new("default", "data")));
+            let tally = Tally { reason: Reason::TooSmall, count: 20, nearest: vec!["v".into(); nearest] };
+            let finding: Finding = Random(1).value();
+            let mut decision = Decision::new(vec![step; steps], Outcome::Done);
+            decision.tallies = vec![tally; tallies];
+            decision.findings = vec![finding; findings];
+            check_size(&decision.lower())
         };
-        let mut decision = Decision::done().lower();
-        assert_eq!(check_size(&decision, &Limits::default()), Ok(()));
-        decision.tallies = vec![tally];
-        assert!(check_size(&decision, &Limits::default()).unwrap_err().contains("17 nearest volumes"));
+        let (steps, tallies, nearest, findings) = (STEPS_MAX, TALLIES_MAX, NEAREST_MAX, FINDINGS_MAX);
+        assert_eq!(decision(steps, tallies, nearest, findings), Ok(()));
+        for (found, sentence) in [
+            (decision(steps + 1, 0, 0, 0), "it has 65 steps; the limit is 64"),
+            (decision(0, tallies + 1, 0, 0), "it has 13 tallies; the limit is 12"),
+            (decision(0, 1, nearest + 1, 0), "it has 17 nearest volumes in a tally; the limit is 16"),
+            (decision(0, 0, 0, findings + 1), "it has 65 findings; the limit is 64"),
+        ] {
+            assert_eq!(found, Err(sentence.to_owned()));
+        }
     }
 }

@@ -40,7 +40,7 @@ pub use environment::Environment;
 pub use explain::{Candidate, Obstacle};
 pub use live::LiveReads;
 pub use observed::{Kind, Observed, PodContent, PodRecord, Unreadable};
-pub use session::{Session, SessionLimits};
+pub use session::Session;
 pub use store::{HeldBy, Store};
 pub use subscriptions::{Dispatcher, Offer, Subscriptions};
 pub use version::is_newer;

@@ -5,34 +5,14 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::RwLockReadGuard;
 
 use bindery_core::{
-    Answer, ClaimKey, Cluster, Handle, Page, PluginMatch, Query, Question, Selector, Slot, Source, Stop,
-    Text, Uid,
+    Answer, ClaimKey, Cluster, DecisionLimits, Handle, Page, PluginMatch, Query, Question, QuestionBudget,
+    Slot, Source, Stop, Text, Uid,
 };
 
 use crate::change::Revision;
 use crate::environment::Environment;
 use crate::live::LiveReads;
 use crate::state::{State, VolumeId};
-
-/// What one call may ask at most: work of the host cannot be interrupted, so it is bounded beforehand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionLimits {
-    /// Questions.
-    pub questions: u64,
-    /// Rows of candidates, over all pages.
-    pub rows: u64,
-    /// Volumes that are given a handle.
-    pub handles: u64,
-    /// Requirements of one query and their values, counted together.
-    pub labels: u64,
-}
-
-impl Default for SessionLimits {
-    /// Far above what the default engine asks, and a few milliseconds of the host's time at most.
-    fn default() -> Self {
-        Self { questions: 4_096, rows: 65_536, handles: 65_536, labels: Selector::LABELS_MAX as u64 }
-    }
-}
 
 /// Answers the questions of one decision from the store and an [`Environment`].
 ///
@@ -48,14 +28,12 @@ pub struct Session<'a> {
     state: RwLockReadGuard<'a, State>,
     environment: &'a dyn Environment,
     live: &'a LiveReads,
-    limits: SessionLimits,
+    budget: QuestionBudget,
     since: Revision,
     asker: Option<(ClaimKey, Uid)>,
     handles: Handles,
     /// The last volume of a page that a decision in flight has picked.
     in_flight: Option<VolumeId>,
-    questions: u64,
-    rows: u64,
 }
 
 impl<'a> Session<'a> {
@@ -63,12 +41,13 @@ impl<'a> Session<'a> {
         state: RwLockReadGuard<'a, State>,
         environment: &'a dyn Environment,
         live: &'a LiveReads,
-        limits: SessionLimits,
+        limits: DecisionLimits,
     ) -> Self {
         let since = live.begin(state.revision());
         let handles = Handles::default();
         let (asker, in_flight) = (None, None);
-        Self { state, environment, live, limits, since, asker, handles, in_flight, questions: 0, rows: 0 }
+        let budget = QuestionBudget::new(limits);
+        Self { state, environment, live, budget, since, asker, handles, in_flight }
     }
 
     /// Tells the claim that is decided about: a volume that is reserved for it is free for it
@@ -126,10 +105,7 @@ impl<'a> Session<'a> {
             Question::Describe(handle) => {
                 Answer::Described(self.state.volumes.indexed(self.volume(handle)?).clone())
             }
-            Question::Tallies(query) => {
-                self.check_labels(&query)?;
-                Answer::Tallies(self.state.tallies(&query, self.asker.as_ref()))
-            }
+            Question::Tallies(query) => Answer::Tallies(self.state.tallies(&query, self.asker.as_ref())),
         })
     }
 
@@ -143,10 +119,6 @@ impl<'a> Session<'a> {
     }
 
     fn page(&mut self, query: &Query, after: Option<Handle>, limit: u32) -> Result<Page, Stop> {
-        self.check_labels(query)?;
-        if limit == 0 {
-            return Err(Stop::Nonsense("a page of no rows"));
-        }
         let mut page = page_of(limit);
         self.handles.reserve(limit);
         let holder = self.asker.as_ref().map(|(key, _)| key);
@@ -154,8 +126,8 @@ impl<'a> Session<'a> {
         let (state, handles, in_flight) = (&*self.state, &mut self.handles, &mut self.in_flight);
         let after = after.map(|id| (id, &**state.volumes.indexed(id)));
         // One row too many shows that the limit is exceeded; more would be work for nothing.
-        let rows = u64::from(limit).min(self.limits.rows.saturating_sub(self.rows).saturating_add(1));
-        page.more = state.index.page(query, after, usize::try_from(rows).unwrap_or(usize::MAX), |row| {
+        let rows = (limit as usize).min(self.budget.rows_left().saturating_add(1));
+        page.more = state.index.page(query, after, rows, |row| {
             page.handles.push(handles.of(row.id));
             page.whole.push(row.whole);
             page.nanos.push(row.nanos);
@@ -166,34 +138,22 @@ impl<'a> Session<'a> {
                 *in_flight = Some(row.id);
             }
         });
-        self.rows += page.handles.len() as u64;
-        within("rows of candidates", self.rows, self.limits.rows)?;
-        self.check_handles()?;
+        self.budget.take_rows(page.handles.len())?;
         Ok(page)
     }
 
     fn reserved_for(&mut self, key: &ClaimKey, uid: &Uid) -> Result<Vec<Handle>, Stop> {
-        within("volumes", self.state.index.count_reserved_for(key), self.limits.handles)?;
+        // Counted before they are sorted, which is the work.
+        let count = usize::try_from(self.state.index.count_reserved_for(key));
+        self.budget.take_rows(count.unwrap_or(usize::MAX))?;
         let ids = self.state.index.reserved_for(&self.state.volumes, key, uid);
-        let handles = ids.into_iter().map(|id| self.handles.of(id)).collect();
-        self.check_handles()?;
-        Ok(handles)
-    }
-
-    fn check_handles(&self) -> Result<(), Stop> {
-        within("volumes", self.handles.ids.len() as u64, self.limits.handles)
-    }
-
-    fn check_labels(&self, query: &Query) -> Result<(), Stop> {
-        let labels = Selector::labels(&query.labels) as u64;
-        within("label requirements and values in one query", labels, self.limits.labels)
+        Ok(ids.into_iter().map(|id| self.handles.of(id)).collect())
     }
 }
 
 impl Cluster for Session<'_> {
     fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
-        self.questions += 1;
-        within("questions", self.questions, self.limits.questions)?;
+        self.budget.take_question(&question)?;
         self.answer(question)
     }
 }
@@ -213,10 +173,6 @@ fn page_of(limit: u32) -> Page {
 /// An engine begins with a page of a few rows; more than that is left to growth, whatever it asks for.
 fn room(limit: u32) -> usize {
     limit.min(16) as usize
-}
-
-fn within(what: &'static str, count: u64, max: u64) -> Result<(), Stop> {
-    if count > max { Err(Stop::TooMany { what, max }) } else { Ok(()) }
 }
 
 /// The volumes of one call, numbered by first mention.

@@ -6,12 +6,12 @@ mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use bindery_core::{Claim, ClaimKey, Volume};
+use bindery_core::{Claim, ClaimKey, DecisionLimits, Volume};
 
 use crate::environment::Environment;
 use crate::intern::Interner;
 use crate::live::LiveReads;
-use crate::session::{Session, SessionLimits};
+use crate::session::Session;
 use crate::state::State;
 
 /// What the watches say, with the binder's own writes laid over it, and the index that engines ask.
@@ -44,7 +44,7 @@ impl Store {
         &'a self,
         environment: &'a dyn Environment,
         live: &'a LiveReads,
-        limits: SessionLimits,
+        limits: DecisionLimits,
     ) -> Session<'a> {
         Session::new(self.state(), environment, live, limits)
     }

@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessMode, Action, Claim, ClaimKey, ClaimRef, Cluster, Engine as _, Quantity, Query, Reason, Request,
-    Requirement, Selector, SelectorOperator, Subject, Text, Uid, Volume, VolumeMode, VolumePhase,
+    AccessMode, Action, Claim, ClaimKey, ClaimRef, Cluster, DecisionLimits, Engine as _, Quantity, Query,
+    Reason, Request, Requirement, Selector, SelectorOperator, Subject, Text, Uid, Volume, VolumeMode,
+    VolumePhase,
 };
 use bindery_engine::DefaultEngine;
-use bindery_store::{LiveReads, Observed, SessionLimits, Store};
+use bindery_store::{LiveReads, Observed, Store};
 use proptest::prelude::*;
 use support::{Nothing, any_key, any_query, any_uid, any_volume, claim, gib, readable, unreadable, volume};
 
@@ -66,7 +67,7 @@ proptest! {
             }
             let live = LiveReads::new();
             let mut session =
-                store.session(&Nothing, &live, SessionLimits::default()).for_claim(key.clone(), uid.clone());
+                store.session(&Nothing, &live, DecisionLimits::default()).for_claim(key.clone(), uid.clone());
             let tallies = (&mut session as &mut dyn Cluster).tallies(query).unwrap();
             let tallied: BTreeMap<Reason, u32> =
                 tallies.into_iter().map(|tally| (tally.reason, tally.count)).collect();
@@ -103,7 +104,7 @@ impl Pair {
         let (store, live) = (self.store(), LiveReads::new());
         let Claim { key, uid, .. } = &self.claim;
         let mut session =
-            store.session(&Nothing, &live, SessionLimits::default()).for_claim(key.clone(), uid.clone());
+            store.session(&Nothing, &live, DecisionLimits::default()).for_claim(key.clone(), uid.clone());
         let request = Request { now: 0, subject: Subject::SyncClaim(Arc::new(self.claim.clone())) };
         let decision = DefaultEngine.decide(&request, &mut session).unwrap();
         drop(session);

@@ -6,8 +6,10 @@ mod support;
 
 use std::sync::Arc;
 
-use bindery_core::{AccessModes, ClaimKey, Cluster, Query, Slot, Source, Text, Uid, Version, Volume};
-use bindery_store::{LiveReads, SessionLimits, Store};
+use bindery_core::{
+    AccessModes, ClaimKey, Cluster, DecisionLimits, Query, Slot, Source, Text, Uid, Version, Volume,
+};
+use bindery_store::{LiveReads, Store};
 use proptest::prelude::*;
 use support::{
     Model, Nothing, any_key, any_query, any_uid, any_volume, gib, query, readable, unreadable, volume,
@@ -117,7 +119,7 @@ proptest! {
     ) {
         let (store, model) = build(steps);
         let live = LiveReads::new();
-        let mut session = store.session(&Nothing, &live, SessionLimits::default());
+        let mut session = store.session(&Nothing, &live, DecisionLimits::default());
         let asker = known.then(|| (key.clone(), uid.clone()));
         if let Some((key, uid)) = asker.clone() {
             session = session.for_claim(key, uid);
@@ -158,7 +160,7 @@ fn a_volume_is_not_offered_once_the_overlay_says_that_it_is_taken() {
         Some(bindery_core::ClaimRef { namespace: "ns".into(), name: "a".into(), uid: Some(Uid::from("u")) });
     store.assume_volume(Arc::new(taken));
     let live = LiveReads::new();
-    let mut session = store.session(&Nothing, &live, SessionLimits::default());
+    let mut session = store.session(&Nothing, &live, DecisionLimits::default());
     assert!(pages(&mut session, &query(), 8).is_empty());
     let cache = (&mut session as &mut dyn Cluster).volume(Source::Cache, "v".into()).unwrap();
     assert!(matches!(cache, bindery_core::Lookup::Found(volume) if volume.claim_ref.is_none()));
@@ -180,7 +182,7 @@ fn thousands_of_volumes_keep_order_and_labels_through_growth_and_shrinkage() {
     }
     let check = |store: &Store, model: &Model| {
         let live = LiveReads::new();
-        let limits = SessionLimits { rows: 1_000_000, ..SessionLimits::default() };
+        let limits = DecisionLimits { rows: 1_000_000, ..DecisionLimits::default() };
         let mut session = store.session(&Nothing, &live, limits);
         for (key, value) in [("parity", "even"), ("name", "v3999"), ("name", "v0007")] {
             let requirement = bindery_core::Requirement {

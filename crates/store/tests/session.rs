@@ -7,9 +7,10 @@ mod support;
 use std::sync::Arc;
 
 use bindery_core::{
-    Answer, ClaimKey, Cluster, Handle, Lookup, Query, Question, Requirement, SelectorOperator, Source, Stop,
+    Answer, ClaimKey, ClaimRef, Cluster, DecisionLimits, Handle, Lookup, Query, Question, Requirement,
+    SelectorOperator, Source, Stop, Volume,
 };
-use bindery_store::{LiveReads, SessionLimits, Store};
+use bindery_store::{LiveReads, Store};
 use support::{Nothing, claim, query, readable, volume};
 
 fn store_of(volumes: usize) -> Store {
@@ -21,9 +22,15 @@ fn store_of(volumes: usize) -> Store {
     store
 }
 
-/// Asks the same question again and again; how often it is answered, and what ends it.
-fn ask_until_stopped(limits: SessionLimits, question: &Question) -> (u64, Stop) {
+/// Asks the same question again and again of 64 free volumes and two reserved ones; returns how many times it
+/// was answered, and why the call ended.
+fn ask_until_stopped(limits: DecisionLimits, question: &Question) -> (u64, Stop) {
     let (store, live) = (store_of(64), LiveReads::new());
+    for name in ["r1", "r2"] {
+        let claim_ref = ClaimRef { namespace: "ns".into(), name: "reserved".into(), uid: None };
+        let reserved = Volume { claim_ref: Some(claim_ref), ..volume(name, 1) };
+        store.apply_volume(name.into(), readable(reserved));
+    }
     let mut session = store.session(&Nothing, &live, limits);
     let mut answered = 0;
     loop {
@@ -35,47 +42,49 @@ fn ask_until_stopped(limits: SessionLimits, question: &Question) -> (u64, Stop) 
 }
 
 #[test]
-fn every_limit_stops_the_call_beyond_it() {
-    let limits = SessionLimits::default();
-    let page = |limit| Question::Candidates { query: query(), after: None, limit };
-    let too_many = |what, max| Stop::TooMany { what, max };
-
-    let few_questions = SessionLimits { questions: 3, ..limits };
-    assert_eq!(ask_until_stopped(few_questions, &Question::DefaultClasses), (3, too_many("questions", 3)));
-    let few_rows = SessionLimits { rows: 50, ..limits };
-    assert_eq!(ask_until_stopped(few_rows, &page(20)), (2, too_many("rows of candidates", 50)));
-    let few_handles = SessionLimits { handles: 10, ..limits };
-    assert_eq!(ask_until_stopped(few_handles, &page(11)), (0, too_many("volumes", 10)));
-    let labels = vec![
-        Requirement {
-            key: "zone".into(),
-            operator: SelectorOperator::NotIn,
-            values: vec!["a".into(), "b".into()],
-        };
-        2
-    ];
-    let few_labels = SessionLimits { labels: 5, ..limits };
-    let stop = too_many("label requirements and values in one query", 5);
-    let selective = Query { labels, ..query() };
-    assert_eq!(ask_until_stopped(few_labels, &Question::Tallies(selective.clone())), (0, stop.clone()));
-    let page = Question::Candidates { query: selective, after: None, limit: 1 };
-    assert_eq!(ask_until_stopped(few_labels, &page), (0, stop));
+fn each_limit_stops_the_call_at_the_question_beyond_it() {
+    let limits = DecisionLimits::default();
+    let page = |query, limit| Question::Candidates { query, after: None, limit };
+    let not_in = SelectorOperator::NotIn;
+    let requirement =
+        Requirement { key: "zone".into(), operator: not_in, values: vec!["a".into(), "b".into()] };
+    let selective = || Query { labels: vec![requirement.clone(); 2], ..query() };
+    let reserved = || Question::ReservedFor { key: ClaimKey::new("ns", "reserved"), uid: "u".into() };
+    let labels = "label requirements and values of one query";
+    for (limits, question, answered, what, max) in [
+        (DecisionLimits { questions: 3, ..limits }, Question::DefaultClasses, 3, "questions", 3),
+        (DecisionLimits { searches: 2, ..limits }, page(query(), 1), 2, "searches of the index", 2),
+        (DecisionLimits { searches: 2, ..limits }, reserved(), 2, "searches of the index", 2),
+        (DecisionLimits { rows: 50, ..limits }, page(query(), 20), 2, "rows", 50),
+        (DecisionLimits { rows: 7, ..limits }, reserved(), 3, "rows", 7),
+        (DecisionLimits { labels: 5, ..limits }, Question::Tallies(selective()), 0, labels, 5),
+        (DecisionLimits { labels: 5, ..limits }, page(selective(), 1), 0, labels, 5),
+        (
+            DecisionLimits { question_bytes: 9, ..limits },
+            Question::Class("four".into()),
+            2,
+            "bytes of questions",
+            9,
+        ),
+    ] {
+        assert_eq!(ask_until_stopped(limits, &question), (answered, Stop::TooMany { what, max }));
+    }
 }
 
 #[test]
 fn a_page_that_asks_for_everything_ends_one_row_beyond_the_limit() {
     let (store, live) = (store_of(64), LiveReads::new());
-    let limits = SessionLimits { rows: 10, ..SessionLimits::default() };
+    let limits = DecisionLimits { rows: 10, ..DecisionLimits::default() };
     let mut session = store.session(&Nothing, &live, limits);
     let stopped = session.ask(Question::Candidates { query: query(), after: None, limit: u32::MAX });
-    assert_eq!(stopped, Err(Stop::TooMany { what: "rows of candidates", max: 10 }));
+    assert_eq!(stopped, Err(Stop::TooMany { what: "rows", max: 10 }));
     assert!(session.name(Handle(10)).is_some() && session.name(Handle(11)).is_none());
 }
 
 #[test]
 fn handles_are_numbered_by_first_mention() {
     let (store, live) = (store_of(4), LiveReads::new());
-    let mut session = store.session(&Nothing, &live, SessionLimits::default());
+    let mut session = store.session(&Nothing, &live, DecisionLimits::default());
     let cluster: &mut dyn Cluster = &mut session;
     let first = cluster.candidates(query(), None, 2).unwrap();
     assert_eq!((first.handles, first.more), (vec![Handle(0), Handle(1)], true));
@@ -87,7 +96,7 @@ fn handles_are_numbered_by_first_mention() {
 #[test]
 fn what_makes_no_sense_stops_the_call() {
     let (store, live) = (store_of(4), LiveReads::new());
-    let mut session = store.session(&Nothing, &live, SessionLimits::default());
+    let mut session = store.session(&Nothing, &live, DecisionLimits::default());
     for question in [
         Question::Identify(Handle(0)),
         Question::Describe(Handle(7)),
@@ -105,13 +114,13 @@ fn a_live_read_stops_the_call_until_it_is_answered() {
     let question = Question::Claim(Source::Live, key.clone());
     let mut live = LiveReads::new();
     let before = store.revision();
-    let stopped = store.session(&Nothing, &live, SessionLimits::default()).ask(question.clone());
+    let stopped = store.session(&Nothing, &live, DecisionLimits::default()).ask(question.clone());
     assert_eq!(stopped, Err(Stop::LiveRead(question.clone())));
 
     let found = Answer::Claim(Lookup::Found(Arc::new(claim(&key, 3))));
     live.push(question.clone(), found.clone());
     store.apply_claim(key.clone(), readable(claim(&key, 4)));
-    let mut session = store.session(&Nothing, &live, SessionLimits::default());
+    let mut session = store.session(&Nothing, &live, DecisionLimits::default());
     // The read may be older than what the store has learnt meanwhile: the decision counts from its first
     // call.
     assert_eq!(session.revision(), before);

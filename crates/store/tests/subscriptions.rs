@@ -11,12 +11,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessModes, Answer, BindingMode, ClaimKey, Class, Cluster, Exchange, Handle, OperationKind, Question,
-    Recorder, Source, Text, Uid, Version, Volume,
+    AccessModes, Answer, BindingMode, ClaimKey, Class, Cluster, DecisionLimits, Exchange, Handle,
+    OperationKind, Question, Recorder, Source, Text, Uid, Version, Volume,
 };
 use bindery_store::{
-    Change, Dispatcher, LiveReads, Offer, PodContent, PodRecord, Revision, SessionLimits, Store,
-    Subscriptions, Topic, topics_of,
+    Change, Dispatcher, LiveReads, Offer, PodContent, PodRecord, Revision, Store, Subscriptions, Topic,
+    topics_of,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -139,7 +139,7 @@ type Learnt = (Vec<Exchange>, Vec<Text>);
 
 fn converse(store: &Store, asked: &[Asked], describe: bool) -> (Learnt, Revision) {
     let live = LiveReads::new();
-    let mut session = store.session(&Nothing, &live, SessionLimits::default());
+    let mut session = store.session(&Nothing, &live, DecisionLimits::default());
     let since = session.revision();
     let mut recorder = Recorder::new(&mut session);
     let mut handles: BTreeSet<Handle> = BTreeSet::new();

@@ -16,10 +16,10 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
-use bindery_core::{Action, Claim, Decision, Engine, Recorder, Request, Subject, Text};
+use bindery_core::{Action, Claim, Decision, DecisionLimits, Engine, Recorder, Request, Subject, Text};
 use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, Options};
-use bindery_store::{LiveReads, SessionLimits};
+use bindery_store::LiveReads;
 use clap::{Parser, ValueEnum as _};
 
 use crate::measure::Figures;
@@ -111,7 +111,7 @@ fn decide(engine: &dyn Engine, world: &World, request: &Request) -> Result<Decis
     let claim = claim_of(request);
     let mut session = world
         .store
-        .session(&Nothing, &live, SessionLimits::default())
+        .session(&Nothing, &live, DecisionLimits::default())
         .for_claim(claim.key.clone(), claim.uid.clone());
     let mut recorder = Recorder::new(&mut session);
     let decision = engine.decide(request, &mut recorder);

@@ -17,7 +17,7 @@ pub const DECISION_BYTES_MAX: usize = 1 << 20;
 /// Most tallies, one for each reason.
 pub const TALLIES_MAX: usize = 12;
 /// Most findings of a review.
-pub const FINDINGS_MAX: usize = 256;
+pub const FINDINGS_MAX: usize = 64;
 
 /// Checks all sizes of a decision about `object`.
 pub(super) fn check(decision: &Decision, object: impl Fn() -> Object) -> Result<(), Objection> {
