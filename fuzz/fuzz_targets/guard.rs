@@ -1,5 +1,5 @@
-//! Any bytes are a world, a request and a decision: what the guard allows is harmless, what upstream does is
-//! allowed.
+//! Any bytes are a world, a request and a decision: what the guard allows is harmless, and what the default
+//! engine decides is allowed.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,75 +1,182 @@
-//! One trial: bytes become a world, a request and a decision, and guard and oracle are held against each
-//! other. The body of the property tests and of the fuzz target.
+//! One trial: bytes become a world, a request and a decision, on which guard and oracle are compared. The body of
+//! the property test and of the fuzz target.
 
 use bindery_core::guard::{self, Breach, Case, Objection};
 use bindery_core::{
-    Decision, Engine, Exchange, OperationKind, Point, ReclaimPolicy, Recorder, Request, Returned, Subject,
-    VolumePhase,
+    Decision, Engine as _, EngineFault, Exchange, OperationKind, Point, ReclaimPolicy, Recorder, Request,
+    Returned, Subject, Uid, VolumePhase,
 };
+use bindery_engine::DefaultEngine;
 
 use crate::choices::Choices;
 use crate::model::Model;
-use crate::{decisions, oracle, upstream, worlds};
+use crate::{decisions, oracle, worlds};
 
-/// What became of a trial.
+/// How a trial ended without error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Ending {
     /// A decision without steps: allowed.
-    Nothing,
-    /// Upstream's own decision: allowed.
-    Upstream,
-    /// Upstream's own decision: refused, and rightly so.
-    UpstreamRefused,
+    NoSteps,
+    /// The default engine's decision: allowed, and harmless.
+    EngineAllowed,
+    /// The default engine's decision: refused, because the world has changed or the request is impossible.
+    EngineRefused,
     /// A changed or invented decision: allowed, and harmless.
     Harmless,
     /// A changed or invented decision: not carried out.
     Stopped(Option<Breach>),
 }
 
+/// A world, a request, what was asked of the world, and what was decided.
+struct Trial {
+    model: Model,
+    request: Request,
+    exchanges: Vec<Exchange>,
+    decision: Decision,
+}
+
 /// Runs the trial that the bytes describe.
 ///
 /// # Errors
 ///
-/// The guard allows harm, or refuses what upstream does: a report with everything to see it by.
-pub fn run(bytes: &[u8]) -> Result<Verdict, String> {
+/// The guard allows a decision that harms, or refuses the default engine's: a report of the whole trial.
+pub fn run(bytes: &[u8]) -> Result<Ending, String> {
     let c = &mut Choices::new(bytes);
     let kind = c.below(4);
     let mut model = worlds::model(c);
     let request = worlds::request(c, &mut model);
-    let (mut exchanges, mut decision) =
-        upstream::decide(&model, &request).unwrap_or_else(|| (Vec::new(), Decision::done()));
+    let (exchanges, decision) = match decide(&model, &request) {
+        Ok(decided) => decided,
+        // No host sends that request.
+        Err(_) if !fits(&request) => (Vec::new(), Decision::done()),
+        Err(fault) => return Err(format!("the engine does not decide: {fault}\n--- request\n{request:?}")),
+    };
+    let mut trial = Trial { model, request, exchanges, decision };
     if kind == 1 {
-        return allows(&mut model, &request, &exchanges, &decision);
+        return trial.check_engine();
     }
     if kind == 3 {
-        exchanges.extend(decisions::ask_around(&model, &request));
-        decision = decisions::invent(c, &model);
+        trial.exchanges.extend(decisions::ask_around(&trial.model, &trial.request));
+        trial.decision = decisions::invent(c, &trial.model);
     } else {
         for _ in 0..=c.below(2) {
-            decisions::mutate(c, &model, &mut decision);
+            decisions::mutate(c, &trial.model, &mut trial.decision);
         }
     }
-    decisions::ask_more(c, &model, &mut exchanges);
-    withstands(&mut model, &request, &exchanges, &decision)
+    decisions::ask_more(c, &trial.model, &mut trial.exchanges);
+    trial.check_any()
 }
 
-/// Runs the world and the request that the bytes describe through an engine whose decisions must pass, by
-/// the same measure as upstream's.
-///
-/// # Errors
-///
-/// The guard refuses the engine's decision, or it harms: a report with everything to see it by.
-pub fn run_engine(bytes: &[u8], engine: &dyn Engine) -> Result<Verdict, String> {
-    let c = &mut Choices::new(bytes);
-    let mut model = worlds::model(c);
-    let request = worlds::request(c, &mut model);
+/// What the default engine asks and decides.
+fn decide(model: &Model, request: &Request) -> Result<(Vec<Exchange>, Decision), EngineFault> {
     let mut cluster = model.clone();
     let mut recorder = Recorder::new(&mut cluster);
-    match engine.decide(&request, &mut recorder) {
-        Ok(decision) => allows(&mut model, &request, &recorder.into_exchanges(), &decision),
-        // No host asks that.
-        Err(_) if !fits(&request) => Ok(Verdict::Nothing),
-        Err(fault) => Err(format!("the engine does not decide: {fault}\n--- request\n{request:?}")),
+    let decision = DefaultEngine.decide(request, &mut recorder)?;
+    Ok((recorder.into_exchanges(), decision))
+}
+
+impl Trial {
+    /// The guard allows what the default engine decides, unless a live read or a later state of the world
+    /// speaks against it.
+    fn check_engine(mut self) -> Result<Ending, String> {
+        let Err(objection) = self.check() else {
+            return match oracle::judge(&self.model, &self.request, &self.decision) {
+                Ok(()) if self.decision.steps.is_empty() => Ok(Ending::NoSteps),
+                Ok(()) => Ok(Ending::EngineAllowed),
+                Err(harm) => Err(self.report("the engine's decision harms", &harm)),
+            };
+        };
+        if self.excuses(&objection) || !fits(&self.request) || !self.is_plausible() {
+            return Ok(Ending::EngineRefused);
+        }
+        Err(self.report("the guard refuses what the engine decides", &format!("{objection:?}")))
+    }
+
+    /// What the guard allows does no harm.
+    fn check_any(mut self) -> Result<Ending, String> {
+        match self.check() {
+            Ok(()) if self.decision.steps.is_empty() => Ok(Ending::NoSteps),
+            Err(Objection::Refused(refusal)) => Ok(Ending::Stopped(Some(refusal.breach))),
+            Err(_) => Ok(Ending::Stopped(None)),
+            Ok(()) => match oracle::judge(&self.model, &self.request, &self.decision) {
+                Ok(()) => Ok(Ending::Harmless),
+                Err(harm) => Err(self.report("the guard allows harm", &harm)),
+            },
+        }
+    }
+
+    /// Asks the guard, and reads live what it asks for.
+    fn check(&mut self) -> Result<(), Objection> {
+        loop {
+            let Self { model, request, exchanges, decision } = &*self;
+            match guard::check(&Case { request, exchanges, decision, world: model }) {
+                Err(Objection::Prove(object)) if !self.model.has_proof(&object) => self.model.prove(object),
+                result => return result,
+            }
+        }
+    }
+
+    /// Whether the world explains the guard's objection to the engine's decision.
+    fn excuses(&self, objection: &Objection) -> bool {
+        let Self { model, request, .. } = self;
+        match objection {
+            Objection::Prove(_) => false,
+            // The engine was shown another world than the guard, or than a live read of the guard's shows.
+            Objection::Stale { .. } => model.seen != model.now || model.seen != model.truth,
+            Objection::Contradicted { .. } => model.now != model.truth,
+            Objection::Unproven { .. } => model.live_fails,
+            Objection::Refused(refusal) => match refusal.breach {
+                // A live read shows that the claim lives, or that it is gone and the data would be offered.
+                Breach::ClaimLives | Breach::OfferedAgain => model.seen != model.truth,
+                Breach::Unreadable => model.unreadable.is_some(),
+                Breach::NotSynced => !model.synced,
+                // An operation reads its volume again, and finds another than the one that it began with.
+                _ if matches!(request.subject, Subject::SyncVolumeOperation(_)) => model.seen != model.truth,
+                // In all else the guard knows what the engine knew, unless the overlay has moved.
+                _ => model.seen != model.now,
+            },
+        }
+    }
+
+    /// Whether the operation of the request could have been started: random progress need not be reachable.
+    fn is_plausible(&self) -> bool {
+        let Self { model, request, .. } = self;
+        match &request.subject {
+            Subject::SyncClaimOperation(progress) => {
+                let claim = &progress.object;
+                claim.volume_name.is_none()
+                    && !claim.annotations.bind_completed
+                    && (progress.operation.kind == OperationKind::ProvisionExternal
+                        || progress.operation.plugin == worlds::PLUGIN.into())
+            }
+            Subject::SyncVolumeOperation(progress) => {
+                let volume = &progress.object;
+                let policy = match progress.operation.kind {
+                    OperationKind::Recycle => ReclaimPolicy::Recycle,
+                    _ => ReclaimPolicy::Delete,
+                };
+                let lives = |uid: &Uid| {
+                    [&model.seen, &model.truth].iter().any(|o| o.claims.values().any(|c| c.uid == *uid))
+                };
+                volume.policy == policy
+                    && matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed)
+                    && volume.annotations.migrated_to.as_ref().is_none_or(|driver| driver.is_empty())
+                    // A claim that was gone when the operation began does not come back.
+                    && volume.claim_ref.as_ref().and_then(|r| r.uid.as_ref()).is_some_and(|uid| !lives(uid))
+            }
+            Subject::SyncClaim(_)
+            | Subject::SyncVolume(_)
+            | Subject::ReviewClaim { .. }
+            | Subject::ReviewVolume { .. } => true,
+        }
+    }
+
+    fn report(&self, what: &str, why: &str) -> String {
+        let Self { model, request, exchanges, decision } = self;
+        format!(
+            "{what}: {why}\n--- decision\n{decision:#?}\n--- request\n{request:?}\n--- exchanges\n\
+             {exchanges:?}\n--- world\n{model:?}"
+        )
     }
 }
 
@@ -97,130 +204,4 @@ fn fits(request: &Request) -> bool {
         (Delete, Point::FinalizerRemoved) | (Recycle, Point::Recycled) => has_read,
         _ => false,
     }
-}
-
-/// The guard allows what upstream does, unless the live read or the world as it is now speaks against it.
-fn allows(
-    model: &mut Model,
-    request: &Request,
-    exchanges: &[Exchange],
-    decision: &Decision,
-) -> Result<Verdict, String> {
-    let Err(objection) = check(model, request, exchanges, decision) else {
-        return match oracle::judge(model, request, decision) {
-            Ok(()) if decision.steps.is_empty() => Ok(Verdict::Nothing),
-            Ok(()) => Ok(Verdict::Upstream),
-            Err(harm) => {
-                Err(report("upstream's own decision harms", &harm, model, request, exchanges, decision))
-            }
-        };
-    };
-    let excused = match &objection {
-        Objection::Prove(_) => false,
-        // The engine was shown another world than the guard, or than a live read shows, which upstream does
-        // not make.
-        Objection::Stale { .. } => model.seen != model.now || model.seen != model.truth,
-        Objection::Contradicted { .. } => model.now != model.truth,
-        Objection::Unproven { .. } => model.live_fails,
-        Objection::Refused(refusal) => match refusal.breach {
-            // A live read, which upstream does not make, shows otherwise.
-            Breach::ClaimLives => model.seen != model.truth,
-            Breach::Unreadable => model.unreadable.is_some(),
-            Breach::NotSynced => !model.synced,
-            // The live read shows that the claim, which had another volume, is gone: the data would be
-            // offered.
-            Breach::OfferedAgain => model.seen != model.truth,
-            // An operation reads its volume again, and finds another than the one that it was started for.
-            _ if matches!(request.subject, Subject::SyncVolumeOperation(_)) => model.seen != model.truth,
-            // Of all else the guard knows what the engine knew, unless the overlay has moved.
-            _ => model.seen != model.now,
-        },
-    };
-    if excused || !fits(request) || !plausible(model, request) {
-        return Ok(Verdict::UpstreamRefused);
-    }
-    let why = format!("{objection:?}");
-    Err(report("the guard refuses what upstream does", &why, model, request, exchanges, decision))
-}
-
-/// Whether the operation of the request could have been started: random progress need not be reachable.
-fn plausible(model: &Model, request: &Request) -> bool {
-    match &request.subject {
-        Subject::SyncClaimOperation(progress) => {
-            let claim = &progress.object;
-            claim.volume_name.is_none()
-                && !claim.annotations.bind_completed
-                && (progress.operation.kind == OperationKind::ProvisionExternal
-                    || progress.operation.plugin == worlds::PLUGIN.into())
-        }
-        Subject::SyncVolumeOperation(progress) => {
-            let volume = &progress.object;
-            let policy = match progress.operation.kind {
-                OperationKind::Recycle => ReclaimPolicy::Recycle,
-                _ => ReclaimPolicy::Delete,
-            };
-            volume.policy == policy
-                && matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed)
-                && volume.annotations.migrated_to.as_ref().is_none_or(|driver| driver.is_empty())
-                // Nothing brings a claim back that was gone when the operation started.
-                && volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref()).is_some_and(|uid| {
-                    [&model.seen, &model.truth].iter().all(|o| o.claims.values().all(|c| c.uid != *uid))
-                })
-        }
-        Subject::SyncClaim(_)
-        | Subject::SyncVolume(_)
-        | Subject::ReviewClaim { .. }
-        | Subject::ReviewVolume { .. } => true,
-    }
-}
-
-/// What the guard allows does no harm.
-fn withstands(
-    model: &mut Model,
-    request: &Request,
-    exchanges: &[Exchange],
-    decision: &Decision,
-) -> Result<Verdict, String> {
-    match check(model, request, exchanges, decision) {
-        Ok(()) if decision.steps.is_empty() => Ok(Verdict::Nothing),
-        Err(Objection::Refused(refusal)) => Ok(Verdict::Stopped(Some(refusal.breach))),
-        Err(
-            Objection::Prove(_)
-            | Objection::Stale { .. }
-            | Objection::Contradicted { .. }
-            | Objection::Unproven { .. },
-        ) => Ok(Verdict::Stopped(None)),
-        Ok(()) => match oracle::judge(model, request, decision) {
-            Ok(()) => Ok(Verdict::Harmless),
-            Err(harm) => Err(report("the guard allows harm", &harm, model, request, exchanges, decision)),
-        },
-    }
-}
-
-/// Asks the guard, and reads live what it asks for.
-fn check(
-    model: &mut Model,
-    request: &Request,
-    exchanges: &[Exchange],
-    decision: &Decision,
-) -> Result<(), Objection> {
-    loop {
-        match guard::check(&Case { request, exchanges, decision, world: model }) {
-            Err(Objection::Prove(object)) if !model.has_proof(&object) => model.prove(object),
-            verdict => return verdict,
-        }
-    }
-}
-
-fn report(
-    what: &str,
-    why: &str,
-    model: &Model,
-    request: &Request,
-    exchanges: &[Exchange],
-    decision: &Decision,
-) -> String {
-    format!(
-        "{what}: {why}\n--- decision\n{decision:#?}\n--- request\n{request:?}\n--- exchanges\n{exchanges:?}\n--- world\n{model:?}"
-    )
 }
