@@ -74,10 +74,10 @@ const REFUSED: [(&str, Refusal); 7] = [
         "exports-another-world",
         |error| matches!(error, LoadError::NoEngine(names) if *names == ["example:other/run@1.0.0"]),
     ),
-    (
-        "exports-a-later-version",
-        |error| matches!(error, LoadError::UnsupportedVersion { found, .. } if found == "bindery:policy/decide@0.9.0"),
-    ),
+    ("exports-a-later-version", |error| {
+        matches!(error, LoadError::UnsupportedVersion { found, .. }
+                if found == "bindery:policy/decide@0.9.0")
+    }),
     ("exports-no-functions", |error| matches!(error, LoadError::Mismatch(_))),
     (
         "exports-another-type",

@@ -1,4 +1,5 @@
-//! Limits that no engine of the folder exceeds on its own: time, the size of a file, and the largest questions.
+//! Limits that no engine of the folder exceeds on its own: time, the size of a file, and the largest
+//! questions.
 
 use std::fs::File;
 use std::time::Duration;

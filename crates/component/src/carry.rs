@@ -148,7 +148,7 @@ newtypes! {
     Version(String) = |version| version.0.lower(), |text| Ok(Self(text.into()));
     Handle(u32) = |handle| handle.0, |number| Ok(Self(number));
     AccessModes(u32) = |set| set.bits(),
-        |bits| Self::from_bits(bits).ok_or(IllTyped("an access-set with a bit that stands for no access mode"));
+        |bits| Self::from_bits(bits).ok_or(IllTyped("an access-set with a bit of no access mode"));
 }
 
 impl<T: Carry> Carry for Arc<T> {
@@ -254,16 +254,24 @@ records! {
 
 variants! {
     Selector = types::Selector { plain: ; value: Requirements, Invalid; field: ; fields: ; }
-    Lookup<Arc<Claim>> = cluster::ClaimLookup { plain: Absent; value: Found, Unreadable, Failed; field: ; fields: ; }
-    Lookup<Arc<Volume>> = cluster::VolumeLookup { plain: Absent; value: Found, Unreadable, Failed; field: ; fields: ; }
-    Lookup<Arc<Class>> = cluster::ClassLookup { plain: Absent; value: Found, Unreadable, Failed; field: ; fields: ; }
+    Lookup<Arc<Claim>> = cluster::ClaimLookup {
+        plain: Absent; value: Found, Unreadable, Failed; field: ; fields: ;
+    }
+    Lookup<Arc<Volume>> = cluster::VolumeLookup {
+        plain: Absent; value: Found, Unreadable, Failed; field: ; fields: ;
+    }
+    Lookup<Arc<Class>> = cluster::ClassLookup {
+        plain: Absent; value: Found, Unreadable, Failed; field: ; fields: ;
+    }
     PluginMatch = cluster::PluginMatch { plain: None; value: One, Several; field: ; fields: ; }
     Migration = cluster::Migration { plain: Off, Untranslatable; value: On; field: ; fields: ; }
     PluginFound = events::PluginFound { plain: None, Unable; value: Several; field: ; fields: ; }
     Regarding = events::Regarding { plain: ; value: Claim, Volume; field: ; fields: ; }
     Edit<Text> = actions::TextEdit { plain: Keep, Remove; value: Set; field: ; fields: ; }
     Edit<Vec<AccessMode>> = actions::AccessModesEdit { plain: Keep, Remove; value: Set; field: ; fields: ; }
-    CapacityChange = actions::CapacityChange { plain: Keep, Remove; value: Storage, Whole; field: ; fields: ; }
+    CapacityChange = actions::CapacityChange {
+        plain: Keep, Remove; value: Storage, Whole; field: ; fields: ;
+    }
     Outcome = actions::Outcome { plain: Done; value: Failed, Continue; field: ; fields: ; }
     Returned = decide::Returned { plain: Success, AlreadyExists; value: InUse, Failed; field: ; fields: ; }
     Message = events::Message {

@@ -14,8 +14,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bindery_core::{
-    Claim, ClaimKey, ClaimTarget, Decision, DecisionLimits, Engine, Event, EventKind, EventType, Lookup, Operation, Outcome,
-    Regarding, Request, Source, Subject, Text, Volume, VolumeTarget,
+    Claim, ClaimKey, ClaimTarget, Decision, DecisionLimits, Engine, Event, EventKind, EventType, Lookup,
+    Operation, Outcome, Regarding, Request, Source, Subject, Text, Volume, VolumeTarget,
 };
 use bindery_store::Store;
 use tokio::sync::Semaphore;

@@ -2,8 +2,8 @@
 
 use crate::{Question, Selector, Stop};
 
-/// What one decision may ask at most. The work of answering cannot be interrupted and costs an engine no fuel,
-/// so it is bounded before it is done.
+/// What one decision may ask at most. The work of answering cannot be interrupted and costs an engine no
+/// fuel, so it is bounded before it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionLimits {
     /// Questions. Default 1,024.

@@ -1,8 +1,10 @@
 //! What an engine may ask while it decides.
 //!
-//! The contract has one door, [`Cluster::ask`]: a closed set of questions with typed answers. So that
-//! recording, replaying, limiting and carrying a question into WebAssembly are each written once, and an
-//! engine cannot know anything that is not evidence.
+//! The contract has one function, [`Cluster::ask`]: a closed set of questions with typed answers. So recording,
+//! replaying, limiting and converting a question are each written once, and an engine knows nothing that is not in
+//! the evidence.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -71,15 +73,15 @@ pub enum Question {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// To [`Question::Claim`].
-    Claim(Lookup<std::sync::Arc<Claim>>),
+    Claim(Lookup<Arc<Claim>>),
     /// To [`Question::Volume`].
-    Volume(Lookup<std::sync::Arc<Volume>>),
+    Volume(Lookup<Arc<Volume>>),
     /// To [`Question::Pods`]; an error is that of the pod index.
     Pods(Result<Vec<Pod>, Text>),
     /// To [`Question::Node`].
     Node(Lookup<()>),
     /// To [`Question::Class`].
-    Class(Lookup<std::sync::Arc<Class>>),
+    Class(Lookup<Arc<Class>>),
     /// To [`Question::DefaultClasses`]; an error is that of the list.
     DefaultClasses(Result<Vec<Text>, Text>),
     /// To [`Question::Plugin`].
@@ -103,7 +105,7 @@ pub enum Answer {
     /// To [`Question::Identify`].
     Identity(VolumeTarget),
     /// To [`Question::Describe`].
-    Described(std::sync::Arc<Volume>),
+    Described(Arc<Volume>),
     /// To [`Question::Tallies`].
     Tallies(Vec<Tally>),
 }
@@ -119,16 +121,16 @@ pub enum Source {
     Live,
 }
 
-/// What a look-up found. What cannot be parsed is never absent (G7 of the design).
+/// The result of a look-up. An object that cannot be parsed is unreadable, never absent (G7 of the design).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lookup<T> {
     /// The object.
     Found(T),
-    /// There is none.
+    /// No object has that name.
     Absent,
-    /// There is one, and it cannot be read; what is wrong with it.
+    /// The object cannot be parsed: why.
     Unreadable(Text),
-    /// Nobody knows; the error.
+    /// The look-up failed: the error.
     Failed(Text),
 }
 
@@ -139,7 +141,7 @@ pub struct Pod {
     pub name: Text,
     /// Whether `spec.nodeName` is set.
     pub scheduled: bool,
-    /// Whether it runs no more (upstream's `IsPodTerminated`, reference section 1.5).
+    /// Whether it has ended (upstream's `IsPodTerminated`, reference section 1.5).
     pub terminated: bool,
 }
 
@@ -228,7 +230,7 @@ pub struct Page {
 pub enum Slot {
     /// It can.
     Free,
-    /// A decision in flight has picked it for another claim: wait, it may become free again.
+    /// A decision in flight has picked it for another claim. It may become free again.
     InFlight,
 }
 
@@ -241,12 +243,12 @@ pub enum Stop {
     /// A limit of the call is exceeded: which, and what it is.
     #[error("more than {max} {what} in one decision")]
     TooMany {
-        /// What there is too much of.
+        /// The name of the limit.
         what: &'static str,
         /// How much is allowed.
         max: u64,
     },
-    /// The question makes no sense: an unknown handle, a page of no rows.
+    /// The question has no answer: it names an unknown handle, or asks for a page of no rows.
     #[error("a question that has no answer: {0}")]
     Nonsense(&'static str),
     /// A replay was asked something that was not recorded.
@@ -298,7 +300,10 @@ pub enum EngineFault {
 }
 
 macro_rules! typed_questions {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $answer:ident($result:ty) = $question:expr;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($($arg:ident: $type:ty),*) -> $answer:ident($result:ty) = $question:expr;
+    )*) => {
         impl dyn Cluster + '_ {
             $(
                 $(#[$doc])*
@@ -319,15 +324,15 @@ macro_rules! typed_questions {
 
 typed_questions! {
     /// Asks [`Question::Claim`].
-    claim(source: Source, key: ClaimKey) -> Claim(Lookup<std::sync::Arc<Claim>>) = Question::Claim(source, key);
+    claim(source: Source, key: ClaimKey) -> Claim(Lookup<Arc<Claim>>) = Question::Claim(source, key);
     /// Asks [`Question::Volume`].
-    volume(source: Source, name: Text) -> Volume(Lookup<std::sync::Arc<Volume>>) = Question::Volume(source, name);
+    volume(source: Source, name: Text) -> Volume(Lookup<Arc<Volume>>) = Question::Volume(source, name);
     /// Asks [`Question::Pods`].
     pods(claim: ClaimKey) -> Pods(Result<Vec<Pod>, Text>) = Question::Pods(claim);
     /// Asks [`Question::Node`].
     node(name: Text) -> Node(Lookup<()>) = Question::Node(name);
     /// Asks [`Question::Class`].
-    class(name: Text) -> Class(Lookup<std::sync::Arc<Class>>) = Question::Class(name);
+    class(name: Text) -> Class(Lookup<Arc<Class>>) = Question::Class(name);
     /// Asks [`Question::DefaultClasses`].
     default_classes() -> DefaultClasses(Result<Vec<Text>, Text>) = Question::DefaultClasses;
     /// Asks [`Question::Plugin`].
@@ -353,7 +358,7 @@ typed_questions! {
     /// Asks [`Question::Identify`].
     identify(handle: Handle) -> Identity(VolumeTarget) = Question::Identify(handle);
     /// Asks [`Question::Describe`].
-    describe(handle: Handle) -> Described(std::sync::Arc<Volume>) = Question::Describe(handle);
+    describe(handle: Handle) -> Described(Arc<Volume>) = Question::Describe(handle);
     /// Asks [`Question::Tallies`].
     tallies(query: Query) -> Tallies(Vec<Tally>) = Question::Tallies(query);
 }

@@ -60,7 +60,8 @@ impl fmt::Display for Failure {
             Self::BindingModeUnset(class) => {
                 write!(
                     f,
-                    "volumeBindingMode not set for StorageClass {class:?}; set it to Immediate or WaitForFirstConsumer"
+                    "volumeBindingMode not set for StorageClass {class:?}; \
+                     set it to Immediate or WaitForFirstConsumer"
                 )
             }
             Self::SelectorInvalid(error) => write!(f, "spec.selector: {error}"),
@@ -75,13 +76,15 @@ impl fmt::Display for Failure {
             Self::DataSource(plugin) => {
                 write!(
                     f,
-                    "plugin {plugin:?} is not a CSI plugin. Only CSI plugin can provision a claim with a datasource"
+                    "plugin {plugin:?} is not a CSI plugin. \
+                     Only CSI plugin can provision a claim with a datasource"
                 )
             }
             Self::MountOptions(plugin) => {
                 write!(
                     f,
-                    "Mount options are not supported by the provisioner but StorageClass has mount options; plugin {plugin:?}"
+                    "Mount options are not supported by the provisioner \
+                     but StorageClass has mount options; plugin {plugin:?}"
                 )
             }
             Self::NotReady(error) => write!(f, "Failed to create provisioner: {error}"),
@@ -127,7 +130,10 @@ impl fmt::Display for EventKind {
             }
             Self::ExternalProvisioning(provisioner) => write!(
                 f,
-                "Waiting for a volume to be created either by the external provisioner {provisioner:?} or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered."
+                "Waiting for a volume to be created either by \
+                 the external provisioner {provisioner:?} or manually by the system administrator. \
+                 If volume creation is delayed, please verify that \
+                 the provisioner is running and correctly registered."
             ),
             Self::ProvisioningFailed(failure @ Failure::MountOptions(_)) => write!(f, "{failure}"),
             Self::ProvisioningFailed(failure) => write!(f, "Failed to provision volume: {failure}"),

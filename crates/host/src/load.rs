@@ -26,7 +26,8 @@ pub enum LoadError {
     },
     /// It is no WebAssembly at all.
     #[error(
-        "the engine is not WebAssembly: it does not begin with the bytes \\0asm; give the .wasm file of a component"
+        "the engine is not WebAssembly: it does not begin with the bytes \\0asm; \
+         give the .wasm file of a component"
     )]
     NotWasm,
     /// It ends within a section.
@@ -47,19 +48,22 @@ pub enum LoadError {
     Invalid(String),
     /// It imports what its world does not have.
     #[error(
-        "the engine imports {}, which is outside its world; build it without WASI, for a target such as wasm32-unknown-unknown",
+        "the engine imports {}, which is outside its world; build it without WASI, \
+         for a target such as wasm32-unknown-unknown",
         .0.join(", ")
     )]
     ForeignImports(Vec<String>),
     /// It does not export `bindery:policy/decide`.
     #[error(
-        "the engine does not export bindery:policy/decide but {}; build it for the world `engine` of bindery:policy",
+        "the engine does not export bindery:policy/decide but {}; \
+         build it for the world `engine` of bindery:policy",
         if .0.is_empty() { "nothing".to_owned() } else { .0.join(", ") }
     )]
     NoEngine(Vec<String>),
     /// It is made for a version of the contract that is not served.
     #[error(
-        "the engine is made for {found}; this host serves bindery:policy {served}: rebuild it against one of these"
+        "the engine is made for {found}; this host serves bindery:policy {served}: \
+         rebuild it against one of these"
     )]
     UnsupportedVersion {
         /// The import or export that says so.

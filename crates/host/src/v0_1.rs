@@ -93,8 +93,8 @@ impl Prepared {
     }
 }
 
-/// Bounds the lists of a decision before they are converted; the guard, which sees decisions of native engines
-/// too, has the same bounds.
+/// Bounds the lists of a decision before they are converted; the guard, which sees decisions of native
+/// engines too, has the same bounds.
 fn check_size(decision: &actions::Decision) -> std::result::Result<(), String> {
     let nearest = decision.tallies.iter().map(|tally| tally.nearest.len()).max().unwrap_or_default();
     for (found, max, what) in [

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::guard::{Object, World};
+use bindery_core::guard::{Object, View};
 use bindery_core::{
     AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Cluster, Handle, Lookup, Migration,
     OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, Slot, Source, Stop, Text, Volume,
@@ -188,7 +188,7 @@ impl Cluster for Model {
     }
 }
 
-impl World for Model {
+impl View for Model {
     fn synced(&self) -> bool {
         self.synced
     }

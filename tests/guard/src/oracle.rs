@@ -380,10 +380,14 @@ impl Trial<'_> {
             let class = self.model.classes.get(new.class_or_empty());
             let told = source(new);
             let named = class.is_some_and(|class| {
-                told.as_ref() == Some(&class.provisioner)
-                    || matches!((self.model.migrations.get(&class.provisioner), &told), (Some(Migration::On(driver)), Some(told)) if driver == told)
+                let migration = self.model.migrations.get(&class.provisioner);
+                let is_driver = |told: &Text| migration == Some(&Migration::On(told.clone()));
+                told.as_ref() == Some(&class.provisioner) || told.as_ref().is_some_and(is_driver)
             });
-            let started = matches!(&self.request.subject, Subject::SyncClaimOperation(p) if told.as_ref() == Some(&p.operation.plugin));
+            let started = match &self.request.subject {
+                Subject::SyncClaimOperation(progress) => told.as_ref() == Some(&progress.operation.plugin),
+                _ => false,
+            };
             check(!settled && (named || started), "hands the claim to a wrong provisioner")?;
         }
         if old.annotations.selected_node != new.annotations.selected_node {
@@ -434,7 +438,7 @@ impl Trial<'_> {
         check(!self.model.live_fails, "Lost though the live read of its volume failed")?;
         let live = self.model.truth.volumes.get(name);
         let is_left = live.is_none_or(|v| v.claim_ref.is_some() && uid_in(v) != Some(&claim.uid));
-        check(is_left, "Lost though its volume is its own or nobody's")
+        check(is_left, "Lost though its volume is free or its own")
     }
 
     /// Live: whether the claim of the UID exists and has another volume for good; gone counts as no.

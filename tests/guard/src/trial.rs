@@ -1,5 +1,5 @@
-//! One trial: bytes become a world, a request and a decision, on which guard and oracle are compared. The body of
-//! the property test and of the fuzz target.
+//! One trial: bytes become a world, a request and a decision, on which guard and oracle are compared. The
+//! body of the property test and of the fuzz target.
 
 use bindery_core::guard::{self, Breach, Case, Objection};
 use bindery_core::{
@@ -109,7 +109,7 @@ impl Trial {
     fn check(&mut self) -> Result<(), Objection> {
         loop {
             let Self { model, request, exchanges, decision } = &*self;
-            match guard::check(&Case { request, exchanges, decision, world: model }) {
+            match guard::check(&Case { request, exchanges, decision, view: model }) {
                 Err(Objection::Prove(object)) if !self.model.has_proof(&object) => self.model.prove(object),
                 result => return result,
             }

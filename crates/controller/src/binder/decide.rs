@@ -260,7 +260,7 @@ impl<P: Port> Binder<P> {
         proofs: &Proofs,
     ) -> Result<(), Objection> {
         let world = Witness { store: &self.store, proofs, offer_again: self.facts.offer_again };
-        guard::check(&Case { request, exchanges, decision, world: &world })
+        guard::check(&Case { request, exchanges, decision, view: &world })
     }
 
     /// Reads an object for the guard.

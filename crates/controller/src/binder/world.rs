@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::guard::World;
+use bindery_core::guard::View;
 use bindery_core::{
     Claim, ClaimKey, Class, Lookup, Migration, OperationKind, OperationState, Plugin, PluginMatch,
     PluginOperation, Source, Text, Uid, Volume,
@@ -33,7 +33,7 @@ impl Proofs {
     }
 }
 
-impl World for Witness<'_> {
+impl View for Witness<'_> {
     fn synced(&self) -> bool {
         self.store.synced()
     }

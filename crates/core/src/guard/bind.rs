@@ -1,13 +1,13 @@
 //! G1 to G3: which volume may get which claim, and in which order the pointers are written.
 
-use super::judge::Judge;
+use super::step::StepCheck;
 use super::{Breach, Object, Objection};
 use crate::{
     BindingMode, Claim, ClaimRef, ClaimTarget, Lookup, Quantity, Requirement, Selector, SelectorOperator,
     Volume, VolumePhase, VolumeTarget,
 };
 
-impl Judge<'_> {
+impl StepCheck<'_> {
     /// First write of a bind: the volume's claimRef becomes the claim's.
     pub(super) fn reserve(
         &self,
@@ -21,11 +21,11 @@ impl Judge<'_> {
         self.still_claim(&claim, "it may not have the volume any more", |now| {
             self.legal(now, &volume).is_ok()
         })?;
-        if let Some(other) = self.scene.volumes.iter().find(|v| v.uid != volume.uid && carries(v, &claim)) {
+        if let Some(other) = self.effects.volumes.iter().find(|v| v.uid != volume.uid && carries(v, &claim)) {
             let sentence = format!("an earlier step gives volume {} to claim {}", other.name, claim.key);
             return self.refuse_volume(Breach::BindOrder, &volume, sentence);
         }
-        // Upstream marks what it chose: a volume that did not point at the claim before.
+        // Upstream marks a volume that it chose, which is one that did not point at the claim before.
         let chosen = !volume.claim_ref.as_ref().is_some_and(|claim_ref| names(claim_ref, &claim));
         if mark != chosen && !volume.annotations.bound_by_controller {
             let sentence =
@@ -35,9 +35,9 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Third write of a bind: the claim's volumeName and bind-completed. The volume must have the claim's
-    /// UID and phase Bound by then: a volumeName cannot be taken back, and volume protection acts on the
-    /// phase. Where no step of this decision has written the volume, a live read shows that.
+    /// Third write of a bind: the claim's volumeName and bind-completed. The volume must already carry the
+    /// claim's UID and be Bound, because a volumeName cannot be taken back and volume protection acts on the
+    /// phase. Where no step of this decision wrote the volume, a live read must show it.
     pub(super) fn bind_claim(
         &self,
         claim: &ClaimTarget,
@@ -51,7 +51,8 @@ impl Judge<'_> {
         let holds = |volume: &Volume| carries(volume, &claim) && volume.phase == VolumePhase::Bound;
         if !holds(&volume) {
             let sentence = format!(
-                "it would get volume {}, whose spec.claimRef does not carry its UID yet or whose status.phase is {:?}, not \"Bound\"",
+                "it would get volume {}, whose spec.claimRef does not carry its UID yet or whose \
+                 status.phase is {:?}, not \"Bound\"",
                 volume.name,
                 volume.phase.name()
             );
@@ -60,7 +61,7 @@ impl Judge<'_> {
         let is_own = |now: &Volume| holds(now) && self.legal(&claim, now).is_ok();
         self.still_volume(&volume, "it is not the claim's any more", is_own)?;
         // The answer to a write of this decision is as good as a read.
-        if self.scene.volume(&volume.uid).is_none() {
+        if self.effects.volume(&volume.uid).is_none() {
             match self.volume_now(&claim, &volume.name)? {
                 Some(now) if now.uid == volume.uid && is_own(now) => {}
                 Some(_) | None => {
@@ -85,8 +86,9 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Whether claim and volume may become a pair (G1 to G3). Upstream's checks depend on who has pointed
-    /// where: `syncUnboundClaim`, `FindMatchingVolume`, `checkVolumeSatisfyClaim`, `syncBoundClaim`.
+    /// Whether claim and volume may become a pair (G1 to G3). As in upstream, the checks depend on which of
+    /// the two already points at the other: `syncUnboundClaim`, `FindMatchingVolume`,
+    /// `checkVolumeSatisfyClaim`, `syncBoundClaim`.
     pub(super) fn legal(&self, claim: &Claim, volume: &Volume) -> Result<(), Objection> {
         if let Some(name) = claim.volume_name.as_ref().filter(|name| **name != volume.name) {
             let sentence = format!("spec.volumeName is {name:?} and would become {:?}", volume.name);
@@ -99,14 +101,14 @@ impl Judge<'_> {
             None if claim.volume_name.is_some() => self.satisfies(claim, volume, true),
             None => self.free(claim, volume),
             Some(claim_ref) if !names(claim_ref, claim) => self.taken(claim_ref, claim, volume),
-            // Both pointers meet: the users have decided.
+            // Both point at each other: the users have decided.
             Some(_) if claim.volume_name.is_some() => Ok(()),
-            // Reserved for the claim: its class, phase and labels are not looked at.
+            // Reserved for the claim: class, phase and labels do not count.
             Some(_) => self.satisfies(claim, volume, false),
         }
     }
 
-    /// A claim that was bound before is only healed.
+    /// A claim that was bound before only gets its own volume back.
     fn legal_again(&self, claim: &Claim, volume: &Volume) -> Result<(), Objection> {
         if claim.volume_name.is_none() {
             let sentence = "it has bind-completed but an empty spec.volumeName";
@@ -140,10 +142,10 @@ impl Judge<'_> {
         self.refuse_volume(breach, volume, sentence)
     }
 
-    /// What a volume must be that the binder chooses freely.
+    /// Which volumes the binder may choose freely.
     fn free(&self, claim: &Claim, volume: &Volume) -> Result<(), Objection> {
         self.satisfies(claim, volume, true)?;
-        // Node affinity does not count: it is the scheduler's, which chooses for classes that wait.
+        // Node affinity does not count: the scheduler checks it, for classes that wait.
         self.does_not_wait(claim, volume)?;
         if volume.phase != VolumePhase::Available {
             let sentence = format!("status.phase is {:?}, not \"Available\"", volume.phase.name());
@@ -161,8 +163,8 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// What a volume must be that the claim names or that is reserved for it; the class counts only for a
-    /// volume without claimRef.
+    /// Which volumes a claim may get by naming them, or by a reservation. The class counts only for a volume
+    /// without claimRef.
     fn satisfies(&self, claim: &Claim, volume: &Volume, class: bool) -> Result<(), Objection> {
         let differs = |breach, field: &str, found: &dyn std::fmt::Debug, wanted: &dyn std::fmt::Debug| {
             let sentence = format!("{field} is {found:?}, while claim {} has {wanted:?}", claim.key);
@@ -203,7 +205,7 @@ impl Judge<'_> {
             self.refuse_claim(Breach::ClassUnknown, claim, sentence)
         };
         match self.facts.class(class) {
-            // Upstream takes a class that does not exist for one that does not wait.
+            // Upstream treats a class that does not exist as one that does not wait.
             Lookup::Absent => Ok(()),
             Lookup::Unreadable(error) | Lookup::Failed(error) => {
                 unknown(&format!("that class cannot be read: {error}"))

@@ -1,22 +1,22 @@
 //! G9 for claims: status, class, annotations.
 
 use super::bind::carries;
-use super::judge::Judge;
+use super::step::StepCheck;
 use super::{Breach, Object, Objection};
 use crate::{
     Action, CapacityChange, Claim, ClaimPhase, ClaimTarget, Edit, Lookup, Migration, OperationKind, Point,
     Text, Volume, VolumePhase,
 };
 
-impl Judge<'_> {
+impl StepCheck<'_> {
     /// The status of a claim (reference sections 7.4 and 12).
     pub(super) fn claim_status(&self, target: &ClaimTarget, action: &Action) -> Result<(), Objection> {
         let before = self.claim(target)?;
         if let Some(name) = &before.volume_name {
             self.readable_volume(name, || Object::Claim(target.key.clone()))?;
         }
-        let scene = self.apply(action);
-        let Some(after) = scene.claim(&target.uid) else { return Ok(()) };
+        let effects = self.apply(action);
+        let Some(after) = effects.claim(&target.uid) else { return Ok(()) };
         match after.status.phase {
             ClaimPhase::Pending => self.pending(&before, after),
             ClaimPhase::Bound => self.bound_status(&before, after, action),
@@ -27,7 +27,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Pending: it was never bound, and the status says nothing of a volume.
+    /// Pending: it was never bound, and nothing of a volume stays in its status.
     fn pending(&self, before: &Claim, after: &Claim) -> Result<(), Objection> {
         if before.annotations.bind_completed {
             let sentence = "it has bind-completed, so it is Bound or Lost and never Pending";
@@ -36,8 +36,8 @@ impl Judge<'_> {
         self.cleared(before, after)
     }
 
-    /// Lost: it was bound, and volumeName is empty or names a volume that is gone or another claim's, by a
-    /// live read.
+    /// Lost: it was bound, and its volumeName is empty or, by a live read, names a volume that is gone or
+    /// another claim's.
     fn lost(&self, before: &Claim, after: &Claim) -> Result<(), Objection> {
         if !before.annotations.bind_completed {
             let sentence = "it has no bind-completed, so it is Pending and never Lost";
@@ -53,7 +53,7 @@ impl Judge<'_> {
         let is_other = |volume: &Volume| volume.claim_ref.is_some() && !carries(volume, claim);
         match self.volume_named(name) {
             Lookup::Found(volume) if !is_other(&volume) => {
-                let sentence = format!("its volume {name} exists and is its own or nobody's");
+                let sentence = format!("its volume {name} exists and is free or its own");
                 return self.refuse_claim(Breach::PairBroken, claim, sentence);
             }
             Lookup::Failed(error) => {
@@ -62,7 +62,7 @@ impl Judge<'_> {
             }
             Lookup::Found(_) | Lookup::Absent | Lookup::Unreadable(_) => {}
         }
-        match self.facts.case.world.volume(name) {
+        match self.facts.case.view.volume(name) {
             Lookup::Absent => {}
             Lookup::Found(now) if is_other(&now) => {}
             Lookup::Found(_) | Lookup::Unreadable(_) | Lookup::Failed(_) => {
@@ -73,7 +73,7 @@ impl Judge<'_> {
         match self.volume_now(claim, name)? {
             Some(now) if !is_other(now) => {
                 let object = Object::Volume(name.clone());
-                Err(Objection::Contradicted { object, found: "exists and is its claim's own or nobody's" })
+                Err(Objection::Contradicted { object, found: "exists and is free or its claim's own" })
             }
             Some(_) | None => Ok(()),
         }
@@ -127,7 +127,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// The capacity follows the volume when the phase changes, and is the resizer's from then on.
+    /// The capacity is the volume's when the phase changes; after that the resizer owns it.
     fn bound_capacity(
         &self,
         before: &Claim,
@@ -144,14 +144,15 @@ impl Judge<'_> {
         };
         let fits = match (volume.annotations.pre_resize_capacity, change) {
             (_, CapacityChange::Keep) => true,
-            // The filesystem is still smaller; other keys stay.
+            // Until the filesystem is resized, other keys of status.capacity stay.
             (Some(_), CapacityChange::Storage(_)) => changes,
             (None, CapacityChange::Whole(_)) => changes,
             (_, CapacityChange::Remove | CapacityChange::Storage(_) | CapacityChange::Whole(_)) => false,
         };
         if !fits || after.status.capacity != wanted || (changes && volume.capacity.is_none()) {
             let sentence = format!(
-                "status.capacity would be set by {change:?}, while volume {} has capacity {:?} and pre-resize-capacity {:?}",
+                "status.capacity would be set by {change:?}, while volume {} has capacity {:?} \
+                 and pre-resize-capacity {:?}",
                 volume.name, volume.capacity, volume.annotations.pre_resize_capacity
             );
             return self.refuse_claim(Breach::StatusWrong, before, sentence);
@@ -169,15 +170,15 @@ impl Judge<'_> {
             );
             return self.refuse_claim(Breach::ClassNotDefault, &claim, sentence);
         }
-        match self.facts.case.world.class(class) {
+        match self.facts.case.view.class(class) {
             Lookup::Found(found) if found.default => Ok(()),
             _ if self.facts.was_default(class) => {
                 let object = Object::Claim(claim.key.clone());
-                Err(Objection::Stale { object, what: "its class to be is no default class any more" })
+                Err(Objection::Stale { object, what: "the class is no longer a default class" })
             }
             _ => {
                 let sentence =
-                    format!("spec.storageClassName would become {class:?}, which is no default class");
+                    format!("spec.storageClassName would become {class:?}, which is not a default class");
                 self.refuse_claim(Breach::ClassNotDefault, &claim, sentence)
             }
         }
@@ -207,12 +208,12 @@ impl Judge<'_> {
 
     /// Whether the claim is handed to that provisioner: its class's, or the CSI driver that one migrates to.
     fn may_hand_over(&self, claim: &Claim, provisioner: &Text) -> Result<(), Objection> {
-        let work = self.facts.work().filter(|work| {
-            matches!(work.kind, OperationKind::ProvisionExternal | OperationKind::Provision)
-                && *work.uid == claim.uid
-                && work.point == Point::Start
+        let running = self.facts.running().filter(|running| {
+            matches!(running.kind, OperationKind::ProvisionExternal | OperationKind::Provision)
+                && *running.uid == claim.uid
+                && running.point == Point::Start
         });
-        let Some(work) = work else {
+        let Some(running) = running else {
             let sentence =
                 "its provisioner annotations are written only at the start of its own provision operation";
             return self.refuse_claim(Breach::OutOfPlace, claim, sentence);
@@ -221,16 +222,17 @@ impl Judge<'_> {
             Lookup::Found(class) => Some(class.provisioner.clone()),
             Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => None,
         };
-        let is_named = named.as_ref() == Some(provisioner) || work.plugin == provisioner;
+        let is_named = named.as_ref() == Some(provisioner) || running.plugin == provisioner;
         let translates = |from: &Text| match self.facts.migration(from) {
             Some(Migration::On(driver)) => Some(driver == provisioner),
             _ => None,
         };
-        // A migrated provisioner is only ever named by its driver.
-        let migrated = named.as_ref().and_then(translates).or_else(|| translates(work.plugin));
+        // A migrated provisioner is named by its driver only.
+        let migrated = named.as_ref().and_then(translates).or_else(|| translates(running.plugin));
         if is_settled(claim) || !migrated.unwrap_or(is_named) {
             let sentence = format!(
-                "storage-provisioner would become {provisioner:?}, but its class has {named:?}, or it has a volume"
+                "storage-provisioner would become {provisioner:?}, but \
+                 its class has {named:?}, or it has a volume"
             );
             return self.refuse_claim(Breach::AnnotationWrong, claim, sentence);
         }
@@ -240,11 +242,11 @@ impl Judge<'_> {
     /// Lets the scheduler choose another node, after the in-tree plugin has failed on this one.
     pub(super) fn remove_selected_node(&self, target: &ClaimTarget) -> Result<(), Objection> {
         let claim = self.claim(target)?;
-        let is_due = self.facts.work().is_some_and(|work| {
-            work.kind == OperationKind::Provision
-                && *work.uid == claim.uid
-                && work.point == Point::Provisioned
-                && work.failed()
+        let is_due = self.facts.running().is_some_and(|running| {
+            running.kind == OperationKind::Provision
+                && *running.uid == claim.uid
+                && running.point == Point::Provisioned
+                && running.failed()
         });
         if !is_due || claim.annotations.selected_node.is_none() {
             let sentence =

@@ -1,5 +1,5 @@
-//! What a review finds is held against the objects that it is about, before somebody is denied something
-//! because of it: an engine that answers nonsense locks nobody out.
+//! Checks a finding of a review against the objects that it is about, before a request is denied because of
+//! it: an engine that answers nonsense denies no request.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::{
     Text, Volume, VolumePhase,
 };
 
-/// Whether a finding of a review is so and was not so before the request, by the object that is reviewed and
-/// by what the engine asked and was `told`: claims and volumes as they were read for this review, the rest as
-/// it is watched. What the engine has not asked nobody knows, and it denies nothing.
+/// Whether a finding of a review is true, and was not true before the request. It is checked against the
+/// reviewed object and what the engine asked and was `told`: claims and volumes as they were read for this
+/// review, all else from the watches. A finding about something that the engine did not ask for is not true.
 ///
-/// Every rule is asked that an operator may set to deny (design section 7). Where an engine may have its own
-/// measure, such as how much larger than the claim is far larger, the least is asked.
+/// Checks every rule that an operator may set to deny (design section 7). Where an engine may have its own
+/// measure, such as how large a volume is oversized, the least is required.
 pub fn holds(finding: &Finding, subject: &Subject, told: &[Exchange]) -> bool {
-    // Whatever an operator wants, it denies nobody.
+    // It never denies, whatever level an operator sets.
     if finding.rule == Rule::PairMismatch {
         return true;
     }
@@ -39,8 +39,8 @@ pub fn holds(finding: &Finding, subject: &Subject, told: &[Exchange]) -> bool {
     }
 }
 
-/// Whether something is so of the new object and was not of the old one. Of what an engine has its own
-/// measure for, it alone knows since when it is so.
+/// Whether a condition is true of the new object and was not true of the old one. Only the engine knows
+/// whether a volume was oversized by its own measure before.
 fn is_introduced<T>(rule: Rule, new: &Arc<T>, old: Option<&Arc<T>>, is_so: impl Fn(&T) -> bool) -> bool {
     let was_so = rule != Rule::VolumeOversized && old.is_some_and(|old| is_so(old));
     is_so(new) && !was_so
@@ -61,17 +61,16 @@ fn holds_of_claim(finding: &Finding, claim: &Claim, told: &[Exchange]) -> bool {
     }
 }
 
-/// The update takes a claim out of its complete pair. Without bind-completed alone it does not: the pointers
-/// still meet, and such are never denied.
+/// Whether the update takes a claim out of its complete pair. Removing bind-completed alone does not: the two
+/// still point at each other, and bind again.
 fn leaves_pair(finding: &Finding, new: &Claim, old: &Claim, told: &[Exchange]) -> bool {
     let Some(Lookup::Found(volume)) = volume_told(&finding.volume, told) else { return false };
     finding.rule == Rule::BreaksPair && is_pair(old, volume) && new.volume_name != old.volume_name
 }
 
-/// Of a claim, and the volume that it names.
+/// Whether a rule is broken by a claim and the volume that it names.
 fn holds_of_named(rule: Rule, claim: &Claim, volume: &Volume, told: &[Exchange]) -> bool {
-    // A claim that was bound before has its volume by the UID alone, and one that is free whatever it is
-    // like.
+    // A claim that was bound before gets a volume that carries its UID, and a free one whatever it is like.
     let is_marked = claim.annotations.bind_completed;
     let is_its_own = |claim_ref| if is_marked { carries(volume, claim) } else { names(claim_ref, claim) };
     let is_others = volume.claim_ref.as_ref().is_some_and(|claim_ref| !is_its_own(claim_ref));
@@ -87,7 +86,7 @@ fn holds_of_named(rule: Rule, claim: &Claim, volume: &Volume, told: &[Exchange])
             !is_marked && volume.capacity.is_some_and(|capacity| capacity > claim.request)
         }
         Rule::NameDefeatsAffinity => !is_marked && volume.node_affinity,
-        // Who deletes a volume may make another of its name.
+        // A volume that is being deleted may be created again with other values.
         _ => is_free && !volume.deleting && differs(rule, claim, volume),
     }
 }
@@ -116,7 +115,7 @@ fn class_holds(finding: &Finding, claim: &Claim, told: &[Exchange]) -> bool {
     }
 }
 
-/// Whether a provisioner is an in-tree plugin that is not there and that no CSI driver stands in for.
+/// Whether a provisioner is an in-tree plugin that does not exist and has not migrated to a CSI driver.
 fn is_unknown(provisioner: &Text, told: &[Exchange]) -> bool {
     let is_in_tree = provisioner.starts_with(IN_TREE_PREFIX) && **provisioner != *NO_PROVISIONER;
     let is_gone = match answer_told(&Question::Plugin(provisioner.clone()), told) {
@@ -128,8 +127,8 @@ fn is_unknown(provisioner: &Text, told: &[Exchange]) -> bool {
     is_in_tree && is_gone && has_stayed
 }
 
-/// Whether it was asked for each volume that a claim without one could have, and there is none: those
-/// reserved for it, and the free ones of each set of access modes.
+/// Whether the engine searched for every volume that a claim without one could get, and found none: volumes
+/// reserved for it, and free ones of each set of access modes.
 fn has_no_volume(claim: &Claim, told: &[Exchange]) -> bool {
     let wanted = Question::AccessSets(claim.access_modes.iter().collect());
     let Some(Answer::AccessSets(sets)) = answer_told(&wanted, told) else { return false };
@@ -181,7 +180,7 @@ fn holds_of_volume(finding: &Finding, volume: &Volume, told: &[Exchange]) -> boo
     let Some(claim) = finding.claim.as_ref().and_then(|key| claim_told(key, told)) else { return false };
     let is_reserved = volume.claim_ref.as_ref().is_some_and(|claim_ref| names(claim_ref, claim));
     let is_waiting = !claim.annotations.bind_completed && claim.volume_name.is_none() && !claim.deleting;
-    // The class of a volume that is reserved for a claim does not count.
+    // For a reserved volume the class does not count.
     is_reserved && is_waiting && finding.rule != Rule::ClassDiffers && differs(finding.rule, claim, volume)
 }
 
@@ -193,7 +192,7 @@ fn leaves_claim(finding: &Finding, new: &Volume, old: &Volume, told: &[Exchange]
         && claim.is_some_and(|claim| is_pair(claim, old))
 }
 
-/// Whether a volume is not what a claim asks for, in the way that a rule tells of.
+/// Whether a volume differs from what a claim asks for in the field of a rule.
 fn differs(rule: Rule, claim: &Claim, volume: &Volume) -> bool {
     let text = |text: &Option<Text>| text.as_deref().unwrap_or_default().to_owned();
     match rule {
@@ -213,7 +212,7 @@ fn is_pair(claim: &Claim, volume: &Volume) -> bool {
         && carries(volume, claim)
 }
 
-/// What was found of the volume of that name, where it was asked for.
+/// The answer about the volume of that name, where the engine asked.
 fn volume_told<'a>(name: &str, told: &'a [Exchange]) -> Option<&'a Lookup<Arc<Volume>>> {
     let found = told.iter().find_map(|exchange| match (&exchange.question, &exchange.answer) {
         (Question::Volume(_, asked), Answer::Volume(found)) if **asked == *name => Some(found),
@@ -222,7 +221,7 @@ fn volume_told<'a>(name: &str, told: &'a [Exchange]) -> Option<&'a Lookup<Arc<Vo
     found.filter(|found| !matches!(found, Lookup::Found(volume) if *volume.name != *name))
 }
 
-/// The same of a class.
+/// The answer about the class of that name, where the engine asked.
 fn class_told<'a>(name: &Text, told: &'a [Exchange]) -> Option<&'a Lookup<Arc<Class>>> {
     match answer_told(&Question::Class(name.clone()), told) {
         Some(Answer::Class(found)) => Some(found),
@@ -237,7 +236,7 @@ fn claim_told<'a>(key: &ClaimKey, told: &'a [Exchange]) -> Option<&'a Claim> {
     })
 }
 
-/// What was answered to a question, where it was asked.
+/// The answer to a question, where the engine asked it.
 fn answer_told<'a>(question: &Question, told: &'a [Exchange]) -> Option<&'a Answer> {
     told.iter().find(|exchange| exchange.question == *question).map(|exchange| &exchange.answer)
 }

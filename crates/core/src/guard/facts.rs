@@ -1,40 +1,40 @@
-//! What was really read: the records and answers that the guard may rely on.
+//! What was really read: the objects and answers that the guard may rely on.
 //!
-//! All of it is the host's word: the request, the exchanges, and the world. The engine's word counts for
-//! nothing, so a record is found by the name, UID and version that an action claims to have read.
+//! All of it comes from the host: the request, the exchanges, and the view. The engine's word counts for
+//! nothing: an object is looked up by the name, UID and version that an action claims to have read.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use super::{Case, Object, Objection};
 use crate::{
-    Answer, Claim, ClaimKey, ClaimTarget, Class, Lookup, Migration, OperationKind, Plugin, Pod, Point,
-    Progress, Question, Regarding, Returned, Source, Subject, Text, Uid, Volume, VolumeTarget,
+    Answer, Claim, ClaimKey, ClaimTarget, Class, Lookup, Migration, OperationKind, Plugin, PluginMatch, Pod,
+    Point, Progress, Question, Regarding, Returned, Source, Subject, Text, Uid, Volume, VolumeTarget,
 };
 
-/// A record, wherever it is kept.
+/// A claim or a volume, wherever it is kept.
 #[derive(Clone)]
-pub(super) enum Seen<'a, T> {
-    /// In the case or the scene.
-    There(&'a T),
-    /// In the world.
-    World(Arc<T>),
+pub(super) enum Ref<'a, T> {
+    /// In the case, or among the effects of earlier steps.
+    Borrowed(&'a T),
+    /// In the view.
+    Shared(Arc<T>),
 }
 
-impl<T> Deref for Seen<'_, T> {
+impl<T> Deref for Ref<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
         match self {
-            Self::There(record) => record,
-            Self::World(record) => record,
+            Self::Borrowed(object) => object,
+            Self::Shared(object) => object,
         }
     }
 }
 
-/// Where an operation stands, whatever it is about.
+/// How far an operation has come, whether it is about a claim or a volume.
 #[derive(Clone, Copy)]
-pub(super) struct Work<'a> {
+pub(super) struct RunningOperation<'a> {
     pub(super) kind: OperationKind,
     pub(super) plugin: &'a Text,
     pub(super) uid: &'a Uid,
@@ -42,13 +42,23 @@ pub(super) struct Work<'a> {
     pub(super) returned: &'a Returned,
 }
 
-impl Work<'_> {
-    /// Whether the last thing was done without failure.
+impl<'a> RunningOperation<'a> {
+    fn of<T>(progress: &'a Progress<T>) -> Self {
+        Self {
+            kind: progress.operation.kind,
+            plugin: &progress.operation.plugin,
+            uid: &progress.operation.uid,
+            point: progress.point,
+            returned: &progress.returned,
+        }
+    }
+
+    /// Whether its last step ended without failure.
     pub(super) fn succeeded(&self) -> bool {
         matches!(self.returned, Returned::Success)
     }
 
-    /// Whether the last thing failed.
+    /// Whether its last step failed.
     pub(super) fn failed(&self) -> bool {
         matches!(self.returned, Returned::Failed(_) | Returned::InUse(_))
     }
@@ -61,18 +71,33 @@ pub(super) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Answers that the pick takes, newest first.
+    /// The answers for which `pick` returns something, newest first.
     fn answers<T>(self, pick: impl Fn(&'a Question, &'a Answer) -> Option<T>) -> impl Iterator<Item = T> {
-        self.case
-            .exchanges
-            .iter()
-            .rev()
-            .filter_map(move |exchange| pick(&exchange.question, &exchange.answer))
+        let exchanges = self.case.exchanges.iter().rev();
+        exchanges.filter_map(move |exchange| pick(&exchange.question, &exchange.answer))
     }
 
-    /// The newest answer that the pick takes.
+    /// The newest answer for which `pick` returns something.
     fn answer<T>(self, pick: impl Fn(&'a Question, &'a Answer) -> Option<T>) -> Option<T> {
         self.answers(pick).next()
+    }
+
+    /// What look-ups of the claim of that key found, newest first, with where each looked.
+    fn lookups_of_claim(self, key: &ClaimKey) -> impl Iterator<Item = (Source, &'a Lookup<Arc<Claim>>)> {
+        self.answers(move |question, answer| match (question, answer) {
+            (Question::Claim(source, asked), Answer::Claim(found)) if asked == key => Some((*source, found)),
+            _ => None,
+        })
+    }
+
+    /// What look-ups of the volume of that name found, newest first, with where each looked.
+    fn lookups_of_volume(self, name: &str) -> impl Iterator<Item = (Source, &'a Lookup<Arc<Volume>>)> {
+        self.answers(move |question, answer| match (question, answer) {
+            (Question::Volume(source, asked), Answer::Volume(found)) if **asked == *name => {
+                Some((*source, found))
+            }
+            _ => None,
+        })
     }
 
     /// The claims that were read, newest first.
@@ -107,23 +132,21 @@ impl<'a> Facts<'a> {
     ///
     /// # Errors
     ///
-    /// It was not read, but the world has it at another version.
-    pub(super) fn claim(self, target: &ClaimTarget) -> Result<Option<Seen<'a, Claim>>, Objection> {
+    /// It was not read, and the view has another version of it.
+    pub(super) fn claim(self, target: &ClaimTarget) -> Result<Option<Ref<'a, Claim>>, Objection> {
         let is_target = |c: &Claim| c.key == target.key && c.uid == target.uid && c.version == target.version;
-        if let Some(Lookup::Found(proof)) = self.case.world.claim_proof(&target.key)
+        if let Some(Lookup::Found(proof)) = self.case.view.claim_proof(&target.key)
             && is_target(proof)
         {
-            return Ok(Some(Seen::World(Arc::clone(proof))));
+            return Ok(Some(Ref::Shared(Arc::clone(proof))));
         }
         if let Some(claim) = self.claims().find(|claim| is_target(claim)) {
-            return Ok(Some(Seen::There(claim)));
+            return Ok(Some(Ref::Borrowed(claim)));
         }
-        match self.case.world.claim(&target.key) {
+        match self.case.view.claim(&target.key) {
             Lookup::Found(now) if now.uid == target.uid && now.version != target.version => {
-                Err(Objection::Stale {
-                    object: Object::Claim(target.key.clone()),
-                    what: "it has another version",
-                })
+                let object = Object::Claim(target.key.clone());
+                Err(Objection::Stale { object, what: "it has another version" })
             }
             _ => Ok(None),
         }
@@ -133,26 +156,24 @@ impl<'a> Facts<'a> {
     ///
     /// # Errors
     ///
-    /// It was not read, but the world has it at another version.
-    pub(super) fn volume(self, target: &VolumeTarget) -> Result<Option<Seen<'a, Volume>>, Objection> {
+    /// It was not read, and the view has another version of it.
+    pub(super) fn volume(self, target: &VolumeTarget) -> Result<Option<Ref<'a, Volume>>, Objection> {
         let is_target =
             |v: &Volume| v.name == target.name && v.uid == target.uid && v.version == target.version;
         if let Some(volume) = self.volumes().find(|volume| is_target(volume)) {
-            return Ok(Some(Seen::There(volume)));
+            return Ok(Some(Ref::Borrowed(volume)));
         }
-        match self.case.world.volume(&target.name) {
-            Lookup::Found(now) if is_target(&now) && self.identified(target) => Ok(Some(Seen::World(now))),
+        match self.case.view.volume(&target.name) {
+            Lookup::Found(now) if is_target(&now) && self.identified(target) => Ok(Some(Ref::Shared(now))),
             Lookup::Found(now) if now.uid == target.uid && now.version != target.version => {
-                Err(Objection::Stale {
-                    object: Object::Volume(target.name.clone()),
-                    what: "it has another version",
-                })
+                let object = Object::Volume(target.name.clone());
+                Err(Objection::Stale { object, what: "it has another version" })
             }
             _ => Ok(None),
         }
     }
 
-    /// Whether the host told the engine of the object of an event, at this version.
+    /// Whether the host showed the engine the object of an event at this version.
     pub(super) fn has_shown(self, regarding: &Regarding) -> bool {
         match regarding {
             Regarding::Claim(target) => self.claims().any(|claim| claim.target() == *target),
@@ -162,7 +183,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether the host told the engine of this very object.
+    /// Whether the host told the engine this identity.
     fn identified(self, target: &VolumeTarget) -> bool {
         self.answers(|_, answer| match answer {
             Answer::Identity(identity) => Some(identity),
@@ -171,105 +192,69 @@ impl<'a> Facts<'a> {
         .any(|identity| identity == target)
     }
 
-    /// The claim of that UID: as it was read last, else as the world has it under that key.
-    pub(super) fn claim_of(self, key: &ClaimKey, uid: &Uid) -> Option<Seen<'a, Claim>> {
+    /// The claim of that UID: as it was read last, else as the view has it under that key.
+    pub(super) fn claim_of(self, key: &ClaimKey, uid: &Uid) -> Option<Ref<'a, Claim>> {
         if let Some(claim) = self.claims().find(|claim| claim.uid == *uid) {
-            return Some(Seen::There(claim));
+            return Some(Ref::Borrowed(claim));
         }
-        match self.case.world.claim(key) {
-            Lookup::Found(claim) if claim.uid == *uid => Some(Seen::World(claim)),
+        match self.case.view.claim(key) {
+            Lookup::Found(claim) if claim.uid == *uid => Some(Ref::Shared(claim)),
             _ => None,
         }
     }
 
-    /// The volume of that name as it was read last, else as the world has it.
-    pub(super) fn volume_named(self, name: &str) -> Lookup<Seen<'a, Volume>> {
-        let read = self.answers(|question, answer| match (question, answer) {
-            (Question::Volume(_, asked), Answer::Volume(lookup)) if **asked == *name => Some(match lookup {
-                Lookup::Found(volume) => Lookup::Found(Seen::There(&**volume)),
-                Lookup::Absent => Lookup::Absent,
-                Lookup::Unreadable(error) => Lookup::Unreadable(error.clone()),
-                Lookup::Failed(error) => Lookup::Failed(error.clone()),
-            }),
+    /// The volume of that name as it was read last, else as the view has it.
+    pub(super) fn volume_named(self, name: &str) -> Lookup<Ref<'a, Volume>> {
+        let read = self.answer(|question, answer| match (question, answer) {
+            (Question::Volume(_, asked), Answer::Volume(found)) if **asked == *name => {
+                Some(map(found, |volume| Ref::Borrowed(&**volume)))
+            }
             (_, Answer::Described(volume)) if *volume.name == *name => {
-                Some(Lookup::Found(Seen::There(&**volume)))
+                Some(Lookup::Found(Ref::Borrowed(&**volume)))
             }
             _ => None,
         });
-        let mut known = read.chain(
-            self.volumes()
-                .find(|volume| *volume.name == *name)
-                .map(|volume| Lookup::Found(Seen::There(volume))),
-        );
-        known.next().unwrap_or_else(|| match self.case.world.volume(name) {
-            Lookup::Found(volume) => Lookup::Found(Seen::World(volume)),
-            Lookup::Absent => Lookup::Absent,
-            Lookup::Unreadable(error) => Lookup::Unreadable(error),
-            Lookup::Failed(error) => Lookup::Failed(error),
-        })
+        let of_request = || self.volumes().find(|volume| *volume.name == *name);
+        read.or_else(|| of_request().map(|volume| Lookup::Found(Ref::Borrowed(volume))))
+            .unwrap_or_else(|| map(&self.case.view.volume(name), |volume| Ref::Shared(Arc::clone(volume))))
     }
 
-    /// What is wrong with the volume of that name where it cannot be read, by any answer or the world (G7).
+    /// Why the volume of that name cannot be read, by any answer or the view (G7).
     pub(super) fn unreadable_volume(self, name: &str) -> Option<Text> {
-        let told = self.answers(|question, answer| match (question, answer) {
-            (Question::Volume(_, asked), Answer::Volume(Lookup::Unreadable(error))) if **asked == *name => {
-                Some(error.clone())
-            }
-            _ => None,
-        });
-        told.chain(unreadable(self.case.world.volume(name))).next()
+        let mut told = self.lookups_of_volume(name);
+        told.find_map(|(_, found)| unreadable(found)).or_else(|| unreadable(&self.case.view.volume(name)))
     }
 
-    /// What is wrong with the claim of that key where it cannot be read, by any answer or the world (G7).
+    /// Why the claim of that key cannot be read, by any answer or the view (G7).
     pub(super) fn unreadable_claim(self, key: &ClaimKey) -> Option<Text> {
-        let told = self.answers(|question, answer| match (question, answer) {
-            (Question::Claim(_, asked), Answer::Claim(Lookup::Unreadable(error))) if asked == key => {
-                Some(error.clone())
-            }
-            _ => None,
-        });
-        told.chain(unreadable(self.case.world.claim(key))).next()
+        let mut told = self.lookups_of_claim(key);
+        told.find_map(|(_, found)| unreadable(found)).or_else(|| unreadable(&self.case.view.claim(key)))
     }
 
     /// The claim of that key, read live for this decision: by the engine, else by the guard.
     pub(super) fn live_claim(self, key: &ClaimKey) -> Option<&'a Lookup<Arc<Claim>>> {
-        self.told_live_claim(key).or_else(|| self.case.world.claim_proof(key))
+        self.told_live_claim(key).or_else(|| self.case.view.claim_proof(key))
     }
 
     /// The claim of that key, read live by the engine for this decision.
     pub(super) fn told_live_claim(self, key: &ClaimKey) -> Option<&'a Lookup<Arc<Claim>>> {
-        self.answer(|question, answer| match (question, answer) {
-            (Question::Claim(Source::Live, asked), Answer::Claim(lookup)) if asked == key => Some(lookup),
-            _ => None,
-        })
+        self.lookups_of_claim(key).find(|(source, _)| *source == Source::Live).map(|(_, found)| found)
     }
 
     /// The volume of that name, read live for this decision: by the engine, else by the guard.
     pub(super) fn live_volume(self, name: &str) -> Option<&'a Lookup<Arc<Volume>>> {
-        self.told_live_volume(name).or_else(|| self.case.world.volume_proof(name))
+        self.told_live_volume(name).or_else(|| self.case.view.volume_proof(name))
     }
 
     /// The volume of that name, read live by the engine for this decision.
     pub(super) fn told_live_volume(self, name: &str) -> Option<&'a Lookup<Arc<Volume>>> {
-        self.answer(|question, answer| match (question, answer) {
-            (Question::Volume(Source::Live, asked), Answer::Volume(lookup)) if **asked == *name => {
-                Some(lookup)
-            }
-            _ => None,
-        })
+        self.lookups_of_volume(name).find(|(source, _)| *source == Source::Live).map(|(_, found)| found)
     }
 
     /// Whether a claim of that key was found in a cache.
     pub(super) fn claim_cached(self, key: &ClaimKey) -> bool {
-        self.answers(|question, answer| match (question, answer) {
-            (Question::Claim(Source::Overlay | Source::Cache, asked), Answer::Claim(lookup))
-                if asked == key =>
-            {
-                Some(lookup)
-            }
-            _ => None,
-        })
-        .any(|lookup| matches!(lookup, Lookup::Found(_)))
+        self.lookups_of_claim(key)
+            .any(|(source, found)| source != Source::Live && matches!(found, Lookup::Found(_)))
     }
 
     /// The pods that use the claim, as the engine was told.
@@ -291,13 +276,13 @@ impl<'a> Facts<'a> {
         .any(|is_default| is_default)
     }
 
-    /// The class of that name: as the engine was told, else as the world has it.
+    /// The class of that name: as the engine was told, else as the view has it.
     pub(super) fn class(self, name: &str) -> Lookup<Arc<Class>> {
         self.answer(|question, answer| match (question, answer) {
             (Question::Class(asked), Answer::Class(lookup)) if **asked == *name => Some(lookup.clone()),
             _ => None,
         })
-        .unwrap_or_else(|| self.case.world.class(name))
+        .unwrap_or_else(|| self.case.view.class(name))
     }
 
     /// The migration of that plugin, as the engine was told.
@@ -321,16 +306,16 @@ impl<'a> Facts<'a> {
 
     /// The one plugin that supports the source of the volume of that name, as the engine was told.
     pub(super) fn plugin_for(self, volume: &str) -> Option<&'a Plugin> {
-        self.answer(|question, answer| match (question, answer) {
+        let found = self.answer(|question, answer| match (question, answer) {
             (Question::PluginForVolume(asked), Answer::PluginMatch(found)) if **asked == *volume => {
                 Some(found)
             }
             _ => None,
-        })
-        .and_then(|found| match found {
-            crate::PluginMatch::One(plugin) => Some(plugin),
-            crate::PluginMatch::None | crate::PluginMatch::Several(_) => None,
-        })
+        });
+        match found? {
+            PluginMatch::One(plugin) => Some(plugin),
+            PluginMatch::None | PluginMatch::Several(_) => None,
+        }
     }
 
     /// Whether the engine was told that dynamic provisioning is on.
@@ -342,20 +327,11 @@ impl<'a> Facts<'a> {
         .unwrap_or(false)
     }
 
-    /// The operation that is decided on, if it is one.
-    pub(super) fn work(self) -> Option<Work<'a>> {
-        fn of<T>(progress: &Progress<T>) -> Work<'_> {
-            Work {
-                kind: progress.operation.kind,
-                plugin: &progress.operation.plugin,
-                uid: &progress.operation.uid,
-                point: progress.point,
-                returned: &progress.returned,
-            }
-        }
+    /// The operation whose next step is decided; `None` in a sync and in a review.
+    pub(super) fn running(self) -> Option<RunningOperation<'a>> {
         match &self.case.request.subject {
-            Subject::SyncClaimOperation(progress) => Some(of(progress)),
-            Subject::SyncVolumeOperation(progress) => Some(of(progress)),
+            Subject::SyncClaimOperation(progress) => Some(RunningOperation::of(progress)),
+            Subject::SyncVolumeOperation(progress) => Some(RunningOperation::of(progress)),
             Subject::SyncClaim(_)
             | Subject::SyncVolume(_)
             | Subject::ReviewClaim { .. }
@@ -364,9 +340,18 @@ impl<'a> Facts<'a> {
     }
 }
 
-fn unreadable<T>(lookup: Lookup<T>) -> Option<Text> {
-    match lookup {
-        Lookup::Unreadable(error) => Some(error),
+fn unreadable<T>(found: &Lookup<T>) -> Option<Text> {
+    match found {
+        Lookup::Unreadable(error) => Some(error.clone()),
         Lookup::Found(_) | Lookup::Absent | Lookup::Failed(_) => None,
+    }
+}
+
+fn map<'a, T, U>(lookup: &'a Lookup<T>, found: impl FnOnce(&'a T) -> U) -> Lookup<U> {
+    match lookup {
+        Lookup::Found(object) => Lookup::Found(found(object)),
+        Lookup::Absent => Lookup::Absent,
+        Lookup::Unreadable(error) => Lookup::Unreadable(error.clone()),
+        Lookup::Failed(error) => Lookup::Failed(error.clone()),
     }
 }

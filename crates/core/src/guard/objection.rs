@@ -10,29 +10,29 @@ use crate::{ClaimKey, Text};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Objection {
     /// A live read of this object is needed first; then the same decision is checked again, with the answer
-    /// as [`super::World::claim_proof`] or [`super::World::volume_proof`]. The caller retries a failing
+    /// as [`super::View::claim_proof`] or [`super::View::volume_proof`]. The caller retries a failing
     /// read once and passes the second failure on.
     #[error("{0} has to be read from the API server first")]
     Prove(Object),
-    /// A live read of a volume contradicts the cache that the decision rests on: the cache is stale, and
-    /// the engine is not at fault. The volumes are to be listed anew, and then the object is decided again.
+    /// A live read of a volume contradicts the cache that the decision rests on: the cache is stale, and the
+    /// engine is not at fault. The caller lists the volumes anew, and then decides the object again.
     #[error("{object} {found} on the API server, unlike in the cache; it is decided again after a new list")]
     Contradicted {
         /// The volume.
         object: Object,
-        /// What the live read has found.
+        /// What the live read found.
         found: &'static str,
     },
-    /// The world moved since the engine read: decide again. It is not the engine's fault.
+    /// An object changed after the engine read it: decide again. The engine is not at fault.
     #[error("{object} changed while it was decided: {what}; it is decided again")]
     Stale {
-        /// What moved.
+        /// The object that changed.
         object: Object,
         /// How.
         what: &'static str,
     },
-    /// What a live read would have to show cannot be known, because the read failed: a fault of the world,
-    /// and not of the engine. It is decided again after a while.
+    /// A live read failed, so its proof is missing: a fault of the cluster, not of the engine. Decide again
+    /// after a while.
     #[error("{object}: {why}")]
     Unproven {
         /// The object that needs the proof.
@@ -125,11 +125,13 @@ breaches! {
     /// The action would break a complete pair.
     PairBroken = G1 "pair-broken", "delete the claim if its volume is to be released";
     /// The claim's volumeName names another volume.
-    VolumeNameSet = G1 "volume-name-set", "a volumeName that is set stays; create a new claim for another volume";
+    VolumeNameSet = G1 "volume-name-set",
+        "a volumeName that is set stays; create a new claim for another volume";
     /// The volume's claimRef has no UID and names another claim.
     ReservedForOther = G2 "reserved-for-other", "choose another volume, or clear spec.claimRef of this one";
     /// The claim is bound, and its volume only names it, without UID: it may be a namesake's.
-    UidMissing = G2 "uid-missing", "write the claim's UID to spec.claimRef.uid of the volume if they belong together";
+    UidMissing = G2 "uid-missing",
+        "write the claim's UID to spec.claimRef.uid of the volume if they belong together";
     /// The claim is bound but its volumeName is empty.
     ReferenceLost = G3 "reference-lost", "create a new claim; this one has lost its volume";
     /// The volume is smaller than the request.
@@ -141,7 +143,8 @@ breaches! {
     /// The volume modes differ.
     VolumeModeDiffers = G3 "volume-mode-differs", "choose a volume of the claim's volumeMode";
     /// The attributes classes differ.
-    AttributesClassDiffers = G3 "attributes-class-differs", "choose a volume of the claim's volumeAttributesClassName";
+    AttributesClassDiffers = G3 "attributes-class-differs",
+        "choose a volume of the claim's volumeAttributesClassName";
     /// The labels do not match the selector.
     SelectorDiffers = G3 "selector-differs", "choose a volume whose labels match spec.selector";
     /// The volume is not Available.
@@ -167,7 +170,8 @@ breaches! {
     /// The decision has too many steps, or its texts are too long.
     TooLarge = G8 "too-large", "the engine must answer less";
     /// A decision of that kind may not do this at all.
-    OutOfPlace = G9 "out-of-place", "the engine must take this step in the sync or operation where it belongs";
+    OutOfPlace = G9 "out-of-place",
+        "the engine must take this step in the sync or operation where it belongs";
     /// The bind writes are out of order.
     BindOrder = G9 "bind-order", "bind in four writes: claimRef, volume phase, volumeName, claim status";
     /// bound-by-controller would say something untrue.
@@ -179,11 +183,14 @@ breaches! {
     /// A field of the claim's status would say something untrue.
     StatusWrong = G9 "status-wrong", "copy the claim's status from its volume, or clear it";
     /// The claim may not get a class, or not this one.
-    ClassNotDefault = G9 "class-not-default", "give only existing default classes, and only to unbound claims without class";
+    ClassNotDefault = G9 "class-not-default",
+        "give only existing default classes, and only to unbound claims without class";
     /// An annotation would say something untrue.
-    AnnotationWrong = G9 "annotation-wrong", "annotate with the class's provisioner and the driver that it migrates to";
+    AnnotationWrong = G9 "annotation-wrong",
+        "annotate with the class's provisioner and the driver that it migrates to";
     /// A finalizer may not be changed like that.
-    FinalizerWrong = G9 "finalizer-wrong", "change only the deletion finalizers, as HonorPVReclaimPolicy says";
+    FinalizerWrong = G9 "finalizer-wrong",
+        "change only the deletion finalizers, as HonorPVReclaimPolicy says";
     /// The volume cannot be unbound like that.
     UnbindWrong = G9 "unbind-wrong", "clear what the binder wrote and keep what the user wrote";
     /// A released volume would be offered again.
@@ -193,7 +200,8 @@ breaches! {
     /// The operation may not start or go on like that.
     OperationWrong = G9 "operation-wrong", "start operations only as class, policy and phase ask for";
     /// The plugin may not be called like that.
-    PluginCallWrong = G9 "plugin-call-wrong", "call only the operation's own plugin, at its point, on a fresh read";
+    PluginCallWrong = G9 "plugin-call-wrong",
+        "call only the operation's own plugin, at its point, on a fresh read";
 }
 
 impl fmt::Display for Object {

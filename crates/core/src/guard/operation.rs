@@ -1,8 +1,8 @@
 //! G9 for operations: which may start, which plugin is called when, and how one goes on.
 
 use super::claim::is_settled;
-use super::facts::Work;
-use super::judge::{Judge, key_of};
+use super::facts::RunningOperation;
+use super::step::{StepCheck, key_of};
 use super::volume::{is_migrated, is_released};
 use super::{Breach, Objection};
 use crate::{
@@ -11,10 +11,10 @@ use crate::{
     Volume,
 };
 
-/// Most times that one operation saves or cleans up a volume; upstream tries five times.
+/// Most attempts of one operation to create or clean up a volume; upstream makes five.
 pub const ATTEMPTS_MAX: u32 = 16;
 
-impl Judge<'_> {
+impl StepCheck<'_> {
     /// Starts an operation on the subject of the sync.
     pub(super) fn start(&self, operation: &Operation) -> Result<(), Objection> {
         match (&self.facts.case.request.subject, operation.kind) {
@@ -33,7 +33,7 @@ impl Judge<'_> {
             }
             (_, kind) => {
                 let sentence =
-                    format!("{kind:?} of UID {} is no operation on what is being synced", operation.uid);
+                    format!("{kind:?} of UID {} is not an operation on the synced object", operation.uid);
                 self.refuse_subject(Breach::OutOfPlace, sentence)
             }
         }
@@ -63,7 +63,7 @@ impl Judge<'_> {
             Some(BindingMode::Immediate) => false,
         };
         if name.is_empty() || waits {
-            return no(format!("class {name:?} is none, has no binding mode, or waits for the scheduler"));
+            return no(format!("class {name:?} is empty, has no binding mode, or waits for the scheduler"));
         }
         if !self.is_provisioner(operation, &class.provisioner) {
             return no(format!(
@@ -74,7 +74,8 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Whether the operation names who serves the provisioner of a class (reference 9.2).
+    /// Whether the operation names the plugin or driver that serves the provisioner of a class (reference
+    /// 9.2).
     fn is_provisioner(&self, operation: &Operation, provisioner: &Text) -> bool {
         let migration = self.facts.migration(provisioner);
         let is_named = operation.plugin == *provisioner;
@@ -92,7 +93,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether policy and phase ask for that operation, and it is this side's.
+    /// Whether policy and phase ask for that operation, and no external provisioner does it.
     fn may_reclaim(&self, volume: &Volume, kind: OperationKind) -> Result<(), Objection> {
         let policy = match kind {
             OperationKind::Delete => ReclaimPolicy::Delete,
@@ -123,12 +124,12 @@ impl Judge<'_> {
             return self.refuse_subject(Breach::PluginCallWrong, "a plugin is called in the last step only");
         }
         let subject = &self.facts.case.request.subject;
-        match (subject, self.facts.work()) {
-            (Subject::SyncClaimOperation(progress), Some(work)) => {
-                self.call_for_claim(&progress.object, work, plugin, call)
+        match (subject, self.facts.running()) {
+            (Subject::SyncClaimOperation(progress), Some(running)) => {
+                self.call_for_claim(&progress.object, running, plugin, call)
             }
-            (Subject::SyncVolumeOperation(progress), Some(work)) => {
-                self.call_for_volume(&progress.object, work, plugin, call)
+            (Subject::SyncVolumeOperation(progress), Some(running)) => {
+                self.call_for_volume(&progress.object, running, plugin, call)
             }
             _ => self.refuse_subject(Breach::OutOfPlace, "a plugin is called in an operation only"),
         }
@@ -137,36 +138,38 @@ impl Judge<'_> {
     fn call_for_claim(
         &self,
         claim: &Claim,
-        work: Work<'_>,
+        running: RunningOperation<'_>,
         plugin: &Text,
         call: PluginOperation,
     ) -> Result<(), Objection> {
         let no = |why: &str| {
-            let sentence = format!("plugin {plugin:?} cannot {call:?} at {:?}: {why}", work.point);
+            let sentence = format!("plugin {plugin:?} cannot {call:?} at {:?}: {why}", running.point);
             self.refuse_claim(Breach::PluginCallWrong, claim, sentence)
         };
-        if plugin != work.plugin || *work.uid != claim.uid || work.kind != OperationKind::Provision {
+        if plugin != running.plugin || *running.uid != claim.uid || running.kind != OperationKind::Provision {
             return no("the operation was started with another plugin, claim or kind");
         }
         let name = volume_name(&claim.uid);
-        match (call, work.point) {
-            (PluginOperation::Provision, Point::Start | Point::Annotated) if work.succeeded() => {
+        match (call, running.point) {
+            (PluginOperation::Provision, Point::Start | Point::Annotated) if running.succeeded() => {
                 self.claim(&claim.target())?;
-                // A volume of that name is this claim's: its asset exists already.
+                // A volume of that name is this claim's, and its asset exists already.
                 if !matches!(self.facts.told_live_volume(&name), Some(Lookup::Absent)) {
                     return no(&format!("no live read in this decision shows that volume {name} is absent"));
                 }
                 if is_settled(claim) { no("the claim has a volume") } else { Ok(()) }
             }
-            (PluginOperation::Delete, Point::Created { .. } | Point::CleanedUp { .. }) if work.failed() => {
-                // A create whose answer was lost may have been carried out, and another binder may have
-                // created it since.
+            (PluginOperation::Delete, Point::Created { .. } | Point::CleanedUp { .. })
+                if running.failed() =>
+            {
+                // A create whose answer was lost may have succeeded, and another binder may have created the
+                // volume since.
                 if !matches!(self.facts.told_live_volume(&name), Some(Lookup::Absent)) {
                     return no(&format!("no live read in this decision shows that volume {name} is absent"));
                 }
-                if self.facts.case.world.volume(&name) != Lookup::Absent {
+                if self.facts.case.view.volume(&name) != Lookup::Absent {
                     let object = super::Object::Volume(name.into());
-                    return Err(Objection::Stale { object, what: "it is there, and needs its asset" });
+                    return Err(Objection::Stale { object, what: "it exists and needs its asset" });
                 }
                 Ok(())
             }
@@ -177,20 +180,20 @@ impl Judge<'_> {
     fn call_for_volume(
         &self,
         volume: &Volume,
-        work: Work<'_>,
+        running: RunningOperation<'_>,
         plugin: &Text,
         call: PluginOperation,
     ) -> Result<(), Objection> {
         let no = |why: &str| {
-            let sentence = format!("plugin {plugin:?} cannot {call:?} at {:?}: {why}", work.point);
+            let sentence = format!("plugin {plugin:?} cannot {call:?} at {:?}: {why}", running.point);
             self.refuse_volume(Breach::PluginCallWrong, volume, sentence)
         };
         let fits = match call {
             PluginOperation::Provision => false,
-            PluginOperation::Delete => work.kind == OperationKind::Delete,
-            PluginOperation::Recycle => work.kind == OperationKind::Recycle,
+            PluginOperation::Delete => running.kind == OperationKind::Delete,
+            PluginOperation::Recycle => running.kind == OperationKind::Recycle,
         };
-        if !fits || *work.uid != volume.uid || work.point != Point::Start {
+        if !fits || *running.uid != volume.uid || running.point != Point::Start {
             return no("that is not the next thing to do");
         }
         self.readable_volume(&volume.name, || super::Object::Volume(volume.name.clone()))?;
@@ -208,11 +211,11 @@ impl Judge<'_> {
         if !able {
             return no("the engine was not told that this plugin can");
         }
-        self.may_reclaim(live, work.kind)?;
+        self.may_reclaim(live, running.kind)?;
         if call == PluginOperation::Recycle && !self.is_unused(live) {
             return no("pods that use its claim still run, or were not asked for");
         }
-        self.reclaimable(live, work.kind)
+        self.reclaimable(live, running.kind)
     }
 
     /// Whether that plugin deletes the volume's asset (reference 10.4).
@@ -225,7 +228,7 @@ impl Judge<'_> {
         found.is_some_and(|found| found.name == *plugin && found.deletes)
     }
 
-    /// Whether no pod uses the volume; pods of a cached namesake of its claim use another one.
+    /// Whether no pod uses the volume. Pods of a cached claim with the same name use another volume.
     fn is_unused(&self, volume: &Volume) -> bool {
         volume.claim_ref.as_ref().is_some_and(|claim_ref| {
             let key = key_of(claim_ref);
@@ -244,15 +247,15 @@ impl Judge<'_> {
         plugin: &Text,
     ) -> Result<(), Objection> {
         let claim = self.claim(target)?;
-        let work = self.facts.work().filter(|work| {
-            let is_due = match work.point {
-                Point::Provisioned => work.succeeded(),
-                Point::Created { .. } => work.failed(),
+        let running = self.facts.running().filter(|running| {
+            let is_due = match running.point {
+                Point::Provisioned => running.succeeded(),
+                Point::Created { .. } => running.failed(),
                 _ => false,
             };
-            is_due && work.kind == OperationKind::Provision && *work.uid == claim.uid
+            is_due && running.kind == OperationKind::Provision && *running.uid == claim.uid
         });
-        let Some(work) = work else {
+        let Some(running) = running else {
             let sentence = "a volume is created only after its own provision operation has made the asset";
             return self.refuse_claim(Breach::OutOfPlace, &claim, sentence);
         };
@@ -262,22 +265,22 @@ impl Judge<'_> {
             return self.refuse_claim(Breach::NameNotDerived, &claim, sentence);
         }
         let wanted = claim.class.as_deref().unwrap_or_default();
-        if **class != *wanted || plugin != work.plugin || is_settled(&claim) {
+        if **class != *wanted || plugin != running.plugin || is_settled(&claim) {
             let sentence = format!(
                 "the new volume would have class {class:?} of plugin {plugin:?}, not {wanted:?} of {:?}",
-                work.plugin
+                running.plugin
             );
             return self.refuse_claim(Breach::OperationWrong, &claim, sentence);
         }
         Ok(())
     }
 
-    /// How the operation goes on: only to the point that its last step leads to, so that a later decision
-    /// can rely on what the point says was done.
+    /// Checks how the operation goes on: only to the point that its last step leads to, so that a later
+    /// decision can rely on the point.
     pub(super) fn outcome(&self) -> Result<(), Objection> {
         let decision = self.facts.case.decision;
-        let work = self.facts.work();
-        if decision.wait_ms > 0 && work.is_none() {
+        let running = self.facts.running();
+        if decision.wait_ms > 0 && running.is_none() {
             return self.refuse_subject(Breach::OutOfPlace, "only operations wait");
         }
         let mut dues = decision.steps.iter().filter_map(|step| match &step.action {
@@ -295,10 +298,10 @@ impl Judge<'_> {
             let sentence = "the operation would wait for two outcomes at once";
             return self.refuse_subject(Breach::OperationWrong, sentence);
         }
-        let goes_on = match (&decision.outcome, work) {
+        let goes_on = match (&decision.outcome, running) {
             (Outcome::Done | Outcome::Failed(_), _) => due.is_none(),
             (Outcome::Continue(_), None) => false,
-            (Outcome::Continue(point), Some(work)) => follows(work, *point, due, decision),
+            (Outcome::Continue(point), Some(running)) => follows(running, *point, due, decision),
         };
         if !goes_on {
             let sentence = format!("{:?} does not follow from the steps of the decision", decision.outcome);
@@ -316,10 +319,10 @@ enum Due {
 }
 
 /// Whether an operation may go on at `next`.
-fn follows(work: Work<'_>, next: Point, due: Option<Due>, decision: &Decision) -> bool {
+fn follows(running: RunningOperation<'_>, next: Point, due: Option<Due>, decision: &Decision) -> bool {
     use OperationKind::{Delete, Provision, ProvisionExternal, Recycle};
     let is_next = |attempt: u32, before: u32| attempt == before + 1 && attempt <= ATTEMPTS_MAX;
-    match (work.kind, work.point, next) {
+    match (running.kind, running.point, next) {
         (ProvisionExternal | Provision, Point::Start, Point::Annotated) => due.is_none(),
         (Provision, Point::Start | Point::Annotated, Point::Provisioned) => {
             due == Some(Due::Call(PluginOperation::Provision))
@@ -338,7 +341,7 @@ fn follows(work: Work<'_>, next: Point, due: Option<Due>, decision: &Decision) -
         }
         (Delete, Point::Start, Point::Deleted) => due == Some(Due::Call(PluginOperation::Delete)),
         (Delete, Point::Deleted, Point::FinalizerRemoved) => {
-            work.succeeded() && due.is_none() && decision.actions().all(is_finalizer_write)
+            running.succeeded() && due.is_none() && decision.actions().all(is_finalizer_write)
         }
         (Recycle, Point::Start, Point::Recycled) => due == Some(Due::Call(PluginOperation::Recycle)),
         _ => false,

@@ -1,26 +1,26 @@
-//! Live proofs: that a volume has lost its claim (G4), and what a volume is before its claim is written
-//! Lost or bound.
+//! Live reads as proof: that a volume's claim has left it (G4), and what a volume is like before its claim is
+//! written Lost or bound.
 
-use super::judge::{Judge, key_of};
+use super::step::{StepCheck, key_of};
 use super::{Breach, Object, Objection};
 use crate::{Claim, Lookup, OperationKind, ReclaimPolicy, Text, Uid, Volume};
 
-/// What the API server says about the claim whose UID a volume's claimRef carries.
+/// What became of the claim whose UID a volume's claimRef carries, by the API server.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// There is none of that UID.
+pub(super) enum FormerClaim {
+    /// No claim has that UID.
     Gone,
-    /// It has a volumeName that names another volume, for good.
+    /// Its volumeName names another volume, and cannot change.
     Elsewhere,
 }
 
-impl<'a> Judge<'a> {
-    /// The fate of the volume's claim, from a live read made for this decision: the engine's where it made
+impl<'a> StepCheck<'a> {
+    /// What became of the volume's claim, from a live read made for this decision: the engine's where it made
     /// one, else the guard's own.
     ///
-    /// An engine that was told that the claim lives is wrong. One that went by a watch which has not shown
-    /// the claim yet is late, and decides again.
-    pub(super) fn fate(&self, volume: &Volume) -> Result<Fate, Objection> {
+    /// An engine that was told that the claim lives is wrong. An engine that relied on a watch which lags
+    /// decides again.
+    pub(super) fn former_claim(&self, volume: &Volume) -> Result<FormerClaim, Objection> {
         let Some((claim_ref, uid)) = volume.claim_ref.as_ref().and_then(|r| Some((r, r.uid.as_ref()?)))
         else {
             let sentence = "spec.claimRef has no uid, so no claim has left it";
@@ -40,10 +40,10 @@ impl<'a> Judge<'a> {
         };
         match self.facts.live_claim(&key) {
             None => Err(Objection::Prove(Object::Claim(key))),
-            Some(Lookup::Absent) => Ok(Fate::Gone),
-            Some(Lookup::Found(claim)) if claim.uid != *uid => Ok(Fate::Gone),
+            Some(Lookup::Absent) => Ok(FormerClaim::Gone),
+            Some(Lookup::Found(claim)) if claim.uid != *uid => Ok(FormerClaim::Gone),
             Some(Lookup::Found(claim)) => match claim.volume_name.as_deref() {
-                Some(name) if *name != *volume.name => Ok(Fate::Elsewhere),
+                Some(name) if *name != *volume.name => Ok(FormerClaim::Elsewhere),
                 pointer => lives(pointer.unwrap_or_default()),
             },
             Some(Lookup::Failed(error)) => Err(Objection::Unproven {
@@ -57,23 +57,26 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What a volume must be that becomes Released: upstream releases a volume whose claim is gone, and of
-    /// those whose claim has another volume only what was provisioned for it and is to be deleted
-    /// (`syncVolume`); the rest it unbinds.
+    /// Which volumes become Released. Upstream (`syncVolume`) releases a volume whose claim is gone. Where
+    /// the claim has another volume, it releases a volume that was provisioned for the claim with policy
+    /// Delete, and unbinds any other.
     pub(super) fn releasable(&self, volume: &Volume) -> Result<(), Objection> {
-        match self.fate(volume)? {
-            Fate::Gone => Ok(()),
-            Fate::Elsewhere if is_surplus(volume) => Ok(()),
-            Fate::Elsewhere => self.refuse_volume(Breach::VolumePhaseWrong, volume, NOT_SURPLUS),
+        match self.former_claim(volume)? {
+            FormerClaim::Gone => Ok(()),
+            FormerClaim::Elsewhere if is_surplus(volume) => Ok(()),
+            FormerClaim::Elsewhere => self.refuse_volume(Breach::VolumePhaseWrong, volume, NOT_SURPLUS),
         }
     }
 
-    /// What a released volume must be that is deleted or recycled: no claim uses it. For a volume that is
-    /// Released or Failed already upstream looks its claim up in the cache alone (`syncVolume`, reference
-    /// 4.1), and so reclaims it where the cache has not seen the claim yet, which may have another volume.
-    /// Such a volume is recycled, but deleted only if it is surplus.
+    /// Which released volumes are deleted or recycled: those that no claim uses. For a volume that is already
+    /// Released or Failed, upstream looks its claim up in the cache alone (`syncVolume`, reference 4.1). So
+    /// it reclaims the volume of a claim that the cache has not seen yet and that may have another volume.
+    /// Here such a volume is recycled, but deleted only if it is surplus.
     pub(super) fn reclaimable(&self, volume: &Volume, kind: OperationKind) -> Result<(), Objection> {
-        if self.fate(volume)? == Fate::Gone || kind != OperationKind::Delete || is_surplus(volume) {
+        if self.former_claim(volume)? == FormerClaim::Gone
+            || kind != OperationKind::Delete
+            || is_surplus(volume)
+        {
             return Ok(());
         }
         let uid = volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref());
@@ -89,7 +92,7 @@ impl<'a> Judge<'a> {
     ///
     /// # Errors
     ///
-    /// It was not read yet, the read failed, or what it found cannot be parsed (G7).
+    /// It was not read yet, the read failed, or the volume cannot be parsed (G7).
     pub(super) fn volume_now(&self, claim: &Claim, name: &Text) -> Result<Option<&'a Volume>, Objection> {
         let object = || Object::Claim(claim.key.clone());
         match self.facts.live_volume(name) {
@@ -111,10 +114,9 @@ impl<'a> Judge<'a> {
 const NOT_SURPLUS: &str = "its claim has another volume, and it was not provisioned for that claim with \
                            policy Delete: it is unbound, neither released nor deleted";
 
-/// Whether the volume was provisioned for the claim whose UID it carries, and is to be deleted when that
-/// claim has another one. Provisioners end a volume's name in the UID of the claim that they made it for
-/// (`pvc-<uid>`); a volume of another name was chosen by a binder or a user, and may hold data of an
-/// earlier claim.
+/// Whether the volume was provisioned for the claim whose UID it carries, and is deleted when that claim has
+/// another one. Provisioners end a volume's name in the UID of its claim (`pvc-<uid>`). A volume of another
+/// name was chosen by a binder or a user, and may hold data of an earlier claim.
 pub(super) fn is_surplus(volume: &Volume) -> bool {
     let is_made_for = |uid: &Uid| !uid.0.is_empty() && volume.name.ends_with(&*uid.0);
     volume.annotations.provisioned_by.is_some()

@@ -1,16 +1,15 @@
-//! G8: a decision has a bounded size. The host bounds what it lifts; this bounds what it carries out.
+//! G8: a decision has a bounded size.
 
 use super::{Breach, Object, Objection, Refusal};
 use crate::{
-    Action, Decision, Event, EventKind, Failure, Follows, Message, NEAREST_MAX, Operation, Outcome,
-    PluginFound, Text,
+    Action, Decision, Event, EventKind, Failure, Message, NEAREST_MAX, Operation, Outcome, PluginFound, Text,
 };
 
 /// Most steps of a decision. The longest of the default engine has eight.
 pub const STEPS_MAX: usize = 64;
-/// Most steps that act on an object and follow regardless: each doubles the worlds that later ones may meet.
+/// Most steps that act on an object and follow regardless: each doubles the states that later steps may meet.
 pub const REGARDLESS_MAX: usize = 4;
-/// Most bytes in one text. An error of a plugin is the longest that an honest decision repeats.
+/// Most bytes in one text. The longest text that an honest decision repeats is a plugin's error.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Most bytes in all texts.
 pub const DECISION_BYTES_MAX: usize = 1 << 20;
@@ -29,8 +28,7 @@ pub(super) fn check(decision: &Decision, object: impl Fn() -> Object) -> Result<
         Err(Objection::Refused(Refusal { breach: Breach::TooLarge, object: object(), step: None, sentence }))
     };
     limit("steps", decision.steps.len(), STEPS_MAX)?;
-    let regardless =
-        decision.steps.iter().filter(|s| s.follows == Follows::Regardless && !super::is_word(&s.action));
+    let regardless = decision.steps.iter().filter(|step| super::acts_regardless(step));
     limit("acts that follow regardless", regardless.count(), REGARDLESS_MAX)?;
     limit("tallies", decision.tallies.len(), TALLIES_MAX)?;
     limit("findings", decision.findings.len(), FINDINGS_MAX)?;

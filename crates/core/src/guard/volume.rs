@@ -1,14 +1,14 @@
 //! G9 for volumes: phases, annotations, finalizers, unbinding.
 
-use super::judge::Judge;
-use super::proof::{Fate, is_surplus};
+use super::proof::{FormerClaim, is_surplus};
+use super::step::StepCheck;
 use super::{Breach, Objection};
 use crate::{
     Claim, Clear, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, FinalizerEdit, IN_TREE_PREFIX, Message,
     Migration, OperationKind, Point, ReclaimPolicy, Text, Volume, VolumePhase, VolumeTarget,
 };
 
-impl Judge<'_> {
+impl StepCheck<'_> {
     /// `status.phase` of a volume (reference sections 4 and 12).
     pub(super) fn volume_phase(
         &self,
@@ -34,7 +34,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Available: no claim's UID is in claimRef, so the volume is no half of a pair.
+    /// Available: claimRef carries no UID, so the volume is not half of a pair.
     fn available(&self, volume: &Volume) -> Result<(), Objection> {
         match volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref()) {
             None => Ok(()),
@@ -45,11 +45,11 @@ impl Judge<'_> {
         }
     }
 
-    /// Bound: the claim of the UID in claimRef points back, or is just being bound.
+    /// Bound: the claim whose UID is in claimRef points back, or may be bound.
     fn bound(&self, volume: &Volume) -> Result<(), Objection> {
         self.readable_claim_of(volume)?;
         let Some(claim) = self.claim_of(volume) else {
-            let sentence = "no claim is known of the UID in spec.claimRef, so it cannot become Bound";
+            let sentence = "no claim with the UID in spec.claimRef is known, so it cannot become Bound";
             return self.refuse_volume(Breach::VolumePhaseWrong, volume, sentence);
         };
         let points = |claim: &Claim| claim.volume_name.as_ref() == Some(&volume.name);
@@ -61,7 +61,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Released: the claim of the UID in claimRef has left, by proof.
+    /// Released: a live read shows that the claim whose UID is in claimRef has left the volume.
     fn released(&self, volume: &Volume) -> Result<(), Objection> {
         if is_released(volume) {
             let sentence = format!("status.phase is {:?} and stays so", volume.phase.name());
@@ -82,10 +82,11 @@ impl Judge<'_> {
             let sentence = format!("it and claim {} point at each other", claim.key);
             return self.refuse_volume(Breach::PairBroken, volume, sentence);
         }
-        let reclaims = match self.facts.work() {
+        let reclaims = match self.facts.running() {
             None => volume.policy == ReclaimPolicy::Unknown && !is_migrated(volume),
-            Some(work) => {
-                matches!(work.kind, OperationKind::Delete | OperationKind::Recycle) && *work.uid == volume.uid
+            Some(running) => {
+                matches!(running.kind, OperationKind::Delete | OperationKind::Recycle)
+                    && *running.uid == volume.uid
             }
         };
         if !reclaims {
@@ -116,7 +117,8 @@ impl Judge<'_> {
         };
         if !may {
             let sentence = format!(
-                "finalizer {FINALIZER_IN_TREE}: {in_tree:?} does not fit provisioned-by {by:?} and policy {:?}",
+                "finalizer {FINALIZER_IN_TREE}: {in_tree:?} does not fit \
+                 provisioned-by {by:?} and policy {:?}",
                 volume.policy
             );
             return self.refuse_volume(Breach::FinalizerWrong, &volume, sentence);
@@ -134,8 +136,8 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Whether migrated-to may be edited so, for an object of that provisioner: as the migration, which the
-    /// engine was told, says.
+    /// Whether migrated-to of an object of that provisioner may change so, by the migration that the engine
+    /// was told.
     pub(super) fn may_migrate(
         &self,
         provisioner: Option<&str>,
@@ -158,7 +160,8 @@ impl Judge<'_> {
         })
     }
 
-    /// A volume that is being deleted is no exception: the API server refuses the write, as upstream's.
+    /// Holds for a volume that is being deleted, too: the API server refuses that write, as it does
+    /// upstream's.
     fn may_add_in_tree(&self, volume: &Volume) -> bool {
         volume.policy == ReclaimPolicy::Delete && !has(volume, FINALIZER_IN_TREE) && self.is_in_tree(volume)
     }
@@ -175,16 +178,16 @@ impl Judge<'_> {
 
     /// Whether this volume's own delete operation has just deleted its asset.
     fn asset_is_gone(&self, volume: &Volume) -> bool {
-        self.facts.work().is_some_and(|work| {
-            work.kind == OperationKind::Delete
-                && *work.uid == volume.uid
-                && work.point == Point::Deleted
-                && work.succeeded()
+        self.facts.running().is_some_and(|running| {
+            running.kind == OperationKind::Delete
+                && *running.uid == volume.uid
+                && running.point == Point::Deleted
+                && running.succeeded()
         })
     }
 
-    /// Takes a volume from its claim: the claim has another volume, the volume was scrubbed, or the operator
-    /// lets it be offered again with its data.
+    /// Takes a volume from its claim: because the claim has another volume, because the volume was scrubbed,
+    /// or because the operator lets it be offered again with its data.
     pub(super) fn unbind(&self, target: &VolumeTarget, clear: Clear) -> Result<(), Objection> {
         let volume = self.volume(target)?;
         let whole = clear == Clear::Whole;
@@ -195,26 +198,26 @@ impl Judge<'_> {
             );
             return self.refuse_volume(Breach::UnbindWrong, &volume, sentence);
         }
-        let recycled = self.facts.work().is_some_and(|work| {
-            work.kind == OperationKind::Recycle
-                && *work.uid == volume.uid
-                && work.point == Point::Recycled
-                && work.succeeded()
+        let recycled = self.facts.running().is_some_and(|running| {
+            running.kind == OperationKind::Recycle
+                && *running.uid == volume.uid
+                && running.point == Point::Recycled
+                && running.succeeded()
         });
-        match self.fate(&volume)? {
-            Fate::Elsewhere if is_surplus(&volume) => {
+        match self.former_claim(&volume)? {
+            FormerClaim::Elsewhere if is_surplus(&volume) => {
                 let sentence = "it was provisioned with policy Delete for its claim, which has another volume: \
                                 it is deleted, not unbound";
                 self.refuse_volume(Breach::UnbindWrong, &volume, sentence)
             }
-            Fate::Elsewhere => Ok(()),
-            Fate::Gone if recycled => Ok(()),
-            Fate::Gone => self.may_offer_again(&volume),
+            FormerClaim::Elsewhere => Ok(()),
+            FormerClaim::Gone if recycled => Ok(()),
+            FormerClaim::Gone => self.may_offer_again(&volume),
         }
     }
 
     fn may_offer_again(&self, volume: &Volume) -> Result<(), Objection> {
-        let sentence = if !self.facts.case.world.allows_offer_again() {
+        let sentence = if !self.facts.case.view.allows_offer_again() {
             "its claim is gone and the next one would see its data"
         } else if volume.phase != VolumePhase::Released || volume.deleting {
             "only a released volume that is not being deleted is offered again"
@@ -224,22 +227,22 @@ impl Judge<'_> {
         self.refuse_volume(Breach::OfferedAgain, volume, sentence)
     }
 
-    /// Deletes the volume object: its own delete operation has deleted the asset, and no claim needs it.
+    /// Deletes the volume object, after its own delete operation deleted the asset; no claim needs it.
     pub(super) fn delete(&self, target: &VolumeTarget) -> Result<(), Objection> {
         let volume = self.volume(target)?;
-        let is_due = self.facts.work().is_some_and(|work| {
-            work.kind == OperationKind::Delete
-                && *work.uid == volume.uid
-                && matches!(work.point, Point::Deleted | Point::FinalizerRemoved)
-                && work.succeeded()
+        let is_due = self.facts.running().is_some_and(|running| {
+            running.kind == OperationKind::Delete
+                && *running.uid == volume.uid
+                && matches!(running.point, Point::Deleted | Point::FinalizerRemoved)
+                && running.succeeded()
         });
         if !is_due {
             let sentence = "the object may go only after its own delete operation has deleted the asset";
             return self.refuse_volume(Breach::OutOfPlace, &volume, sentence);
         }
         match volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref()) {
-            Some(_) => self.fate(&volume).map(|_| ()),
-            // Nobody's, and whoever reserves it changes the version that the deletion names.
+            Some(_) => self.former_claim(&volume).map(|_| ()),
+            // No claim has it, and a reservation would change the version that the deletion names.
             None => self.readable_claim_of(&volume),
         }
     }

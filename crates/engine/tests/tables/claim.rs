@@ -168,7 +168,8 @@ fn a_class_without_binding_mode_blocks_the_claim() {
     let c = claim("c", |c| c.class = Some("unset".into()));
     let mut cluster = ListCluster::new([], []);
     cluster.classes = vec![class("unset", |c| c.binding_mode = None)];
-    let failure = "failed: volumeBindingMode not set for StorageClass \"unset\"; set it to Immediate or WaitForFirstConsumer";
+    let failure = "failed: volumeBindingMode not set for StorageClass \"unset\"; \
+                   set it to Immediate or WaitForFirstConsumer";
     check_claim(&mut cluster, &c, &[failure]);
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::guard::{self, Breach, Case, Object, Objection, World};
+use bindery_core::guard::{self, Breach, Case, Object, Objection, View};
 use bindery_core::{
     AccessMode, Action, Answer, BindingMode, Claim, ClaimKey, ClaimPhase, ClaimRef, Class, Decision,
     Exchange, Lookup, Migration, Operation, OperationKind, Outcome, Plugin, Point, Progress, Quantity,
@@ -128,7 +128,7 @@ impl Scene {
 
     pub(crate) fn check(&self) -> Result<(), Objection> {
         let Self { request, exchanges, decision, world } = self;
-        guard::check(&Case { request, exchanges, decision, world })
+        guard::check(&Case { request, exchanges, decision, view: world })
     }
 
     pub(crate) fn verdict(&self) -> Verdict {
@@ -156,7 +156,7 @@ impl Scene {
     }
 }
 
-impl World for Plain {
+impl View for Plain {
     fn synced(&self) -> bool {
         self.synced
     }

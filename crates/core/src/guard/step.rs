@@ -1,20 +1,21 @@
-//! One step before the judge: the records that it names, and what all rules share.
+//! The check of one step: the objects that it names, and what all rules share.
 
-use super::facts::{Facts, Seen};
-use super::scene::Scene;
+use super::effects::Effects;
+use super::facts::{Facts, Ref};
 use super::{Breach, Object, Objection, Refusal};
 use crate::{Action, Claim, ClaimKey, ClaimRef, ClaimTarget, Lookup, Text, Volume, VolumeTarget};
 
-/// Judges one step, on the objects as the steps before it left them.
+/// Checks one step, on the objects as the steps before it left them.
 #[derive(Clone, Copy)]
-pub(super) struct Judge<'a> {
+pub(super) struct StepCheck<'a> {
     pub(super) facts: Facts<'a>,
-    pub(super) scene: &'a Scene,
+    pub(super) effects: &'a Effects,
+    /// Index of the step; `None` for the decision as a whole.
     pub(super) step: Option<u32>,
 }
 
-impl<'a> Judge<'a> {
-    /// Checks the step. Each arm ends in one of the files of the rules.
+impl<'a> StepCheck<'a> {
+    /// Checks the step by the rules for its action.
     pub(super) fn check(&self, action: &Action) -> Result<(), Objection> {
         match action {
             Action::ReserveVolume { volume, claim, mark } => self.reserve(volume, claim, *mark),
@@ -40,9 +41,9 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What the step makes of the objects.
-    pub(super) fn apply(&self, action: &Action) -> Scene {
-        let mut after = self.scene.clone();
+    /// The effects of the steps before and of this one.
+    pub(super) fn apply(&self, action: &Action) -> Effects {
+        let mut after = self.effects.clone();
         match action {
             Action::BindClaim { claim, .. }
             | Action::SetClaimStatus { claim, .. }
@@ -72,12 +73,12 @@ impl<'a> Judge<'a> {
     }
 
     /// The claim that the step names (G5), which can be read (G7).
-    pub(super) fn claim(&self, target: &ClaimTarget) -> Result<Seen<'a, Claim>, Objection> {
+    pub(super) fn claim(&self, target: &ClaimTarget) -> Result<Ref<'a, Claim>, Objection> {
         let object = || Object::Claim(target.key.clone());
         self.readable_claim(&target.key, object)?;
-        if let Some(written) = self.scene.claim(&target.uid) {
+        if let Some(written) = self.effects.claim(&target.uid) {
             return if written.version == target.version && written.key == target.key {
-                Ok(Seen::There(written))
+                Ok(Ref::Borrowed(written))
             } else {
                 Err(self.two_versions(object(), &written.version.0, &target.version.0))
             };
@@ -86,15 +87,15 @@ impl<'a> Judge<'a> {
     }
 
     /// The volume that the step names (G5), which can be read (G7).
-    pub(super) fn volume(&self, target: &VolumeTarget) -> Result<Seen<'a, Volume>, Objection> {
+    pub(super) fn volume(&self, target: &VolumeTarget) -> Result<Ref<'a, Volume>, Objection> {
         let object = || Object::Volume(target.name.clone());
         self.readable_volume(&target.name, object)?;
-        if self.scene.deleted.contains(&target.uid) {
+        if self.effects.deleted.contains(&target.uid) {
             return self.refuse(Breach::NotRead, object(), "an earlier step deletes it".into());
         }
-        if let Some(written) = self.scene.volume(&target.uid) {
+        if let Some(written) = self.effects.volume(&target.uid) {
             return if written.version == target.version && written.name == target.name {
-                Ok(Seen::There(written))
+                Ok(Ref::Borrowed(written))
             } else {
                 Err(self.two_versions(object(), &written.version.0, &target.version.0))
             };
@@ -102,59 +103,58 @@ impl<'a> Judge<'a> {
         self.facts.volume(target)?.ok_or_else(|| self.not_read(object(), &target.uid.0, &target.version.0))
     }
 
-    /// The claim that a volume's claimRef carries the UID of, as it is known best.
-    pub(super) fn claim_of(&self, volume: &Volume) -> Option<Seen<'a, Claim>> {
+    /// The claim whose UID a volume's claimRef carries: as an earlier step left it, else as it was read.
+    pub(super) fn claim_of(&self, volume: &Volume) -> Option<Ref<'a, Claim>> {
         let claim_ref = volume.claim_ref.as_ref()?;
         let uid = claim_ref.uid.as_ref()?;
-        match self.scene.claim(uid) {
-            Some(written) => Some(Seen::There(written)),
+        match self.effects.claim(uid) {
+            Some(written) => Some(Ref::Borrowed(written)),
             None => self.facts.claim_of(&key_of(claim_ref), uid),
         }
     }
 
-    /// The volume of that name, as it is known best.
-    pub(super) fn volume_named(&self, name: &str) -> Lookup<Seen<'a, Volume>> {
-        match self.scene.volume_named(name) {
-            Some(written) if self.scene.deleted.contains(&written.uid) => Lookup::Absent,
-            Some(written) => Lookup::Found(Seen::There(written)),
+    /// The volume of that name: as an earlier step left it, else as it was read.
+    pub(super) fn volume_named(&self, name: &str) -> Lookup<Ref<'a, Volume>> {
+        match self.effects.volume_named(name) {
+            Some(written) if self.effects.deleted.contains(&written.uid) => Lookup::Absent,
+            Some(written) => Lookup::Found(Ref::Borrowed(written)),
             None => self.facts.volume_named(name),
         }
     }
 
-    /// Whether what the step relies on still holds of a volume that the decision does not write itself; the
-    /// write of another object has no precondition that would notice.
+    /// Checks that a condition still holds for a volume that the decision does not write itself: the write of
+    /// another object has no precondition on this one.
     pub(super) fn still_volume(
         &self,
         volume: &Volume,
         what: &'static str,
         holds: impl Fn(&Volume) -> bool,
     ) -> Result<(), Objection> {
-        if self.scene.volume(&volume.uid).is_some() {
+        if self.effects.volume(&volume.uid).is_some() {
             return Ok(());
         }
-        match self.facts.case.world.volume(&volume.name) {
+        match self.facts.case.view.volume(&volume.name) {
             Lookup::Found(now) if now.uid == volume.uid && holds(&now) => Ok(()),
             _ => Err(Objection::Stale { object: Object::Volume(volume.name.clone()), what }),
         }
     }
 
-    /// Whether what the step relies on still holds of a claim that the decision does not write itself. A live
-    /// read made for this decision outranks the overlay, which may not have seen the claim, or its last
-    /// change, yet.
+    /// Checks that a condition still holds for a claim that the decision does not write itself. A live read
+    /// made for this decision outranks the overlay, which may lag.
     pub(super) fn still_claim(
         &self,
         claim: &Claim,
         what: &'static str,
         holds: impl Fn(&Claim) -> bool,
     ) -> Result<(), Objection> {
-        if self.scene.claim(&claim.uid).is_some() {
+        if self.effects.claim(&claim.uid).is_some() {
             return Ok(());
         }
         let overlay;
         let now = match self.facts.live_claim(&claim.key) {
             Some(live @ (Lookup::Found(_) | Lookup::Absent)) => live,
             Some(Lookup::Failed(_) | Lookup::Unreadable(_)) | None => {
-                overlay = self.facts.case.world.claim(&claim.key);
+                overlay = self.facts.case.view.claim(&claim.key);
                 &overlay
             }
         };

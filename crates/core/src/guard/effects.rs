@@ -1,36 +1,36 @@
-//! What the earlier steps of a decision make of the objects: a later step may rely on it.
+//! The effects of the earlier steps of a decision, on which a later step may rely.
 
 use crate::{
     Action, CapacityChange, Claim, ClaimRef, Clear, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE,
     FinalizerEdit, Text, Uid, Volume,
 };
 
-/// The objects as the steps before left them. Their versions stay those that the engine read, because
-/// that is what it names (the host sends the versions that its writes returned).
+/// The objects as the earlier steps left them. Their versions stay those that the engine read and names; the
+/// host sends the versions that its writes returned.
 #[derive(Clone, Default)]
-pub(super) struct Scene {
+pub(super) struct Effects {
     pub(super) claims: Vec<Claim>,
     pub(super) volumes: Vec<Volume>,
     pub(super) deleted: Vec<Uid>,
 }
 
-impl Scene {
-    /// The claim of that UID, if a step has written it.
+impl Effects {
+    /// The claim of that UID, where an earlier step wrote it.
     pub(super) fn claim(&self, uid: &Uid) -> Option<&Claim> {
         self.claims.iter().find(|claim| claim.uid == *uid)
     }
 
-    /// The volume of that UID, if a step has written it.
+    /// The volume of that UID, where an earlier step wrote it.
     pub(super) fn volume(&self, uid: &Uid) -> Option<&Volume> {
         self.volumes.iter().find(|volume| volume.uid == *uid)
     }
 
-    /// The volume of that name, if a step has written it.
+    /// The volume of that name, where an earlier step wrote it.
     pub(super) fn volume_named(&self, name: &str) -> Option<&Volume> {
         self.volumes.iter().find(|volume| *volume.name == *name)
     }
 
-    /// Carries out a write on a claim.
+    /// Applies a write to a claim.
     pub(super) fn write_claim(&mut self, before: &Claim, action: &Action) {
         if self.claim(&before.uid).is_none() {
             self.claims.push(before.clone());
@@ -40,7 +40,7 @@ impl Scene {
         }
     }
 
-    /// Carries out a write on a volume.
+    /// Applies a write to a volume.
     pub(super) fn write_volume(&mut self, before: &Volume, action: &Action) {
         if self.volume(&before.uid).is_none() {
             self.volumes.push(before.clone());
