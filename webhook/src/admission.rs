@@ -1,31 +1,27 @@
-//! The door: a validating webhook for claims and volumes (design section 7).
+//! Admission: a validating webhook for claims and volumes.
 //!
-//! `POST /validate` takes an `AdmissionReview` of `admission.k8s.io/v1`, has the object reviewed by the
-//! engine that decides, and says what it finds: a denial names the field, both values and the remedy, a
-//! warning does so in 120 characters. `docs/admission.md` lists the rules and their replies.
+//! `POST /validate` takes an `AdmissionReview` of `admission.k8s.io/v1` and has the engine review its object.
+//! A denial names the field, both values and the remedy; a warning does so in 120 characters.
+//! `docs/admission.md` lists the rules and their answers.
 //!
 //! # Guarantees
 //!
-//! - The door fails open: where nobody can say whether an object may be written it passes, with a warning,
-//!   and is counted. That is so while the lists are not complete, where the engine fails or anything else
-//!   does, and under too much load.
-//! - A denial rests on what the API server has at that moment: before a request is denied, it is reviewed
-//!   once more with every claim and volume read live, and the guard holds what is found against them. A
-//!   replica that lags behind, or an engine that answers nonsense, denies nothing that should pass.
-//! - Nothing is written, so a dry run needs no care of its own.
-//! - A request is answered within half the time that the API server waits, one whose body does not come
-//!   within a second.
-//! - Memory is bounded however many come and whatever is in them: bodies are held within so much room, and
-//!   what is larger than usual is decoded when it has its turn.
+//! - Admission fails open. A request that cannot be reviewed passes with a warning and is counted: while the
+//!   replica starts, when the engine or anything else fails, and under too much load.
+//! - A denial rests on the state of the API server at that moment: each one is confirmed by a second review
+//!   that reads every claim and volume live, and the guard checks its findings. A replica that lags behind,
+//!   or an engine that answers nonsense, denies nothing that should pass.
+//! - A review writes nothing, so a dry run is like any other request.
+//! - A request is answered within half the time that the API server waits, and within a second where its body
+//!   does not come.
+//! - Memory is limited: the bytes of all bodies share one budget.
 
 mod body;
-mod envelope;
 mod metrics;
-mod reviewer;
+mod request;
+mod response;
 mod rules;
-mod sentence;
-mod subject;
-mod verdict;
+mod wording;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -36,50 +32,44 @@ use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Router, body::Body};
-use bindery_controller::{ReviewError, Reviewed, Sight};
-use bindery_core::{ReclaimPolicy, Regarding, Rule, Text, Volume};
+use bindery_controller::{Binder, Port, ReviewError, Reviewed, Sight};
+use bindery_core::{Finding, ReclaimPolicy, Regarding, Rule, Text, Volume};
 use futures::FutureExt as _;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 pub use self::body::BODY_MAX;
-use self::body::{BodyError, Held, Room, told_length};
-use self::envelope::{AdmissionResponse, EnvelopeError, Reply};
+use self::body::{BodyBudget, BodyError};
 pub use self::metrics::AdmissionMetrics;
-use self::metrics::{Ending, FaultCause};
-pub use self::reviewer::Reviewer;
-pub use self::rules::{DoorRule, Level, Levels, RuleLevel, RuleLevelError};
-use self::sentence::{Found, WARNING_MAX, clipped};
-use self::subject::{Kind, Subject, is_newly_precious, regarding, subject};
-use self::verdict::Verdict;
+use self::metrics::{FaultCause, Outcome};
+use self::request::AdmissionRequest;
+use self::response::{AdmissionResponse, AnsweredReview, Findings};
+pub use self::rules::{AdmissionRule, Level, Levels, RuleLevel, RuleLevelError};
+use self::wording::{AdmissionFinding, clipped};
 
-/// The path that reviews are sent to.
+/// The path of reviews.
 pub const PATH: &str = "/validate";
 
-/// How long the API server waits where it does not say: the timeout that the chart sets.
+/// How long an API server waits if it does not say so: the timeout that the chart sets.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Longest timeout that a webhook can have.
+/// Longest timeout of a webhook.
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
-
 /// Longest reason why a body is no review, in characters.
 const REASON_MAX: usize = 512;
+/// Most reviews at the same time that read live; others wait. They share the API server's limits with the
+/// binder's writes, which must not wait for thousands of them.
+const LIVE_REVIEWS_MAX: usize = 16;
 
-/// Most looks at the API server at the same time, for requests that would be denied or name a volume that is
-/// not there; others wait in line. They share its patience with the binder's writes, which must not wait for
-/// such requests by the thousand.
-const LIVE_LOOKS_MAX: usize = 16;
-
-/// What the operator sets.
+/// Settings of admission.
 #[derive(Clone, Debug)]
 pub struct AdmissionSettings {
-    /// What becomes of what each rule finds.
+    /// The level of each rule.
     pub levels: Levels,
-    /// Most reviews at the same time; what comes beyond passes with a warning.
+    /// Most reviews at the same time; further requests pass with a warning.
     pub in_flight_max: usize,
-    /// Longest time from the head of a request until its body has come whole, however long the caller says
-    /// that he waits.
+    /// Longest time from the head of a request to the end of its body.
     pub body_within: Duration,
-    /// The label, key and value, that marks a volume as precious.
+    /// The label, key and value, of precious volumes.
     pub precious: (Text, Text),
 }
 
@@ -87,180 +77,202 @@ impl Default for AdmissionSettings {
     fn default() -> Self {
         Self {
             levels: Levels::default(),
-            // An API server has 600 requests under way at most by its own defaults (400, and 200 that change
-            // something: with priority and fairness they are one number). Few of them are here at a time: a
-            // review takes some tens of microseconds. As many as these are here where reviews wait for live
-            // reads, so where the API server is slow; then more would only make it slower.
+            // An API server has at most 600 requests under way by its own defaults (400, and 200 that write).
+            // A review takes tens of microseconds, so few of them are here. This many are here only where
+            // reviews wait for live reads; more of them would make a slow API server slower.
             in_flight_max: 256,
-            // An API server sends both at once, so it is enough for some packets that are lost on the way.
+            // An API server sends head and body together; this allows for some lost packets.
             body_within: Duration::from_secs(1),
             precious: ("bindery.dev/precious".into(), "true".into()),
         }
     }
 }
 
-/// The path of the door. `metrics` count what it does; whoever serves them registers them.
+/// Reviews objects that are about to be written.
+pub trait Reviewer: Send + Sync + 'static {
+    /// What is wrong with the object, by cached or live reads.
+    ///
+    /// # Errors
+    ///
+    /// The object cannot be reviewed.
+    fn review(
+        &self,
+        reviewed: Reviewed,
+        sight: Sight,
+    ) -> impl Future<Output = Result<Vec<Finding>, ReviewError>> + Send;
+}
+
+impl<P: Port> Reviewer for Binder<P> {
+    async fn review(&self, reviewed: Reviewed, sight: Sight) -> Result<Vec<Finding>, ReviewError> {
+        Self::review(self, reviewed, sight).await
+    }
+}
+
+/// The route of admission.
 pub fn admission<R: Reviewer>(
     reviewer: Arc<R>,
     settings: AdmissionSettings,
     metrics: AdmissionMetrics,
 ) -> Router {
     let reviews = Semaphore::new(settings.in_flight_max);
-    let live_looks = Semaphore::new(LIVE_LOOKS_MAX);
-    let room = Room::new(settings.body_within);
-    let door = Door { reviewer, settings, metrics, reviews, live_looks, room };
-    Router::new().route(PATH, post(validate::<R>)).with_state(Arc::new(door))
+    let live_reviews = Semaphore::new(LIVE_REVIEWS_MAX);
+    let bodies = BodyBudget::new();
+    let admission = Admission { reviewer, settings, metrics, bodies, reviews, live_reviews };
+    Router::new().route(PATH, post(validate::<R>)).with_state(Arc::new(admission))
 }
 
-struct Door<R> {
+struct Admission<R> {
     reviewer: Arc<R>,
     settings: AdmissionSettings,
     metrics: AdmissionMetrics,
+    bodies: BodyBudget,
     reviews: Semaphore,
-    live_looks: Semaphore,
-    room: Room,
+    live_reviews: Semaphore,
 }
 
-/// What is known of a request, as far as it was read.
-struct Known {
-    /// Empty where it was not read yet.
-    uid: String,
-    kind: Kind,
-    object: Option<Regarding>,
-}
-
-/// Why a review gave no verdict; the request passes.
+/// Why a review failed; the request passes.
 enum Fault {
     Review(ReviewError),
     Overdue,
     Bug,
 }
 
-async fn validate<R: Reviewer>(State(door): State<Arc<Door<R>>>, request: Request<Body>) -> Response {
+async fn validate<R: Reviewer>(
+    State(admission): State<Arc<Admission<R>>>,
+    request: Request<Body>,
+) -> Response {
     let (head, body) = request.into_parts();
-    // The other half is for the way there and back.
+    // The other half is for the network.
     let deadline = Instant::now() + timeout(head.uri.query()) / 2;
-    let length = told_length(&head.headers);
-    // Headers take more memory than it takes to send them, and the body may be long in coming.
+    // Headers take memory, and the body may be slow.
     drop(head);
-    let body = match door.room.read(length, body, deadline).await {
+    let metrics = &admission.metrics;
+    let body = match admission.bodies.receive(body, admission.settings.body_within, deadline).await {
         Ok(body) => body,
-        Err(error) => return door.turn_away(error),
+        Err(error) => {
+            if error == BodyError::Busy {
+                metrics.count_shed_body()
+            } else {
+                metrics.count_bad_request()
+            }
+            return (error.status(), format!("{error}\n")).into_response();
+        }
     };
     let started = Instant::now();
-    let mut known = Known { uid: String::new(), kind: Kind::Other, object: None };
-    // A panic would close the connection, and nobody would count it.
-    let answered = AssertUnwindSafe(door.answer(&body, deadline, &mut known)).catch_unwind().await;
-    let (ending, response) = match answered {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => {
-            door.metrics.bad_request();
-            // It may repeat what was sent.
-            let why = clipped(&error.to_string(), REASON_MAX);
-            return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response();
+    let request = match AdmissionRequest::parse(body.bytes()) {
+        Ok(request) => request,
+        Err(error) => {
+            metrics.count_bad_request();
+            // The error may repeat what was sent.
+            return (StatusCode::BAD_REQUEST, clipped(&error.to_string(), REASON_MAX) + "\n").into_response();
         }
-        Err(_) => door.failed(&known, &Fault::Bug),
     };
-    door.metrics.ended(known.kind, ending, started.elapsed());
-    match serde_json::to_vec(&Reply::from(response)) {
+    // A panic would close the connection uncounted.
+    let mut object = None;
+    let answered = AssertUnwindSafe(admission.answer(&request, deadline, &mut object)).catch_unwind().await;
+    let (outcome, response) =
+        answered.unwrap_or_else(|_| admission.pass_unchecked(&request, object.as_ref(), &Fault::Bug));
+    metrics.count_review(request.kind(), outcome, started.elapsed());
+    match serde_json::to_vec(&AnsweredReview::from(response)) {
         Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
-impl<R: Reviewer> Door<R> {
-    fn turn_away(&self, error: BodyError) -> Response {
-        if error == BodyError::Busy {
-            self.metrics.turned_away();
-        } else {
-            self.metrics.bad_request();
-        }
-        (error.status(), format!("{error}\n")).into_response()
-    }
-
+impl<R: Reviewer> Admission<R> {
+    /// The answer to a request. `object` is set once it is known, for the log.
     async fn answer(
         &self,
-        body: &Held<'_>,
+        request: &AdmissionRequest<'_>,
         deadline: Instant,
-        known: &mut Known,
-    ) -> Result<(Ending, AdmissionResponse), EnvelopeError> {
-        let request = envelope::parse(body.bytes())?;
-        known.uid = request.uid.to_string();
-        known.kind = Kind::of(&request);
-        let passed = AdmissionResponse::allowed(&request.uid);
-        // What has had no turn is not even decoded.
-        let reviewed = match body.may_be_reviewed().then(|| subject(&request)) {
-            Some(Subject::Review(reviewed)) => reviewed,
-            Some(Subject::Pass) => return Ok((Ending::Passed, passed)),
-            Some(Subject::Unreadable(why)) => {
-                return Ok((Ending::Unreadable, warned(passed, &why.to_string())));
+        object: &mut Option<Regarding>,
+    ) -> (Outcome, AdmissionResponse) {
+        let reviewed = match request.reviewed() {
+            Ok(Some(reviewed)) => reviewed,
+            Ok(None) => return (Outcome::Passed, AdmissionResponse::allowed(&request.uid)),
+            Err(why) => {
+                return (Outcome::Unreadable, AdmissionResponse::warned(&request.uid, &why.to_string()));
             }
-            None => return Ok(shed(passed)),
         };
-        known.object = Some(regarding(&reviewed));
-        let Ok(_permit) = self.reviews.try_acquire() else { return Ok(shed(passed)) };
-        Ok(match self.judge(&reviewed, deadline).await {
-            Ok(verdict) => {
-                verdict.told().for_each(|(rule, level)| self.metrics.found(rule, level));
-                let response = verdict.response(&request.uid, &reviewed);
-                let ending = match (response.allowed, response.warnings.is_empty()) {
-                    (false, _) => Ending::Denied,
-                    (true, false) => Ending::Warned,
-                    (true, true) => Ending::Allowed,
-                };
-                (ending, response)
-            }
-            Err(fault) => self.failed(known, &fault),
-        })
+        *object = Some(match &reviewed {
+            Reviewed::Claim { new, .. } => Regarding::Claim(new.target()),
+            Reviewed::Volume { new, .. } => Regarding::Volume(new.target()),
+        });
+        let Ok(_permit) = self.reviews.try_acquire() else {
+            let why = "Bindery has not checked this request: too many are under way";
+            return (Outcome::Shed, AdmissionResponse::warned(&request.uid, why));
+        };
+        let findings = match self.confirmed_findings(&reviewed, deadline).await {
+            Ok(findings) => findings,
+            Err(fault) => return self.pass_unchecked(request, object.as_ref(), &fault),
+        };
+        findings.rules().for_each(|(rule, level)| self.metrics.count_finding(rule, level));
+        let response = findings.response(&request.uid, &reviewed);
+        let outcome = match (response.allowed, response.warnings.is_empty()) {
+            (false, _) => Outcome::Denied,
+            (true, false) => Outcome::Warned,
+            (true, true) => Outcome::Allowed,
+        };
+        (outcome, response)
     }
 
-    /// The answer to a request that passes because of a fault.
-    fn failed(&self, known: &Known, fault: &Fault) -> (Ending, AdmissionResponse) {
-        let (cause, why) = fault.told();
-        self.metrics.faulted(cause);
-        let object = known.object.as_ref();
+    /// The answer to a request that passes because its review failed.
+    fn pass_unchecked(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: Option<&Regarding>,
+        fault: &Fault,
+    ) -> (Outcome, AdmissionResponse) {
+        let (cause, why) = fault.cause();
+        self.metrics.count_fault(cause);
         tracing::warn!(
             object = object.map(tracing::field::display),
             uid = object.map(|object| tracing::field::display(object.uid())),
-            review = known.uid,
+            review = &*request.uid,
             why = fault.detail(),
             "a request passes unchecked"
         );
-        (Ending::Faulted, warned(AdmissionResponse::allowed(&known.uid), why))
+        (Outcome::Faulted, AdmissionResponse::warned(&request.uid, why))
     }
 
-    /// What was found and what becomes of it. What would be denied is looked at once more, as it is now, and
-    /// so is a claim whose volume is not there: who applies both at once is faster than a watch.
-    async fn judge(&self, reviewed: &Reviewed, deadline: Instant) -> Result<Verdict, Fault> {
-        let found = self.look(reviewed, Sight::Watched, deadline).await?;
-        let lacks_volume = found.iter().any(|found| found.rule == DoorRule::Engine(Rule::VolumeMissing));
-        let verdict = Verdict::new(found, &self.settings.levels);
-        if verdict.denying.is_empty() && !lacks_volume {
-            return Ok(verdict);
+    /// What is wrong with an object. A denial is confirmed by live reads, and so is a missing volume: a
+    /// client that applies a volume and its claim together is faster than a watch.
+    async fn confirmed_findings(&self, reviewed: &Reviewed, deadline: Instant) -> Result<Findings, Fault> {
+        let findings = self.findings(reviewed, Sight::Watched, deadline).await?;
+        let lacks_volume =
+            findings.iter().any(|finding| finding.rule == AdmissionRule::Engine(Rule::VolumeMissing));
+        let findings = Findings::by_level(findings, &self.settings.levels);
+        if findings.denying.is_empty() && !lacks_volume {
+            return Ok(findings);
         }
-        let turn = timeout_at(deadline, self.live_looks.acquire()).await;
-        let _turn = turn.map_err(|_| Fault::Overdue)?;
-        let found = self.look(reviewed, Sight::Live, deadline).await?;
-        Ok(Verdict::new(found, &self.settings.levels))
+        let permit = timeout_at(deadline, self.live_reviews.acquire()).await;
+        let _permit = permit.map_err(|_| Fault::Overdue)?;
+        let findings = self.findings(reviewed, Sight::Live, deadline).await?;
+        Ok(Findings::by_level(findings, &self.settings.levels))
     }
 
-    async fn look(&self, reviewed: &Reviewed, sight: Sight, deadline: Instant) -> Result<Vec<Found>, Fault> {
-        let review = self.reviewer.review(reviewed.clone(), sight);
-        let findings = match timeout_at(deadline, review).await {
-            Ok(Ok(findings)) => findings,
-            Ok(Err(error)) => return Err(Fault::Review(error)),
+    async fn findings(
+        &self,
+        reviewed: &Reviewed,
+        sight: Sight,
+        deadline: Instant,
+    ) -> Result<Vec<AdmissionFinding>, Fault> {
+        let findings = match timeout_at(deadline, self.reviewer.review(reviewed.clone(), sight)).await {
+            Ok(findings) => findings.map_err(Fault::Review)?,
             Err(_) => return Err(Fault::Overdue),
         };
-        Ok(findings.into_iter().map(Found::from).chain(self.precious(reviewed)).collect())
+        Ok(findings.into_iter().map(AdmissionFinding::from).chain(self.precious_deleted(reviewed)).collect())
     }
 
-    /// Policy Delete on what a label marks as precious.
-    fn precious(&self, reviewed: &Reviewed) -> Option<Found> {
+    /// Finds policy Delete on a precious volume, unless it was so before.
+    fn precious_deleted(&self, reviewed: &Reviewed) -> Option<AdmissionFinding> {
+        let Reviewed::Volume { new, old } = reviewed else { return None };
         let (key, value) = &self.settings.precious;
-        let is_precious =
+        let is_found =
             |volume: &Volume| volume.policy == ReclaimPolicy::Delete && volume.labels.get(key) == Some(value);
-        is_newly_precious(reviewed, is_precious).then(|| Found {
-            rule: DoorRule::PreciousDeleted,
+        let is_new = is_found(new) && !old.as_ref().is_some_and(|old| is_found(old));
+        is_new.then(|| AdmissionFinding {
+            rule: AdmissionRule::PreciousDeleted,
             volume: "".into(),
             claim: None,
             found: format!("{key}={value}").into(),
@@ -270,9 +282,9 @@ impl<R: Reviewer> Door<R> {
 }
 
 impl Fault {
-    /// What is counted, and what the author of the request is told: what an engine or a server has said is
-    /// for the log.
-    fn told(&self) -> (FaultCause, &'static str) {
+    /// The cause to count, and what the author of the request is told. Texts of engines and servers are for
+    /// the log only.
+    fn cause(&self) -> (FaultCause, &'static str) {
         match self {
             Self::Review(ReviewError::NotSynced) => {
                 (FaultCause::NotReady, "Bindery has not checked this request: it is starting")
@@ -302,22 +314,11 @@ impl Fault {
     }
 }
 
-/// The answer to a request that passes because too many are under way.
-fn shed(passed: AdmissionResponse) -> (Ending, AdmissionResponse) {
-    (Ending::Shed, warned(passed, "Bindery has not checked this request: too many are under way"))
-}
-
-fn warned(mut response: AdmissionResponse, why: &str) -> AdmissionResponse {
-    let clean: String = why.chars().filter(|c| !c.is_control()).collect();
-    response.warnings.push(clipped(&clean, WARNING_MAX));
-    response
-}
-
-/// How long the API server waits for an answer, as it says in the query (`?timeout=10s`), in whole seconds.
+/// How long the API server waits, by the query (`?timeout=10s`), in whole seconds.
 fn timeout(query: Option<&str>) -> Duration {
     let mut pairs = query.unwrap_or_default().split('&');
-    let told = pairs.find_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s')?.parse().ok());
-    told.map_or(TIMEOUT, Duration::from_secs).clamp(Duration::from_secs(1), TIMEOUT_MAX)
+    let seconds = pairs.find_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s')?.parse().ok());
+    seconds.map_or(TIMEOUT, Duration::from_secs).clamp(Duration::from_secs(1), TIMEOUT_MAX)
 }
 
 #[cfg(test)]
@@ -325,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_api_server_says_how_long_it_waits() {
+    fn the_timeout_of_the_api_server_is_read_from_the_query() {
         for (query, seconds) in [
             (None, 3),
             (Some(""), 3),

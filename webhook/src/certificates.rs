@@ -1,28 +1,27 @@
-//! Certificates: what the door shows, how long that is good, and where it comes from.
+//! Certificates: the one that the server shows, how long it is valid, and where it comes from.
 //!
-//! Either Bindery makes them itself ([`Keeper`]): a generation of certificates is kept where all replicas
-//! find it, and the webhook configuration is told to trust it before it is shown. Or somebody else does,
-//! cert-manager say, and they are files ([`Files`]) that are read again when they change.
+//! Either Bindery makes certificates itself ([`Keeper`]): all replicas share them through a Secret, and the
+//! webhook configuration trusts one before any replica shows it. Or another program makes them, such as
+//! cert-manager, in files that are read again when they change ([`Files`]).
 //!
-//! What to do and when is decided by functions of what was read and of the time ([`Generations`]); what
-//! reads, writes and waits knows nothing else.
+//! What to make and to show is decided by functions of what was read and of the time ([`Generations`]); the
+//! keeper reads, writes and waits.
 
-mod authorities;
 mod files;
+mod generation;
 mod generations;
 mod identity;
 mod keeper;
 mod mint;
-mod record;
-mod signature;
-mod vault;
+mod status;
+mod storage;
 
-pub use authorities::Authorities;
 pub use files::{AuthorityFiles, Files, FilesError, IdentityFiles};
-pub use generations::{Broken, CertificateSettings, Data, Generations, SETTLE_MAX};
+pub use generation::Broken;
+pub use generations::{CertificateSettings, Data, Generations, SETTLE_MAX};
 pub(crate) use identity::parse;
-pub use identity::{Identity, IdentityError, Validity};
-pub use keeper::{Keeper, KeeperError, Stored, Trust, Vault, Written};
+pub use identity::{Authorities, Identity, IdentityError, Validity};
+pub use keeper::{Keeper, KeeperError};
 pub use mint::{LIFETIME_MIN, MintError, Names, SKEW};
-pub use record::CertificateRecord;
-pub use signature::SignatureError;
+pub use status::CertificateStatus;
+pub use storage::Storage;

@@ -1,21 +1,20 @@
-//! What listens: the door, over TLS 1.3 or 1.2, by HTTP/1.1 or HTTP/2; and the server of health and metrics,
-//! by HTTP/1.1 without TLS.
+//! The HTTP server: TLS 1.3 or 1.2 with HTTP/1.1 or HTTP/2 for reviews, HTTP/1.1 without TLS for health and
+//! metrics.
 //!
 //! # Guarantees
 //!
-//! - Nobody holds a server shut. There are so many connections at most ([`Limits::connections_max`]); for one
-//!   more, that which has said nothing for longest is closed, and only where all of them await answers is the
-//!   new one turned away. To await an answer is to have sent a whole request: the head of one keeps no place.
-//! - Every wait for a peer has an end: for its handshake, for its request, and between requests.
-//! - Other certificates are taken into use without touching a connection ([`Credentials`]).
-//! - At the end, requests go on being answered until clients have been sent elsewhere, and those under way
-//!   are finished.
+//! - Connections are capped ([`Limits::connections_max`]). At the cap, a new connection closes another one:
+//!   the oldest of those that never had an answer, else the one idle longest. A connection with a complete
+//!   request in flight is never closed; where all have one, the new connection is closed.
+//! - Each wait for a peer is limited: for its handshake, for its request, and between requests.
+//! - A new certificate applies to new connections and leaves open ones alone ([`Credentials`]).
+//! - After the shutdown signal, requests are answered until clients have moved to another replica
+//!   ([`Limits::drain`]), and requests in flight are finished.
 
 mod connection;
-mod crowd;
-mod service;
-mod traffic;
+mod limiter;
 
+use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,30 +23,29 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use self::traffic::Traffic;
+pub use self::limiter::ConnectionStats;
 
-use self::crowd::Crowd;
+use self::limiter::ConnectionLimiter;
 use crate::tls::Credentials;
 
-/// How long no connection is taken after one could not be, as when the process has no more file descriptors.
+/// Pause after a failed accept, as when the process has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How much a peer may ask for.
+/// Limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Most connections at the same time.
+    /// Most open connections.
     pub connections_max: usize,
-    /// Longest time from connecting until the handshake is done, where there is one.
+    /// Longest TLS handshake.
     pub handshake_max: Duration,
-    /// Longest time from the head of a request until its answer, its body being read in it.
+    /// Longest time from the head of a request to its answer, including the time to read the body.
     pub request_max: Duration,
-    /// Longest time without a request. A server that closes a connection on which a client is about to send a
-    /// request loses it, and clients do not send a review twice. So this is longer than the 90 seconds after
-    /// which API servers close idle connections themselves (`IdleConnTimeout` of Go's `DefaultTransport`).
-    /// The head of a request must have come within it; how long its body may take is for who reads it.
+    /// Longest time between requests, including the time to read the head of the next one. It is longer than
+    /// the 90 seconds after which API servers close idle connections themselves (`IdleConnTimeout` of Go's
+    /// `DefaultTransport`): a server that closes first may lose a review, which API servers do not retry.
     pub idle_max: Duration,
-    /// For how long requests are still answered after the server was told to end: the time after which nobody
-    /// is sent to it any more.
+    /// Time after the shutdown signal during which requests are answered on new connections too: as long as
+    /// a Service may take to route clients elsewhere.
     pub drain: Duration,
 }
 
@@ -56,7 +54,7 @@ impl Default for Limits {
         Self {
             connections_max: 1_000,
             handshake_max: Duration::from_secs(5),
-            // `timeoutSeconds` of a webhook is 30 at most: nobody waits for longer.
+            // The longest `timeoutSeconds` of a webhook.
             request_max: Duration::from_secs(30),
             idle_max: Duration::from_secs(120),
             drain: Duration::from_secs(5),
@@ -64,46 +62,44 @@ impl Default for Limits {
     }
 }
 
-/// A listening server.
+/// A server that listens.
 pub struct Server {
     listener: TcpListener,
     shared: Arc<Shared>,
 }
 
-/// What all connections have in common.
+/// What all connections share.
 struct Shared {
-    /// `None`: without TLS.
+    /// `None` serves without TLS.
     credentials: Option<Credentials>,
     limits: Limits,
-    traffic: Arc<Traffic>,
-    crowd: Crowd,
-    /// Clients are asked to go elsewhere.
-    leaving: CancellationToken,
-    /// Connections are closed as soon as no request is under way.
+    limiter: Arc<ConnectionLimiter>,
+    /// Cancelled at the shutdown signal: clients are told to reconnect.
+    draining: CancellationToken,
+    /// Cancelled after the drain: connections close as soon as they have no request in flight.
     closing: CancellationToken,
 }
 
 impl Server {
-    /// A server that shows these credentials; without any, one that speaks HTTP/1.1 without TLS.
+    /// A server with these credentials; without credentials it serves HTTP/1.1 without TLS.
     pub fn new(
         listener: TcpListener,
         credentials: Option<Credentials>,
         limits: Limits,
-        traffic: Arc<Traffic>,
+        stats: Arc<ConnectionStats>,
     ) -> Self {
-        let crowd = Crowd::new(limits.connections_max, Arc::clone(&traffic));
-        let (leaving, closing) = (CancellationToken::new(), CancellationToken::new());
-        let shared = Shared { credentials, limits, traffic, crowd, leaving, closing };
-        Self { listener, shared: Arc::new(shared) }
+        let limiter = ConnectionLimiter::new(limits.connections_max, stats);
+        let [draining, closing] = [(); 2].map(|()| CancellationToken::new());
+        Self { listener, shared: Arc::new(Shared { credentials, limits, limiter, draining, closing }) }
     }
 
-    /// Answers until `shutdown`, and until the last request after it: see [`Limits::drain`].
+    /// Serves until `shutdown`, then drains and finishes the requests in flight.
     pub async fn serve(self, router: Router, shutdown: impl Future<Output = ()>) {
         let Self { listener, shared } = self;
         let tasks = TaskTracker::new();
         let drained = async {
             shutdown.await;
-            shared.leaving.cancel();
+            shared.draining.cancel();
             tokio::time::sleep(shared.limits.drain).await;
         };
         tokio::select! {
@@ -114,38 +110,30 @@ impl Server {
         shared.closing.cancel();
         tasks.close();
         if tokio::time::timeout(shared.limits.request_max, tasks.wait()).await.is_err() {
-            // Answers that nobody reads.
-            shared.crowd.close_all();
+            // What is left are clients that do not read their answer.
+            shared.limiter.close_all();
             tasks.wait().await;
         }
     }
 }
 
-/// Takes connections for as long as it is polled.
+/// Accepts connections for as long as it is polled.
 async fn accept(listener: &TcpListener, shared: &Arc<Shared>, router: &Router, tasks: &TaskTracker) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => {
-                let Some(place) = shared.crowd.admit() else {
-                    tracing::debug!(%peer, "turned away: all connections await answers");
-                    continue;
-                };
-                if shared.credentials.is_none() {
-                    place.member().greeted();
+            Ok((stream, peer)) => match shared.limiter.admit() {
+                Some(permit) => {
+                    let served = connection::serve(stream, peer, permit, router.clone(), Arc::clone(shared));
+                    tasks.spawn(served);
                 }
-                tasks.spawn(connection::serve(stream, peer, place, router.clone(), Arc::clone(shared)));
+                None => tracing::debug!(%peer, "closed: every connection has a request in flight"),
+            },
+            Err(error) if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) => {
             }
-            Err(error) if is_of_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "no connection can be taken; trying again");
+                tracing::warn!(%error, "no connection can be accepted; trying again");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
-}
-
-/// Whether it is that connection which has failed, and not the listener.
-fn is_of_connection(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }

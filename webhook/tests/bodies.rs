@@ -1,11 +1,11 @@
-//! What bodies cost that are made to cost much. A process of its own: it is its memory that is measured.
+//! The memory that costly bodies take. The test measures its process, so it runs in one of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "what was measured is printed")]
 
 #[allow(dead_code, reason = "another test file uses the rest")]
-#[path = "server/world.rs"]
-mod world;
+#[path = "server/fixture.rs"]
+mod fixture;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,36 +22,36 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_rustls::client::TlsStream;
 
-use self::world::{NAME, PATIENCE, Site};
+use self::fixture::{NAME, PATIENCE, TestServer};
 
-/// Callers who send a large body each at the same time.
+/// Clients that send a large body at the same time.
 const CALLERS: usize = 21;
-/// Largest body that is reviewed whatever else is.
+/// Largest body that counts as small.
 const SMALL: usize = 16 * 1024;
 /// Most reviews at the same time.
 const IN_FLIGHT_MAX: usize = 256;
-/// Of those that are made to cost much, what costs most and is reviewed however large it is.
+/// The costliest body that is reviewed at any size.
 const REVIEWED: &str = "labels, as many as a review may have";
-/// What all of them may cost in KiB, both ends together: a quarter of what the chart lets a pod have.
+/// Their limit in KiB, both ends together: a quarter of a pod's memory limit in the chart.
 const COST_MAX: u64 = 128 * 1024;
 
-/// Finds nothing, and is done with what it holds when it is let go.
+/// A reviewer without findings that holds each object until it gets a permit.
 struct Holding {
-    let_go: Semaphore,
+    permits: Semaphore,
     holds: AtomicUsize,
 }
 
 impl Reviewer for Holding {
     async fn review(&self, _reviewed: Reviewed, _: Sight) -> Result<Vec<Finding>, ReviewError> {
         self.holds.fetch_add(1, Ordering::Relaxed);
-        let _ = self.let_go.acquire().await;
+        let _ = self.permits.acquire().await;
         self.holds.fetch_sub(1, Ordering::Relaxed);
         Ok(Vec::new())
     }
 }
 
 impl Holding {
-    /// Waits until it holds so many.
+    /// Waits until it holds this many.
     async fn until_holds(&self, reviews: usize) {
         let mut ticks = tokio::time::interval(Duration::from_millis(1));
         let held = async {
@@ -59,14 +59,19 @@ impl Holding {
                 ticks.tick().await;
             }
         };
-        tokio::time::timeout(PATIENCE, held).await.expect("so many are reviewed");
+        tokio::time::timeout(PATIENCE, held).await.expect("all are reviewed");
     }
 }
 
-/// A review of so many bytes. The object has what is given before and after many of the same.
+/// A review of this many bytes. Its object has `before`, as many of `many` as fit, and `after`.
 fn review(kind: &str, before: &str, many: impl Fn(usize) -> String, after: &str, bytes: usize) -> Vec<u8> {
     let before = format!(
-        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"1","operation":"CREATE","kind":{{"group":"","version":"v1","kind":"{kind}"}},"object":{{"metadata":{{"name":"x"{before}"#
+        concat!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"1","#,
+            r#""operation":"CREATE","kind":{{"group":"","version":"v1","kind":"{}"}},"#,
+            r#""object":{{"metadata":{{"name":"x"{}"#
+        ),
+        kind, before
     );
     let (mut body, after) = (before, format!("{after}}}}}}}"));
     for number in 0.. {
@@ -82,7 +87,7 @@ fn review(kind: &str, before: &str, many: impl Fn(usize) -> String, after: &str,
     (body + &after).into_bytes()
 }
 
-/// Reviews of so many bytes, each with as many of something as there is room for.
+/// Reviews of this many bytes, each with as many of one thing as fit.
 fn costly(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
     let (volume, claim) = ("PersistentVolume", "PersistentVolumeClaim");
     let pair = |number: usize| format!(r#""{number:x}":"""#);
@@ -117,19 +122,20 @@ fn costly(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// Sends all of a body but its last byte.
-async fn begin(site: &Site, body: &[u8]) -> TlsStream<TcpStream> {
-    let mut stream = site.client().greet(site.address).await.unwrap();
+async fn begin(server: &TestServer, body: &[u8]) -> TlsStream<TcpStream> {
+    let mut stream = server.client().handshake(server.address).await.unwrap();
     let head = format!(
-        "POST /validate?timeout=30s HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        "POST /validate?timeout=30s HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n\
+         Content-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    // Given up meanwhile, it is cut off.
+    // Where it is given up meanwhile, the connection is closed.
     let _ = stream.write_all(&body[..body.len() - 1]).await;
     stream
 }
 
-/// Sends the last byte, and reads the status of the answer; 0 where none comes.
+/// Sends the last byte and reads the status of the answer; 0 where none comes.
 async fn finish(mut stream: TlsStream<TcpStream>, body: &[u8]) -> u16 {
     let mut answer = Vec::new();
     let _ = stream.write_all(&body[body.len() - 1..]).await;
@@ -138,58 +144,57 @@ async fn finish(mut stream: TlsStream<TcpStream>, body: &[u8]) -> u16 {
     answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
 }
 
-/// Has as many callers send this at once; answers how many were reviewed.
-async fn all_at_once(site: &Site, body: &[u8], callers: usize) -> usize {
-    let streams = join_all((0..callers).map(|_| begin(site, body))).await;
+/// Has this many clients send the body at once; answers how many were reviewed.
+async fn all_at_once(server: &TestServer, body: &[u8], callers: usize) -> usize {
+    let streams = join_all((0..callers).map(|_| begin(server, body))).await;
     let statuses = join_all(streams.into_iter().map(|stream| finish(stream, body))).await;
-    // Reviewed, or passed unseen; given up for another; or late.
+    // Reviewed, given up for another, late, or cut off.
     assert!(statuses.iter().all(|status| [200, 503, 408, 0].contains(status)), "{statuses:?}");
     statuses.into_iter().filter(|status| *status == 200).count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_that_are_made_to_cost_much_cost_little() {
+async fn costly_bodies_cost_little_memory() {
     let holding =
-        Arc::new(Holding { let_go: Semaphore::new(Semaphore::MAX_PERMITS), holds: AtomicUsize::new(0) });
+        Arc::new(Holding { permits: Semaphore::new(Semaphore::MAX_PERMITS), holds: AtomicUsize::new(0) });
     let settings = AdmissionSettings {
         in_flight_max: IN_FLIGHT_MAX,
         body_within: PATIENCE,
         ..AdmissionSettings::default()
     };
-    let door = admission(Arc::clone(&holding), settings, AdmissionMetrics::default());
-    let site = Site::answering(door, Limits::default(), None).await;
+    let router = admission(Arc::clone(&holding), settings, AdmissionMetrics::default());
+    let server = TestServer::with_router(router, Limits::default(), None).await;
     let (large, small) = (costly(BODY_MAX), costly(SMALL));
     let before = resident_kib("self");
     let cost = || peak_kib("self").saturating_sub(before);
 
     for (what, body) in &large {
         let mut reviewed = 0;
-        // On a machine with other things to do, all of them may be late.
+        // On a busy machine, all of them may be late.
         while reviewed == 0 {
-            reviewed = all_at_once(&site, body, CALLERS).await;
+            reviewed = all_at_once(&server, body, CALLERS).await;
         }
-        let good = all_at_once(&site, &small[0].1, 1).await;
+        let good = all_at_once(&server, &small[0].1, 1).await;
         println!("{CALLERS} of {what}, each of {BODY_MAX} bytes: {} KiB at most so far", cost());
         assert_eq!(good, 1, "the next good review");
         assert!(cost() < COST_MAX, "{what}: {} KiB", cost());
     }
 
-    // As many reviews as there may be, of small ones but for one, and others that are large and wait for
-    // their turn.
-    let permits = holding.let_go.forget_permits(Semaphore::MAX_PERMITS);
+    // As many reviews as there may be, all but one of them small, while large ones arrive.
+    let permits = holding.permits.forget_permits(Semaphore::MAX_PERMITS);
     let labels = |of: &[(&str, Vec<u8>)]| of.iter().find(|(what, _)| *what == REVIEWED).unwrap().1.clone();
     let (large, small) = (labels(&large), labels(&small));
     let mut small_ones = Vec::new();
     for number in 1..IN_FLIGHT_MAX {
-        let mut stream = begin(&site, &small).await;
+        let mut stream = begin(&server, &small).await;
         stream.write_all(&small[small.len() - 1..]).await.unwrap();
         small_ones.push(stream);
         holding.until_holds(number).await;
     }
-    let large_ones = async { while all_at_once(&site, &large, CALLERS).await == 0 {} };
+    let large_ones = async { while all_at_once(&server, &large, CALLERS).await == 0 {} };
     let release = async {
         holding.until_holds(IN_FLIGHT_MAX).await;
-        holding.let_go.add_permits(permits);
+        holding.permits.add_permits(permits);
     };
     let all = async { tokio::join!(large_ones, release) };
     tokio::time::timeout(PATIENCE, all).await.expect("the large ones are answered");

@@ -1,4 +1,4 @@
-//! Generations of certificates over a clock that goes as fast as it is told to, verified as clients do.
+//! Generations of certificates at chosen times, verified as clients do.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "seeds are printed")]
@@ -39,7 +39,7 @@ fn settings(names: &Names) -> CertificateSettings {
     CertificateSettings { names: names.clone(), lifetime: LIFETIME }
 }
 
-/// Whether a client that trusts these authorities accepts this certificate for that name, at that time.
+/// Whether a client that trusts these authorities accepts this certificate for that name at that time.
 fn verify(authorities: &[u8], identity: &Identity, name: &str, now: SystemTime) -> Result<(), Error> {
     let mut trusted = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(authorities) {
@@ -54,27 +54,27 @@ fn verify(authorities: &[u8], identity: &Identity, name: &str, now: SystemTime) 
     verifier.verify_server_cert(leaf, others, &name, &[], now).map(drop)
 }
 
-/// The generation that is made where there is none.
+/// The first generation.
 fn first(now: SystemTime) -> Generations {
     Generations::due(None, None, &settings(&names()), now).unwrap().unwrap()
 }
 
-/// The generation that follows at that time, when the one before has long been trusted.
+/// These generations and the next one.
 fn next(generations: &Generations, now: SystemTime) -> Generations {
     Generations::due(Some(generations), None, &settings(&names()), now).unwrap().unwrap()
 }
 
-/// The generation that is made when the Secret is gone, by a replica that knew these.
+/// What a replica that knew these generations makes when the Secret is gone.
 fn anew(known: &Generations, now: SystemTime) -> Generations {
     Generations::due(None, Some(known), &settings(&names()), now).unwrap().unwrap()
 }
 
-/// Of a replica that has just started: it has not seen for how long anybody is trusted.
+/// For a replica that has just started: it has seen no authority trusted.
 fn never(_: &CertificateDer<'static>) -> Option<Duration> {
     None
 }
 
-/// Of a replica that has seen every authority trusted for so long.
+/// For a replica that has seen every authority trusted for long.
 fn long(_: &CertificateDer<'static>) -> Option<Duration> {
     Some(SETTLE_MAX)
 }
@@ -84,7 +84,7 @@ fn is_due(generations: &Generations, names: &Names, now: SystemTime) -> bool {
 }
 
 #[test]
-fn the_first_generation_is_accepted_for_all_its_names_by_clocks_that_differ() {
+fn the_first_certificate_is_accepted_for_all_its_names() {
     let extra = Names::new(["10.1.2.3".to_owned(), "::1".to_owned()]).unwrap();
     let made = Generations::due(None, None, &settings(&names().and(&extra)), day(0)).unwrap().unwrap();
     let shown = made.showing(never, day(0));
@@ -97,7 +97,7 @@ fn the_first_generation_is_accepted_for_all_its_names_by_clocks_that_differ() {
         }
     }
     assert!(verify(&made.authorities(), shown, "bindery.default.svc", day(0)).is_err());
-    assert!(verify(&first(day(0)).authorities(), shown, NAME, day(0)).is_err(), "another one's authority");
+    assert!(verify(&first(day(0)).authorities(), shown, NAME, day(0)).is_err(), "another authority");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn the_next_generation_is_due_when_a_third_of_the_lifetime_is_left() {
     assert_eq!(made.renew_at(day(0)), day(60));
     assert!(!is_due(&made, &names(), day(60) - Duration::from_secs(1)));
     assert!(is_due(&made, &names(), day(60)));
-    // By a clock that goes far ahead, and by one that lags behind who made it, no more than can be expected.
+    // By a clock that is far ahead, and by one that lags by an hour.
     assert!(is_due(&made, &names(), day(1000)));
     assert!(!is_due(&made, &names(), day(0) - HOUR));
 }
@@ -125,12 +125,12 @@ fn both_authorities_are_trusted_before_the_new_certificate_is_shown() {
     for identity in [&shown, renewed] {
         assert_eq!(verify(&new.authorities(), identity, NAME, day(60)), Ok(()));
     }
-    // Whoever has not heard of the new authority could not go on.
+    // A client that does not know the new authority would refuse the new certificate.
     assert!(verify(&old.authorities(), renewed, NAME, day(60)).is_err());
 }
 
 #[test]
-fn what_has_expired_is_shown_to_nobody() {
+fn an_expired_certificate_is_not_shown() {
     let old = first(day(0));
     let new = next(&old, day(60));
     let last = day(90) - SKEW - Duration::from_secs(1);
@@ -142,9 +142,9 @@ fn what_has_expired_is_shown_to_nobody() {
 }
 
 #[test]
-fn what_is_not_good_yet_is_shown_by_nobody_who_has_another() {
+fn a_certificate_of_the_future_is_not_shown_beside_a_valid_one() {
     let old = first(day(0));
-    // Made two hours early, by a clock that goes ahead: it begins to be good in an hour.
+    // Made two hours early, by a clock that is ahead: it becomes valid in an hour.
     let new = next(&old, day(60));
     let shown = |now| new.showing(long, now);
     let (made, last) = (day(60) - 2 * HOUR, day(60) - Duration::from_secs(1));
@@ -159,11 +159,11 @@ fn what_is_not_good_yet_is_shown_by_nobody_who_has_another() {
 }
 
 #[test]
-fn who_finds_nothing_that_is_good_makes_one_that_all_accept_and_nobody_undoes_it() {
+fn where_none_is_valid_a_replica_makes_one_that_all_accept() {
     let day_ago = day(0) - 24 * HOUR;
     for (others, own) in [(day(0) + 2 * HOUR, day(0)), (day(0) + 100 * LIFETIME, day(0)), (day(0), day_ago)] {
         let made = first(others);
-        assert!(made.doubt(own).is_some());
+        assert!(made.clock_doubt(own).is_some());
         let both = next(&made, own);
         // The right time is one of the two, or neither.
         assert_eq!(verify(&both.authorities(), both.showing(never, own), NAME, day(0)), Ok(()));
@@ -171,14 +171,14 @@ fn who_finds_nothing_that_is_good_makes_one_that_all_accept_and_nobody_undoes_it
             assert!(!is_due(&both, &names(), clock));
         }
     }
-    assert_eq!(first(day(0)).doubt(day(0) - HOUR), None);
+    assert_eq!(first(day(0)).clock_doubt(day(0) - HOUR), None);
 }
 
 #[test]
-fn a_clock_that_is_far_ahead_takes_nothing_from_what_others_show() {
+fn a_clock_far_ahead_removes_nothing_that_others_show() {
     let old = first(day(0));
     let new = next(&old, day(60));
-    // By a replica for which all has long expired, and whose Secret is deleted again and again.
+    // A replica for which all have long expired, and whose Secret is deleted again and again.
     let mut generations = new.clone();
     for made in 1_000..1_005 {
         generations = anew(&generations, day(made));
@@ -188,7 +188,7 @@ fn a_clock_that_is_far_ahead_takes_nothing_from_what_others_show() {
             assert_eq!(verify(&generations.authorities(), shown, NAME, day(60)), Ok(()));
         }
     }
-    // The others renew when they would have.
+    // The others renew at their time.
     assert!(!is_due(&generations, &names(), day(120) - HOUR));
     assert!(is_due(&generations, &names(), day(120)));
     let renewed = next(&generations, day(120));
@@ -196,12 +196,12 @@ fn a_clock_that_is_far_ahead_takes_nothing_from_what_others_show() {
 }
 
 #[test]
-fn a_shorter_lifetime_holds_at_once_and_a_longer_one_from_the_next_renewal_on() {
+fn a_shorter_lifetime_applies_at_once_a_longer_one_at_renewal() {
     let lasting = |days: u32| CertificateSettings { names: names(), lifetime: 24 * HOUR * days };
     let due = |generations: &Generations, days, now| {
         Generations::due(Some(generations), None, &lasting(days), now).unwrap()
     };
-    // Somewhere within a second, which certificates do not have.
+    // Certificates have whole seconds only.
     let now = day(1) + Duration::from_millis(700);
     let years = Generations::due(None, None, &lasting(3_650), now).unwrap().unwrap();
     assert_eq!(due(&years, 3_650, now), None);
@@ -209,34 +209,34 @@ fn a_shorter_lifetime_holds_at_once_and_a_longer_one_from_the_next_renewal_on() 
     assert_eq!(due(&months, 90, now), None);
     let end = day(91);
     assert_eq!(months.showing(long, now).validity().not_after, end);
-    // A replica of the revision before does not take it back.
+    // A replica of the previous revision does not undo it.
     assert_eq!(due(&months, 3_650, now), None);
     assert_eq!(due(&months, 3_650, day(61)).unwrap().renew_at(day(61)), day(61) + 24 * HOUR * 3_650 * 2 / 3);
 }
 
 #[test]
-fn authorities_that_have_expired_are_forgotten_and_none_before() {
+fn expired_authorities_are_removed_and_no_others() {
     let count = |generations: &Generations| {
         String::from_utf8_lossy(&generations.authorities()).matches("BEGIN CERTIFICATE").count()
     };
     let mut generations = first(day(0));
     assert_eq!(count(&generations), 1);
-    // Two that have expired by the clock that makes the next stay: it may be wrong.
+    // Two expired ones stay: the clock may be wrong.
     for (renewed, authorities) in [(60, 2), (120, 3), (180, 4), (300, 3)] {
         generations = next(&generations, day(renewed));
         assert_eq!(count(&generations), authorities, "day {renewed}");
     }
-    // Somebody deletes the Secret every hour.
+    // A person deletes the Secret every hour.
     for hour in 0..30 {
         let now = day(300) + HOUR * hour;
         generations = anew(&generations, now);
-        assert!(count(&generations) <= 8);
+        assert!(count(&generations) <= 4);
         assert_eq!(verify(&generations.authorities(), generations.showing(never, now), NAME, now), Ok(()));
     }
 }
 
 #[test]
-fn a_deleted_secret_is_made_anew_beside_what_is_shown() {
+fn a_deleted_secret_is_made_anew_beside_the_shown_certificate() {
     let shown = first(day(0));
     let made = anew(&shown, day(1));
     assert_eq!(made.showing(never, day(1)), shown.showing(never, day(1)));
@@ -244,20 +244,20 @@ fn a_deleted_secret_is_made_anew_beside_what_is_shown() {
 }
 
 #[test]
-fn what_is_not_trusted_everywhere_yet_is_not_shown_when_another_takes_its_place() {
+fn an_untrusted_certificate_is_not_shown_when_another_is_made() {
     let old = first(day(0));
     let new = next(&old, day(60));
     let again = anew(&new, day(60));
     let shown = |generations: &Generations, now| generations.showing(never, now).clone();
     assert_eq!(shown(&again, day(60)), shown(&old, day(60)));
     assert_eq!(verify(&again.authorities(), new.showing(long, day(60)), NAME, day(60)), Ok(()));
-    // And who has still seen nothing when the old one ends goes on to the one that was trusted next.
+    // When the old one ends, a replica that has seen nothing goes on to the next oldest.
     let again = anew(&again, day(90) - SKEW);
     assert_eq!(shown(&again, day(90) - SKEW), *new.showing(long, day(60)));
 }
 
 #[test]
-fn each_replica_shows_the_newest_that_it_has_seen_trusted_for_long() {
+fn a_replica_shows_the_newest_that_it_has_seen_trusted_for_long() {
     let generations = anew(&anew(&first(day(0)), day(1)), day(2));
     let authorities =
         CertificateDer::pem_slice_iter(&generations.authorities()).collect::<Result<Vec<_>, _>>().unwrap();
@@ -274,7 +274,7 @@ fn each_replica_shows_the_newest_that_it_has_seen_trusted_for_long() {
 }
 
 #[test]
-fn of_too_many_generations_those_that_may_be_shown_stay() {
+fn at_the_limit_generations_that_may_be_shown_stay() {
     let old = first(day(0));
     let mut generations = old.clone();
     for second in 0..30 {
@@ -288,19 +288,19 @@ fn of_too_many_generations_those_that_may_be_shown_stay() {
 }
 
 #[test]
-fn replicas_with_other_names_add_theirs_and_so_agree() {
+fn replicas_with_other_names_add_theirs_and_agree() {
     let other = Names::of_service("bindery", "storage").unwrap();
     let made = first(day(0));
     let both = Generations::due(Some(&made), None, &settings(&other), day(1)).unwrap().unwrap();
     assert!(!is_due(&both, &names(), day(1)));
     assert!(!is_due(&both, &other, day(1)));
-    // Names that nobody wants any more go with the next generation.
+    // Unused names are left out of the next generation.
     let renewed = Generations::due(Some(&both), None, &settings(&other), day(61)).unwrap().unwrap();
     assert!(is_due(&renewed, &names(), day(61)));
 }
 
 #[test]
-fn what_is_kept_is_read_again() {
+fn stored_generations_are_read_back() {
     let generations = next(&first(day(0)), day(60));
     let data = generations.data();
     assert_eq!(
@@ -308,13 +308,13 @@ fn what_is_kept_is_read_again() {
         ["ca.crt", "earlier-1.crt", "earlier-1.key", "tls.crt", "tls.key"]
     );
     assert_eq!(Generations::read(&data).unwrap(), generations);
-    // The authorities' keys are nowhere.
+    // The authorities' keys are not stored.
     let keys = data.values().filter(|value| String::from_utf8_lossy(value).contains("PRIVATE KEY"));
     assert_eq!(keys.count(), 2);
 }
 
 #[test]
-fn what_is_spoilt_is_named() {
+fn an_error_names_the_broken_key() {
     let whole = next(&first(day(0)), day(60)).data();
     let with = |key: &str, value: &[u8]| {
         let mut data = whole.clone();
@@ -326,31 +326,31 @@ fn what_is_spoilt_is_named() {
         data.remove(key);
         Generations::read(&data).map(drop)
     };
-    let nonsense = |key, why| Err(Broken::Nonsense { key, why });
+    let unreadable = |key, why| Err(Broken::Unreadable { key, why });
     assert_eq!(without("tls.crt"), Err(Broken::Missing("tls.crt")));
     assert_eq!(without("tls.key"), Err(Broken::Missing("tls.key")));
     assert_eq!(without("ca.crt"), Err(Broken::Missing("ca.crt")));
-    assert_eq!(with("tls.crt", b"x"), nonsense("tls.crt", IdentityError::NoCertificate));
-    assert_eq!(with("tls.key", b"x"), nonsense("tls.key", IdentityError::NoKey));
-    assert_eq!(with("tls.key", &whole["earlier-1.key"]), nonsense("tls.key", IdentityError::Mismatch));
+    assert_eq!(with("tls.crt", b"x"), unreadable("tls.crt", IdentityError::NoCertificate));
+    assert_eq!(with("tls.key", b"x"), unreadable("tls.key", IdentityError::NoKey));
+    assert_eq!(with("tls.key", &whole["earlier-1.key"]), unreadable("tls.key", IdentityError::Mismatch));
     let chain = String::from_utf8(whole["tls.crt"].clone()).unwrap();
     let leaf = chain.split_inclusive("-----END CERTIFICATE-----\n").next().unwrap();
     assert_eq!(with("tls.crt", leaf.as_bytes()), Err(Broken::NoAuthority("tls.crt")));
     let strangers = first(day(0)).data().remove("ca.crt").unwrap();
-    assert!(matches!(with("ca.crt", &strangers), Err(Broken::Nonsense { key: "ca.crt", .. })));
+    assert!(matches!(with("ca.crt", &strangers), Err(Broken::Unreadable { key: "ca.crt", .. })));
     let authority = String::from_utf8(strangers).unwrap();
     let mut mixed = whole.clone();
     mixed.insert("tls.crt".to_owned(), format!("{leaf}{authority}").into_bytes());
     mixed.get_mut("ca.crt").unwrap().extend(authority.into_bytes());
     let unsigned = Generations::read(&mixed).unwrap_err();
     assert!(matches!(unsigned, Broken::Unsigned { key: "tls.crt", .. }), "{unsigned}");
-    // Not what anything new depends on.
+    // Earlier generations are ignored where they are broken.
     assert_eq!(without("earlier-1.crt"), Ok(()));
     assert_eq!(with("earlier-1.key", b"x"), Ok(()));
 }
 
 #[test]
-fn a_name_that_can_be_none_is_told() {
+fn an_invalid_name_is_an_error() {
     let error = Names::of_service("Bindery", "kube-system").unwrap_err();
     assert_eq!(error, MintError::Name("Bindery.kube-system.svc".to_owned()));
     assert!(error.to_string().contains("Bindery.kube-system.svc"), "{error}");

@@ -1,5 +1,4 @@
-//! The door over loopback, and the server of health and metrics, by clients that behave and by clients that
-//! do not.
+//! The webhook's server and the server of health and metrics on loopback, with friendly and hostile clients.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,17 +8,17 @@ mod bodies;
 mod changes;
 #[path = "server/clients.rs"]
 mod clients;
-#[path = "server/crowds.rs"]
-mod crowds;
-#[path = "server/ends.rs"]
-mod ends;
-#[path = "server/face.rs"]
-mod face;
+#[path = "server/connections.rs"]
+mod connections;
 #[path = "server/files.rs"]
 mod files;
+#[path = "server/fixture.rs"]
+mod fixture;
 #[path = "server/heads.rs"]
 mod heads;
+#[path = "server/health.rs"]
+mod health;
 #[path = "server/protocols.rs"]
 mod protocols;
-#[path = "server/world.rs"]
-mod world;
+#[path = "server/shutdown.rs"]
+mod shutdown;

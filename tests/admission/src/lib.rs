@@ -1,10 +1,10 @@
-//! The door of admission, whole but for TLS: the real router, the real decoder, the real engine, over a
-//! watched store and an API server that may disagree with it.
+//! Admission without TLS: the real router, decoder and engine, over cached objects and an API server that may
+//! differ from them.
 //!
-//! [`World`] is that; [`trial::run`] is the body of a property test and of the fuzz target: any bytes are a
-//! request, and whatever they are, the answer is one that an API server understands.
+//! [`Replica`] is such a replica. [`trial::run`] is the body of a property test and of the fuzz target: it
+//! sends any bytes as a request, and the answer must be one that an API server understands.
 
+mod replica;
 pub mod trial;
-mod world;
 
-pub use world::{Answer, World, claim, create, update, volume, warnings};
+pub use replica::{Answer, Replica, claim, create, update, volume, warnings};

@@ -3,45 +3,44 @@
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::{World, claim, create, update, volume};
+use crate::{Replica, claim, create, update, volume};
 
-/// Longest warning that every client shows whole.
+/// Longest warning that all clients show in full.
 const WARNING_MAX: usize = 120;
 const WARNINGS_MAX: usize = 3;
 
-/// Sends a request made of `bytes`, twice: the bytes themselves, or a review of which they are a field or
-/// two.
+/// Sends a request made of `bytes` twice: the bytes themselves, or a review with them in some fields.
 ///
 /// # Errors
 ///
-/// The answer is none that an API server understands, denies without saying why, differs the second time, or
-/// something was written: a report.
+/// A report: an API server would not understand the answer, it denies without a reason, it differs the second
+/// time, or something was written.
 pub fn run(bytes: &[u8]) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let body = body(bytes);
-    let world = world();
-    let answers = [(); 2].map(|()| runtime.block_on(world.send(body.clone())));
+    let replica = replica();
+    let answers = [(); 2].map(|()| runtime.block_on(replica.send(body.clone())));
     let report = |what: &str| format!("{what}\n{}\n{}", String::from_utf8_lossy(&body), answers[0].text);
     if answers[0] != answers[1] {
-        return Err(report("it is answered otherwise the second time"));
+        return Err(report("the second answer differs"));
     }
-    if !world.deeds().is_empty() {
+    if !replica.effects().is_empty() {
         return Err(report("something was written"));
     }
     match (answers[0].status, &answers[0].json) {
         (StatusCode::OK, Some(review)) => check(&body, review).map_err(|what| report(&what)),
         (StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE, _) => Ok(()),
-        _ => Err(report("the status is not one of those that are documented")),
+        _ => Err(report("the status is not documented")),
     }
 }
 
 /// A cluster with a free volume, a pair and half a pair.
-fn world() -> World {
+fn replica() -> Replica {
     let of = |name: &str, uid: &str| json!({"claimRef": {"namespace": "ns", "name": name, "uid": uid}});
     let mut bound = claim("bound", "1Gi", json!({"volumeName": "taken"}));
     bound["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
-    World::default().having(&[
+    Replica::default().having(&[
         volume("free", "8Gi", json!({})),
         volume("taken", "1Gi", of("bound", "uid-bound")),
         volume("half", "1Gi", of("gone", "uid-gone")),
@@ -50,7 +49,8 @@ fn world() -> World {
     ])
 }
 
-/// Bytes as a body. The first says how: as they are, or as texts in the fields of a review.
+/// The body for some bytes. The first byte chooses: the rest itself, or the rest as texts in fields of a
+/// review.
 fn body(bytes: &[u8]) -> Vec<u8> {
     let Some((how, rest)) = bytes.split_first() else { return Vec::new() };
     let texts: Vec<_> = rest.splitn(3, |byte| *byte == 0).map(String::from_utf8_lossy).collect();
@@ -73,10 +73,10 @@ fn body(bytes: &[u8]) -> Vec<u8> {
     review.to_string().into_bytes()
 }
 
-/// Holds an answer against what an API server expects, and against what is promised to users.
+/// Checks an answer against what an API server expects and the documents promise.
 fn check(body: &[u8], review: &Value) -> Result<(), String> {
-    let sent: Value =
-        serde_json::from_slice(body).map_err(|error| format!("a review that is no JSON: {error}"))?;
+    let sent: Value = serde_json::from_slice(body)
+        .map_err(|error| format!("a review was answered that is no JSON: {error}"))?;
     let response = &review["response"];
     if (review["apiVersion"].as_str(), review["kind"].as_str())
         != (Some("admission.k8s.io/v1"), Some("AdmissionReview"))
@@ -98,7 +98,7 @@ fn check(body: &[u8], review: &Value) -> Result<(), String> {
     }
 }
 
-/// Whether a denial says why.
+/// Checks that a denial gives reasons.
 fn explained(status: &Value) -> Result<(), String> {
     let causes = status["details"]["causes"].as_array().map_or(&[][..], Vec::as_slice);
     let is_told = |cause: &Value| {

@@ -1,5 +1,4 @@
-//! `docs/admission.md` says what is so: every rule is there with its level, and every example is answered
-//! word by word as it is written there.
+//! `docs/admission.md` lists every rule with its level, and every example gets the answer that it shows.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,13 +6,13 @@ mod examples;
 
 use std::collections::BTreeMap;
 
-use bindery_admission_tests::{World, create, update};
-use bindery_webhook::{AdmissionSettings, DoorRule, Levels};
+use bindery_admission_tests::{Replica, create, update};
+use bindery_webhook::{AdmissionRule, AdmissionSettings, Levels};
 use serde_json::{Value, json};
 
 use examples::{Example, document, examples};
 
-/// Name and default level of the rows of the table of rules.
+/// Name and default level in the table of rules.
 fn rows(document: &str) -> BTreeMap<String, String> {
     let rows = document.lines().filter_map(|line| line.strip_prefix("| [`")?.split_once("`]"));
     rows.map(|(rule, rest)| {
@@ -23,7 +22,7 @@ fn rows(document: &str) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// What an API server adds to a manifest, so far as it matters.
+/// A manifest with what an API server adds to it.
 fn stored(mut object: Value) -> Value {
     let uid = format!("uid-{}", object["metadata"]["name"].as_str().unwrap());
     if object["kind"] == "PersistentVolumeClaim" && object["metadata"]["namespace"].is_null() {
@@ -54,7 +53,7 @@ fn told(response: &Value) -> String {
 
 #[test]
 fn every_rule_is_in_the_table_with_its_default_level() {
-    let rules = DoorRule::ALL.map(|rule| (rule.name().to_owned(), rule.default_level().to_string()));
+    let rules = AdmissionRule::ALL.map(|rule| (rule.name().to_owned(), rule.default_level().to_string()));
     assert_eq!(rows(&document()), BTreeMap::from(rules));
 }
 
@@ -64,41 +63,41 @@ async fn every_example_is_answered_as_the_document_says() {
     let examples = examples(&document);
     let mut named: Vec<_> = examples.iter().map(|example| example.rule.as_str()).collect();
     named.sort_unstable();
-    let mut rules = DoorRule::ALL.map(DoorRule::name);
+    let mut rules = AdmissionRule::ALL.map(AdmissionRule::name);
     rules.sort_unstable();
     assert_eq!(named, rules, "each rule has one example");
 
     for Example { rule, cluster, before, request, reply, .. } in examples {
         let cluster: Vec<_> = cluster.into_iter().map(stored).collect();
-        let world = World::default().having(&cluster);
+        let replica = Replica::default().having(&cluster);
         let [new] = <[Value; 1]>::try_from(request).unwrap_or_else(|_| panic!("{rule}: one object is sent"));
         let new = stored(new);
         let review = match before.first() {
             Some(old) => update(&new, &stored(old.clone())),
             None => create(&new),
         };
-        let response = world.response(&review).await;
+        let response = replica.response(&review).await;
         assert_eq!(told(&response), reply, "{rule}");
         assert!(response["auditAnnotations"]["rules"].as_str().unwrap().contains(&rule), "{response}");
         check_causes(&rule, &response);
 
-        // In observe mode the same is only warned of.
+        // Observe mode only warns.
         let levels = Levels::default().only_warning();
-        let world = world.with(AdmissionSettings { levels, ..AdmissionSettings::default() });
-        let observed = world.response(&review).await;
+        let replica = replica.with(AdmissionSettings { levels, ..AdmissionSettings::default() });
+        let observed = replica.response(&review).await;
         assert_eq!(observed["allowed"], json!(true), "{rule}");
         assert!(!observed["warnings"].as_array().unwrap().is_empty(), "{rule}");
 
-        // And nothing of it where the rule is off.
+        // A rule that is off says nothing.
         let levels = Levels::new([format!("{rule}=off").parse().unwrap()]);
-        let world = world.with(AdmissionSettings { levels, ..AdmissionSettings::default() });
-        let unseen = world.response(&review).await;
+        let replica = replica.with(AdmissionSettings { levels, ..AdmissionSettings::default() });
+        let unseen = replica.response(&review).await;
         assert!(!unseen.to_string().contains(&rule), "{unseen}");
-        assert_eq!(world.deeds(), Vec::<String>::new());
+        assert_eq!(replica.effects(), Vec::<String>::new());
     }
 }
 
-/// A denial's causes say the same, in the form that kubectl shows.
+/// Checks that the causes of a denial say the same.
 fn check_causes(rule: &str, response: &Value) {
     let status = &response["status"];
     if status.is_null() {

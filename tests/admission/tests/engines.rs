@@ -1,11 +1,10 @@
-//! No engine locks anybody out: what it denies is held against the objects themselves, and against what it
-//! was told of them.
+//! No engine can deny at will: each of its denials is checked against the objects and its own questions.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 
-use bindery_admission_tests::{World, claim, create, update, volume, warnings};
+use bindery_admission_tests::{Replica, claim, create, update, volume, warnings};
 use bindery_core::{ClaimKey, Cluster, Decision, Engine, EngineFault, Finding, Rule, Source, Subject};
 use bindery_webhook::{AdmissionSettings, Levels};
 use serde_json::{Value, json};
@@ -19,7 +18,7 @@ impl Engine for Malicious {
         request: &bindery_core::Request,
         cluster: &mut dyn Cluster,
     ) -> Result<Decision, EngineFault> {
-        // It knows the names, so that what it says sounds right.
+        // It knows the names, so its finding is well formed.
         let key = ClaimKey::new("ns", "c");
         cluster.volume(Source::Overlay, "v".into())?;
         cluster.claim(Source::Overlay, key.clone())?;
@@ -35,29 +34,29 @@ impl Engine for Malicious {
 }
 
 #[tokio::test]
-async fn an_engine_that_denies_without_reason_locks_nobody_out() {
+async fn an_engine_that_denies_everything_denies_nothing() {
     let fitting = [volume("v", "8Gi", json!({})), claim("c", "8Gi", json!({}))];
     let named = claim("c", "8Gi", json!({"volumeName": "v"}));
     let reserved = volume("v", "8Gi", json!({"claimRef": {"namespace": "ns", "name": "c"}}));
-    // Two pointers that meet are never denied.
+    // A claim and a volume that name each other are never denied.
     for rule in Rule::ALL.into_iter().filter(|rule| *rule != Rule::PairMismatch) {
         let denied = format!("{}=deny", rule.name()).parse().unwrap();
         let settings = AdmissionSettings { levels: Levels::new([denied]), ..AdmissionSettings::default() };
-        let world = World::new(Arc::new(Malicious(rule)), settings).having(&fitting);
+        let replica = Replica::new(Arc::new(Malicious(rule)), settings).having(&fitting);
         let reviews =
             [create(&named), update(&named, &fitting[1]), create(&reserved), update(&reserved, &fitting[0])];
         for (review, count) in reviews.into_iter().zip(1..) {
-            let response = world.response(&review).await;
+            let response = replica.response(&review).await;
             assert_eq!(response["allowed"], json!(true), "{rule:?}: {response}");
             assert_eq!(warnings(&response), ["Bindery has not checked this request: its engine failed"]);
             let counted = format!("bindery_admission_faults_total{{cause=\"engine\"}} {count}\n");
-            assert!(world.scrape().contains(&counted), "no {counted} in {}", world.scrape());
+            assert!(replica.scrape().contains(&counted), "no {counted} in {}", replica.scrape());
         }
     }
 }
 
 #[tokio::test]
-async fn an_engine_cannot_deny_an_update_for_what_was_so_before() {
+async fn an_engine_cannot_deny_an_update_for_an_old_fault() {
     let pair = |name: &str| {
         let mut claim = claim(name, "8Gi", json!({"volumeName": "v"}));
         claim["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
@@ -66,7 +65,7 @@ async fn an_engine_cannot_deny_an_update_for_what_was_so_before() {
     let bound_to =
         |name: &str| json!({"claimRef": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")}});
     let named = claim("c", "8Gi", json!({"volumeName": "v"}));
-    // A claim that waits, one that is lost, and one whose pointers meet again at once.
+    // A waiting claim, a lost claim, and a claim that is bound again at once.
     for (volume, others, old, new) in [
         (volume("v", "1Gi", json!({})), vec![], named.clone(), named.clone()),
         (volume("v", "8Gi", bound_to("d")), vec![pair("d")], pair("c"), pair("c")),
@@ -75,16 +74,15 @@ async fn an_engine_cannot_deny_an_update_for_what_was_so_before() {
         let mut labelled = new;
         labelled["metadata"]["labels"] = json!({"app": "db"});
         for rule in Rule::ALL.into_iter().filter(|rule| rule.denies()) {
-            let world = World::new(Arc::new(Malicious(rule)), AdmissionSettings::default());
-            let world = world.having(&[volume.clone(), old.clone()]).having(&others);
-            let response = world.response(&update(&labelled, &old)).await;
+            let replica = Replica::new(Arc::new(Malicious(rule)), AdmissionSettings::default());
+            let replica = replica.having(&[volume.clone(), old.clone()]).having(&others);
+            let response = replica.response(&update(&labelled, &old)).await;
             assert_eq!(response["allowed"], json!(true), "{rule:?}: {response}");
         }
     }
 }
 
-/// An engine that finds fault with the class of a claim that names no volume, whatever it has been told, if
-/// it has asked at all.
+/// An engine that finds fault with the class of each claim, with or without asking about it.
 struct Slanderous {
     rule: Rule,
     asks: bool,
@@ -110,7 +108,7 @@ impl Engine for Slanderous {
 }
 
 #[tokio::test]
-async fn an_engine_denies_a_class_only_where_it_has_asked_and_nobody_provisions_and_no_volume_fits() {
+async fn an_engine_denies_a_class_only_after_it_asked_for_other_ways() {
     use Rule::{ClassMissing, ProvisionerUnknown};
     let of_class = |storage: &str, spec: Value| {
         let mut volume = volume("v", storage, spec);
@@ -127,7 +125,7 @@ async fn an_engine_denies_a_class_only_where_it_has_asked_and_nobody_provisions_
         (ProvisionerUnknown, glusterfs, Some(is_small()), true),
         (ProvisionerUnknown, glusterfs, Some(fits()), false),
         (ProvisionerUnknown, glusterfs, Some(is_reserved()), false),
-        // Nobody is meant to provision, a driver does in the plugin's place, or one that is not in-tree.
+        // No provisioner is meant to be, a CSI driver replaces the plugin, or it is not in-tree.
         (ProvisionerUnknown, Some("kubernetes.io/no-provisioner"), None, false),
         (ProvisionerUnknown, Some("kubernetes.io/aws-ebs"), None, false),
         (ProvisionerUnknown, Some("vendor.example/disk"), None, false),
@@ -144,15 +142,15 @@ async fn an_engine_denies_a_class_only_where_it_has_asked_and_nobody_provisions_
         for asks in [true, false] {
             let levels = Levels::new([format!("{}=deny", rule.name()).parse().unwrap()]);
             let settings = AdmissionSettings { levels, ..AdmissionSettings::default() };
-            let world = World::new(Arc::new(Slanderous { rule, asks }), settings);
+            let replica = Replica::new(Arc::new(Slanderous { rule, asks }), settings);
             let class = provisioner.map(|provisioner| {
                 json!({"kind": "StorageClass", "metadata": {"name": "gold"}, "provisioner": provisioner,
                     "volumeBindingMode": "Immediate"})
             });
             let objects: Vec<_> = class.into_iter().chain(volume.clone()).collect();
-            let world = world.having(&objects);
+            let replica = replica.having(&objects);
             let response =
-                world.response(&create(&claim("c", "8Gi", json!({"storageClassName": "gold"})))).await;
+                replica.response(&create(&claim("c", "8Gi", json!({"storageClassName": "gold"})))).await;
             assert_eq!(response["allowed"], json!(!(is_so && asks)), "row {row}, asks {asks}: {response}");
         }
     }

@@ -1,5 +1,5 @@
-//! What `docs/admission.md` says of a cluster without Bindery is what upstream's own controller does there:
-//! the examples of the document, and those of what a row says besides, on a real API server.
+//! Upstream's own controller does what `docs/admission.md` says of a cluster without Bindery: for the
+//! examples of the document and those of `upstream.md`, on a real API server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,21 +14,21 @@ use serde_json::{Value, json};
 
 use examples::{Example, document, examples};
 
-/// How long a slow machine may take; upstream looks at everything every 15 s.
+/// How long a slow machine may take. Upstream's controller resyncs every 15 s.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 const API: &str = "/api/v1";
 
-/// What rows say besides what their examples show.
+/// Examples for what a row says beyond its own example.
 const BESIDE: &str = include_str!("upstream.md");
 
-/// What becomes of an object.
+/// The expected state of an object.
 #[derive(Debug)]
 struct Expected {
     kind: String,
     name: String,
     phase: String,
-    /// Reason and words of an event; where there is none, nothing is told of the object.
+    /// Reason and words of an event; `None` expects no event.
     event: Option<(String, String)>,
 }
 
@@ -48,7 +48,7 @@ impl Expected {
     }
 }
 
-/// An example under names of its own, so that all of them go into one cluster.
+/// An example with a namespace and names of its own, so that all share one cluster.
 struct Story {
     place: String,
     example: Example,
@@ -59,7 +59,7 @@ impl Story {
         self.example.upstream.iter().map(|line| Expected::parse(line))
     }
 
-    /// An object of the example in its place: namespace, volumes and classes are nobody else's.
+    /// An object of the example with the names of this story.
     fn placed(&self, mut object: Value, uids: &BTreeMap<String, String>) -> Value {
         let own = |name: &mut Value| {
             if let Some(text) = name.as_str().filter(|text| !text.is_empty()) {
@@ -103,7 +103,7 @@ impl Cluster {
         self.ask("GET", path, &Value::Null).await
     }
 
-    /// Creates an object; one with a deletionTimestamp is deleted then, and stays for its finalizer.
+    /// Creates an object. One with a deletionTimestamp is then deleted, and stays because of its finalizer.
     async fn create(&self, object: &Value) -> Value {
         let path = collection(object);
         let created = self.ask("POST", &path, object).await;
@@ -114,8 +114,7 @@ impl Cluster {
         created
     }
 
-    /// Puts what is in the cluster before the request; volumes come last, because they name claims by their
-    /// UIDs.
+    /// Creates the objects before the request. Volumes come last, because they name the UIDs of claims.
     async fn set_up(&self, story: &Story) -> BTreeMap<String, String> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": story.place}});
         self.create(&namespace).await;
@@ -133,7 +132,7 @@ impl Cluster {
         uids
     }
 
-    /// Sends what the example is about.
+    /// Sends the request of the example.
     async fn request(&self, story: &Story, uids: &BTreeMap<String, String>) {
         for object in &story.example.request {
             let object = story.placed(object.clone(), uids);
@@ -148,7 +147,7 @@ impl Cluster {
         }
     }
 
-    /// What is not yet as it is expected to become.
+    /// The expected states that are not reached yet.
     async fn missing(&self, stories: &[Story]) -> Vec<String> {
         let events = self.get(&format!("{API}/events")).await;
         let objects = [
@@ -207,7 +206,7 @@ impl Cluster {
     }
 }
 
-/// Where objects of that kind are.
+/// The path of the objects of this kind.
 fn collection(object: &Value) -> String {
     match object["kind"].as_str().unwrap() {
         "Namespace" => format!("{API}/namespaces"),
@@ -229,7 +228,7 @@ fn stories() -> Vec<Story> {
     all.map(|(at, example)| Story { place: format!("e{at}-{}", example.rule), example }).collect()
 }
 
-/// What the rows of the table say happens without Bindery, by rule.
+/// What the table says happens without Bindery, by rule.
 fn rows() -> BTreeMap<String, String> {
     let document = document();
     let rows = document.lines().filter_map(|line| line.strip_prefix("| [`")?.split_once("`]"));
@@ -239,7 +238,7 @@ fn rows() -> BTreeMap<String, String> {
 #[test]
 fn a_row_says_what_its_examples_show_and_no_more() {
     for (rule, row) in rows() {
-        // Phases and reasons are what is in quotes and begins with a capital.
+        // Phases and reasons are quoted and begin with a capital.
         let quoted = row.split('`').skip(1).step_by(2).filter(|word| word.starts_with(char::is_uppercase));
         let said: BTreeSet<String> = quoted.map(str::to_owned).collect();
         let mut shown = BTreeSet::new();
@@ -266,7 +265,7 @@ async fn upstreams_controller_does_what_the_document_says_happens_without_binder
         uids.push(cluster.set_up(story).await);
     }
     plane.set_manager(Manager::BinderAlone).unwrap();
-    // What is bound before the request has to be so by then.
+    // Pairs of updates have to be bound before the request.
     let before = stories.iter().filter(|story| !story.example.before.is_empty()).map(|story| Story {
         place: story.place.clone(),
         example: Example { upstream: vec!["PersistentVolume db-0: Bound".to_owned()], ..Example::default() },

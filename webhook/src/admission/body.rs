@@ -1,57 +1,45 @@
-//! Reads the body of a request: so much of it, within so much time, and of all requests together no more than
-//! there is memory for, until each is answered. Nor are there more requests than that whose body has still to
-//! come.
+//! Reads the bodies of requests within a limit of size and time, and within the body budget: the bytes of all
+//! bodies that are held at the same time.
 //!
-//! What a body says may take many times the memory of its bytes while it is reviewed: a label of one letter
-//! is two texts and a place in a map. So of the bodies that are larger than usual, no more are reviewed at
-//! the same time than one of the largest that there may be; others wait for their turn.
+//! Decoding a body may take many times its bytes: a label of one letter becomes two texts and an entry of a
+//! map. The budget bounds that memory too.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::body::Body;
+use axum::http::StatusCode;
 use http_body_util::BodyExt as _;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use hyper::body::Body as _;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-/// Largest body, in bytes: the API server's own limit of a request (`--max-request-bytes` of etcd is half of
-/// it). An update carries its object twice, so this also bounds what is reviewed of very large ones.
+/// Largest body in bytes: the API server's own limit of a request (`--max-request-bytes` of etcd is half of
+/// it). An update carries its object twice, so very large objects may exceed it.
 pub const BODY_MAX: usize = 3 * 1024 * 1024;
 
-/// Bytes of all bodies that are held at the same time: some five thousand ordinary ones. Where they do not
-/// suffice, the body that has been coming for longest is given up: the API server sends a review at once, so
-/// it is somebody else's.
-const BODIES_MAX: usize = 32 * 1024 * 1024;
+/// Bytes of all bodies from their first byte to their answer. At the limit the body that has been coming for
+/// longest is given up: an API server sends a review at once, so it is probably another client's.
+const BODIES_MAX: usize = 12 * 1024 * 1024;
 
-/// Longest body that is reviewed whatever else is. An ordinary review has some 5 KiB, and as many of these as
-/// there may be reviews at the same time are 4 MiB.
+/// Of them, what bodies of more than [`SMALL_MAX`] leave free, so that large bodies cannot keep out ordinary
+/// reviews, which have some 5 KiB: room for 256 of [`SMALL_MAX`].
+const SMALL_RESERVE: usize = 4 * 1024 * 1024;
 const SMALL_MAX: usize = 16 * 1024;
 
-/// Bytes of all longer ones that are reviewed at the same time: one of the largest.
-const LARGE_MAX: usize = BODY_MAX;
+/// What a body counts before its first byte came: about what the request itself costs until then. So some
+/// thousand and five hundred requests at most wait for a body.
+const REQUEST_COST: usize = 8 * 1024;
 
-/// Longest piece in which a body is kept while it comes.
-const PIECE: usize = SMALL_MAX;
-
-/// How much is read of what is too large, and thrown away. A connection that is closed over what was not read
-/// is reset, and its sender may never see the answer.
+/// How much of a body that is too large is read and thrown away. Closing a connection with unread bytes
+/// resets it, and the client may never see its answer.
 const DISCARDED_MAX: usize = 8 * 1024 * 1024;
 
-/// Requests whose body has not come whole at the same time, on all connections: as many as there are
-/// connections, as it comes with the head. Where there is one more, that which has waited for longest is
-/// given up.
-const COMING_MAX: usize = 1_000;
-
-/// Into how many parts the time for a body is divided, each waited for by itself.
+/// Parts into which the time for a body is divided, each waited for by itself.
 const AWAKE_PARTS: u32 = 10;
 
-/// Why a body was not read. Answered as an HTTP status: nobody knows the UID that a review's answer must
-/// name.
+/// Why a body was not read, answered by an HTTP status: the UID that a review's answer must name is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BodyError {
     #[error("the body is larger than {BODY_MAX} bytes")]
@@ -75,308 +63,196 @@ impl BodyError {
     }
 }
 
-/// How many bytes a request says that its body has.
-pub(super) fn told_length(headers: &HeaderMap) -> Option<usize> {
-    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
+/// The bytes that bodies may still take.
+pub(super) struct BodyBudget(Mutex<Budget>);
 
-/// Room for the bodies that are held at the same time.
-pub(super) struct Room {
-    books: Mutex<Books>,
-    /// Bytes of large bodies that may still be reviewed beside those that are.
-    large: Semaphore,
-    /// How long one may be in coming.
-    within: Duration,
-}
-
-struct Books {
-    /// Bytes that are held by nobody.
+struct Budget {
     free: usize,
     /// The number of the next body.
     next: u64,
-    /// Bodies that have not come whole, the oldest first.
-    coming: BTreeMap<u64, Coming>,
+    /// Bodies that are being received, the oldest first.
+    receiving: BTreeMap<u64, Receiving>,
 }
 
-#[derive(Default)]
-struct Coming {
-    /// How much of it has come.
-    bytes: usize,
+struct Receiving {
+    /// What it has taken of the budget.
+    taken: usize,
     given_up: CancellationToken,
 }
 
-/// A body that comes. Dropped, it gives back what it holds.
-struct Incoming<'a> {
-    room: &'a Room,
-    number: u64,
-    given_up: CancellationToken,
-}
-
-/// What has come of a body. One vector that grows leaves its former selves behind, which together are larger
-/// than it is.
-#[derive(Default)]
-struct Pieces {
-    /// All but the first have the same room; only the last has some left.
-    pieces: Vec<Vec<u8>>,
-    length: usize,
-}
-
-impl Pieces {
-    fn extend(&mut self, mut data: &[u8]) {
-        self.length += data.len();
-        while !data.is_empty() {
-            let left = self.pieces.last().map_or(0, |piece| PIECE - piece.len());
-            if left == 0 {
-                // Most bodies are one piece, and most of these come at once.
-                let room = if self.pieces.is_empty() { data.len().min(PIECE) } else { PIECE };
-                self.pieces.push(Vec::with_capacity(room));
-                continue;
-            }
-            let (next, rest) = data.split_at(left.min(data.len()));
-            if let Some(piece) = self.pieces.last_mut() {
-                piece.extend_from_slice(next);
-            }
-            data = rest;
-        }
-    }
-
-    fn joined(mut self) -> Vec<u8> {
-        if self.pieces.len() == 1 {
-            return self.pieces.remove(0);
-        }
-        let mut bytes = Vec::with_capacity(self.length);
-        self.pieces.into_iter().for_each(|piece| bytes.extend_from_slice(&piece));
-        bytes
-    }
-}
-
-/// A body that was read. It takes its room until it is dropped.
-pub(super) struct Held<'a> {
+/// A body that has come whole. It keeps its bytes of the budget until it is dropped.
+pub(super) struct HeldBody<'a> {
     bytes: Vec<u8>,
-    turn: Turn<'a>,
-    room: &'a Room,
+    taken: usize,
+    budget: &'a BodyBudget,
 }
 
-/// Whether a body may be reviewed beside all that are.
-enum Turn<'a> {
-    /// Whatever else is, it is small.
-    Always,
-    /// For as long as this is held.
-    Now { _permit: SemaphorePermit<'a> },
-    /// It has not come in time.
-    Never,
+/// A body that is being received. Dropped, it gives back what it has taken.
+struct Receiver<'a> {
+    number: u64,
+    budget: &'a BodyBudget,
 }
 
-impl Held<'_> {
+impl HeldBody<'_> {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
-
-    /// Whether there is memory to review it; it has waited for that.
-    pub(super) fn may_be_reviewed(&self) -> bool {
-        !matches!(self.turn, Turn::Never)
-    }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldBody<'_> {
     fn drop(&mut self) {
-        self.room.books().free += self.bytes.len();
+        self.budget.lock().free += self.taken;
     }
 }
 
-impl Room {
-    /// Room for bodies of which each comes within so much time.
-    pub(super) fn new(within: Duration) -> Self {
-        let books = Books { free: BODIES_MAX, next: 0, coming: BTreeMap::new() };
-        Self { books: Mutex::new(books), large: Semaphore::new(LARGE_MAX), within }
+impl BodyBudget {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Budget { free: BODIES_MAX, next: 0, receiving: BTreeMap::new() }))
     }
 
-    /// Reads a body that is said to have so many bytes, no longer than one may take, and waits until the
-    /// deadline for the turn of one that is large. While it waits it can still be given up, so those that
-    /// wait keep nobody's room.
+    /// Receives a body within so much time, and before the deadline.
     ///
     /// # Errors
     ///
-    /// There is no room for it, or it is too large, too slow or broken.
-    pub(super) async fn read(
+    /// The body is too large, too slow or broken, or the budget has no room for it.
+    pub(super) async fn receive(
         &self,
-        length: Option<usize>,
         body: Body,
+        within: Duration,
         deadline: Instant,
-    ) -> Result<Held<'_>, BodyError> {
-        let incoming = self.enter();
-        let read = async {
-            let late = timeout_at(deadline, awake_for(self.within));
-            let pieces = incoming.read(length, body, late).await?;
-            let turn = self.turn(pieces.length, deadline).await;
-            Ok((pieces, turn))
-        };
-        let read = incoming.given_up.run_until_cancelled(read).await;
-        let (pieces, turn) = read.unwrap_or(Err(BodyError::Busy))?;
-        incoming.end(pieces, turn)
-    }
-
-    /// Waits until so many bytes may be reviewed beside all that are.
-    async fn turn(&self, bytes: usize, deadline: Instant) -> Turn<'_> {
-        if bytes <= SMALL_MAX {
-            return Turn::Always;
-        }
-        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
-        match timeout_at(deadline, self.large.acquire_many(permits)).await {
-            Ok(Ok(permit)) => Turn::Now { _permit: permit },
-            _ => Turn::Never,
-        }
-    }
-
-    fn enter(&self) -> Incoming<'_> {
-        let mut books = self.books();
-        if books.coming.len() >= COMING_MAX
-            && let Some((&oldest, _)) = books.coming.first_key_value()
-        {
-            books.give_up(oldest);
-        }
-        let number = books.next;
-        books.next += 1;
-        let coming = books.coming.entry(number).or_default();
-        Incoming { room: self, number, given_up: coming.given_up.clone() }
-    }
-
-    fn books(&self) -> MutexGuard<'_, Books> {
-        // Nothing in here panics between two changes that belong together.
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<'a> Incoming<'a> {
-    /// Reads it until it is late. Of what is too large, the rest is read too, and thrown away.
-    async fn read(
-        &self,
-        length: Option<usize>,
-        mut body: Body,
-        late: impl Future,
-    ) -> Result<Pieces, BodyError> {
-        let mut late = pin!(late);
-        let is_too_large = length.is_some_and(|length| length > BODY_MAX);
-        let read =
-            async { if is_too_large { Err(BodyError::TooLarge) } else { self.pieces(&mut body).await } };
-        let read = tokio::select! {
+    ) -> Result<HeldBody<'_>, BodyError> {
+        let (receiver, given_up) = self.begin()?;
+        let mut is_too_large = false;
+        let received = tokio::select! {
             biased;
-            read = read => read,
-            _ = &mut late => Err(BodyError::Overdue),
+            () = given_up.cancelled() => Err(BodyError::Busy),
+            received = receiver.read(body, &mut is_too_large) => received,
+            _ = timeout_at(deadline, awake_for(within)) => Err(BodyError::Overdue),
         };
-        if matches!(read, Err(BodyError::TooLarge)) {
-            self.room.books().give_back(self.number);
-            // Answered whether or not all of it has come.
-            tokio::select! {
-                biased;
-                () = discard(&mut body) => {}
-                _ = late => {}
-            }
-        }
-        read
+        if is_too_large { Err(BodyError::TooLarge) } else { receiver.end(received?) }
     }
 
-    async fn pieces(&self, body: &mut Body) -> Result<Pieces, BodyError> {
-        let mut pieces = Pieces::default();
-        while let Some(frame) = body.frame().await {
-            // Trailers say nothing.
-            let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
-            if pieces.length + data.len() > BODY_MAX {
-                return Err(BodyError::TooLarge);
-            }
-            self.room.books().take(self.number, data.len())?;
-            pieces.extend(&data);
-        }
-        Ok(pieces)
+    fn begin(&self) -> Result<(Receiver<'_>, CancellationToken), BodyError> {
+        let mut budget = self.lock();
+        let number = budget.next;
+        budget.next += 1;
+        let given_up = CancellationToken::new();
+        budget.receiving.insert(number, Receiving { taken: 0, given_up: given_up.clone() });
+        let taken = budget.take(number, REQUEST_COST);
+        drop(budget);
+        let receiver = Receiver { number, budget: self };
+        taken.map(|()| (receiver, given_up))
     }
 
-    /// It has come whole, and cannot be given up any more.
-    fn end(self, pieces: Pieces, turn: Turn<'a>) -> Result<Held<'a>, BodyError> {
-        self.room.books().coming.remove(&self.number).ok_or(BodyError::Busy)?;
-        Ok(Held { bytes: pieces.joined(), turn, room: self.room })
+    fn lock(&self) -> MutexGuard<'_, Budget> {
+        // No holder of the lock panics between two changes that belong together.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Ends after so much time in which this process ran. Of a time in which the machine gave it no processor no
-/// more than a part counts: what came meanwhile lies in the kernel, and is not late.
+impl<'a> Receiver<'a> {
+    /// Reads a body. The rest of one that is too large is read and thrown away.
+    async fn read(&self, mut body: Body, is_too_large: &mut bool) -> Result<Vec<u8>, BodyError> {
+        let (mut bytes, mut received) = (Vec::new(), 0);
+        *is_too_large = body.size_hint().lower() > BODY_MAX as u64;
+        while received <= DISCARDED_MAX
+            && let Some(frame) = body.frame().await
+        {
+            // Trailers are ignored.
+            let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
+            received += data.len();
+            *is_too_large |= received > BODY_MAX;
+            if *is_too_large {
+                bytes = Vec::new();
+                self.budget.lock().give_back(self.number);
+            } else {
+                // The first bytes are part of what the request has taken already.
+                let beyond = received.saturating_sub(REQUEST_COST).min(data.len());
+                self.budget.lock().take(self.number, beyond)?;
+                bytes.extend_from_slice(&data);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Keeps a body that has come whole: it cannot be given up any more.
+    fn end(self, bytes: Vec<u8>) -> Result<HeldBody<'a>, BodyError> {
+        let receiving = self.budget.lock().receiving.remove(&self.number).ok_or(BodyError::Busy)?;
+        Ok(HeldBody { bytes, taken: receiving.taken, budget: self.budget })
+    }
+}
+
+impl Drop for Receiver<'_> {
+    fn drop(&mut self) {
+        self.budget.lock().give_up(self.number);
+    }
+}
+
+impl Budget {
+    /// Takes bytes for a body, from older ones that are still coming where none are free. Bodies under review
+    /// keep theirs.
+    fn take(&mut self, number: u64, bytes: usize) -> Result<(), BodyError> {
+        let taken = self.receiving.get(&number).ok_or(BodyError::Busy)?.taken + bytes;
+        let reserve = if taken > SMALL_MAX { SMALL_RESERVE } else { 0 };
+        while self.free < bytes + reserve {
+            let oldest = self.receiving.first_key_value().map(|(oldest, _)| *oldest);
+            self.give_up(oldest.filter(|oldest| *oldest < number).ok_or(BodyError::Busy)?);
+        }
+        self.free -= bytes;
+        if let Some(receiving) = self.receiving.get_mut(&number) {
+            receiving.taken = taken;
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, number: u64) {
+        if let Some(receiving) = self.receiving.get_mut(&number) {
+            self.free += std::mem::take(&mut receiving.taken);
+        }
+    }
+
+    fn give_up(&mut self, number: u64) {
+        if let Some(receiving) = self.receiving.remove(&number) {
+            self.free += receiving.taken;
+            receiving.given_up.cancel();
+        }
+    }
+}
+
+/// Waits for so much time in which this process ran. A pause of the machine counts as one part at most: what
+/// came meanwhile lies in the kernel, and is not late.
 async fn awake_for(time: Duration) {
     for _ in 0..AWAKE_PARTS {
         sleep(time / AWAKE_PARTS).await;
     }
 }
 
-/// Reads a body that nobody wants, but for one without end.
-async fn discard(body: &mut Body) {
-    let mut left = DISCARDED_MAX;
-    while let Some(Ok(frame)) = body.frame().await {
-        match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
-            Some(rest) => left = rest,
-            None => return,
-        }
-    }
-}
-
-impl Drop for Incoming<'_> {
-    fn drop(&mut self) {
-        self.room.books().give_up(self.number);
-    }
-}
-
-impl Books {
-    /// Takes room for more of a body, from those that have been coming for longer where there is none. Where
-    /// none of these has any, because all of it is under review, there is none for this one.
-    fn take(&mut self, number: u64, bytes: usize) -> Result<(), BodyError> {
-        while self.free < bytes {
-            let mut holding = self.coming.iter().filter(|(_, coming)| coming.bytes > 0);
-            let oldest = holding.next().map(|(oldest, _)| *oldest).filter(|oldest| *oldest < number);
-            self.give_up(oldest.ok_or(BodyError::Busy)?);
-        }
-        let coming = self.coming.get_mut(&number).ok_or(BodyError::Busy)?;
-        coming.bytes += bytes;
-        self.free -= bytes;
-        Ok(())
-    }
-
-    /// Nothing of it is kept, though more of it may come.
-    fn give_back(&mut self, number: u64) {
-        if let Some(coming) = self.coming.get_mut(&number) {
-            self.free += std::mem::take(&mut coming.bytes);
-        }
-    }
-
-    /// Its memory is free in a moment, when whoever reads it hears of it.
-    fn give_up(&mut self, number: u64) {
-        if let Some(coming) = self.coming.remove(&number) {
-            self.free += coming.bytes;
-            coming.given_up.cancel();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::pin::pin;
 
+    use axum::body::Bytes;
     use futures::channel::mpsc;
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_is_not_late_because_the_machine_stood_still() {
-        let room = Room::new(Duration::from_secs(1));
-        let deadline = Instant::now() + Duration::from_secs(60);
+    async fn a_body_is_not_late_because_the_machine_paused() {
+        let budget = BodyBudget::new();
+        let (second, deadline) = (Duration::from_secs(1), Instant::now() + Duration::from_secs(60));
         let (sender, receiver) = mpsc::unbounded::<Result<Bytes, Infallible>>();
-        let mut read = pin!(room.read(None, Body::from_stream(receiver), deadline));
-        assert!(futures::poll!(&mut read).is_pending());
+        let mut received = pin!(budget.receive(Body::from_stream(receiver), second, deadline));
+        assert!(futures::poll!(&mut received).is_pending());
         tokio::time::advance(Duration::from_secs(5)).await;
-        assert!(futures::poll!(&mut read).is_pending());
+        assert!(futures::poll!(&mut received).is_pending());
         sender.unbounded_send(Ok(Bytes::from_static(b"{}"))).expect("the body is being read");
         drop(sender);
-        assert_eq!(read.await.map(|held| held.bytes().to_vec()), Ok(b"{}".to_vec()));
+        assert_eq!(received.await.map(|held| held.bytes().to_vec()), Ok(b"{}".to_vec()));
 
-        // But one that does not come while the machine runs.
+        // A body that does not come while the machine runs is late.
         let (_sender, receiver) = mpsc::unbounded::<Result<Bytes, Infallible>>();
-        let read = room.read(None, Body::from_stream(receiver), deadline).await;
-        assert_eq!(read.map(|held| held.bytes().to_vec()), Err(BodyError::Overdue));
+        let received = budget.receive(Body::from_stream(receiver), second, deadline).await;
+        assert_eq!(received.map(|held| held.bytes().to_vec()), Err(BodyError::Overdue));
     }
 }

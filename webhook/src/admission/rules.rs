@@ -1,26 +1,26 @@
-//! The rules by name, and what becomes of what they find.
+//! The rules by name, and the level of each.
 
 use std::fmt;
 use std::str::FromStr;
 
 use bindery_core::Rule;
 
-/// A rule of the door.
+/// A rule of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DoorRule {
-    /// One of the engine's.
+pub enum AdmissionRule {
+    /// A rule of the engine.
     Engine(Rule),
-    /// Policy Delete on a volume that a label marks as precious: which label that is only the operator knows,
-    /// so no engine is asked.
+    /// Policy Delete on a volume with the label for precious volumes. The label is a setting, so no engine
+    /// checks it.
     PreciousDeleted,
 }
 
-/// What becomes of what a rule finds.
+/// What a finding of a rule does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Level {
-    /// Nothing: nobody is told.
+    /// Nothing.
     Off,
-    /// The request passes, and its author is warned.
+    /// The request passes with a warning.
     Warn,
     /// The request is denied.
     Deny,
@@ -28,34 +28,37 @@ pub enum Level {
 
 /// The level of every rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Levels([Level; DoorRule::ALL.len()]);
+pub struct Levels([Level; AdmissionRule::ALL.len()]);
 
-/// A level that the operator sets, as `volume-too-small=warn`.
+/// A setting such as `volume-too-small=warn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleLevel {
-    rule: DoorRule,
+    rule: AdmissionRule,
     level: Level,
 }
 
-/// Why a text sets no level. Says what is allowed.
+/// Why a text is no such setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleLevelError {
     /// It is not of the form `RULE=LEVEL`.
     #[error("{0:?} is not RULE=LEVEL, such as volume-too-small=warn")]
     Malformed(String),
     /// There is no such rule.
-    #[error("there is no rule {0:?}; there are {names}", names = DoorRule::ALL.map(DoorRule::name).join(", "))]
+    #[error(
+        "there is no rule {0:?}; there are {names}",
+        names = AdmissionRule::ALL.map(AdmissionRule::name).join(", ")
+    )]
     Rule(String),
     /// There is no such level.
     #[error("there is no level {0:?}; there are deny, warn, off")]
     Level(String),
-    /// The rule tells of what binds all the same, so it cannot deny.
-    #[error("rule {0} cannot deny, because what it tells of binds all the same; set it to warn or off")]
+    /// The rule cannot deny: what it finds binds anyway.
+    #[error("rule {0} cannot deny, because what it finds binds anyway; set it to warn or off")]
     NeverDenies(&'static str),
 }
 
-impl DoorRule {
-    /// All of them: the engine's in the order of their numbers, then those of the door.
+impl AdmissionRule {
+    /// All rules: the engine's in the order of their numbers, then [`AdmissionRule::PreciousDeleted`].
     pub const ALL: [Self; Rule::ALL.len() + 1] = {
         let mut all = [Self::PreciousDeleted; Rule::ALL.len() + 1];
         let mut at = 0;
@@ -66,7 +69,7 @@ impl DoorRule {
         all
     };
 
-    /// Its name, as operators set its level and metrics count it.
+    /// The name in settings and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Engine(rule) => rule.name(),
@@ -74,8 +77,7 @@ impl DoorRule {
         }
     }
 
-    /// Its level unless the operator sets another (design section 7): denied is what cannot bind while the
-    /// volume's spec stays as it is.
+    /// The level without a setting: a rule denies what cannot bind while the volume's spec stays the same.
     pub const fn default_level(self) -> Level {
         match self {
             Self::Engine(rule) if rule.denies() => Level::Deny,
@@ -92,10 +94,10 @@ impl DoorRule {
 }
 
 impl Level {
-    /// All of them.
+    /// All levels.
     pub const ALL: [Self; 3] = [Self::Deny, Self::Warn, Self::Off];
 
-    /// Its name.
+    /// The name in settings and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -106,23 +108,23 @@ impl Level {
 }
 
 impl Levels {
-    /// The defaults, and over them what the operator sets: of one rule the last counts.
+    /// The defaults with these settings; of one rule the last setting counts.
     pub fn new(set: impl IntoIterator<Item = RuleLevel>) -> Self {
-        let mut levels = DoorRule::ALL.map(DoorRule::default_level);
+        let mut levels = AdmissionRule::ALL.map(AdmissionRule::default_level);
         for RuleLevel { rule, level } in set {
             levels[rule.index()] = level;
         }
         Self(levels)
     }
 
-    /// The same, but what would be denied is only warned of: for observe mode.
+    /// The same levels, with warnings in the place of denials: for observe mode.
     #[must_use]
     pub fn only_warning(self) -> Self {
         Self(self.0.map(|level| level.min(Level::Warn)))
     }
 
     /// The level of a rule.
-    pub fn of(&self, rule: DoorRule) -> Level {
+    pub fn of(&self, rule: AdmissionRule) -> Level {
         self.0[rule.index()]
     }
 }
@@ -139,11 +141,11 @@ impl FromStr for RuleLevel {
     fn from_str(text: &str) -> Result<Self, RuleLevelError> {
         let (name, level) = text.split_once('=').ok_or_else(|| RuleLevelError::Malformed(text.to_owned()))?;
         let (name, level) = (name.trim(), level.trim());
-        let rule = DoorRule::ALL.into_iter().find(|rule| rule.name() == name);
+        let rule = AdmissionRule::ALL.into_iter().find(|rule| rule.name() == name);
         let rule = rule.ok_or_else(|| RuleLevelError::Rule(name.to_owned()))?;
         let found = Level::ALL.into_iter().find(|known| known.name() == level);
         let level = found.ok_or_else(|| RuleLevelError::Level(level.to_owned()))?;
-        if (rule, level) == (DoorRule::Engine(Rule::PairMismatch), Level::Deny) {
+        if (rule, level) == (AdmissionRule::Engine(Rule::PairMismatch), Level::Deny) {
             return Err(RuleLevelError::NeverDenies(rule.name()));
         }
         Ok(Self { rule, level })
@@ -161,27 +163,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_has_a_place_and_a_name_of_its_own() {
-        for (at, rule) in DoorRule::ALL.into_iter().enumerate() {
+    fn every_rule_has_an_index_and_a_name_of_its_own() {
+        for (at, rule) in AdmissionRule::ALL.into_iter().enumerate() {
             assert_eq!(rule.index(), at, "{}", rule.name());
-            let namesakes = DoorRule::ALL.into_iter().filter(|other| other.name() == rule.name());
+            let namesakes = AdmissionRule::ALL.into_iter().filter(|other| other.name() == rule.name());
             assert_eq!(namesakes.count(), 1, "{}", rule.name());
         }
     }
 
     #[test]
-    fn the_last_level_that_is_set_counts_and_observe_mode_only_warns() {
+    fn the_last_setting_counts_and_observe_mode_only_warns() {
         let set = ["volume-too-small=off", "volume-missing=deny", " volume-too-small = warn"];
         let levels = Levels::new(set.map(|text| text.parse().unwrap()));
-        assert_eq!(levels.of(DoorRule::Engine(Rule::VolumeTooSmall)), Level::Warn);
-        assert_eq!(levels.of(DoorRule::Engine(Rule::VolumeMissing)), Level::Deny);
-        assert_eq!(levels.of(DoorRule::Engine(Rule::BreaksPair)), Level::Deny);
+        assert_eq!(levels.of(AdmissionRule::Engine(Rule::VolumeTooSmall)), Level::Warn);
+        assert_eq!(levels.of(AdmissionRule::Engine(Rule::VolumeMissing)), Level::Deny);
+        assert_eq!(levels.of(AdmissionRule::Engine(Rule::BreaksPair)), Level::Deny);
         let observing = levels.only_warning();
-        assert!(DoorRule::ALL.into_iter().all(|rule| observing.of(rule) == Level::Warn));
+        assert!(AdmissionRule::ALL.into_iter().all(|rule| observing.of(rule) == Level::Warn));
     }
 
     #[test]
-    fn a_bad_level_says_what_is_allowed() {
+    fn an_invalid_setting_is_an_error_that_says_what_is_allowed() {
         for (text, said) in [
             ("volume-too-small", "volume-too-small=warn"),
             (

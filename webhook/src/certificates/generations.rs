@@ -1,63 +1,39 @@
-//! Generations of certificates, and when each is made, trusted, shown and forgotten.
+//! The generations of certificates that are stored, and when each is made, shown and removed.
 //!
-//! A generation is a certificate, its key, and an authority that vouches for nothing else. It is made when a
-//! third of the lifetime of the one before is left, or when what is kept is lost. All are kept until they
-//! have expired, and the authorities of all that are kept are trusted. So an authority that is trusted stays
-//! so, and an older one has been trusted for longer.
+//! A generation is made when a third of the previous one's lifetime is left, or when the Secret has lost it.
+//! The authorities of all stored generations are trusted. API servers learn of a new authority one after the
+//! other, so a replica shows the newest generation whose authority it has seen trusted for a while. Where it
+//! has seen none for so long, as after its start, it shows the oldest valid one, which has been trusted for
+//! longest. This needs no clock but the replica's own.
 //!
-//! API servers learn one after the other whom to trust, and none may be shown a certificate before it has. So
-//! a replica shows the newest generation whose authority it has seen trusted for a while. Where there is
-//! none, because it has just started or somebody took the trust away, it shows the oldest one that is good:
-//! nothing is trusted for longer. It asks nobody since when that is, and nobody's clock but its own.
-//!
-//! A clock that is wrong by more than an hour misleads its own replica only. What that one has made, and what
-//! is not good yet or any more by the clock of another, the other does not show, and makes one that is good;
-//! and what has expired by one clock is not forgotten for that. None of them can tell whose clock is wrong,
-//! so each leaves alone what others have made.
+//! A clock that is wrong by more than an hour misleads its own replica only: that replica makes a generation
+//! which others do not show, and nothing is removed because it has expired by one clock.
 
 use std::collections::BTreeMap;
 use std::iter;
 use std::time::{Duration, SystemTime};
 
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use x509_parser::extensions::GeneralName;
 
-use super::identity::{Identity, IdentityError, Validity, certificates, parse};
-use super::mint::{MintError, Minted, Names, SKEW, mint};
-use super::signature::{SignatureError, check_signature};
+pub use super::generation::SETTLE_MAX;
+use super::generation::{Broken, Generation};
+use super::identity::{Identity, IdentityError, certificates};
+use super::mint::{MintError, Names};
 
-/// Longest time for which a new authority is trusted before what it vouches for is shown. API servers see a
-/// changed webhook configuration within a second; one that is cut off from etcd for longer than this admits
-/// nothing anyway.
-pub const SETTLE_MAX: Duration = Duration::from_secs(300);
-/// The same, in parts of the lifetime, where that is short.
-const SETTLE_PARTS: u32 = 10;
-/// A new generation is made when this part of the lifetime is left.
-const RENEW_PARTS: u32 = 3;
-/// A certificate is not shown in this last part of its lifetime, or in the last hour, where there is another:
-/// a clock that lags behind would show what has expired. By then the next one has been trusted for longer
-/// than it takes: for the time between a third and this part of the lifetime. Nor is it shown for as long
-/// after it has begun to be good, which was an hour before it was made: only who takes it from a replica
-/// whose clock goes ahead has to wait for that.
-const MARGIN_PARTS: u32 = 6;
-/// How many of those that have expired are kept. Where it is this replica's clock that has gone far ahead,
-/// they are what others show: the newest of them, or the one before it where that has just been made.
+/// How many expired generations are stored: where this replica's clock is far ahead, others show the newest
+/// of them, or the one before it while the newest is not trusted yet.
 const EXPIRED_MAX: usize = 2;
 
-/// The keys of the Secret: the chain and the key of each generation, the newest first, which has the names
-/// that Kubernetes and cert-manager use. No more are kept; two are usual, and more than these come from
-/// somebody who deletes the Secret again and again.
-const KEYS: [(&str, &str); 8] = [
+/// The keys of the Secret for the chain and the key of each generation, the newest first. The first are those
+/// of Kubernetes and cert-manager. Four generations suffice: two are valid during a renewal, and two more may
+/// be those of replicas whose clocks differ, or be left by a person who deleted the Secret twice.
+const KEYS: [(&str, &str); 4] = [
     ("tls.crt", "tls.key"),
     ("earlier-1.crt", "earlier-1.key"),
     ("earlier-2.crt", "earlier-2.key"),
     ("earlier-3.crt", "earlier-3.key"),
-    ("earlier-4.crt", "earlier-4.key"),
-    ("earlier-5.crt", "earlier-5.key"),
-    ("earlier-6.crt", "earlier-6.key"),
-    ("earlier-7.crt", "earlier-7.key"),
 ];
-/// The authorities of all of them, which are to be trusted.
+/// The key of the trusted authorities: those of all generations.
 const AUTHORITIES: &str = "ca.crt";
 
 /// What certificates are to be.
@@ -69,10 +45,10 @@ pub struct CertificateSettings {
     pub lifetime: Duration,
 }
 
-/// What a Secret holds, by key.
+/// The data of the Secret.
 pub type Data = BTreeMap<String, Vec<u8>>;
 
-/// The generations that are kept.
+/// The stored generations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generations {
     newest: Generation,
@@ -80,64 +56,26 @@ pub struct Generations {
     earlier: Vec<Generation>,
 }
 
-/// One certificate, and who vouches for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Generation {
-    identity: Identity,
-    names: Names,
-    authority: CertificateDer<'static>,
-    /// As they are kept, in PEM; the authority is the last of the chain.
-    chain: String,
-    key: String,
-}
-
-/// Why what is kept cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
-    /// There is nothing under that key.
-    #[error("has no {0}")]
-    Missing(&'static str),
-    /// What is there makes no sense.
-    #[error("{key} {why}")]
-    Nonsense {
-        /// The key.
-        key: &'static str,
-        /// What is wrong.
-        why: IdentityError,
-    },
-    /// The certificate does not say who vouches for it.
-    #[error("{0} holds no certificate of an authority after the first")]
-    NoAuthority(&'static str),
-    /// Somebody else vouches for it than it says.
-    #[error("{key} holds a certificate that the authority after it has not signed: {why}")]
-    Unsigned {
-        /// The key.
-        key: &'static str,
-        /// What is wrong.
-        why: SignatureError,
-    },
-}
-
 impl Generations {
-    /// Reads what is kept. An earlier generation that makes no sense is as good as none.
+    /// Reads the Secret. An earlier generation that cannot be read is ignored.
     ///
     /// # Errors
     ///
-    /// The newest generation, or the authorities, make no sense.
+    /// The newest generation, or the authorities, cannot be read.
     pub fn read(data: &Data) -> Result<Self, Broken> {
         let [newest, earlier @ ..] = KEYS;
-        let newest = Generation::read(data, newest)?;
-        let earlier = earlier.into_iter().filter_map(|keys| Generation::read(data, keys).ok()).collect();
+        let newest = read(data, newest)?;
+        let earlier = earlier.into_iter().filter_map(|keys| read(data, keys).ok()).collect();
         let authorities = data.get(AUTHORITIES).ok_or(Broken::Missing(AUTHORITIES))?;
-        let nonsense = |why| Broken::Nonsense { key: AUTHORITIES, why };
-        if !certificates(authorities).map_err(nonsense)?.contains(&newest.authority) {
+        let unreadable = |why| Broken::Unreadable { key: AUTHORITIES, why };
+        if !certificates(authorities).map_err(unreadable)?.contains(&newest.authority) {
             let why = format!("the authority of {} is not among them", KEYS[0].0);
-            return Err(nonsense(IdentityError::Certificate(why)));
+            return Err(unreadable(IdentityError::Certificate(why)));
         }
         Ok(Self { newest, earlier })
     }
 
-    /// What is to be kept.
+    /// The data to store.
     pub fn data(&self) -> Data {
         let mut data = Data::from([(AUTHORITIES.to_owned(), self.authorities())]);
         for (generation, (chain, key)) in self.all().zip(KEYS) {
@@ -147,70 +85,78 @@ impl Generations {
         data
     }
 
-    /// What is to be kept in the place of what is, at this time; `None` where all is well.
+    /// What is to replace the stored generations now; `None` where nothing is to change.
     ///
-    /// Where nothing is kept that could be used, `known` is what this replica has last seen kept: the Secret
-    /// was deleted or spoilt, and who trusts what is shown goes on doing so. Where names are missing they are
-    /// added to those that are there: while replicas with other settings take over from each other, neither
-    /// takes away what the other needs.
+    /// Where nothing usable is stored, because the Secret was deleted or broken, the new generation joins
+    /// `known`, what this replica has last seen stored: clients go on trusting what is shown. Missing names
+    /// are added to the present ones, so that replicas of two revisions do not take each other's names away.
     ///
     /// # Errors
     ///
     /// A new generation cannot be made.
     pub fn due(
-        kept: Option<&Self>,
+        stored: Option<&Self>,
         known: Option<&Self>,
         settings: &CertificateSettings,
         now: SystemTime,
     ) -> Result<Option<Self>, MintError> {
         let CertificateSettings { names, lifetime } = settings;
-        let names = match kept.map(|kept| kept.current(now)) {
-            Some(Some(current)) if !current.is_old(*lifetime, now) => {
+        let names = match stored.and_then(|stored| stored.current(now)) {
+            Some(current) if !current.is_old(*lifetime, now) => {
                 if current.names.contain(names) {
                     return Ok(None);
                 }
                 current.names.and(names)
             }
-            // Nothing is kept, or nothing that is good by this clock, or it ends.
             _ => names.clone(),
         };
         let newest = Generation::mint(&names, *lifetime, now)?;
-        let earlier = kept.or(known).map(|before| before.beside_another(now));
+        let earlier = stored.or(known).map(|before| before.beside_another(now));
         Ok(Some(Self { newest, earlier: earlier.unwrap_or_default() }))
     }
 
-    /// A certificate that is not kept.
+    /// A certificate that is not stored.
     ///
     /// # Errors
     ///
     /// It cannot be made.
-    pub fn unkept(settings: &CertificateSettings, now: SystemTime) -> Result<Identity, MintError> {
+    pub fn unstored(settings: &CertificateSettings, now: SystemTime) -> Result<Identity, MintError> {
         Ok(Generation::mint(&settings.names, settings.lifetime, now)?.identity)
     }
 
-    /// What is kept beside a new one, the newest first: those that have not expired, and the newest of those
-    /// that have. Where these are too many for one more, the second oldest of the good goes: the oldest is
-    /// what replicas show that have seen nothing trusted for long, and the newest what all others do.
+    /// What is stored beside a new generation, the newest first: those that have not expired, and the newest
+    /// expired ones. At the limit the second oldest that has not expired goes: replicas that have seen
+    /// nothing trusted for long show the oldest, and all others the newest.
     fn beside_another(&self, now: SystemTime) -> Vec<Generation> {
-        let has_expired = |generation: &Generation| now >= generation.expires() + SKEW;
         let (mut kept, mut expired) = (Vec::new(), 0);
         for generation in self.all() {
-            expired += usize::from(has_expired(generation));
-            if !has_expired(generation) || expired <= EXPIRED_MAX {
+            expired += usize::from(generation.has_expired_for_all(now));
+            if !generation.has_expired_for_all(now) || expired <= EXPIRED_MAX {
                 kept.push(generation.clone());
             }
         }
         if kept.len() == KEYS.len() {
-            let mut good = kept.iter().enumerate().rev().filter(|(_, generation)| !has_expired(generation));
-            let second_oldest = good.nth(1).map_or(KEYS.len() - 1, |(at, _)| at);
-            kept.remove(second_oldest);
+            let unexpired = (0..kept.len()).rev().filter(|at| !kept[*at].has_expired_for_all(now));
+            let second_oldest = unexpired.into_iter().nth(1);
+            kept.remove(second_oldest.unwrap_or(KEYS.len() - 1));
         }
         kept
     }
 
-    /// The newest that is good by this clock.
+    /// Whether a lost Secret is to hold these again, and no further generation: that would remove one which
+    /// replicas may show, because they have not seen the newest trusted for long.
+    pub(super) fn is_in_transition(
+        &self,
+        trusted_for: impl Fn(&CertificateDer<'static>) -> Option<Duration>,
+    ) -> bool {
+        let shown_by_all = 2 * self.newest.settle();
+        let is_shown_by_all = trusted_for(&self.newest.authority).is_some_and(|time| time >= shown_by_all);
+        self.all().count() == KEYS.len() && !is_shown_by_all
+    }
+
+    /// The newest that is valid by this clock.
     fn current(&self, now: SystemTime) -> Option<&Generation> {
-        self.all().find(|generation| generation.is_good(now))
+        self.all().find(|generation| generation.is_valid(now))
     }
 
     /// All, the newest first.
@@ -218,25 +164,22 @@ impl Generations {
         iter::once(&self.newest).chain(&self.earlier)
     }
 
-    /// When the next generation is to be made: at once where none is good now.
+    /// When the next generation is to be made: at once where none is valid.
     pub fn renew_at(&self, now: SystemTime) -> SystemTime {
         self.current(now).map_or(now, Generation::renew_at)
     }
 
-    /// Why the clock of this replica, or of one that has made what is kept, may be wrong; `None` where
-    /// nothing says so.
-    pub fn doubt(&self, now: SystemTime) -> Option<&'static str> {
+    /// A sign that the clock of this replica, or of one that made a stored generation, is wrong.
+    pub fn clock_doubt(&self, now: SystemTime) -> Option<&'static str> {
         if self.all().all(|generation| now >= generation.expires()) {
-            return Some("all certificates that are kept have expired by the clock of this replica");
+            return Some("all stored certificates have expired by the clock of this replica");
         }
         let is_ahead = self.all().any(|generation| now < generation.identity.validity().not_before);
-        is_ahead.then_some(
-            "a certificate that is kept begins to be good only later, by the clock of this replica",
-        )
+        is_ahead.then_some("a stored certificate is not valid yet by the clock of this replica")
     }
 
-    /// The certificate that is to be shown. `trusted_for` tells for how long this replica has seen clients
-    /// trust an authority; `None` where it has not.
+    /// The certificate to show. `trusted_for` tells how long this replica has seen an authority trusted;
+    /// `None` where it has not.
     pub fn showing(
         &self,
         trusted_for: impl Fn(&CertificateDer<'static>) -> Option<Duration>,
@@ -246,16 +189,15 @@ impl Generations {
             trusted_for(&generation.authority).is_some_and(|time| time >= generation.settle())
         };
         let best = |may_be_shown: fn(&Generation, SystemTime) -> bool| {
-            let mut good = self.all().filter(|generation| may_be_shown(generation, now));
-            good.clone().find(is_settled).or_else(|| good.next_back())
+            let mut valid = self.all().filter(|generation| may_be_shown(generation, now));
+            valid.clone().find(is_settled).or_else(|| valid.next_back())
         };
-        let shown = best(Generation::is_good_by_all).or_else(|| best(Generation::is_good));
-        // Also where nobody trusts it: nobody will trust anything else for long.
+        let shown = best(Generation::is_valid_for_all).or_else(|| best(Generation::is_valid));
+        // Where none is valid, the newest is as good as any.
         &shown.unwrap_or(&self.newest).identity
     }
 
-    /// How long it takes until time alone changes something: which is shown, or that the next is to be made.
-    /// `trusted_for` is as for [`Generations::showing`].
+    /// How long until time alone changes which certificate is shown, or makes the next one due.
     pub fn until_next(
         &self,
         trusted_for: impl Fn(&CertificateDer<'static>) -> Option<Duration>,
@@ -270,122 +212,21 @@ impl Generations {
         ahead.fold(until(self.renew_at(now)), Duration::min)
     }
 
-    /// The authorities that are to be trusted, in PEM.
+    /// The authorities to trust, in PEM.
     pub fn authorities(&self) -> Vec<u8> {
         self.all().map(Generation::authority_pem).collect::<String>().into_bytes()
     }
 
-    /// The same, one by one.
-    pub(crate) fn each_authority(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+    /// The same one by one, that of the newest generation first.
+    pub(super) fn each_authority(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
         self.all().map(|generation| &generation.authority)
     }
 }
 
-impl Generation {
-    fn read(data: &Data, (chain, key): (&'static str, &'static str)) -> Result<Self, Broken> {
-        let value = |name| match data.get(name) {
-            Some(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
-            None => Err(Broken::Missing(name)),
-        };
-        let generation = Self::new(value(chain)?, value(key)?, chain);
-        generation.map_err(|broken| match broken {
-            Broken::Nonsense { why, .. } if why.is_of_key() => Broken::Nonsense { key, why },
-            broken => broken,
-        })
-    }
-
-    fn mint(names: &Names, lifetime: Duration, now: SystemTime) -> Result<Self, MintError> {
-        let Minted { chain, key } = mint(names, lifetime, now)?;
-        let (name, _) = KEYS[0];
-        Self::new(chain, key, name).map_err(|broken| MintError::Crypto(broken.to_string()))
-    }
-
-    /// The generation of this chain and key; `name` is what errors call the chain.
-    fn new(chain: String, key: String, name: &'static str) -> Result<Self, Broken> {
-        let nonsense = |why| Broken::Nonsense { key: name, why };
-        let identity = Identity::from_pem(chain.as_bytes(), key.as_bytes()).map_err(nonsense)?;
-        let [leaf, authority] = identity.chain() else { return Err(Broken::NoAuthority(name)) };
-        // Somebody may have put together what does not belong together: whoever trusts the one would not
-        // accept the other.
-        check_signature(leaf, authority, identity.validity().not_before)
-            .map_err(|why| Broken::Unsigned { key: name, why })?;
-        let (names, authority) = (names(leaf).map_err(nonsense)?, authority.clone());
-        Ok(Self { identity, names, authority, chain, key })
-    }
-
-    fn expires(&self) -> SystemTime {
-        self.identity.validity().not_after
-    }
-
-    /// From when it was made.
-    fn lifetime(&self) -> Duration {
-        let validity = self.identity.validity();
-        validity.not_after.duration_since(validity.not_before + SKEW).unwrap_or_default()
-    }
-
-    /// For how long its authority is trusted before it is shown.
-    fn settle(&self) -> Duration {
-        SETTLE_MAX.min(self.lifetime() / SETTLE_PARTS)
-    }
-
-    /// When the next one is to be made.
-    fn renew_at(&self) -> SystemTime {
-        self.expires() - self.lifetime() / RENEW_PARTS
-    }
-
-    /// Whether another one is to take its place: it ends, or it lasts longer than certificates are to by now.
-    /// Not the reverse: of replicas with other settings, as there are during a release, one would then undo
-    /// what the other has done, without end. So a shorter lifetime holds at once, as whoever asks for it
-    /// wants to be rid of what lasts for long, and a longer one from the next renewal on.
-    fn is_old(&self, lifetime: Duration, now: SystemTime) -> bool {
-        self.renew_at() <= now || self.lifetime() > lifetime
-    }
-
-    /// For how long it is shown neither after it begins to be good nor before it expires, where there is
-    /// another.
-    fn margin(&self) -> Duration {
-        SKEW.min(self.lifetime() / MARGIN_PARTS)
-    }
-
-    /// Whether it is good now.
-    fn is_good(&self, now: SystemTime) -> bool {
-        let Validity { not_before, not_after } = self.identity.validity();
-        (not_before..not_after).contains(&now)
-    }
-
-    /// Whether it is good now for all clients whose clocks are no further off than can be expected.
-    fn is_good_by_all(&self, now: SystemTime) -> bool {
-        let Validity { not_before, not_after } = self.identity.validity();
-        (not_before + self.margin()..not_after - self.margin()).contains(&now)
-    }
-
-    /// When time alone changes whether it is shown.
-    fn turns(&self) -> [SystemTime; 4] {
-        let Validity { not_before, not_after } = self.identity.validity();
-        [not_before, not_before + self.margin(), not_after - self.margin(), not_after]
-    }
-
-    fn authority_pem(&self) -> &str {
-        let at = self.chain.rfind("-----BEGIN CERTIFICATE-----");
-        &self.chain[at.unwrap_or_default()..]
-    }
-}
-
-/// The names of a certificate.
-fn names(certificate: &CertificateDer<'_>) -> Result<Names, IdentityError> {
-    let parsed = parse(certificate)?;
-    let extension = parsed.subject_alternative_name();
-    let extension = extension.map_err(|error| IdentityError::Certificate(error.to_string()))?;
-    let names = extension.iter().flat_map(|extension| &extension.value.general_names);
-    let names = names.filter_map(|name| match name {
-        GeneralName::DNSName(host) => Some((*host).to_owned()),
-        GeneralName::IPAddress(bytes) => address(bytes).map(|address| address.to_string()),
-        _ => None,
-    });
-    Names::new(names).map_err(|error| IdentityError::Certificate(error.to_string()))
-}
-
-fn address(bytes: &[u8]) -> Option<std::net::IpAddr> {
-    let v4 = <[u8; 4]>::try_from(bytes).map(Into::into);
-    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(Into::into)).ok()
+fn read(data: &Data, (chain, key): (&'static str, &'static str)) -> Result<Generation, Broken> {
+    let value = |name| match data.get(name) {
+        Some(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+        None => Err(Broken::Missing(name)),
+    };
+    Generation::new(value(chain)?, value(key)?, chain, key)
 }

@@ -1,161 +1,98 @@
-//! Keeps generations of certificates: makes and stores them, has them trusted, and says which is to be shown.
+//! Keeps the certificates of a replica: makes and stores generations, has the webhook configuration trust
+//! them, and chooses the one to show.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::generations::{CertificateSettings, Data, Generations};
 use super::identity::{Identity, certificates};
 use super::mint::MintError;
-use super::record::CertificateRecord;
+use super::status::CertificateStatus;
+use super::storage::Storage;
 
-/// How often a round is begun again because somebody else had written.
+/// How often a round begins again after another replica has written.
 const CONFLICTS_MAX: u32 = 10;
-/// How long a replica waits for its first certificate, which has more to do than to show one.
+/// How long a starting replica waits for its first certificate.
 const OPENING_MAX: Duration = Duration::from_secs(5);
-/// First pause after a failure, doubled by each that follows.
+/// First pause after a failure; each further one doubles it.
 const BACKOFF: Duration = Duration::from_secs(1);
 /// Longest pause.
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
-/// Longest time after which the time of day is looked at, which may have been set: no request is made for it.
-const LOOK_MAX: Duration = Duration::from_secs(600);
-
-/// Where generations are kept for all replicas, and where clients learn whom to trust.
-pub trait Vault: Send + Sync + 'static {
-    /// What tells one version of an object from another.
-    type Version: Send + Sync;
-    /// Why the vault cannot be used; names the object and the remedy.
-    type Error: std::error::Error + Send + Sync + 'static;
-
-    /// Whether somebody has set it wrongly, rather than that it cannot be used now.
-    fn is_misset(error: &Self::Error) -> bool;
-
-    /// What is kept now, not what was a moment ago; `None` where nothing ever was.
-    fn stored(&self) -> impl Future<Output = Result<Option<Stored<Self::Version>>, Self::Error>> + Send;
-
-    /// Keeps this in the place of the version that was read, or where nothing was kept.
-    fn store(
-        &self,
-        data: &Data,
-        over: Option<&Self::Version>,
-    ) -> impl Future<Output = Result<Written, Self::Error>> + Send;
-
-    /// Whom clients trust now; `None` where there are no clients.
-    fn trust(&self) -> impl Future<Output = Result<Option<Trust<Self::Version>>, Self::Error>> + Send;
-
-    /// Has all clients trust these authorities, in PEM, in the place of those in the version that was read.
-    fn entrust(
-        &self,
-        authorities: &[u8],
-        over: &Trust<Self::Version>,
-    ) -> impl Future<Output = Result<Written, Self::Error>> + Send;
-}
-
-/// What is kept.
-pub struct Stored<V> {
-    /// The data; empty where somebody has made the place and nothing is in it.
-    pub data: Data,
-    /// In which version.
-    pub version: V,
-}
-
-/// Whom clients trust.
-pub struct Trust<V> {
-    /// By the name of each webhook, the authorities that are trusted with it, in PEM.
-    pub bundles: BTreeMap<String, Vec<u8>>,
-    /// In which version.
-    pub version: V,
-}
-
-/// How a write went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// It is done.
-    Done,
-    /// Somebody else was faster: what was read is no more.
-    Conflict,
-}
+/// How often the time of day is looked at, in case it was set. This makes no request.
+const CLOCK_CHECK: Duration = Duration::from_secs(600);
 
 /// Why certificates cannot be kept.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError<E: std::error::Error + 'static> {
-    /// The vault cannot be used.
+    /// The storage failed.
     #[error(transparent)]
-    Vault(E),
+    Storage(#[from] E),
     /// No certificate can be made.
-    #[error(transparent)]
-    Mint(#[from] MintError),
-    /// No answer has come for long.
+    #[error("{0}")]
+    Mint(MintError),
+    /// The storage did not answer in time.
     #[error("they were not read and written within {OPENING_MAX:?}")]
     Overdue,
-    /// Others write all the time.
-    #[error("somebody else wrote in the last {CONFLICTS_MAX} moments when Bindery wanted to")]
+    /// Another program writes all the time.
+    #[error("another program wrote each of the last {CONFLICTS_MAX} times when Bindery wanted to")]
     Conflicts,
 }
 
 /// The time of day.
 type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// One replica's keeper. All replicas have one, and none is special: each makes what is missing, and of two
-/// that make the same the vault lets one.
-pub struct Keeper<V> {
-    vault: V,
+/// The keeper of one replica. All replicas do the same; where two make the same generation, the storage
+/// accepts one.
+pub struct Keeper<S> {
+    storage: S,
     settings: CertificateSettings,
     clock: Clock,
-    record: Arc<CertificateRecord>,
-    /// What was kept when it was last read.
+    status: Arc<CertificateStatus>,
+    /// The stored generations when they were last read.
     known: Option<Generations>,
-    /// Whether the last round has failed.
+    /// Whether the last round failed.
     has_failed: bool,
-    /// The authorities that clients trust, and since when they were seen to.
+    /// The trusted authorities, and since when this replica has seen them trusted.
     trusted: HashMap<CertificateDer<'static>, Instant>,
 }
 
-impl<V: Vault> Keeper<V> {
-    /// A keeper, and the certificate to show first. Makes one where none is kept.
-    ///
-    /// Where none can be read or kept now, one is shown that nobody trusts until it is: a replica has more to
-    /// do than to answer clients, and it is tried again.
+impl<S: Storage> Keeper<S> {
+    /// A keeper, and the certificate to show first. Makes one where none is stored. Where the storage does
+    /// not work now, the first certificate is not trusted, and the keeper tries again: a replica has more to
+    /// do than to answer reviews.
     ///
     /// # Errors
     ///
-    /// The vault was set wrongly, or no certificate can be made.
+    /// A setting is wrong, or no certificate can be made.
     pub async fn open(
-        vault: V,
+        storage: S,
         settings: CertificateSettings,
         clock: impl Fn() -> SystemTime + Send + Sync + 'static,
-        record: Arc<CertificateRecord>,
-    ) -> Result<(Self, Identity), KeeperError<V::Error>> {
-        let mut keeper = Self {
-            vault,
-            settings,
-            clock: Arc::new(clock),
-            record,
-            known: None,
-            has_failed: false,
-            trusted: HashMap::new(),
-        };
-        // Nobody is known to, until somebody is.
-        keeper.record.tell_trusted(false);
-        let outcome = tokio::time::timeout(OPENING_MAX, keeper.round()).await;
+        status: Arc<CertificateStatus>,
+    ) -> Result<(Self, Identity), KeeperError<S::Error>> {
+        let (clock, trusted) = (Arc::new(clock), HashMap::new());
+        let mut keeper = Self { storage, settings, clock, status, known: None, has_failed: false, trusted };
+        keeper.status.set_trusted(false);
+        let outcome = timeout(OPENING_MAX, keeper.round()).await;
         match outcome.unwrap_or(Err(KeeperError::Overdue)) {
-            Err(KeeperError::Vault(error)) if V::is_misset(&error) => return Err(KeeperError::Vault(error)),
-            outcome => keeper.told(outcome),
+            Err(KeeperError::Storage(error)) if S::is_permanent(&error) => return Err(error.into()),
+            outcome => keeper.note(outcome),
         }
         let identity = match keeper.showing() {
             Some(identity) => identity,
-            None => Generations::unkept(&keeper.settings, (keeper.clock)())?,
+            None => Generations::unstored(&keeper.settings, (keeper.clock)()).map_err(KeeperError::Mint)?,
         };
-        keeper.record.show(&identity);
+        keeper.status.show(&identity);
         Ok((keeper, identity))
     }
 
-    /// Keeps certificates for as long as it is polled, and tells each that is to be shown from then on.
-    /// `changes` says that something in the vault has changed.
+    /// Keeps certificates for as long as it is polled, and calls `show` with each that is to be shown.
+    /// `changes` tells that the Secret or the webhook configuration has changed.
     pub async fn run(mut self, changes: Arc<Notify>, show: impl Fn(&Identity)) {
         let mut shown = self.showing();
         let mut pause = BACKOFF;
@@ -163,66 +100,61 @@ impl<V: Vault> Keeper<V> {
             let wait = if self.has_failed { pause } else { self.until_next() };
             let has_changed = tokio::select! {
                 () = changes.notified() => true,
-                () = tokio::time::sleep(wait) => false,
+                () = sleep(wait) => false,
             };
             if has_changed || self.has_failed || self.is_due() {
                 pause = if self.has_failed { (pause * 2).min(BACKOFF_MAX) } else { BACKOFF };
                 let outcome = self.round().await;
-                self.told(outcome);
+                self.note(outcome);
             }
             let showing = self.showing();
-            if showing != shown {
-                if let Some(identity) = &showing {
-                    tracing::info!(
-                        expires = identity.validity().end(),
-                        "another certificate is shown from now on"
-                    );
-                    show(identity);
-                    // Afterwards: who reads what is told may rely on it.
-                    self.record.show(identity);
-                }
-                shown = showing;
+            if let Some(identity) = showing.as_ref().filter(|_| showing != shown) {
+                tracing::info!(expires = identity.validity().end(), "another certificate is shown");
+                show(identity);
+                // After `show`: the metric promises that the certificate is shown.
+                self.status.show(identity);
             }
+            shown = showing;
         }
     }
 
-    /// Sees to it that what is kept is as it should be now, and trusted.
-    async fn round(&mut self) -> Result<(), KeeperError<V::Error>> {
+    /// Brings the stored generations and their trust up to date.
+    async fn round(&mut self) -> Result<(), KeeperError<S::Error>> {
         for _ in 0..CONFLICTS_MAX {
-            // Before what is kept is read: what is trusted was kept when it was written. So what is read next
-            // is not older, and no replica takes back what another has just had trusted.
-            let trust = self.vault.trust().await;
-            if self.keep().await? == Written::Conflict {
-                continue;
-            }
-            let written = self.entrust(trust.map_err(KeeperError::Vault)?).await?;
-            if written == Written::Done {
+            // Trusted authorities were stored before they were trusted. So the Secret, which is read after
+            // the configuration, is not older, and no replica takes back what another has just had trusted.
+            let bundles = self.storage.read_bundles().await;
+            if self.store_due().await? && self.entrust(bundles?).await? {
                 return Ok(());
             }
         }
         Err(KeeperError::Conflicts)
     }
 
-    /// Reads what is kept, and keeps a new generation where that is due.
-    async fn keep(&mut self) -> Result<Written, KeeperError<V::Error>> {
-        let stored = self.vault.stored().await.map_err(KeeperError::Vault)?;
-        let kept = stored.as_ref().and_then(|stored| self.read(&stored.data));
+    /// Reads the stored generations, and stores a new one where it is due. False on a conflict.
+    async fn store_due(&mut self) -> Result<bool, KeeperError<S::Error>> {
+        let (data, version) = self.storage.read_secret().await?.unzip();
+        let stored = data.and_then(|data| self.read(&data));
         let now = (self.clock)();
-        let due = Generations::due(kept.as_ref(), self.known.as_ref(), &self.settings, now)?;
-        if let (Some(_), Some(doubt)) = (&due, kept.as_ref().and_then(|kept| kept.doubt(now))) {
+        let lost = self.known.as_ref().filter(|_| stored.is_none());
+        let due = match lost.filter(|known| known.is_in_transition(|authority| self.trusted_for(authority))) {
+            Some(known) => Some(known.clone()),
+            None => Generations::due(stored.as_ref(), self.known.as_ref(), &self.settings, now)
+                .map_err(KeeperError::Mint)?,
+        };
+        let Some(due) = due else {
+            self.known = stored;
+            return Ok(true);
+        };
+        if let Some(doubt) = stored.and_then(|stored| stored.clock_doubt(now)) {
             tracing::warn!("{doubt}: another one is made; are the clocks of the nodes right?");
         }
-        let Some(due) = due else {
-            self.known = kept;
-            return Ok(Written::Done);
-        };
-        let over = stored.as_ref().map(|stored| &stored.version);
-        let written = self.vault.store(&due.data(), over).await.map_err(KeeperError::Vault)?;
-        if written == Written::Done {
-            tracing::info!(names = %self.settings.names, "a certificate was made");
+        let is_written = self.storage.write_secret(&due.data(), version.as_ref()).await?;
+        if is_written {
+            tracing::info!(names = %self.settings.names, "the Secret holds new certificates");
             self.known = Some(due);
         }
-        Ok(written)
+        Ok(is_written)
     }
 
     fn read(&self, data: &Data) -> Option<Generations> {
@@ -233,32 +165,31 @@ impl<V: Vault> Keeper<V> {
             Ok(generations) => Some(generations),
             Err(error) => {
                 tracing::warn!("the Secret of certificates {error}; they are made anew");
-                self.record.fail();
+                self.status.count_failure();
                 None
             }
         }
     }
 
-    /// Has clients trust what is kept, and remembers since when they do.
-    async fn entrust(&mut self, trust: Option<Trust<V::Version>>) -> Result<Written, KeeperError<V::Error>> {
-        let (Some(known), Some(trust)) = (&self.known, trust) else {
+    /// Has the webhook configuration trust the stored generations, and notes since when it does. False on a
+    /// conflict.
+    async fn entrust(&mut self, bundles: Option<(Data, S::Version)>) -> Result<bool, KeeperError<S::Error>> {
+        let (Some(known), Some((bundles, version))) = (&self.known, bundles) else {
             self.trusted.clear();
-            self.record.tell_trusted(false);
-            return Ok(Written::Done);
+            self.status.set_trusted(false);
+            return Ok(true);
         };
         let authorities = known.authorities();
-        let bundles: Vec<_> =
-            trust.bundles.values().map(|bundle| certificates(bundle).unwrap_or_default()).collect();
+        let parsed: Vec<_> = bundles.values().map(|pem| certificates(pem).unwrap_or_default()).collect();
         let was_trusted =
-            |authority: &CertificateDer<'static>| bundles.iter().all(|bundle| bundle.contains(authority));
-        if trust.bundles.values().any(|bundle| *bundle != authorities) {
-            // Where it cannot be written, this is what stays.
-            let shown = self.showing();
-            let vouched = shown.is_some_and(|shown| shown.chain().iter().skip(1).any(was_trusted));
-            self.record.tell_trusted(vouched);
-            let written = self.vault.entrust(&authorities, &trust).await;
-            if written.map_err(KeeperError::Vault)? == Written::Conflict {
-                return Ok(Written::Conflict);
+            |authority: &CertificateDer<'static>| parsed.iter().all(|bundle| bundle.contains(authority));
+        if bundles.values().any(|bundle| *bundle != authorities) {
+            // This stays so where the write fails.
+            let is_trusted =
+                self.showing().is_some_and(|shown| shown.chain().iter().skip(1).any(was_trusted));
+            self.status.set_trusted(is_trusted);
+            if !self.storage.write_bundles(&authorities, &version).await? {
+                return Ok(false);
             }
             tracing::info!("the webhook configuration trusts the authority of the certificate");
         }
@@ -268,42 +199,38 @@ impl<V: Vault> Keeper<V> {
             (authority.clone(), since.copied().unwrap_or(now))
         });
         self.trusted = trusted.collect();
-        self.record.tell_trusted(true);
-        Ok(Written::Done)
+        self.status.set_trusted(true);
+        Ok(true)
     }
 
-    /// The certificate to show now; `None` before one is kept.
+    /// The certificate to show now; `None` before one is stored.
     fn showing(&self) -> Option<Identity> {
         let known = self.known.as_ref()?;
         Some(known.showing(|authority| self.trusted_for(authority), (self.clock)()).clone())
     }
 
-    /// For how long clients have trusted this authority.
+    /// How long this replica has seen the authority trusted.
     fn trusted_for(&self, authority: &CertificateDer<'static>) -> Option<Duration> {
         self.trusted.get(authority).map(Instant::elapsed)
     }
 
-    /// Whether a new generation is to be made.
     fn is_due(&self) -> bool {
         let now = (self.clock)();
         self.known.as_ref().is_none_or(|known| known.renew_at(now) <= now)
     }
 
-    /// How long nothing changes by time alone.
+    /// How long until time alone changes anything.
     fn until_next(&self) -> Duration {
-        let Some(known) = &self.known else { return LOOK_MAX };
-        known.until_next(|authority| self.trusted_for(authority), (self.clock)()).min(LOOK_MAX)
+        let Some(known) = &self.known else { return CLOCK_CHECK };
+        known.until_next(|authority| self.trusted_for(authority), (self.clock)()).min(CLOCK_CHECK)
     }
 
-    /// Takes note of how a round went.
-    fn told(&mut self, outcome: Result<(), KeeperError<V::Error>>) {
+    /// Notes the outcome of a round.
+    fn note(&mut self, outcome: Result<(), KeeperError<S::Error>>) {
         self.has_failed = outcome.is_err();
         if let Err(error) = outcome {
-            tracing::warn!(
-                %error,
-                "certificates cannot be kept as they should; those in use stay, and it is tried again"
-            );
-            self.record.fail();
+            tracing::warn!(%error, "certificates are not up to date; those in use stay; trying again");
+            self.status.count_failure();
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Makes certificates: an authority that vouches for one certificate, and that certificate.
+//! Makes certificates: an authority, and the one certificate that it signs.
 //!
-//! The authority's key is forgotten as soon as it has signed. So whoever can read the Secret can pose as this
-//! server for as long as the certificate lasts, and can make no other certificate; and renewing is the same
-//! procedure every time, not one for certificates and a rarer one for their authority.
+//! The authority's key is dropped as soon as it has signed. A reader of the Secret can pose as this server
+//! while the certificate lasts, but cannot make certificates. And each renewal is the same procedure: there
+//! is no rarer one for the authority.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -14,21 +14,20 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// How far in the past a new certificate begins to be good: clocks of nodes differ, by minutes where nobody
-/// looks.
+/// How long before it is made a certificate becomes valid: the clocks of nodes differ by minutes.
 pub const SKEW: Duration = Duration::from_secs(3600);
 /// The shortest lifetime that leaves time to renew.
 pub const LIFETIME_MIN: Duration = Duration::from_secs(30);
-/// Longest name of a DNS host (RFC 1035).
+/// Longest DNS name (RFC 1035).
 const NAME_BYTES_MAX: usize = 253;
 
-/// What a server is called by those who look for it: hosts of the DNS, and addresses.
+/// The names of a server: DNS names and IP addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names(BTreeSet<String>);
 
-/// A certificate that was made, all in PEM.
+/// A new certificate, in PEM.
 pub(super) struct Minted {
-    /// The certificate, and after it the authority's.
+    /// The certificate, followed by its authority's.
     pub(super) chain: String,
     /// The certificate's key.
     pub(super) key: String,
@@ -37,10 +36,10 @@ pub(super) struct Minted {
 /// Why a certificate cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MintError {
-    /// That is no name of a host, and no address.
+    /// It is neither a DNS name nor an IP address.
     #[error("{0:?} is neither the name of a host, such as bindery.kube-system.svc, nor an IP address")]
     Name(String),
-    /// There are no random numbers, or the like.
+    /// The cryptography failed, as without random numbers.
     #[error("no certificate can be made: {0}")]
     Crypto(String),
 }
@@ -56,11 +55,11 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// One of them can be no name.
+    /// One is neither a DNS name nor an IP address.
     pub fn new(names: impl IntoIterator<Item = String>) -> Result<Self, MintError> {
         let mut known = BTreeSet::new();
         for name in names {
-            // As an address is written in one way only, equal ones are the same name.
+            // An address can be written in several ways.
             let name = match name.parse::<IpAddr>() {
                 Ok(address) => address.to_string(),
                 Err(_) if is_host(&name) => name,
@@ -71,11 +70,11 @@ impl Names {
         Ok(Self(known))
     }
 
-    /// The names of a Service: an API server asks for `NAME.NAMESPACE.svc`, people for the others.
+    /// The names of a Service: API servers use `NAME.NAMESPACE.svc`, people the others.
     ///
     /// # Errors
     ///
-    /// The names of the Service and its namespace make no host.
+    /// The names of the Service and its namespace make no DNS name.
     pub fn of_service(name: &str, namespace: &str) -> Result<Self, MintError> {
         Self::new([
             format!("{name}.{namespace}.svc"),
@@ -84,13 +83,13 @@ impl Names {
         ])
     }
 
-    /// These and those.
+    /// The union.
     #[must_use]
     pub fn and(&self, others: &Self) -> Self {
         Self(self.0.union(&others.0).cloned().collect())
     }
 
-    /// Whether all of those are among these.
+    /// Whether all of `others` are among these.
     pub fn contain(&self, others: &Self) -> bool {
         others.0.is_subset(&self.0)
     }
@@ -112,11 +111,11 @@ fn is_host(name: &str) -> bool {
     name.len() <= NAME_BYTES_MAX && name.split('.').all(is_label)
 }
 
-/// Makes a certificate of these names, good for `lifetime` from `now`.
+/// Makes a certificate of these names, valid for `lifetime` from `now`.
 ///
 /// # Errors
 ///
-/// There are no random numbers.
+/// The cryptography failed.
 pub(super) fn mint(names: &Names, lifetime: Duration, now: SystemTime) -> Result<Minted, MintError> {
     let authority_key = KeyPair::generate()?;
     let mut authority = CertificateParams::default();
@@ -125,7 +124,7 @@ pub(super) fn mint(names: &Names, lifetime: Duration, now: SystemTime) -> Result
         // Writing to a string cannot fail.
         let _ = write!(fingerprint, "{byte:02x}");
     }
-    // Every authority has its own name, by which who verifies tells them apart.
+    // Clients tell authorities apart by their names.
     authority.distinguished_name.push(DnType::CommonName, format!("bindery-webhook-ca-{fingerprint}"));
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_and_addresses_are_names() {
+    fn dns_names_and_addresses_are_names() {
         for name in ["bindery.kube-system.svc", "a", "10.0.0.1", "::1", "a-1.b"] {
             assert!(Names::new([name.to_owned()]).is_ok(), "{name}");
         }
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_one_name_however_it_is_written() {
+    fn an_address_written_differently_is_the_same_name() {
         let written = Names::new(["0:0:0:0:0:0:0:1".to_owned()]).unwrap();
         assert_eq!(written, Names::new(["::1".to_owned()]).unwrap());
     }

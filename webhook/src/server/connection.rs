@@ -1,155 +1,158 @@
-//! One connection, from its first byte to its end.
+//! One connection, from accept to close.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::header::{CONNECTION, HeaderValue};
+use axum::http::{Request, Response, StatusCode, Version};
+use axum::response::IntoResponse as _;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::server::TlsStream;
+use tower::ServiceExt as _;
 
 use super::Shared;
-use super::crowd::{Member, Place};
-use super::service::Answering;
-use crate::tls::Credentials;
+use super::limiter::{Connection, Permit};
+use crate::tls::{ClientError, Credentials};
 
-/// Most bytes of the head of a request, and of what is read ahead of a slow answer. An API server's head has
-/// some 250; one that it was told to show a token in has that besides.
+/// Most bytes of a request's head by HTTP/1.1, and of what is read ahead of a slow answer. An API server's
+/// head has some 250 bytes, and a token where it sends one.
 const BUFFER_BYTES_MAX: usize = 16 * 1024;
-/// Most requests at the same time on one connection of HTTP/2. API servers speak HTTP/1.1 with webhooks, but
-/// for those that a URL on loopback names (`NextProtos` in `k8s.io/apiserver/pkg/util/webhook/client.go`); Go
-/// has what is more than this wait, or opens another connection.
+/// Most requests in flight on a connection of HTTP/2. API servers speak HTTP/2 only with webhooks whose URL
+/// is on loopback (`NextProtos` in `k8s.io/apiserver/pkg/util/webhook/client.go`); Go makes further requests
+/// wait, or opens another connection.
 const STREAMS_MAX: u32 = 16;
-/// Most bytes of a body, and of all bodies on one connection, that a peer may send by HTTP/2 before somebody
-/// reads them.
+/// Most bytes that a peer may send by HTTP/2 before they are read: of one body, and of all on a connection.
 const STREAM_BYTES_MAX: u32 = 64 * 1024;
 const STREAMS_BYTES_MAX: u32 = 128 * 1024;
-/// Most bytes of all headers of a request of HTTP/2, 32 for each field besides its own (RFC 9113, section
-/// 6.5.2): an API server's are some 500, and a token has room. A field that is repeated costs its sender one
-/// byte, and twice as much as it counts here.
+/// Most bytes of a request's headers by HTTP/2, which counts 32 for each field besides its own (RFC 9113,
+/// section 6.5.2). An API server's are some 500; there is room for a token. A repeated field costs its
+/// sender one byte, and the server twice what it counts here.
 const HEADER_BYTES_MAX: u32 = 4 * 1024;
-/// How long a connection that has just come may still shake hands or ask when the server ends.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long a new connection may take for its handshake or first request once the server closes connections.
+const CLOSING_GRACE: Duration = Duration::from_secs(1);
 /// The first byte of a TLS handshake (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
-/// What is answered to who speaks HTTP without TLS.
-const PLAIN: &str = "HTTP/1.1 400 Bad Request\r\n\
+/// The answer to a request without TLS.
+const PLAIN_HTTP: &str = "HTTP/1.1 400 Bad Request\r\n\
     Content-Type: text/plain; charset=utf-8\r\n\
     Content-Length: 47\r\n\
     Connection: close\r\n\
     \r\n\
     This server speaks HTTPS; the request was HTTP.";
 
-/// Why no handshake came about.
+/// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 enum HandshakeError {
-    /// The peer took too long.
-    #[error("no handshake in time")]
-    Late,
-    /// The peer spoke HTTP.
-    #[error("HTTP without TLS")]
-    Plain,
-    /// The connection broke, or the two do not agree.
+    #[error("the handshake took too long")]
+    Timeout,
+    #[error("the client speaks HTTP without TLS")]
+    PlainHttp,
+    #[error(transparent)]
+    Client(#[from] ClientError),
     #[error(transparent)]
     Failed(#[from] std::io::Error),
 }
 
-/// Serves one connection to its end, or until it has to go.
+/// Serves a connection until it ends or is evicted.
 pub(super) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
-    place: Place,
+    permit: Permit,
     router: Router,
     shared: Arc<Shared>,
 ) {
-    let member = Arc::clone(place.member());
-    tokio::select! {
-        () = member.evicted() => tracing::debug!(%peer, "closed: others want to come in"),
-        () = converse(stream, peer, &member, router, &shared) => {}
-    }
-}
-
-async fn converse(
-    stream: TcpStream,
-    peer: SocketAddr,
-    member: &Arc<Member>,
-    router: Router,
-    shared: &Arc<Shared>,
-) {
-    // Answers are one segment each, and somebody waits for every one of them.
+    let connection = &permit.connection;
+    // An answer is one segment, and its client waits for it.
     let _ = stream.set_nodelay(true);
-    let answered = match &shared.credentials {
-        None => answer(stream, false, member, router, shared).await,
-        Some(credentials) => {
-            let Some(stream) = greeted(stream, peer, credentials, shared).await else { return };
-            member.greeted();
-            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            answer(stream, is_http2, member, router, shared).await
+    let served = async {
+        match &shared.credentials {
+            None => answer_requests(stream, false, connection, router, &shared).await,
+            Some(credentials) => {
+                let Some(stream) = handshake(stream, peer, credentials, &shared).await else { return Ok(()) };
+                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                answer_requests(stream, is_http2, connection, router, &shared).await
+            }
         }
     };
-    if let Err(error) = answered {
-        tracing::debug!(%peer, error, "the connection broke");
+    tokio::select! {
+        () = connection.evicted() => tracing::debug!(%peer, "closed for another connection"),
+        ended = served => {
+            if let Err(error) = ended {
+                tracing::debug!(%peer, error, "the connection broke");
+            }
+        }
     }
 }
 
-/// Shakes hands in time; `None` where that comes to nothing.
-async fn greeted(
+/// The stream after a handshake in time; `None`, and counted, where the handshake fails.
+async fn handshake(
     stream: TcpStream,
     peer: SocketAddr,
     credentials: &Credentials,
     shared: &Shared,
 ) -> Option<TlsStream<TcpStream>> {
-    let greeting = tokio::time::timeout(shared.limits.handshake_max, greet(stream, credentials));
-    let greeting = tokio::select! {
-        greeting = greeting => greeting,
-        () = ended(shared) => return None,
+    let accepted = tokio::select! {
+        accepted = timeout(shared.limits.handshake_max, accept_tls(stream, credentials)) => accepted,
+        () = closing_grace(shared) => return None,
     };
-    match greeting.unwrap_or(Err(HandshakeError::Late)) {
+    match accepted.unwrap_or(Err(HandshakeError::Timeout)) {
         Ok(stream) => Some(stream),
         Err(error) => {
-            shared.traffic.fail_handshake();
-            tracing::debug!(%peer, %error, "no handshake");
+            shared.limiter.count_handshake_error();
+            tracing::debug!(%peer, %error, "the handshake failed");
             None
         }
     }
 }
 
-/// Shakes hands; who speaks HTTP is told so.
-async fn greet(
+async fn accept_tls(
     mut stream: TcpStream,
     credentials: &Credentials,
 ) -> Result<TlsStream<TcpStream>, HandshakeError> {
     let mut first = [0];
     if stream.peek(&mut first).await? == 1 && first[0] != HANDSHAKE && first[0].is_ascii_uppercase() {
-        // What is not read before closing would reset the connection, and the answer with it.
+        // Closing with unread bytes would reset the connection and lose the answer.
         let _ = stream.read(&mut vec![0; BUFFER_BYTES_MAX]).await?;
-        stream.write_all(PLAIN.as_bytes()).await?;
+        stream.write_all(PLAIN_HTTP.as_bytes()).await?;
         stream.shutdown().await?;
-        return Err(HandshakeError::Plain);
+        return Err(HandshakeError::PlainHttp);
     }
-    Ok(TlsAcceptor::from(credentials.config()).accept(stream).await?)
+    let (acceptor, clients) = credentials.acceptor();
+    let stream = acceptor.accept(stream).await?;
+    if let Some(clients) = clients {
+        clients.check_name(stream.get_ref().1.peer_certificates())?;
+    }
+    Ok(stream)
 }
 
-/// Answers requests until either side has had enough.
-async fn answer(
+/// Answers requests until the client closes, is idle for too long, or the server closes.
+async fn answer_requests(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     is_http2: bool,
-    member: &Arc<Member>,
+    connection: &Arc<Connection>,
     router: Router,
     shared: &Arc<Shared>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut builder = Builder::new(TokioExecutor::new());
-    // The time until a head is complete is part of the time without a request, which is limited here.
     builder
         .http1()
         .max_buf_size(BUFFER_BYTES_MAX)
+        // The idle limit covers the head too.
         .header_read_timeout(None)
-        // busybox's `nc` closes its sending half after the request; without this, hyper then drops the
-        // request.
+        // Some probes, busybox's `nc` among them, close their sending half after the request and still want
+        // the answer.
         .half_close(true);
     builder
         .http2()
@@ -158,48 +161,78 @@ async fn answer(
         .initial_stream_window_size(STREAM_BYTES_MAX)
         .initial_connection_window_size(STREAMS_BYTES_MAX);
     let builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
-    let service = Answering { router, member: Arc::clone(member), shared: Arc::clone(shared) };
-    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let service =
+        service_fn(|request| answer(request, Arc::clone(connection), router.clone(), Arc::clone(shared)));
+    let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
-        ended = connection.as_mut() => return ended,
-        () = outstayed(member, shared.limits.idle_max) => return Ok(()),
-        () = goodbye(is_http2, member, shared) => connection.as_mut().graceful_shutdown(),
+        ended = served.as_mut() => return ended,
+        () = idle_for(connection, shared.limits.idle_max) => return Ok(()),
+        () = told_to_leave(is_http2, connection, shared) => served.as_mut().graceful_shutdown(),
     }
-    // Who is about to ask, on a connection that it had just opened, still may.
     tokio::select! {
-        ended = connection => ended,
-        () = outstayed(member, FAREWELL) => Ok(()),
+        ended = served => ended,
+        () = idle_for(connection, CLOSING_GRACE) => Ok(()),
     }
 }
 
-/// Ends when a client is to be told to go. HTTP/2 can do that without losing a request, but not before the
-/// first one: Go takes the connection for broken and does not try another. HTTP/1.1 can do it in an answer
-/// only, so idle connections are left alone until nobody uses them any more.
-async fn goodbye(is_http2: bool, member: &Member, shared: &Shared) {
+/// Answers one request.
+async fn answer(
+    request: Request<Incoming>,
+    connection: Arc<Connection>,
+    router: Router,
+    shared: Arc<Shared>,
+) -> Result<Response<Body>, Infallible> {
+    let (in_flight, unread) = connection.begin();
+    let is_http1 = request.version() <= Version::HTTP_11;
+    let request = request.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            // Handlers drop the body when they have read it, and `unread` with it.
+            let _ = &unread;
+            frame
+        }))
+    });
+    let answered = timeout(shared.limits.request_max, router.oneshot(request)).await;
+    let is_late = answered.is_err();
+    let late = || (StatusCode::REQUEST_TIMEOUT, "The request took too long.\n").into_response();
+    let mut response = answered.map_or_else(|_| late(), |Ok(response)| response);
+    if response.status().is_success() {
+        in_flight.succeeded();
+    }
+    // The rest of a late request is not read.
+    if is_http1 && (is_late || shared.draining.is_cancelled()) {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
+}
+
+/// Waits until the client is to be told to reconnect elsewhere. HTTP/2 does that by GOAWAY without losing a
+/// request, but not before the first request: Go takes such a connection for broken and does not try another.
+/// HTTP/1.1 does it in an answer, so idle connections are left alone until the drain has ended.
+async fn told_to_leave(is_http2: bool, connection: &Connection, shared: &Shared) {
     if !is_http2 {
         return shared.closing.cancelled().await;
     }
-    shared.leaving.cancelled().await;
+    shared.draining.cancelled().await;
     tokio::select! {
-        () = member.asked() => {}
-        () = ended(shared) => {}
+        () = connection.has_asked() => {}
+        () = closing_grace(shared) => {}
     }
 }
 
-/// Ends a moment after connections are to be closed.
-async fn ended(shared: &Shared) {
+/// Waits until a moment after connections begin to close.
+async fn closing_grace(shared: &Shared) {
     shared.closing.cancelled().await;
-    tokio::time::sleep(FAREWELL).await;
+    sleep(CLOSING_GRACE).await;
 }
 
-/// Ends when no request has been under way for too long.
-async fn outstayed(member: &Member, idle_max: Duration) {
+/// Waits until the connection has had no request in flight for this long.
+async fn idle_for(connection: &Connection, time: Duration) {
     loop {
-        let now = tokio::time::Instant::now();
-        let until = member.idle_since().map_or(now, |since| since) + idle_max;
+        let now = Instant::now();
+        let until = connection.idle_since().unwrap_or(now) + time;
         if until <= now {
             return;
         }
-        tokio::time::sleep_until(until).await;
+        sleep_until(until).await;
     }
 }

@@ -1,7 +1,7 @@
-//! Replicas that keep certificates together for hours, while everything that can happen to them does.
+//! Replicas that share certificates for hours, through every mishap.
 //!
-//! A failure prints the seed of its world: `BINDERY_SEED=… BINDERY_WORLDS=1 cargo test -p bindery-webhook
-//! --test certificates` runs it again, `BINDERY_WORLDS=…` other numbers of them.
+//! A failure prints its seed: `BINDERY_SEED=… BINDERY_WORLDS=1 cargo test -p bindery-webhook --test
+//! certificates` repeats it. `BINDERY_WORLDS` is the number of random worlds.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,71 +15,70 @@ use tokio::time::Instant;
 
 use super::{HOUR, NAME, day, first, names, verify};
 use bindery_webhook::certificates::{
-    CertificateRecord, CertificateSettings, Data, Identity, Keeper, Stored, Trust, Vault, Written,
+    CertificateSettings, CertificateStatus, Data, Identity, Keeper, Storage,
 };
 
-/// How long after a change the slowest API server sees it.
+/// How late the slowest API server sees a change.
 pub(crate) const LAG_MAX: Duration = Duration::from_secs(60);
 
 /// The cluster.
 #[derive(Default)]
 pub(crate) struct World {
     secret: Option<Data>,
-    /// What the webhook configuration trusts; the name of no webhook matters.
+    /// The authorities that the webhook configuration trusts.
     bundle: Vec<u8>,
-    /// All that it ever trusted, and since when.
+    /// All that it has trusted, and since when.
     bundles: Vec<(Instant, Vec<u8>)>,
     version: u64,
-    /// Tells of each version.
+    /// The watch of versions.
     versions: watch::Sender<u64>,
     /// No request succeeds.
     is_down: bool,
-    /// Nobody may say who is trusted.
+    /// Writes of the webhook configuration fail.
     keeps_bundle: bool,
-    /// Writes that were carried out.
+    /// How many writes were accepted.
     writes: u64,
 }
 
-/// One replica's way to the cluster: slow, and late.
+/// A replica's connection to the cluster.
 #[derive(Clone)]
-struct Way {
+struct Connection {
     world: Arc<Mutex<World>>,
-    /// Of requests.
-    slow: Arc<Road>,
-    /// Of what watches tell.
-    late: Arc<Road>,
+    /// Delays requests.
+    slow: Arc<Delay>,
+    /// Delays watch events.
+    late: Arc<Delay>,
     changes: Arc<Notify>,
 }
 
-/// What is under way on it arrives after a random number of ticks.
-struct Road {
+/// A delay of a random number of ticks.
+struct Delay {
     tick: Duration,
     random: Arc<Mutex<StdRng>>,
-    /// How many ticks each has still to go, and who awaits it.
+    /// The ticks that each delay has left, and what waits for it.
     under_way: Mutex<Vec<(u32, oneshot::Sender<()>)>>,
     begun: Notify,
 }
 
-/// Most ticks that anything takes.
+/// Longest delay.
 const TICKS_MAX: u32 = 9;
 
-impl Road {
+impl Delay {
     fn new(tick: Duration, random: &Arc<Mutex<StdRng>>) -> Arc<Self> {
         let random = Arc::clone(random);
         Arc::new(Self { tick, random, under_way: Mutex::default(), begun: Notify::new() })
     }
 
-    /// Ends with the arrival.
+    /// Waits for a random delay.
     async fn pass(&self) {
         let (arrives, arrived) = oneshot::channel();
         let ticks = self.random.lock().unwrap().random_range(0..=TICKS_MAX);
         self.under_way.lock().unwrap().push((ticks, arrives));
         self.begun.notify_one();
-        arrived.await.expect("the road is there for as long as its cluster");
+        arrived.await.expect("delays live as long as their cluster");
     }
 
-    /// Lets everything arrive, for as long as it is polled. While nothing is under way, no time passes for
-    /// it.
+    /// Ends the delays, for as long as it is polled. It uses no timer while there are none.
     async fn run(self: Arc<Self>) {
         loop {
             self.begun.notified().await;
@@ -88,7 +87,7 @@ impl Road {
                 ticks.tick().await;
                 let mut under_way = self.under_way.lock().unwrap();
                 for (_, arrives) in under_way.extract_if(.., |(left, _)| *left == 0) {
-                    // Who awaited it may have been killed.
+                    // The waiting replica may have been killed.
                     let _ = arrives.send(());
                 }
                 under_way.iter_mut().for_each(|(left, _)| *left -= 1);
@@ -101,20 +100,21 @@ impl Road {
 #[error("the API server is down")]
 struct Down;
 
-impl Way {
+impl Connection {
     async fn pass(&self) -> Result<(), Down> {
         self.slow.pass().await;
         if self.world.lock().unwrap().is_down { Err(Down) } else { Ok(()) }
     }
 
-    fn write(&self, over: u64, change: impl FnOnce(&mut World)) -> Written {
+    /// Whether the write was accepted.
+    fn write(&self, over: u64, change: impl FnOnce(&mut World)) -> bool {
         let mut world = self.world.lock().unwrap();
-        if over != world.version {
-            return Written::Conflict;
+        let is_current = over == world.version;
+        if is_current {
+            world.writes += 1;
+            world.change(change);
         }
-        world.writes += 1;
-        world.change(change);
-        Written::Done
+        is_current
     }
 }
 
@@ -127,60 +127,60 @@ impl World {
         self.bundles.push((Instant::now(), bundle));
     }
 
-    /// Whether all API servers have seen that somebody is trusted, and see nothing of the time before any
-    /// more.
+    /// Whether all API servers have seen a trusted authority.
     fn is_seen_by_all(&self) -> bool {
         let trusting = self.bundles.iter().rev().take_while(|(_, bundle)| !bundle.is_empty());
         trusting.last().is_some_and(|(at, _)| *at + LAG_MAX <= Instant::now())
     }
 
-    /// What an API server trusts that sees everything so much later.
+    /// What an API server trusts that sees changes this late.
     fn trusted(&self, lag: Duration) -> &[u8] {
         let seen = self.bundles.iter().rev().find(|(at, _)| *at + lag <= Instant::now());
         seen.map_or(&[], |(_, bundle)| bundle)
     }
 }
 
-impl Vault for Way {
-    // One for everything: any change makes every write in flight a conflict.
+impl Storage for Connection {
+    // One version of both objects: any change makes every write in flight a conflict.
     type Version = u64;
     type Error = Down;
 
-    fn is_misset(Down: &Down) -> bool {
+    fn is_permanent(Down: &Down) -> bool {
         false
     }
 
-    async fn stored(&self) -> Result<Option<Stored<u64>>, Down> {
+    async fn read_secret(&self) -> Result<Option<(Data, u64)>, Down> {
         self.pass().await?;
         let world = self.world.lock().unwrap();
-        Ok(world.secret.clone().map(|data| Stored { data, version: world.version }))
+        Ok(world.secret.clone().map(|data| (data, world.version)))
     }
 
-    async fn store(&self, data: &Data, over: Option<&u64>) -> Result<Written, Down> {
+    async fn write_secret(&self, data: &Data, over: Option<&u64>) -> Result<bool, Down> {
         self.pass().await?;
-        let version = self.world.lock().unwrap().version;
-        let is_there = self.world.lock().unwrap().secret.is_some();
+        let (version, exists) = {
+            let world = self.world.lock().unwrap();
+            (world.version, world.secret.is_some())
+        };
         let over = match over {
-            None if is_there => return Ok(Written::Conflict),
+            None if exists => return Ok(false),
             None => version,
             Some(over) => *over,
         };
         Ok(self.write(over, |world| world.secret = Some(data.clone())))
     }
 
-    async fn trust(&self) -> Result<Option<Trust<u64>>, Down> {
+    async fn read_bundles(&self) -> Result<Option<(BTreeMap<String, Vec<u8>>, u64)>, Down> {
         self.pass().await?;
         let world = self.world.lock().unwrap();
-        let bundles = BTreeMap::from([("bindery".to_owned(), world.bundle.clone())]);
-        Ok(Some(Trust { bundles, version: world.version }))
+        Ok(Some((BTreeMap::from([("bindery".to_owned(), world.bundle.clone())]), world.version)))
     }
 
-    async fn entrust(&self, authorities: &[u8], over: &Trust<u64>) -> Result<Written, Down> {
+    async fn write_bundles(&self, authorities: &[u8], over: &u64) -> Result<bool, Down> {
         self.pass().await?;
         if self.world.lock().unwrap().keeps_bundle {
             return Err(Down);
         }
-        Ok(self.write(over.version, |world| world.bundle = authorities.to_vec()))
+        Ok(self.write(*over, |world| world.bundle = authorities.to_vec()))
     }
 }
 
@@ -188,21 +188,27 @@ pub(crate) struct Replica {
     shown: Arc<Mutex<Identity>>,
     keeping: JoinHandle<()>,
     watching: JoinHandle<()>,
-    record: Arc<CertificateRecord>,
+    status: Arc<CertificateStatus>,
 }
 
 impl Replica {
-    /// Starts a replica whose clock differs from the true one.
-    async fn start(way: &Way, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
-        let way = Way { changes: Arc::default(), ..way.clone() };
+    /// Starts a replica with this clock.
+    async fn start(connection: &Connection, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        let connection = Connection { changes: Arc::default(), ..connection.clone() };
         let settings = CertificateSettings { names: names(), lifetime: HOUR };
-        let record = Arc::<CertificateRecord>::default();
-        let (keeper, first) = Keeper::open(way.clone(), settings, clock, Arc::clone(&record)).await.unwrap();
+        let status = Arc::<CertificateStatus>::default();
+        let (keeper, first) =
+            Keeper::open(connection.clone(), settings, clock, Arc::clone(&status)).await.unwrap();
         let shown = Arc::new(Mutex::new(first));
         let show = Arc::clone(&shown);
-        let changes = Arc::clone(&way.changes);
+        let changes = Arc::clone(&connection.changes);
         let keeping = keeper.run(changes, move |identity| *show.lock().unwrap() = identity.clone());
-        Self { shown, keeping: tokio::spawn(keeping), watching: tokio::spawn(tell_changes(way)), record }
+        Self {
+            shown,
+            keeping: tokio::spawn(keeping),
+            watching: tokio::spawn(tell_changes(connection)),
+            status,
+        }
     }
 }
 
@@ -213,32 +219,32 @@ impl Drop for Replica {
     }
 }
 
-/// A watch, which is late and tells of many changes at once.
-async fn tell_changes(way: Way) {
-    let mut versions = way.world.lock().unwrap().versions.subscribe();
-    // It begins with what is there.
+/// A watch that is late and merges changes.
+async fn tell_changes(connection: Connection) {
+    let mut versions = connection.world.lock().unwrap().versions.subscribe();
+    // A watch begins with the present state.
     versions.mark_changed();
     while versions.changed().await.is_ok() {
-        way.late.pass().await;
+        connection.late.pass().await;
         versions.mark_unchanged();
-        way.changes.notify_one();
+        connection.changes.notify_one();
     }
 }
 
-/// What happens to a cluster, beside time.
+/// A mishap of the cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mishap {
     /// The API server is down for minutes.
     Outage,
-    /// A replica is killed and another takes its place.
+    /// A replica is killed, and another one replaces it.
     Restart(usize),
-    /// Somebody deletes the Secret.
+    /// A person deletes the Secret.
     Deleted,
-    /// Somebody writes nonsense into it.
+    /// A person writes nonsense into it.
     Spoilt,
-    /// Somebody puts another authority beside the certificate in it.
+    /// A person replaces the authority of the certificate in it.
     Mixed,
-    /// Somebody puts the webhook configuration back as it was at first: without any authority.
+    /// A person applies the webhook configuration again, without an authority.
     Reset,
 }
 
@@ -255,8 +261,7 @@ impl Mishap {
     }
 }
 
-/// What is kept, but for the authority that vouches for the newest certificate: it is another one, and
-/// trusted.
+/// The data with another, trusted authority in the place of the newest certificate's.
 fn mixed(mut data: Data) -> Data {
     let stranger = first(day(0)).data().remove("ca.crt").unwrap();
     if let (Some(chain), Some(authorities)) = (data.get("tls.crt"), data.get("ca.crt")) {
@@ -269,33 +274,33 @@ fn mixed(mut data: Data) -> Data {
     data
 }
 
-/// Clocks of replicas differ from the true one by so many minutes. A certificate is not shown in its last
-/// ten.
+/// By how many minutes the clocks of replicas are ahead. A certificate is not shown in its last ten minutes.
 const CLOCKS: [i64; 3] = [-8, 0, 8];
-/// Most minutes for which a clock is as right as can be expected.
+/// Most minutes by which a right clock may be wrong.
 const RIGHT: u64 = 8;
 
 pub(crate) struct Cluster {
-    way: Way,
+    connection: Connection,
     pub(crate) began: Instant,
     /// How many minutes the clock of each replica goes ahead.
     clocks: [i64; 3],
     pub(crate) replicas: Vec<Replica>,
-    _roads: JoinSet<()>,
+    _delays: JoinSet<()>,
 }
 
 impl Cluster {
-    /// One without replicas.
+    /// A cluster without replicas.
     fn of(world: World, random: &Arc<Mutex<StdRng>>) -> Self {
         Self::with(world, CLOCKS, random)
     }
 
-    /// One without replicas, and with these clocks.
+    /// A cluster without replicas, with these clocks.
     pub(crate) fn with(world: World, clocks: [i64; 3], random: &Arc<Mutex<StdRng>>) -> Self {
-        let [slow, late] = [5, 300].map(|millis| Road::new(Duration::from_millis(millis), random));
-        let roads = [&slow, &late].map(|road| Arc::clone(road).run()).into_iter().collect();
-        let way = Way { world: Arc::new(Mutex::new(world)), slow, late, changes: Arc::default() };
-        Self { way, began: Instant::now(), clocks, replicas: Vec::new(), _roads: roads }
+        let [slow, late] = [5, 300].map(|millis| Delay::new(Duration::from_millis(millis), random));
+        let delays = [&slow, &late].map(|road| Arc::clone(road).run()).into_iter().collect();
+        let connection =
+            Connection { world: Arc::new(Mutex::new(world)), slow, late, changes: Arc::default() };
+        Self { connection, began: Instant::now(), clocks, replicas: Vec::new(), _delays: delays }
     }
 
     async fn start(random: &Arc<Mutex<StdRng>>) -> Self {
@@ -313,16 +318,16 @@ impl Cluster {
             let offset = Duration::from_secs(60 * ahead.unsigned_abs());
             if ahead < 0 { true_time - offset } else { true_time + offset }
         };
-        Replica::start(&self.way, clock).await
+        Replica::start(&self.connection, clock).await
     }
 
     pub(crate) async fn suffer(&mut self, mishap: Mishap) {
-        let change = |change: fn(&mut World)| self.way.world.lock().unwrap().change(change);
+        let change = |change: fn(&mut World)| self.connection.world.lock().unwrap().change(change);
         match mishap {
             Mishap::Outage => {
                 change(|world| world.is_down = true);
                 self.check_for(Duration::from_secs(240)).await;
-                self.way.world.lock().unwrap().change(|world| world.is_down = false);
+                self.connection.world.lock().unwrap().change(|world| world.is_down = false);
             }
             Mishap::Restart(number) => {
                 let replica = self.replica(number).await;
@@ -336,28 +341,28 @@ impl Cluster {
             Mishap::Mixed => change(|world| world.secret = world.secret.take().map(mixed)),
             Mishap::Reset => {
                 change(|world| world.bundle.clear());
-                // Nobody can be trusted until replicas have seen it, and API servers that they have.
+                // No certificate is trusted until replicas have seen it, and API servers their repair.
                 self.until_trusted(Duration::from_secs(5) + LAG_MAX).await;
             }
         }
     }
 
-    /// How often anything was written.
+    /// How many writes were accepted.
     pub(crate) fn writes(&self) -> u64 {
-        self.way.world.lock().unwrap().writes
+        self.connection.world.lock().unwrap().writes
     }
 
-    /// Waits until somebody is trusted, and all API servers have seen it: within this time.
+    /// Waits until all API servers have seen a trusted authority: within this time.
     async fn until_trusted(&self, within: Duration) {
         let mut ticks = tokio::time::interval(Duration::from_millis(100));
         let began = Instant::now();
-        while !self.way.world.lock().unwrap().is_seen_by_all() {
-            assert!(began.elapsed() <= within, "nobody is trusted after {:?}", self.began.elapsed());
+        while !self.connection.world.lock().unwrap().is_seen_by_all() {
+            assert!(began.elapsed() <= within, "no authority is trusted after {:?}", self.began.elapsed());
             ticks.tick().await;
         }
     }
 
-    /// Checks again and again that every replica whose clock is right is accepted.
+    /// Checks for this long that every replica with a right clock is accepted.
     pub(crate) async fn check_for(&self, time: Duration) {
         let mut ticks = tokio::time::interval(Duration::from_secs(20));
         let until = Instant::now() + time;
@@ -367,7 +372,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until every replica whose clock is right is accepted: within this time.
+    /// Waits until every replica with a right clock is accepted: within this time.
     pub(crate) async fn until_accepted(&self, within: Duration) {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         let began = Instant::now();
@@ -377,10 +382,10 @@ impl Cluster {
         }
     }
 
-    /// How the quickest and the slowest API server refuse replicas whose clock is right.
+    /// The replicas with a right clock that the fastest or the slowest API server refuses.
     fn refusals(&self) -> Vec<String> {
         let now = day(0) + self.began.elapsed();
-        let world = self.way.world.lock().unwrap();
+        let world = self.connection.world.lock().unwrap();
         let mut refusals = Vec::new();
         for (number, replica) in self.replicas.iter().enumerate() {
             if self.clocks[number].unsigned_abs() > RIGHT {
@@ -397,7 +402,7 @@ impl Cluster {
     }
 }
 
-/// Worlds in a run.
+/// Random worlds of a run.
 const WORLDS: u64 = 8;
 
 fn number(name: &str) -> Option<u64> {
@@ -405,21 +410,21 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_certificate_that_is_shown_is_trusted_whatever_happens() {
+async fn every_shown_certificate_is_trusted_through_all_mishaps() {
     let first = number("BINDERY_SEED").unwrap_or_else(rand::random);
     for seed in (0..number("BINDERY_WORLDS").unwrap_or(WORLDS)).map(|world| first.wrapping_add(world)) {
         println!("BINDERY_SEED={seed} BINDERY_WORLDS=1");
-        live_through(seed).await;
+        run_mishaps(seed).await;
     }
 }
 
-/// Has a cluster suffer one mishap after the other.
-async fn live_through(seed: u64) {
+/// Runs a cluster through one mishap after the other.
+async fn run_mishaps(seed: u64) {
     let random = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
     let mut cluster = Cluster::start(&random).await;
     cluster.until_trusted(LAG_MAX).await;
     for _ in 0..24 {
-        // The next one comes before anything has settled after the last, or after all has.
+        // Half of the mishaps come before the last one has settled.
         let quiet = if random.lock().unwrap().random() { 1..300 } else { 300..1_200 };
         let quiet = random.lock().unwrap().random_range(quiet);
         cluster.check_for(Duration::from_secs(quiet)).await;
@@ -428,12 +433,12 @@ async fn live_through(seed: u64) {
         cluster.suffer(mishap).await;
     }
     cluster.check_for(HOUR).await;
-    // Through renewals: the certificates of the beginning have long expired.
+    // The first certificates have long expired.
     assert!(cluster.began.elapsed() > 2 * HOUR);
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_that_start_at_once_agree_and_an_idle_cluster_is_left_alone() {
+async fn replicas_that_start_together_agree_and_then_write_nothing() {
     for seed in 0..20 {
         agree_and_rest(seed).await;
     }
@@ -443,52 +448,51 @@ async fn agree_and_rest(seed: u64) {
     let random = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
     let cluster = Cluster::start(&random).await;
     cluster.until_trusted(LAG_MAX).await;
-    // Nothing is due: of the forty minutes before a renewal, sixteen may be over at once by somebody else's
-    // clock.
+    // No renewal is due: of the forty minutes before it, sixteen may have passed by another clock.
     cluster.check_for(Duration::from_secs(20 * 60)).await;
     let shown: Vec<_> =
         cluster.replicas.iter().map(|replica| replica.shown.lock().unwrap().clone()).collect();
     assert!(shown.iter().all(|identity| *identity == shown[0]), "seed {seed}");
-    assert_eq!(cluster.way.world.lock().unwrap().writes, 2, "one Secret and one bundle; seed {seed}");
+    assert_eq!(cluster.connection.world.lock().unwrap().writes, 2, "one Secret and one bundle; seed {seed}");
     for replica in &cluster.replicas {
-        assert_eq!((replica.record.changes(), replica.record.failures()), (0, 0));
-        assert_eq!(replica.record.trusted(), Some(true));
+        assert_eq!((replica.status.changes(), replica.status.failures()), (0, 0));
+        assert_eq!(replica.status.trusted(), Some(true));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_be_trusted_says_so() {
+async fn a_replica_that_is_not_trusted_reports_it() {
     let random = Arc::new(Mutex::new(StdRng::seed_from_u64(1)));
     let cluster = Cluster::of(World { keeps_bundle: true, ..World::default() }, &random);
     let replica = cluster.replica(1).await;
-    assert_eq!(replica.record.trusted(), Some(false));
-    cluster.way.world.lock().unwrap().keeps_bundle = false;
+    assert_eq!(replica.status.trusted(), Some(false));
+    cluster.connection.world.lock().unwrap().keeps_bundle = false;
     cluster.until_trusted(HOUR).await;
-    assert_eq!(replica.record.trusted(), Some(true));
+    assert_eq!(replica.status.trusted(), Some(true));
 
-    // Somebody takes the authority away, and nobody may put it back.
-    cluster.way.world.lock().unwrap().change(|world| {
+    // A person removes the authority, and Bindery may not restore it.
+    cluster.connection.world.lock().unwrap().change(|world| {
         world.keeps_bundle = true;
         world.bundle.clear();
     });
-    let failures = replica.record.failures();
+    let failures = replica.status.failures();
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
-    while replica.record.failures() == failures {
+    while replica.status.failures() == failures {
         ticks.tick().await;
     }
-    assert_eq!(replica.record.trusted(), Some(false));
+    assert_eq!(replica.status.trusted(), Some(false));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_starts_while_nothing_can_be_kept_shows_one_that_is_not_trusted() {
+async fn without_a_secret_a_replica_shows_an_untrusted_certificate() {
     let random = Arc::new(Mutex::new(StdRng::seed_from_u64(1)));
     let cluster = Cluster::of(World { is_down: true, ..World::default() }, &random);
     let replica = cluster.replica(1).await;
     let first = replica.shown.lock().unwrap().clone();
-    assert_eq!((replica.record.trusted(), replica.record.failures()), (Some(false), 1));
-    assert!(replica.record.expires().is_some());
-    cluster.way.world.lock().unwrap().is_down = false;
+    assert_eq!((replica.status.trusted(), replica.status.failures()), (Some(false), 1));
+    assert!(replica.status.expires().is_some());
+    cluster.connection.world.lock().unwrap().is_down = false;
     cluster.until_trusted(HOUR).await;
-    assert_eq!(replica.record.trusted(), Some(true));
+    assert_eq!(replica.status.trusted(), Some(true));
     assert_ne!(*replica.shown.lock().unwrap(), first);
 }

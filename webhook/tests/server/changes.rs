@@ -1,4 +1,4 @@
-//! Other certificates while requests come in.
+//! Certificates that change while requests arrive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,31 +7,31 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::world::{Authority, Client, PATIENCE, Site, check};
+use super::fixture::{Authority, Client, PATIENCE, TestServer, check};
 
 const CHANGES: usize = 20;
-/// How many requests of each kind are answered between two changes.
+/// How many requests of each client are answered between two changes.
 const BETWEEN: usize = 5;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_change_without_a_failed_request() {
-    let site = Site::start().await;
+    let server = TestServer::start().await;
     let next = Authority::new();
-    // As a webhook configuration has it while certificates change.
-    let both = format!("{}{}", site.authority.pem, next.pem);
+    // As in the webhook configuration during a renewal.
+    let both = format!("{}{}", server.authority.pem, next.pem);
     let (stop, mut asking) = (CancellationToken::new(), JoinSet::new());
     let counts: [Arc<AtomicUsize>; 4] = Default::default();
     for (kind, count) in counts.iter().enumerate() {
         let (is_http2, keeps) = (kind & 1 == 1, kind & 2 == 2);
         let client = if is_http2 { Client::new(&both).http2() } else { Client::new(&both) };
-        let (address, stop, count) = (site.address, stop.clone(), Arc::clone(count));
+        let (address, stop, count) = (server.address, stop.clone(), Arc::clone(count));
         asking.spawn(async move {
-            let mut call = client.call(address).await.unwrap();
+            let mut connection = client.connect(address).await.unwrap();
             while !stop.is_cancelled() {
                 if !keeps {
-                    call = client.call(address).await.unwrap();
+                    connection = client.connect(address).await.unwrap();
                 }
-                check(&call.ask("/validate", "review").await.unwrap());
+                check(&connection.ask("/validate", "review").await.unwrap());
                 count.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -49,15 +49,15 @@ async fn certificates_change_without_a_failed_request() {
             }
         };
         tokio::time::timeout(PATIENCE, answered).await.expect("all clients are answered");
-        let authority = if change % 2 == 0 { &next } else { &site.authority };
-        site.credentials.show(&authority.identity());
+        let authority = if change % 2 == 0 { &next } else { &server.authority };
+        server.credentials.show(&authority.identity());
     }
     stop.cancel();
     while let Some(asked) = asking.join_next().await {
         asked.unwrap();
     }
-    assert_eq!(site.traffic.handshake_errors(), 0);
-    // The last one was the first authority's.
-    check(&site.client().ask(site.address).await.unwrap());
-    assert!(Client::new(&next.pem).ask(site.address).await.is_err());
+    assert_eq!(server.stats.handshake_errors(), 0);
+    // The last certificate is the first authority's.
+    check(&server.client().ask(server.address).await.unwrap());
+    assert!(Client::new(&next.pem).ask(server.address).await.is_err());
 }

@@ -1,4 +1,4 @@
-//! Certificates in files that somebody else changes.
+//! Certificates in files that another program changes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_webhook::certificates::{CertificateRecord, Identity, IdentityFiles};
+use bindery_webhook::certificates::{CertificateStatus, Identity, IdentityFiles};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use super::world::{Authority, PATIENCE};
+use super::fixture::{Authority, PATIENCE};
 
-/// A folder as a kubelet mounts a Secret: files are links into `..data`, which is a link to a folder with a
+/// A folder in which a kubelet mounts a Secret: files are links into `..data`, a link to a folder with a
 /// date.
 struct Mount {
     folder: TempDir,
@@ -33,7 +33,7 @@ impl Mount {
         self.folder.path().join(name)
     }
 
-    /// Brings another version, all files at once.
+    /// Replaces all files at once.
     fn swap(&mut self, (certificate, key): &(String, String)) {
         self.versions += 1;
         let version = format!("..version-{}", self.versions);
@@ -53,39 +53,39 @@ fn identity((certificate, key): &(String, String)) -> Identity {
     Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap()
 }
 
-/// Waits until so many failures are counted.
-async fn until_failures(record: &CertificateRecord, failures: u64) {
+/// Waits until this many failures are counted.
+async fn until_failures(status: &CertificateStatus, failures: u64) {
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     let counted = async {
-        while record.failures() < failures {
+        while status.failures() < failures {
             ticks.tick().await;
         }
     };
     tokio::time::timeout(PATIENCE, counted).await.expect("the failure is counted");
 }
 
-/// What the files are followed to next.
+/// The next certificate that is taken from the files.
 async fn next(changes: &mut mpsc::UnboundedReceiver<Identity>) -> Identity {
     tokio::time::timeout(PATIENCE, changes.recv()).await.expect("the change is seen").unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mounted_secret_is_followed_and_what_makes_no_sense_in_it_is_not() {
+async fn a_mounted_secret_is_followed_and_a_broken_one_ignored() {
     let authority = Authority::new();
     let [first, second, third] = [(); 3].map(|()| authority.server());
     let mut mount = Mount::new(&first);
     let mut files = mount.files();
     assert_eq!(files.load().unwrap(), identity(&first));
 
-    let record = Arc::<CertificateRecord>::default();
+    let status = Arc::<CertificateStatus>::default();
     let (sender, mut changes) = mpsc::unbounded_channel();
-    let following = files.run(Arc::clone(&record), move |identity| sender.send(identity).unwrap());
+    let following = files.run(Arc::clone(&status), move |identity| sender.send(identity).unwrap());
     tokio::spawn(following);
     mount.swap(&second);
     assert_eq!(next(&mut changes).await, identity(&second));
-    assert_eq!(record.failures(), 0);
+    assert_eq!(status.failures(), 0);
 
-    // Half of it is there, then nonsense, then nothing, then all.
+    // Half of a new certificate, nonsense, nothing, and at last all of it.
     let mut failures = 0;
     for spoilt in [
         (third.0.clone(), second.1.clone()),
@@ -94,18 +94,18 @@ async fn a_mounted_secret_is_followed_and_what_makes_no_sense_in_it_is_not() {
     ] {
         mount.swap(&spoilt);
         failures += 1;
-        until_failures(&record, failures).await;
+        until_failures(&status, failures).await;
         assert!(changes.try_recv().is_err());
     }
     fs::remove_file(mount.path("..data")).unwrap();
-    until_failures(&record, 4).await;
+    until_failures(&status, 4).await;
     mount.swap(&third);
     assert_eq!(next(&mut changes).await, identity(&third));
-    assert_eq!(record.failures(), 4);
+    assert_eq!(status.failures(), 4);
 }
 
 #[test]
-fn what_is_wrong_with_files_is_told_with_their_names_and_the_remedy() {
+fn an_error_names_the_file_and_the_remedy() {
     let authority = Authority::new();
     let (first, second) = (authority.server(), authority.server());
     let mut mount = Mount::new(&first);

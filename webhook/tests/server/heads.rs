@@ -1,4 +1,4 @@
-//! A client that sends the heads of requests and nothing else, by HTTP/2 (RFC 9113) and by HTTP/1.1.
+//! Clients that send only the heads of requests, by HTTP/2 (RFC 9113) and HTTP/1.1.
 
 use std::net::SocketAddr;
 
@@ -6,35 +6,35 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use super::world::{Client, NAME};
+use super::fixture::{Client, NAME};
 
-/// With which a connection of HTTP/2 begins.
+/// The first bytes of a connection of HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// Settings by which a server says how much it takes.
+/// Settings of a server.
 const STREAMS_MAX: u16 = 3;
 const HEADER_BYTES_MAX: u16 = 6;
-/// What the sender says that the API server would wait for: as long as a webhook may have.
+/// For the longest timeout of a webhook.
 const PATH: &str = "/validate?timeout=30s";
-/// What a field counts beside its name and value (RFC 9113, section 6.5.2).
+/// What a field counts besides its name and value (RFC 9113, section 6.5.2).
 const FIELD: usize = 32;
 
 /// A connection of HTTP/2.
 pub(crate) struct Heads {
     stream: TlsStream<TcpStream>,
     next: u32,
-    /// Requests at the same time, and bytes of headers, that the server says it takes.
+    /// The server's limits of requests at the same time, and of header bytes.
     pub(crate) streams_max: u32,
     pub(crate) header_bytes_max: u32,
 }
 
 impl Heads {
     pub(crate) async fn connect(client: Client, address: SocketAddr) -> Self {
-        let mut stream = client.http2().greet(address).await.unwrap();
+        let mut stream = client.http2().handshake(address).await.unwrap();
         stream.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await.unwrap();
         let (kind, _, settings) = read(&mut stream).await;
         assert_eq!(kind, SETTINGS);
@@ -47,9 +47,8 @@ impl Heads {
         Self { stream, next: 1, streams_max, header_bytes_max }
     }
 
-    /// Sends so many heads, each with so many bytes of headers as they are counted, and waits until they were
-    /// read. What it costs to send is a byte for each field: the first says what it is, and all that follow
-    /// name it (RFC 7541).
+    /// Sends this many heads, each counting this many header bytes, and waits until the server has read them.
+    /// A field costs one byte to send: the first defines it, and all others refer to it (RFC 7541).
     pub(crate) async fn send(&mut self, heads: u32, header_bytes: u32) {
         let mut bytes = Vec::new();
         for _ in 0..heads {
@@ -62,15 +61,15 @@ impl Heads {
     }
 }
 
-/// A connection of HTTP/1.1 on which a head was sent, of a request whose body does not come.
+/// A connection of HTTP/1.1 with the head of a request whose body does not come.
 pub(crate) async fn head_of_http1(client: Client, address: SocketAddr) -> TlsStream<TcpStream> {
-    let mut stream = client.greet(address).await.unwrap();
+    let mut stream = client.handshake(address).await.unwrap();
     let head = format!("POST {PATH} HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: 100\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     stream
 }
 
-/// The headers of a request: the method, the scheme, path and host, and a field as often as it fits.
+/// The headers of a request: method, scheme, path, host, and one field as often as it fits.
 fn head(is_first: bool, header_bytes: u32) -> Vec<u8> {
     let mut block = vec![0x83, 0x87];
     for (name, value) in [(4, PATH), (1, NAME)] {
@@ -79,7 +78,7 @@ fn head(is_first: bool, header_bytes: u32) -> Vec<u8> {
     }
     let mut counted =
         [":methodPOST", ":schemehttps", ":path", PATH, ":authority", NAME].concat().len() + 4 * FIELD;
-    // An empty field of a name of one letter, put into the table at first; later it is the newest there.
+    // An empty field with a name of one letter. The first goes into the table, where it is the newest entry.
     let mut field: &[u8] = if is_first { &[0x40, 1, b'a', 0] } else { &[0xbe] };
     while counted + FIELD < usize::try_from(header_bytes).unwrap() {
         block.extend(field);

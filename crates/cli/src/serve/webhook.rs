@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result, bail};
 use axum::Router;
 use bindery_controller::Regressions;
 use bindery_kube::ApiClient;
-use bindery_webhook::certificates::{AuthorityFiles, CertificateRecord};
-use bindery_webhook::server::{Limits, Server, Traffic};
+use bindery_webhook::certificates::{AuthorityFiles, CertificateStatus};
+use bindery_webhook::server::{ConnectionStats, Limits, Server};
 use bindery_webhook::tls::{Clients, Credentials};
 use futures::future::pending;
 use tokio::net::TcpListener;
@@ -53,8 +53,8 @@ pub(super) struct WebhookArguments {
 /// Statistics of a webhook, whether it is served or not.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WebhookStatistics {
-    pub(super) certificates: Arc<CertificateRecord>,
-    pub(super) traffic: Arc<Traffic>,
+    pub(super) certificates: Arc<CertificateStatus>,
+    pub(super) traffic: Arc<ConnectionStats>,
 }
 
 /// A webhook that is ready to be served.
@@ -130,7 +130,7 @@ impl Webhook {
         let Self { server, credentials, certificates, client_files, statistics } = self;
         let follow_authorities = async {
             if let Some(files) = client_files {
-                let change = |authorities| credentials.believe(&authorities);
+                let change = |authorities| credentials.trust_clients_of(&authorities);
                 files.run(Arc::clone(&statistics.certificates), change).await;
             }
         };

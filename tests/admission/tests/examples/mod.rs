@@ -9,15 +9,15 @@ use serde_json::Value;
 #[allow(dead_code, reason = "each test reads the blocks that it is about")]
 pub(crate) struct Example {
     pub(crate) rule: String,
-    /// What is in the cluster.
+    /// The objects of the cluster.
     pub(crate) cluster: Vec<Value>,
-    /// The object as it is, where it is updated.
+    /// The object before an update.
     pub(crate) before: Vec<Value>,
     /// The object that is sent.
     pub(crate) request: Vec<Value>,
-    /// What Bindery's door says to it.
+    /// Bindery's answer.
     pub(crate) reply: String,
-    /// What upstream's controller makes of it, line by line.
+    /// What upstream's controller does, line by line.
     pub(crate) upstream: Vec<String>,
 }
 

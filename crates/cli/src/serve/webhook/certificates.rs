@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use bindery_controller::Regressions;
 use bindery_kube::{ApiClient, CertificateStore};
 use bindery_webhook::certificates::{
-    CertificateRecord, CertificateSettings, Identity, IdentityFiles, Keeper, LIFETIME_MIN, Names,
+    CertificateStatus, CertificateSettings, Identity, IdentityFiles, Keeper, LIFETIME_MIN, Names,
 };
 use bindery_webhook::tls::Credentials;
 use tokio::sync::Notify;
@@ -67,7 +67,7 @@ impl CertificateArguments {
     pub(super) async fn open(
         &self,
         client: &ApiClient,
-        record: &Arc<CertificateRecord>,
+        status: &Arc<CertificateStatus>,
     ) -> Result<(Identity, Source)> {
         match (&self.certificate_file, &self.certificate_key_file) {
             (Some(certificate), Some(key)) => {
@@ -77,10 +77,10 @@ impl CertificateArguments {
                 if identity.validity().not_after <= SystemTime::now() {
                     tracing::warn!(path = ?certificate, "the certificate has expired; API servers refuse it");
                 }
-                record.show(&identity);
+                status.show(&identity);
                 Ok((identity, Source::Files(files)))
             }
-            (None, None) => self.keep(client, record).await,
+            (None, None) => self.keep(client, status).await,
             _ => bail!(
                 "--certificate-file and --certificate-key-file belong together: give both, or none for certificates that \
                  Bindery makes itself"
@@ -88,7 +88,7 @@ impl CertificateArguments {
         }
     }
 
-    async fn keep(&self, client: &ApiClient, record: &Arc<CertificateRecord>) -> Result<(Identity, Source)> {
+    async fn keep(&self, client: &ApiClient, status: &Arc<CertificateStatus>) -> Result<(Identity, Source)> {
         let service = Names::of_service(&self.webhook_service, &self.webhook_namespace);
         let service =
             service.context("--webhook-service and --webhook-namespace make no name of a Service")?;
@@ -101,7 +101,7 @@ impl CertificateArguments {
             &self.certificate_secret,
             &self.webhook_configuration,
         );
-        let opened = Keeper::open(store.clone(), settings, SystemTime::now, Arc::clone(record)).await;
+        let opened = Keeper::open(store.clone(), settings, SystemTime::now, Arc::clone(status)).await;
         let (keeper, identity) = opened.context("--certificate-secret cannot be used")?;
         Ok((identity, Source::Kept { keeper: Box::new(keeper), store, names }))
     }
@@ -113,7 +113,7 @@ impl Source {
     pub(super) async fn follow(
         self,
         credentials: &Credentials,
-        record: &Arc<CertificateRecord>,
+        status: &Arc<CertificateStatus>,
         mut restores: Regressions,
     ) {
         match self {
@@ -121,9 +121,9 @@ impl Source {
                 let change = |identity: Identity| {
                     credentials.show(&identity);
                     // Last, so that the metrics never run ahead of the certificate in use.
-                    record.show(&identity);
+                    status.show(&identity);
                 };
-                files.run(Arc::clone(record), change).await;
+                files.run(Arc::clone(status), change).await;
             }
             Self::Kept { keeper, store, .. } => {
                 let changes = Arc::<Notify>::default();

@@ -1,4 +1,4 @@
-//! A door on loopback, who vouches for it, and clients.
+//! A server on loopback, an authority for its certificates, and clients.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,8 +9,11 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::post;
+use bindery_controller::{ReviewError, Reviewed, Sight};
+use bindery_core::Finding;
+use bindery_webhook::Reviewer;
 use bindery_webhook::certificates::{Authorities, Identity};
-use bindery_webhook::server::{Limits, Server, Traffic};
+use bindery_webhook::server::{ConnectionStats, Limits, Server};
 use bindery_webhook::tls::{Clients, Credentials};
 use bytes::Bytes;
 use futures::stream;
@@ -34,15 +37,15 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion
 
 /// How long anything may take before the test gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// What the server is called.
+/// The name of the server.
 pub(crate) const NAME: &str = "bindery.kube-system.svc";
-/// Longest body that the router takes.
+/// Longest body that the router accepts.
 pub(crate) const BODY_MAX: usize = 4096;
 
-/// Anything that goes wrong with a connection.
-pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// Any error of a connection.
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// One that vouches for others.
+/// An authority that signs certificates.
 pub(crate) struct Authority {
     params: CertificateParams,
     key: KeyPair,
@@ -60,7 +63,7 @@ impl Authority {
     }
 
     /// A certificate and its key, in PEM.
-    fn vouch(&self, host: &str, common: &str, usage: ExtendedKeyUsagePurpose) -> (String, String) {
+    fn sign(&self, host: &str, common: &str, usage: ExtendedKeyUsagePurpose) -> (String, String) {
         let mut params = CertificateParams::new([host.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, common);
         params.extended_key_usages = vec![usage];
@@ -71,7 +74,7 @@ impl Authority {
 
     /// A server's certificate and its key, in PEM.
     pub(crate) fn server(&self) -> (String, String) {
-        self.vouch(NAME, "server", ExtendedKeyUsagePurpose::ServerAuth)
+        self.sign(NAME, "server", ExtendedKeyUsagePurpose::ServerAuth)
     }
 
     /// A server's certificate with its key.
@@ -82,33 +85,33 @@ impl Authority {
 
     /// A client's certificate and its key, in PEM.
     pub(crate) fn client(&self, host: &str, common: &str) -> (String, String) {
-        self.vouch(host, common, ExtendedKeyUsagePurpose::ClientAuth)
+        self.sign(host, common, ExtendedKeyUsagePurpose::ClientAuth)
     }
 }
 
-/// An open door.
-pub(crate) struct Site {
+/// A server that listens.
+pub(crate) struct TestServer {
     pub(crate) authority: Authority,
     pub(crate) address: SocketAddr,
     pub(crate) credentials: Credentials,
-    pub(crate) traffic: Arc<Traffic>,
-    /// Requests to `/held` are answered when there is a permit.
+    pub(crate) stats: Arc<ConnectionStats>,
+    /// Each request to `/held` waits for a permit.
     pub(crate) held: Arc<Semaphore>,
-    /// Requests to `/held` that have come.
-    pub(crate) came: Arc<AtomicUsize>,
+    /// How many requests to `/held` have arrived.
+    pub(crate) arrived: Arc<AtomicUsize>,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<()>,
 }
 
-impl Site {
+impl TestServer {
     pub(crate) async fn start() -> Self {
         Self::start_with(Limits::default(), None).await
     }
 
     pub(crate) async fn start_with(limits: Limits, clients: Option<Clients>) -> Self {
         let held = Arc::new(Semaphore::new(0));
-        let came = Arc::<AtomicUsize>::default();
-        let (gate, arrivals) = (Arc::clone(&held), Arc::clone(&came));
+        let arrived = Arc::<AtomicUsize>::default();
+        let (gate, arrivals) = (Arc::clone(&held), Arc::clone(&arrived));
         let router = Router::new()
             .route("/validate", post(async |body: Bytes| body))
             .route(
@@ -120,27 +123,27 @@ impl Site {
                 }),
             )
             .layer(DefaultBodyLimit::max(BODY_MAX));
-        Self { held, came, ..Self::answering(router, limits, clients).await }
+        Self { held, arrived, ..Self::with_router(router, limits, clients).await }
     }
 
-    /// One that answers as this router does.
-    pub(crate) async fn answering(router: Router, limits: Limits, clients: Option<Clients>) -> Self {
+    /// A server with this router.
+    pub(crate) async fn with_router(router: Router, limits: Limits, clients: Option<Clients>) -> Self {
         let authority = Authority::new();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let credentials = Credentials::new(authority.identity(), clients);
-        let traffic = Arc::<Traffic>::default();
+        let stats = Arc::<ConnectionStats>::default();
         let (stop, stopped) = oneshot::channel();
         let shown = Some(credentials.clone());
-        let server = Server::new(listener, shown, limits, Arc::clone(&traffic));
+        let server = Server::new(listener, shown, limits, Arc::clone(&stats));
         let served = tokio::spawn(server.serve(router, async {
             let _ = stopped.await;
         }));
-        let (held, came) = (Arc::new(Semaphore::new(0)), Arc::default());
-        Self { authority, address, credentials, traffic, held, came, stop: Some(stop), served }
+        let (held, arrived) = (Arc::new(Semaphore::new(0)), Arc::default());
+        Self { authority, address, credentials, stats, held, arrived, stop: Some(stop), served }
     }
 
-    /// A client that trusts this site's authority.
+    /// A client that trusts the server's authority.
     pub(crate) fn client(&self) -> Client {
         Client::new(&self.authority.pem)
     }
@@ -149,7 +152,7 @@ impl Site {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Tells the server to end.
+    /// Tells the server to shut down.
     pub(crate) fn stop(&mut self) {
         self.stop.take().unwrap().send(()).unwrap();
     }
@@ -159,25 +162,25 @@ impl Site {
         tokio::time::timeout(PATIENCE, self.served).await.expect("the server ends").unwrap();
     }
 
-    /// Waits until so many requests to `/held` have come.
-    pub(crate) async fn until_came(&self, requests: usize) {
-        self.until("they came", |_| self.came.load(Ordering::Relaxed) == requests).await;
+    /// Waits until this many requests to `/held` have arrived.
+    pub(crate) async fn until_arrived(&self, requests: usize) {
+        self.until("all requests arrived", |_| self.arrived.load(Ordering::Relaxed) == requests).await;
     }
 
-    /// Waits until something holds of what was counted.
-    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Traffic) -> bool) {
+    /// Waits until a condition of the counters holds.
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&ConnectionStats) -> bool) {
         let mut ticks = tokio::time::interval(Duration::from_millis(5));
         let held = async {
-            while !holds(&self.traffic) {
+            while !holds(&self.stats) {
                 ticks.tick().await;
             }
         };
         let held = tokio::time::timeout(PATIENCE, held).await;
-        assert!(held.is_ok(), "never {what}: {:?}", self.traffic);
+        assert!(held.is_ok(), "never {what}: {:?}", self.stats);
     }
 }
 
-/// What a client is like.
+/// A client.
 pub(crate) struct Client {
     authorities: String,
     versions: Vec<&'static SupportedProtocolVersion>,
@@ -186,7 +189,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// One that trusts these authorities.
+    /// A client that trusts these authorities.
     pub(crate) fn new(authorities: &str) -> Self {
         Self {
             authorities: authorities.to_owned(),
@@ -196,17 +199,17 @@ impl Client {
         }
     }
 
-    /// It speaks that version of TLS only.
+    /// Speaks only this version of TLS.
     pub(crate) fn only(self, version: &'static SupportedProtocolVersion) -> Self {
         Self { versions: vec![version], ..self }
     }
 
-    /// It has that certificate and key.
+    /// Has this certificate and key.
     pub(crate) fn with(self, identity: (String, String)) -> Self {
         Self { identity: Some(identity), ..self }
     }
 
-    /// It speaks HTTP/2.
+    /// Speaks HTTP/2.
     pub(crate) fn http2(self) -> Self {
         Self { is_http2: true, ..self }
     }
@@ -230,71 +233,71 @@ impl Client {
         config
     }
 
-    /// Shakes hands.
-    pub(crate) async fn greet(&self, address: SocketAddr) -> Result<TlsStream<TcpStream>, Failure> {
+    /// Makes a connection with a TLS handshake.
+    pub(crate) async fn handshake(&self, address: SocketAddr) -> Result<TlsStream<TcpStream>, Error> {
         let stream = TcpStream::connect(address).await?;
-        // What is written is sent, as Go has it.
+        // As Go does.
         stream.set_nodelay(true)?;
         let name = ServerName::try_from(NAME).unwrap();
         Ok(TlsConnector::from(Arc::new(self.config())).connect(name, stream).await?)
     }
 
-    /// Shakes hands and is ready to ask.
-    pub(crate) async fn call(&self, address: SocketAddr) -> Result<Call, Failure> {
-        let stream = TokioIo::new(self.greet(address).await?);
+    /// Makes a connection for requests.
+    pub(crate) async fn connect(&self, address: SocketAddr) -> Result<Connection, Error> {
+        let stream = TokioIo::new(self.handshake(address).await?);
         if self.is_http2 {
             let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
             tokio::spawn(connection);
-            Ok(Call::Http2(sender))
+            Ok(Connection::Http2(sender))
         } else {
             let (sender, connection) = http1::handshake(stream).await?;
             tokio::spawn(connection);
-            Ok(Call::Http1(sender))
+            Ok(Connection::Http1(sender))
         }
     }
 
-    /// Asks one question on a connection of its own.
-    pub(crate) async fn ask(&self, address: SocketAddr) -> Result<Answer, Failure> {
-        self.call(address).await?.ask("/validate", "review").await
+    /// Sends one request on a connection of its own.
+    pub(crate) async fn ask(&self, address: SocketAddr) -> Result<Answer, Error> {
+        self.connect(address).await?.ask("/validate", "review").await
     }
 }
 
-/// What is sent, whole or in pieces.
+/// A body, whole or in pieces.
 type Sent = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A connection on which questions can be asked.
-pub(crate) enum Call {
+/// A connection for requests.
+pub(crate) enum Connection {
     Http1(http1::SendRequest<Sent>),
     Http2(http2::SendRequest<Sent>),
 }
 
-/// What came back.
+/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: String,
-    /// Whether the server says that it closes the connection.
+    /// Whether the answer says that the connection closes.
     pub(crate) closes: bool,
 }
 
-impl Call {
-    pub(crate) async fn ask(&mut self, path: &str, body: &str) -> Result<Answer, Failure> {
+impl Connection {
+    pub(crate) async fn ask(&mut self, path: &str, body: &str) -> Result<Answer, Error> {
         self.ask_with(path, body, "").await
     }
 
-    /// Asks and shows a token.
-    pub(crate) async fn ask_with(&mut self, path: &str, body: &str, token: &str) -> Result<Answer, Failure> {
+    /// Sends a request with a token.
+    pub(crate) async fn ask_with(&mut self, path: &str, body: &str, token: &str) -> Result<Answer, Error> {
         self.send(path, Full::new(Bytes::from(body.to_owned())).boxed_unsync(), token).await
     }
 
-    /// Asks without saying how long the question is.
-    pub(crate) async fn ask_in_pieces(&mut self, path: &str, body: &str) -> Result<Answer, Failure> {
+    /// Sends a request without a length.
+    pub(crate) async fn ask_in_pieces(&mut self, path: &str, body: &str) -> Result<Answer, Error> {
         let pieces = body.as_bytes().chunks(16 * 1024).map(Bytes::copy_from_slice);
         let pieces: Vec<_> = pieces.map(|piece| Ok(Frame::data(piece))).collect();
         self.send(path, StreamBody::new(stream::iter(pieces)).boxed_unsync(), "").await
     }
 
-    async fn send(&mut self, path: &str, body: Sent, token: &str) -> Result<Answer, Failure> {
+    async fn send(&mut self, path: &str, body: Sent, token: &str) -> Result<Answer, Error> {
         let response = match self {
             Self::Http1(sender) => {
                 sender.ready().await?;
@@ -315,12 +318,22 @@ impl Call {
     }
 }
 
-/// Checks that a review is answered as it should be.
+/// Checks the answer to `review`.
 pub(crate) fn check(answer: &Answer) {
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "review"));
 }
 
-/// Clients that these vouch for.
+/// A reviewer without findings.
+#[allow(dead_code, reason = "not each test file reviews")]
+pub(crate) struct NoFindings;
+
+impl Reviewer for NoFindings {
+    async fn review(&self, _: Reviewed, _: Sight) -> Result<Vec<Finding>, ReviewError> {
+        Ok(Vec::new())
+    }
+}
+
+/// Clients of this authority.
 pub(crate) fn clients(authority: &Authority, names: &[&str]) -> Clients {
     let authorities = Authorities::from_pem(authority.pem.as_bytes()).unwrap();
     Clients { authorities, names: names.iter().map(|name| (*name).to_owned()).collect() }

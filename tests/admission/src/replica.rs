@@ -1,4 +1,4 @@
-//! A replica's store, the API server behind it, and the door in front.
+//! A replica with its caches, its API server, and admission.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,8 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-/// A replica, the API server that it watches, and its door.
-pub struct World {
+/// A replica, its API server, and its route of admission.
+pub struct Replica {
     binder: Arc<Binder<Server>>,
     server: Server,
     metrics: AdmissionMetrics,
@@ -27,18 +27,18 @@ pub struct World {
     router: Router,
 }
 
-/// What a request is answered.
+/// An answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The HTTP status.
     pub status: StatusCode,
-    /// The body, where it is JSON.
+    /// The body where it is JSON.
     pub json: Option<Value>,
     /// The body.
     pub text: String,
 }
 
-/// The API server: what is there now, and what it is told.
+/// The API server.
 #[derive(Clone, Default)]
 struct Server(Arc<Mutex<Objects>>);
 
@@ -51,7 +51,7 @@ struct Objects {
     deeds: Vec<String>,
 }
 
-/// A claim of namespace `ns` that asks for so much and has no class; `spec` goes over that.
+/// A claim of namespace `ns` for this much, without a class, and with these fields of its spec.
 pub fn claim(name: &str, storage: &str, spec: Value) -> Value {
     let base = json!({
         "accessModes": ["ReadWriteOnce"],
@@ -66,7 +66,7 @@ pub fn claim(name: &str, storage: &str, spec: Value) -> Value {
     )
 }
 
-/// A volume of that size without class; `spec` goes over that.
+/// A volume of this size without a class, and with these fields of its spec.
 pub fn volume(name: &str, storage: &str, spec: Value) -> Value {
     let base = json!({
         "accessModes": ["ReadWriteOnce"],
@@ -111,21 +111,21 @@ fn review(operation: &str, new: &Value, old: &Value) -> Value {
     })
 }
 
-impl Default for World {
+impl Default for Replica {
     fn default() -> Self {
         Self::new(Arc::new(DefaultEngine), AdmissionSettings::default())
     }
 }
 
-impl World {
-    /// An empty cluster, whose lists are complete.
+impl Replica {
+    /// A replica of an empty cluster with complete lists.
     pub fn new(engine: Arc<dyn Engine>, settings: AdmissionSettings) -> Self {
-        let world = Self::starting(engine, settings);
-        Kind::ALL.into_iter().for_each(|kind| world.binder.store().mark_synced(kind));
-        world
+        let replica = Self::starting(engine, settings);
+        Kind::ALL.into_iter().for_each(|kind| replica.binder.store().mark_synced(kind));
+        replica
     }
 
-    /// An empty cluster of which nothing is listed yet.
+    /// A replica of an empty cluster that has listed nothing yet.
     pub fn starting(engine: Arc<dyn Engine>, settings: AdmissionSettings) -> Self {
         let server = Server::default();
         let binder = Arc::new(Binder::new(Parts {
@@ -143,19 +143,19 @@ impl World {
         Self { binder, server, metrics, registry, router }
     }
 
-    /// The door with other settings, on the same cluster and with the same counters.
+    /// Admission with other settings, the same cluster and the same counters.
     #[must_use]
     pub fn with(mut self, settings: AdmissionSettings) -> Self {
         self.router = admission(Arc::clone(&self.binder), settings, self.metrics.clone());
         self
     }
 
-    /// The door.
+    /// The route of admission.
     pub fn router(&self) -> Router {
         self.router.clone()
     }
 
-    /// Objects that are there, and that the replica has seen.
+    /// Adds objects to the API server and to the replica's caches.
     #[must_use]
     pub fn having(self, objects: &[Value]) -> Self {
         objects.iter().for_each(|object| {
@@ -165,11 +165,11 @@ impl World {
         self
     }
 
-    /// The replica's watch tells of an object.
+    /// Adds an object to the replica's caches only.
     ///
     /// # Panics
     ///
-    /// It is of no kind that is watched, or cannot be decoded.
+    /// Its kind is not watched, or it cannot be decoded.
     pub fn see(&self, object: &Value) {
         let store = self.binder.store();
         let _ = match object["kind"].as_str() {
@@ -189,7 +189,7 @@ impl World {
         };
     }
 
-    /// An object is there, whether or not the replica has seen it.
+    /// Adds an object to the API server only.
     ///
     /// # Panics
     ///
@@ -211,7 +211,7 @@ impl World {
         }
     }
 
-    /// An object is gone, whether or not the replica has seen that.
+    /// Removes an object from the API server only.
     pub fn remove(&self, object: &Value) {
         let name = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let mut objects = self.server.objects();
@@ -222,8 +222,8 @@ impl World {
         }
     }
 
-    /// From now on the API server answers no reads.
-    pub fn goes_down(&self) {
+    /// From now on live reads fail.
+    pub fn fail_reads(&self) {
         self.server.objects().is_down = true;
     }
 
@@ -232,12 +232,12 @@ impl World {
         self.server.objects().reads
     }
 
-    /// What was written or recorded: nothing ever may be.
-    pub fn deeds(&self) -> Vec<String> {
+    /// What was written or recorded.
+    pub fn effects(&self) -> Vec<String> {
         self.server.objects().deeds.clone()
     }
 
-    /// What `/metrics` tells of the door.
+    /// The text of the metrics.
     pub fn scrape(&self) -> String {
         let mut told = String::new();
         // Writing to a string cannot fail.
@@ -245,22 +245,22 @@ impl World {
         told
     }
 
-    /// Sends a review and gets its `response`.
+    /// Sends a review and returns its `response`.
     ///
     /// # Panics
     ///
-    /// It is not answered by a review.
+    /// The answer is no review.
     pub async fn response(&self, review: &Value) -> Value {
         let answer = self.send(review.to_string().into_bytes()).await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
         answer.json.expect("a review is JSON")["response"].clone()
     }
 
-    /// Sends any body.
+    /// Sends a body.
     ///
     /// # Panics
     ///
-    /// The router itself fails, which it never does.
+    /// The router fails, which it never does.
     pub async fn send(&self, body: impl Into<Body>) -> Answer {
         let request = Request::post(format!("{PATH}?timeout=3s")).header("content-type", "application/json");
         let request = request.body(body.into()).expect("a request");

@@ -1,4 +1,4 @@
-//! The server of health and metrics, which shares what a process may open with the door.
+//! The server of health and metrics, which shares the file descriptors of its process with the webhook.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -18,16 +18,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::world::PATIENCE;
+use super::fixture::PATIENCE;
 
-/// As many as the server says that it has at the same time.
+/// The server's own limit.
 const CONNECTIONS_MAX: usize = 64;
 const SILENT: usize = 2_000;
 
-/// Well, always.
-struct Well;
+/// Always healthy.
+struct Healthy;
 
-impl Health for Well {
+impl Health for Healthy {
     fn live(&self) -> Vec<Check> {
         Vec::new()
     }
@@ -37,20 +37,20 @@ impl Health for Well {
     }
 }
 
-/// A server that listens.
-struct Face {
+/// A server of health and metrics.
+struct HealthServer {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     served: JoinHandle<()>,
 }
 
-impl Face {
-    /// One with these metrics.
+impl HealthServer {
+    /// A server with these metrics.
     async fn start(metrics: Registry) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let served = tokio::spawn(serve(listener, router(Well, metrics), async {
+        let served = tokio::spawn(serve(listener, router(Healthy, metrics), async {
             let _ = stopped.await;
         }));
         Self { address, stop, served }
@@ -60,46 +60,46 @@ impl Face {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// A connection on which it can be asked.
-    async fn call(&self) -> SendRequest<Empty<Bytes>> {
+    /// A connection for requests.
+    async fn request_sender(&self) -> SendRequest<Empty<Bytes>> {
         let (sender, connection) = handshake(TokioIo::new(self.connect().await)).await.unwrap();
         tokio::spawn(connection);
         sender
     }
 }
 
-/// Asks as a probe does.
-async fn probe(call: &mut SendRequest<Empty<Bytes>>) {
-    call.ready().await.unwrap();
+/// Sends a probe and checks its answer.
+async fn probe(sender: &mut SendRequest<Empty<Bytes>>) {
+    sender.ready().await.unwrap();
     let request = Request::get("/livez").header("host", "pod").body(Empty::new()).unwrap();
-    let response = call.send_request(request).await.unwrap();
+    let response = sender.send_request(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
 }
 
-/// Ends when the other side has closed it.
+/// Waits until the server has closed the connection.
 async fn closed(stream: &mut TcpStream) {
     while !matches!(stream.read(&mut [0; 1024]).await, Ok(0) | Err(_)) {}
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_that_say_nothing_are_closed_and_probes_are_answered() {
+async fn two_thousand_silent_connections_are_closed_and_probes_answered() {
     allow_files(SILENT + 1_000);
-    let face = Face::start(Registry::default()).await;
-    // One that scrapes again and again, on one connection.
-    let mut scraper = face.call().await;
+    let server = HealthServer::start(Registry::default()).await;
+    // Prometheus scrapes on one connection.
+    let mut scraper = server.request_sender().await;
     probe(&mut scraper).await;
     let mut streams = Vec::new();
     for number in 0..SILENT {
-        let mut stream = face.connect().await;
-        // Every other one begins a request that does not end.
+        let mut stream = server.connect().await;
+        // Every other one begins a request and does not finish it.
         if number % 2 == 0 {
             let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost:").await;
         }
         streams.push(stream);
         if number % 100 == 0 {
             probe(&mut scraper).await;
-            probe(&mut face.call().await).await;
+            probe(&mut server.request_sender().await).await;
         }
     }
     let mut closing: FuturesUnordered<_> = streams.iter_mut().map(closed).collect();
@@ -108,22 +108,22 @@ async fn two_thousand_that_say_nothing_are_closed_and_probes_are_answered() {
     }
     probe(&mut scraper).await;
 
-    // Nor do those keep the server that are left.
-    face.stop.send(()).unwrap();
-    tokio::time::timeout(PATIENCE, face.served).await.expect("the server ends").unwrap();
+    // The rest do not delay the end.
+    server.stop.send(()).unwrap();
+    tokio::time::timeout(PATIENCE, server.served).await.expect("the server ends").unwrap();
     while tokio::time::timeout(PATIENCE, closing.next()).await.expect("it is closed").is_some() {}
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_reads_does_not_keep_the_server() {
+async fn an_unread_answer_does_not_delay_the_end() {
     let mut metrics = Registry::default();
-    // More than the system keeps for who does not read.
+    // More than the system buffers.
     metrics.register("large", "x".repeat(32 << 20), Counter::<u64>::default());
-    let face = Face::start(metrics).await;
-    let mut stream = face.connect().await;
+    let server = HealthServer::start(metrics).await;
+    let mut stream = server.connect().await;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: pod\r\n\r\n").await.unwrap();
     assert_eq!(stream.read_u8().await.unwrap(), b'H');
-    probe(&mut face.call().await).await;
-    face.stop.send(()).unwrap();
-    tokio::time::timeout(PATIENCE, face.served).await.expect("the server ends").unwrap();
+    probe(&mut server.request_sender().await).await;
+    server.stop.send(()).unwrap();
+    tokio::time::timeout(PATIENCE, server.served).await.expect("the server ends").unwrap();
 }

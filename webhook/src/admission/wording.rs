@@ -1,41 +1,39 @@
-//! The words: one sentence for each finding, with the field, both values and the remedy.
+//! The wording of findings: the field, both values and the remedy.
 
 use bindery_controller::Reviewed;
 use bindery_core::{ClaimKey, Finding, Rule, Text};
 
-use super::rules::DoorRule;
+use super::rules::AdmissionRule;
 
-/// Longest warning: the API server's clients may cut what is longer
+/// Longest warning: clients of the API server may cut longer ones
 /// (`concepts/cluster-administration/admission-webhooks-good-practices`).
 pub(super) const WARNING_MAX: usize = 120;
-/// Longest value in a denial: the longest name that an object can have. An engine may answer longer texts.
+/// Longest value in a denial: the longest name of an object. An engine may answer with longer texts.
 pub(super) const VALUE_MAX: usize = 253;
-/// Lengths to which values are shortened one after the other until a warning is short enough.
+/// Lengths to which values are shortened, one after the other, until a warning is short enough.
 const SHORTENED: [usize; 5] = [VALUE_MAX, 48, 32, 24, 16];
 
-/// What a rule found, whoever asked it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) rule: DoorRule,
-    /// Name of the volume that it is about; empty where there is none.
+/// A finding of a rule.
+pub(super) struct AdmissionFinding {
+    pub(super) rule: AdmissionRule,
+    /// The name of the volume that it is about; empty where there is none.
     pub(super) volume: Text,
-    /// The claim that it is about, where that is another than the one reviewed.
+    /// The claim that it is about, where that is not the one under review.
     pub(super) claim: Option<ClaimKey>,
-    /// The value of the object reviewed.
+    /// The value of the object under review.
     pub(super) found: Text,
-    /// The value that it is held against.
+    /// The value that it is compared with.
     pub(super) wanted: Text,
 }
 
-impl From<Finding> for Found {
+impl From<Finding> for AdmissionFinding {
     fn from(finding: Finding) -> Self {
         let Finding { rule, volume, claim, found, wanted } = finding;
-        Self { rule: DoorRule::Engine(rule), volume, claim, found, wanted }
+        Self { rule: AdmissionRule::Engine(rule), volume, claim, found, wanted }
     }
 }
 
 /// A field and what is wrong with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sentence {
     pub(super) field: &'static str,
     pub(super) text: String,
@@ -48,19 +46,19 @@ impl Sentence {
     }
 }
 
-/// The sentence of a finding, in full.
-pub(super) fn sentence(found: &Found, reviewed: &Reviewed) -> Sentence {
-    words(found, reviewed, VALUE_MAX)
+/// The whole sentence of a finding.
+pub(super) fn sentence(finding: &AdmissionFinding, reviewed: &Reviewed) -> Sentence {
+    words(finding, reviewed, VALUE_MAX)
 }
 
-/// The line of a finding, short enough for a warning.
-pub(super) fn warning(found: &Found, reviewed: &Reviewed) -> String {
-    let lines = SHORTENED.map(|width| words(found, reviewed, width).line());
+/// The line of a finding, shortened to a warning.
+pub(super) fn warning(finding: &AdmissionFinding, reviewed: &Reviewed) -> String {
+    let lines = SHORTENED.map(|width| words(finding, reviewed, width).line());
     let short = lines.iter().find(|line| line.chars().count() <= WARNING_MAX);
     clipped(short.unwrap_or(&lines[SHORTENED.len() - 1]), WARNING_MAX)
 }
 
-/// The beginning of a text, where all of it is too long.
+/// A text, cut at its end where it is too long.
 pub(super) fn clipped(text: &str, max: usize) -> String {
     if text.chars().count() <= max {
         return text.to_owned();
@@ -68,20 +66,20 @@ pub(super) fn clipped(text: &str, max: usize) -> String {
     text.chars().take(max - 1).chain(['…']).collect()
 }
 
-fn words(found: &Found, reviewed: &Reviewed, width: usize) -> Sentence {
-    let template = match (found.rule, reviewed) {
-        (DoorRule::PreciousDeleted, _) => PRECIOUS_DELETED,
-        (DoorRule::Engine(rule), Reviewed::Claim { new, .. }) if new.annotations.bind_completed => {
+fn words(finding: &AdmissionFinding, reviewed: &Reviewed, width: usize) -> Sentence {
+    let template = match (finding.rule, reviewed) {
+        (AdmissionRule::PreciousDeleted, _) => PRECIOUS_DELETED,
+        (AdmissionRule::Engine(rule), Reviewed::Claim { new, .. }) if new.annotations.bind_completed => {
             of_marked_claim(rule)
         }
-        (DoorRule::Engine(rule), Reviewed::Claim { .. }) => of_claim(rule),
-        (DoorRule::Engine(rule), Reviewed::Volume { .. }) => of_volume(rule),
+        (AdmissionRule::Engine(rule), Reviewed::Claim { .. }) => of_claim(rule),
+        (AdmissionRule::Engine(rule), Reviewed::Volume { .. }) => of_volume(rule),
     };
-    let text = Writer { found, reviewed, width }.fill(template.text);
+    let text = Writer { finding, reviewed, width }.fill(template.text);
     Sentence { field: template.field, text }
 }
 
-/// A sentence whose values are still to be filled in; [`Writer::value`] knows their names.
+/// A sentence with placeholders; [`Writer::value`] fills them in.
 #[derive(Clone, Copy)]
 struct Template {
     field: &'static str,
@@ -102,7 +100,7 @@ const POLICY_RECYCLE: Template = template(
     "Recycle is deprecated and erases the volume for the next claim; use Retain or Delete",
 );
 
-/// What is said of a claim that has bind-completed: upstream does not let it wait.
+/// For a claim with bind-completed, which upstream does not let wait.
 const fn of_marked_claim(rule: Rule) -> Template {
     let text = match rule {
         Rule::VolumeMissing => {
@@ -119,7 +117,7 @@ const fn of_marked_claim(rule: Rule) -> Template {
     template("metadata.annotations", text)
 }
 
-/// What is said of a claim. "Ours" is the claim's value, "theirs" that of the volume or class.
+/// For a claim: "ours" is the claim's value, "theirs" the value of the volume or class.
 const fn of_claim(rule: Rule) -> Template {
     let (field, text) = match rule {
         Rule::VolumeTooSmall => (
@@ -129,7 +127,8 @@ const fn of_claim(rule: Rule) -> Template {
         ),
         Rule::ClassDiffers => (
             "spec.storageClassName",
-            "volume {volume} has class {'theirs'} and the claim {'ours'}; set {'theirs'} or pick another volume",
+            "volume {volume} has class {'theirs'} and the claim {'ours'}; set {'theirs'} or pick another \
+             volume",
         ),
         Rule::AttributesClassDiffers => (
             "spec.volumeAttributesClassName",
@@ -141,7 +140,8 @@ const fn of_claim(rule: Rule) -> Template {
         ),
         Rule::AccessModesMissing => (
             "spec.accessModes",
-            "volume {volume} offers {theirs} and the claim asks for {ours}; ask for no others or pick another volume",
+            "volume {volume} offers {theirs} and the claim asks for {ours}; ask for no others or pick \
+             another volume",
         ),
         Rule::ClassMissing => (
             "spec.storageClassName",
@@ -157,15 +157,15 @@ const fn of_claim(rule: Rule) -> Template {
     template(field, text)
 }
 
-/// What is said of the volume that a claim names.
+/// For the volume that a claim names.
 const fn of_volume_name(rule: Rule) -> &'static str {
     match rule {
         Rule::VolumeOfOther => "volume {volume} is bound to {other claim}; pick another volume",
         Rule::BreaksPair => {
-            "the claim is bound to volume {volume} and the request sets {'ours'}; delete the claim to give the \
-             volume up"
+            "the claim is bound to volume {volume} and the request sets {'ours'}; delete the claim to give \
+             the volume up"
         }
-        Rule::VolumeMissing => "there is no volume {volume} yet; the claim waits until somebody creates it",
+        Rule::VolumeMissing => "there is no volume {volume} yet; the claim waits until it is created",
         Rule::VolumeReserved => {
             "volume {volume} is reserved for {other claim}; wait for its release or pick another volume"
         }
@@ -188,12 +188,13 @@ const fn of_volume_name(rule: Rule) -> &'static str {
     }
 }
 
-/// What is said of a volume. "Ours" is the volume's value, "theirs" that of the claim.
+/// For a volume: "ours" is the volume's value, "theirs" the claim's.
 const fn of_volume(rule: Rule) -> Template {
     let (field, text) = match rule {
         Rule::VolumeTooSmall => (
             "spec.capacity.storage",
-            "the volume offers {ours} and {claim} asks for {theirs}; offer at least {theirs} or leave out claimRef",
+            "the volume offers {ours} and {claim} asks for {theirs}; offer at least {theirs} or leave \
+             out claimRef",
         ),
         Rule::ClassDiffers => (
             "spec.storageClassName",
@@ -213,8 +214,8 @@ const fn of_volume(rule: Rule) -> Template {
         ),
         Rule::BreaksPair => (
             "spec.claimRef",
-            "the volume is bound to {claim} and the request sets {'ours'} for {'theirs'}; delete the claim to \
-             release the volume",
+            "the volume is bound to {claim} and the request sets {'ours'} for {'theirs'}; delete the claim \
+             to release the volume",
         ),
         Rule::PairMismatch => (
             "spec.claimRef",
@@ -226,7 +227,7 @@ const fn of_volume(rule: Rule) -> Template {
     template(field, text)
 }
 
-/// What the default engine does not find of such an object. Another one may, and is heard.
+/// For a finding that the default engine never makes of the object; another engine may.
 const fn unexpected(rule: Rule) -> &'static str {
     match rule {
         Rule::ClassMissing => "there is no class {'ours'}",
@@ -235,15 +236,15 @@ const fn unexpected(rule: Rule) -> &'static str {
     }
 }
 
-/// Fills in the values of one finding, each shortened to so many characters.
+/// Fills in the values of a finding, each shortened to `width` characters.
 struct Writer<'a> {
-    found: &'a Found,
+    finding: &'a AdmissionFinding,
     reviewed: &'a Reviewed,
     width: usize,
 }
 
 impl Writer<'_> {
-    /// The template with its values; what a value holds is never taken for a name.
+    /// The template with its values. Braces in a value are no placeholders.
     fn fill(&self, template: &str) -> String {
         let mut text = String::new();
         let mut rest = template;
@@ -258,7 +259,7 @@ impl Writer<'_> {
     }
 
     fn value(&self, name: &str) -> String {
-        let Found { volume, claim, found, wanted, .. } = self.found;
+        let AdmissionFinding { volume, claim, found, wanted, .. } = self.finding;
         match name {
             "volume" => self.quoted(volume),
             "ours" => self.plain(found),
@@ -274,7 +275,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The other claim, as far as the author of this one may know of it: tenants see their own namespace.
+    /// The other claim, as far as the author of this one may know it: tenants see their own namespace only.
     fn other_claim(&self, other: Option<&ClaimKey>) -> String {
         match (other, self.reviewed) {
             (Some(key), Reviewed::Claim { new, .. }) if *key == new.key => {
@@ -291,8 +292,7 @@ impl Writer<'_> {
         format!("\"{}\"", self.plain(value))
     }
 
-    /// A value that cannot harm a terminal or a header, whoever's engine it comes from; shortened in its
-    /// middle.
+    /// A value without control characters, shortened in its middle.
     fn plain(&self, value: &str) -> String {
         let clean: Vec<char> =
             value.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
@@ -327,22 +327,22 @@ mod tests {
     }
 
     #[test]
-    fn every_finding_has_words_that_fit_a_warning_whatever_its_values_are() {
+    fn every_finding_fits_a_warning_whatever_its_values_are() {
         for reviewed in reviewed() {
-            for rule in DoorRule::ALL {
+            for rule in AdmissionRule::ALL {
                 for text in ["", "8Gi", "\u{1b}[31m\n", &"n".repeat(253), &"ü{volume}".repeat(10_000)] {
                     let text = Text::from(text);
-                    let found = Found {
+                    let finding = AdmissionFinding {
                         rule,
                         volume: text.clone(),
                         claim: Some(ClaimKey::new("ns", text.clone())),
                         found: text.clone(),
                         wanted: text,
                     };
-                    let warning = warning(&found, &reviewed);
+                    let warning = warning(&finding, &reviewed);
                     assert!(warning.chars().count() <= WARNING_MAX, "{warning}");
                     assert!(!warning.contains(char::is_control), "{warning:?}");
-                    let full = sentence(&found, &reviewed).line();
+                    let full = sentence(&finding, &reviewed).line();
                     assert!(full.len() < 6_000 && !full.contains(char::is_control), "{full:?}");
                 }
             }

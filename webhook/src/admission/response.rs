@@ -1,0 +1,149 @@
+//! The answer to an admission review: from findings to what the author of the request reads.
+
+use std::collections::BTreeMap;
+
+use bindery_controller::Reviewed;
+use bindery_core::Rule;
+use serde::Serialize;
+
+use super::request::{API_VERSION, KIND};
+use super::rules::{AdmissionRule, Level, Levels};
+use super::wording::{AdmissionFinding, Sentence, VALUE_MAX, WARNING_MAX, clipped, sentence, warning};
+
+/// Most warnings of one answer: more are noise.
+const WARNINGS_MAX: usize = 3;
+/// Most causes of one denial. The default engine finds at most five; another one may find more.
+const CAUSES_MAX: usize = 16;
+/// Key of the audit annotation that names the rules.
+const AUDIT_KEY: &str = "rules";
+
+/// `AdmissionReview` of `admission.k8s.io/v1` with an answer.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AnsweredReview {
+    api_version: &'static str,
+    kind: &'static str,
+    response: AdmissionResponse,
+}
+
+/// `AdmissionResponse` of `admission.k8s.io/v1`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AdmissionResponse {
+    uid: String,
+    pub(super) allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) warnings: Vec<String>,
+    /// For the audit log of the API server, which puts the webhook's name before each key.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    audit_annotations: BTreeMap<&'static str, String>,
+}
+
+/// `Status` of `meta/v1`: why a request is denied.
+#[derive(Serialize)]
+struct Status {
+    status: &'static str,
+    message: String,
+    reason: &'static str,
+    details: Details,
+    code: u16,
+}
+
+/// `StatusDetails` of `meta/v1`.
+#[derive(Serialize)]
+struct Details {
+    name: String,
+    kind: &'static str,
+    causes: Vec<Cause>,
+}
+
+/// `StatusCause` of `meta/v1`.
+#[derive(Serialize)]
+struct Cause {
+    /// The name of the rule.
+    reason: &'static str,
+    message: String,
+    field: &'static str,
+}
+
+/// Findings by the level of their rules. What is off is left out.
+pub(super) struct Findings {
+    pub(super) denying: Vec<AdmissionFinding>,
+    warning: Vec<AdmissionFinding>,
+}
+
+impl Findings {
+    pub(super) fn by_level(findings: Vec<AdmissionFinding>, levels: &Levels) -> Self {
+        let told = findings.into_iter().filter(|finding| levels.of(finding.rule) > Level::Off);
+        let (denying, warning) = told.partition(|finding| levels.of(finding.rule) == Level::Deny);
+        Self { denying, warning }
+    }
+
+    /// The rule and level of each.
+    pub(super) fn rules(&self) -> impl Iterator<Item = (AdmissionRule, Level)> {
+        let denying = self.denying.iter().map(|finding| (finding.rule, Level::Deny));
+        denying.chain(self.warning.iter().map(|finding| (finding.rule, Level::Warn)))
+    }
+
+    /// The answer to the request.
+    pub(super) fn response(&self, uid: &str, reviewed: &Reviewed) -> AdmissionResponse {
+        let mut response = AdmissionResponse::allowed(uid);
+        let warnings = self.warning.iter().take(WARNINGS_MAX);
+        response.warnings = warnings.map(|finding| warning(finding, reviewed)).collect();
+        if !self.denying.is_empty() {
+            response.allowed = false;
+            response.status = Some(self.status(reviewed));
+        }
+        let rules = self.rules().take(CAUSES_MAX).map(|(rule, level)| format!("{}={level}", rule.name()));
+        let rules = rules.collect::<Vec<_>>().join(",");
+        if !rules.is_empty() {
+            response.audit_annotations.insert(AUDIT_KEY, rules);
+        }
+        response
+    }
+
+    fn status(&self, reviewed: &Reviewed) -> Status {
+        let denying = self.denying.iter().take(CAUSES_MAX);
+        let denying: Vec<_> = denying.map(|finding| (finding, sentence(finding, reviewed))).collect();
+        let lines: Vec<_> = denying.iter().map(|(_, sentence)| sentence.line()).collect();
+        // 403 where the author may not have what is asked for, else 422 as for any invalid field.
+        let is_forbidden = self.denying.iter().all(|finding| {
+            matches!(finding.rule, AdmissionRule::Engine(Rule::VolumeOfOther | Rule::BreaksPair))
+        });
+        let (code, reason) = if is_forbidden { (403, "Forbidden") } else { (422, "Invalid") };
+        let (kind, name) = match reviewed {
+            Reviewed::Claim { new, .. } => ("PersistentVolumeClaim", &new.key.name),
+            Reviewed::Volume { new, .. } => ("PersistentVolume", &new.name),
+        };
+        let cause = |(finding, sentence): (&AdmissionFinding, Sentence)| Cause {
+            reason: finding.rule.name(),
+            message: sentence.text,
+            field: sentence.field,
+        };
+        let causes = denying.into_iter().map(cause).collect();
+        let details = Details { name: clipped(name, VALUE_MAX), kind, causes };
+        Status { status: "Failure", message: lines.join("; "), reason, details, code }
+    }
+}
+
+impl AdmissionResponse {
+    /// The request passes.
+    pub(super) fn allowed(uid: &str) -> Self {
+        let (warnings, audit_annotations) = (Vec::new(), BTreeMap::new());
+        Self { uid: uid.to_owned(), allowed: true, status: None, warnings, audit_annotations }
+    }
+
+    /// The request passes with this warning.
+    pub(super) fn warned(uid: &str, why: &str) -> Self {
+        let clean: String = why.chars().filter(|c| !c.is_control()).collect();
+        Self { warnings: vec![clipped(&clean, WARNING_MAX)], ..Self::allowed(uid) }
+    }
+}
+
+impl From<AdmissionResponse> for AnsweredReview {
+    fn from(response: AdmissionResponse) -> Self {
+        Self { api_version: API_VERSION, kind: KIND, response }
+    }
+}
