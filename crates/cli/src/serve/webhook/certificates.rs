@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use bindery_controller::Regressions;
 use bindery_kube::{ApiClient, CertificateStore};
 use bindery_webhook::certificates::{
-    CertificateStatus, CertificateSettings, Identity, IdentityFiles, Keeper, LIFETIME_MIN, Names,
+    CertificateSettings, CertificateStatus, Identity, IdentityFiles, Keeper, LIFETIME_MIN, Names,
 };
 use bindery_webhook::tls::Credentials;
 use tokio::sync::Notify;
