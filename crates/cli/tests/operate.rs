@@ -1,20 +1,18 @@
-//! What an operator does with `bindery serve` on a real API server: sets it up, looks on first, is warned of
-//! another binder, reads its metrics, its log and its traces.
+//! `bindery serve` for operators, on a real API server: settings, observe mode, the switch from upstream's binder,
+//! another binder, metrics, log and traces.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "operate/alarm.rs"]
-mod alarm;
+#[path = "operate/foreign_writer.rs"]
+mod foreign_writer;
+mod kit;
 #[path = "operate/observe.rs"]
 mod observe;
+#[path = "operate/reports.rs"]
+mod reports;
 #[path = "operate/settings.rs"]
 mod settings;
 #[path = "operate/switching.rs"]
 mod switching;
-#[path = "operate/telling.rs"]
-mod telling;
 #[path = "operate/traces.rs"]
 mod traces;
-#[allow(dead_code, reason = "another test file uses the rest")]
-#[path = "serve/world.rs"]
-mod world;

@@ -1,4 +1,4 @@
-//! `bindery serve` on a real API server: etcd and kube-apiserver, upstream's controllers without its binder.
+//! `bindery serve` on a real API server, with upstream's controllers except its binder.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "seeds are printed")]
@@ -11,8 +11,8 @@ mod cache;
 mod class;
 #[path = "serve/credentials.rs"]
 mod credentials;
-#[path = "serve/death.rs"]
-mod death;
+#[path = "serve/deaths.rs"]
+mod deaths;
 #[path = "serve/events.rs"]
 mod events;
 #[path = "serve/faults.rs"]
@@ -21,6 +21,7 @@ mod faults;
 mod idle;
 #[path = "serve/kills.rs"]
 mod kills;
+mod kit;
 #[path = "serve/leading.rs"]
 mod leading;
 #[path = "serve/load.rs"]
@@ -31,78 +32,30 @@ mod reclaim;
 mod restored;
 #[path = "serve/watches.rs"]
 mod watches;
-#[path = "serve/world.rs"]
-mod world;
 
-use bindery_cluster::{ControlPlane, Manager, Programs};
+use bindery_cluster::Manager;
 use http::StatusCode;
-use rustix::process::Signal;
 
-use self::world::{Replica, World, is_bound_to};
+use self::kit::{Cluster, is_bound_to, is_in_phase};
 
 #[tokio::test]
-async fn a_claim_is_bound_released_and_its_volume_kept() {
-    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();
-    let world = World::new(&plane).await;
-    let _replica = Replica::start(&plane, "first");
-    world.create_volume("small", "1Gi").await;
-    world.create_volume("large", "5Gi").await;
-    world.until_volume("small", |volume| world::phase(volume) == "Available").await;
-    world.until_volume("large", |volume| world::phase(volume) == "Available").await;
-    world.create_claim("c", "2Gi").await;
-    let claim = world.until_claim("c", is_bound_to("large")).await;
+async fn a_claim_is_bound_and_its_volume_kept_after_its_deletion() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let replica = cluster.replica("first");
+    cluster.create_available_volume("small", "1Gi").await;
+    cluster.create_available_volume("large", "5Gi").await;
+    cluster.create_claim("c", "2Gi").await;
+    let claim = cluster.until_claim("c", is_bound_to("large")).await;
     assert_eq!(claim.status.unwrap().capacity.unwrap()["storage"].0, "5Gi");
-    world.delete_claim("c").await;
-    world.until_volume("large", |volume| world::phase(volume) == "Released").await;
-    world.create_claim("d", "1Gi").await;
-    world.until_claim("d", is_bound_to("small")).await;
-}
+    cluster.delete_claim("c").await;
+    cluster.until_volume("large", is_in_phase("Released")).await;
+    cluster.create_claim("d", "1Gi").await;
+    cluster.until_claim("d", is_bound_to("small")).await;
 
-#[tokio::test]
-async fn the_next_replica_takes_over_when_the_leader_ends() {
-    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();
-    let world = World::new(&plane).await;
-    let mut first = Replica::start(&plane, "first");
-    first.until_leading().await;
-    let mut second = Replica::start(&plane, "second");
-    first.signal(Signal::TERM);
-    assert!(first.wait().await.success());
-    second.until_leading().await;
-    world.create_volume("v", "1Gi").await;
-    world.create_claim("c", "1Gi").await;
-    world.until_claim("c", is_bound_to("v")).await;
-}
-
-#[tokio::test]
-async fn it_tells_how_it_is_and_what_it_did() {
-    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
-    let world = World::new(&plane).await;
-    let mut replica = Replica::start(&plane, "first");
-    replica.until_leading().await;
-    world.create_volume("v", "1Gi").await;
-    world.create_claim("c", "1Gi").await;
-    world.until_claim("c", is_bound_to("v")).await;
     assert_eq!(replica.probe("/livez").await, (StatusCode::OK, "ok".to_owned()));
-    let ready = "[+]lists ok\n[+]credentials ok\n[+]writes ok\n[+]candidate ok\n[+]watches last heard: ";
-    let (status, told) = replica.until_told("/readyz?verbose", ready).await;
-    assert_eq!((status, told.lines().last()), (StatusCode::OK, Some("readyz check passed")), "{told}");
-    for sample in ["bindery_leader 1\n", "bindery_lists_complete 1\n"] {
-        replica.until_metrics(sample).await;
-    }
+    let checks = "[+]lists ok\n[+]credentials ok\n[+]writes ok\n[+]candidate ok\n[+]watches last heard: ";
+    let (status, answer) = replica.until_answer("/readyz?verbose", checks).await;
+    assert_eq!((status, answer.lines().last()), (StatusCode::OK, Some("readyz check passed")), "{answer}");
+    assert_eq!(replica.metric("bindery_leader").await, 1);
     assert_eq!(replica.metric("bindery_refusals_total").await, 0);
-}
-
-#[tokio::test]
-async fn a_setting_that_cannot_be_used_is_named_at_the_start() {
-    for (arguments, named) in [
-        (vec!["--kubeconfig", "/nonexistent"], "--kubeconfig /nonexistent"),
-        (vec!["--lease-duration", "1"], "--lease-duration"),
-        (vec!["--in-flight", "0"], "--in-flight"),
-        (vec!["--engine", "/nonexistent", "--kubeconfig", "/nonexistent"], "/nonexistent"),
-        (vec![], "--kubeconfig (BINDERY_KUBECONFIG)"),
-    ] {
-        let (status, complaint) = world::serve_in_vain(&arguments);
-        assert_eq!(status, Some(2), "{complaint}");
-        assert!(complaint.contains(named), "no {named:?} in {complaint}");
-    }
 }

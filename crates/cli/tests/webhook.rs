@@ -1,23 +1,22 @@
-//! The door of `bindery serve` on a real API server: certificates that Bindery makes, certificates in files,
-//! and who is let in.
+//! The webhook of `bindery serve` on a real API server: certificates, clients, limits, and answers in kubectl.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(clippy::print_stdout, reason = "what was done is printed")]
+#![allow(clippy::print_stdout, reason = "counts are printed")]
 
 #[path = "webhook/certificates.rs"]
 mod certificates;
 #[path = "webhook/configuration.rs"]
 mod configuration;
-#[path = "webhook/ends.rs"]
-mod ends;
+#[path = "webhook/drain.rs"]
+mod drain;
 #[path = "webhook/files.rs"]
 mod files;
-#[path = "webhook/flood.rs"]
-mod flood;
+#[path = "webhook/idle_connections.rs"]
+mod idle_connections;
+mod kit;
+#[path = "webhook/kubectl.rs"]
+mod kubectl;
+#[path = "webhook/scene.rs"]
+mod scene;
 #[path = "webhook/settings.rs"]
 mod settings;
-#[path = "webhook/site.rs"]
-mod site;
-#[allow(dead_code, reason = "another test file uses the rest")]
-#[path = "serve/world.rs"]
-mod world;

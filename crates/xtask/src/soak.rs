@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             Run::Image => ("image", image()),
             Run::Mutants => ("mutants", mutants()),
             Run::Faults => ("faults", serve("faults::", "BINDERY_FAULT_SECONDS", arguments.fault_seconds)),
-            Run::Deaths => ("deaths", serve("death::", "BINDERY_KILLS", arguments.kills)),
+            Run::Deaths => ("deaths", serve("deaths::", "BINDERY_KILLS", arguments.kills)),
             Run::Versions => ("versions", versions()),
             Run::Helm3 => ("helm3", helm3()),
             Run::Alerts => ("alerts", alerts()),

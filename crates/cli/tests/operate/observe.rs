@@ -1,55 +1,41 @@
-//! Observe mode, beside upstream's own binder and beside one that chooses badly.
+//! Observe mode, beside upstream's binder and beside one that chooses badly.
 
-use bindery_cluster::{ControlPlane, Manager, Programs, Proxy};
+use bindery_cluster::{Manager, Proxy};
 use http::Method;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::world::{Replica, World, is_bound, is_bound_to, phase};
+use crate::kit::{Cluster, Replica, is_bound, is_bound_to, is_in_phase, poll};
 
-/// A replica that looks on, and the door through which all of its requests go.
+/// A replica in observe mode, and the proxy for all of its requests.
 struct Observer {
     replica: Replica,
     proxy: Proxy,
 }
 
 impl Observer {
-    async fn start(plane: &ControlPlane) -> Self {
-        let proxy = Proxy::start(plane).await.unwrap();
-        let further = ["--mode=observe".to_owned()];
-        let mut replica = Replica::start_with(&proxy.kubeconfig(), "observer", &further, &[]);
-        replica.until_metrics("bindery_lists_complete 1\n").await;
+    async fn start(cluster: &Cluster) -> Self {
+        let proxy = cluster.proxy().await;
+        let mut replica = Replica::behind(&proxy, "observer", &["--mode=observe"]);
+        replica.until_listed().await;
         Self { replica, proxy }
     }
 
-    async fn count(&self, outcome: &str) -> u64 {
-        self.replica.metric(&format!("bindery_observed_claims_total{{outcome=\"{outcome}\"}}")).await
-    }
-
-    /// Waits until so many claims were compared; answers how many were the same, tied, different, not
-    /// comparable.
+    /// Waits until this many claims are compared; returns the numbers of those bound the same, tied, different
+    /// and not comparable.
     async fn until_counted(&mut self, claims: u64) -> [u64; 4] {
-        let mut ticks = tokio::time::interval(std::time::Duration::from_millis(50));
-        let counted = async {
-            loop {
-                ticks.tick().await;
-                let mut counts = [0; 4];
-                for (count, outcome) in counts.iter_mut().zip(["same", "tie", "different", "not_comparable"])
-                {
-                    *count = self.count(outcome).await;
-                }
-                if counts.iter().sum::<u64>() >= claims {
-                    return counts;
-                }
+        let counts = poll(async || {
+            let mut counts = [0; 4];
+            for (count, outcome) in counts.iter_mut().zip(["same", "tie", "different", "not_comparable"]) {
+                let metric = format!("bindery_observed_claims_total{{outcome=\"{outcome}\"}}");
+                *count = self.replica.metric(&metric).await;
             }
-        };
-        let counts = tokio::time::timeout(super::world::PATIENCE, counted).await;
-        counts.unwrap_or_else(|_| panic!("not all claims are counted: {}", self.replica.log()))
+            (counts.iter().sum::<u64>() >= claims).then_some(counts)
+        });
+        counts.await.unwrap_or_else(|| panic!("not all claims are counted: {}", self.replica.log()))
     }
 
-    /// Checks that it asked the API server for nothing but to read.
+    /// Checks that the replica made no request but reads.
     fn check_wrote_nothing(&self) {
         let asked = self.proxy.take_asked();
         assert!(!asked.is_empty());
@@ -59,39 +45,37 @@ impl Observer {
 }
 
 #[tokio::test]
-async fn what_upstream_binds_is_what_bindery_would_have_bound() {
-    let mut plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::BinderAlone).await.unwrap();
-    let world = World::new(&plane).await;
-    let mut observer = Observer::start(&plane).await;
+async fn claims_that_upstream_binds_count_as_the_same_or_tied() {
+    let mut cluster = Cluster::start(Manager::BinderAlone).await;
+    let mut observer = Observer::start(&cluster).await;
     // One choice is best.
     for (name, capacity) in [("small", "1Gi"), ("medium", "3Gi"), ("large", "9Gi")] {
-        world.create_volume(name, capacity).await;
-        world.until_volume(name, |volume| phase(volume) == "Available").await;
+        cluster.create_available_volume(name, capacity).await;
     }
-    // What is bound before the observer has seen it cannot be compared.
-    plane.set_manager(Manager::Off).unwrap();
-    world.create_claim("c", "2Gi").await;
+    // A claim that is bound before the observer has seen it cannot be compared.
+    cluster.plane.set_manager(Manager::Off).unwrap();
+    cluster.create_claim("c", "2Gi").await;
     observer.replica.until_metrics("bindery_observed_claims_awaited 1\n").await;
-    plane.set_manager(Manager::BinderAlone).unwrap();
-    world.until_claim("c", is_bound_to("medium")).await;
+    cluster.plane.set_manager(Manager::BinderAlone).unwrap();
+    cluster.until_claim("c", is_bound_to("medium")).await;
     assert_eq!(observer.until_counted(1).await, [1, 0, 0, 0]);
     observer.replica.until_metrics("bindery_observed_claims_awaited 0\n").await;
 
-    // Many at once, of equal volumes: upstream's choice among them is arbitrary, and never a worse one.
+    // Many claims, and equal volumes: upstream's choice among them is arbitrary.
     for pair in 0..30 {
-        world.create_volume(&format!("v{pair}"), "4Gi").await;
+        cluster.create_volume(&format!("v{pair}"), "4Gi").await;
     }
     for pair in 0..30 {
-        world.until_volume(&format!("v{pair}"), |volume| phase(volume) == "Available").await;
+        cluster.until_volume(&format!("v{pair}"), is_in_phase("Available")).await;
     }
-    plane.set_manager(Manager::Off).unwrap();
+    cluster.plane.set_manager(Manager::Off).unwrap();
     for pair in 0..30 {
-        world.create_claim(&format!("c{pair}"), "4Gi").await;
+        cluster.create_claim(&format!("c{pair}"), "4Gi").await;
     }
     observer.replica.until_metrics("bindery_observed_claims_awaited 30\n").await;
-    plane.set_manager(Manager::BinderAlone).unwrap();
+    cluster.plane.set_manager(Manager::BinderAlone).unwrap();
     for pair in 0..30 {
-        world.until_claim(&format!("c{pair}"), is_bound).await;
+        cluster.until_claim(&format!("c{pair}"), is_bound).await;
     }
     let [same, tie, different, not_comparable] = observer.until_counted(31).await;
     assert_eq!((same + tie + not_comparable, different), (31, 0), "{}", observer.replica.log());
@@ -99,39 +83,30 @@ async fn what_upstream_binds_is_what_bindery_would_have_bound() {
     observer.check_wrote_nothing();
 }
 
-/// A binder that makes upstream's writes, and chooses what it is told.
-struct Told {
-    world: World,
-    volumes: Api<PersistentVolume>,
-    claims: Api<PersistentVolumeClaim>,
+/// A binder that makes upstream's writes, by the choice of the test.
+struct Puppet {
+    cluster: Cluster,
     manager: PatchParams,
 }
 
-impl Told {
-    async fn new(plane: &ControlPlane) -> Self {
-        let client = plane.client().await.unwrap();
-        Self {
-            world: World::new(plane).await,
-            volumes: Api::all(client.clone()),
-            claims: Api::default_namespaced(client),
-            manager: PatchParams {
-                field_manager: Some("another-binder".to_owned()),
-                ..PatchParams::default()
-            },
-        }
+impl Puppet {
+    async fn new() -> Self {
+        let manager =
+            PatchParams { field_manager: Some("another-binder".to_owned()), ..PatchParams::default() };
+        Self { cluster: Cluster::start(Manager::Off).await, manager }
     }
 
     async fn create_available(&self, volume: &str, capacity: &str) {
-        self.world.create_volume(volume, capacity).await;
+        self.cluster.create_volume(volume, capacity).await;
         let available = Patch::Merge(json!({"status": {"phase": "Available"}}));
-        self.volumes.patch_status(volume, &self.manager, &available).await.unwrap();
+        self.cluster.volumes.patch_status(volume, &self.manager, &available).await.unwrap();
     }
 
-    /// Creates a claim; answers its UID once the observer would bind it.
+    /// Creates a claim; returns its UID when the observer would bind it.
     async fn create_awaited(&self, claim: &str, request: &str, observer: &mut Observer) -> String {
-        self.world.create_claim(claim, request).await;
+        self.cluster.create_claim(claim, request).await;
         observer.replica.until_metrics("bindery_observed_claims_awaited 1\n").await;
-        self.world.until_claim(claim, |_| true).await.metadata.uid.unwrap()
+        self.cluster.until_claim(claim, |_| true).await.metadata.uid.unwrap()
     }
 
     async fn reserve(&self, volume: &str, claim: &str, uid: &str) {
@@ -141,7 +116,7 @@ impl Told {
                 "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": claim, "uid": uid,
             }},
         });
-        self.volumes.patch(volume, &self.manager, &Patch::Merge(reservation)).await.unwrap();
+        self.cluster.volumes.patch(volume, &self.manager, &Patch::Merge(reservation)).await.unwrap();
     }
 
     async fn bind(&self, claim: &str, uid: &str, volume: &str) {
@@ -150,18 +125,18 @@ impl Told {
             "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
             "spec": {"volumeName": volume},
         });
-        self.claims.patch(claim, &self.manager, &Patch::Merge(bind)).await.unwrap();
+        self.cluster.claims.patch(claim, &self.manager, &Patch::Merge(bind)).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn whatever_another_binder_chooses_is_counted_as_what_it_is() {
-    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
-    let (told, mut observer) = (Told::new(&plane).await, Observer::start(&plane).await);
-    told.create_available("small", "1Gi").await;
-    told.create_available("large", "5Gi").await;
-    let uid = told.create_awaited("c", "1Gi", &mut observer).await;
-    told.bind("c", &uid, "large").await;
+async fn each_choice_of_another_binder_is_counted_by_its_kind() {
+    let puppet = Puppet::new().await;
+    let mut observer = Observer::start(&puppet.cluster).await;
+    puppet.create_available("small", "1Gi").await;
+    puppet.create_available("large", "5Gi").await;
+    let uid = puppet.create_awaited("c", "1Gi", &mut observer).await;
+    puppet.bind("c", &uid, "large").await;
     assert_eq!(observer.until_counted(1).await, [0, 0, 1, 0]);
     observer.replica.until_metrics("bindery_observed_claims_awaited 0\n").await;
     let line = observer.replica.until_logged("upstream bound the claim otherwise").await;
@@ -170,15 +145,15 @@ async fn whatever_another_binder_chooses_is_counted_as_what_it_is() {
     }
 
     // Of two equal volumes Bindery takes the one whose name comes first.
-    told.create_available("twin-a", "3Gi").await;
-    told.create_available("twin-b", "3Gi").await;
-    let uid = told.create_awaited("d", "3Gi", &mut observer).await;
-    told.bind("d", &uid, "twin-b").await;
+    puppet.create_available("twin-a", "3Gi").await;
+    puppet.create_available("twin-b", "3Gi").await;
+    let uid = puppet.create_awaited("d", "3Gi", &mut observer).await;
+    puppet.bind("d", &uid, "twin-b").await;
     assert_eq!(observer.until_counted(2).await, [0, 1, 1, 0]);
 
-    // A claim that was gone before anybody saw it.
+    // A claim that was gone before the observer saw it.
     let unseen = "5f7c1f0e-8d0c-4a8e-9d1b-3a2b1c0d9e8f";
-    told.reserve("twin-a", "unseen", unseen).await;
+    puppet.reserve("twin-a", "unseen", unseen).await;
     assert_eq!(observer.until_counted(3).await, [0, 1, 1, 1]);
     let line = observer.replica.until_logged("cannot be compared").await;
     for part in ["default/unseen", unseen, "twin-a", "not seen before its bind"] {

@@ -1,5 +1,4 @@
-//! Settings: the same names on the command line, in the environment and in a file, and what is said of bad
-//! ones.
+//! Settings: the same names on the command line, in the environment and in a file, and errors about bad ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A run of `bindery serve` that must not come further than its settings.
+/// A run of `bindery serve` that its settings must end.
 #[derive(Default)]
 struct Run {
     file: Option<&'static str>,
@@ -16,7 +15,7 @@ struct Run {
 }
 
 impl Run {
-    /// What it says as it ends with status 2.
+    /// Its message; it must end with status 2.
     fn complaint(&self) -> String {
         let folder = TempDir::new().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
@@ -34,7 +33,7 @@ impl Run {
 }
 
 #[test]
-fn the_command_line_goes_before_the_environment_and_that_before_the_file() {
+fn the_command_line_overrides_the_environment_and_that_the_file() {
     const FILE: Option<&str> = Some("kubeconfig: /nonexistent/file\n");
     const ENVIRONMENT: &[(&str, &str)] = &[("BINDERY_KUBECONFIG", "/nonexistent/environment")];
     const LINE: &[&str] = &["--kubeconfig=/nonexistent/line"];
@@ -53,7 +52,7 @@ fn the_command_line_goes_before_the_environment_and_that_before_the_file() {
 }
 
 #[test]
-fn the_file_may_itself_be_named_in_the_environment() {
+fn the_environment_may_name_the_settings_file() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("settings.yaml");
     fs::write(&path, "kubeconfig: /nonexistent/file\nlog: info\n").unwrap();
@@ -63,7 +62,6 @@ fn the_file_may_itself_be_named_in_the_environment() {
     assert!(complaint.contains("--kubeconfig /nonexistent/file cannot be used"), "{complaint}");
 }
 
-/// Runs of `bindery serve` with settings in a file, in the environment and on the command line.
 fn file(text: &'static str) -> Run {
     Run { file: Some(text), ..Run::default() }
 }
@@ -76,7 +74,7 @@ fn line(line: &'static [&'static str]) -> Run {
     Run { line, ..Run::default() }
 }
 
-/// Checks that each run ends and says these parts.
+/// Checks that the message of each run contains these parts.
 fn check(rows: &[(Run, &[&str])]) {
     for (run, said) in rows {
         let complaint = run.complaint();
@@ -87,7 +85,7 @@ fn check(rows: &[(Run, &[&str])]) {
 }
 
 #[test]
-fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
+fn a_bad_setting_is_refused_with_its_place_and_what_is_allowed() {
     check(&[
         (
             file("lease-duration: 1"),
@@ -129,7 +127,7 @@ fn a_bad_setting_is_named_with_where_it_was_given_and_what_is_allowed() {
 }
 
 #[test]
-fn a_bad_setting_of_admission_is_named_with_what_is_allowed() {
+fn a_bad_setting_of_admission_is_refused_with_what_is_allowed() {
     check(&[
         (
             file("admission-rule: volume-to-small=warn"),
@@ -196,7 +194,7 @@ fn too_few_open_files_are_refused_with_the_number_needed() {
     assert!(complaint.contains("may open 64 files, and needs 384"), "{complaint}");
 }
 
-/// The settings of `bindery serve`, each with what the help says of it.
+/// The settings of `bindery serve` with their help texts.
 fn helped() -> BTreeMap<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
     let output = command.env_clear().args(["serve", "--help"]).output().unwrap();
@@ -212,13 +210,13 @@ fn helped() -> BTreeMap<String, String> {
     settings
 }
 
-/// What stands in the help between such a beginning and the next such end.
+/// The text between the first `begin` and the next `end`.
 fn between<'help>(said: &'help str, begin: &str, end: char) -> Option<&'help str> {
     said.split_once(begin)?.1.split(end).next()
 }
 
 #[test]
-fn help_says_of_every_setting_what_it_does_and_its_name_in_the_environment() {
+fn every_setting_has_a_help_text_and_a_variable() {
     for (name, said) in helped() {
         assert!(said.trim().len() > 20, "{name} does not say what it does");
         assert!(said.contains("[env: "), "{name} has no name in the environment");
@@ -226,7 +224,7 @@ fn help_says_of_every_setting_what_it_does_and_its_name_in_the_environment() {
 }
 
 #[test]
-fn the_guide_lists_every_setting_with_its_variable_and_its_default_and_no_other() {
+fn the_guide_lists_exactly_the_settings_with_variables_and_defaults() {
     const OF_UPSTREAM: &str = "upstream's";
     let guide = fs::read_to_string(concat!(env!("BINDERY_CHECKOUT"), "docs/operate.md")).unwrap();
     let cell =

@@ -1,9 +1,8 @@
-//! Traces, as a collector gets them.
+//! Traces, as a collector receives them.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use bindery_cluster::{ControlPlane, Manager, Programs};
+use bindery_cluster::Manager;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
@@ -17,12 +16,12 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 use tokio::net::TcpListener;
 
-use super::world::{Replica, World, is_bound_to};
+use crate::kit::{Cluster, Replica, is_bound_to, poll};
 
-/// What a collector was sent: with each span the name of the service that sent it.
+/// The received spans with the names of their services.
 type Received = Arc<Mutex<Vec<(String, Span)>>>;
 
-/// Collects traces for ever.
+/// Collects traces forever.
 async fn collect(listener: TcpListener, received: Received) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
@@ -58,7 +57,7 @@ fn text(attributes: &[KeyValue], key: &str) -> Option<String> {
     }
 }
 
-/// The syncs of that object that wrote something, each with the names of its writes.
+/// The syncs of an object, each with the names of its writes.
 fn syncs(received: &Received, object: &str, uid: &str) -> Vec<Vec<String>> {
     let received = received.lock().unwrap();
     let of_object = |span: &&(String, Span)| {
@@ -77,32 +76,23 @@ fn syncs(received: &Received, object: &str, uid: &str) -> Vec<Vec<String>> {
 }
 
 #[tokio::test]
-async fn a_collector_is_sent_every_sync_with_its_writes() {
-    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();
-    let world = World::new(&plane).await;
+async fn a_collector_receives_each_sync_with_its_writes() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let received = Received::default();
     tokio::spawn(collect(listener, Arc::clone(&received)));
     let environment =
         [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.into()), ("OTEL_BSP_SCHEDULE_DELAY", "100".into())];
-    let mut replica = Replica::start_with(&plane.kubeconfig(), "first", &[], &environment);
+    let mut replica = Replica::start(&cluster.kubeconfig(), "first", &[], &environment);
     replica.until_leading().await;
-    world.create_volume("v", "1Gi").await;
-    world.create_claim("c", "1Gi").await;
-    let claim = world.until_claim("c", is_bound_to("v")).await;
+    cluster.create_volume("v", "1Gi").await;
+    cluster.create_claim("c", "1Gi").await;
+    let claim = cluster.until_claim("c", is_bound_to("v")).await;
     let uid = claim.metadata.uid.unwrap();
     let bind = ["reserve volume", "set volume phase", "bind claim", "set claim status"];
-    let sent = async {
-        let mut ticks = tokio::time::interval(Duration::from_millis(50));
-        loop {
-            ticks.tick().await;
-            if syncs(&received, "persistentvolumeclaim default/c", &uid).iter().any(|writes| *writes == bind)
-            {
-                return;
-            }
-        }
-    };
-    let sent = tokio::time::timeout(super::world::PATIENCE, sent).await;
-    assert!(sent.is_ok(), "{:?}: {}", received.lock().unwrap(), replica.log());
+    let object = "persistentvolumeclaim default/c";
+    let sent =
+        poll(async || syncs(&received, object, &uid).iter().any(|writes| *writes == bind).then_some(()));
+    assert!(sent.await.is_some(), "{:?}: {}", received.lock().unwrap(), replica.log());
 }

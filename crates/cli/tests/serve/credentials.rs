@@ -1,4 +1,4 @@
-//! Credentials that rotate, in each way that a kubeconfig gives them, and those that are refused at the
+//! Credentials that rotate, for each way to give them in a kubeconfig, and credentials that are refused at the
 //! start.
 
 use std::fs::{self, File};
@@ -7,17 +7,16 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bindery_cluster::{ControlPlane, Manager, Programs};
+use bindery_cluster::Manager;
 use futures::future::select_all;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
-use super::world::{Replica, World, is_bound_to, serve_in_vain};
+use crate::kit::{Cluster, Replica, refused};
 
 /// A certificate of version 1, which rcgen does not make, and its key.
 const VERSION_1: [&str; 2] = [
@@ -38,7 +37,7 @@ USjNpePfsdUxfRm2rxp2W9oWXDCpXDMJgQaZtM5MlAnqeHJyBQBQP4iA
 ",
 ];
 
-/// What an API server trusts at one time, and what clients show it then.
+/// The authority that an API server trusts at one time, and the credentials that it accepts.
 struct Generation {
     number: u8,
     authority: CertifiedIssuer<'static, KeyPair>,
@@ -64,7 +63,7 @@ impl Generation {
         format!("token-{}", self.number)
     }
 
-    /// What a credential plugin prints.
+    /// The output of a credential plugin.
     fn issued(&self, further: Value) -> String {
         let mut status = json!({"token": self.token()});
         status.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
@@ -77,10 +76,10 @@ fn credential(status: Value) -> String {
         .to_string()
 }
 
-/// A folder of kubeconfigs and of what they name.
-struct Site(TempDir);
+/// A folder with kubeconfigs and the files that they name.
+struct Folder(TempDir);
 
-impl Site {
+impl Folder {
     fn new() -> Self {
         Self(TempDir::new().unwrap())
     }
@@ -93,7 +92,7 @@ impl Site {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// Puts a file in the place of another, as most programs do that renew certificates.
+    /// Replaces a file by renaming, as most programs do that renew certificates.
     fn replace(&self, name: &str, text: &str) {
         self.write("next", text);
         fs::rename(self.path("next"), self.path(name)).unwrap();
@@ -106,7 +105,7 @@ impl Site {
         let issued = generation.issued(json!({}));
         let (certificate, key) = (&generation.certificate, &generation.key);
         let identity = credential(json!({"clientCertificateData": certificate, "clientKeyData": key}));
-        // Editors and `echo` end a file so.
+        // With the newline of editors and `echo`.
         let token = format!("{}\n", generation.token());
         for (name, text) in [
             ("tls.crt", certificate),
@@ -116,14 +115,14 @@ impl Site {
             ("identity.json", &identity),
         ] {
             self.write(&format!("{folder}/{name}"), text);
-            // Those of the first generation stay: they lead through the link that is swapped.
+            // Links of the first generation exist already, and lead through the link that is swapped.
             let _ = symlink(format!("..data/{name}"), self.path(&format!("mounted/{name}")));
         }
         symlink(format!("..{}", generation.number), self.path("mounted/..next")).unwrap();
         fs::rename(self.path("mounted/..next"), self.path("mounted/..data")).unwrap();
     }
 
-    /// Has an API server that starts trust these and no other users, besides the test's own.
+    /// Writes the files by which a starting API server accepts these credentials and the test's own.
     fn trust(&self, generation: &Generation) {
         self.write("clients.crt", &generation.authority.pem());
         let tokens =
@@ -131,7 +130,7 @@ impl Site {
         self.write("tokens.csv", &tokens);
     }
 
-    /// Writes a kubeconfig for an API server, as this user.
+    /// Writes a kubeconfig with this cluster and user.
     fn kubeconfig(&self, name: &str, cluster: &Value, user: &Value) -> PathBuf {
         let kubeconfig = json!({
             "apiVersion": "v1",
@@ -145,7 +144,7 @@ impl Site {
         self.path(name)
     }
 
-    /// A user of a credential plugin that prints what is in a file.
+    /// A user whose credential plugin prints a file.
     fn plugin(&self, file: &str) -> Value {
         exec("cat", &[self.path(file).to_str().unwrap()])
     }
@@ -161,127 +160,119 @@ fn exec(command: &str, arguments: &[&str]) -> Value {
 }
 
 fn start(kubeconfig: &Path, identity: &str) -> Replica {
-    Replica::start_with(kubeconfig, identity, &[], &[("BINDERY_ENGINE", "native".into())])
+    Replica::start(kubeconfig, identity, &[], &[("BINDERY_ENGINE", "native".into())])
 }
 
 /// Each of these replicas leads and binds, one after the other.
-async fn bind_in_turn(plane: &ControlPlane, mut replicas: Vec<Replica>) {
-    let world = World::new(plane).await;
+async fn bind_in_turn(cluster: &Cluster, mut replicas: Vec<Replica>) {
     while !replicas.is_empty() {
         let name = format!("v{}", replicas.len());
         let leading = replicas.iter_mut().map(|replica| Box::pin(replica.until_leading()));
         let (_, leader, _) = select_all(leading).await;
-        world.create_volume(&name, "1Gi").await;
-        world.create_claim(&name, "1Gi").await;
-        world.until_claim(&name, is_bound_to(&name)).await;
-        let mut leader = replicas.swap_remove(leader);
-        leader.signal(Signal::TERM);
-        assert!(leader.wait().await.success());
+        cluster.bind_pair(&name).await;
+        replicas.swap_remove(leader).terminate().await;
     }
 }
 
-/// The API server changes its own certificate, the clients' authority and the tokens at the same time. What
-/// clients show changes later, so that all are seen to be refused.
+/// The API server changes its certificate, the authority of clients and the tokens at the same time. The
+/// credentials of the replicas change later, so that all are seen to be refused first.
 #[tokio::test]
-async fn credentials_that_rotate_are_followed_without_a_restart() {
-    let site = Site::new();
+async fn credentials_that_rotate_are_used_without_a_restart() {
+    let folder = Folder::new();
     let [first, second] = [1, 2].map(Generation::new);
-    site.mount(&first);
-    site.trust(&first);
-    site.write("single.crt", &first.certificate);
-    site.write("single.key", &first.key);
+    folder.mount(&first);
+    folder.trust(&first);
+    folder.write("single.crt", &first.certificate);
+    folder.write("single.key", &first.key);
     let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(15);
-    site.write("expires.json", &first.issued(json!({"expirationTimestamp": soon.to_string()})));
+    folder.write("expires.json", &first.issued(json!({"expirationTimestamp": soon.to_string()})));
     let further = [
-        format!("--client-ca-file={}", site.path("clients.crt").display()),
-        format!("--token-auth-file={}", site.path("tokens.csv").display()),
+        format!("--client-ca-file={}", folder.path("clients.crt").display()),
+        format!("--token-auth-file={}", folder.path("tokens.csv").display()),
     ];
     let further = further.each_ref().map(String::as_str);
-    let mut plane =
-        ControlPlane::start_with(Programs::from_env().unwrap(), Manager::Off, &further).await.unwrap();
+    let mut cluster = Cluster::start_with(Manager::Off, &further).await;
 
-    // Of the server, the test's own kubeconfig says all.
-    let own: Value = serde_json::from_str(&fs::read_to_string(plane.kubeconfig()).unwrap()).unwrap();
-    let cluster = &own["clusters"][0]["cluster"];
+    // The cluster of the test's own kubeconfig.
+    let own: Value = serde_json::from_str(&fs::read_to_string(cluster.kubeconfig()).unwrap()).unwrap();
+    let server = &own["clusters"][0]["cluster"];
     let users = [
         json!({"client-certificate": "mounted/tls.crt", "client-key": "mounted/tls.key"}),
         json!({"tokenFile": "mounted/token"}),
-        site.plugin("mounted/plugin.json"),
-        site.plugin("mounted/identity.json"),
+        folder.plugin("mounted/plugin.json"),
+        folder.plugin("mounted/identity.json"),
         json!({"client-certificate": "single.crt", "client-key": "single.key"}),
-        site.plugin("expires.json"),
+        folder.plugin("expires.json"),
     ];
     let mut replicas = Vec::new();
     for (at, user) in users.iter().enumerate() {
-        replicas.push(start(&site.kubeconfig(&format!("kubeconfig-{at}"), cluster, user), &at.to_string()));
+        replicas.push(start(&folder.kubeconfig(&format!("kubeconfig-{at}"), server, user), &at.to_string()));
     }
     for replica in &mut replicas {
-        replica.until_metrics("bindery_lists_complete 1\n").await;
-        replica.until_told("/readyz", "ok").await;
+        replica.until_listed().await;
+        replica.until_ready().await;
     }
     let expiring = &mut replicas[5];
     expiring.until_logged("the credential plugin was asked again").await;
     assert!(!expiring.get("/metrics").await.contains("code=\"401\""), "{}", expiring.log());
-    site.replace("expires.json", &first.issued(json!({})));
+    folder.replace("expires.json", &first.issued(json!({})));
 
-    site.trust(&second);
+    folder.trust(&second);
     for own in ["apiserver.crt", "apiserver.key"] {
-        fs::remove_file(plane.kubeconfig().with_file_name(own)).unwrap();
+        fs::remove_file(cluster.kubeconfig().with_file_name(own)).unwrap();
     }
-    plane.restart_api_server().await.unwrap();
-    let refused = "[+]lists ok\n[-]credentials failed: the API server refuses them: it answers 401";
+    cluster.plane.restart_api_server().await.unwrap();
+    let not_ready = "[+]lists ok\n[-]credentials failed: the API server refuses them: it answers 401";
     for replica in &mut replicas {
-        replica.until_told("/readyz", refused).await;
+        replica.until_answer("/readyz", not_ready).await;
         replica.until_metrics("bindery_credentials_refused 1\n").await;
     }
 
-    site.mount(&second);
-    site.replace("expires.json", &second.issued(json!({})));
-    site.replace("single.key", &second.key);
+    folder.mount(&second);
+    folder.replace("expires.json", &second.issued(json!({})));
+    folder.replace("single.key", &second.key);
     replicas[4].until_logged("single.key of user \"u\" is not the key of the client certificate").await;
-    site.replace("single.crt", &second.certificate);
+    folder.replace("single.crt", &second.certificate);
     for replica in &mut replicas {
-        replica.until_told("/readyz", "ok").await;
+        replica.until_ready().await;
         replica.until_metrics("bindery_credentials_refused 0\n").await;
     }
 
-    bind_in_turn(&plane, replicas).await;
+    bind_in_turn(&cluster, replicas).await;
 }
 
 #[tokio::test]
-async fn a_start_that_waits_for_a_credential_plugin_ends_at_a_signal_with_the_plugin() {
-    let site = Site::new();
-    let pipe = site.path("pipe");
+async fn a_start_that_waits_for_a_credential_plugin_ends_with_it_by_a_signal() {
+    let folder = Folder::new();
+    let pipe = folder.path("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // Its child holds the pipe too.
+    // The child of the plugin holds the pipe too.
     let script = format!("exec 3> {}; sleep 1000 & wait", pipe.display());
     let cluster = json!({"server": "https://127.0.0.1:1"});
-    let kubeconfig = site.kubeconfig("kubeconfig", &cluster, &exec("sh", &["-c", &script]));
+    let kubeconfig = folder.kubeconfig("kubeconfig", &cluster, &exec("sh", &["-c", &script]));
     let mut replica = start(&kubeconfig, "first");
     let opened = spawn_blocking(move || File::open(pipe).unwrap());
     let mut pipe = opened.await.unwrap();
     replica.until_logged("the credential plugin takes long; it is killed after 60s command=\"sh\"").await;
-    replica.signal(Signal::TERM);
-    assert!(replica.wait().await.success());
+    replica.terminate().await;
     spawn_blocking(move || assert_eq!(pipe.read(&mut [0]).unwrap(), 0)).await.unwrap();
 }
 
-/// Has `bindery serve` refuse a kubeconfig with a sentence in which this is said.
-fn check_refused(site: &Site, cluster: &Value, user: &Value, said: &str) {
+/// Checks that `bindery serve` refuses a kubeconfig with a sentence that contains `said`.
+fn check_refused(folder: &Folder, cluster: &Value, user: &Value, said: &str) {
     let mut reachable = json!({"server": "https://127.0.0.1:1"});
     reachable.as_object_mut().unwrap().extend(cluster.as_object().unwrap().clone());
-    let kubeconfig = site.kubeconfig("kubeconfig", &reachable, user);
+    let kubeconfig = folder.kubeconfig("kubeconfig", &reachable, user);
     let kubeconfig = kubeconfig.to_str().unwrap();
-    let (status, complaint) = serve_in_vain(&["--kubeconfig", kubeconfig]);
-    assert_eq!(status, Some(2), "{complaint}");
+    let complaint = refused(&["--kubeconfig", kubeconfig]);
     let begin = format!("--kubeconfig {kubeconfig} cannot be used: ");
     assert!(complaint.contains(&begin) && complaint.contains(said), "no {said:?} in {complaint}");
 }
 
 #[test]
-fn what_a_cluster_of_a_kubeconfig_asks_for_is_done_or_refused_by_its_name() {
-    let site = Site::new();
-    site.write("good.crt", &Generation::new(1).certificate);
+fn a_cluster_of_a_kubeconfig_that_cannot_be_used_is_refused_by_field() {
+    let folder = Folder::new();
+    folder.write("good.crt", &Generation::new(1).certificate);
     for (cluster, said) in [
         (json!({"proxy-url": "http://p:1"}), "cluster \"c\" has proxy-url, which Bindery does not support"),
         (
@@ -299,20 +290,20 @@ fn what_a_cluster_of_a_kubeconfig_asks_for_is_done_or_refused_by_its_name() {
         ),
         (json!({"tls-servername": "kubernetes"}), "cluster \"c\" has a field \"tls-servername\""),
     ] {
-        check_refused(&site, &cluster, &json!({"token": "t"}), said);
+        check_refused(&folder, &cluster, &json!({"token": "t"}), said);
     }
 }
 
 #[test]
-fn what_a_user_of_a_kubeconfig_shows_is_used_or_refused_by_its_name() {
-    let site = Site::new();
+fn a_user_of_a_kubeconfig_that_cannot_be_used_is_refused_by_field() {
+    let folder = Folder::new();
     let good = Generation::new(1);
-    site.write("good.crt", &good.certificate);
-    site.write("good.key", &good.key);
-    site.write("other.key", &Generation::new(2).key);
-    site.write("version-1.crt", VERSION_1[0]);
-    site.write("version-1.key", VERSION_1[1]);
-    site.write("empty", "\n");
+    folder.write("good.crt", &good.certificate);
+    folder.write("good.key", &good.key);
+    folder.write("other.key", &Generation::new(2).key);
+    folder.write("version-1.crt", VERSION_1[0]);
+    folder.write("version-1.key", VERSION_1[1]);
+    folder.write("empty", "\n");
     let pair = |certificate: &str, key: &str| json!({"client-certificate": certificate, "client-key": key});
     for (user, said) in [
         (
@@ -332,13 +323,13 @@ fn what_a_user_of_a_kubeconfig_shows_is_used_or_refused_by_its_name() {
         (pair("good.crt", "good.crt"), "good.crt of user \"u\" holds no private key"),
         (pair("version-1.crt", "version-1.key"), "version-1.crt of user \"u\" is an X.509 v1 certificate"),
     ] {
-        check_refused(&site, &json!({}), &user, said);
+        check_refused(&folder, &json!({}), &user, said);
     }
 }
 
 #[test]
-fn a_credential_plugin_that_issues_nothing_is_named() {
-    let site = Site::new();
+fn a_credential_plugin_that_issues_nothing_is_refused_by_name() {
+    let folder = Folder::new();
     let old = json!({"command": "cat", "apiVersion": "client.authentication.k8s.io/v1alpha1"});
     for (user, said) in [
         (exec("false", &[]), "credential plugin false ended with exit status: 1"),
@@ -350,6 +341,6 @@ fn a_credential_plugin_that_issues_nothing_is_named() {
         ),
         (json!({"exec": old}), "has apiVersion \"client.authentication.k8s.io/v1alpha1\""),
     ] {
-        check_refused(&site, &json!({}), &user, said);
+        check_refused(&folder, &json!({}), &user, said);
     }
 }

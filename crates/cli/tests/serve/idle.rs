@@ -1,9 +1,9 @@
-//! A replica at rest: what it asks the API server for while nothing happens.
+//! The requests of an idle replica.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
 
-use bindery_cluster::{Asked, ControlPlane, Manager, Programs, Proxy};
+use bindery_cluster::{Asked, Manager};
 use futures::StreamExt as _;
 use http::Method;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -11,12 +11,12 @@ use kube::Api;
 use kube::runtime::watcher::watch_object;
 use serde_json::json;
 
-use super::world::{PATIENCE, Replica, World, is_bound_to, is_told};
+use crate::kit::{Cluster, Replica, in_time, is_event};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/bindery";
-/// So long that no pause of the machine ends the term: a new one decides everything once more.
+/// Long enough that no pause of the machine ends the term: a new one would decide everything again.
 const LEASE_DURATION: &str = "--lease-duration=30";
-/// How many renewals are looked at; the binder retries within the first.
+/// Renewals of the Lease that are waited for; the binder's retries come within the first.
 const RENEWALS: usize = 3;
 /// Volumes, claims, classes, pods and nodes.
 const WATCHES: usize = 5;
@@ -25,12 +25,12 @@ fn is_of_lease(asked: &Asked) -> bool {
     asked.path == LEASE && [Method::GET, Method::PUT, Method::PATCH].contains(&asked.method)
 }
 
-/// Whether a request is to be told of changes from some version on. With `sendInitialEvents` it is a list.
+/// Whether a request is a watch from some version on. With `sendInitialEvents` it is a list too.
 fn is_only_watch(asked: &Asked) -> bool {
     asked.is_watch() && !asked.query.contains("sendInitialEvents")
 }
 
-/// Waits until the Lease was renewed so many times.
+/// Waits until the Lease has been renewed this many times.
 pub(crate) async fn until_renewed(leases: &Api<Lease>, times: usize) {
     let mut lease = pin!(watch_object(leases.clone(), "bindery"));
     let renewed = async {
@@ -40,47 +40,44 @@ pub(crate) async fn until_renewed(leases: &Api<Lease>, times: usize) {
             seen.insert(lease.spec.unwrap().renew_time);
         }
     };
-    tokio::time::timeout(PATIENCE, renewed).await.expect("the Lease is renewed");
+    in_time("the Lease is renewed", renewed).await;
 }
 
-/// Creates bound pairs, and a claim for each way to stay Pending; ends when all has been told of them.
-async fn settle(world: &World) {
+/// Creates bound pairs, and a claim for each way to stay Pending; waits for all their events.
+async fn settle(cluster: &Cluster) {
     for pair in ["a", "b", "c"] {
-        world.create_volume(pair, "1Gi").await;
-        world.create_claim(pair, "1Gi").await;
-        world.until_claim(pair, is_bound_to(pair)).await;
+        cluster.bind_pair(pair).await;
     }
-    world.check_pairs(3).await;
+    cluster.check_pairs(3).await;
     let external = json!({"provisioner": "vendor.example/csi"});
-    world.create_class_with("external", external).await;
+    cluster.create_class_with("external", external).await;
     let delayed = json!({"provisioner": "vendor.example/csi", "volumeBindingMode": "WaitForFirstConsumer"});
-    world.create_class_with("delayed", delayed).await;
-    world.create_claim("too-large", "1Ti").await;
-    world.until_event(is_told("too-large", "FailedBinding")).await;
+    cluster.create_class_with("delayed", delayed).await;
+    cluster.create_claim("too-large", "1Ti").await;
+    cluster.until_event(is_event("too-large", "FailedBinding")).await;
     for (class, reason) in [
         ("external", "ExternalProvisioning"),
         ("delayed", "WaitForFirstConsumer"),
         ("missing", "ProvisioningFailed"),
     ] {
-        world.create_claim_of(class, class, None).await;
-        world.until_event(is_told(class, reason)).await;
+        cluster.create_claim_of(class, class, None).await;
+        cluster.until_event(is_event(class, reason)).await;
     }
-    // Told of after whatever there was to tell of the others.
-    world.create_claim("barrier", "1Ti").await;
-    world.until_event(is_told("barrier", "FailedBinding")).await;
+    // Its event comes after those of the others.
+    cluster.create_claim("barrier", "1Ti").await;
+    cluster.until_event(is_event("barrier", "FailedBinding")).await;
 }
 
 #[tokio::test]
-async fn a_replica_at_rest_renews_the_lease_and_watches_and_asks_for_nothing_else() {
-    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();
-    let world = World::new(&plane).await;
-    let proxy = Proxy::start(&plane).await.unwrap();
-    let leases = Api::namespaced(plane.client().await.unwrap(), "kube-system");
-    let lease = [LEASE_DURATION.to_owned()];
-    let mut replica = Replica::start_with(&proxy.kubeconfig(), "first", &lease, &[]);
+async fn an_idle_replica_only_renews_the_lease_and_watches() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let proxy = cluster.proxy().await;
+    let leases = Api::namespaced(cluster.client.clone(), "kube-system");
+    let lease = [LEASE_DURATION];
+    let mut replica = Replica::behind(&proxy, "first", &lease);
     replica.until_leading().await;
-    settle(&world).await;
-    // What follows an event in the same decision.
+    settle(&cluster).await;
+    // Writes that follow an event in the same decision come within this time.
     until_renewed(&leases, 1).await;
     for is_cut in [false, true] {
         proxy.take_asked();

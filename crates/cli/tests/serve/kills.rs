@@ -1,27 +1,25 @@
-//! Leaders that are killed at a write: at each write of a bind or of a release in turn, before the API server
-//! gets it, and after it was carried out but before its answer comes.
+//! Leaders that are killed at each write of a bind or of a volume's life in turn: before the API server gets the
+//! write, and after the write but before its answer.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bindery_cluster::{
-    After, Answered, Asked, Before, ControlPlane, Fair, Manager, Programs, Proxy, Weather,
-};
+use bindery_cluster::{After, Answered, Asked, Before, Fair, Manager, Proxy, Weather};
 use bindery_invariants::Snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use super::world::{Replica, World, folders_in, is_bound, provisioning_in, until_rest};
+use crate::kit::{Cluster, Replica, folders_in, is_bound, provisioning_in, until_settled};
 
 /// When a leader is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     /// The API server never gets the write.
     Before,
-    /// The write is carried out, and nobody hears of it.
+    /// The API server makes the write, and its answer is lost.
     After,
 }
 
@@ -65,7 +63,7 @@ impl Weather for Trap {
     }
 }
 
-/// What the leader is killed at.
+/// What the leader does when it is killed.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     /// It finds a volume for a claim.
@@ -76,37 +74,34 @@ enum Deed {
     Reserved,
     /// It provisions a volume for a claim.
     Make,
-    /// It deletes a volume that it made, whose claim has gone.
+    /// It deletes a provisioned volume, whose claim is gone.
     Delete,
 }
 
 /// A cluster with two replicas.
-struct Stage {
-    plane: ControlPlane,
+struct Scene {
+    cluster: Cluster,
     proxy: Proxy,
-    world: World,
     folder: TempDir,
     leader: Replica,
     next: Replica,
     replicas: usize,
 }
 
-impl Stage {
+impl Scene {
     async fn new() -> Self {
-        let plane =
-            ControlPlane::start(Programs::from_env().unwrap(), Manager::ProtectionAlone).await.unwrap();
-        let proxy = Proxy::start(&plane).await.unwrap();
-        let world = World::new(&plane).await;
-        world.create_class("made").await;
+        let cluster = Cluster::start(Manager::ProtectionAlone).await;
+        let proxy = cluster.proxy().await;
+        cluster.create_class("made").await;
         let folder = TempDir::new().unwrap();
         let leader = replica(&proxy, &folder, 0);
-        let mut stage =
-            Self { next: replica(&proxy, &folder, 1), leader, plane, proxy, world, folder, replicas: 2 };
+        let next = replica(&proxy, &folder, 1);
+        let mut scene = Self { cluster, proxy, folder, leader, next, replicas: 2 };
         // Either may have been first.
-        if stage.leader.until_any_leads(&mut stage.next).await {
-            std::mem::swap(&mut stage.leader, &mut stage.next);
+        if scene.leader.until_any_leads(&mut scene.next).await {
+            std::mem::swap(&mut scene.leader, &mut scene.next);
         }
-        stage
+        scene
     }
 
     /// Kills the leader at every write of a deed in turn.
@@ -125,8 +120,8 @@ impl Stage {
         }
     }
 
-    /// Kills the leader at one write of a deed, and has the next replica finish it. Answers the write and how
-    /// long the takeover took; nothing where the deed has no such write.
+    /// Kills the leader at one write of a deed, and waits until the next replica has finished the deed. Returns
+    /// the write and the time of the takeover; `None` where the deed has no such write.
     async fn kill_at(
         &mut self,
         deed: Deed,
@@ -135,8 +130,8 @@ impl Stage {
         name: &str,
     ) -> Option<(String, Duration)> {
         if matches!(deed, Deed::Delete) {
-            self.world.create_claim_of("made", name, None).await;
-            self.world.until_claim(name, is_bound).await;
+            self.cluster.create_claim_of("made", name, None).await;
+            self.cluster.until_claim(name, is_bound).await;
             self.until_done(Deed::Make, name).await;
         }
         let leader = self.leader.pid();
@@ -148,7 +143,7 @@ impl Stage {
             write = springs.recv() => write.expect("the trap is set"),
             () = self.until_done(deed, name) => {
                 self.proxy.set_weather(Fair);
-                // The last write may have been the last of all.
+                // The trap may have been sprung by the very last write.
                 springs.try_recv().ok()?
             }
         };
@@ -165,32 +160,31 @@ impl Stage {
     }
 
     async fn begin(&self, deed: Deed, name: &str) {
-        let world = &self.world;
+        let cluster = &self.cluster;
         match deed {
             Deed::Find => {
-                world.create_volume_of(name, name, json!(null)).await;
-                world.create_claim_of(name, name, None).await;
+                cluster.create_volume_of(name, name, json!(null)).await;
+                cluster.create_claim_of(name, name, None).await;
             }
             Deed::Named => {
-                world.create_volume_of("other", name, json!(null)).await;
-                world.create_claim_of("other", name, Some(name)).await;
+                cluster.create_volume_of("other", name, json!(null)).await;
+                cluster.create_claim_of("other", name, Some(name)).await;
             }
             Deed::Reserved => {
-                world.create_volume_of("other", name, json!({"namespace": "default", "name": name})).await;
-                world.create_claim_of("other", name, None).await;
+                cluster.create_volume_of("other", name, json!({"namespace": "default", "name": name})).await;
+                cluster.create_claim_of("other", name, None).await;
             }
-            Deed::Make => world.create_claim_of("made", name, None).await,
-            Deed::Delete => world.delete_claim(name).await,
+            Deed::Make => cluster.create_claim_of("made", name, None).await,
+            Deed::Delete => cluster.delete_claim(name).await,
         }
     }
 
-    /// Ends when the deed is done and the world is at rest.
+    /// Waits until the deed is done and the cluster has settled.
     async fn until_done(&self, deed: Deed, name: &str) {
         match deed {
-            Deed::Delete => self.world.until_no_claim(name).await,
-            _ => drop(self.world.until_claim(name, is_bound).await),
+            Deed::Delete => self.cluster.until_no_claim(name).await,
+            _ => drop(self.cluster.until_claim(name, is_bound).await),
         }
-        let client = self.plane.client().await.unwrap();
         let further = async |moment: &Snapshot| {
             // Volumes of claims that have gone are deleted, with what is in them.
             let made = folders_in(self.folder.path()).len();
@@ -201,23 +195,23 @@ impl Stage {
                 .into_iter()
                 .collect()
         };
-        if let Err(wrong) = until_rest(&client, further).await {
+        if let Err(wrong) = until_settled(&self.cluster.client, further).await {
             panic!("{name} is not done: {wrong:#?}\n{}", self.next.log());
         }
     }
 }
 
 fn replica(proxy: &Proxy, folder: &TempDir, number: usize) -> Replica {
-    Replica::start_with(&proxy.kubeconfig(), &number.to_string(), &provisioning_in(folder.path()), &[])
+    Replica::behind(proxy, &number.to_string(), &[&provisioning_in(folder.path())])
 }
 
 async fn kill_at_every_write_of(deed: Deed) {
-    Stage::new().await.kill_at_every_write_of(deed).await;
+    Scene::new().await.kill_at_every_write_of(deed).await;
 }
 
-// Takeovers are mostly waiting, so clusters run side by side.
+// Takeovers are mostly waiting, so several clusters run side by side.
 #[tokio::test]
-async fn a_leader_that_is_killed_at_any_write_of_a_bind_leaves_nothing_half_done() {
+async fn a_leader_killed_at_any_write_of_a_bind_leaves_nothing_half_done() {
     tokio::join!(
         kill_at_every_write_of(Deed::Find),
         kill_at_every_write_of(Deed::Named),
@@ -226,6 +220,6 @@ async fn a_leader_that_is_killed_at_any_write_of_a_bind_leaves_nothing_half_done
 }
 
 #[tokio::test]
-async fn a_leader_that_is_killed_at_any_write_of_a_volumes_life_leaves_nothing_behind() {
+async fn a_leader_killed_at_any_write_of_a_volumes_life_leaves_nothing() {
     tokio::join!(kill_at_every_write_of(Deed::Make), kill_at_every_write_of(Deed::Delete));
 }

@@ -1,12 +1,12 @@
-//! Which replica leads: a request that stays unanswered costs no leadership, a replica that cannot decide or
-//! write does not hold the Lease, and one that stands down has ended what it wrote before the next one leads.
+//! Leader election: a request without an answer costs no leadership, a replica that cannot decide or write
+//! does not hold the Lease, and one that steps down has ended its writes before the next one leads.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bindery_cluster::{Answered, Asked, Before, ControlPlane, Fair, Manager, Programs, Proxy, Weather};
+use bindery_cluster::{Answered, Asked, Before, Fair, Manager, Proxy, Weather};
 use http::{Method, StatusCode};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -21,11 +21,11 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::world::{PATIENCE, Replica, World, is_bound_to, until};
+use crate::kit::{Cluster, Replica, in_time, poll, until};
 
 /// Longer than a test.
-const FOR_EVER: Duration = Duration::from_secs(3_600);
-/// What a replica needs: group, resource and verbs.
+const FOREVER: Duration = Duration::from_secs(3_600);
+/// The rights of a replica: group, resource and verbs.
 const RIGHTS: [(&str, &str, &[&str]); 9] = [
     ("", "persistentvolumes", &["get", "list", "watch", "patch"]),
     ("", "persistentvolumeclaims", &["get", "list", "watch", "patch"]),
@@ -42,17 +42,17 @@ fn is_renewal(asked: &Asked) -> bool {
     asked.method == Method::PUT && asked.path.ends_with("/leases/bindery")
 }
 
-async fn plane() -> (ControlPlane, World, Proxy) {
-    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();
-    let (world, proxy) = (World::new(&plane).await, Proxy::start(&plane).await.unwrap());
-    (plane, world, proxy)
+async fn cluster_and_proxy() -> (Cluster, Proxy) {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let proxy = cluster.proxy().await;
+    (cluster, proxy)
 }
 
-async fn leases(plane: &ControlPlane) -> Api<Lease> {
-    Api::namespaced(plane.client().await.unwrap(), "kube-system")
+fn leases(cluster: &Cluster) -> Api<Lease> {
+    Api::namespaced(cluster.client.clone(), "kube-system")
 }
 
-/// Waits until the Lease has been renewed since; answers its spec.
+/// Waits until the Lease has been renewed since then; returns its spec.
 async fn until_renewed(leases: &Api<Lease>, since: &LeaseSpec) -> LeaseSpec {
     let is_renewed = |lease: &Lease| {
         let spec = lease.spec.as_ref();
@@ -61,36 +61,34 @@ async fn until_renewed(leases: &Api<Lease>, since: &LeaseSpec) -> LeaseSpec {
     until(leases, "bindery", is_renewed).await.spec.unwrap()
 }
 
-/// Never answers one renewal, and tells when it came.
-struct Unanswered {
-    came: watch::Sender<bool>,
-}
+/// Never answers one renewal, and reports it.
+struct Unanswered(watch::Sender<bool>);
 
 impl Weather for Unanswered {
     fn before(&self, asked: &Asked) -> Before {
-        if is_renewal(asked) && !self.came.send_replace(true) {
-            return Before::Delay(FOR_EVER);
+        if is_renewal(asked) && !self.0.send_replace(true) {
+            return Before::Delay(FOREVER);
         }
         Before::Pass
     }
 }
 
 #[tokio::test]
-async fn neither_one_unanswered_renewal_nor_dead_connections_cost_the_leadership() {
-    let (plane, _, proxy) = plane().await;
-    let leases = leases(&plane).await;
-    // So long that no pause of the machine costs it either.
-    let lease = ["--lease-duration=15".to_owned()];
-    let mut leader = Replica::start_with(&proxy.kubeconfig(), "first", &lease, &[]);
+async fn an_unanswered_renewal_or_dead_connections_cost_no_leadership() {
+    let (cluster, proxy) = cluster_and_proxy().await;
+    let leases = leases(&cluster);
+    // Long enough that no pause of the machine costs the leadership.
+    let lease = ["--lease-duration=15"];
+    let mut leader = Replica::behind(&proxy, "first", &lease);
     leader.until_leading().await;
-    let mut next = Replica::start_with(&plane.kubeconfig(), "second", &lease, &[]);
-    next.until_told("/readyz", "ok").await;
+    let mut next = cluster.replica_with("second", &lease);
+    next.until_ready().await;
     let mut spec = until(&leases, "bindery", |_| true).await.spec.unwrap();
     let transitions = spec.lease_transitions;
 
     let (came, mut has_come) = watch::channel(false);
-    proxy.set_weather(Unanswered { came });
-    tokio::time::timeout(PATIENCE, has_come.wait_for(|come| *come)).await.unwrap().unwrap();
+    proxy.set_weather(Unanswered(came));
+    in_time("a renewal", has_come.wait_for(|come| *come)).await.unwrap();
     for are_dead in [false, true] {
         if are_dead {
             proxy.forget_connections();
@@ -108,20 +106,20 @@ async fn neither_one_unanswered_renewal_nor_dead_connections_cost_the_leadership
 
 /// A user whose rights can be taken away.
 struct User {
-    plane: kube::Client,
+    client: kube::Client,
     kubeconfig: PathBuf,
     _folder: TempDir,
 }
 
 impl User {
-    /// One that asks as a kubeconfig says, but under a name of its own.
-    async fn new(plane: &ControlPlane, kubeconfig: &Path) -> Self {
+    /// A user with a name of its own, by impersonation in this kubeconfig.
+    async fn new(cluster: &Cluster, kubeconfig: &Path) -> Self {
         let folder = TempDir::new().unwrap();
         let mut changed: Value = serde_json::from_slice(&std::fs::read(kubeconfig).unwrap()).unwrap();
         changed["users"][0]["user"]["as"] = "weak".into();
         let kubeconfig = folder.path().join("kubeconfig");
         std::fs::write(&kubeconfig, changed.to_string()).unwrap();
-        let user = Self { plane: plane.client().await.unwrap(), kubeconfig, _folder: folder };
+        let user = Self { client: cluster.client.clone(), kubeconfig, _folder: folder };
         user.create::<ClusterRole>(json!({"metadata": {"name": "weak"}, "rules": []})).await;
         let binding = json!({
             "metadata": {"name": "weak"},
@@ -137,17 +135,17 @@ impl User {
         K: kube::Resource<DynamicType: Default> + Clone + Debug + DeserializeOwned + Serialize,
     {
         let object = serde_json::from_value(object).unwrap();
-        Api::all(self.plane.clone()).create(&PostParams::default(), &object).await.unwrap()
+        Api::all(self.client.clone()).create(&PostParams::default(), &object).await.unwrap()
     }
 
-    /// Gives the user every right but one, or all; ends when the API server goes by that.
+    /// Gives the user every right, or every right but one; waits until that is in force.
     async fn lacks(&self, lacking: Option<(&str, &str)>) {
         let rules = RIGHTS.iter().map(|&(group, resource, verbs)| {
             let verbs: Vec<_> = verbs.iter().filter(|&&verb| lacking != Some((resource, verb))).collect();
             json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
         });
         let rules: Vec<_> = rules.filter(|rule| rule["verbs"] != json!([])).collect();
-        let roles = Api::<ClusterRole>::all(self.plane.clone());
+        let roles = Api::<ClusterRole>::all(self.client.clone());
         let mut role = roles.get("weak").await.unwrap();
         role.rules = serde_json::from_value(json!(rules)).unwrap();
         roles.replace("weak", &PostParams::default(), &role).await.unwrap();
@@ -163,21 +161,15 @@ impl User {
         let attributes =
             json!({"group": group, "resource": resource, "subresource": subresource, "verb": verb});
         let review = json!({"metadata": {}, "spec": {"user": "weak", "resourceAttributes": attributes}});
-        let mut ticks = tokio::time::interval(Duration::from_millis(50));
-        let reviewed = async {
-            loop {
-                ticks.tick().await;
-                let answer: SubjectAccessReview = self.create(review.clone()).await;
-                if answer.status.unwrap().allowed == allowed {
-                    return;
-                }
-            }
-        };
-        tokio::time::timeout(PATIENCE, reviewed).await.expect("the API server hears of the role");
+        let reviewed = poll(async || {
+            let answer: SubjectAccessReview = self.create(review.clone()).await;
+            (answer.status.unwrap().allowed == allowed).then_some(())
+        });
+        assert!(reviewed.await.is_some(), "{verb} {resource} is never reviewed as {allowed}");
     }
 }
 
-/// Waits until a replica tells that this right keeps it from leading.
+/// Waits until a replica reports that it lacks this right to lead.
 async fn until_lacking(replica: &mut Replica, right: &str) {
     replica.until_metrics(&format!("bindery_cannot_lead{{cause=\"it may not {right}\"}} 1\n")).await;
     let (status, told) = replica.probe("/readyz").await;
@@ -187,36 +179,33 @@ async fn until_lacking(replica: &mut Replica, right: &str) {
 }
 
 #[tokio::test]
-async fn a_replica_that_cannot_decide_or_write_leaves_the_lease_to_one_that_can() {
-    let (plane, world, proxy) = plane().await;
-    let user = User::new(&plane, &proxy.kubeconfig()).await;
+async fn a_replica_that_lacks_a_right_leaves_the_lease_to_another() {
+    let (cluster, proxy) = cluster_and_proxy().await;
+    let user = User::new(&cluster, &proxy.kubeconfig()).await;
     user.lacks(Some(("persistentvolumes", "watch"))).await;
-    let mut weak = Replica::start_with(&user.kubeconfig, "weak", &[], &[]);
+    let mut weak = Replica::start(&user.kubeconfig, "weak", &[], &[]);
     until_lacking(&mut weak, "watch persistentvolumes").await;
-    assert!(leases(&plane).await.get_opt("bindery").await.unwrap().is_none(), "it has touched the Lease");
+    assert!(leases(&cluster).get_opt("bindery").await.unwrap().is_none(), "it has touched the Lease");
 
     for (resource, verb) in [("persistentvolumeclaims", "patch"), ("persistentvolumes", "watch")] {
         user.lacks(None).await;
         weak.until_leading().await;
-        weak.until_told("/readyz", "ok").await;
-        let mut healthy = Replica::start(&plane, "healthy");
-        healthy.until_told("/readyz", "ok").await;
+        weak.until_ready().await;
+        let mut healthy = cluster.replica("healthy");
+        healthy.until_ready().await;
 
         user.lacks(Some((resource, verb))).await;
         if verb == "watch" {
             // The API server ends no watch that is open.
             proxy.cut();
         }
-        world.create_volume(resource, "1Gi").await;
-        world.create_claim(resource, "1Gi").await;
-        world.until_claim(resource, is_bound_to(resource)).await;
+        cluster.bind_pair(resource).await;
         healthy.until_leading().await;
         until_lacking(&mut weak, &format!("{verb} {resource}")).await;
         weak.until_following().await;
-        healthy.signal(Signal::TERM);
-        assert!(healthy.wait().await.success());
+        healthy.terminate().await;
     }
-    // Where no other replica could lead, the Lease is taken again by this one once it could.
+    // Without another replica, this one leads again when it has all rights.
     user.lacks(None).await;
     weak.until_leading().await;
     user.lacks(Some(("leases", "update"))).await;
@@ -224,7 +213,7 @@ async fn a_replica_that_cannot_decide_or_write_leaves_the_lease_to_one_that_can(
     weak.until_following().await;
 }
 
-/// What becomes of reviews of rights.
+/// The fate of reviews of rights.
 struct Reviews(Before);
 
 impl Weather for Reviews {
@@ -234,58 +223,104 @@ impl Weather for Reviews {
 }
 
 #[tokio::test]
-async fn where_rights_are_not_reviewed_a_replica_leads_all_the_same() {
-    let (_plane, _, proxy) = plane().await;
-    let answer = |status: StatusCode| {
-        let body = json!({"kind": "Status", "code": status.as_u16(), "message": "no reviews here"});
-        Before::Answer(Answered { status, body: body.to_string().into() })
-    };
+async fn a_replica_leads_where_rights_cannot_be_reviewed() {
+    let (_cluster, proxy) = cluster_and_proxy().await;
+    let answer = |status| Before::Answer(status_of(status));
     let refusals = [StatusCode::FORBIDDEN, StatusCode::NOT_FOUND, StatusCode::SERVICE_UNAVAILABLE];
-    for review in refusals.map(answer).into_iter().chain([Before::Delay(FOR_EVER)]) {
+    for review in refusals.map(answer).into_iter().chain([Before::Delay(FOREVER)]) {
         proxy.set_weather(Reviews(review));
-        let mut replica = Replica::start_with(&proxy.kubeconfig(), "first", &[], &[]);
+        let mut replica = Replica::behind(&proxy, "first", &[]);
         replica.until_leading().await;
-        replica.until_told("/readyz", "ok").await;
-        replica.signal(Signal::TERM);
-        assert!(replica.wait().await.success());
+        replica.until_ready().await;
+        replica.terminate().await;
     }
 }
 
-/// From the first write of a claim or a volume on, neither it nor any renewal is answered.
-struct Stuck {
-    is_stuck: AtomicBool,
+/// Refuses requests for good: all of them for their credentials, or the lists and watches of pods.
+enum Refused {
+    Credentials,
+    Pods,
 }
+
+impl Weather for Refused {
+    fn before(&self, asked: &Asked) -> Before {
+        let status = match self {
+            Self::Credentials => StatusCode::UNAUTHORIZED,
+            Self::Pods if asked.path != "/api/v1/pods" => return Before::Pass,
+            // Expired, so that the replica needs a list.
+            Self::Pods if asked.is_watch() && !asked.query.contains("sendInitialEvents") => StatusCode::GONE,
+            Self::Pods => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Before::Answer(status_of(status))
+    }
+}
+
+fn status_of(status: StatusCode) -> Answered {
+    let body = json!({"kind": "Status", "apiVersion": "v1", "code": status.as_u16(), "message": "refused"});
+    Answered { status, body: body.to_string().into() }
+}
+
+#[tokio::test]
+async fn a_leader_with_refused_credentials_or_a_late_list_hands_over() {
+    let (cluster, proxy) = cluster_and_proxy().await;
+    // Longer than a late list is waited for, so that the Lease does not expire.
+    let mut leader = Replica::behind(&proxy, "first", &["--lease-duration=60"]);
+    leader.until_leading().await;
+    for (refused, cause, check) in [
+        (Refused::Pods, "the list of Pod is not complete", "[+]lists ok\n[+]credentials ok\n"),
+        (Refused::Credentials, "its credentials are refused", "[+]lists ok\n[-]credentials failed: "),
+    ] {
+        let mut next = cluster.replica("second");
+        next.until_ready().await;
+        proxy.set_weather(refused);
+        proxy.cut();
+        leader.until_metrics(&format!("bindery_cannot_lead{{cause=\"{cause}\"}} 1\n")).await;
+        let (status, answer) = leader.until_answer("/readyz", check).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
+        assert!(answer.contains(&format!("this replica cannot lead: {cause}")), "{answer}");
+        leader.until_following().await;
+        next.until_leading().await;
+        proxy.set_weather(Fair);
+        leader.until_ready().await;
+        next.terminate().await;
+        leader.until_leading().await;
+    }
+}
+
+/// Never answers the first write of a claim or volume, nor any renewal after it.
+#[derive(Default)]
+struct Stuck(AtomicBool);
 
 impl Weather for Stuck {
     fn before(&self, asked: &Asked) -> Before {
         if asked.is_write() {
-            self.is_stuck.store(true, Ordering::Relaxed);
-            return Before::Delay(FOR_EVER);
+            self.0.store(true, Ordering::Relaxed);
+            return Before::Delay(FOREVER);
         }
-        if is_renewal(asked) && self.is_stuck.load(Ordering::Relaxed) {
-            return Before::Delay(FOR_EVER);
+        if is_renewal(asked) && self.0.load(Ordering::Relaxed) {
+            return Before::Delay(FOREVER);
         }
         Before::Pass
     }
 }
 
 #[tokio::test]
-async fn a_leader_that_stands_down_ends_what_it_writes_before_the_next_one_leads() {
-    let (plane, world, proxy) = plane().await;
-    // Between standing down and the takeover there are three seconds.
-    let lease = ["--lease-duration=8".to_owned()];
-    let mut leader = Replica::start_with(&proxy.kubeconfig(), "first", &lease, &[]);
+async fn a_leader_that_steps_down_ends_its_writes_before_the_next_one_leads() {
+    let (cluster, proxy) = cluster_and_proxy().await;
+    // The takeover comes three seconds after the step down.
+    let lease = ["--lease-duration=8"];
+    let mut leader = Replica::behind(&proxy, "first", &lease);
     leader.until_leading().await;
-    let mut next = Replica::start_with(&plane.kubeconfig(), "second", &lease, &[]);
-    next.until_told("/readyz", "ok").await;
-    proxy.set_weather(Stuck { is_stuck: AtomicBool::new(false) });
-    world.create_volume("v", "1Gi").await;
+    let mut next = cluster.replica_with("second", &lease);
+    next.until_ready().await;
+    proxy.set_weather(Stuck::default());
+    cluster.create_volume("v", "1Gi").await;
     next.until_leading().await;
     assert!(leader.log().contains("this replica no longer leads"), "{}", leader.log());
     proxy.set_weather(Fair);
 }
 
-/// The kubeconfig of a server and a user, in a folder.
+/// Writes the kubeconfig of a server and a user.
 fn kubeconfig(folder: &TempDir, server: &str, user: &Value) -> PathBuf {
     let path = folder.path().join("kubeconfig");
     let kubeconfig = json!({
@@ -301,8 +336,8 @@ fn kubeconfig(folder: &TempDir, server: &str, user: &Value) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_blocked_start_is_alive_tells_what_it_waits_for_and_ends_by_a_signal() {
-    // The system takes connections for it, and nothing answers them.
+async fn a_blocked_start_is_live_names_its_cause_and_ends_by_a_signal() {
+    // The kernel accepts connections, and nothing answers.
     let silent = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let server = format!("https://{}", silent.local_addr().unwrap());
     let plugin = json!({"exec": {
@@ -318,8 +353,8 @@ async fn a_blocked_start_is_alive_tells_what_it_waits_for_and_ends_by_a_signal()
         for mode in ["--mode=own", "--mode=observe"] {
             let folder = TempDir::new().unwrap();
             let kubeconfig = kubeconfig(&folder, &server, &user);
-            let mut replica = Replica::start_with(&kubeconfig, "first", &[mode.to_owned()], &[]);
-            assert_eq!(replica.until_told("/readyz", told).await.0, StatusCode::INTERNAL_SERVER_ERROR);
+            let mut replica = Replica::start(&kubeconfig, "first", &[mode], &[]);
+            assert_eq!(replica.until_answer("/readyz", told).await.0, StatusCode::INTERNAL_SERVER_ERROR);
             assert_eq!(replica.probe("/livez").await, (StatusCode::OK, "ok".to_owned()));
             replica.signal(Signal::TERM);
             assert!(replica.wait().await.success(), "{mode}: {}", replica.log());
@@ -329,10 +364,10 @@ async fn a_blocked_start_is_alive_tells_what_it_waits_for_and_ends_by_a_signal()
 
 #[tokio::test]
 async fn a_start_without_an_api_server_waits_for_it() {
-    let (mut plane, ..) = plane().await;
-    plane.api_server().kill().unwrap();
-    let mut replica = Replica::start(&plane, "first");
-    replica.until_told("/readyz", "[-]lists failed").await;
-    plane.restart_api_server().await.unwrap();
+    let mut cluster = Cluster::start(Manager::WithoutBinder).await;
+    cluster.plane.api_server().kill().unwrap();
+    let mut replica = cluster.replica("first");
+    replica.until_answer("/readyz", "[-]lists failed").await;
+    cluster.plane.restart_api_server().await.unwrap();
     replica.until_leading().await;
 }

@@ -1,4 +1,4 @@
-//! Tenants who come and go: a stream of claims and volumes, with data in the volumes that tells whose it is.
+//! Tenants that come and go: a stream of claims and volumes, whose data names its owner.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::Api;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client};
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 use serde::Serialize;
@@ -22,57 +22,57 @@ use tempfile::TempDir;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::world::{PATIENCE, folders_in, is_bound, make_folder, provisioning_in};
+use crate::kit::{Cluster, PATIENCE, folders_in, is_bound, make_folder, provisioning_in};
 
 /// How often a tenant comes.
 const EVERY: Duration = Duration::from_millis(40);
-/// Most tenants that have not been served: while Bindery is down, they do not pile up without end.
+/// Most tenants that wait, so that they do not pile up while Bindery is down.
 const UNSERVED_MAX: usize = 40;
-/// What is said of the folder of a volume that is gone or never was.
+/// The end of a loss about a folder without a volume.
 pub(crate) const LEFT: &str = "belongs to no volume, and is left";
-/// File in a volume that says whose data it holds.
+/// File in a volume with the UID of the claim that owns the data.
 const OWNER: &str = "owner";
 
-/// Who has come so far, and what became of them.
+/// The tenants so far.
 pub(crate) struct Load {
-    site: Arc<Site>,
+    shared: Arc<Shared>,
     tenants: JoinSet<Result<(), Unserved>>,
     count: usize,
     watches: Vec<AbortHandle>,
 }
 
-/// A tenant who has waited for too long.
+/// A tenant that has waited too long.
 #[derive(Debug)]
 pub(crate) struct Unserved {
-    /// The name of its claim, and of a volume that it has brought.
+    /// Name of its claim, and of its volume where it brings one.
     pub(crate) name: String,
-    /// What it wanted, and what became of its claim.
+    /// The tenant and its claim.
     pub(crate) why: String,
 }
 
-struct Site {
+/// The state that tenants share.
+struct Shared {
     volumes: Api<PersistentVolume>,
     claims: Api<PersistentVolumeClaim>,
     seen_volumes: Store<PersistentVolume>,
     seen_claims: Store<PersistentVolumeClaim>,
-    /// Below it is the data of all volumes.
+    /// The data of all volumes.
     folder: TempDir,
-    /// How long a tenant may wait.
     patience: Duration,
-    /// UIDs of the claims that stay, with the folders of their volumes.
+    /// UIDs of the claims that stay, and the folders of their volumes.
     stay: Mutex<BTreeMap<String, PathBuf>>,
 }
 
-/// How a tenant comes to a volume.
+/// How a tenant gets a volume.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// A free one fits; it is there before the claim, or comes after it.
+    /// A free one fits; it comes before or after the claim.
     Found { volume_first: bool },
     /// The claim names it.
     Named,
     /// It names the claim.
     Reserved,
-    /// It is made for the claim.
+    /// It is provisioned.
     Made,
 }
 
@@ -80,9 +80,9 @@ enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Stays,
-    /// Goes once it has left data.
+    /// Goes after it has written data.
     Leaves,
-    /// Goes at once, whatever Bindery is about to do.
+    /// Goes at once, while Bindery may be binding.
     Flees,
 }
 
@@ -95,35 +95,27 @@ struct Tenant {
 }
 
 impl Load {
-    /// A load on the cluster that `client` reaches without faults on the way; Bindery's own may have some for
-    /// as long as `bad`, and is to have served everyone soon after.
-    pub(crate) async fn new(client: Client, bad: Duration) -> Self {
-        let class = json!({
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "StorageClass",
-            "metadata": {"name": "made"},
-            "provisioner": "kubernetes.io/host-path",
-            "reclaimPolicy": "Delete",
-        });
-        let request = http::Request::post("/apis/storage.k8s.io/v1/storageclasses")
-            .body(class.to_string().into_bytes());
-        client.request::<Value>(request.unwrap()).await.unwrap();
+    /// A load on `cluster`, which tenants reach without faults. Bindery may meet faults for the time
+    /// `bad`, and must serve all tenants soon after.
+    pub(crate) async fn new(cluster: &Cluster, bad: Duration) -> Self {
+        cluster.create_class("made").await;
+        let (client, volumes, claims) =
+            (cluster.client.clone(), cluster.volumes.clone(), cluster.claims.clone());
         let (seen_volumes, watching_volumes) = reflect(Api::all(client.clone()));
-        let (seen_claims, watching_claims) = reflect(Api::all(client.clone()));
-        let (volumes, claims) = (Api::all(client.clone()), Api::default_namespaced(client));
+        let (seen_claims, watching_claims) = reflect(Api::all(client));
         let folder = TempDir::new().unwrap();
         let (patience, stay) = (bad + PATIENCE, Mutex::default());
         Self {
-            site: Arc::new(Site { volumes, claims, seen_volumes, seen_claims, folder, patience, stay }),
+            shared: Arc::new(Shared { volumes, claims, seen_volumes, seen_claims, folder, patience, stay }),
             tenants: JoinSet::new(),
             count: 0,
             watches: vec![watching_volumes, watching_claims],
         }
     }
 
-    /// With which a replica serves these tenants.
-    pub(crate) fn arguments(&self) -> [String; 1] {
-        provisioning_in(self.site.folder.path())
+    /// The argument by which a replica serves these tenants.
+    pub(crate) fn argument(&self) -> String {
+        provisioning_in(self.shared.folder.path())
     }
 
     /// How many tenants have come.
@@ -131,7 +123,11 @@ impl Load {
         self.count
     }
 
-    /// How many tenants have come and have not been served yet. Fails with one who has waited for too long.
+    /// How many tenants wait.
+    ///
+    /// # Errors
+    ///
+    /// A tenant has waited too long.
     pub(crate) fn unserved(&mut self) -> Result<usize, Unserved> {
         while let Some(ended) = self.tenants.try_join_next() {
             ended.unwrap()?;
@@ -139,7 +135,11 @@ impl Load {
         Ok(self.tenants.len())
     }
 
-    /// Lets tenants come for a while. Ends early with one who was not served.
+    /// Lets tenants come for a while.
+    ///
+    /// # Errors
+    ///
+    /// A tenant has waited too long.
     pub(crate) async fn run_for(&mut self, time: Duration, chance: &mut StdRng) -> Result<(), Unserved> {
         let (end, mut ticks) = (Instant::now() + time, tokio::time::interval(EVERY));
         while Instant::now() < end {
@@ -147,13 +147,17 @@ impl Load {
             if self.unserved()? < UNSERVED_MAX {
                 let tenant = Tenant::any(self.count, chance);
                 self.count += 1;
-                self.tenants.spawn(Arc::clone(&self.site).serve(tenant));
+                self.tenants.spawn(Arc::clone(&self.shared).serve(tenant));
             }
         }
         Ok(())
     }
 
-    /// Ends when all tenants have been served, or with one who was not.
+    /// Waits until all tenants have been served.
+    ///
+    /// # Errors
+    ///
+    /// A tenant has waited too long.
     pub(crate) async fn until_served(&mut self) -> Result<(), Unserved> {
         while let Some(ended) = self.tenants.join_next().await {
             ended.unwrap()?;
@@ -161,11 +165,11 @@ impl Load {
         Ok(())
     }
 
-    /// What of the volumes' data is not as it should be: the data of a tenant that stays is there, nothing
-    /// that is to be kept is gone, and nothing that was to be deleted is left.
+    /// What is wrong with the data of volumes: data that must be kept and is gone, or must be deleted and is
+    /// left.
     pub(crate) async fn losses(&self) -> Vec<String> {
         let mut losses = Vec::new();
-        for (uid, folder) in &*self.site.stay.lock().unwrap() {
+        for (uid, folder) in &*self.shared.stay.lock().unwrap() {
             let owner = fs::read_to_string(folder.join(OWNER));
             if !owner.as_ref().is_ok_and(|owner| owner == uid) {
                 losses.push(format!(
@@ -174,9 +178,9 @@ impl Load {
                 ));
             }
         }
-        let volumes = self.site.volumes.list(&Default::default()).await.unwrap().items;
+        let volumes = self.shared.volumes.list(&Default::default()).await.unwrap().items;
         let of_volumes: Vec<_> = volumes.iter().filter_map(folder_of).collect();
-        for folder in folders_in(self.site.folder.path()) {
+        for folder in folders_in(self.shared.folder.path()) {
             if !of_volumes.contains(&folder) {
                 losses.push(format!("{} {LEFT}", folder.display()));
             }
@@ -205,8 +209,8 @@ impl Drop for Load {
     }
 }
 
-/// Whether a text names a tenant's claim or a volume that it has brought.
-pub(crate) fn is_of_a_tenant(text: &str) -> bool {
+/// Whether a text names a tenant.
+pub(crate) fn names_a_tenant(text: &str) -> bool {
     let is_name = |word: &str| {
         let number = word.strip_prefix('t').filter(|number| number.len() == 5);
         number.is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
@@ -236,7 +240,7 @@ impl Tenant {
         format!("t{:05}", self.number)
     }
 
-    /// Volumes that anyone may find are of a class for each policy; others of one that nobody asks for.
+    /// Volumes to be found have a class for each policy, others a class of their own.
     fn class(&self) -> String {
         match self.way {
             Way::Found { .. } => self.policy.to_lowercase(),
@@ -278,7 +282,7 @@ impl Tenant {
     }
 }
 
-impl Site {
+impl Shared {
     async fn serve(self: Arc<Self>, tenant: Tenant) -> Result<(), Unserved> {
         let name = tenant.name();
         if tokio::time::timeout(self.patience, self.serve_in_time(tenant)).await.is_err() {
@@ -346,7 +350,7 @@ impl Site {
     }
 }
 
-/// Writes down who has a volume, as a pod of that claim would. Fails where somebody has it already.
+/// Writes the owner into a volume, as a pod of the claim would. Fails where the volume has an owner.
 fn move_in(folder: &Path, uid: &str) {
     let file = fs::File::options().write(true).create_new(true).open(folder.join(OWNER));
     match file {
@@ -362,7 +366,7 @@ fn move_in(folder: &Path, uid: &str) {
     }
 }
 
-/// Creates an object; tries until the API server has it.
+/// Creates an object, with retries.
 async fn create<K>(api: &Api<K>, object: &K)
 where
     K: Clone + std::fmt::Debug + DeserializeOwned + Serialize,
@@ -380,7 +384,7 @@ where
     }
 }
 
-/// What there is of a kind, kept up to date.
+/// The objects of a kind, kept up to date.
 fn reflect<K>(api: Api<K>) -> (Store<K>, AbortHandle)
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,

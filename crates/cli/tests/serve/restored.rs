@@ -1,79 +1,79 @@
-//! etcd is set back to a snapshot while Bindery runs.
+//! etcd is restored from a snapshot while Bindery runs.
 
-use bindery_cluster::{ControlPlane, Manager, Programs};
-use k8s_openapi::api::core::v1::Event;
+use bindery_cluster::Manager;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume};
 use kube::Api;
 use tempfile::TempDir;
 
 use super::idle::until_renewed;
-use super::world::{self, Replica, World, is_bound_to, provisioning_in};
+use crate::kit::{Cluster, Replica, is_bound, is_bound_to, is_in_phase, provisioning_in};
 
-/// How many revisions etcd is set back at least: more than are written until Bindery is back.
+/// Least number of revisions that the restore takes back: more than are written until Bindery is back.
 const REVISIONS: usize = 2_000;
-/// Holds volumes of a class until the test takes it off.
+/// A finalizer of the test.
 const HELD: &str = "example.com/held";
 
-/// Restores a snapshot under two replicas that compete for the Lease, one of which leads, and one that
-/// observes. Answers the cluster and the one that observes when all that follows is settled.
-async fn restore(further: &[&str]) -> (ControlPlane, Replica) {
+/// Restores a snapshot while two replicas compete for the Lease and one observes. Returns the cluster and the
+/// observer when everything has settled.
+async fn restore(further: &[&str]) -> (Cluster, Replica) {
     let folder = TempDir::new().unwrap();
-    let mut plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();
-    let world = World::new(&plane).await;
-    let start =
-        |identity: &str, further: &[String]| Replica::start_with(&plane.kubeconfig(), identity, further, &[]);
-    let lease = ["--lease-duration=30".to_owned()];
-    let mut first = start("first", &[&lease[..], &provisioning_in(folder.path())].concat());
+    let mut cluster = Cluster::start(Manager::WithoutBinder).await;
+    let lease = "--lease-duration=30";
+    let mut first = cluster.replica_with("first", &[lease, &provisioning_in(folder.path())]);
     first.until_leading().await;
-    let mut second = start("second", &lease);
-    let mut observer = start("observer", &["--mode=observe".to_owned()]);
+    let mut second = cluster.replica_with("second", &[lease]);
+    let mut observer = cluster.replica_with("observer", &["--mode=observe"]);
     for replica in [&mut first, &mut second, &mut observer] {
-        replica.until_metrics("bindery_lists_complete 1\n").await;
+        replica.until_listed().await;
     }
-    world.create_class("host").await;
+    cluster.create_class("host").await;
     for (volume, claim) in [("v1", "stays"), ("v2", "goes")] {
-        world.create_volume(volume, "1Gi").await;
-        world.create_claim(claim, "1Gi").await;
-        world.until_claim(claim, is_bound_to(volume)).await;
+        cluster.create_volume(volume, "1Gi").await;
+        cluster.create_claim(claim, "1Gi").await;
+        cluster.until_claim(claim, is_bound_to(volume)).await;
     }
-    world.create_claim_of("host", "made", None).await;
-    let made = world.until_claim("made", world::is_bound).await.spec.unwrap().volume_name.unwrap();
-    world.hold_volume(&made, HELD).await;
-    world.create_volume("v3", "1Gi").await;
-    world.until_volume("v3", |volume| world::phase(volume) == "Available").await;
+    cluster.create_claim_of("host", "made", None).await;
+    let made = cluster.until_claim("made", is_bound).await.spec.unwrap().volume_name.unwrap();
+    let mut finalizers = cluster.volumes.get(&made).await.unwrap().metadata.finalizers.unwrap_or_default();
+    finalizers.push(HELD.to_owned());
+    cluster.set_finalizers(&made, &finalizers).await;
+    cluster.create_available_volume("v3", "1Gi").await;
 
-    let snapshot = plane.save_snapshot().await.unwrap();
-    plane.advance_revision(REVISIONS).await.unwrap();
-    // Between two renewals by the leader the other replica has read the Lease.
-    until_renewed(&Api::namespaced(plane.client().await.unwrap(), "kube-system"), 2).await;
-    world.delete_claim("goes").await;
-    world.until_volume("v2", |volume| world::phase(volume) == "Released").await;
-    world.delete_claim("made").await;
-    world.until_volume(&made, |volume| volume.metadata.deletion_timestamp.is_some()).await;
-    world.create_claim("comes", "1Gi").await;
-    world.until_claim("comes", is_bound_to("v3")).await;
+    let snapshot = cluster.plane.save_snapshot().await.unwrap();
+    cluster.plane.advance_revision(REVISIONS).await.unwrap();
+    // The other replica reads the Lease between two renewals.
+    until_renewed(&Api::namespaced(cluster.client.clone(), "kube-system"), 2).await;
+    cluster.delete_claim("goes").await;
+    cluster.until_volume("v2", is_in_phase("Released")).await;
+    cluster.delete_claim("made").await;
+    cluster.until_volume(&made, |volume| volume.metadata.deletion_timestamp.is_some()).await;
+    cluster.create_claim("comes", "1Gi").await;
+    cluster.until_claim("comes", is_bound_to("v3")).await;
 
-    plane.restore_snapshot(&snapshot, further).await.unwrap();
-    // Nothing else happens until these are bound.
-    world.create_volume("v4", "5Gi").await;
-    world.create_claim("new", "5Gi").await;
-    world.until_claim("new", is_bound_to("v4")).await;
-    world.until_claim("goes", is_bound_to("v2")).await;
-    world.create_claim("comes", "1Gi").await;
-    world.until_claim("comes", is_bound_to("v3")).await;
-    world.check_pairs(5).await;
-    // What was being deleted is again, though its deletion had been accepted before.
-    world.delete_claim("made").await;
-    world.until_volume(&made, |volume| volume.metadata.deletion_timestamp.is_some()).await;
-    world.release_volume(&made, HELD).await;
-    world.until_no_volume(&made).await;
-    world.check_pairs(4).await;
-    world.until_event(is_of_lease).await;
+    cluster.plane.restore_snapshot(&snapshot, further).await.unwrap();
+    // No other change helps to bind these.
+    cluster.create_volume("v4", "5Gi").await;
+    cluster.create_claim("new", "5Gi").await;
+    cluster.until_claim("new", is_bound_to("v4")).await;
+    cluster.until_claim("goes", is_bound_to("v2")).await;
+    cluster.create_claim("comes", "1Gi").await;
+    cluster.until_claim("comes", is_bound_to("v3")).await;
+    cluster.check_pairs(5).await;
+    // The volume is deleted again, though its deletion was accepted before the restore.
+    cluster.delete_claim("made").await;
+    cluster.until_volume(&made, |volume| volume.metadata.deletion_timestamp.is_some()).await;
+    let is_held = |volume: &PersistentVolume| volume.metadata.finalizers == Some(vec![HELD.to_owned()]);
+    cluster.until_volume(&made, is_held).await;
+    cluster.set_finalizers(&made, &[]).await;
+    cluster.until_no_volume(&made).await;
+    cluster.check_pairs(4).await;
+    cluster.until_event(is_of_lease).await;
     for mut replica in [first, second] {
         replica.until_metrics("bindery_version_regressions_total 1\n").await;
         replica.until_logged("resource versions went back").await;
-        replica.until_metrics("bindery_lists_complete 1\n").await;
+        replica.until_listed().await;
     }
-    (plane, observer)
+    (cluster, observer)
 }
 
 fn is_of_lease(event: &Event) -> bool {
@@ -82,15 +82,15 @@ fn is_of_lease(event: &Event) -> bool {
 }
 
 #[tokio::test]
-async fn after_etcd_was_set_back_to_a_snapshot_everything_settles() {
-    let (_plane, mut observer) = restore(&[]).await;
+async fn after_a_restore_of_etcd_everything_settles() {
+    let (_cluster, mut observer) = restore(&[]).await;
     observer.until_metrics("bindery_version_regressions_total 1\n").await;
 }
 
-/// As etcd's and Kubernetes' guides ask for: versions go on where they were, and every watch expires.
+/// As etcd's and Kubernetes' guides demand: revisions continue, and every watch expires.
 #[tokio::test]
-async fn after_etcd_was_set_back_with_higher_revisions_everything_settles() {
-    let (_plane, mut observer) = restore(&["--bump-revision=1000000", "--mark-compacted"]).await;
-    observer.until_metrics("bindery_lists_complete 1\n").await;
+async fn after_a_restore_of_etcd_with_higher_revisions_everything_settles() {
+    let (_cluster, mut observer) = restore(&["--bump-revision=1000000", "--mark-compacted"]).await;
+    observer.until_listed().await;
     assert!(observer.metric("bindery_watches_expired_total").await > 0, "{}", observer.log());
 }

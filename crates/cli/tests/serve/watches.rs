@@ -1,9 +1,9 @@
-//! Watches whose connections die without a word, on a real API server.
+//! Watches whose connections die silently, on a real API server.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_cluster::{Asked, Before, ControlPlane, Fair, Manager, Programs, Proxy, Weather};
+use bindery_cluster::{Asked, Before, Fair, Manager, Proxy, Weather};
 use bindery_controller::{Binder, Facts, Parts, Settings};
 use bindery_core::Version;
 use bindery_engine::DefaultEngine;
@@ -20,18 +20,18 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::world::{PATIENCE, Replica, World, is_bound_to};
+use crate::kit::{Cluster, PATIENCE, Replica, in_time, is_bound_to};
 
-/// Shorter than what a server takes between bookmarks, so that idle watches end by them too.
+/// Shorter than the time between bookmarks, so that idle watches end by these limits too.
 const LIMITS: WatchLimits = WatchLimits {
     answer: Duration::from_secs(1),
     silence: Duration::from_secs(2),
     silence_without_bookmarks: Duration::from_secs(2),
 };
-/// Claims that the leader binds before it dies.
+/// Pairs that the leader binds before it dies.
 const PAIRS: usize = 20;
 
-/// Where objects of a kind are watched.
+/// Path of the watch of a kind.
 fn path(kind: Kind) -> &'static str {
     match kind {
         Kind::Volume => "/api/v1/persistentvolumes",
@@ -42,7 +42,7 @@ fn path(kind: Kind) -> &'static str {
     }
 }
 
-/// Where an object of a kind is created, and what it says besides its name.
+/// Path at which an object of a kind is created, and its fields besides the name.
 fn object(kind: Kind) -> (&'static str, Value) {
     let modes = json!(["ReadWriteOnce"]);
     match kind {
@@ -65,7 +65,7 @@ fn object(kind: Kind) -> (&'static str, Value) {
     }
 }
 
-/// Accepts watches of some kinds and never answers them.
+/// Never answers watches of some kinds.
 struct Unanswered {
     kinds: Vec<Kind>,
     asked: mpsc::UnboundedSender<Kind>,
@@ -80,20 +80,18 @@ impl Weather for Unanswered {
     }
 }
 
-/// A control plane behind a proxy, and watches through the proxy.
-struct Stage {
-    client: Client,
+/// A cluster, and watches through a proxy.
+struct Scene {
+    cluster: Cluster,
     proxy: Proxy,
     binder: Binder<ApiPort>,
     created: usize,
-    _plane: ControlPlane,
 }
 
-impl Stage {
+impl Scene {
     async fn new() -> Self {
-        let plane =
-            ControlPlane::start(Programs::from_env().unwrap(), Manager::ProtectionAlone).await.unwrap();
-        let proxy = Proxy::start(&plane).await.unwrap();
+        let cluster = Cluster::start(Manager::ProtectionAlone).await;
+        let proxy = cluster.proxy().await;
         let kubeconfig = Kubeconfig::read_from(proxy.kubeconfig()).unwrap();
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
         let client = ApiClient::from(Client::try_from(config).unwrap());
@@ -107,17 +105,17 @@ impl Stage {
         });
         let watches = run_with_limits(client, binder.intake().clone(), LIMITS, CancellationToken::new());
         tokio::spawn(watches);
-        Self { client: plane.client().await.unwrap(), proxy, binder, created: 0, _plane: plane }
+        Self { cluster, proxy, binder, created: 0 }
     }
 
-    /// Creates an object; answers its version.
+    /// Creates an object; returns its version.
     async fn create(&mut self, kind: Kind) -> Version {
         self.created += 1;
         let (path, mut object) = object(kind);
         object["metadata"] = json!({"name": format!("o{}", self.created)});
         let request = http::Request::post(path).header("content-type", "application/json");
         let request = request.body(object.to_string().into_bytes()).unwrap();
-        let created: Value = self.client.request(request).await.unwrap();
+        let created: Value = self.cluster.client.request(request).await.unwrap();
         Version::from(created["metadata"]["resourceVersion"].as_str().unwrap())
     }
 
@@ -126,9 +124,9 @@ impl Stage {
         assert!(tokio::time::timeout(PATIENCE, reached).await.is_ok(), "{kind} does not reach {version:?}");
     }
 
-    /// Has the watches of these kinds die: open ones tell nothing more, and new ones are not answered until
-    /// each kind has given up on two.
-    async fn have_watches_die(&mut self, dead: &[Kind]) {
+    /// Kills the watches of these kinds: open ones stay silent, and new ones are not answered until each kind has
+    /// given up on two. Then all kinds must catch up.
+    async fn kill_watches(&mut self, dead: &[Kind]) {
         let (sender, mut asked) = mpsc::unbounded_channel();
         self.proxy.set_weather(Unanswered { kinds: dead.to_vec(), asked: sender });
         dead.iter().for_each(|kind| self.proxy.stall_watches_of(path(*kind)));
@@ -159,19 +157,19 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn dead_watches_of_one_kind_or_of_all_are_noticed_and_replaced() {
-    let mut stage = Stage::new().await;
+async fn dead_watches_of_one_kind_or_of_all_are_replaced() {
+    let mut scene = Scene::new().await;
     for kind in Kind::ALL {
-        let version = stage.create(kind).await;
-        stage.until_reached(kind, &version).await;
+        let version = scene.create(kind).await;
+        scene.until_reached(kind, &version).await;
     }
-    stage.have_watches_die(&Kind::ALL).await;
+    scene.kill_watches(&Kind::ALL).await;
     for kind in Kind::ALL {
-        stage.have_watches_die(&[kind]).await;
+        scene.kill_watches(&[kind]).await;
     }
 }
 
-/// Ends when a claim of this name is bound; answers the names of claims that were Lost until then.
+/// Waits until this claim is bound; returns the names of claims that were Lost until then.
 async fn lost_until_bound(client: Client, last: String) -> Vec<String> {
     let claims = watcher(Api::<PersistentVolumeClaim>::all(client), watcher::Config::default());
     let mut claims = std::pin::pin!(claims.applied_objects());
@@ -188,30 +186,29 @@ async fn lost_until_bound(client: Client, last: String) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_follower_whose_watch_of_volumes_is_dead_takes_over_and_loses_no_claim() {
-    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::ProtectionAlone).await.unwrap();
-    let proxy = Proxy::start(&plane).await.unwrap();
-    let world = World::new(&plane).await;
-    let mut leader = Replica::start(&plane, "leader");
+async fn a_follower_with_a_dead_watch_of_volumes_takes_over_without_lost_claims() {
+    let cluster = Cluster::start(Manager::ProtectionAlone).await;
+    let proxy = cluster.proxy().await;
+    let mut leader = cluster.replica("leader");
     leader.until_leading().await;
-    let mut follower = Replica::start_with(&proxy.kubeconfig(), "follower", &[], &[]);
-    follower.until_metrics("bindery_lists_complete 1\n").await;
+    let mut follower = Replica::behind(&proxy, "follower", &[]);
+    follower.until_listed().await;
     proxy.stall_watches_of(path(Kind::Volume));
-    let lost = tokio::spawn(lost_until_bound(plane.client().await.unwrap(), "last".to_owned()));
+    let lost = tokio::spawn(lost_until_bound(cluster.client.clone(), "last".to_owned()));
     for pair in 0..PAIRS {
-        world.create_volume(&format!("v{pair}"), "1Gi").await;
-        world.create_claim_with(&format!("c{pair}"), json!({"volumeName": format!("v{pair}")})).await;
+        cluster.create_volume(&format!("v{pair}"), "1Gi").await;
+        cluster.create_claim_with(&format!("c{pair}"), json!({"volumeName": format!("v{pair}")})).await;
     }
     for pair in 0..PAIRS {
-        world.until_claim(&format!("c{pair}"), is_bound_to(&format!("v{pair}"))).await;
+        cluster.until_claim(&format!("c{pair}"), is_bound_to(&format!("v{pair}"))).await;
     }
     leader.signal(Signal::KILL);
     leader.wait().await;
     follower.until_leading().await;
-    world.create_volume("last", "1Gi").await;
-    world.create_claim_with("last", json!({"volumeName": "last"})).await;
-    world.until_claim("last", is_bound_to("last")).await;
-    let lost = tokio::time::timeout(PATIENCE, lost).await.expect("the last claim is bound").unwrap();
+    cluster.create_volume("last", "1Gi").await;
+    cluster.create_claim_with("last", json!({"volumeName": "last"})).await;
+    cluster.until_claim("last", is_bound_to("last")).await;
+    let lost = in_time("the last claim is bound", lost).await.unwrap();
     assert_eq!(lost, Vec::<String>::new(), "{}", follower.log());
-    world.check_pairs(PAIRS + 1).await;
+    cluster.check_pairs(PAIRS + 1).await;
 }

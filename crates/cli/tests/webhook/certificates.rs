@@ -1,9 +1,7 @@
-//! Certificates that Bindery makes, and changes while it is asked.
+//! Certificates that Bindery makes, and renews while reviews go on.
 
-use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use futures::future::join_all;
 use kube::api::DeleteParams;
@@ -11,70 +9,59 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::site::{Doorkeeper, Site, ask, try_claim};
-use super::world::{PATIENCE, World, phase};
+use super::scene::{ON_LOOPBACK, Scene, WebhookReplica, call};
+use crate::kit::refused;
 
-/// What a replica is told beside where to listen.
-const SETTINGS: [&str; 2] = ["--certificate-name=127.0.0.1", "--certificate-lifetime=30s"];
+const SETTINGS: [&str; 2] = [ON_LOOPBACK, "--certificate-lifetime=30s"];
 
 const CHANGES: &str = "bindery_certificate_changes_total";
 
-/// How often each replica has changed its certificate.
-async fn changes(replicas: &[Doorkeeper]) -> Vec<u64> {
-    let of = async |doorkeeper: &Doorkeeper| doorkeeper.replica.metric(CHANGES).await;
+/// The number of certificate changes of each replica.
+async fn changes(replicas: &[WebhookReplica]) -> Vec<u64> {
+    let of = async |webhook: &WebhookReplica| webhook.replica.metric(CHANGES).await;
     join_all(replicas.iter().map(of)).await
 }
 
-/// Waits until every replica has changed its certificate so much more often than at the beginning.
-async fn until_changed(replicas: &mut [Doorkeeper], begun: &[u64], changes: u64) {
-    for (doorkeeper, begun) in replicas.iter_mut().zip(begun) {
-        let changed = async {
-            let mut ticks = tokio::time::interval(Duration::from_millis(100));
-            while doorkeeper.replica.metric(CHANGES).await < begun + changes {
-                ticks.tick().await;
-                doorkeeper.replica.check();
-            }
-        };
-        let changed = tokio::time::timeout(PATIENCE, changed).await;
-        assert!(changed.is_ok(), "{changes} changes do not come: {}", doorkeeper.replica.log());
+/// Waits until every replica has changed its certificate this many times since the beginning.
+async fn until_changed(replicas: &mut [WebhookReplica], begun: &[u64], changes: u64) {
+    for (webhook, begun) in replicas.iter_mut().zip(begun) {
+        webhook.replica.until_metric(CHANGES, |count| count >= begun + changes).await;
     }
 }
 
 #[tokio::test]
-async fn replicas_agree_on_certificates_and_change_them_without_a_failed_request() {
-    let site = Site::start().await;
-    let world = World::new(&site.plane).await;
-    let mut replicas = ["first", "second"].map(|identity| site.open(identity, &SETTINGS));
+async fn replicas_share_certificates_and_renew_them_without_failed_requests() {
+    let scene = Arc::new(Scene::start().await);
+    let mut replicas = ["first", "second"].map(|identity| scene.replica(identity, &SETTINGS));
     let webhooks = [("first", replicas[0].port), ("second", replicas[1].port)];
-    site.apply(&webhooks).await.unwrap();
-    let first = site.until_trusted().await;
+    scene.apply(&webhooks).await.unwrap();
+    let first = scene.until_trusted().await;
     assert_eq!(String::from_utf8_lossy(&first).matches("BEGIN CERTIFICATE").count(), 1);
-    for doorkeeper in &mut replicas {
-        doorkeeper.replica.until_metrics("bindery_lists_complete 1\n").await;
+    for webhook in &mut replicas {
+        webhook.replica.until_listed().await;
     }
-    // On a slow machine some have come already.
+    // On a slow machine there are changes already.
     let begun = changes(&replicas).await;
-    site.until_asked(&replicas).await;
+    scene.until_called(&replicas.each_ref()).await;
 
-    // The API server asks each replica, and clients on connections of their own do, by what it trusts at that
-    // moment.
+    // The API server calls each replica, and so do clients on new connections, with the authorities that the
+    // API server trusts at that moment.
     let (stop, mut asking) = (CancellationToken::new(), JoinSet::new());
     let counts: [Arc<AtomicUsize>; 2] = Default::default();
-    let (client, ended, count) = (site.client.clone(), stop.clone(), Arc::clone(&counts[0]));
+    let (shared, ended, count) = (Arc::clone(&scene), stop.clone(), Arc::clone(&counts[0]));
     asking.spawn(async move {
         while !ended.is_cancelled() {
-            try_claim(&client, json!({})).await.unwrap();
+            shared.try_claim(json!({})).await.unwrap();
             count.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let ports = replicas.each_ref().map(|doorkeeper| doorkeeper.port);
-    let site = Arc::new(site);
-    let (watched, ended, count) = (Arc::clone(&site), stop.clone(), Arc::clone(&counts[1]));
+    let ports = replicas.each_ref().map(|webhook| webhook.port);
+    let (shared, ended, count) = (Arc::clone(&scene), stop.clone(), Arc::clone(&counts[1]));
     asking.spawn(async move {
         while !ended.is_cancelled() {
-            for (_, bundle) in watched.bundles().await {
+            for (_, bundle) in shared.bundles().await {
                 for port in ports {
-                    ask(port, &bundle, &json!({})).await.unwrap();
+                    call(port, &bundle, &json!({})).await.unwrap();
                     count.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -82,9 +69,12 @@ async fn replicas_agree_on_certificates_and_change_them_without_a_failed_request
     });
 
     until_changed(&mut replicas, &begun, 1).await;
-    assert!(replicas[0].ask(&first).await.is_err(), "the first authority vouches for the second certificate");
-    // Deleted, it is made anew at once.
-    site.secrets.delete("bindery-tls", &DeleteParams::default()).await.unwrap();
+    assert!(
+        replicas[0].call(&first).await.is_err(),
+        "the first authority vouches for the second certificate"
+    );
+    // A deleted Secret is created again at once.
+    scene.secrets.delete("bindery-tls", &DeleteParams::default()).await.unwrap();
     until_changed(&mut replicas, &begun, 2).await;
     until_changed(&mut replicas, &begun, 3).await;
     stop.cancel();
@@ -94,10 +84,9 @@ async fn replicas_agree_on_certificates_and_change_them_without_a_failed_request
     println!("{counts:?} requests, none failed");
     assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) > 10));
 
-    // What they are all for.
-    world.create_volume("small", "1Gi").await;
-    world.until_volume("small", |volume| phase(volume) == "Available").await;
-    let refused = site.until_refused(json!({
+    // The webhook denies.
+    scene.cluster.create_available_volume("small", "1Gi").await;
+    let refused = scene.until_denied(json!({
         "volumeName": "small",
         "resources": {"requests": {"storage": "2Gi"}},
     }));
@@ -107,52 +96,50 @@ async fn replicas_agree_on_certificates_and_change_them_without_a_failed_request
     {
         assert!(complaint.contains(part), "no {part:?} in {complaint}");
     }
-    for doorkeeper in &replicas {
-        assert_eq!(doorkeeper.replica.metric("bindery_certificate_errors_total").await, 0);
-        assert_eq!(doorkeeper.replica.metric("bindery_certificate_trusted").await, 1);
+    for webhook in &replicas {
+        assert_eq!(webhook.replica.metric("bindery_certificate_errors_total").await, 0);
+        assert_eq!(webhook.replica.metric("bindery_certificate_trusted").await, 1);
     }
 }
 
 #[tokio::test]
-async fn a_replica_that_looks_on_has_a_door_too() {
-    let site = Site::start().await;
-    let further = ["--mode=observe", "--certificate-name=127.0.0.1"];
-    let mut doorkeeper = site.open("observer", &further);
-    site.apply(&[("observer", doorkeeper.port)]).await.unwrap();
-    let authorities = site.until_trusted().await;
-    doorkeeper.replica.until_metrics("bindery_lists_complete 1\n").await;
-    doorkeeper.ask(&authorities).await.unwrap();
-    site.until_asked(slice::from_ref(&doorkeeper)).await;
-    let lasts = doorkeeper.replica.metric("bindery_certificate_expiry_timestamp_seconds").await;
+async fn a_replica_in_observe_mode_serves_the_webhook_too() {
+    let scene = Scene::start().await;
+    let further = ["--mode=observe", ON_LOOPBACK];
+    let mut webhook = scene.replica("observer", &further);
+    scene.apply(&[("observer", webhook.port)]).await.unwrap();
+    let authorities = scene.until_trusted().await;
+    webhook.replica.until_listed().await;
+    webhook.call(&authorities).await.unwrap();
+    scene.until_called(&[&webhook]).await;
+    let lasts = webhook.replica.metric("bindery_certificate_expiry_timestamp_seconds").await;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     assert!(lasts > now + 89 * 24 * 3600, "{lasts}");
 }
 
 #[tokio::test]
-async fn a_secret_of_somebody_else_is_left_alone_and_an_empty_one_is_filled() {
-    let site = Site::start().await;
+async fn a_foreign_secret_is_left_alone_and_an_empty_one_is_filled() {
+    let scene = Scene::start().await;
     let secret = |data: serde_json::Value| {
         let secret = json!({"metadata": {"name": "bindery-tls", "labels": {"a": "b"}}, "data": data});
         serde_json::from_value(secret).unwrap()
     };
-    site.secrets.create(&Default::default(), &secret(json!({"tls.crt": "eA=="}))).await.unwrap();
-    let kubeconfig = site.plane.kubeconfig();
-    let arguments = ["--kubeconfig", kubeconfig.to_str().unwrap(), "--webhook-listen=127.0.0.1:0"];
-    let (status, complaint) = super::world::serve_in_vain(&arguments);
-    assert_eq!(status, Some(2), "{complaint}");
+    scene.secrets.create(&Default::default(), &secret(json!({"tls.crt": "eA=="}))).await.unwrap();
+    let kubeconfig = scene.cluster.kubeconfig();
+    let complaint = refused(&["--kubeconfig", kubeconfig.to_str().unwrap(), "--webhook-listen=127.0.0.1:0"]);
     for part in
         ["the Secret kube-system/bindery-tls holds data that Bindery has not written", "--certificate-secret"]
     {
         assert!(complaint.contains(part), "no {part:?} in {complaint}");
     }
-    site.secrets.delete("bindery-tls", &DeleteParams::default()).await.unwrap();
-    site.secrets.create(&Default::default(), &secret(json!({}))).await.unwrap();
-    let mut doorkeeper = site.open("first", &["--certificate-name=127.0.0.1"]);
-    site.apply(&[("first", doorkeeper.port)]).await.unwrap();
-    let authorities = site.until_trusted().await;
-    doorkeeper.replica.until_metrics("bindery_lists_complete 1\n").await;
-    doorkeeper.ask(&authorities).await.unwrap();
-    let filled = site.secrets.get("bindery-tls").await.unwrap();
+    scene.secrets.delete("bindery-tls", &DeleteParams::default()).await.unwrap();
+    scene.secrets.create(&Default::default(), &secret(json!({}))).await.unwrap();
+    let mut webhook = scene.replica("first", &[ON_LOOPBACK]);
+    scene.apply(&[("first", webhook.port)]).await.unwrap();
+    let authorities = scene.until_trusted().await;
+    webhook.replica.until_listed().await;
+    webhook.call(&authorities).await.unwrap();
+    let filled = scene.secrets.get("bindery-tls").await.unwrap();
     assert_eq!(filled.metadata.labels.unwrap()["a"], "b");
     assert_eq!(filled.type_.unwrap(), "Opaque");
 }

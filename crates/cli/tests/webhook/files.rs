@@ -1,19 +1,17 @@
-//! Certificates in files, of the server and of the API server as its client.
+//! Certificates in files, of the webhook and of the API server as its client.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::slice;
-use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::site::{Doorkeeper, Site, ask, configuration};
-use super::world::PATIENCE;
+use super::scene::{ON_LOOPBACK, Scene, WebhookReplica, call, configuration};
+use crate::kit::poll;
 
-/// One that vouches for others.
+/// A certificate authority.
 struct Authority {
     params: CertificateParams,
     key: KeyPair,
@@ -29,8 +27,8 @@ impl Authority {
         Self { params, key, pem }
     }
 
-    /// Writes a certificate of that name and its key.
-    fn vouch(&self, folder: &Path, name: &str, usage: ExtendedKeyUsagePurpose) -> [PathBuf; 2] {
+    /// Writes a certificate of that name, and its key.
+    fn issue(&self, folder: &Path, name: &str, usage: ExtendedKeyUsagePurpose) -> [PathBuf; 2] {
         let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![usage];
@@ -43,7 +41,7 @@ impl Authority {
     }
 
     fn server(&self, folder: &Path) -> [PathBuf; 2] {
-        self.vouch(folder, "server", ExtendedKeyUsagePurpose::ServerAuth)
+        self.issue(folder, "server", ExtendedKeyUsagePurpose::ServerAuth)
     }
 }
 
@@ -51,51 +49,49 @@ fn argument(name: &str, path: &Path) -> String {
     format!("--{name}={}", path.display())
 }
 
-/// Starts a replica that shows what is in these files.
-fn open(site: &Site, [certificate, key]: &[PathBuf; 2], further: &[String]) -> Doorkeeper {
-    let mut arguments =
-        vec![argument("certificate-file", certificate), argument("certificate-key-file", key)];
-    arguments.extend(further.iter().cloned());
-    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-    site.open("first", &arguments)
+/// Starts a replica with the certificate in these files.
+fn replica(scene: &Scene, [certificate, key]: &[PathBuf; 2]) -> WebhookReplica {
+    let (certificate, key) =
+        (argument("certificate-file", certificate), argument("certificate-key-file", key));
+    scene.replica("first", &[&certificate, &key])
 }
 
 #[tokio::test]
-async fn files_are_followed_and_nothing_is_written_to_the_cluster() {
-    let site = Site::start().await;
+async fn certificate_files_are_followed_and_nothing_is_written_to_the_cluster() {
+    let scene = Scene::start().await;
     let folder = TempDir::new().unwrap();
     let [first, second] = [Authority::new(), Authority::new()];
     let files = first.server(folder.path());
-    let mut doorkeeper = open(&site, &files, &[]);
-    let applied = configuration(&[("first", doorkeeper.port)], Some(first.pem.as_bytes()));
+    let mut webhook = replica(&scene, &files);
+    let applied = configuration(&[("first", webhook.port)], Some(first.pem.as_bytes()));
     let applied = serde_json::from_value(applied).unwrap();
-    site.configurations.create(&Default::default(), &applied).await.unwrap();
-    site.until_asked(slice::from_ref(&doorkeeper)).await;
+    scene.configurations.create(&Default::default(), &applied).await.unwrap();
+    scene.until_called(&[&webhook]).await;
 
     second.server(folder.path());
-    doorkeeper.replica.until_metrics("bindery_certificate_changes_total 1\n").await;
-    doorkeeper.ask(second.pem.as_bytes()).await.unwrap();
-    assert!(doorkeeper.ask(first.pem.as_bytes()).await.is_err());
+    webhook.replica.until_metrics("bindery_certificate_changes_total 1\n").await;
+    webhook.call(second.pem.as_bytes()).await.unwrap();
+    assert!(webhook.call(first.pem.as_bytes()).await.is_err());
     fs::write(&files[1], "nonsense").unwrap();
-    doorkeeper.replica.until_metrics("bindery_certificate_errors_total 1\n").await;
-    doorkeeper.ask(second.pem.as_bytes()).await.unwrap();
-    doorkeeper.replica.until_logged("server.key holds no private key in PEM").await;
+    webhook.replica.until_metrics("bindery_certificate_errors_total 1\n").await;
+    webhook.call(second.pem.as_bytes()).await.unwrap();
+    webhook.replica.until_logged("server.key holds no private key in PEM").await;
 
-    assert_eq!(site.authorities().await, None);
-    assert_eq!(site.bundles().await[0].1, first.pem.as_bytes());
-    let metrics = doorkeeper.replica.get("/metrics").await;
+    assert_eq!(scene.authorities().await, None);
+    assert_eq!(scene.bundles().await[0].1, first.pem.as_bytes());
+    let metrics = webhook.replica.get("/metrics").await;
     assert!(!metrics.contains("\nbindery_certificate_trusted "), "{metrics}");
 }
 
 #[tokio::test]
-async fn only_the_api_server_is_let_in_where_its_certificate_is_asked_for() {
+async fn only_the_api_server_may_call_where_a_client_certificate_is_required() {
     let folder = TempDir::new().unwrap();
     let port = bindery_cluster::free_port().unwrap();
-    // Nobody else is to have it until the cluster is there.
+    // Reserves the port until the cluster is there.
     let kept = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
     let cluster = Authority::new();
     let usage = || ExtendedKeyUsagePurpose::ClientAuth;
-    let [certificate, key] = cluster.vouch(folder.path(), "kube-apiserver", usage());
+    let [certificate, key] = cluster.issue(folder.path(), "kube-apiserver", usage());
     let kubeconfig = folder.path().join("webhooks.kubeconfig");
     let user = json!({"client-certificate": certificate, "client-key": key});
     // The name of a user is that of the webhook's host.
@@ -113,44 +109,35 @@ async fn only_the_api_server_is_let_in_where_its_certificate_is_asked_for() {
         "plugins": [{"name": "ValidatingAdmissionWebhook", "configuration": plugin}],
     });
     fs::write(&admission, configuration.to_string()).unwrap();
-    let site = Site::start_with(&[&argument("admission-control-config-file", &admission)]).await;
+    let scene = Scene::start_with(&[&argument("admission-control-config-file", &admission)]).await;
 
     let authority = folder.path().join("clients.crt");
     fs::write(&authority, &cluster.pem).unwrap();
     drop(kept);
-    let doorkeeper = site.open_at(
+    let webhook = scene.replica_at(
         port,
         "first",
-        &[
-            "--certificate-name=127.0.0.1",
-            &argument("webhook-client-ca", &authority),
-            "--webhook-client-name=kube-apiserver",
-        ],
+        &[ON_LOOPBACK, &argument("webhook-client-ca", &authority), "--webhook-client-name=kube-apiserver"],
     );
-    site.apply(&[("first", port)]).await.unwrap();
-    let trusted = site.until_trusted().await;
-    site.until_asked(slice::from_ref(&doorkeeper)).await;
+    scene.apply(&[("first", port)]).await.unwrap();
+    let trusted = scene.until_trusted().await;
+    scene.until_called(&[&webhook]).await;
 
-    assert!(doorkeeper.ask(&trusted).await.is_err(), "without a certificate");
-    for (authority, name, is_let_in) in [
+    assert!(webhook.call(&trusted).await.is_err(), "without a certificate");
+    for (authority, name, is_accepted) in [
         (&cluster, "kube-apiserver", true),
         (&cluster, "kubelet", false),
         (&Authority::new(), "kube-apiserver", false),
     ] {
         let folder = TempDir::new().unwrap();
-        let [certificate, key] = authority.vouch(folder.path(), name, usage());
+        let [certificate, key] = authority.issue(folder.path(), name, usage());
         let user = json!({"client-certificate": certificate, "client-key": key});
-        assert_eq!(ask(port, &trusted, &user).await.is_ok(), is_let_in, "{name}");
+        assert_eq!(call(port, &trusted, &user).await.is_ok(), is_accepted, "{name}");
     }
 
-    // Another authority, followed without a restart; the API server's certificate is none of its.
+    // Another authority, without a restart; it has not issued the API server's certificate.
     fs::write(&authority, Authority::new().pem).unwrap();
-    let mut ticks = tokio::time::interval(Duration::from_millis(50));
     let user = json!({"client-certificate": certificate, "client-key": key});
-    let refused = async {
-        while ask(port, &trusted, &user).await.is_ok() {
-            ticks.tick().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, refused).await.expect("the old authority counts no more");
+    let refused = poll(async || call(port, &trusted, &user).await.err());
+    assert!(refused.await.is_some(), "the old authority is still trusted");
 }

@@ -1,15 +1,15 @@
-//! Settings of the door: those that cannot be used, and levels of rules.
+//! Settings of the webhook that cannot be used, and levels of rules.
 
 use std::fs;
 
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::site::Site;
-use super::world::serve_in_vain;
+use super::scene::{ON_LOOPBACK, Scene};
+use crate::kit::refused;
 
 #[test]
-fn a_setting_of_the_door_that_cannot_be_used_is_named_with_the_remedy() {
+fn a_setting_of_the_webhook_that_cannot_be_used_is_refused_with_a_remedy() {
     let folder = TempDir::new().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     let cluster = r#"{"clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:1"}}],
@@ -43,30 +43,28 @@ fn a_setting_of_the_door_that_cannot_be_used_is_named_with_the_remedy() {
     for (arguments, parts) in rows {
         let usual = ["--kubeconfig", kubeconfig.to_str().unwrap(), "--webhook-listen=127.0.0.1:0"];
         let arguments: Vec<_> = usual.iter().chain(arguments).copied().collect();
-        let (status, complaint) = serve_in_vain(&arguments);
-        assert_eq!(status, Some(2), "{complaint}");
+        let complaint = refused(&arguments);
         for part in parts {
             assert!(complaint.contains(part), "no {part:?} in {complaint}");
         }
     }
 }
 
-/// Levels go from the command line to the API server's answer; who looks on denies nothing.
 #[tokio::test]
-async fn a_rule_denies_where_the_operator_says_so_and_never_in_observe_mode() {
+async fn a_rule_of_level_deny_denies_except_in_observe_mode() {
     const MISSING: &str = r#"bindery_admission_findings_total{rule="volume-missing",level="warn"}"#;
-    let site = Site::start().await;
-    let arguments = ["--certificate-name=127.0.0.1", "--admission-rule=volume-missing=deny"];
+    let scene = Scene::start().await;
+    let arguments = [ON_LOOPBACK, "--admission-rule=volume-missing=deny"];
     let named = || json!({"volumeName": "nowhere"});
-    let denies = site.open("denies", &arguments);
-    site.apply(&[("first", denies.port)]).await.unwrap();
-    site.until_trusted().await;
-    let refused = site.until_refused(named()).await.to_string();
+    let denies = scene.replica("denies", &arguments);
+    scene.apply(&[("first", denies.port)]).await.unwrap();
+    scene.until_trusted().await;
+    let refused = scene.until_denied(named()).await.to_string();
     assert!(refused.contains("spec.volumeName") && refused.contains("nowhere"), "{refused}");
 
-    let mut warns = site.open("warns", &[&arguments[..], &["--mode=observe"]].concat());
-    warns.replica.until_metrics("bindery_lists_complete 1\n").await;
-    site.apply(&[("first", warns.port)]).await.unwrap();
-    site.until_allowed(named()).await;
+    let mut warns = scene.replica("warns", &[&arguments[..], &["--mode=observe"]].concat());
+    warns.replica.until_listed().await;
+    scene.apply(&[("first", warns.port)]).await.unwrap();
+    scene.until_allowed(named()).await;
     assert!(warns.replica.metric(MISSING).await > 0);
 }

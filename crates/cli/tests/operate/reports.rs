@@ -1,18 +1,17 @@
-//! What a running replica tells: metrics, health, and a log that programs can read.
+//! Metrics, health, and the log as JSON.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use bindery_cluster::{Asked, Before, ControlPlane, Fair, Manager, Programs, Proxy, Weather};
+use bindery_cluster::{Asked, Before, Fair, Manager, Weather};
 use http::StatusCode;
-use rustix::process::Signal;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::world::{PATIENCE, Replica, World, is_bound_to, phase};
+use crate::kit::{Cluster, Replica, in_time, is_bound_to, is_in_phase};
 
-/// Names of the metrics that the guide lists, each with what it tells and what to do when it is high; those
-/// of alerts begin with a capital.
+/// Names of the metrics in the guide. Each row has a meaning and an action; rows whose name begins with a
+/// capital are alerts.
 fn listed() -> BTreeSet<String> {
     let path = Path::new(env!("BINDERY_CHECKOUT")).join("docs/metrics.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -26,7 +25,7 @@ fn listed() -> BTreeSet<String> {
     told.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Names of the metrics of a scrape. Fails where it is not in the OpenMetrics text format.
+/// Names of the metrics of a scrape, which must be in the OpenMetrics text format.
 fn scraped(text: &str) -> BTreeSet<String> {
     let (mut names, mut families) = (BTreeSet::new(), Vec::new());
     assert!(text.ends_with("# EOF\n"), "{text}");
@@ -49,20 +48,19 @@ fn scraped(text: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn every_metric_is_in_the_guide_and_every_metric_of_the_guide_is_told() {
-    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();
-    let world = World::new(&plane).await;
-    let mut replica = Replica::start(&plane, "first");
+async fn the_guide_lists_exactly_the_metrics() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let mut replica = cluster.replica("first");
     replica.until_leading().await;
     assert_eq!(scraped(&replica.get("/metrics").await), listed());
 
-    world.create_volume("v", "1Gi").await;
-    world.create_volume("free", "1Mi").await;
-    world.until_volume("v", |volume| phase(volume) == "Available").await;
-    world.until_volume("free", |volume| phase(volume) == "Available").await;
-    world.create_claim("c", "1Gi").await;
-    world.until_claim("c", is_bound_to("v")).await;
-    world.create_claim("waits", "1Ti").await;
+    cluster.create_volume("v", "1Gi").await;
+    cluster.create_volume("free", "1Mi").await;
+    cluster.until_volume("v", is_in_phase("Available")).await;
+    cluster.until_volume("free", is_in_phase("Available")).await;
+    cluster.create_claim("c", "1Gi").await;
+    cluster.until_claim("c", is_bound_to("v")).await;
+    cluster.create_claim("waits", "1Ti").await;
     let labels = r#"namespace="default",storage_class="",volume_attributes_class="""#;
     for sample in [
         "pv_collector_total_pv_count{plugin_name=\"kubernetes.io/host-path\",volume_mode=\"Filesystem\"} 2\n",
@@ -78,7 +76,7 @@ async fn every_metric_is_in_the_guide_and_every_metric_of_the_guide_is_told() {
     assert_eq!(scraped(&replica.get("/metrics").await), listed());
 }
 
-/// The API server answers every write of volumes and claims that it is broken.
+/// Answers every write of volumes and claims with status 500.
 struct Broken;
 
 impl Weather for Broken {
@@ -92,31 +90,31 @@ impl Weather for Broken {
 }
 
 #[tokio::test]
-async fn a_leader_whose_writes_do_not_get_through_is_not_ready() {
-    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();
-    let world = World::new(&plane).await;
-    let proxy = Proxy::start(&plane).await.unwrap();
-    let mut replica = Replica::start_with(&proxy.kubeconfig(), "first", &[], &[]);
+async fn a_leader_whose_writes_all_fail_is_not_ready() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let proxy = cluster.proxy().await;
+    let mut replica = Replica::behind(&proxy, "first", &[]);
     replica.until_leading().await;
-    replica.until_told("/readyz", "ok").await;
+    replica.until_ready().await;
     proxy.set_weather(Broken);
-    world.create_volume("a", "1Gi").await;
-    world.create_volume("b", "1Gi").await;
-    let (_, told) = replica.until_told("/readyz", "[+]lists ok\n[+]credentials ok\n[-]writes failed: ").await;
+    cluster.create_volume("a", "1Gi").await;
+    cluster.create_volume("b", "1Gi").await;
+    let (_, told) =
+        replica.until_answer("/readyz", "[+]lists ok\n[+]credentials ok\n[-]writes failed: ").await;
     assert!(told.ends_with("readyz check failed\n"), "{told}");
-    // It reviews as well as before, and what refuses its writes may be about one tenant's objects: kubelet,
-    // which would take it from the Service, does not count it.
+    // Kubelet's probe excludes this check: the replica still answers reviews, and the failures may concern
+    // one tenant's objects.
     assert_eq!(replica.probe("/readyz?exclude=writes").await, (StatusCode::OK, "ok".to_owned()));
     replica.until_metrics("bindery_writes_blocked 1\n").await;
     replica.until_metrics("bindery_keys_failing 2\n").await;
     assert_eq!(replica.get("/livez").await, "ok");
     proxy.set_weather(Fair);
-    replica.until_told("/readyz", "ok").await;
-    world.until_volume("a", |volume| phase(volume) == "Available").await;
+    replica.until_ready().await;
+    cluster.until_volume("a", is_in_phase("Available")).await;
     replica.until_metrics("bindery_keys_failing 0\n").await;
 }
 
-/// The API server answers lists and watches of one kind that it is broken, and counts them.
+/// Answers lists and watches of one kind with status 500, and counts them.
 struct Withheld {
     path: &'static str,
     asked: watch::Sender<usize>,
@@ -132,7 +130,7 @@ impl Weather for Withheld {
     }
 }
 
-/// Lists in whose absence nothing is decided.
+/// The lists without which nothing is decided.
 const LISTS: [(&str, &str); 5] = [
     ("PersistentVolume", "/api/v1/persistentvolumes"),
     ("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims"),
@@ -142,64 +140,58 @@ const LISTS: [(&str, &str); 5] = [
 ];
 
 #[tokio::test]
-async fn a_replica_that_waits_for_a_list_names_it_and_is_not_ready_and_writes_nothing() {
-    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
-    let world = World::new(&plane).await;
-    let proxy = Proxy::start(&plane).await.unwrap();
+async fn a_replica_without_a_list_names_it_is_not_ready_and_writes_nothing() {
+    let cluster = Cluster::start(Manager::Off).await;
+    let proxy = cluster.proxy().await;
     for (kind, path) in LISTS {
         let name = kind.to_lowercase();
-        world.create_volume(&name, "1Gi").await;
-        world.create_claim(&name, "1Gi").await;
+        cluster.create_pair(&name).await;
         let (asked, mut seen) = watch::channel(0);
         proxy.set_weather(Withheld { path, asked });
-        let mut replica = Replica::start_with(&proxy.kubeconfig(), &name, &[], &[]);
+        let mut replica = Replica::behind(&proxy, &name, &[]);
         let missing = format!(
             "[-]lists failed: the first list is not complete of: {kind}\n[+]credentials ok\n\
              [-]candidate failed: this replica cannot lead: the list of {kind} is not complete\n"
         );
-        replica.until_told("/readyz", &missing).await;
-        // It tries again all the while, and decides nothing on what it has.
-        tokio::time::timeout(PATIENCE, seen.wait_for(|asked| *asked >= 2)).await.unwrap().unwrap();
-        let told = replica.until_told("/readyz", &missing).await;
+        replica.until_answer("/readyz", &missing).await;
+        // It retries, and decides nothing meanwhile.
+        in_time("a retry", seen.wait_for(|asked| *asked >= 2)).await.unwrap();
+        let told = replica.until_answer("/readyz", &missing).await;
         assert_eq!(told, (StatusCode::INTERNAL_SERVER_ERROR, format!("{missing}readyz check failed\n")));
         assert_eq!(replica.probe("/livez").await, (StatusCode::OK, "ok".to_owned()));
         assert_eq!(replica.metric("bindery_lists_complete").await, 0);
-        // It does not even compete for the Lease.
+        // It does not compete for the Lease.
         let asked = proxy.take_asked();
         let writes = asked.iter().filter(|asked| asked.is_write() || asked.path.contains("/leases"));
         assert_eq!(writes.count(), 0, "without the list of {kind}: {asked:#?}");
 
         proxy.set_weather(Fair);
-        let told = replica.until_told("/readyz", "ok").await;
-        assert_eq!(told, (StatusCode::OK, "ok".to_owned()));
-        world.until_claim(&name, is_bound_to(&name)).await;
-        replica.signal(Signal::TERM);
-        assert!(replica.wait().await.success());
+        replica.until_ready().await;
+        cluster.until_claim(&name, is_bound_to(&name)).await;
+        replica.terminate().await;
         proxy.take_asked();
     }
 }
 
 #[tokio::test]
-async fn every_line_about_an_object_has_its_name_and_its_uid() {
-    let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::WithoutBinder).await.unwrap();
-    let world = World::new(&plane).await;
-    let log = "--log=bindery=debug,bindery_controller=debug,bindery_kube=debug".to_owned();
+async fn every_log_line_about_an_object_has_its_name_and_uid() {
+    let cluster = Cluster::start(Manager::WithoutBinder).await;
+    let log = "--log=bindery=debug,bindery_controller=debug,bindery_kube=debug";
     let environment = [("BINDERY_LOG_FORMAT", PathBuf::from("json"))];
-    let mut replica = Replica::start_with(&plane.kubeconfig(), "first", &[log], &environment);
+    let mut replica = Replica::start(&cluster.kubeconfig(), "first", &[log], &environment);
     replica.until_leading().await;
-    world.create_volume("told-volume", "1Gi").await;
-    let volume = world.until_volume("told-volume", |volume| phase(volume) == "Available").await;
-    world.create_claim("told-claim", "1Gi").await;
-    let claim = world.until_claim("told-claim", is_bound_to("told-volume")).await;
-    world.delete_claim("told-claim").await;
-    world.until_volume("told-volume", |volume| phase(volume) == "Released").await;
+    cluster.create_volume("told-volume", "1Gi").await;
+    let volume = cluster.until_volume("told-volume", is_in_phase("Available")).await;
+    cluster.create_claim("told-claim", "1Gi").await;
+    let claim = cluster.until_claim("told-claim", is_bound_to("told-volume")).await;
+    cluster.delete_claim("told-claim").await;
+    cluster.until_volume("told-volume", is_in_phase("Released")).await;
     let objects = [
         ("persistentvolume told-volume", volume.metadata.uid.unwrap()),
         ("persistentvolumeclaim default/told-claim", claim.metadata.uid.unwrap()),
     ];
-    // A line may come after what it tells of was seen; none comes after the end.
-    replica.signal(Signal::TERM);
-    assert!(replica.wait().await.success());
+    // Lines may come late; none comes after the end.
+    replica.terminate().await;
     let log = replica.log();
     let mut told = [0; 2];
     for line in log.lines() {
