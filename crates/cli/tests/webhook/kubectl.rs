@@ -97,7 +97,8 @@ async fn kubectl_shows_the_message_of_a_denial_and_of_a_warning() {
     let (succeeded, told) = scene.create(&claim("fits", "1Gi", "small"), &[]);
     assert!(!succeeded && told.contains("(AlreadyExists)"), "{told}");
 
-    let warning = "Warning: spec.volumeName: there is no volume \"none\" yet; the claim waits until it is created";
+    let warning =
+        "Warning: spec.volumeName: there is no volume \"none\" yet; the claim waits until it is created";
     assert_eq!(scene.create(&claim("early", "1Gi", "none"), &[]), (true, warning.to_owned()));
     let counted = "bindery_admission_reviews_total{kind=\"claim\",outcome=\"denied\"} 4\n";
     webhook.replica.until_metrics(counted).await;
