@@ -7,7 +7,7 @@ use bindery_controller::{
 };
 use bindery_core::{Claim, ClaimKey, Engine, Lookup, Text, Timestamp, Volume};
 use bindery_host::{Host, Limits, Options};
-use bindery_store::{Kind, Observed, Store};
+use bindery_store::{Delivery, Kind, Object, Store};
 
 use super::faulty::built;
 use super::{STOPPED, claim, component};
@@ -56,9 +56,14 @@ impl Port for Wall {
 /// A binder with that volume and that claim, which an engine decides.
 fn binder(engine: Arc<dyn Engine>) -> (Binder<Wall>, Wall) {
     let store = Store::new();
-    store.replace_volumes(vec![("disk".into(), Observed::Readable(Arc::new(bindery_kit::volume("disk"))))]);
-    store.replace_claims(vec![(claim().key, Observed::Readable(Arc::new(claim())))]);
-    Kind::ALL.into_iter().for_each(|kind| store.mark_synced(kind));
+    for kind in Kind::ALL {
+        let objects: Vec<Object> = match kind {
+            Kind::Volume => vec![bindery_kit::volume("disk").into()],
+            Kind::Claim => vec![claim().into()],
+            Kind::Class | Kind::Pod | Kind::Node => Vec::new(),
+        };
+        store.deliver(Delivery::listed(kind, objects, "1"));
+    }
     let wall = Wall::default();
     let binder = Binder::new(Parts {
         store: Arc::new(store),

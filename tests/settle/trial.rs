@@ -10,7 +10,7 @@ use bindery_core::{
     Claim, ClaimKey, Cluster, Decision, Engine, EngineFault, Request, Selector, Text, Uid, Volume,
 };
 use bindery_engine::DefaultEngine;
-use bindery_store::{Kind, Observed, Store};
+use bindery_store::{Delivery, Kind, Object, ObjectKey, Store};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -97,13 +97,9 @@ async fn settle(genes: &Genes) -> Result<Story, String> {
     };
 
     let binder = binder(&server);
-    while let Ok((name, volume)) = watches.volumes.try_recv() {
-        deliver_volume(&binder, name, volume);
-    }
-    while let Ok((key, claim)) = watches.claims.try_recv() {
-        deliver_claim(&binder, key, claim);
-    }
-    Kind::ALL.into_iter().for_each(|kind| binder.intake().synced(kind));
+    while watches.volumes.try_recv().is_ok() {}
+    while watches.claims.try_recv().is_ok() {}
+    deliver_lists(&binder, &server);
     let foretold =
         if genes.deeds.is_empty() { door::ask(&binder, &server).await? } else { door::Foretold::default() };
     let mut leading = Leading::begin(&binder);
@@ -214,11 +210,23 @@ fn binder(server: &Server) -> Arc<Binder<Server>> {
         settings: Settings::default(),
         journal: None,
     });
-    for class in server.inner().classes.values() {
-        binder.intake().class(class.name.clone(), Observed::Readable(Arc::new(class.clone())));
-    }
-    binder.intake().node("node".into());
     Arc::new(binder)
+}
+
+/// Delivers a complete list of each kind.
+fn deliver_lists(binder: &Binder<Server>, server: &Server) {
+    for kind in Kind::ALL {
+        let inner = server.inner();
+        let objects: Vec<Object> = match kind {
+            Kind::Volume => inner.volumes.values().cloned().map(Object::from).collect(),
+            Kind::Claim => inner.claims.values().cloned().map(Object::from).collect(),
+            Kind::Class => inner.classes.values().cloned().map(Object::from).collect(),
+            Kind::Pod => Vec::new(),
+            Kind::Node => vec![Object::Node("node".into())],
+        };
+        drop(inner);
+        binder.intake().deliver(Delivery::listed(kind, objects, "1"));
+    }
 }
 
 /// Delivers what changes, and the list of volumes where one is wanted, as late as the weather says.
@@ -230,14 +238,12 @@ async fn watch(binder: Arc<Binder<Server>>, server: Server, mut watches: Watches
             tokio::select! {
                 biased;
                 () = freshness.until_list_wanted(Kind::Volume) => {
-                    let ticket = freshness.list_begins(Kind::Volume);
+                    binder.intake().list_begins(Kind::Volume);
                     tokio::time::sleep(volume_lag).await;
                     // The list has what the watch would have told by now.
                     while watches.volumes.try_recv().is_ok() {}
                     let volumes = server.inner().volumes.clone();
-                    let observed = |(name, volume)| (name, Observed::Readable(volume));
-                    binder.intake().volumes(volumes.into_iter().map(observed).collect());
-                    freshness.list_complete(Kind::Volume, ticket);
+                    binder.intake().deliver(Delivery::listed(Kind::Volume, volumes.into_values(), ""));
                 }
                 Some((name, volume)) = watches.volumes.recv() => {
                     tokio::time::sleep(volume_lag).await;
@@ -256,31 +262,28 @@ async fn watch(binder: Arc<Binder<Server>>, server: Server, mut watches: Watches
 }
 
 fn deliver_volume(binder: &Binder<Server>, name: Text, volume: Option<Arc<Volume>>) {
-    match volume {
-        Some(volume) => binder.intake().volume(name, Observed::Readable(volume)),
-        None => binder.intake().volume_gone(&name),
-    }
+    binder.intake().deliver(match volume {
+        Some(volume) => Delivery::applied(volume),
+        None => Delivery::Gone(ObjectKey::Volume(name)),
+    });
 }
 
 fn deliver_claim(binder: &Binder<Server>, key: ClaimKey, claim: Option<Arc<Claim>>) {
-    match claim {
-        Some(claim) => binder.intake().claim(key, Observed::Readable(claim)),
-        None => binder.intake().claim_gone(&key),
-    }
+    binder.intake().deliver(match claim {
+        Some(claim) => Delivery::applied(claim),
+        None => Delivery::Gone(ObjectKey::Claim(key)),
+    });
 }
 
 /// Has a binder that knows nothing of before decide every object once.
 async fn start_anew(server: &Server) {
     let binder = binder(server);
-    let (volumes, claims) = {
+    let keys: Vec<Key> = {
         let inner = server.inner();
-        (inner.volumes.clone(), inner.claims.clone())
+        let volumes = inner.volumes.keys().cloned().map(Key::Volume);
+        inner.claims.keys().cloned().map(Key::Claim).chain(volumes).collect()
     };
-    let keys: Vec<Key> =
-        claims.keys().cloned().map(Key::Claim).chain(volumes.keys().cloned().map(Key::Volume)).collect();
-    volumes.into_iter().for_each(|(name, volume)| deliver_volume(&binder, name, Some(volume)));
-    claims.into_iter().for_each(|(key, claim)| deliver_claim(&binder, key, Some(claim)));
-    Kind::ALL.into_iter().for_each(|kind| binder.intake().synced(kind));
+    deliver_lists(&binder, server);
     for key in keys {
         for operation in binder.sync(&key).await.operations {
             // It fails again where it failed before; what counts is that nothing is written.

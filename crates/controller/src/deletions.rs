@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bindery_core::{Text, Uid, Volume, VolumeTarget};
-use bindery_store::Observed;
+use bindery_core::{Lookup, Source, Text, Uid, Volume, VolumeTarget};
+use bindery_store::{Kind, Store};
 
-/// Deletions that were accepted. Nothing is left to do for such a volume: its deletion is the last step of
-/// reclaiming it, and cannot be taken back. But until the watch has told of it the store has the volume as it
-/// was before, and while somebody's finalizer holds it a sync would begin to reclaim it once more.
+/// Deletions that were accepted. Nothing is left to do for these volumes: its deletion is the last step of
+/// reclaiming a volume, and cannot be taken back. But until the watch has told of it the store has the volume
+/// as it was before, and while another controller's finalizer holds it a sync would begin to reclaim it once
+/// more.
 ///
 /// Only a restore of etcd undoes a deletion. A list shows that: it was requested after the deletion was
 /// accepted, and has the volume without a deletionTimestamp.
 ///
-/// At most one entry for a name, and none for a volume that has gone.
+/// At most one entry for a name, and none for a volume that is gone.
 #[derive(Default)]
 pub(crate) struct Deletions(Mutex<HashMap<Text, Accepted>>);
 
@@ -24,10 +25,10 @@ struct Accepted {
 }
 
 impl Deletions {
-    /// The API server has accepted to delete that volume, when so many lists of volumes had begun.
-    pub(crate) fn accept(&self, target: &VolumeTarget, lists_begun: u64) {
-        let accepted = Accepted { uid: target.uid.clone(), lists_begun };
-        self.inner().insert(target.name.clone(), accepted);
+    /// The API server has accepted to delete that volume.
+    pub(crate) fn accept(&self, target: &VolumeTarget, store: &Store) {
+        let lists_begun = store.lists_begun(Kind::Volume);
+        self.inner().insert(target.name.clone(), Accepted { uid: target.uid.clone(), lists_begun });
     }
 
     /// Whether it has accepted to delete this volume. Another one of its name is a new one.
@@ -45,22 +46,18 @@ impl Deletions {
         self.inner().remove(name);
     }
 
-    /// Forgets the deletions that a list shows to be undone, and answers the names of their volumes. So many
-    /// lists of volumes had begun with this one.
-    pub(crate) fn take_undone(&self, list: &[(Text, Observed<Volume>)], lists_begun: u64) -> Vec<Text> {
+    /// Forgets the deletions that a list shows to be undone, after the store took the list, and answers the
+    /// names of their volumes.
+    pub(crate) fn take_undone(&self, store: &Store) -> Vec<Text> {
         let mut inner = self.inner();
-        if inner.is_empty() {
-            return Vec::new();
-        }
-        let is_undone = |volume: &Volume| {
-            let accepted = inner.get(&volume.name).filter(|accepted| accepted.uid == volume.uid);
-            !volume.deleting && accepted.is_some_and(|accepted| accepted.lists_begun < lists_begun)
+        let lists_begun = store.lists_begun(Kind::Volume);
+        let is_undone = |name: &Text, accepted: &Accepted| {
+            accepted.lists_begun < lists_begun
+                && matches!(store.volume(Source::Cache, name),
+                    Lookup::Found(volume) if volume.uid == accepted.uid && !volume.deleting)
         };
-        let undone = list.iter().filter_map(|(name, observed)| match observed {
-            Observed::Readable(volume) if is_undone(volume) => Some(name.clone()),
-            _ => None,
-        });
-        let undone: Vec<Text> = undone.collect();
+        let undone = inner.iter().filter(|(name, accepted)| is_undone(name, accepted));
+        let undone: Vec<Text> = undone.map(|(name, _)| name.clone()).collect();
         inner.retain(|name, _| !undone.contains(name));
         undone
     }

@@ -40,7 +40,7 @@ pub enum SyncError {
     /// The decision itself says that the sync failed.
     #[error("{0}")]
     Failed(Failure),
-    /// Recycling and deleting are stopped; see [`crate::Vigil`].
+    /// Recycling and deleting are stopped; see [`crate::ForeignWriters`].
     #[error("recycling and deleting are stopped, because another binder has written; see docs/operate.md")]
     Held,
     /// A write failed; the steps after it were not carried out.

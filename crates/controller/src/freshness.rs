@@ -76,12 +76,10 @@ struct Heard {
 #[derive(Clone, Copy, Debug, Default)]
 struct Requests {
     wanted: u64,
+    /// As many were made before the last list began.
+    begun: u64,
     served: u64,
 }
-
-/// The requests that a list serves: those that were made before it began.
-#[derive(Clone, Copy, Debug)]
-pub struct ListTicket(u64);
 
 /// The requests that a watch serves: those that were made before it began.
 #[derive(Clone, Copy, Debug)]
@@ -211,13 +209,13 @@ impl Freshness {
     }
 
     /// A consistent list of the kind is about to be requested.
-    pub fn list_begins(&self, kind: Kind) -> ListTicket {
-        ListTicket(self.of(kind).lists.borrow().wanted)
+    pub(crate) fn list_begins(&self, kind: Kind) {
+        self.of(kind).lists.send_modify(|lists| lists.begun = lists.wanted);
     }
 
-    /// The list is complete and in the store.
-    pub fn list_complete(&self, kind: Kind, ticket: ListTicket) {
-        self.of(kind).lists.send_modify(|lists| lists.served = lists.served.max(ticket.0));
+    /// The list that began last is complete and in the store.
+    pub(crate) fn list_complete(&self, kind: Kind) {
+        self.of(kind).lists.send_modify(|lists| lists.served = lists.served.max(lists.begun));
     }
 
     /// Waits until no list of the kind is wanted.
@@ -278,14 +276,14 @@ mod tests {
     async fn a_list_serves_the_requests_made_before_it_began() {
         let freshness = Freshness::new();
         freshness.want_list(Kind::Volume);
-        let first = freshness.list_begins(Kind::Volume);
+        freshness.list_begins(Kind::Volume);
         freshness.want_list(Kind::Volume);
-        freshness.list_complete(Kind::Volume, first);
+        freshness.list_complete(Kind::Volume);
         assert!(freshness.is_list_wanted(Kind::Volume), "the second request came after the list began");
         assert!(!freshness.is_list_wanted(Kind::Claim));
         assert!(freshness.until_listed(Kind::Volume).now_or_never().is_none());
-        let second = freshness.list_begins(Kind::Volume);
-        freshness.list_complete(Kind::Volume, second);
+        freshness.list_begins(Kind::Volume);
+        freshness.list_complete(Kind::Volume);
         assert!(freshness.until_listed(Kind::Volume).now_or_never().is_some());
     }
 

@@ -1,18 +1,17 @@
-//! The door for what watches deliver: into the store, and on to whoever has to be decided because of it.
+//! The way in for what watches deliver: into the store, and on to the keys that have to be decided again.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bindery_core::{Claim, ClaimKey, Class, Lookup, Source, Text, Version, Volume, VolumePhase};
-use bindery_store::{Change, Dispatcher, Kind, Observed, Offer, PodRecord, Store, Subscriptions, Topic};
+use bindery_core::{ClaimKey, Lookup, Source, Uid, Version, Volume, VolumePhase};
+use bindery_store::{Change, Delivery, Dispatcher, Kind, ObjectChange, Offer, Store, Subscriptions};
 use tokio::sync::{Notify, watch};
 
 use crate::deletions::Deletions;
-use crate::freshness::{Freshness, ListTicket, Regression, Sent};
-use crate::observe::Seen;
+use crate::foreign_writers::ForeignWriters;
+use crate::freshness::{Freshness, Regression, Sent};
 use crate::operations::OperationMap;
 use crate::queue::{Lane, Queue};
-use crate::vigil::Vigil;
 use crate::{Key, Metrics, Mode};
 
 /// Takes what watches deliver. Cheap to clone; every clone feeds the same binder.
@@ -28,35 +27,33 @@ struct Inner {
     operations: Arc<OperationMap>,
     metrics: Arc<Metrics>,
     synced: watch::Sender<bool>,
-    onlooker: OnceLock<Box<dyn Onlooker>>,
-    vigil: Option<Vigil>,
+    observer: OnceLock<Box<dyn Observer>>,
+    foreign_writers: Option<ForeignWriters>,
     freshness: Freshness,
     awaiting_list: Mutex<HashSet<Key>>,
     awaits_list: Notify,
     deletions: Deletions,
 }
 
-/// Looks on as watches deliver, each time before the store takes it. Called on the tasks of the watches, so
-/// it must not block; what it is told of changed under the same UID.
-pub(crate) trait Onlooker: Send + Sync {
-    /// A volume has changed.
-    fn volume(&self, before: &Arc<Volume>, after: &Arc<Volume>, seen: Seen);
-    /// A claim has changed.
-    fn claim(&self, before: &Arc<Claim>, after: &Arc<Claim>, seen: Seen);
+/// Compares another binder's choices with Bindery's as they are delivered. Called on the tasks of the
+/// watches, so it must not block.
+pub(crate) trait Observer: Send + Sync {
+    /// A delivery has come, and the store does not have it yet.
+    fn before(&self, delivery: &Delivery);
     /// A claim is gone.
-    fn claim_gone(&self, claim: &Claim);
+    fn gone(&self, key: &ClaimKey, uid: &Uid);
 }
 
-/// Who depends on facts: the last sync of an object, or the last step of its operation. A step asks less than
-/// the sync that started it, so it must not take that one's place.
+/// What depends on facts: the last sync of an object, or the last step of its operation. A step asks less
+/// than the sync that started it, so it must not replace that one's subscription.
 pub(crate) type Subscriber = (Key, Role);
 
-/// What of an object depends on facts.
+/// The decision of an object that depends on facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Role {
     /// Its last sync.
     Sync,
-    /// Its last operation.
+    /// The last step of its operation.
     Operation,
 }
 
@@ -68,19 +65,16 @@ impl Intake {
         operations: Arc<OperationMap>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let synced = watch::Sender::new(store.synced());
-        let subscriptions = Subscriptions::new();
-        let onlooker = OnceLock::new();
-        let vigil = (mode == Mode::Own).then(|| Vigil::new(Arc::clone(&store), Arc::clone(&operations)));
+        let foreign_writers = (mode == Mode::Own).then(|| ForeignWriters::new(Arc::clone(&operations)));
         let inner = Inner {
+            synced: watch::Sender::new(store.synced()),
             store,
             queue,
-            subscriptions,
+            subscriptions: Subscriptions::new(),
             operations,
             metrics,
-            synced,
-            onlooker,
-            vigil,
+            observer: OnceLock::new(),
+            foreign_writers,
             freshness: Freshness::new(),
             deletions: Deletions::default(),
             awaiting_list: Mutex::default(),
@@ -89,118 +83,64 @@ impl Intake {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Has somebody look on; whoever does so already stays.
-    pub(crate) fn set_onlooker(&self, onlooker: Box<dyn Onlooker>) {
+    /// Sets the observer; the first one stays.
+    pub(crate) fn set_observer(&self, observer: Box<dyn Observer>) {
         // An error hands back the one that is not needed.
-        let _ = self.inner.onlooker.set(onlooker);
+        let _ = self.inner.observer.set(observer);
     }
 
-    /// A volume was added or changed.
-    pub fn volume(&self, name: Text, observed: Observed<Volume>) {
-        self.show_volume(&name, &observed, Seen::Watched);
-        self.changed(&self.inner.store.apply_volume(name, observed));
-    }
-
-    /// A volume is gone. Its claim is decided, so that it becomes Lost without delay.
-    pub fn volume_gone(&self, name: &str) {
-        let (change, volume) = self.inner.store.remove_volume(name);
-        self.changed(&change);
-        volume.iter().for_each(|volume| self.forget_volume(volume));
-    }
-
-    /// All volumes, as a complete list says.
-    pub fn volumes(&self, list: Vec<(Text, Observed<Volume>)>) {
-        list.iter().for_each(|(name, observed)| self.show_volume(name, observed, Seen::Listed));
-        self.check_objects(Kind::Volume, self.inner.store.regressed_volume(&list));
-        let begun = self.inner.store.lists_begun(Kind::Volume);
-        let undone = self.inner.deletions.take_undone(&list, begun);
-        let (change, gone) = self.inner.store.replace_volumes(list);
-        self.listed(&change);
-        // Nothing of them has changed, for all that the store knows.
-        undone.into_iter().for_each(|name| self.enqueue(Key::Volume(name)));
-        gone.iter().for_each(|volume| self.forget_volume(volume));
-    }
-
-    /// A claim was added or changed.
-    pub fn claim(&self, key: ClaimKey, observed: Observed<Claim>) {
-        self.show_claim(&key, &observed, Seen::Watched);
-        self.changed(&self.inner.store.apply_claim(key, observed));
-    }
-
-    /// A claim is gone. Its volume is decided, so that it is released without delay.
-    pub fn claim_gone(&self, key: &ClaimKey) {
-        let (change, claim) = self.inner.store.remove_claim(key);
-        self.changed(&change);
-        claim.iter().for_each(|claim| self.forget_claim(claim));
-    }
-
-    /// All claims, as a complete list says.
-    pub fn claims(&self, list: Vec<(ClaimKey, Observed<Claim>)>) {
-        list.iter().for_each(|(key, observed)| self.show_claim(key, observed, Seen::Listed));
-        self.check_objects(Kind::Claim, self.inner.store.regressed_claim(&list));
-        let (change, gone) = self.inner.store.replace_claims(list);
-        self.listed(&change);
-        gone.iter().for_each(|claim| self.forget_claim(claim));
-    }
-
-    /// A class was added or changed.
-    pub fn class(&self, name: Text, observed: Observed<Class>) {
-        self.changed(&self.inner.store.apply_class(name, observed));
-    }
-
-    /// A class is gone.
-    pub fn class_gone(&self, name: &str) {
-        self.changed(&self.inner.store.remove_class(name));
-    }
-
-    /// All classes, as a complete list says.
-    pub fn classes(&self, list: Vec<(Text, Observed<Class>)>) {
-        self.changed(&self.inner.store.replace_classes(list));
-    }
-
-    /// A pod was added or changed.
-    pub fn pod(&self, pod: PodRecord) {
-        self.changed(&self.inner.store.apply_pod(pod));
-    }
-
-    /// A pod is gone.
-    pub fn pod_gone(&self, namespace: &str, name: &str) {
-        self.changed(&self.inner.store.remove_pod(namespace, name));
-    }
-
-    /// All pods, as a complete list says.
-    pub fn pods(&self, list: Vec<PodRecord>) {
-        self.changed(&self.inner.store.replace_pods(list));
-    }
-
-    /// A node was added or changed.
-    pub fn node(&self, name: Text) {
-        self.changed(&self.inner.store.apply_node(name));
-    }
-
-    /// A node is gone.
-    pub fn node_gone(&self, name: &str) {
-        self.changed(&self.inner.store.remove_node(name));
-    }
-
-    /// All nodes, as a complete list says.
-    pub fn nodes(&self, list: Vec<Text>) {
-        self.changed(&self.inner.store.replace_nodes(list));
-    }
-
-    /// The first complete list of a kind has been delivered, or the first since versions went back. After the
-    /// last kind decisions begin (G6 of the design).
-    pub fn synced(&self, kind: Kind) {
-        self.inner.store.mark_synced(kind);
-        if self.inner.store.synced() {
-            self.inner.synced.send_replace(true);
+    /// Takes what a watch delivers: the only way into the store. Deliveries of one kind come one after the
+    /// other, in the order in which the watch told them.
+    ///
+    /// In this order:
+    ///
+    /// 1. The observer of observe mode. It is the only consumer that comes before the store: it decides on
+    ///    the world that the other binder chose from, and the store has no earlier states.
+    /// 2. The store. The consumers after it see the [`Change`] and nothing else.
+    /// 3. Whether the list shows that etcd was restored.
+    /// 4. The foreign-writer check of mode own: it stops reclaiming before any key is woken.
+    /// 5. Everything that is remembered of objects that are gone, or were replaced under their names.
+    /// 6. The keys whose last decision asked for facts that changed.
+    /// 7. The keys of the objects that changed.
+    /// 8. How current the kind is. Callers that wait for a version find it in the store.
+    pub fn deliver(&self, delivery: Delivery) {
+        let inner = &*self.inner;
+        if let Some(observer) = inner.observer.get() {
+            observer.before(&delivery);
+        }
+        let kind = delivery.kind();
+        let (is_list, version) = match &delivery {
+            Delivery::Listed { version, .. } => (true, Some(version.clone())),
+            Delivery::Heard { version, .. } => (false, Some(version.clone())),
+            Delivery::Applied(_) | Delivery::Gone(_) => (false, None),
+        };
+        let mut change = inner.store.deliver(delivery);
+        let regression = change.regression.take();
+        self.check(regression.map(|(known, told)| Regression { kind: kind.name(), known, told }));
+        if let Some(check) = &inner.foreign_writers {
+            change.objects.iter().for_each(|object| check.look_at(object));
+        }
+        change.objects.iter().for_each(|object| self.forget_gone(object));
+        if is_list {
+            self.wake(&change);
+            self.queue_in_lanes(changed_keys(&change));
+            self.queue_undone_deletions(kind);
+        } else {
+            self.changed(&change);
+        }
+        let Some(version) = version else { return };
+        if is_list && inner.store.synced() {
+            inner.synced.send_replace(true);
+        }
+        self.check(inner.freshness.reached(kind, &version));
+        if is_list {
+            inner.freshness.list_complete(kind);
         }
     }
 
-    /// Who looks at what is delivered for signs of another binder; to be asked before the delivery is made.
-    /// Nobody in observe mode, where another binder is expected.
-    pub fn vigil(&self) -> Option<&Vigil> {
-        self.inner.vigil.as_ref()
+    /// The foreign-writer check; `None` in observe mode, where another binder is expected.
+    pub fn foreign_writers(&self) -> Option<&ForeignWriters> {
+        self.inner.foreign_writers.as_ref()
     }
 
     /// How current each kind's watch is, and the lists that are asked of it.
@@ -209,24 +149,18 @@ impl Intake {
     }
 
     /// A consistent list of the kind is about to be requested.
-    pub fn list_begins(&self, kind: Kind) -> ListTicket {
+    pub fn list_begins(&self, kind: Kind) {
         self.inner.store.list_begins(kind);
-        self.inner.freshness.list_begins(kind)
+        self.inner.freshness.list_begins(kind);
     }
 
-    /// The cache of the kind has advanced to a version, as an event has told.
+    /// The cache of the kind has advanced to the version of an event.
     pub fn advanced(&self, kind: Kind, version: &Version) {
         self.inner.freshness.advanced(kind, version);
     }
 
-    /// The cache of the kind has reached a version: a bookmark or a complete list has told it. To be told in
-    /// the order in which the versions came.
-    pub fn reached(&self, kind: Kind, version: &Version) {
-        self.check(self.inner.freshness.reached(kind, version));
-    }
-
-    /// The Lease has that version: a consistent read or a write of it has told so. To be told in the order in
-    /// which the versions came.
+    /// A consistent read or a write of the Lease has told its version. To be called in the order in which the
+    /// versions came.
     pub fn lease_reached(&self, version: &Version) {
         self.check(self.inner.freshness.lease_reached(version));
     }
@@ -242,17 +176,9 @@ impl Intake {
         self.check(self.inner.freshness.answered(sent, version));
     }
 
-    /// Where an object of a list went back, as it does with bumped revisions too. Before the list is taken: a
-    /// decision on it and on caches of before the restore could give a volume to a claim that is no more. The
-    /// lists that follow show nothing new: what is known is of before the restore until they are complete.
-    fn check_objects(&self, kind: Kind, versions: Option<(Version, Version)>) {
-        let versions = versions.filter(|_| self.inner.store.synced());
-        self.check(versions.map(|(known, told)| Regression { kind: kind.name(), known, told }));
-    }
-
-    /// Where versions went back, etcd was restored: nothing that is known may be so any more. Nothing is
-    /// decided until every kind was listed anew. The lists end what was assumed of own writes and of accepted
-    /// deletions.
+    /// Where versions went back, etcd was restored, and nothing that is known needs to be true any more.
+    /// Nothing is decided until every kind was listed anew. The lists end what was assumed of own writes and
+    /// of accepted deletions.
     fn check(&self, regression: Option<Regression>) {
         let Some(regression) = regression else { return };
         tracing::error!("{regression}; all kinds are listed again before more is decided");
@@ -267,7 +193,7 @@ impl Intake {
         self.inner.metrics.watch_failures.count();
     }
 
-    /// The API server has forgotten the version that was watched from: all is listed again.
+    /// The API server has forgotten the version that was watched from: the kind is listed again.
     pub fn watch_expired(&self) {
         self.inner.metrics.watches_expired.count();
     }
@@ -277,27 +203,18 @@ impl Intake {
         self.inner.queue.add(key);
     }
 
-    /// Takes a change of the store to everyone whom it concerns: the objects that changed, and those whose
-    /// last decision asked for what has changed.
+    /// Queues the keys that a change of the store concerns: those of the objects that changed, and those
+    /// whose last decision asked for what has changed.
     pub(crate) fn changed(&self, change: &Change) {
-        if change.is_empty() {
-            return;
-        }
         // First: a claim that takes the volume of this change leaves its volume one decision, after the bind.
         self.wake(change);
-        self.inner.queue.add_all(changed_objects(change));
+        self.inner.queue.add_all(changed_keys(change));
     }
 
-    /// As [`Intake::changed`], for a list: most of what it brings is as it should be.
-    fn listed(&self, change: &Change) {
-        self.queue_in_lanes(changed_objects(change));
-        self.wake(change);
-    }
-
-    /// From now on whoever is to be decided is queued, and first of all every object that there is.
+    /// From now on keys are queued, and first of all those of every object that there is.
     pub(crate) fn open(&self) {
         let (queue, store) = (&self.inner.queue, &self.inner.store);
-        // Before they are listed: what changes meanwhile is rather queued twice than not at all.
+        // Before they are listed: an object that changes meanwhile is rather queued twice than not at all.
         queue.open();
         let (mut volumes, mut claims) = (store.volume_names(), store.claim_keys());
         // In an order that is the same in every run.
@@ -307,7 +224,7 @@ impl Intake {
         self.queue_in_lanes(claims.into_iter().map(Key::Claim));
     }
 
-    /// Nobody decides any more: what changes wakes nobody, until all is decided anew.
+    /// Decisions have ended: changes wake no key until all objects are decided anew.
     pub(crate) fn close(&self) {
         self.inner.queue.close();
         self.inner.subscriptions.clear();
@@ -320,7 +237,7 @@ impl Intake {
         self.inner.awaits_list.notify_one();
     }
 
-    /// Queues what waits for a list of volumes whenever one is complete, for ever.
+    /// Queues the keys that wait for a list of volumes whenever one is complete, for ever.
     pub(crate) async fn wake_after_lists(&self) {
         loop {
             self.inner.awaits_list.notified().await;
@@ -343,7 +260,7 @@ impl Intake {
         self.inner.queue.add_all_to(keys);
     }
 
-    /// The lane of an object that need not have changed.
+    /// The lane of an object that need not have changed: most of what a list brings is as it should be.
     fn lane(&self, key: &Key) -> Lane {
         let store = &self.inner.store;
         let is_urgent = match key {
@@ -360,12 +277,41 @@ impl Intake {
         if is_urgent { Lane::Fast } else { Lane::Slow }
     }
 
+    /// Volumes that a list has in spite of an accepted deletion; nothing of them has changed.
+    fn queue_undone_deletions(&self, kind: Kind) {
+        if kind == Kind::Volume {
+            let undone = self.inner.deletions.take_undone(&self.inner.store);
+            self.inner.queue.add_all(undone.into_iter().map(Key::Volume));
+        }
+    }
+
+    /// Forgets what is remembered of an object that is gone.
+    fn forget_gone(&self, object: &ObjectChange) {
+        let Some(uid) = object.gone() else { return };
+        let inner = &*self.inner;
+        inner.operations.forget(uid);
+        match object {
+            ObjectChange::Volume(name, _) => {
+                inner.operations.metrics.done(uid);
+                inner.deletions.forget(name);
+                inner.queue.forget_failures(&Key::Volume(name.clone()));
+            }
+            ObjectChange::Claim(key, _) => {
+                inner.operations.metrics.forget(uid);
+                inner.queue.forget_failures(&Key::Claim(key.clone()));
+                if let Some(observer) = inner.observer.get() {
+                    observer.gone(key, uid);
+                }
+            }
+        }
+    }
+
     fn wake(&self, change: &Change) {
         self.wake_but(change, Offer::New, None);
     }
 
-    /// Takes the end of a claim's reservation to others. The claim itself has bound the volume, or is
-    /// tried again after its backoff, which waking it now would undo.
+    /// Wakes the keys that the end of a claim's reservation concerns. The claim itself has bound the volume,
+    /// or is tried again after its backoff, which waking it now would undo.
     pub(crate) fn unreserved(&self, change: &Change, by: &ClaimKey) {
         self.wake_but(change, Offer::Returned, Some(by));
     }
@@ -376,8 +322,8 @@ impl Intake {
         self.inner.queue.add_all(woken.into_iter().map(|(key, _)| key));
     }
 
-    /// A sync has been decided, or could not be: a volume that its object was asked about, and that is free
-    /// still, is offered to the next one.
+    /// A sync was decided, or could not be: a volume that its object was asked about, and that is still free,
+    /// is offered to the next one.
     pub(crate) fn pass_on(&self, subscriber: &Subscriber) {
         self.inner.subscriptions.pass_on(subscriber, &Turns { inner: &self.inner, except: None });
     }
@@ -400,46 +346,9 @@ impl Intake {
         // The sender lives as long as this intake, so there is no error to see.
         let _ = synced.wait_for(|synced| *synced).await;
     }
-
-    fn show_volume(&self, name: &str, observed: &Observed<Volume>, seen: Seen) {
-        if let (Some(onlooker), Observed::Readable(after)) = (self.inner.onlooker.get(), observed)
-            && let Lookup::Found(before) = self.inner.store.volume(Source::Cache, name)
-            && before.uid == after.uid
-        {
-            onlooker.volume(&before, after, seen);
-        }
-    }
-
-    fn show_claim(&self, key: &ClaimKey, observed: &Observed<Claim>, seen: Seen) {
-        if let (Some(onlooker), Observed::Readable(after)) = (self.inner.onlooker.get(), observed)
-            && let Lookup::Found(before) = self.inner.store.claim(Source::Cache, key)
-            && before.uid == after.uid
-        {
-            onlooker.claim(&before, after, seen);
-        }
-    }
-
-    fn forget_volume(&self, volume: &Volume) {
-        self.inner.operations.forget(&volume.uid);
-        self.inner.operations.metrics.done(&volume.uid);
-        if let Some(claim) = &volume.claim_ref {
-            self.enqueue(Key::Claim(ClaimKey::new(claim.namespace.clone(), claim.name.clone())));
-        }
-    }
-
-    fn forget_claim(&self, claim: &Claim) {
-        self.inner.operations.forget(&claim.uid);
-        self.inner.operations.metrics.forget(&claim.uid);
-        if let Some(onlooker) = self.inner.onlooker.get() {
-            onlooker.claim_gone(claim);
-        }
-        if let Some(volume) = &claim.volume_name {
-            self.enqueue(Key::Volume(volume.clone()));
-        }
-    }
 }
 
-/// Gives turns to those that wait for a free volume.
+/// Gives turns to keys that wait for a free volume.
 struct Turns<'a> {
     inner: &'a Inner,
     /// Gets none.
@@ -455,7 +364,7 @@ impl Dispatcher<Subscriber> for Turns<'_> {
         if matches!((key, self.except), (Key::Claim(key), Some(except)) if key == except) {
             return false;
         }
-        // The turn is the object's: of its operation nobody would tell that it has decided.
+        // The turn is the sync's: an operation does not report that it has decided.
         self.inner.queue.offer(key, offer) && *role == Role::Sync
     }
 }
@@ -467,11 +376,53 @@ fn is_once((_, role): &Subscriber) -> bool {
     *role == Role::Sync
 }
 
-/// The objects that have changed themselves.
-fn changed_objects(change: &Change) -> impl Iterator<Item = Key> {
-    change.topics.iter().filter_map(|topic| match topic {
-        Topic::Volume(Source::Overlay, name) => Some(Key::Volume(name.clone())),
-        Topic::Claim(Source::Overlay, key) => Some(Key::Claim(key.clone())),
-        _ => None,
+/// The keys of the objects that changed in the overlay.
+fn changed_keys(change: &Change) -> impl Iterator<Item = Key> {
+    change.objects.iter().filter_map(|object| match object {
+        ObjectChange::Volume(name, changed) => changed.overlay.then(|| Key::Volume(name.clone())),
+        ObjectChange::Claim(key, changed) => changed.overlay.then(|| Key::Claim(key.clone())),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bindery_core::{Operation, OperationKind, OperationState};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_object_made_again_within_one_list_has_no_past() {
+        let (store, queue) = (Arc::<Store>::default(), Arc::<Queue>::default());
+        let operations = Arc::new(OperationMap::new(Arc::clone(&queue)));
+        let intake = Intake::new(
+            Mode::Own,
+            Arc::clone(&store),
+            Arc::clone(&queue),
+            Arc::clone(&operations),
+            Arc::default(),
+        );
+        let volume = bindery_kit::volume("v");
+        let claim = bindery_kit::claim(ClaimKey::new("ns", "c"));
+        intake.deliver(Delivery::listed(Kind::Volume, [volume.clone()], "1"));
+        intake.deliver(Delivery::listed(Kind::Claim, [claim.clone()], "1"));
+        let objects = [
+            (OperationKind::Delete, &volume.uid, Key::Volume(volume.name.clone())),
+            (OperationKind::Provision, &claim.uid, Key::Claim(claim.key.clone())),
+        ];
+        for (kind, uid, key) in objects.clone() {
+            operations.metrics.start(&Operation { kind, plugin: "p".into(), uid: uid.clone() }, None);
+            operations.start(kind, uid, key.clone()).expect("it is idle").finish(false);
+            queue.failed(&key, None);
+        }
+        let state = || objects.clone().map(|(kind, uid, _)| operations.state(kind, uid));
+        assert_eq!(state(), [OperationState::BackingOff; 2]);
+        assert_eq!((queue.failing(), operations.metrics.under_way()), (2, 2));
+
+        let again = bindery_core::Volume { uid: "new".into(), ..volume.clone() };
+        intake.deliver(Delivery::listed(Kind::Volume, [again], "2"));
+        let again = bindery_core::Claim { uid: "new".into(), ..claim.clone() };
+        intake.deliver(Delivery::listed(Kind::Claim, [again], "2"));
+        assert_eq!(state(), [OperationState::Idle; 2]);
+        assert_eq!((queue.failing(), operations.metrics.under_way()), (0, 0));
+    }
 }

@@ -22,6 +22,7 @@ mod binder;
 mod deletions;
 mod error;
 mod facts;
+mod foreign_writers;
 mod freshness;
 mod intake;
 mod journal;
@@ -35,7 +36,6 @@ mod plugin;
 mod port;
 mod queue;
 mod upstream;
-mod vigil;
 mod write;
 
 pub use binder::{
@@ -43,7 +43,8 @@ pub use binder::{
 };
 pub use error::{OperationError, ReviewError, SyncError};
 pub use facts::{Facts, Migrations};
-pub use freshness::{Freshness, ListTicket, Regression, Regressions, Sent, WatchTicket};
+pub use foreign_writers::{ForeignWrite, ForeignWriters};
+pub use freshness::{Freshness, Regression, Regressions, Sent, WatchTicket};
 pub use intake::Intake;
 pub use journal::{Journal, Verdict};
 pub use key::Key;
@@ -56,5 +57,4 @@ pub use plugin::{Order, Plugin, PluginError, Plugins};
 pub use port::{Port, Purpose, WriteError, Written};
 pub use queue::{RETRY_BACKOFF, RETRY_BACKOFF_MAX};
 pub use upstream::{CallLabels, Histograms, UpstreamMetrics, WholeLabels};
-pub use vigil::{Author, Authors, ForeignWrite, Vigil};
 pub use write::Write;

@@ -1,14 +1,16 @@
 //! What observe mode learns: whether upstream bound each claim as Bindery would have.
 //!
-//! Upstream's choice shows in a write: a volume's claimRef gets the UID of a claim, or, where somebody else
+//! Upstream's choice shows in a write: a volume's claimRef gets the UID of a claim, or, where another program
 //! had done that (an external provisioner, the scheduler, a user), the claim gets bind-completed. Just before
-//! the store takes that write it is the world that upstream chose from, so that is where Bindery's decision
-//! is made that the choice is held against: a decision made earlier would differ wherever upstream took
-//! another claim first, and a later one would find the choice made.
+//! the store takes that write it is the world that upstream chose from, so Bindery decides there and then. A
+//! decision made earlier would differ wherever upstream took another claim first, and a later one would find
+//! the choice made.
 //!
-//! Not quite every time: what changed after upstream had looked and before its write came is in that world
-//! too. Upstream binds one claim after the other, and it must have known the claim and the volume as its
-//! write names them. Where the volume that Bindery prefers is younger than all of that, nothing can be said.
+//! That world may also have changes that came after upstream had looked and before its write. Upstream binds
+//! one claim after the other, and it must have known the claim and the volume as its write names them. Where
+//! the volume that Bindery prefers is younger than all of these, the choices cannot be compared.
+//!
+//! Binds that a replica of Bindery made are not compared at all.
 
 mod compare;
 
@@ -22,10 +24,10 @@ use tokio::time::Instant;
 pub(crate) use self::compare::{Foreseen, Observer};
 use crate::metrics::Counter;
 
-/// How long a claim may be awaited before it is told of by name: under load upstream takes seconds.
+/// How long a claim may be awaited before a log line names it: under load upstream takes seconds.
 const OVERDUE: Duration = Duration::from_secs(60);
 
-/// What upstream's choice for a claim was, against Bindery's.
+/// Upstream's choice for a claim, compared with Bindery's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compared {
     /// The same volume.
@@ -34,11 +36,11 @@ pub enum Compared {
     Tie,
     /// Another volume, or one where Bindery would have bound none.
     Different,
-    /// Nobody can say: the claim was gone or not seen before, or the world changed between.
+    /// The choices cannot be compared: the claim was gone or not seen before, or the world changed between.
     NotComparable,
 }
 
-/// How a watch told of a change.
+/// How a watch delivered a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// By itself, in order.
@@ -58,7 +60,7 @@ pub struct Observation {
 struct State {
     /// Claims that were counted, until they are gone.
     counted: HashSet<Uid>,
-    /// Claims as they were before they were bound, whose volumes the watch has not told of yet.
+    /// Claims as they were before they were bound, whose volumes the watch has not delivered yet.
     held: HashMap<Uid, Arc<Claim>>,
     /// Claims that Bindery would bind now, and upstream has not bound yet.
     awaited: HashMap<ClaimKey, Awaited>,
@@ -100,8 +102,8 @@ impl Observation {
         self.state().awaited.len()
     }
 
-    /// What a decision about a claim came to: the volume that it would be bound to. Answers after how long it
-    /// is to be decided again, because it is told of by then if upstream has not bound it.
+    /// Notes the volume that a decision would bind a claim to. Answers after how long the claim is to be decided
+    /// again, to log by then that upstream has not bound it.
     pub(crate) fn decided(&self, claim: &Claim, chosen: Option<&Text>) -> Option<Duration> {
         let mut state = self.state();
         let Some(volume) = chosen.filter(|_| !claim.annotations.bind_completed) else {
@@ -126,13 +128,13 @@ impl Observation {
         None
     }
 
-    /// Versions went back: upstream's next choice leaves a lower one.
+    /// Versions went back: upstream's next choice has a lower one.
     pub(crate) fn forget_versions(&self) {
         self.state().last_choice = None;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Counts and sets: whatever a panic left in them misleads nobody.
+        // Counts and sets, sound after every statement.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -216,6 +216,14 @@ impl Queue {
         delay
     }
 
+    /// The object of the key is gone. Another object of its name begins without failures.
+    pub(crate) fn forget_failures(&self, key: &Key) {
+        let mut state = self.state();
+        if state.failures.remove(key).is_some() {
+            state.clear(key, Timer::Retry);
+        }
+    }
+
     /// How many keys have failed in their last turn, and get another.
     pub(crate) fn failing(&self) -> usize {
         self.state().failures.len()

@@ -106,6 +106,12 @@ impl UpstreamMetrics {
         self.started().remove(uid);
     }
 
+    /// How many objects have something under way.
+    #[cfg(test)]
+    pub(crate) fn under_way(&self) -> usize {
+        self.started().len()
+    }
+
     fn started(&self) -> MutexGuard<'_, HashMap<Uid, Started>> {
         // Every change is one call, so a panic elsewhere leaves the map sound.
         self.started.lock().unwrap_or_else(PoisonError::into_inner)

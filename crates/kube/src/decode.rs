@@ -23,9 +23,8 @@ mod wire;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_controller::{Author, Authors};
 use bindery_core::{AccessMode, Claim, ClaimKey, Class, Quantity, Text, Volume, VolumeMode};
-use bindery_store::{Observed, PodRecord, Unreadable};
+use bindery_store::{Authors, Kind, Object, ObjectKey, Observed, PodRecord, Unreadable};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -78,6 +77,37 @@ const STORAGE: &str = "storage";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a Kubernetes object: {0}")]
 pub struct DecodeError(String);
+
+/// An object of a kind that is watched.
+///
+/// # Errors
+///
+/// It is no object with a name.
+pub fn object<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<Object, DecodeError> {
+    Ok(match kind {
+        Kind::Volume => volume(object).map(|(name, volume)| Object::Volume(name, volume))?,
+        Kind::Claim => claim(object).map(|(key, claim)| Object::Claim(key, claim))?,
+        Kind::Class => class(object).map(|(name, class)| Object::Class(name, class))?,
+        Kind::Pod => Object::Pod(pod(object)?),
+        Kind::Node => Object::Node(name(object)?),
+    })
+}
+
+/// The name of an object of a kind that is watched.
+///
+/// # Errors
+///
+/// It is no object with a name.
+pub fn object_key<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<ObjectKey, DecodeError> {
+    let ClaimKey { namespace, name } = key(object)?;
+    Ok(match kind {
+        Kind::Volume => ObjectKey::Volume(name),
+        Kind::Claim => ObjectKey::Claim(ClaimKey { namespace, name }),
+        Kind::Class => ObjectKey::Class(name),
+        Kind::Pod => ObjectKey::Pod { namespace, name },
+        Kind::Node => ObjectKey::Node(name),
+    })
+}
 
 /// A PersistentVolume (core/v1), with its name.
 ///
@@ -141,11 +171,10 @@ pub fn uid<E: Encoded + ?Sized>(object: &E) -> String {
     meta(object).map(|meta| meta.uid).unwrap_or_default()
 }
 
-/// Who wrote what of a volume or claim that only binders write. Nobody is known where the object makes no
+/// The writers of the fields of a volume or claim that tell a binder; unknown where the object makes no
 /// sense.
 pub fn authors<E: Encoded + ?Sized>(object: &E) -> Authors {
-    let unknown = Authors { phase: Author::Unknown, bind_completed: Author::Unknown };
-    object.read().map_or(unknown, authors::decode)
+    object.read().map_or_else(|_| Authors::default(), authors::decode)
 }
 
 fn meta<E: Encoded + ?Sized>(object: &E) -> Result<Meta, DecodeError> {
@@ -166,7 +195,8 @@ where
         Err(why) => {
             let meta = meta(object)?;
             let (uid, version) = (meta.uid.as_str().into(), meta.version.as_str().into());
-            Ok((name(&meta), Observed::Unreadable(Unreadable { uid, version, why: why.into() })))
+            let unreadable = Box::new(Unreadable { uid, version, why: why.into() });
+            Ok((name(&meta), Observed::Unreadable(unreadable)))
         }
     }
 }

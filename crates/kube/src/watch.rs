@@ -214,7 +214,7 @@ impl Watch {
                 (pause, has_expired) = (BACKOFF, false);
             }
             if matches!(error, WatchError::Expired) && version.take().is_some() {
-                self.feed.expired();
+                self.feed.intake().watch_expired();
                 // A server that forgets every version at once is not to be asked for lists without a pause.
                 if !std::mem::replace(&mut has_expired, true) {
                     tracing::info!(%kind, "the watch has expired; listing again");
@@ -225,7 +225,7 @@ impl Watch {
             if matches!(error, WatchError::Silent(_)) {
                 newest::compare(&self.client, self.feed.intake(), kind).await;
             }
-            self.feed.failed();
+            self.feed.intake().watch_failed();
             tracing::warn!(%kind, %error, ?pause, "watching failed; trying again");
             // After an outage all watches are to be back with the server, and not half a minute later. One
             // that fails while other requests succeed goes on to back off.
@@ -305,7 +305,6 @@ impl Watch {
             next = page.next;
             if next.is_none() {
                 self.expired_pages = 0;
-                self.feed.complete();
                 self.feed.listed(&page.version);
                 tracing::debug!(kind = %self.feed.kind(), version = page.version, "listed");
                 return Ok(page.version);

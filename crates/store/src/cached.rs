@@ -1,10 +1,11 @@
-//! One object: as the watch delivered it last, and an own write that the watch has not delivered yet.
+//! One object: as the watch delivered it last, with an own write that the watch has not delivered yet.
 
 use std::sync::Arc;
 
-use bindery_core::{Lookup, Source, Uid, Version};
+use bindery_core::{Lookup, Source, Version};
 
-use crate::observed::{Object, Observed, Unreadable};
+use crate::change::Changed;
+use crate::delivery::{Identified, Observed, Unreadable};
 use crate::version;
 
 /// An object that the watch knows, with the assumption laid over it.
@@ -14,10 +15,9 @@ use crate::version;
 /// object back (kubernetes #124224).
 #[derive(Debug)]
 pub(crate) struct Cached<T> {
-    /// Boxed, because it is rare and there are hundreds of thousands of these.
-    observed: Result<Arc<T>, Box<Unreadable>>,
-    /// Result of an own write, dropped once it is not newer than what was observed. Boxed for the same
-    /// reason.
+    observed: Observed<T>,
+    /// Result of an own write, dropped once it is not newer than what was observed. Boxed, because it is rare
+    /// and there are hundreds of thousands of these.
     assumed: Option<Box<Assumed<T>>>,
 }
 
@@ -33,30 +33,21 @@ struct Assumed<T> {
 /// Counts the lists of one kind that have begun; 0 is before the first.
 pub(crate) type ListNumber = u64;
 
-/// What an observation changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Moved {
-    /// The object of the watch cache.
-    pub(crate) cache: bool,
-    /// The object of the overlay.
-    pub(crate) overlay: bool,
-}
-
-impl<T: Object + Eq> Cached<T> {
+impl<T: Identified + Clone + Eq> Cached<T> {
     pub(crate) fn new(observed: Observed<T>) -> Self {
-        Self { observed: boxed(observed), assumed: None }
+        Self { observed, assumed: None }
     }
 
     /// Whether the watch has already delivered something newer than `incoming`. Equal versions pass, and so
     /// do versions that cannot be compared: the newest delivery wins.
     pub(crate) fn outdates(&self, incoming: &Observed<T>) -> bool {
-        version::is_newer(self.cache_version(), incoming.version())
+        version::is_newer(self.observed.version(), incoming.version())
     }
 
     /// The known and the listed version of an object that is older in a list than the watch has delivered it.
     pub(crate) fn regression(&self, listed: &Observed<T>) -> Option<(Version, Version)> {
-        let went_back = self.cache_uid() == listed.uid() && self.outdates(listed);
-        went_back.then(|| (self.cache_version().clone(), listed.version().clone()))
+        let went_back = self.observed.uid() == listed.uid() && self.outdates(listed);
+        went_back.then(|| (self.observed.version().clone(), listed.version().clone()))
     }
 
     /// Takes what the watch delivers, or the list of that number. Objects are compared whole: a relist
@@ -65,41 +56,44 @@ impl<T: Object + Eq> Cached<T> {
     ///
     /// A list is believed over an own write that was answered before it began, whatever their versions: after
     /// a restore of etcd the list's version is the lower one.
-    pub(crate) fn observe(&mut self, incoming: Observed<T>, list: Option<ListNumber>) -> Moved {
-        let before = self.overlay().cloned().map_err(Clone::clone);
-        let incoming = boxed(incoming);
-        let cache = self.observed != incoming;
-        self.observed = incoming;
+    pub(crate) fn observe(&mut self, incoming: Observed<T>, list: Option<ListNumber>) -> Changed<T> {
+        let overlay = self.overlay().cloned().map_err(Clone::clone);
+        let is_echo =
+            self.assumed.as_ref().is_some_and(|assumed| assumed.object.version() == incoming.version());
+        let before = std::mem::replace(&mut self.observed, incoming);
         if let Some(assumed) = &self.assumed
             && (list.is_some_and(|list| assumed.list < list)
-                || assumed.object.uid() != self.cache_uid()
-                || !version::is_newer(assumed.object.version(), self.cache_version()))
+                || assumed.object.uid() != self.observed.uid()
+                || !version::is_newer(assumed.object.version(), self.observed.version()))
         {
             self.assumed = None;
         }
-        Moved { cache, overlay: before.as_ref() != self.overlay() }
+        let cache = before != self.observed;
+        let overlay = overlay.as_ref() != self.overlay();
+        Changed { cache, overlay, is_echo, ..Changed::new(Some(before), Some(self.observed.clone())) }
     }
 
     /// Lays the result of an own write over the object; `list` is the last list that has begun. Ignored
     /// unless it is the same object, and newer than what the watch has delivered and than an earlier
     /// assumption: of two own writes that return out of order the newer stays.
-    pub(crate) fn assume(&mut self, written: Arc<T>, list: ListNumber) -> bool {
-        let is_taken =
-            written.uid() == self.cache_uid() && version::is_newer(written.version(), self.overlay_version());
+    pub(crate) fn assume(&mut self, written: Arc<T>, list: ListNumber) -> Changed<T> {
+        let known = self.assumed.as_ref().map_or(self.observed.version(), |assumed| assumed.object.version());
+        let is_taken = written.uid() == self.observed.uid() && version::is_newer(written.version(), known);
         if is_taken {
             self.assumed = Some(Box::new(Assumed { object: written, list }));
         }
-        is_taken
+        let cache = || Some(self.observed.clone());
+        Changed { cache: false, overlay: is_taken, ..Changed::new(cache(), cache()) }
+    }
+
+    /// The change that takes the object away.
+    pub(crate) fn gone(self) -> Changed<T> {
+        Changed::new(Some(self.observed), None)
     }
 
     /// The object as the overlay has it.
     pub(crate) fn overlay(&self) -> Result<&Arc<T>, &Unreadable> {
         self.assumed.as_ref().map_or_else(|| self.cache(), |assumed| Ok(&assumed.object))
-    }
-
-    /// The object as the watch delivered it.
-    pub(crate) fn cache(&self) -> Result<&Arc<T>, &Unreadable> {
-        self.observed.as_ref().map_err(|unreadable| &**unreadable)
     }
 
     /// The object of that source, as the store answers it. The store reads nothing live.
@@ -111,22 +105,10 @@ impl<T: Object + Eq> Cached<T> {
         }
     }
 
-    fn cache_uid(&self) -> &Uid {
-        self.cache().map_or_else(|unreadable| &unreadable.uid, |object| object.uid())
-    }
-
-    fn cache_version(&self) -> &Version {
-        self.cache().map_or_else(|unreadable| &unreadable.version, |object| object.version())
-    }
-
-    fn overlay_version(&self) -> &Version {
-        self.overlay().map_or_else(|unreadable| &unreadable.version, |object| object.version())
-    }
-}
-
-fn boxed<T>(observed: Observed<T>) -> Result<Arc<T>, Box<Unreadable>> {
-    match observed {
-        Observed::Readable(object) => Ok(object),
-        Observed::Unreadable(unreadable) => Err(Box::new(unreadable)),
+    fn cache(&self) -> Result<&Arc<T>, &Unreadable> {
+        match &self.observed {
+            Observed::Readable(object) => Ok(object),
+            Observed::Unreadable(unreadable) => Err(unreadable),
+        }
     }
 }

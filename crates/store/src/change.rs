@@ -5,9 +5,11 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessModes, Answer, BindingMode, Claim, ClaimKey, Exchange, Handle, Lookup, OperationKind, Quantity,
-    Query, Question, Selector, Slot, Source, Text, Uid, Volume,
+    AccessModes, Answer, BindingMode, Claim, ClaimKey, Exchange, Handle, Lookup, Quantity, Query, Question,
+    Selector, Slot, Source, Text, Uid, Version, Volume,
 };
+
+use crate::delivery::{Authors, Identified, Observed};
 
 /// Counts the changes of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,10 +37,6 @@ pub enum Topic {
     ReservedFor(ClaimKey),
     /// A decision in flight has picked the volume. Changed: it has ended, and the volume is not free.
     Reservation(Text),
-    /// Plugins, CSI migration, and whether dynamic provisioning is on.
-    Configuration,
-    /// A running operation or its delay.
-    Operation(OperationKind, Uid),
     /// Depended on: the access-mode sets that contain this one. Changed: exactly this set exists now, or does
     /// no more.
     AccessSets(AccessModes),
@@ -113,20 +111,100 @@ pub struct Change {
     /// Revision of the store after the change.
     pub revision: Revision,
     /// Whether the delivery was taken: `false` where it was older than what is known. A delivery that was
-    /// taken and changed nothing has no topics and no offers.
+    /// taken and changed nothing has no objects, facts or offers.
     pub fresh: bool,
-    /// The facts that changed.
-    pub topics: Vec<Topic>,
+    /// The volumes and claims that changed, in the cache or in the overlay.
+    pub objects: Vec<ObjectChange>,
+    /// The facts that changed, beside those of [`Change::objects`].
+    pub facts: Vec<Topic>,
     /// The volumes that are free now and that no decision in flight has picked, of those that were not so
     /// before or were different.
     pub offers: Vec<Arc<Volume>>,
+    /// The known and the listed version of an object that a list has in an older state than the watch has
+    /// told: etcd was restored, even if the list's own version is higher than all that are known. No kind
+    /// counts as synced any more.
+    pub regression: Option<(Version, Version)>,
+}
+
+/// A change of a volume or claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectChange {
+    /// Of the volume of that name.
+    Volume(Text, Changed<Volume>),
+    /// Of the claim of that key.
+    Claim(ClaimKey, Changed<Claim>),
+}
+
+/// How an object changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed<T> {
+    /// The object as the watch cache had it; `None` where it was not known.
+    pub before: Option<Observed<T>>,
+    /// The object as the watch cache has it; `None` where it is gone.
+    pub after: Option<Observed<T>>,
+    /// Whether the object of the watch cache changed.
+    pub cache: bool,
+    /// Whether the object of the overlay changed.
+    pub overlay: bool,
+    /// Whether the watch has delivered what an own write returned.
+    pub is_echo: bool,
+    /// As the watch delivered them ([`crate::Delivered::authors`]).
+    pub authors: Option<Box<Authors>>,
 }
 
 impl Change {
     /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
-        self.topics.is_empty() && self.offers.is_empty()
+        self.objects.is_empty() && self.facts.is_empty() && self.offers.is_empty()
     }
+
+    /// Every fact that changed.
+    pub fn topics(&self) -> impl Iterator<Item = Topic> {
+        self.objects.iter().flat_map(ObjectChange::topics).chain(self.facts.iter().cloned())
+    }
+
+    /// Adds the change of an object, unless nothing of it changed.
+    pub(crate) fn push(&mut self, object: ObjectChange) {
+        if object.topics().next().is_some() {
+            self.objects.push(object);
+        }
+    }
+}
+
+impl ObjectChange {
+    /// The UID of an object that is gone: deleted, or replaced by another one of its name.
+    pub fn gone(&self) -> Option<&Uid> {
+        match self {
+            Self::Volume(_, changed) => gone(changed),
+            Self::Claim(_, changed) => gone(changed),
+        }
+    }
+
+    fn topics(&self) -> impl Iterator<Item = Topic> {
+        let of = |is_changed: bool, source| {
+            is_changed.then(|| match self {
+                Self::Volume(name, _) => Topic::Volume(source, name.clone()),
+                Self::Claim(key, _) => Topic::Claim(source, key.clone()),
+            })
+        };
+        let (overlay, cache) = match self {
+            Self::Volume(_, changed) => (changed.overlay, changed.cache),
+            Self::Claim(_, changed) => (changed.overlay, changed.cache),
+        };
+        of(overlay, Source::Overlay).into_iter().chain(of(cache, Source::Cache))
+    }
+}
+
+impl<T> Changed<T> {
+    /// From one object of the watch cache to another, which the overlay has too.
+    pub(crate) fn new(before: Option<Observed<T>>, after: Option<Observed<T>>) -> Self {
+        Self { before, after, cache: true, overlay: true, is_echo: false, authors: None }
+    }
+}
+
+fn gone<T: Identified>(changed: &Changed<T>) -> Option<&Uid> {
+    let before = changed.before.as_ref()?.uid();
+    (changed.after.as_ref().map(Identified::uid) != Some(before)).then_some(before)
 }
 
 /// The facts that a decision depends on, by what its engine asked; each once.
@@ -223,15 +301,14 @@ fn topics_of_exchange(Exchange { question, answer }: &Exchange, topics: &mut Vec
         Question::Node(name) => Topic::Node(name.clone()),
         Question::Class(name) => Topic::Class(name.clone()),
         Question::DefaultClasses => Topic::DefaultClasses,
-        Question::PluginForVolume(name) => {
-            push(topics, Topic::Configuration);
-            Topic::Volume(Source::Overlay, name.clone())
-        }
+        Question::PluginForVolume(name) => Topic::Volume(Source::Overlay, name.clone()),
+        // Plugins and configuration do not change while a binder runs. A running operation wakes its object
+        // itself when it ends.
         Question::Plugin(_)
         | Question::PluginReady(..)
         | Question::Migration(_)
-        | Question::DynamicProvisioning => Topic::Configuration,
-        Question::Operation(kind, uid) => Topic::Operation(*kind, uid.clone()),
+        | Question::DynamicProvisioning
+        | Question::Operation(..) => return,
         Question::AccessSets(containing) => Topic::AccessSets(*containing),
         Question::Candidates { query, .. } => wanted(query, WantedSets::Exact),
         Question::Tallies(query) => wanted(query, WantedSets::Containing),

@@ -7,8 +7,8 @@ use bindery_core::{
 /// The facts that no watch delivers.
 ///
 /// A session asks while it holds the store's read lock: an implementation answers from memory and never
-/// calls the store. Whoever changes an answer tells the store afterwards ([`crate::Store::note`]), so that
-/// decisions which asked are woken.
+/// calls the store. Nothing subscribes to these facts: plugins and configuration stay as they are while a
+/// binder runs, and an operation that ends has its object decided again itself.
 pub trait Environment {
     /// The in-tree plugin of that name.
     fn plugin(&self, name: &str) -> Option<Plugin>;

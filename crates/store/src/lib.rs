@@ -1,14 +1,15 @@
-//! The store: what the watches say, the binder's own writes laid over it, reservations, the volume index
-//! that engines ask, and who has to be woken when an answer changes.
+//! The store: the objects that watches deliver, the binder's own writes laid over them, reservations, the
+//! volume index that engines ask, and the subscriptions that wake a key when an answer changes.
 //!
 //! Read in this order:
 //!
-//! 1. [`Store`]: takes what the watches deliver ([`Observed`]) and what own writes returned, and says what
-//!    changed ([`Change`]).
+//! 1. [`Delivery`]: what a watch delivers. [`Store`] takes it, and the results of own writes, and answers
+//!    with what changed ([`Change`]).
 //! 2. [`Session`]: the conversation of one decision; the store and an [`Environment`] behind
 //!    [`bindery_core::Cluster`].
-//! 3. [`Subscriptions`]: every fact that a decision asked for wakes its key again, and a free volume wakes
-//!    one key after the other.
+//! 3. [`Subscriptions`]: every fact of the store that a decision asked for wakes its key again, and a free
+//!    volume wakes one key after the other. Operations are no facts of the store: the ticket of an operation
+//!    wakes its object.
 //!
 //! # Guarantees
 //!
@@ -23,23 +24,28 @@
 
 mod cached;
 mod change;
+mod delivery;
 mod environment;
 mod explain;
 mod index;
 mod intern;
 mod live;
-mod observed;
 mod session;
 mod state;
 mod store;
 mod subscriptions;
 mod version;
 
-pub use change::{Change, Revision, Topic, Wanted, WantedSets, topics_of, topics_of_claim};
+pub use change::{
+    Change, Changed, ObjectChange, Revision, Topic, Wanted, WantedSets, topics_of, topics_of_claim,
+};
+pub use delivery::{
+    Author, Authors, Delivered, Delivery, Kind, Object, ObjectKey, Observed, PodContent, PodRecord,
+    Unreadable,
+};
 pub use environment::Environment;
 pub use explain::{Candidate, Obstacle};
 pub use live::LiveReads;
-pub use observed::{Kind, Observed, PodContent, PodRecord, Unreadable};
 pub use session::Session;
 pub use store::{HeldBy, Store};
 pub use subscriptions::{Dispatcher, Offer, Subscriptions};

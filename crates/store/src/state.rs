@@ -6,17 +6,16 @@ mod records;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::mem;
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimKey, Class, Lookup, Query, Tally, Text, Uid};
+use bindery_core::{Claim, ClaimKey, Class, Lookup, Quantity, Query, Tally, Text, Uid};
 
 use self::pods::Pods;
 pub(crate) use self::records::{VolumeId, Volumes};
 use crate::cached::{Cached, ListNumber};
 use crate::change::{Change, Revision, Topic};
+use crate::delivery::{Delivered, Delivery, Kind, Object, ObjectKey, Observed};
 use crate::index::{Asked, Index};
-use crate::observed::{Kind, Observed};
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
@@ -40,10 +39,6 @@ impl State {
         self.revision
     }
 
-    pub(crate) fn mark_synced(&mut self, kind: Kind) {
-        self.synced.insert(kind);
-    }
-
     pub(crate) fn mark_unsynced(&mut self) {
         self.synced.clear();
     }
@@ -64,6 +59,111 @@ impl State {
         Kind::ALL.into_iter().all(|kind| self.is_synced(kind))
     }
 
+    /// Takes what a watch delivers.
+    pub(crate) fn deliver(&mut self, delivery: Delivery) -> Change {
+        let defaults = (delivery.kind() == Kind::Class).then(|| self.default_classes());
+        let mut change = Change { fresh: true, ..Change::default() };
+        match delivery {
+            Delivery::Applied(delivered) if self.is_outdated(&delivered.object) => return self.ignored(),
+            Delivery::Applied(delivered) => self.apply(delivered, None, &mut change),
+            Delivery::Gone(key) => self.remove(&key, &mut change),
+            Delivery::Listed { kind, objects, .. } => self.replace(kind, objects, &mut change),
+            Delivery::Heard { .. } => {}
+        }
+        if defaults.is_some_and(|defaults| defaults != self.default_classes()) {
+            change.facts.push(Topic::DefaultClasses);
+        }
+        self.commit(change)
+    }
+
+    /// Whether the watch has delivered something newer of the object already.
+    fn is_outdated(&self, object: &Object) -> bool {
+        match object {
+            Object::Volume(name, observed) => {
+                self.volumes.find(name).is_some_and(|record| record.cached.outdates(observed))
+            }
+            Object::Claim(key, observed) => {
+                self.claims.get(key).is_some_and(|cached| cached.outdates(observed))
+            }
+            Object::Class(..) | Object::Pod(_) | Object::Node(_) => false,
+        }
+    }
+
+    /// Takes an object, of a list where that has a number.
+    fn apply(&mut self, delivered: Delivered, list: Option<ListNumber>, change: &mut Change) {
+        let authors = delivered.authors;
+        match delivered.object {
+            Object::Volume(name, observed) => self.observe_volume(name, observed, authors, list, change),
+            Object::Claim(key, observed) => self.observe_claim(key, observed, authors, list, change),
+            Object::Class(name, observed) => {
+                if self.classes.get(&name) != Some(&observed) {
+                    self.classes.insert(name.clone(), observed);
+                    change.facts.push(Topic::Class(name));
+                }
+            }
+            Object::Pod(pod) => {
+                change.facts.extend(self.pods.replace((pod.namespace, pod.name), Some(pod.content)));
+            }
+            Object::Node(name) => {
+                if self.nodes.insert(name.clone()) {
+                    change.facts.push(Topic::Node(name));
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &ObjectKey, change: &mut Change) {
+        match key {
+            ObjectKey::Volume(name) => self.drop_volume(name, change),
+            ObjectKey::Claim(key) => self.drop_claim(key, change),
+            ObjectKey::Class(name) => {
+                let removed = self.classes.remove_entry(name);
+                change.facts.extend(removed.map(|(name, _)| Topic::Class(name)));
+            }
+            ObjectKey::Pod { namespace, name } => {
+                change.facts.extend(self.pods.replace((namespace.clone(), name.clone()), None));
+            }
+            ObjectKey::Node(name) => change.facts.extend(self.nodes.take(name).map(Topic::Node)),
+        }
+    }
+
+    /// Takes a complete list of a kind.
+    fn replace(&mut self, kind: Kind, mut objects: Vec<Delivered>, change: &mut Change) {
+        let known = self.keys(kind);
+        if !known.is_empty() {
+            let listed: HashSet<ObjectKey> = objects.iter().map(|listed| listed.object.key()).collect();
+            known.iter().filter(|key| !listed.contains(key)).for_each(|key| self.remove(key, change));
+        }
+        if kind == Kind::Volume {
+            // In the order of the index, so that its chunks are filled one after the other and never split.
+            objects.sort_by(|a, b| capacity_and_name(&a.object).cmp(&capacity_and_name(&b.object)));
+        }
+        let number = self.lists_begun(kind);
+        for listed in objects {
+            self.apply(listed, Some(number), change);
+        }
+        // Before the first list of every kind there is nothing that a list could contradict.
+        change.regression = change.regression.take().filter(|_| self.synced());
+        if change.regression.is_some() {
+            // A decision on this list and on caches of before the restore could give a volume to a claim that
+            // does not exist any more.
+            self.mark_unsynced();
+        } else {
+            self.synced.insert(kind);
+        }
+    }
+
+    /// Names the objects of a kind that are known.
+    fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
+        match kind {
+            Kind::Volume => self.volume_names().into_iter().map(ObjectKey::Volume).collect(),
+            Kind::Claim => self.claim_keys().into_iter().map(ObjectKey::Claim).collect(),
+            Kind::Class => self.classes.keys().cloned().map(ObjectKey::Class).collect(),
+            Kind::Pod => self.pods.keys().collect(),
+            Kind::Node => self.nodes.iter().cloned().map(ObjectKey::Node).collect(),
+        }
+    }
+
     /// Gives a change its revision. One that changes nothing keeps the present one.
     fn commit(&mut self, mut change: Change) -> Change {
         if !change.is_empty() {
@@ -76,33 +176,6 @@ impl State {
     /// Nothing is taken: what was delivered is older than what is known.
     fn ignored(&self) -> Change {
         Change { revision: self.revision, ..Change::default() }
-    }
-
-    fn changed(&mut self, topics: Vec<Topic>) -> Change {
-        self.commit(Change { fresh: true, topics, ..Change::default() })
-    }
-
-    pub(crate) fn note(&mut self, topics: Vec<Topic>) -> Change {
-        self.changed(topics)
-    }
-
-    // Classes are few: every change compares them all.
-    pub(crate) fn change_classes(
-        &mut self,
-        edit: impl FnOnce(&mut BTreeMap<Text, Observed<Class>>),
-    ) -> Change {
-        let (before, defaults) = (self.classes.clone(), self.default_classes());
-        edit(&mut self.classes);
-        let names: BTreeSet<&Text> = before.keys().chain(self.classes.keys()).collect();
-        let mut topics: Vec<Topic> = names
-            .into_iter()
-            .filter(|name| before.get(*name) != self.classes.get(*name))
-            .map(|name| Topic::Class(name.clone()))
-            .collect();
-        if self.default_classes() != defaults {
-            topics.push(Topic::DefaultClasses);
-        }
-        self.changed(topics)
     }
 
     pub(crate) fn class(&self, name: &str) -> Lookup<Arc<Class>> {
@@ -132,23 +205,6 @@ impl State {
         Ok(defaults.into_iter().map(|class| class.name.clone()).collect())
     }
 
-    pub(crate) fn apply_node(&mut self, name: Text) -> Change {
-        let added = self.nodes.insert(name.clone());
-        self.changed(if added { vec![Topic::Node(name)] } else { Vec::new() })
-    }
-
-    pub(crate) fn remove_node(&mut self, name: &str) -> Change {
-        let removed = self.nodes.take(name);
-        self.changed(removed.map(Topic::Node).into_iter().collect())
-    }
-
-    pub(crate) fn replace_nodes(&mut self, list: Vec<Text>) -> Change {
-        let before = mem::replace(&mut self.nodes, list.into_iter().collect());
-        let changed: Vec<Topic> =
-            before.symmetric_difference(&self.nodes).cloned().map(Topic::Node).collect();
-        self.changed(changed)
-    }
-
     pub(crate) fn node(&self, name: &str) -> bool {
         self.nodes.contains(name)
     }
@@ -166,5 +222,12 @@ impl State {
         let is_picked_for_claim = |id| asker.is_some_and(|(key, _)| self.holder(id) == Some(key));
         self.index
             .tallies(&self.volumes, Asked { query, claim: asker, is_picked_for_claim: &is_picked_for_claim })
+    }
+}
+
+fn capacity_and_name(object: &Object) -> Option<(Quantity, &Text)> {
+    match object {
+        Object::Volume(name, Observed::Readable(volume)) => Some((volume.capacity.unwrap_or_default(), name)),
+        _ => None,
     }
 }

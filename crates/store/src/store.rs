@@ -1,20 +1,21 @@
-//! The store, as everyone else sees it: one lock around the state.
+//! The store: one lock around the state.
 
-mod own;
 mod read;
-mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bindery_core::{Claim, ClaimKey, DecisionLimits, Volume};
 
+use crate::change::Change;
+use crate::delivery::{Delivery, Kind, Object, Observed};
 use crate::environment::Environment;
 use crate::intern::Interner;
 use crate::live::LiveReads;
 use crate::session::Session;
 use crate::state::State;
 
-/// What the watches say, with the binder's own writes laid over it, and the index that engines ask.
+/// The objects that watches deliver, with the binder's own writes laid over them, and the index that engines
+/// ask.
 ///
 /// Shared by reference between threads. A read takes the lock for a look-up, a [`Session`] for a decision, a
 /// delivery for an update of the index (microseconds each).
@@ -38,6 +39,63 @@ impl Store {
         Self::default()
     }
 
+    /// Takes what a watch delivers. After the first list of every kind the store is synced.
+    pub fn deliver(&self, mut delivery: Delivery) -> Change {
+        delivery.objects_mut().iter_mut().for_each(|delivered| self.compact(&mut delivered.object));
+        self.state_mut().deliver(delivery)
+    }
+
+    /// A consistent list of the kind is about to be requested, to be delivered when it is complete. One list
+    /// of a kind is under way at a time; a list that was given up is forgotten when the next one begins.
+    pub fn list_begins(&self, kind: Kind) {
+        self.state_mut().list_begins(kind);
+    }
+
+    /// How many lists of the kind have begun. What was known at one number, and is not in the list that a
+    /// higher number began, is so no more.
+    pub fn lists_begun(&self, kind: Kind) -> u64 {
+        self.state().lists_begun(kind)
+    }
+
+    /// No decision may rest on what is known: each kind counts as synced again when its next list is
+    /// complete.
+    pub fn mark_unsynced(&self) {
+        self.state_mut().mark_unsynced();
+    }
+
+    /// A write returned this volume: it is laid over the watch cache until the watch has caught up.
+    ///
+    /// Not taken ([`Change::fresh`] is `false`) where the watch does not know the volume (it is not created
+    /// there yet, or is gone again), knows another one of that name, or knows the same or a newer version.
+    pub fn assume_volume(&self, mut volume: Arc<Volume>) -> Change {
+        self.compact_volume(&mut volume);
+        self.state_mut().assume_volume(volume)
+    }
+
+    /// A write returned this claim; see [`Store::assume_volume`].
+    pub fn assume_claim(&self, mut claim: Arc<Claim>) -> Change {
+        self.compact_claim(&mut claim);
+        self.state_mut().assume_claim(claim)
+    }
+
+    /// Picks a volume for a claim, before the decision is carried out: until [`Store::unreserve`], other
+    /// claims see the volume as [`bindery_core::Slot::InFlight`]. May be repeated for the same claim.
+    ///
+    /// Wakes no key: it only takes away, and another decision that was told that the volume is free and picks
+    /// it too is refused here.
+    ///
+    /// # Errors
+    ///
+    /// The volume is picked for another claim; decide again.
+    pub fn reserve(&self, volume: &str, claim: &ClaimKey) -> Result<(), HeldBy> {
+        self.state_mut().reserve(volume, claim)
+    }
+
+    /// Ends a reservation, however the decision ended. Does nothing where the claim holds none.
+    pub fn unreserve(&self, volume: &str, claim: &ClaimKey) -> Change {
+        self.state_mut().unreserve(volume, claim)
+    }
+
     /// A conversation for one decision. It sees the store as it is at its first question, until it is
     /// dropped; see [`Session`] for why, and for what must not be done meanwhile.
     pub fn session<'a>(
@@ -49,8 +107,7 @@ impl Store {
         Session::new(self.state(), environment, live, limits)
     }
 
-    // A panic under the lock is a bug that leaves the index half changed: everyone who comes after must not
-    // decide on it.
+    // A panic under the lock is a bug that leaves the index half changed: no later decision may rest on it.
     fn state(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().expect("no code panics while it holds the store's lock")
     }
@@ -59,12 +116,21 @@ impl Store {
         self.state.write().expect("no code panics while it holds the store's lock")
     }
 
-    fn share_volume(&self, volume: &mut Arc<Volume>) {
+    /// Shares texts with other objects while the object has one owner.
+    fn compact(&self, object: &mut Object) {
+        match object {
+            Object::Volume(_, Observed::Readable(volume)) => self.compact_volume(volume),
+            Object::Claim(_, Observed::Readable(claim)) => self.compact_claim(claim),
+            _ => {}
+        }
+    }
+
+    fn compact_volume(&self, volume: &mut Arc<Volume>) {
         self.texts().share_volume(volume);
         self.state().share_claim_ref(volume);
     }
 
-    fn share_claim(&self, claim: &mut Arc<Claim>) {
+    fn compact_claim(&self, claim: &mut Arc<Claim>) {
         self.texts().share_claim(claim);
         self.state().share_volume_name(claim);
     }

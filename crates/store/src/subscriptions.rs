@@ -50,9 +50,17 @@ struct Inner<K> {
     hasher: RandomState,
     waiting: Waiting<K>,
     /// The latest changes, by revision.
-    log: VecDeque<Change>,
+    log: VecDeque<Logged>,
     /// The latest revision that is not in the log any more.
     forgotten: Revision,
+}
+
+/// A change that is remembered.
+#[derive(Debug)]
+struct Logged {
+    revision: Revision,
+    topics: Vec<Topic>,
+    offers: Vec<Arc<Volume>>,
 }
 
 /// Stands for a topic. There are several for each object, so names are not kept twice; where two topics share
@@ -251,12 +259,12 @@ impl<K: Clone + Eq + Hash> Inner<K> {
     fn dependents(&self, change: &Change) -> RoaringBitmap {
         let mut numbers = RoaringBitmap::new();
         let mut depend = |ids: &Ids| numbers |= &*ids.bitmap();
-        for topic in &change.topics {
+        for topic in change.topics() {
             let Topic::AccessSets(set) = topic else {
-                self.by_fact.get(&self.fact(topic)).into_iter().for_each(&mut depend);
+                self.by_fact.get(&self.fact(&topic)).into_iter().for_each(&mut depend);
                 continue;
             };
-            for containing in subsets(*set) {
+            for containing in subsets(set) {
                 let fact = self.fact(&Topic::AccessSets(containing));
                 self.by_fact.get(&fact).into_iter().for_each(&mut depend);
             }
@@ -270,13 +278,15 @@ impl<K: Clone + Eq + Hash> Inner<K> {
     }
 
     fn remember(&mut self, change: &Change) {
-        if change.topics.len() + change.offers.len() > LOGGED_CHANGE_MAX {
-            self.forgotten = self.forgotten.max(change.revision);
+        let revision = change.revision;
+        if change.topics().count() + change.offers.len() > LOGGED_CHANGE_MAX {
+            self.forgotten = self.forgotten.max(revision);
             return;
         }
         // Threads may tell of their changes in another order than they made them.
-        let at = self.log.partition_point(|other| other.revision <= change.revision);
-        self.log.insert(at, change.clone());
+        let at = self.log.partition_point(|other| other.revision <= revision);
+        let logged = Logged { revision, topics: change.topics().collect(), offers: change.offers.clone() };
+        self.log.insert(at, logged);
         if self.log.len() > LOG_MAX
             && let Some(oldest) = self.log.pop_front()
         {
@@ -301,7 +311,7 @@ fn take<T: Eq + Hash>(map: &mut HashMap<T, Ids>, entry: &T, number: u32) {
 }
 
 /// Whether a change changes one of the topics.
-fn concerns(change: &Change, topics: &[Topic]) -> bool {
+fn concerns(change: &Logged, topics: &[Topic]) -> bool {
     topics.iter().any(|topic| match topic {
         Topic::Candidates(wanted) => change.offers.iter().any(|volume| wanted.is_met_by(volume)),
         Topic::AccessSets(containing) => change

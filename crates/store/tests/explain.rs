@@ -15,9 +15,9 @@ use bindery_core::{
     VolumePhase,
 };
 use bindery_engine::DefaultEngine;
-use bindery_store::{LiveReads, Observed, Store};
+use bindery_store::{LiveReads, Object, Observed, Store};
 use proptest::prelude::*;
-use support::{Nothing, any_key, any_query, any_uid, any_volume, claim, gib, readable, unreadable, volume};
+use support::{Nothing, any_key, any_query, any_uid, any_volume, apply, claim, gib, unreadable, volume};
 
 fn asking(query: &Query, key: &ClaimKey, uid: &Uid) -> Claim {
     Claim {
@@ -50,7 +50,7 @@ proptest! {
                 Some(volume) => Observed::Readable(Arc::new(Volume { name: name(number), ..volume })),
                 None => unreadable("uid", 1),
             };
-            store.apply_volume(name(number), observed);
+            apply(&store, Object::Volume(name(number), observed));
         }
         for (number, key) in picked {
             store.reserve(&name(number), &key).ok();
@@ -87,7 +87,7 @@ struct Pair {
 impl Pair {
     fn store(&self) -> Store {
         let store = Store::new();
-        store.apply_volume(self.volume.name.clone(), readable(self.volume.clone()));
+        apply(&store, self.volume.clone());
         if let Some(holder) = &self.picked_for {
             store.reserve(&self.volume.name, holder).unwrap();
         }
@@ -202,9 +202,9 @@ fn every_obstacle_names_the_field_and_both_values() {
             ..volume("fits", 1)
         },
     ] {
-        store.apply_volume(volume.name.clone(), readable(volume));
+        apply(&store, volume);
     }
-    store.apply_volume("broken".into(), unreadable("uid", 1));
+    apply(&store, Object::Volume("broken".into(), unreadable("uid", 1)));
     let requirement =
         Requirement { key: "tier".into(), operator: SelectorOperator::In, values: vec!["gold".into()] };
     let mut asking = Claim { request: gib(2), ..claim(&key, 1) };
@@ -239,9 +239,9 @@ fn of_a_volume_that_is_reserved_or_named_less_counts() {
     let reference = ClaimRef { namespace: "ns".into(), name: "a".into(), uid: None };
     let used = |name: &str| Volume { class: "slow".into(), phase: VolumePhase::Released, ..volume(name, 1) };
     for volume in [used("used"), Volume { claim_ref: Some(reference), ..used("mine") }] {
-        store.apply_volume(volume.name.clone(), readable(volume));
+        apply(&store, volume);
     }
-    store.apply_volume("broken".into(), unreadable("uid", 1));
+    apply(&store, Object::Volume("broken".into(), unreadable("uid", 1)));
     let requirement =
         Requirement { key: "tier".into(), operator: SelectorOperator::Exists, values: Vec::new() };
     let selector = Some(Selector::Requirements(vec![requirement]));

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use bindery_core::{
     AccessModes, ClaimKey, Cluster, DecisionLimits, Query, Slot, Source, Text, Uid, Version, Volume,
 };
-use bindery_store::{LiveReads, Store};
+use bindery_store::{LiveReads, Object, ObjectKey, Store};
 use proptest::prelude::*;
 use support::{
-    Model, Nothing, any_key, any_query, any_uid, any_volume, gib, query, readable, unreadable, volume,
+    Model, Nothing, any_key, any_query, any_uid, any_volume, apply, gib, gone, query, unreadable, volume,
 };
 
 #[derive(Clone, Debug)]
@@ -53,11 +53,11 @@ fn build(steps: Vec<Step>) -> (Store, Model) {
             Step::Apply(number, volume) => {
                 let volume = Arc::new(finish(number, volume));
                 model.volumes.insert(name(number), Some(volume.clone()));
-                store.apply_volume(name(number), bindery_store::Observed::Readable(volume));
+                apply(&store, volume);
             }
             Step::Break(number) => {
                 model.volumes.insert(name(number), None);
-                store.apply_volume(name(number), unreadable("uid", version));
+                apply(&store, Object::Volume(name(number), unreadable("uid", version)));
             }
             Step::Assume(number, volume) => {
                 let volume = Arc::new(finish(number, volume));
@@ -68,7 +68,7 @@ fn build(steps: Vec<Step>) -> (Store, Model) {
             }
             Step::Remove(number) => {
                 model.volumes.remove(&name(number));
-                store.remove_volume(&name(number));
+                gone(&store, ObjectKey::Volume(name(number)));
             }
             Step::Reserve(number, key) => {
                 let holder = model.picked.entry(name(number)).or_insert(key.clone()).clone();
@@ -154,7 +154,7 @@ proptest! {
 #[test]
 fn a_volume_is_not_offered_once_the_overlay_says_that_it_is_taken() {
     let store = Store::new();
-    store.apply_volume("v".into(), readable(volume("v", 1)));
+    apply(&store, volume("v", 1));
     let mut taken = volume("v", 2);
     taken.claim_ref =
         Some(bindery_core::ClaimRef { namespace: "ns".into(), name: "a".into(), uid: Some(Uid::from("u")) });
@@ -177,7 +177,7 @@ fn thousands_of_volumes_keep_order_and_labels_through_growth_and_shrinkage() {
         volume.capacity = Some(gib(1 + number as u64 / 100));
         volume.labels.insert("parity".into(), if number % 2 == 0 { "even" } else { "odd" }.into());
         volume.labels.insert("name".into(), volume.name.clone());
-        store.apply_volume(volume.name.clone(), readable(volume.clone()));
+        apply(&store, volume.clone());
         model.volumes.insert(volume.name.clone(), Some(Arc::new(volume)));
     }
     let check = |store: &Store, model: &Model| {
@@ -207,7 +207,7 @@ fn thousands_of_volumes_keep_order_and_labels_through_growth_and_shrinkage() {
     check(&store, &model);
     for (count, number) in shuffled(2_741).enumerate() {
         let name = Text::from(format!("v{number:04}"));
-        store.remove_volume(&name);
+        gone(&store, ObjectKey::Volume(name.clone()));
         model.volumes.remove(&name);
         if count % 997 == 0 {
             check(&store, &model);

@@ -6,12 +6,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{Claim, ClaimKey, Lookup, Source, Text, Uid, Version, Volume};
-use bindery_store::{Change, Kind, Observed, PodContent, PodRecord, Store, Topic};
+use bindery_store::{Change, Kind, Object, ObjectKey, Observed, PodContent, PodRecord, Store, Topic};
 use proptest::prelude::*;
-use support::{claim, readable, unreadable, volume};
+use support::{apply, claim, gone, list, pod_key, unreadable, volume};
 
 fn key(name: &str) -> ClaimKey {
     ClaimKey::new("ns", name)
+}
+
+fn changes(change: &Change, topic: &Topic) -> bool {
+    change.topics().any(|changed| changed == *topic)
 }
 
 /// A delivery or an own write of the only volume, whose UID is its incarnation.
@@ -75,7 +79,7 @@ proptest! {
                         unreadable(&format!("uid-{number}"), version)
                     };
                     let expected = watch.as_ref().is_none_or(|(known, ..)| *known <= version);
-                    prop_assert_eq!(store.apply_volume("v".into(), observed).fresh, expected);
+                    prop_assert_eq!(apply(&store, Object::Volume("v".into(), observed)).fresh, expected);
                     if expected {
                         let why = "spec.capacity: no quantity".into();
                         let found = if is_readable { Lookup::Found(object) } else { Lookup::Unreadable(why) };
@@ -95,7 +99,7 @@ proptest! {
                     }
                 }
                 Step::Gone => {
-                    store.remove_volume("v");
+                    gone(&store, ObjectKey::Volume("v".into()));
                     watch = None;
                 }
                 Step::ListBegins => {
@@ -104,8 +108,7 @@ proptest! {
                 }
                 Step::Relist { version, incarnation: number } => {
                     let listed = version.map(|version| incarnation(version, number));
-                    let list = listed.clone().map(|volume| ("v".into(), readable(volume)));
-                    store.replace_volumes(list.into_iter().collect());
+                    list(&store, Kind::Volume, listed.clone());
                     watch = version.zip(listed).map(|(v, volume)| (v, number, Lookup::Found(Arc::new(volume))));
                     write = write.filter(|_| !is_write_listed);
                 }
@@ -132,15 +135,15 @@ fn found(store: &Store, source: Source) -> Option<Version> {
 #[test]
 fn a_late_write_does_not_bring_a_deleted_object_back() {
     let store = Store::new();
-    store.apply_volume("v".into(), readable(volume("v", 1)));
-    let (_, removed) = store.remove_volume("v");
-    assert_eq!(removed.unwrap().version, Version::from("1"));
+    apply(&store, volume("v", 1));
+    let change = gone(&store, ObjectKey::Volume("v".into()));
+    assert_eq!(change.objects[0].gone(), Some(&volume("v", 1).uid));
     let change = store.assume_volume(Arc::new(volume("v", 9)));
     assert!(!change.fresh && change.is_empty());
     assert_eq!(store.volume(Source::Overlay, "v"), Lookup::Absent);
 
-    store.apply_claim(key("c"), readable(claim(&key("c"), 1)));
-    store.remove_claim(&key("c"));
+    apply(&store, claim(&key("c"), 1));
+    gone(&store, ObjectKey::Claim(key("c")));
     assert!(!store.assume_claim(Arc::new(claim(&key("c"), 9))).fresh);
     assert_eq!(store.claim(Source::Overlay, &key("c")), Lookup::Absent);
 }
@@ -159,7 +162,7 @@ fn versions_are_numbers_and_equal_ones_pass() {
     let store = Store::new();
     let apply = |version: &str| {
         let volume = Volume { version: Version::from(version), ..volume("v", 1) };
-        store.apply_volume("v".into(), readable(volume)).fresh
+        apply(&store, volume).fresh
     };
     assert!(apply("9"));
     assert!(apply("10"));
@@ -175,21 +178,22 @@ fn versions_are_numbers_and_equal_ones_pass() {
 #[test]
 fn a_complete_list_is_believed_even_where_it_is_older() {
     let store = Store::new();
-    store.apply_volume("v".into(), readable(volume("v", 100)));
+    apply(&store, volume("v", 100));
     store.assume_volume(Arc::new(volume("v", 101)));
-    store.apply_volume("w".into(), readable(volume("w", 99)));
-    store.apply_claim(key("c"), readable(claim(&key("c"), 98)));
+    apply(&store, volume("w", 99));
+    apply(&store, claim(&key("c"), 98));
     store.assume_claim(Arc::new(claim(&key("c"), 102)));
     store.list_begins(Kind::Volume);
     store.list_begins(Kind::Claim);
-    let (change, gone) = store.replace_volumes(vec![("v".into(), readable(volume("v", 7)))]);
-    assert!(change.topics.contains(&Topic::Volume(Source::Cache, "w".into())));
-    assert!(change.topics.contains(&Topic::Volume(Source::Overlay, "v".into())));
-    assert_eq!(gone.iter().map(|volume| &*volume.name).collect::<Vec<_>>(), ["w"]);
+    let change = list(&store, Kind::Volume, [volume("v", 7)]);
+    assert!(changes(&change, &Topic::Volume(Source::Cache, "w".into())));
+    assert!(changes(&change, &Topic::Volume(Source::Overlay, "v".into())));
+    let gone: Vec<_> = change.objects.iter().filter_map(|object| object.gone()).collect();
+    assert_eq!(gone, [&volume("w", 99).uid]);
     assert_eq!(found(&store, Source::Cache), Some(Version::from("7")));
     assert_eq!(found(&store, Source::Overlay), Some(Version::from("7")));
-    let (change, _) = store.replace_claims(vec![(key("c"), readable(claim(&key("c"), 8)))]);
-    assert!(change.topics.contains(&Topic::Claim(Source::Overlay, key("c"))));
+    let change = list(&store, Kind::Claim, [claim(&key("c"), 8)]);
+    assert!(changes(&change, &Topic::Claim(Source::Overlay, key("c"))));
     assert_eq!(store.claim(Source::Overlay, &key("c")), store.claim(Source::Cache, &key("c")));
 }
 
@@ -198,12 +202,12 @@ fn a_complete_list_is_believed_even_where_it_is_older() {
 #[test]
 fn the_echo_of_a_write_changes_the_cache_and_not_the_overlay() {
     let store = Store::new();
-    store.apply_volume("v".into(), readable(volume("v", 1)));
+    apply(&store, volume("v", 1));
     let written = store.assume_volume(Arc::new(volume("v", 2)));
-    assert_eq!(written.topics, [Topic::Volume(Source::Overlay, "v".into())]);
-    let echo = store.apply_volume("v".into(), readable(volume("v", 2)));
-    assert_eq!((echo.fresh, echo.topics), (true, vec![Topic::Volume(Source::Cache, "v".into())]));
-    let resync = store.apply_volume("v".into(), readable(volume("v", 2)));
+    assert!(written.topics().eq([Topic::Volume(Source::Overlay, "v".into())]));
+    let echo = apply(&store, volume("v", 2));
+    assert!(echo.fresh && echo.topics().eq([Topic::Volume(Source::Cache, "v".into())]));
+    let resync = apply(&store, volume("v", 2));
     assert!(resync.fresh && resync.is_empty());
     assert_eq!(resync.revision, echo.revision);
 }
@@ -213,10 +217,10 @@ fn the_echo_of_a_write_changes_the_cache_and_not_the_overlay() {
 #[test]
 fn a_write_of_an_earlier_incarnation_is_not_laid_over_a_later_one() {
     let store = Store::new();
-    store.apply_volume("v".into(), readable(incarnation(1, 0)));
+    apply(&store, incarnation(1, 0));
     store.assume_volume(Arc::new(incarnation(2, 0)));
-    let change = store.apply_volume("v".into(), readable(incarnation(5, 1)));
-    assert!(change.topics.contains(&Topic::Volume(Source::Overlay, "v".into())));
+    let change = apply(&store, incarnation(5, 1));
+    assert!(changes(&change, &Topic::Volume(Source::Overlay, "v".into())));
     assert!(!store.assume_volume(Arc::new(incarnation(3, 0))).fresh);
     assert!(matches!(store.volume(Source::Overlay, "v"), Lookup::Found(v) if v.uid == Uid::from("uid-1")));
 }
@@ -224,8 +228,8 @@ fn a_write_of_an_earlier_incarnation_is_not_laid_over_a_later_one() {
 #[test]
 fn what_cannot_be_read_is_unreadable_and_not_absent() {
     let store = Store::new();
-    store.apply_volume("v".into(), unreadable("uid-v", 3));
-    store.apply_claim(key("c"), unreadable("u", 3));
+    apply(&store, Object::Volume("v".into(), unreadable("uid-v", 3)));
+    apply(&store, Object::Claim(key("c"), unreadable("u", 3)));
     let why = || "spec.capacity: no quantity".into();
     assert_eq!(store.volume(Source::Overlay, "v"), Lookup::Unreadable(why()));
     assert_eq!(store.claim(Source::Cache, &key("c")), Lookup::Unreadable(why()));
@@ -237,7 +241,7 @@ fn what_cannot_be_read_is_unreadable_and_not_absent() {
     // An own write that is newer can be read, until the watch says that it cannot.
     store.assume_volume(Arc::new(volume("v", 4)));
     assert_eq!(found(&store, Source::Overlay), Some(Version::from("4")));
-    store.apply_volume("v".into(), unreadable("u", 4));
+    apply(&store, Object::Volume("v".into(), unreadable("u", 4)));
     assert_eq!(store.volume(Source::Overlay, "v"), Lookup::Unreadable(why()));
 }
 
@@ -246,7 +250,7 @@ fn nothing_is_synced_before_all_kinds_are() {
     let store = Store::new();
     for kind in Kind::ALL {
         assert!(!store.synced());
-        store.mark_synced(kind);
+        list(&store, kind, [] as [Object; 0]);
     }
     assert!(store.synced());
 }
@@ -254,7 +258,7 @@ fn nothing_is_synced_before_all_kinds_are() {
 #[test]
 fn a_reservation_is_for_one_claim_until_that_one_ends_it() {
     let store = Store::new();
-    store.apply_volume("v".into(), readable(volume("v", 1)));
+    apply(&store, volume("v", 1));
     store.reserve("v", &key("a")).unwrap();
     store.reserve("v", &key("a")).unwrap();
     assert_eq!(store.reserve("v", &key("b")).unwrap_err().0, key("a"));
@@ -277,16 +281,16 @@ fn default_classes_come_newest_first_and_an_unreadable_class_may_be_one() {
     };
     let store = Store::new();
     for (name, created, default) in [("b", 5, true), ("a", 5, true), ("new", 9, true), ("other", 10, false)] {
-        store.apply_class(name.into(), readable(class(name, created, default)));
+        apply(&store, class(name, created, default));
     }
     let names: Vec<_> = store.default_classes().unwrap();
     assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["new", "a", "b"]);
-    let change = store.apply_class("other".into(), readable(class("other", 11, false)));
-    assert_eq!(change.topics, [Topic::Class("other".into())]);
-    let change = store.apply_class("odd".into(), unreadable("u", 1));
-    assert_eq!(change.topics, [Topic::Class("odd".into()), Topic::DefaultClasses]);
+    let change = apply(&store, class("other", 11, false));
+    assert_eq!(change.facts, [Topic::Class("other".into())]);
+    let change = apply(&store, Object::Class("odd".into(), unreadable("u", 1)));
+    assert_eq!(change.facts, [Topic::Class("odd".into()), Topic::DefaultClasses]);
     assert!(store.default_classes().unwrap_err().contains("odd"));
-    assert!(store.remove_class("odd").topics.contains(&Topic::DefaultClasses));
+    assert!(gone(&store, ObjectKey::Class("odd".into())).facts.contains(&Topic::DefaultClasses));
 }
 
 fn pod(name: &str, claims: &[&str], scheduled: bool) -> PodRecord {
@@ -302,16 +306,16 @@ fn pods_are_found_by_the_claims_that_they_reference() {
         pods.map(|pod| (pod.name.to_string(), pod.scheduled)).collect()
     };
     let store = Store::new();
-    store.apply_pod(pod("p", &["a", "b", "a"], false));
-    store.apply_pod(pod("q", &["b"], true));
-    assert!(store.apply_pod(pod("r", &[], true)).is_empty());
+    apply(&store, pod("p", &["a", "b", "a"], false));
+    apply(&store, pod("q", &["b"], true));
+    assert!(apply(&store, pod("r", &[], true)).is_empty());
     assert_eq!(names(&store, "b"), BTreeMap::from([("p".to_owned(), false), ("q".to_owned(), true)]));
-    let change = store.apply_pod(pod("p", &["a"], true));
-    assert_eq!(change.topics, [Topic::Pods(key("a")), Topic::Pods(key("b"))]);
+    let change = apply(&store, pod("p", &["a"], true));
+    assert_eq!(change.facts, [Topic::Pods(key("a")), Topic::Pods(key("b"))]);
     assert_eq!(names(&store, "a"), BTreeMap::from([("p".to_owned(), true)]));
-    assert!(store.apply_pod(pod("p", &["a"], true)).is_empty());
-    assert_eq!(store.replace_pods(vec![pod("p", &["a"], true)]).topics, [Topic::Pods(key("b"))]);
-    assert_eq!(store.remove_pod("ns", "p").topics, [Topic::Pods(key("a"))]);
+    assert!(apply(&store, pod("p", &["a"], true)).is_empty());
+    assert_eq!(list(&store, Kind::Pod, [pod("p", &["a"], true)]).facts, [Topic::Pods(key("b"))]);
+    assert_eq!(gone(&store, pod_key("p")).facts, [Topic::Pods(key("a"))]);
     assert!(names(&store, "a").is_empty());
 }
 
@@ -324,20 +328,20 @@ fn a_pod_that_cannot_be_read_may_use_every_claim_of_its_namespace() {
         Err(format!("pod \"ns/{name}\" cannot be read, and may use the claim: {why}").into())
     };
     let of_all = || Topic::UnreadablePods("ns".into());
-    store.apply_pod(pod("p", &["a"], true));
+    apply(&store, pod("p", &["a"], true));
     // It used the claim before it could not be read any more.
-    let change = store.apply_pod(broken("p", "spec"));
-    assert_eq!(change.topics, [Topic::Pods(key("a")), of_all()]);
+    let change = apply(&store, broken("p", "spec"));
+    assert_eq!(change.facts, [Topic::Pods(key("a")), of_all()]);
     assert_eq!((using("a"), using("b")), (unknown("p", "spec"), unknown("p", "spec")));
     assert_eq!(store.pods_using(&ClaimKey::new("other", "a")), Ok(Vec::new()));
-    assert!(store.apply_pod(broken("q", "status")).is_empty());
-    assert_eq!(store.remove_pod("ns", "p").topics, [of_all()]);
+    assert!(apply(&store, broken("q", "status")).is_empty());
+    assert_eq!(gone(&store, pod_key("p")).facts, [of_all()]);
     assert_eq!(using("a"), unknown("q", "status"));
     // As a list says it, and as a watch does once it can be read.
-    let list = vec![pod("p", &["a"], true), broken("q", "spec")];
-    assert_eq!(store.replace_pods(list).topics, [Topic::Pods(key("a")), of_all()]);
+    let listed = [pod("p", &["a"], true), broken("q", "spec")];
+    assert_eq!(list(&store, Kind::Pod, listed).facts, [Topic::Pods(key("a")), of_all()]);
     assert_eq!(using("a"), unknown("q", "spec"));
-    assert_eq!(store.apply_pod(pod("q", &["b"], true)).topics, [Topic::Pods(key("b")), of_all()]);
+    assert_eq!(apply(&store, pod("q", &["b"], true)).facts, [Topic::Pods(key("b")), of_all()]);
     assert_eq!((using("a"), using("b"), using("c")), (Ok(1), Ok(1), Ok(0)));
 }
 
@@ -349,18 +353,13 @@ fn claims_are_laid_over_as_volumes_are() {
         other => format!("{other:?}"),
     };
     let at = |version| Arc::new(Claim { deleting: version > 2, ..claim(&key("c"), version) });
-    store.apply_claim(key("c"), Observed::Readable(at(1)));
+    apply(&store, at(1));
     assert!(store.assume_claim(at(3)).fresh);
     assert!(!store.assume_claim(at(2)).fresh);
     assert_eq!((version(Source::Overlay), version(Source::Cache)), ("3".into(), "1".into()));
-    assert!(
-        !store
-            .apply_claim(key("c"), Observed::Readable(at(2)))
-            .topics
-            .contains(&Topic::Claim(Source::Overlay, key("c")))
-    );
-    store.apply_claim(key("c"), Observed::Readable(at(4)));
+    assert!(!changes(&apply(&store, at(2)), &Topic::Claim(Source::Overlay, key("c"))));
+    apply(&store, at(4));
     assert_eq!((version(Source::Overlay), version(Source::Cache)), ("4".into(), "4".into()));
-    let (change, gone) = store.replace_claims(Vec::new());
-    assert_eq!((change.topics.len(), gone.len()), (2, 1));
+    let change = list(&store, Kind::Claim, [] as [Object; 0]);
+    assert_eq!((change.topics().count(), change.objects[0].gone()), (2, Some(&at(4).uid)));
 }

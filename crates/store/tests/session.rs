@@ -11,13 +11,13 @@ use bindery_core::{
     SelectorOperator, Source, Stop, Volume,
 };
 use bindery_store::{LiveReads, Store};
-use support::{Nothing, claim, query, readable, volume};
+use support::{Nothing, apply, claim, query, volume};
 
 fn store_of(volumes: usize) -> Store {
     let store = Store::new();
     for number in 0..volumes {
         let volume = volume(&format!("v{number:03}"), 1);
-        store.apply_volume(volume.name.clone(), readable(volume));
+        apply(&store, volume);
     }
     store
 }
@@ -29,7 +29,7 @@ fn ask_until_stopped(limits: DecisionLimits, question: &Question) -> (u64, Stop)
     for name in ["r1", "r2"] {
         let claim_ref = ClaimRef { namespace: "ns".into(), name: "reserved".into(), uid: None };
         let reserved = Volume { claim_ref: Some(claim_ref), ..volume(name, 1) };
-        store.apply_volume(name.into(), readable(reserved));
+        apply(&store, reserved);
     }
     let mut session = store.session(&Nothing, &live, limits);
     let mut answered = 0;
@@ -119,7 +119,7 @@ fn a_live_read_stops_the_call_until_it_is_answered() {
 
     let found = Answer::Claim(Lookup::Found(Arc::new(claim(&key, 3))));
     live.push(question.clone(), found.clone());
-    store.apply_claim(key.clone(), readable(claim(&key, 4)));
+    apply(&store, claim(&key, 4));
     let mut session = store.session(&Nothing, &live, DecisionLimits::default());
     // The read may be older than what the store has learnt meanwhile: the decision counts from its first
     // call.

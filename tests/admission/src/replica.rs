@@ -10,7 +10,7 @@ use bindery_controller::{Binder, Facts, Note, Parts, Port, Purpose, Settings, Wr
 use bindery_core::{Claim, ClaimKey, Engine, Lookup, Text, Timestamp, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_kube::decode;
-use bindery_store::{Kind, Observed, Store};
+use bindery_store::{Delivery, Kind, Object, Observed, Store};
 use bindery_webhook::{AdmissionMetrics, AdmissionSettings, PATH, admission};
 use http_body_util::BodyExt as _;
 use prometheus_client::encoding::text;
@@ -121,7 +121,9 @@ impl Replica {
     /// A replica of an empty cluster with complete lists.
     pub fn new(engine: Arc<dyn Engine>, settings: AdmissionSettings) -> Self {
         let replica = Self::starting(engine, settings);
-        Kind::ALL.into_iter().for_each(|kind| replica.binder.store().mark_synced(kind));
+        for kind in Kind::ALL {
+            replica.binder.store().deliver(Delivery::listed(kind, [] as [Object; 0], "1"));
+        }
         replica
     }
 
@@ -171,22 +173,9 @@ impl Replica {
     ///
     /// Its kind is not watched, or it cannot be decoded.
     pub fn see(&self, object: &Value) {
-        let store = self.binder.store();
-        let _ = match object["kind"].as_str() {
-            Some("PersistentVolume") => {
-                let (name, volume) = decode::volume(object).expect("a volume");
-                store.apply_volume(name, volume)
-            }
-            Some("PersistentVolumeClaim") => {
-                let (key, claim) = decode::claim(object).expect("a claim");
-                store.apply_claim(key, claim)
-            }
-            Some("StorageClass") => {
-                let (name, class) = decode::class(object).expect("a class");
-                store.apply_class(name, class)
-            }
-            kind => panic!("{kind:?} is not watched"),
-        };
+        let kind = Kind::ALL.into_iter().find(|kind| object["kind"] == kind.name()).expect("it is watched");
+        let object = decode::object(kind, object).expect("it has a name");
+        self.binder.store().deliver(Delivery::applied(object));
     }
 
     /// Adds an object to the API server only.

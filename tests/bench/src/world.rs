@@ -6,7 +6,7 @@ use bindery_core::{
     Claim, ClaimKey, Migration, OperationKind, OperationState, Plugin, PluginMatch, PluginOperation,
     Quantity, Request, Requirement, Selector, SelectorOperator, Subject, Text, Uid, Volume,
 };
-use bindery_store::{Environment, Observed, Store};
+use bindery_store::{Delivery, Environment, Kind, Store};
 
 use crate::scan::Scan;
 
@@ -58,8 +58,7 @@ impl World {
         let all: Vec<Arc<Volume>> =
             shuffled.map(|i| Arc::new(volume(i.expect("it is less than the volumes"), per_class))).collect();
         let store = Store::new();
-        let observed = all.iter().map(|volume| (volume.name.clone(), Observed::Readable(Arc::clone(volume))));
-        store.replace_volumes(observed.collect());
+        store.deliver(Delivery::listed(Kind::Volume, all.iter().cloned(), "1"));
         let requests = (0..CLAIMS).map(|i| request(claim(i, shape, per_class))).collect();
         Self { shape, store, scan: Scan::new(all), requests }
     }

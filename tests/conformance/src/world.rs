@@ -7,9 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 use bindery_controller::{Binder, Facts, Key, Parts, Plugin, Settings, Synced};
 use bindery_core::{ClaimKey, Engine, Text, Timestamp};
-use bindery_kube::decode::DecodeError;
 use bindery_kube::{ApiPort, Events, Template, decode};
-use bindery_store::{Kind, Store};
+use bindery_store::{Delivery, Kind, Object, Store};
 use serde_json::Value;
 
 use crate::case::{Case, Objects};
@@ -221,24 +220,20 @@ impl<'a> World<'a> {
     /// Fills the caches with what the API server has, but for some claims.
     async fn fill_caches(&self, uncached: &[String]) -> Result<()> {
         let store = self.binder.store();
-        store.replace_volumes(self.decoded(VOLUMES, decode::volume, &[]).await?);
-        store.replace_claims(self.decoded(CLAIMS, decode::claim, uncached).await?);
-        store.replace_classes(self.decoded("storageclasses", decode::class, &[]).await?);
-        store.replace_pods(self.decoded("pods", decode::pod, &[]).await?);
-        store.replace_nodes(vec!["node1".into()]);
-        Kind::ALL.into_iter().for_each(|kind| store.mark_synced(kind));
+        for (kind, resource, uncached) in [
+            (Kind::Volume, VOLUMES, &[][..]),
+            (Kind::Claim, CLAIMS, uncached),
+            (Kind::Class, "storageclasses", &[]),
+            (Kind::Pod, "pods", &[]),
+        ] {
+            let objects = self.server.objects(resource).await?;
+            let cached =
+                objects.iter().filter(|object| !uncached.iter().any(|missing| missing == name(object)));
+            let decoded: Result<Vec<_>, _> = cached.map(|object| decode::object(kind, object)).collect();
+            store.deliver(Delivery::listed(kind, decoded?, "1"));
+        }
+        store.deliver(Delivery::listed(Kind::Node, [Object::Node("node1".into())], "1"));
         Ok(())
-    }
-
-    async fn decoded<T>(
-        &self,
-        resource: &str,
-        decode: impl Fn(&Value) -> Result<T, DecodeError>,
-        uncached: &[String],
-    ) -> Result<Vec<T>> {
-        let objects = self.server.objects(resource).await?;
-        let cached = objects.iter().filter(|object| !uncached.iter().any(|missing| missing == name(object)));
-        Ok(cached.map(decode).collect::<Result<_, _>>()?)
     }
 
     /// Lets the caches hold objects that the API server has no more, as a lagging watch does.
@@ -246,8 +241,7 @@ impl<'a> World<'a> {
         let (store, sim) = (self.binder.store(), self.server.simulator()?);
         for volume in (Objects { volumes: cache.volumes.clone(), claims: Vec::new() }).typed() {
             if sim.object(VOLUMES, None, name(&volume)).is_none() {
-                let (name, volume) = decode::volume(&volume)?;
-                store.apply_volume(name, volume);
+                store.deliver(Delivery::applied(decode::object(Kind::Volume, &volume)?));
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bindery_controller::{Intake, Journal, Key, Note, Port, Purpose, Verdict, Write, WriteError, Written};
 use bindery_core::{Claim, ClaimKey, Evidence, Lookup, Regarding, Subject, Text, Timestamp, Volume};
-use bindery_store::{Kind, Observed};
+use bindery_store::{Delivery, Kind, Object, ObjectKey};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
 pub use apply::Change;
@@ -59,12 +59,12 @@ pub enum Event {
 impl Event {
     /// Delivers the event to a binder's caches.
     pub fn deliver(self, intake: &Intake) {
-        match self {
-            Self::Volume(name, Some(volume)) => intake.volume(name, Observed::Readable(volume)),
-            Self::Volume(name, None) => intake.volume_gone(&name),
-            Self::Claim(key, Some(claim)) => intake.claim(key, Observed::Readable(claim)),
-            Self::Claim(key, None) => intake.claim_gone(&key),
-        }
+        intake.deliver(match self {
+            Self::Volume(_, Some(volume)) => Delivery::applied(volume),
+            Self::Volume(name, None) => Delivery::Gone(ObjectKey::Volume(name)),
+            Self::Claim(_, Some(claim)) => Delivery::applied(claim),
+            Self::Claim(key, None) => Delivery::Gone(ObjectKey::Claim(key)),
+        });
     }
 }
 
@@ -151,11 +151,18 @@ impl<X> InMemoryApi<X> {
 
     /// Delivers a complete list of volumes to a binder's caches, as a watch does when the binder asks for one.
     pub fn list_volumes(&self, intake: &Intake) {
-        let ticket = intake.freshness().list_begins(Kind::Volume);
-        let volumes = self.objects().volumes.clone();
-        let observed = |(name, volume)| (name, Observed::Readable(volume));
-        intake.volumes(volumes.into_iter().map(observed).collect());
-        intake.freshness().list_complete(Kind::Volume, ticket);
+        intake.list_begins(Kind::Volume);
+        self.deliver_list(intake, Kind::Volume, "");
+    }
+
+    /// Delivers a complete list of a kind to a binder's caches. There are no classes, pods and nodes.
+    pub fn deliver_list(&self, intake: &Intake, kind: Kind, version: &str) {
+        let objects: Vec<Object> = match kind {
+            Kind::Volume => self.objects().volumes.values().cloned().map(Object::from).collect(),
+            Kind::Claim => self.objects().claims.values().cloned().map(Object::from).collect(),
+            Kind::Class | Kind::Pod | Kind::Node => Vec::new(),
+        };
+        intake.deliver(Delivery::listed(kind, objects, version));
     }
 
     /// Waits for the next write that is carried out; returns at once if there was one since the last call.

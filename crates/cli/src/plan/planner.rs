@@ -12,7 +12,7 @@ use bindery_core::{Claim, ClaimKey, Decision, Engine, Evidence, Lookup, Operatio
 use bindery_kube::plugins::{HostPath, Nfs};
 use bindery_kube::{ApiPort, Events, Template, decode, system_clock};
 use bindery_sim::{Sim, SimOptions};
-use bindery_store::{Kind as Watched, Store};
+use bindery_store::{Delivery, Kind as Watched, Store};
 use serde_json::{Value, json};
 
 use super::load::Object;
@@ -194,15 +194,17 @@ impl Planner {
     /// Delivers the objects of the API server to the store, as watches would.
     fn deliver(&self) -> Result<()> {
         let (sim, store) = (&self.sim, self.store());
-        let all = |resource: &str| sim.objects(resource);
-        store.replace_classes(all("storageclasses").iter().map(decode::class).collect::<Result<_, _>>()?);
-        store.replace_pods(all("pods").iter().map(decode::pod).collect::<Result<_, _>>()?);
-        store.replace_nodes(all("nodes").iter().map(decode::name).collect::<Result<_, _>>()?);
-        store.replace_volumes(all("persistentvolumes").iter().map(decode::volume).collect::<Result<_, _>>()?);
-        store.replace_claims(
-            all("persistentvolumeclaims").iter().map(decode::claim).collect::<Result<_, _>>()?,
-        );
-        Watched::ALL.into_iter().for_each(|kind| store.mark_synced(kind));
+        for (kind, resource) in [
+            (Watched::Class, "storageclasses"),
+            (Watched::Pod, "pods"),
+            (Watched::Node, "nodes"),
+            (Watched::Volume, "persistentvolumes"),
+            (Watched::Claim, "persistentvolumeclaims"),
+        ] {
+            let objects = sim.objects(resource);
+            let decoded = objects.iter().map(|object| decode::object(kind, object));
+            store.deliver(Delivery::listed(kind, decoded.collect::<Result<Vec<_>, _>>()?, "1"));
+        }
         Ok(())
     }
 }

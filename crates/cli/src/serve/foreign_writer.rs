@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, ForeignWrite, Note, Vigil};
+use bindery_controller::{Binder, ForeignWrite, ForeignWriters, Note};
 use bindery_core::EventType;
 use bindery_kube::{Alarm, ApiPort, Clock, Events, FOREIGN_WRITER, Raised};
 use tokio::sync::Notify;
@@ -47,7 +47,7 @@ impl ForeignWriterCheck {
                         why,
                         "recycling and deleting are stopped: another binder was seen"
                     );
-                    self.vigil().hold();
+                    self.writers().hold();
                     self.found.notify_one();
                     return;
                 }
@@ -74,7 +74,7 @@ impl ForeignWriterCheck {
         while regressions.changed().await.is_ok() {
             let Some(regression) = regressions.borrow_and_update().clone() else { continue };
             let now = (self.clock)();
-            if self.vigil().holds()
+            if self.writers().holds()
                 && let Err(error) =
                     self.alarm.raise("another binder was seen before etcd was restored", now).await
             {
@@ -88,9 +88,9 @@ impl ForeignWriterCheck {
     }
 
     async fn follow_writes(&self) {
-        let mut last = self.vigil().last();
+        let mut last = self.writers().last();
         loop {
-            if self.vigil().holds() {
+            if self.writers().holds() {
                 // Another binder writes hundreds of objects; one read of the Lease answers for all.
                 tokio::time::sleep(READ_EVERY).await;
             } else {
@@ -101,7 +101,7 @@ impl ForeignWriterCheck {
                 }
             }
             // Counted before the Lease is read: the operator has not acknowledged later writes.
-            let writes = self.vigil().writes();
+            let writes = self.writers().writes();
             let seen =
                 if last.has_changed().unwrap_or_default() { last.borrow_and_update().clone() } else { None };
             match seen {
@@ -145,7 +145,7 @@ impl ForeignWriterCheck {
     async fn check_acknowledgement(&self, writes: u64) {
         match self.alarm.read().await {
             Ok(Some(_)) => {}
-            Ok(None) if self.vigil().release(writes) => {
+            Ok(None) if self.writers().release(writes) => {
                 tracing::warn!(
                     lease = self.lease,
                     "the operator has acknowledged; recycling and deleting go on"
@@ -156,7 +156,7 @@ impl ForeignWriterCheck {
         }
     }
 
-    fn vigil(&self) -> &Vigil {
-        self.binder.intake().vigil().expect("replicas in own mode check for other writers")
+    fn writers(&self) -> &ForeignWriters {
+        self.binder.intake().foreign_writers().expect("replicas in own mode check for other writers")
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Error;
 
-use bindery_controller::{Compared, Vigil};
+use bindery_controller::{Compared, ForeignWriters};
 use bindery_core::{ClaimPhase, VolumePhase};
 use bindery_kube::EventLoss;
 use bindery_kube::plugins::{HOST_PATH, NFS};
@@ -85,13 +85,13 @@ impl Collector for Own {
 
 impl Own {
     fn counters(&self) -> [(&'static str, &'static str, u64); 4] {
-        let vigil = self.health.binder.intake().vigil();
+        let writers = self.health.binder.intake().foreign_writers();
         let pressure = self.health.binder.port().pressure();
         [
             (
                 "foreign_writes",
                 "Writes of other binders that were seen, in own mode",
-                vigil.map_or(0, Vigil::writes),
+                writers.map_or(0, ForeignWriters::writes),
             ),
             (
                 "requests_refused",
@@ -108,7 +108,7 @@ impl Own {
     }
 
     fn gauges(&self) -> [(&'static str, &'static str, usize); 11] {
-        let (binder, vigil) = (&self.health.binder, self.health.binder.intake().vigil());
+        let (binder, writers) = (&self.health.binder, self.health.binder.intake().foreign_writers());
         let pressure = binder.port().pressure();
         [
             ("leader", "Whether this replica leads", usize::from(self.health.leads())),
@@ -135,7 +135,7 @@ impl Own {
             (
                 "foreign_writer",
                 "Whether recycling and deleting are stopped because another binder was seen",
-                usize::from(vigil.is_some_and(Vigil::holds)),
+                usize::from(writers.is_some_and(ForeignWriters::holds)),
             ),
             (
                 "observed_claims_awaited",

@@ -6,7 +6,6 @@ use bindery_core::{
     Action, ClaimPhase, Decision, Follows, Lookup, Operation, PluginMatch, PluginOperation, Request, Subject,
     Text,
 };
-use bindery_store::Kind;
 use tracing::Instrument as _;
 
 use super::known::Known;
@@ -173,7 +172,7 @@ impl<P: Port> Binder<P> {
             (Written::Volume(volume), _) => self.intake.changed(&self.store.assume_volume(volume.clone())),
             (Written::Claim(claim), _) => self.intake.changed(&self.store.assume_claim(claim.clone())),
             (Written::Deletion, Write::DeleteVolume { volume }) => {
-                self.intake.deletions().accept(volume, self.store.lists_begun(Kind::Volume));
+                self.intake.deletions().accept(volume, &self.store);
             }
             (Written::Deletion, _) => {}
         }

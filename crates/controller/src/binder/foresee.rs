@@ -15,7 +15,7 @@ use crate::observe::{Foreseen, Observation, Observer};
 impl<P: Port> Binder<P> {
     /// Looks on as others bind, from now on; see [`Observation`].
     pub fn observe(self: &Arc<Self>) {
-        self.intake.set_onlooker(Box::new(Observer(Arc::downgrade(self))));
+        self.intake.set_observer(Box::new(Observer(Arc::downgrade(self))));
     }
 
     /// What it has learnt as it looked on.

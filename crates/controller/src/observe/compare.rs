@@ -1,14 +1,13 @@
-//! Upstream's choice, held against Bindery's.
+//! Compares upstream's choice with Bindery's.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
 
 use bindery_core::{BindingMode, Claim, ClaimKey, Lookup, Source, Text, Uid, Version, Volume};
-use bindery_store::{Store, is_newer};
+use bindery_store::{Author, Delivered, Delivery, Object, Observed, Store, is_newer};
 
 use super::{Compared, Observation, Seen, State};
-use crate::intake::Onlooker;
-use crate::{Binder, Key, Port};
+use crate::{Binder, Key, Port, intake};
 
 /// What Bindery would do for a claim, on the store as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,18 +20,58 @@ pub(crate) enum Foreseen {
     Unknown(String),
 }
 
-/// Looks on as upstream binds. It outlives nobody: the binder owns it.
+/// Compares upstream's binds with what the binder would do. The binder owns it.
 pub(crate) struct Observer<P: Port>(pub(crate) Weak<Binder<P>>);
 
 /// An outcome, and why, where there is something to say.
-struct Verdict {
+struct Comparison {
     outcome: Compared,
     bindery: Option<Text>,
     why: String,
 }
 
-impl<P: Port> Onlooker for Observer<P> {
-    fn volume(&self, before: &Arc<Volume>, after: &Arc<Volume>, seen: Seen) {
+impl<P: Port> intake::Observer for Observer<P> {
+    fn before(&self, delivery: &Delivery) {
+        let Some(binder) = self.0.upgrade() else { return };
+        let seen = if matches!(delivery, Delivery::Listed { .. }) { Seen::Listed } else { Seen::Watched };
+        for Delivered { object, authors } in delivery.objects() {
+            let authors = authors.as_deref();
+            match object {
+                Object::Volume(name, Observed::Readable(after)) => {
+                    if let Lookup::Found(before) = binder.store().volume(Source::Cache, name)
+                        && before.uid == after.uid
+                    {
+                        let is_own = authors.is_some_and(|authors| authors.claim_ref == Author::Bindery);
+                        binder.before_volume(&before, after, is_own, seen);
+                    }
+                }
+                Object::Claim(key, Observed::Readable(after)) => {
+                    if let Lookup::Found(before) = binder.store().claim(Source::Cache, key)
+                        && before.uid == after.uid
+                    {
+                        let is_own = authors.is_some_and(|authors| authors.bind_completed == Author::Bindery);
+                        binder.before_claim(&before, after, is_own, seen);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn gone(&self, key: &ClaimKey, uid: &Uid) {
+        let Some(binder) = self.0.upgrade() else { return };
+        let mut state = binder.observation().state();
+        state.awaited.remove(key);
+        if state.held.remove(uid).is_some() {
+            binder.observation().outcomes[Compared::NotComparable as usize].count();
+        }
+        state.counted.remove(uid);
+    }
+}
+
+impl<P: Port> Binder<P> {
+    /// A volume is about to change; `is_own` where a replica of Bindery reserved it.
+    fn before_volume(&self, before: &Volume, after: &Volume, is_own: bool, seen: Seen) {
         let uid_of = |volume: &Volume| volume.claim_ref.as_ref()?.uid.clone();
         let (Some(uid), Some(claim_ref)) = (uid_of(after), &after.claim_ref) else { return };
         // A volume that was free and does not get the mark was not chosen by a binder: a user has reserved
@@ -41,63 +80,76 @@ impl<P: Port> Onlooker for Observer<P> {
         if uid_of(before).as_ref() == Some(&uid) || by_user {
             return;
         }
-        let Some(binder) = self.0.upgrade() else { return };
-        let mut state = binder.observation().state();
+        let mut state = self.observation().state();
         if state.counted.contains(&uid) {
+            return;
+        }
+        if is_own {
+            state.not_compared(uid);
             return;
         }
         let key = ClaimKey::new(claim_ref.namespace.clone(), claim_ref.name.clone());
         let held = state.held.remove(&uid);
-        let claim = match held.map_or_else(|| binder.store().claim(Source::Cache, &key), Lookup::Found) {
+        let claim = match held.map_or_else(|| self.store().claim(Source::Cache, &key), Lookup::Found) {
             Lookup::Found(claim) if claim.uid == uid => claim,
             _ => {
-                let verdict = Verdict::unknown("the claim was not seen before its bind");
-                return binder.observation().count_in(&mut state, &key, &uid, after, verdict);
+                let comparison = Comparison::unknown("the claim was not seen before its bind");
+                return self.observation().count_in(&mut state, &key, &uid, after, comparison);
             }
         };
         // The scheduler reserves for claims that wait for their first consumer; and a pair is only healed.
-        if claim.annotations.bind_completed || waits_for_consumer(binder.store(), &claim) {
+        if claim.annotations.bind_completed || waits_for_consumer(self.store(), &claim) {
             return;
         }
-        let verdict = judge(&binder, &state, &claim, before, seen);
+        let comparison = compare(self, &state, &claim, before, seen);
         state.last_choice = Some(after.version.clone());
-        binder.observation().count_in(&mut state, &key, &uid, before, verdict);
+        self.observation().count_in(&mut state, &key, &uid, before, comparison);
     }
 
-    fn claim(&self, before: &Arc<Claim>, after: &Arc<Claim>, seen: Seen) {
+    /// A claim is about to change; `is_own` where a replica of Bindery completed its bind.
+    fn before_claim(&self, before: &Arc<Claim>, after: &Claim, is_own: bool, seen: Seen) {
         if before.annotations.bind_completed || !after.annotations.bind_completed {
             return;
         }
-        let (Some(binder), Some(name)) = (self.0.upgrade(), &after.volume_name) else { return };
-        let mut state = binder.observation().state();
+        let Some(name) = &after.volume_name else { return };
+        let mut state = self.observation().state();
         state.awaited.remove(&after.key);
         if state.counted.contains(&after.uid) {
             return;
         }
-        match binder.store().volume(Source::Cache, name) {
+        if is_own {
+            state.not_compared(after.uid.clone());
+            return;
+        }
+        match self.store().volume(Source::Cache, name) {
             Lookup::Found(volume) if is_reserved_for(&volume, &after.uid) => {
-                let verdict = judge(&binder, &state, before, &volume, seen);
-                binder.observation().count_in(&mut state, &after.key, &after.uid, &volume, verdict);
+                let comparison = compare(self, &state, before, &volume, seen);
+                self.observation().count_in(&mut state, &after.key, &after.uid, &volume, comparison);
             }
             // The watch of volumes lags behind: it tells in which order volumes were chosen.
             _ => drop(state.held.insert(after.uid.clone(), before.clone())),
         }
     }
+}
 
-    fn claim_gone(&self, claim: &Claim) {
-        let Some(binder) = self.0.upgrade() else { return };
-        let mut state = binder.observation().state();
-        state.awaited.remove(&claim.key);
-        if state.held.remove(&claim.uid).is_some() {
-            binder.observation().outcomes[Compared::NotComparable as usize].count();
-        }
-        state.counted.remove(&claim.uid);
+impl State {
+    /// Bindery bound the claim itself: there is no choice of upstream to compare with.
+    fn not_compared(&mut self, uid: Uid) {
+        self.held.remove(&uid);
+        self.counted.insert(uid);
     }
 }
 
 impl Observation {
-    fn count_in(&self, state: &mut State, key: &ClaimKey, uid: &Uid, upstream: &Volume, verdict: Verdict) {
-        let Verdict { outcome, bindery, why } = verdict;
+    fn count_in(
+        &self,
+        state: &mut State,
+        key: &ClaimKey,
+        uid: &Uid,
+        upstream: &Volume,
+        comparison: Comparison,
+    ) {
+        let Comparison { outcome, bindery, why } = comparison;
         state.counted.insert(uid.clone());
         let (upstream, bindery) = (&upstream.name, bindery.as_deref().unwrap_or_default());
         let object = Key::Claim(key.clone());
@@ -112,49 +164,48 @@ impl Observation {
                 tracing::info!(%object, %uid, %upstream, bindery, why, "upstream's choice cannot be compared");
             }
         }
-        // Afterwards: who sees it counted finds its line.
+        // Afterwards: a reader of the counter finds the line.
         self.outcomes[outcome as usize].count();
     }
 }
 
-/// Upstream's choice of `volume`, as it was before, against what Bindery would do for `claim`, as it was
-/// before.
-fn judge<P: Port>(
+/// Compares upstream's choice of `volume` with what Bindery would do for `claim`; both as they were before.
+fn compare<P: Port>(
     binder: &Binder<P>,
     state: &State,
     claim: &Arc<Claim>,
     volume: &Volume,
     seen: Seen,
-) -> Verdict {
+) -> Comparison {
     if !binder.store().synced() {
-        return Verdict::unknown("the first lists were not complete");
+        return Comparison::unknown("the first lists were not complete");
     }
     if seen == Seen::Listed {
-        return Verdict::unknown("the watch was interrupted meanwhile");
+        return Comparison::unknown("the watch was interrupted meanwhile");
     }
     let ours = match binder.foresee(claim) {
         Foreseen::Binds(name) if name == volume.name => {
-            return Verdict { outcome: Compared::Same, bindery: Some(name), why: String::new() };
+            return Comparison { outcome: Compared::Same, bindery: Some(name), why: String::new() };
         }
         Foreseen::Binds(name) => name,
         Foreseen::Waits(why) => {
             let obstacles = binder.store().obstacles(claim, &volume.name).unwrap_or_default();
             let why = if obstacles.is_empty() { why } else { list(&obstacles) };
-            return Verdict { outcome: Compared::Different, bindery: None, why };
+            return Comparison { outcome: Compared::Different, bindery: None, why };
         }
-        Foreseen::Unknown(why) => return Verdict::unknown(&why),
+        Foreseen::Unknown(why) => return Comparison::unknown(&why),
     };
     let Lookup::Found(other) = binder.store().volume(Source::Cache, &ours) else {
-        return Verdict::unknown("the volume that Bindery prefers cannot be read");
+        return Comparison::unknown("the volume that Bindery prefers cannot be read");
     };
     let known = [Some(&claim.version), Some(&volume.version), state.last_choice.as_ref()];
     if known.into_iter().flatten().all(|version: &Version| is_newer(&other.version, version)) {
         let why = "the volume that Bindery prefers changed while upstream was choosing".to_owned();
-        return Verdict { outcome: Compared::NotComparable, bindery: Some(ours), why };
+        return Comparison { outcome: Compared::NotComparable, bindery: Some(ours), why };
     }
     let obstacles = binder.store().obstacles(claim, &volume.name).unwrap_or_default();
     let (outcome, why) = rank(volume, &other, &list(&obstacles));
-    Verdict { outcome, bindery: Some(ours), why }
+    Comparison { outcome, bindery: Some(ours), why }
 }
 
 /// Upstream's volume against Bindery's, by upstream's order: reserved for the claim, fewest access modes,
@@ -190,7 +241,7 @@ fn list(obstacles: &[impl fmt::Display]) -> String {
     obstacles.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-impl Verdict {
+impl Comparison {
     fn unknown(why: &str) -> Self {
         Self { outcome: Compared::NotComparable, bindery: None, why: why.to_owned() }
     }

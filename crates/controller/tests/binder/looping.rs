@@ -10,15 +10,13 @@ use bindery_core::{
     Subject, Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
-use bindery_store::{Kind, Observed, Unreadable};
+use bindery_store::{Delivery, Kind, Object, ObjectKey, Observed, Unreadable};
 use futures::FutureExt as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::disk::Disk;
-use crate::double::{
-    Double, Scripted, binder, binder_of, claim, deliver, deliver_list, parts, unsynced, volume,
-};
+use crate::double::{Double, Scripted, binder, binder_of, claim, parts, unsynced, volume};
 use crate::operating::{key, released, run_during};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -33,7 +31,7 @@ async fn the_loop_begins_when_the_lists_are_complete_and_ends_on_demand() {
     let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
     double.rest().await;
     assert_eq!(binder.metrics().decisions.get(), 0);
-    Kind::ALL.into_iter().for_each(|kind| binder.intake().synced(kind));
+    Kind::ALL.into_iter().for_each(|kind| double.deliver_list(binder.intake(), kind, "1"));
     double.until("the claim is bound", || double.claim("c1").status.phase == ClaimPhase::Bound).await;
     shutdown.cancel();
     running.await.unwrap();
@@ -129,8 +127,7 @@ async fn shutdown_lets_decisions_in_flight_end_and_gives_up_on_those_that_hang()
     drop(held);
 
     // The next binder finds everything as the cluster has it.
-    let binder = unsynced(&double, DefaultEngine);
-    deliver(&double, &binder);
+    let binder = crate::double::binder(&double, DefaultEngine);
     assert_eq!(binder.store().reserved("v1"), None);
 }
 
@@ -245,7 +242,7 @@ async fn who_backs_off_while_a_reservation_ends_hears_of_the_next_volume() {
         // Of both claims; each had the volume reserved when the other one's turn had failed.
         double.until("both back off for minutes", || double.writes().len() == 48).await;
         let (begin, before) = (Instant::now(), decisions());
-        binder.intake().volume("v2".into(), Observed::Readable(Arc::new(volume("v2"))));
+        binder.intake().deliver(Delivery::applied(volume("v2")));
         double.until("both and the volume are decided", || decisions() >= before + 3).await;
         assert!(begin.elapsed() < MINUTE / 60, "{:?}", begin.elapsed());
     })
@@ -270,10 +267,11 @@ async fn what_keeps_a_claim_waiting_is_told_again_as_long_as_it_waits() {
         default: false,
         created: 0,
     };
-    binder.intake().class("external".into(), Observed::Readable(Arc::new(class)));
+    binder.intake().deliver(Delivery::applied(class));
     let (key, why) = (claim("odd").key, "it is odd".into());
     let odd = Unreadable { uid: "uid-odd".into(), version: "1".into(), why };
-    binder.intake().claim(key.clone(), Observed::Unreadable(odd));
+    let odd = Object::Claim(key.clone(), Observed::Unreadable(Box::new(odd)));
+    binder.intake().deliver(Delivery::applied(odd));
     let told = |reason: &str| double.reasons().into_iter().filter(|told| *told == reason).count();
     let reasons = ["FailedBinding", "ExternalProvisioning", "Unreadable"];
     run_during(&binder, async {
@@ -284,11 +282,11 @@ async fn what_keeps_a_claim_waiting_is_told_again_as_long_as_it_waits() {
             double.until("each is told of once more", again).await;
             assert_eq!(begin.elapsed().as_secs(), EVENT_REFRESH.as_secs() * times as u64);
         }
-        binder.intake().claim_gone(&key);
+        binder.intake().deliver(Delivery::Gone(ObjectKey::Claim(key.clone())));
         for name in ["unfit", "external"] {
             let volume = Volume { class: double.claim(name).class.unwrap_or_default(), ..volume(name) };
             double.add_volume(&volume);
-            binder.intake().volume(name.into(), Observed::Readable(Arc::new(volume)));
+            binder.intake().deliver(Delivery::applied(volume));
             double.until("it is bound", || double.claim(name).status.phase == ClaimPhase::Bound).await;
         }
         double.rest().await;
@@ -301,11 +299,8 @@ async fn what_keeps_a_claim_waiting_is_told_again_as_long_as_it_waits() {
 
 /// A list of that version is requested, and complete with all that the cluster holds.
 fn relist(double: &Double, binder: &Binder<Double>, kind: Kind, version: &str) {
-    let ticket = binder.intake().list_begins(kind);
-    deliver_list(double, binder, kind);
-    binder.intake().synced(kind);
-    binder.intake().reached(kind, &version.into());
-    binder.intake().freshness().list_complete(kind, ticket);
+    binder.intake().list_begins(kind);
+    double.deliver_list(binder.intake(), kind, version);
 }
 
 #[tokio::test(start_paused = true)]
@@ -316,8 +311,9 @@ async fn after_versions_went_back_nothing_is_decided_before_every_kind_is_listed
     run_during(&binder, async {
         double.rest().await;
         let decisions = binder.metrics().decisions.get();
-        binder.intake().reached(Kind::Node, &"100".into());
-        binder.intake().reached(Kind::Node, &"99".into());
+        for version in ["100", "99"] {
+            binder.intake().deliver(Delivery::Heard { kind: Kind::Node, version: version.into() });
+        }
         assert_eq!(binder.metrics().version_regressions.get(), 1);
         double.add_volume(&volume("v1"));
         double.add_claim(&claim("c1"));
@@ -364,7 +360,7 @@ async fn an_own_write_tells_that_versions_went_back() {
         let double = Double::new();
         double.add_volume(&Volume { phase: VolumePhase::Pending, ..volume("v1") });
         let binder = binder(&double, DefaultEngine);
-        binder.intake().reached(Kind::Volume, &known.into());
+        binder.intake().deliver(Delivery::Heard { kind: Kind::Volume, version: known.into() });
         binder.sync(&key()).await.result.unwrap();
         assert_eq!(double.write_names(), ["set volume phase"]);
         assert_eq!(binder.metrics().version_regressions.get(), regressions, "{known}");

@@ -2,11 +2,11 @@
 
 mod disk;
 mod double;
+mod foreign_writers;
 mod looping;
 mod observing;
 mod operating;
 mod proving;
 mod reviewing;
 mod syncing;
-mod vigil;
 mod wakes;

@@ -6,7 +6,7 @@ use bindery_controller::{Binder, Compared, Mode, Parts, Settings};
 use bindery_core::{Claim, ClaimPhase, ClaimRef, Quantity, Volume, VolumePhase};
 use bindery_engine::DefaultEngine;
 use bindery_kit::Logged;
-use bindery_store::Observed;
+use bindery_store::{Author, Authors, Delivered, Delivery, Kind, Object, ObjectKey};
 use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
 
@@ -33,14 +33,14 @@ impl Stage {
     fn tell_volume(&mut self, mut volume: Volume) -> Volume {
         self.version += 1;
         volume.version = self.version.to_string().as_str().into();
-        self.binder.intake().volume(volume.name.clone(), Observed::Readable(Arc::new(volume.clone())));
+        self.binder.intake().deliver(Delivery::applied(volume.clone()));
         volume
     }
 
     fn tell_claim(&mut self, mut claim: Claim) -> Claim {
         self.version += 1;
         claim.version = self.version.to_string().as_str().into();
-        self.binder.intake().claim(claim.key.clone(), Observed::Readable(Arc::new(claim.clone())));
+        self.binder.intake().deliver(Delivery::applied(claim.clone()));
         claim
     }
 
@@ -117,13 +117,37 @@ fn a_claim_is_counted_once_by_its_uid() {
     assert_eq!(stage.counts(), [1, 0, 0, 0]);
 
     // Another claim of that name is another claim.
-    stage.binder.intake().claim_gone(&claim.key);
+    stage.binder.intake().deliver(Delivery::Gone(ObjectKey::Claim(claim.key.clone())));
     stage.tell_volume(volume.clone());
     let mut next = claim;
     next.uid = "another".into();
     let next = stage.tell_claim(next);
     stage.bind(&next, &volume);
     assert_eq!(stage.counts(), [2, 0, 0, 0]);
+}
+
+#[test]
+fn a_claim_that_bindery_bound_is_not_compared() {
+    let (claim, small, large) = (claim("c"), sized("a", 1), sized("b", 5));
+    for (reserves, completes, expected) in [
+        (Author::Bindery, Author::Bindery, [0; 4]),
+        // Upstream completes a bind that Bindery began.
+        (Author::Bindery, Author::Other("kube-controller-manager".into()), [0; 4]),
+        (Author::Unknown, Author::Bindery, [0, 0, 1, 0]),
+    ] {
+        let log = Logged::from(LevelFilter::WARN);
+        let stage = Stage::new(&[small.clone(), large.clone()], std::slice::from_ref(&claim));
+        let tell = |object: Object, authors| {
+            let delivered = Delivered { object, authors: Some(Box::new(authors)) };
+            stage.binder.intake().deliver(Delivery::Applied(delivered));
+        };
+        let volume = Volume { version: "11".into(), ..reserved(&large, &claim) };
+        tell(volume.into(), Authors { claim_ref: reserves, ..Authors::default() });
+        let claim = Claim { version: "12".into(), ..bound(&claim, &large) };
+        tell(claim.into(), Authors { bind_completed: completes, ..Authors::default() });
+        assert_eq!(stage.counts(), expected);
+        assert_eq!(log.text().is_empty(), expected == [0; 4], "{}", log.text());
+    }
 }
 
 #[test]
@@ -173,13 +197,13 @@ fn what_nobody_can_say_is_not_compared() {
     // The watch was interrupted.
     let stage = Stage::new(std::slice::from_ref(&b), std::slice::from_ref(&claim));
     let listed = Volume { version: "11".into(), ..reserved(&b, &claim) };
-    stage.binder.intake().volumes(vec![(b.name.clone(), Observed::Readable(Arc::new(listed)))]);
+    stage.binder.intake().deliver(Delivery::listed(Kind::Volume, [listed], "11"));
     assert_eq!(stage.counts(), [0, 0, 0, 1]);
 
     // The claim is gone before its volume is told of.
     let mut stage = Stage::new(std::slice::from_ref(&b), std::slice::from_ref(&claim));
     stage.tell_claim(bound(&claim, &b));
-    stage.binder.intake().claim_gone(&claim.key);
+    stage.binder.intake().deliver(Delivery::Gone(ObjectKey::Claim(claim.key.clone())));
     assert_eq!(stage.counts(), [0, 0, 0, 1]);
 
     // A better volume became available after upstream had looked, as far as anybody knows.

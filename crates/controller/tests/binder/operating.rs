@@ -11,7 +11,7 @@ use bindery_core::{
     Version, Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
-use bindery_store::{Kind, Observed};
+use bindery_store::{Delivery, Kind};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -220,7 +220,7 @@ async fn what_changes_while_an_operation_decides_is_decided_after_it() {
     run_during(&binder, async {
         double.until("the operation reads the volume", || double.volume_reads() == 1).await;
         let changed = Volume { version: "2".into(), phase: VolumePhase::Failed, ..released() };
-        binder.intake().volume("v1".into(), Observed::Readable(Arc::new(changed)));
+        binder.intake().deliver(Delivery::applied(changed));
         double.rest().await;
         assert_eq!(*seen.lock().unwrap(), ["1".into()]);
         drop(held);
@@ -247,8 +247,8 @@ async fn an_operation_takes_no_room_from_others_nor_does_its_object() {
             binder.intake().enqueue(key());
             double.add_volume(&volume);
             double.add_claim(&claim(name));
-            binder.intake().volume(volume.name.clone(), Observed::Readable(Arc::new(volume)));
-            binder.intake().claim(claim(name).key, Observed::Readable(Arc::new(claim(name))));
+            binder.intake().deliver(Delivery::applied(volume));
+            binder.intake().deliver(Delivery::applied(claim(name)));
             double.until("the claim is bound", || double.claim(name).status.phase == ClaimPhase::Bound).await;
         };
         double.until("the operation reads the volume", || double.volume_reads() == 1).await;
@@ -331,7 +331,7 @@ async fn a_volume_that_a_list_brings_back_after_its_deletion_was_accepted_is_del
     let disk = Disk::new(&double);
     let binder = binder(&double, &disk, DefaultEngine);
     let list = |volume: &Volume| {
-        binder.intake().volumes(vec![(volume.name.clone(), Observed::Readable(Arc::new(volume.clone())))]);
+        binder.intake().deliver(Delivery::listed(Kind::Volume, [volume.clone()], "1"));
     };
     let deletions = || double.write_names().into_iter().filter(|name| *name == "delete volume").count();
     run_during(&binder, async {

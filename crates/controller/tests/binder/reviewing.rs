@@ -42,9 +42,7 @@ async fn any_number_of_reviews_beside_each_other_leave_no_trace() {
     let mut modest = greedy("c");
     modest.request = Quantity::bytes(1 << 30);
     double.add_claim(&modest);
-    binder
-        .store()
-        .apply_claim(modest.key.clone(), bindery_store::Observed::Readable(Arc::new(modest.clone())));
+    binder.store().deliver(bindery_store::Delivery::applied(modest.clone()));
     assert_eq!(binder.sync(&Key::Claim(modest.key)).await.result, Ok(()));
 }
 

@@ -9,7 +9,7 @@ use bindery_core::{
     Volume, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
-use bindery_store::Observed;
+use bindery_store::Delivery;
 use tokio::time::Instant;
 
 use crate::double::{Double, Scripted, binder, binder_of, claim, parts, volume};
@@ -20,7 +20,7 @@ const WAITING: u64 = 10_000;
 
 fn arrives(double: &Double, binder: &Binder<Double>, volume: Volume) {
     double.add_volume(&volume);
-    binder.intake().volume(volume.name.clone(), Observed::Readable(Arc::new(volume)));
+    binder.intake().deliver(Delivery::applied(volume));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,9 @@
-//! Who wrote what only binders write, as `metadata.managedFields` tells.
+//! The writers of the fields that tell a binder, by `metadata.managedFields`.
 //!
-//! Of the writers of a field the API server keeps the last one that changed it (an update takes a field over,
-//! an apply that repeats its value joins in). This is read for the few objects where it matters, when it
-//! does; objects in the store have no managedFields.
+//! The API server keeps the last writer that changed a field (an update takes a field over, an apply that
+//! repeats its value joins in). Objects in the store have no managedFields.
 
-use bindery_controller::{Author, Authors};
+use bindery_store::{Author, Authors};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -41,6 +40,8 @@ struct Entry {
 struct Object {
     #[serde(default, rename = "f:metadata")]
     metadata: Option<ObjectMeta>,
+    #[serde(default, rename = "f:spec")]
+    spec: Option<Spec>,
     #[serde(default, rename = "f:status")]
     status: Option<Status>,
 }
@@ -58,6 +59,18 @@ struct Annotations {
 }
 
 #[derive(Deserialize)]
+struct Spec {
+    #[serde(default, rename = "f:claimRef")]
+    claim_ref: Option<ClaimRef>,
+}
+
+#[derive(Deserialize)]
+struct ClaimRef {
+    #[serde(default, rename = "f:uid")]
+    uid: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
 struct Status {
     #[serde(default, rename = "f:phase")]
     phase: Option<IgnoredAny>,
@@ -66,6 +79,11 @@ struct Status {
 impl Object {
     fn has_phase(&self) -> bool {
         self.status.as_ref().is_some_and(|status| status.phase.is_some())
+    }
+
+    fn has_claim_ref(&self) -> bool {
+        let claim_ref = self.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+        claim_ref.is_some_and(|claim_ref| claim_ref.uid.is_some())
     }
 
     fn has_bind_completed(&self) -> bool {
@@ -83,6 +101,7 @@ pub(super) fn decode(wire: Wire) -> Authors {
     Authors {
         phase: author(&entries, Object::has_phase),
         bind_completed: author(&entries, Object::has_bind_completed),
+        claim_ref: author(&entries, Object::has_claim_ref),
     }
 }
 
@@ -128,26 +147,42 @@ mod tests {
             "manager": "kubectl-patch", "operation": "Update", "fieldsType": "FieldsV1",
             "fieldsV1": {"f:metadata": {"f:labels": {"f:phase": {}}}, "f:spec": {"f:volumeName": {}}},
         });
+        let reference = |manager: &str| {
+            json!({
+                "manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:spec": {"f:claimRef": {".": {}, "f:name": {}, "f:uid": {}}}},
+            })
+        };
+        let by_name = json!({
+            "manager": "kubectl-create", "operation": "Update", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:spec": {"f:claimRef": {"f:name": {}}}},
+        });
+        let unknown = || Author::Unknown;
         let upstream = || Author::Other("kube-controller-manager".into());
         for (entries, expected) in [
-            (vec![], [Author::Unknown, Author::Unknown]),
-            (vec![user.clone()], [Author::Unknown, Author::Unknown]),
-            (vec![user.clone(), phase("bindery")], [Author::Bindery, Author::Unknown]),
-            (vec![mark("bindery"), phase("kube-controller-manager")], [upstream(), Author::Bindery]),
-            (vec![mark("kube-controller-manager"), user], [Author::Unknown, upstream()]),
+            (vec![], [unknown(), unknown(), unknown()]),
+            (vec![user.clone()], [unknown(), unknown(), unknown()]),
+            (vec![user.clone(), phase("bindery")], [Author::Bindery, unknown(), unknown()]),
+            (
+                vec![mark("bindery"), phase("kube-controller-manager")],
+                [upstream(), Author::Bindery, unknown()],
+            ),
+            (vec![mark("kube-controller-manager"), user], [unknown(), upstream(), unknown()]),
+            (vec![by_name.clone(), reference("bindery")], [unknown(), unknown(), Author::Bindery]),
+            (vec![by_name], [unknown(), unknown(), unknown()]),
             // An apply of the same value joins in.
-            (vec![phase("gitops"), phase("bindery")], [Author::Bindery, Author::Unknown]),
+            (vec![phase("gitops"), phase("bindery")], [Author::Bindery, unknown(), unknown()]),
         ] {
-            let [phase, bind_completed] = expected;
+            let [phase, bind_completed, claim_ref] = expected;
             let object = object(&entries);
-            assert_eq!(authors(&object), Authors { phase, bind_completed }, "{object}");
+            assert_eq!(authors(&object), Authors { phase, bind_completed, claim_ref }, "{object}");
             assert_eq!(authors(object.to_string().as_bytes()), authors(&object));
         }
     }
 
     #[test]
     fn what_makes_no_sense_tells_nothing() {
-        let unknown = Authors { phase: Author::Unknown, bind_completed: Author::Unknown };
+        let unknown = Authors::default();
         for object in [json!({}), json!({"metadata": {"managedFields": "none"}}), object(&[json!({})])] {
             assert_eq!(authors(&object), unknown, "{object}");
         }

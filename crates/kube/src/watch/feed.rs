@@ -1,28 +1,24 @@
-//! Takes the objects of one kind to the intake.
+//! Delivers the objects of one kind to the intake.
 
-use bindery_controller::{Intake, ListTicket, WatchTicket};
-use bindery_core::{Claim, ClaimKey, Class, Text, Version, Volume};
-use bindery_store::{Kind, Observed, PodRecord};
+use std::collections::HashMap;
+
+use bindery_controller::Intake;
+use bindery_core::Version;
+use bindery_store::{Delivered, Delivery, Kind, Object, ObjectKey};
 
 use crate::decode::{self, DecodeError};
-use crate::encoding::Object;
+use crate::encoding::Object as Encoded;
 
 /// The intake, for one kind, with the list that is being read.
 pub(super) struct Feed {
     kind: Kind,
     intake: Intake,
-    listed: Listed,
-    /// The requests that the list serves.
-    ticket: Option<ListTicket>,
-}
-
-#[derive(Default)]
-struct Listed {
-    volumes: Vec<(Text, Observed<Volume>)>,
-    claims: Vec<(ClaimKey, Observed<Claim>)>,
-    classes: Vec<(Text, Observed<Class>)>,
-    pods: Vec<PodRecord>,
-    nodes: Vec<Text>,
+    listed: Vec<Delivered>,
+    /// The objects that changed while the list was sent; `None` for those that are gone.
+    late: HashMap<ObjectKey, Option<Delivered>>,
+    /// Whether a list was delivered. The authors of a first list are not read: there is nothing to compare
+    /// its objects with, and reading them takes as long as reading the objects.
+    has_listed: bool,
 }
 
 /// Where objects of a kind are listed.
@@ -38,7 +34,7 @@ pub(super) fn path(kind: Kind) -> &'static str {
 
 impl Feed {
     pub(super) fn new(kind: Kind, intake: Intake) -> Self {
-        Self { kind, intake, listed: Listed::default(), ticket: None }
+        Self { kind, intake, listed: Vec::new(), late: HashMap::new(), has_listed: false }
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -54,29 +50,14 @@ impl Feed {
         path(self.kind)
     }
 
-    /// A list or a watch has failed, and is tried again.
-    pub(super) fn failed(&self) {
-        self.intake.watch_failed();
-    }
-
-    /// The version that was watched from is forgotten, and all is listed again.
-    pub(super) fn expired(&self) {
-        self.intake.watch_expired();
-    }
-
     /// Bytes have come.
     pub(super) fn heard(&self) {
         self.intake.freshness().heard(self.kind);
     }
 
-    /// An event has told a version, and the store has what it told.
-    pub(super) fn advanced(&self, version: &str) {
-        self.intake.advanced(self.kind, &Version::from(version));
-    }
-
-    /// A bookmark or a complete list has told the version that the cache has reached.
+    /// A bookmark has told the version that the cache has reached.
     pub(super) fn reached(&self, version: &str) {
-        self.intake.reached(self.kind, &Version::from(version));
+        self.intake.deliver(Delivery::Heard { kind: self.kind, version: version.into() });
     }
 
     /// Waits until a list of the kind is wanted.
@@ -84,123 +65,86 @@ impl Feed {
         self.intake.freshness().until_list_wanted(self.kind).await;
     }
 
-    /// The store has what changed before the watch was opened.
-    pub(super) fn watching(&self, ticket: WatchTicket) {
-        self.intake.freshness().watching(self.kind, ticket);
-    }
-
-    /// A list is about to be requested; what an unfinished one has brought is forgotten.
+    /// A list is about to be requested; the objects of an unfinished one are dropped.
     pub(super) fn begin(&mut self) {
-        self.listed = Listed::default();
-        self.ticket = Some(self.intake.list_begins(self.kind));
+        self.listed.clear();
+        self.late.clear();
+        self.intake.list_begins(self.kind);
     }
 
     /// The next object of the list.
-    pub(super) fn list(&mut self, object: &Object) {
-        let listed = &mut self.listed;
-        let result = match self.kind {
-            Kind::Volume => decode::volume(object).map(|volume| {
-                vet_volume(&self.intake, &volume.0, &volume.1, object);
-                listed.volumes.push(volume);
-            }),
-            Kind::Claim => decode::claim(object).map(|claim| {
-                vet_claim(&self.intake, &claim.1, object);
-                listed.claims.push(claim);
-            }),
-            Kind::Class => decode::class(object).map(|class| listed.classes.push(class)),
-            Kind::Pod => decode::pod(object).map(|pod| {
-                tell_unreadable(&pod, object);
-                listed.pods.push(pod);
-            }),
-            Kind::Node => decode::name(object).map(|name| listed.nodes.push(name)),
-        };
-        self.check(result);
+    pub(super) fn list(&mut self, object: &Encoded) {
+        self.listed.extend(self.decode(object, self.has_listed));
     }
 
-    /// The list is complete: what is not in it is gone.
-    pub(super) fn complete(&mut self) {
-        let listed = std::mem::take(&mut self.listed);
-        match self.kind {
-            Kind::Volume => self.intake.volumes(listed.volumes),
-            Kind::Claim => self.intake.claims(listed.claims),
-            Kind::Class => self.intake.classes(listed.classes),
-            Kind::Pod => self.intake.pods(listed.pods),
-            Kind::Node => self.intake.nodes(listed.nodes),
+    /// An object was added or changed while the list was sent.
+    pub(super) fn list_late(&mut self, object: &Encoded) {
+        if let Some(delivered) = self.decode(object, self.has_listed) {
+            self.late.insert(delivered.object.key(), Some(delivered));
         }
-        self.intake.synced(self.kind);
     }
 
-    /// The store has the list of that version, and what changed while it was sent.
+    /// An object was deleted while the list was sent.
+    pub(super) fn list_gone(&mut self, object: &Encoded) {
+        if let Some(key) = self.check(decode::object_key(self.kind, object)) {
+            self.late.insert(key, None);
+        }
+    }
+
+    /// The list of that version is complete.
     pub(super) fn listed(&mut self, version: &str) {
-        self.reached(version);
-        if let Some(ticket) = self.ticket.take() {
-            self.intake.freshness().list_complete(self.kind, ticket);
+        let (mut objects, late) = (std::mem::take(&mut self.listed), std::mem::take(&mut self.late));
+        if !late.is_empty() {
+            objects.retain(|delivered| !late.contains_key(&delivered.object.key()));
+            objects.extend(late.into_values().flatten());
         }
+        self.has_listed = true;
+        self.intake.deliver(Delivery::Listed { kind: self.kind, objects, version: version.into() });
     }
 
     /// An object was added or changed.
-    pub(super) fn apply(&self, object: &Object) {
-        let intake = &self.intake;
-        let result = match self.kind {
-            Kind::Volume => decode::volume(object).map(|(name, volume)| {
-                vet_volume(intake, &name, &volume, object);
-                intake.volume(name, volume);
-            }),
-            Kind::Claim => decode::claim(object).map(|(key, claim)| {
-                vet_claim(intake, &claim, object);
-                intake.claim(key, claim);
-            }),
-            Kind::Class => decode::class(object).map(|(name, class)| intake.class(name, class)),
-            Kind::Pod => decode::pod(object).map(|pod| {
-                tell_unreadable(&pod, object);
-                intake.pod(pod);
-            }),
-            Kind::Node => decode::name(object).map(|name| intake.node(name)),
-        };
-        self.check(result);
+    pub(super) fn apply(&self, object: &Encoded, version: &str) {
+        if let Some(delivered) = self.decode(object, true) {
+            self.deliver(Delivery::Applied(delivered), version);
+        }
     }
 
     /// An object is gone.
-    pub(super) fn gone(&self, object: &Object) {
-        let intake = &self.intake;
-        let result = decode::key(object).map(|key| match self.kind {
-            Kind::Volume => intake.volume_gone(&key.name),
-            Kind::Claim => intake.claim_gone(&key),
-            Kind::Class => intake.class_gone(&key.name),
-            Kind::Pod => intake.pod_gone(&key.namespace, &key.name),
-            Kind::Node => intake.node_gone(&key.name),
-        });
-        self.check(result);
-    }
-
-    fn check(&self, result: Result<(), DecodeError>) {
-        if let Err(error) = result {
-            tracing::error!(kind = %self.kind, %error, "an object without name is ignored");
+    pub(super) fn gone(&self, object: &Encoded, version: &str) {
+        if let Some(key) = self.check(decode::object_key(self.kind, object)) {
+            self.deliver(Delivery::Gone(key), version);
         }
     }
-}
 
-/// Volumes and claims that cannot be read get an event; pods are not ours to tell.
-fn tell_unreadable(pod: &PodRecord, object: &Object) {
-    let PodRecord { namespace, name, content } = pod;
-    if let Err(why) = content {
-        let (object, uid) = (format_args!("pod {namespace}/{name}"), decode::uid(object));
-        tracing::warn!(
-            %object, uid, %why,
-            "a pod cannot be read: until it can, or is gone, no volume of a claim of its namespace is recycled"
-        );
+    fn deliver(&self, delivery: Delivery, version: &str) {
+        self.intake.deliver(delivery);
+        if !version.is_empty() {
+            self.intake.advanced(self.kind, &Version::from(version));
+        }
     }
-}
 
-/// Has the vigil look at a volume before the store takes it.
-fn vet_volume(intake: &Intake, name: &str, volume: &Observed<Volume>, object: &Object) {
-    if let Some(vigil) = intake.vigil() {
-        vigil.volume(name, volume, || decode::authors(object));
+    fn decode(&self, object: &Encoded, with_authors: bool) -> Option<Delivered> {
+        let decoded = self.check(decode::object(self.kind, object))?;
+        if let Object::Pod(pod) = &decoded
+            && let Err(why) = &pod.content
+        {
+            let (name, uid) = (format_args!("pod {}/{}", pod.namespace, pod.name), decode::uid(object));
+            // Volumes and claims that cannot be read get an event; pods are not Bindery's to report on.
+            tracing::warn!(
+                object = %name, uid, %why,
+                "a pod cannot be read: until it can, or is gone, no volume of a claim of its namespace is recycled"
+            );
+        }
+        let has_authors = with_authors && matches!(self.kind, Kind::Volume | Kind::Claim);
+        let authors = has_authors.then(|| Box::new(decode::authors(object)));
+        Some(Delivered { object: decoded, authors })
     }
-}
 
-fn vet_claim(intake: &Intake, claim: &Observed<Claim>, object: &Object) {
-    if let Some(vigil) = intake.vigil() {
-        vigil.claim(claim, || decode::authors(object));
+    fn check<T>(&self, result: Result<T, DecodeError>) -> Option<T> {
+        result
+            .inspect_err(
+                |error| tracing::error!(kind = %self.kind, %error, "an object without name is ignored"),
+            )
+            .ok()
     }
 }

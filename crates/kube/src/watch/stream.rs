@@ -150,7 +150,7 @@ impl Watch {
                     Ok(event) => event,
                     Err(_) => {
                         is_replayed = true;
-                        self.feed.watching(ticket);
+                        self.feed.intake().freshness().watching(self.feed.kind(), ticket);
                         continue;
                     }
                 }
@@ -166,9 +166,6 @@ impl Watch {
             let Some(seen) = self.take(&event)? else { continue };
             if event.kind == "BOOKMARK" {
                 self.bookmarks = Bookmarks::Sent;
-                self.feed.reached(&seen);
-            } else {
-                self.feed.advanced(&seen);
             }
             *version = seen;
         }
@@ -180,8 +177,8 @@ impl Watch {
         self.feed.begin();
         let end = Instant::now() + LIST_MAX;
         let mut events = self.open("sendInitialEvents=true&resourceVersionMatch=NotOlderThan").await?;
-        // What changes while the list is sent is told among it, and holds after it.
-        let mut late: Vec<Event> = Vec::new();
+        // Objects that change while the list is sent are sent again among it.
+        let mut is_late = false;
         let mut stall = Instant::now() + self.limits.answer;
         let version = loop {
             let event =
@@ -190,7 +187,7 @@ impl Watch {
                 return Err(Fault::NoAnswer("the watch ended within the list".to_owned()).into());
             };
             match event.kind.as_str() {
-                "ADDED" if late.is_empty() => {
+                "ADDED" if !is_late => {
                     self.feed.list(&event.object);
                     stall = Instant::now() + self.limits.answer;
                 }
@@ -200,14 +197,19 @@ impl Watch {
                         break bookmark.metadata.resource_version;
                     }
                 }
+                "ADDED" | "MODIFIED" => {
+                    is_late = true;
+                    self.feed.list_late(&event.object);
+                }
+                "DELETED" => {
+                    is_late = true;
+                    self.feed.list_gone(&event.object);
+                }
                 "ERROR" => return Err(self.client.failure(&event.object).into()),
-                _ => late.push(event),
+                // A kind of event that is not known yet tells nothing that could be acted on.
+                _ => {}
             }
         };
-        self.feed.complete();
-        for event in late {
-            self.take(&event)?;
-        }
         self.feed.listed(&version);
         tracing::debug!(kind = %self.feed.kind(), version, "listed, as a stream");
         Ok((version, events))
@@ -248,18 +250,21 @@ impl Watch {
         Box::pin(chunks.boxed().into_async_read())
     }
 
-    /// Hands an event over. Answers the version that it tells.
+    /// Delivers an event. Answers the version that it tells.
     fn take(&self, event: &Event) -> Result<Option<String>, WatchError> {
+        if event.kind == "ERROR" {
+            return Err(self.client.failure(&event.object).into());
+        }
+        let seen: Versioned = event.object.read().map_err(WatchError::Nonsense)?;
+        let seen = seen.metadata.resource_version;
         match event.kind.as_str() {
-            "ADDED" | "MODIFIED" => self.feed.apply(&event.object),
-            "DELETED" => self.feed.gone(&event.object),
-            "BOOKMARK" => {}
-            "ERROR" => return Err(self.client.failure(&event.object).into()),
+            "ADDED" | "MODIFIED" => self.feed.apply(&event.object, &seen),
+            "DELETED" => self.feed.gone(&event.object, &seen),
+            "BOOKMARK" if !seen.is_empty() => self.feed.reached(&seen),
             // A kind of event that is not known yet tells nothing that could be acted on.
             _ => return Ok(None),
         }
-        let seen: Versioned = event.object.read().map_err(WatchError::Nonsense)?;
-        Ok(Some(seen.metadata.resource_version).filter(|version| !version.is_empty()))
+        Ok(Some(seen).filter(|version| !version.is_empty()))
     }
 }
 

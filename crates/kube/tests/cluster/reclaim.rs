@@ -7,6 +7,7 @@ use bindery_controller::{Order, Plugin, PluginError};
 use bindery_core::{ClaimKey, PluginOperation, Text, Volume};
 use bindery_kube::Template;
 use bindery_kube::plugins::HostPath;
+use bindery_store::{Delivery, ObjectKey};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde_json::{Value, json};
@@ -110,7 +111,7 @@ async fn a_cache_that_lies_releases_nothing() {
     world.add(bound_with(claim("c1"), "v1"));
     let running = world.start();
     world.settle().await;
-    running.binder.intake().claim_gone(&ClaimKey::new("default", "c1"));
+    running.binder.intake().deliver(Delivery::Gone(ObjectKey::Claim(ClaimKey::new("default", "c1"))));
     world.settle().await;
     world.assert_bound("c1", "v1");
     assert_eq!(world.writes(), [""; 0]);

@@ -1,86 +1,53 @@
 //! Changes of claims.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimKey, Lookup, Source, Version, Volume};
+use bindery_core::{Claim, ClaimKey, Lookup, Source, Volume};
 
 use super::State;
-use crate::cached::{Cached, ListNumber, Moved};
-use crate::change::{Change, Topic};
-use crate::observed::{Kind, Observed, Unreadable};
+use crate::cached::{Cached, ListNumber};
+use crate::change::{Change, Changed, ObjectChange};
+use crate::delivery::{Authors, Kind, Observed, Unreadable};
 
 impl State {
-    pub(crate) fn apply_claim(&mut self, key: ClaimKey, observed: Observed<Claim>) -> Change {
-        if self.claims.get(&key).is_some_and(|cached| cached.outdates(&observed)) {
-            return self.ignored();
-        }
-        let topics = self.observe_claim(key, observed, None);
-        self.changed(topics)
-    }
-
-    pub(crate) fn remove_claim(&mut self, key: &ClaimKey) -> (Change, Option<Arc<Claim>>) {
-        let Some((key, cached)) = self.claims.remove_entry(key) else {
-            return (self.changed(Vec::new()), None);
-        };
-        let topics = topics(&key, Moved { cache: true, overlay: true });
-        (self.changed(topics), cached.overlay().ok().cloned())
-    }
-
-    pub(crate) fn replace_claims(
-        &mut self,
-        list: Vec<(ClaimKey, Observed<Claim>)>,
-    ) -> (Change, Vec<Arc<Claim>>) {
-        let listed: HashSet<&ClaimKey> = list.iter().map(|(key, _)| key).collect();
-        let gone: Vec<ClaimKey> = self.claims.keys().filter(|key| !listed.contains(key)).cloned().collect();
-        let (mut all, mut removed) = (Vec::new(), Vec::new());
-        for key in gone {
-            removed.extend(self.claims.remove(&key).and_then(|cached| cached.overlay().ok().cloned()));
-            all.extend(topics(&key, Moved { cache: true, overlay: true }));
-        }
-        let number = self.lists_begun(Kind::Claim);
-        for (key, observed) in list {
-            all.extend(self.observe_claim(key, observed, Some(number)));
-        }
-        (self.changed(all), removed)
-    }
-
-    pub(crate) fn claim_regression(
-        &self,
-        key: &ClaimKey,
-        listed: &Observed<Claim>,
-    ) -> Option<(Version, Version)> {
-        self.claims.get(key)?.regression(listed)
-    }
-
-    pub(crate) fn assume_claim(&mut self, claim: Arc<Claim>) -> Change {
-        let list = self.lists_begun(Kind::Claim);
-        let Some(cached) = self.claims.get_mut(&claim.key) else { return self.ignored() };
-        let key = claim.key.clone();
-        if !cached.assume(claim, list) {
-            return self.ignored();
-        }
-        self.changed(topics(&key, Moved { cache: false, overlay: true }))
-    }
-
-    fn observe_claim(
+    pub(super) fn observe_claim(
         &mut self,
         key: ClaimKey,
         observed: Observed<Claim>,
+        authors: Option<Box<Authors>>,
         list: Option<ListNumber>,
-    ) -> Vec<Topic> {
+        change: &mut Change,
+    ) {
         if let Some(cached) = self.claims.get_mut(&key) {
-            let moved = cached.observe(observed, list);
-            return topics(&key, moved);
+            if list.is_some() {
+                change.regression = change.regression.take().or_else(|| cached.regression(&observed));
+            }
+            let changed = Changed { authors, ..cached.observe(observed, list) };
+            return change.push(ObjectChange::Claim(key, changed));
         }
         let key = match &observed {
             // The object's own texts, so that the delivery's can go.
             Observed::Readable(claim) if claim.key == key => claim.key.clone(),
             _ => key,
         };
-        let topics = topics(&key, Moved { cache: true, overlay: true });
+        change.push(ObjectChange::Claim(key.clone(), Changed::new(None, Some(observed.clone()))));
         self.claims.insert(key, Cached::new(observed));
-        topics
+    }
+
+    pub(super) fn drop_claim(&mut self, key: &ClaimKey, change: &mut Change) {
+        if let Some((key, cached)) = self.claims.remove_entry(key) {
+            change.push(ObjectChange::Claim(key, cached.gone()));
+        }
+    }
+
+    pub(crate) fn assume_claim(&mut self, claim: Arc<Claim>) -> Change {
+        let list = self.lists_begun(Kind::Claim);
+        let Some(cached) = self.claims.get_mut(&claim.key) else { return self.ignored() };
+        let key = claim.key.clone();
+        let changed = cached.assume(claim, list);
+        let mut change = Change { fresh: changed.overlay, ..Change::default() };
+        change.push(ObjectChange::Claim(key, changed));
+        self.commit(change)
     }
 
     pub(crate) fn claim(&self, source: Source, key: &ClaimKey) -> Lookup<Arc<Claim>> {
@@ -135,15 +102,4 @@ impl State {
             claim.uid = claim_ref.uid.clone().unwrap_or_else(|| claim.uid.clone());
         }
     }
-}
-
-fn topics(key: &ClaimKey, moved: Moved) -> Vec<Topic> {
-    let mut topics = Vec::new();
-    if moved.overlay {
-        topics.push(Topic::Claim(Source::Overlay, key.clone()));
-    }
-    if moved.cache {
-        topics.push(Topic::Claim(Source::Cache, key.clone()));
-    }
-    topics
 }

@@ -1,13 +1,12 @@
 //! Pods, by the claims that they reference.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::mem;
 
 use bindery_core::{ClaimKey, Pod, Text};
 
 use super::State;
-use crate::change::{Change, Topic};
-use crate::observed::{PodContent, PodRecord};
+use crate::change::Topic;
+use crate::delivery::{ObjectKey, PodContent};
 
 /// The pods that reference claims, and those that may. Others are not kept.
 #[derive(Debug, Default)]
@@ -21,7 +20,11 @@ pub(crate) struct Pods {
 
 impl Pods {
     /// Puts a pod in the place of the one of that name, or takes that one out. Answers what changed.
-    fn replace(&mut self, place: (Text, Text), content: Option<Result<PodContent, Text>>) -> Vec<Topic> {
+    pub(super) fn replace(
+        &mut self,
+        place: (Text, Text),
+        content: Option<Result<PodContent, Text>>,
+    ) -> Vec<Topic> {
         let (pod, why) = match content {
             Some(Ok(pod)) => (Some(pod), None),
             Some(Err(why)) => (None, Some(why)),
@@ -32,6 +35,18 @@ impl Pods {
         let claims = self.replace_readable(place, pod);
         let topics = claims.into_iter().map(Topic::Pods);
         topics.chain(complains.then_some(Topic::UnreadablePods(namespace))).collect()
+    }
+
+    /// Names the pods that are kept.
+    pub(super) fn keys(&self) -> impl Iterator<Item = ObjectKey> {
+        let unreadable = self
+            .unreadable
+            .iter()
+            .flat_map(|(namespace, pods)| pods.keys().map(move |name| (namespace, name)));
+        let readable = self.readable.keys().map(|(namespace, name)| (namespace, name));
+        readable
+            .chain(unreadable)
+            .map(|(namespace, name)| ObjectKey::Pod { namespace: namespace.clone(), name: name.clone() })
     }
 
     /// Answers the claims whose pods changed.
@@ -94,36 +109,6 @@ impl Pods {
 }
 
 impl State {
-    pub(crate) fn apply_pod(&mut self, pod: PodRecord) -> Change {
-        let topics = self.pods.replace((pod.namespace, pod.name), Some(pod.content));
-        self.changed(topics)
-    }
-
-    pub(crate) fn remove_pod(&mut self, namespace: Text, name: Text) -> Change {
-        let topics = self.pods.replace((namespace, name), None);
-        self.changed(topics)
-    }
-
-    pub(crate) fn replace_pods(&mut self, list: Vec<PodRecord>) -> Change {
-        let before = mem::take(&mut self.pods);
-        for pod in list {
-            self.pods.replace((pod.namespace, pod.name), Some(pod.content));
-        }
-        let now = &self.pods;
-        let keys: BTreeSet<&ClaimKey> = before.by_claim.keys().chain(now.by_claim.keys()).collect();
-        let of_claims = keys
-            .into_iter()
-            .filter(|key| before.by_claim.get(*key) != now.by_claim.get(*key))
-            .map(|key| Topic::Pods(key.clone()));
-        let namespaces: BTreeSet<&Text> = before.unreadable.keys().chain(now.unreadable.keys()).collect();
-        let of_namespaces = namespaces
-            .into_iter()
-            .filter(|namespace| before.complaint(namespace) != now.complaint(namespace))
-            .map(|namespace| Topic::UnreadablePods(namespace.clone()));
-        let topics = of_claims.chain(of_namespaces).collect();
-        self.changed(topics)
-    }
-
     pub(crate) fn pods_using(&self, claim: &ClaimKey) -> Result<Vec<Pod>, Text> {
         if let Some(complaint) = self.pods.complaint(&claim.namespace) {
             return Err(complaint);

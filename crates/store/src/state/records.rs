@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bindery_core::{Text, Volume};
 
 use crate::cached::Cached;
-use crate::observed::Unreadable;
+use crate::delivery::Unreadable;
 
 /// Number of a volume while the watch knows it; used again afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,55 +1,50 @@
 //! Changes of volumes, and what they do to the index.
 
-use std::cmp::Ordering;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use bindery_core::{AccessModes, ClaimKey, Lookup, Source, Text, Volume};
 
+use super::records::Record;
 use super::{State, VolumeId};
-use crate::cached::{Cached, ListNumber, Moved};
-use crate::change::{Change, Topic};
+use crate::cached::{Cached, ListNumber};
+use crate::change::{Change, Changed, ObjectChange, Topic};
+use crate::delivery::{Authors, Kind, Observed, Unreadable};
 use crate::index::{Seen, Standing, claim_of};
-use crate::observed::{Kind, Observed, Unreadable};
 use crate::store::HeldBy;
 
 impl State {
-    pub(crate) fn apply_volume(&mut self, name: Text, observed: Observed<Volume>) -> Change {
-        let known = self.volumes.find(&name);
-        if known.is_some_and(|record| record.cached.outdates(&observed)) {
-            return self.ignored();
-        }
-        let mut change = Change { fresh: true, ..Change::default() };
-        self.observe_volume(name, observed, None, &mut change);
-        self.commit(change)
-    }
-
-    pub(crate) fn remove_volume(&mut self, name: &str) -> (Change, Option<Arc<Volume>>) {
-        let mut change = Change { fresh: true, ..Change::default() };
-        let removed = self.volumes.id(name).and_then(|id| self.drop_volume(id, &mut change));
-        (self.commit(change), removed)
-    }
-
-    pub(crate) fn replace_volumes(
+    pub(super) fn observe_volume(
         &mut self,
-        mut list: Vec<(Text, Observed<Volume>)>,
-    ) -> (Change, Vec<Arc<Volume>>) {
-        let mut change = Change { fresh: true, ..Change::default() };
-        let listed: HashSet<&Text> = list.iter().map(|(name, _)| name).collect();
-        let gone: Vec<VolumeId> = self
-            .volumes
-            .iter()
-            .filter(|record| !listed.contains(&record.name))
-            .filter_map(|record| self.volumes.id(&record.name))
-            .collect();
-        let removed = gone.into_iter().filter_map(|id| self.drop_volume(id, &mut change)).collect();
-        // In the order of the index, so that its chunks are filled one after the other and never split.
-        list.sort_by(|(_, a), (_, b)| by_capacity_and_name(a, b));
-        let number = self.lists_begun(Kind::Volume);
-        for (name, observed) in list {
-            self.observe_volume(name, observed, Some(number), &mut change);
+        name: Text,
+        observed: Observed<Volume>,
+        authors: Option<Box<Authors>>,
+        list: Option<ListNumber>,
+        change: &mut Change,
+    ) {
+        if let Some(id) = self.volumes.id(&name) {
+            if list.is_some() {
+                let cached = &self.volumes.get(id).cached;
+                change.regression = change.regression.take().or_else(|| cached.regression(&observed));
+            }
+            let edit = |cached: &mut Cached<_>| Changed { authors, ..cached.observe(observed, list) };
+            return self.edit_volume(id, change, edit);
         }
-        (self.commit(change), removed)
+        let name = match &observed {
+            // The object's own text, so that the delivery's can go.
+            Observed::Readable(volume) if volume.name == name => volume.name.clone(),
+            _ => name,
+        };
+        change.push(ObjectChange::Volume(name.clone(), Changed::new(None, Some(observed.clone()))));
+        let id = self.volumes.insert(name, Cached::new(observed));
+        self.reindex(id, &Seen::Absent, &self.seen(id), change);
+    }
+
+    pub(super) fn drop_volume(&mut self, name: &str, change: &mut Change) {
+        let Some(id) = self.volumes.id(name) else { return };
+        let was = self.seen(id);
+        self.reindex(id, &was, &Seen::Absent, change);
+        let Record { name, cached } = self.volumes.remove(id);
+        change.push(ObjectChange::Volume(name, cached.gone()));
     }
 
     pub(crate) fn assume_volume(&mut self, volume: Arc<Volume>) -> Change {
@@ -58,55 +53,23 @@ impl State {
         };
         let list = self.lists_begun(Kind::Volume);
         let mut change = Change::default();
-        self.edit_volume(id, &mut change, |cached, change| {
-            change.fresh = cached.assume(volume, list);
-            Moved { cache: false, overlay: change.fresh }
-        });
+        self.edit_volume(id, &mut change, |cached| cached.assume(volume, list));
+        change.fresh = !change.objects.is_empty();
         self.commit(change)
-    }
-
-    fn observe_volume(
-        &mut self,
-        name: Text,
-        observed: Observed<Volume>,
-        list: Option<ListNumber>,
-        change: &mut Change,
-    ) {
-        if let Some(id) = self.volumes.id(&name) {
-            return self.edit_volume(id, change, |cached, _| cached.observe(observed, list));
-        }
-        let name = match &observed {
-            // The object's own text, so that the delivery's can go.
-            Observed::Readable(volume) if volume.name == name => volume.name.clone(),
-            _ => name,
-        };
-        let id = self.volumes.insert(name, Cached::new(observed));
-        self.moved(id, Moved { cache: true, overlay: true }, change);
-        self.reindex(id, &Seen::Absent, &self.seen(id), change);
-    }
-
-    /// Takes a volume out. Answers it as the overlay had it.
-    fn drop_volume(&mut self, id: VolumeId, change: &mut Change) -> Option<Arc<Volume>> {
-        self.moved(id, Moved { cache: true, overlay: true }, change);
-        let was = self.seen(id);
-        self.reindex(id, &was, &Seen::Absent, change);
-        self.volumes.remove(id);
-        match was {
-            Seen::Readable(volume) => Some(volume),
-            Seen::Absent | Seen::Unreadable => None,
-        }
     }
 
     fn edit_volume(
         &mut self,
         id: VolumeId,
         change: &mut Change,
-        edit: impl FnOnce(&mut Cached<Volume>, &mut Change) -> Moved,
+        edit: impl FnOnce(&mut Cached<Volume>) -> Changed<Volume>,
     ) {
         let was = self.seen(id);
-        let moved = edit(&mut self.volumes.get_mut(id).cached, change);
-        self.moved(id, moved, change);
-        if moved.overlay {
+        let record = self.volumes.get_mut(id);
+        let changed = edit(&mut record.cached);
+        let is_reindexed = changed.overlay;
+        change.push(ObjectChange::Volume(record.name.clone(), changed));
+        if is_reindexed {
             self.reindex(id, &was, &self.seen(id), change);
         }
     }
@@ -115,17 +78,7 @@ impl State {
         self.volumes.overlay(id).map_or(Seen::Unreadable, |volume| Seen::Readable(volume.clone()))
     }
 
-    fn moved(&self, id: VolumeId, moved: Moved, change: &mut Change) {
-        let name = &self.volumes.get(id).name;
-        if moved.overlay {
-            change.topics.push(Topic::Volume(Source::Overlay, name.clone()));
-        }
-        if moved.cache {
-            change.topics.push(Topic::Volume(Source::Cache, name.clone()));
-        }
-    }
-
-    /// Brings the index from what the overlay had to what it has, and says whose answers that alters.
+    /// Brings the index from what the overlay had to what it has, and adds the facts that this changes.
     fn reindex(&mut self, id: VolumeId, was: &Seen, now: &Seen, change: &mut Change) {
         if was.is_indexed_like(now) {
             return;
@@ -140,13 +93,13 @@ impl State {
         self.index.insert(&self.volumes, id, &name, now, held);
         for (set, existed) in sets.into_iter().zip(existed) {
             if self.index.has_access_set(set) != existed {
-                change.topics.push(Topic::AccessSets(set));
+                change.facts.push(Topic::AccessSets(set));
             }
         }
         let mut claims: Vec<ClaimKey> =
             [was, now].iter().filter_map(|s| s.volume()).filter_map(|v| claim_of(v)).collect();
         claims.dedup();
-        change.topics.extend(claims.into_iter().map(Topic::ReservedFor));
+        change.facts.extend(claims.into_iter().map(Topic::ReservedFor));
         // Where a decision in flight has picked it, it is offered when that one ends without taking it.
         let is_free = |volume: &&Arc<Volume>| !held && Standing::of(volume) == Standing::Free;
         change.offers.extend(now.volume().filter(is_free).cloned());
@@ -173,7 +126,7 @@ impl State {
         let mut change = Change { fresh: true, ..Change::default() };
         change.offers.extend(self.free(volume));
         if change.offers.is_empty() {
-            change.topics.push(Topic::Reservation(volume.into()));
+            change.facts.push(Topic::Reservation(volume.into()));
         }
         self.commit(change)
     }
@@ -218,12 +171,4 @@ impl State {
         list.sort_by(|a, b| a.0.cmp(&b.0));
         list
     }
-}
-
-fn by_capacity_and_name(a: &Observed<Volume>, b: &Observed<Volume>) -> Ordering {
-    let place = |observed: &Observed<Volume>| match observed {
-        Observed::Readable(volume) => Some((volume.capacity.unwrap_or_default(), volume.name.clone())),
-        Observed::Unreadable(_) => None,
-    };
-    place(a).cmp(&place(b))
 }

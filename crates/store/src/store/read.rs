@@ -6,8 +6,8 @@ use bindery_core::{Claim, ClaimKey, Class, Lookup, Pod, Source, Text, Volume};
 
 use super::Store;
 use crate::change::Revision;
+use crate::delivery::{Kind, Unreadable};
 use crate::explain::{Candidate, Obstacle};
-use crate::observed::{Kind, Unreadable};
 
 impl Store {
     /// Whether the initial lists of all kinds are complete (G6 of the design: before that nothing is

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bindery_core::{AccessModes, ClaimKey, ClaimRef, Query, Text, Version, Volume};
-use bindery_store::{Change, Dispatcher, Offer, Revision, Store, Subscriptions, Topic, Wanted, WantedSets};
+use bindery_store::{
+    Change, Dispatcher, ObjectKey, Offer, Revision, Store, Subscriptions, Topic, Wanted, WantedSets,
+};
 use proptest::prelude::*;
 
-use crate::support::{any_query, any_volume, gib, query, readable, volume};
+use crate::support::{any_query, any_volume, apply, gib, gone, query, volume};
 use crate::{Step, carry_out};
 
 /// A store, and a queue of the keys that wait for its volumes.
@@ -80,6 +82,23 @@ fn any_set(query: Query) -> Wanted {
 }
 
 #[test]
+fn a_key_that_is_decided_again_by_a_timer_keeps_its_place() {
+    let (desk, subscriptions) = (Desk::default(), Subscriptions::new());
+    let wait = |key| {
+        let wanted = Wanted { query: Arc::new(query()), sets: WantedSets::Exact };
+        assert!(!subscriptions.subscribe(key, desk.store.revision(), vec![Topic::Candidates(wanted)]));
+        subscriptions.pass_on(&key, &desk);
+    };
+    let [first, second] = [1, 2];
+    wait(first);
+    wait(second);
+    // The refresh timer of the first has its event told again: nothing has changed.
+    wait(first);
+    subscriptions.wake(&apply(&desk.store, volume("v", 1)), Offer::New, &desk, |_| true);
+    assert_eq!(desk.turns.borrow().queue, [first]);
+}
+
+#[test]
 fn a_volume_wakes_the_key_that_waits_longest_of_those_that_it_fits_and_then_the_next() {
     let (desk, subscriptions) = (Desk::default(), Subscriptions::new());
     let tier = bindery_core::Requirement {
@@ -110,36 +129,36 @@ fn a_volume_wakes_the_key_that_waits_longest_of_those_that_it_fits_and_then_the_
         key.iter().for_each(|key| subscriptions.pass_on(key, &desk));
         key
     };
-    wake(&desk.store.apply_volume("v".into(), readable(volume("v", 1))), Offer::New);
+    wake(&apply(&desk.store, volume("v", 1)), Offer::New);
     assert_eq!([turn(), turn(), turn(), turn()], [Some(fits), Some(any), Some(last), None]);
 
     // It has changed: all that it fits now are asked. Who is decided again keeps its place.
     wait(fits, exact(query()));
     let mut labelled = volume("v", 2);
     labelled.labels.insert("tier".into(), "gold".into());
-    wake(&desk.store.apply_volume("v".into(), readable(labelled)), Offer::New);
+    wake(&apply(&desk.store, labelled), Offer::New);
     assert_eq!([turn(), turn()], [Some(fits), Some(labels)]);
     // The next one is asked already when the volume is picked. Another volume begins at the front.
     desk.store.reserve("v", &ClaimKey::new("ns", "a")).unwrap();
-    wake(&desk.store.apply_volume("w".into(), readable(volume("w", 3))), Offer::New);
+    wake(&apply(&desk.store, volume("w", 3)), Offer::New);
     assert_eq!([turn(), turn()], [Some(any), Some(fits)]);
     // While one is asked about a volume, another one is asked about the next.
     wake(&desk.store.unreserve("v", &ClaimKey::new("ns", "a")), Offer::Returned);
     assert_eq!([turn(), turn()], [Some(any), Some(fits)]);
     while turn().is_some() {}
     // But not if that volume is taken by then.
-    wake(&desk.store.apply_volume("x".into(), readable(volume("x", 4))), Offer::New);
-    desk.store.remove_volume("x");
-    wake(&desk.store.apply_volume("y".into(), readable(volume("y", 5))), Offer::New);
+    wake(&apply(&desk.store, volume("x", 4)), Offer::New);
+    gone(&desk.store, ObjectKey::Volume("x".into()));
+    wake(&apply(&desk.store, volume("y", 5)), Offer::New);
     assert_eq!([turn(), turn(), turn(), turn()], [Some(fits), Some(any), Some(last), None]);
 
     // Nobody is woken because a volume is taken, and nobody waits who has left.
-    wake(&desk.store.remove_volume("v").0, Offer::New);
+    wake(&gone(&desk.store, ObjectKey::Volume("v".into())), Offer::New);
     [fits, last].iter().for_each(|key| subscriptions.unsubscribe(key));
-    wake(&desk.store.apply_volume("w".into(), readable(volume("w", 6))), Offer::New);
+    wake(&apply(&desk.store, volume("w", 6)), Offer::New);
     assert_eq!(turn(), None);
     let larger = Volume { capacity: Some(gib(2)), ..volume("w", 7) };
-    wake(&desk.store.apply_volume("w".into(), readable(larger)), Offer::New);
+    wake(&apply(&desk.store, larger), Offer::New);
     assert_eq!([turn(), turn()], [Some(any), None]);
 }
 
@@ -315,7 +334,7 @@ impl World {
                 ClaimRef { namespace: claim.namespace.clone(), name: claim.name.clone(), uid: None };
             let version = Version::from(&*self.version.to_string());
             let taken = Volume { claim_ref: Some(claim_ref), version, ..volume.as_ref().clone() };
-            let change = self.desk.store.apply_volume(name.clone(), readable(taken));
+            let change = apply(&self.desk.store, taken);
             self.wake(&change, Offer::New, None);
             self.bound.insert(key);
             self.subscriptions.unsubscribe(&key);

@@ -11,7 +11,7 @@ use bindery_core::{
     OperationState, Plugin, PluginMatch, PluginOperation, Quantity, Query, Reason, Requirement, Tally, Text,
     Uid, Version, Volume, VolumeMode, VolumePhase,
 };
-use bindery_store::{Environment, Observed, Unreadable};
+use bindery_store::{Change, Delivery, Environment, Kind, Object, ObjectKey, Observed, Store, Unreadable};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -44,6 +44,30 @@ impl Environment for Nothing {
     }
 }
 
+/// Delivers an object that was added or changed.
+pub(crate) fn apply(store: &Store, object: impl Into<Object>) -> Change {
+    store.deliver(Delivery::applied(object))
+}
+
+/// Delivers that an object is gone.
+pub(crate) fn gone(store: &Store, key: ObjectKey) -> Change {
+    store.deliver(Delivery::Gone(key))
+}
+
+/// Delivers a complete list.
+pub(crate) fn list<O: Into<Object>>(
+    store: &Store,
+    kind: Kind,
+    objects: impl IntoIterator<Item = O>,
+) -> Change {
+    store.deliver(Delivery::listed(kind, objects, "1"))
+}
+
+/// Names a pod.
+pub(crate) fn pod_key(name: &str) -> ObjectKey {
+    ObjectKey::Pod { namespace: "ns".into(), name: name.into() }
+}
+
 /// A free volume of one gibibyte.
 pub(crate) fn volume(name: &str, version: u64) -> Volume {
     let version = Version::from(&*version.to_string());
@@ -69,7 +93,8 @@ pub(crate) fn readable<T>(object: T) -> Observed<T> {
 
 pub(crate) fn unreadable<T>(uid: &str, version: u64) -> Observed<T> {
     let version = Version::from(&*version.to_string());
-    Observed::Unreadable(Unreadable { uid: uid.into(), version, why: "spec.capacity: no quantity".into() })
+    let unreadable = Unreadable { uid: uid.into(), version, why: "spec.capacity: no quantity".into() };
+    Observed::Unreadable(Box::new(unreadable))
 }
 
 /// What free claims ask for.

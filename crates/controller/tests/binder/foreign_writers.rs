@@ -1,12 +1,12 @@
-//! The watch for other binders, and what stops when one is seen.
+//! The check for other binders, and what stops when one is noticed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Author, Authors, Binder, Parts};
+use bindery_controller::{Binder, Parts};
 use bindery_core::{Claim, ClaimPhase, ReclaimPolicy, Volume, VolumePhase};
 use bindery_engine::DefaultEngine;
-use bindery_store::Observed;
+use bindery_store::{Author, Authors, Delivered, Delivery, Object};
 
 use crate::disk::Disk;
 use crate::double::{Double, binder_of, claim, parts, volume};
@@ -17,8 +17,9 @@ fn other() -> Author {
     Author::Other("kube-controller-manager".into())
 }
 
-fn by(author: Author) -> Authors {
-    Authors { phase: author.clone(), bind_completed: author }
+fn by(author: Author, object: impl Into<Object>) -> Delivery {
+    let authors = Authors { phase: author.clone(), bind_completed: author, claim_ref: Author::Unknown };
+    Delivery::Applied(Delivered { object: object.into(), authors: Some(Box::new(authors)) })
 }
 
 fn binder(double: &Double) -> Arc<Binder<Double>> {
@@ -32,22 +33,22 @@ fn is_sign_of_volume(after: impl FnOnce(Volume) -> Volume, author: Author) -> bo
     let before = Volume { phase: VolumePhase::Pending, version: "2".into(), ..volume("v") };
     double.add_volume(&before);
     let binder = binder(&double);
-    let after = Observed::Readable(Arc::new(after(Volume { version: "3".into(), ..before })));
-    let vigil = binder.intake().vigil().expect("it may write");
-    vigil.volume("v", &after, || by(author));
-    assert_eq!(vigil.holds(), vigil.writes() > 0);
-    vigil.holds()
+    binder.intake().deliver(by(author, after(Volume { version: "3".into(), ..before })));
+    is_noticed(&binder)
 }
 
 fn is_sign_of_claim(after: impl FnOnce(Claim) -> Claim, author: Author) -> bool {
     let double = Double::new();
     double.add_claim(&Claim { version: "2".into(), ..claim("c") });
     let binder = binder(&double);
-    let after = Observed::Readable(Arc::new(after(Claim { version: "3".into(), ..claim("c") })));
-    let vigil = binder.intake().vigil().expect("it may write");
-    vigil.claim(&after, || by(author));
-    assert_eq!(vigil.holds(), vigil.writes() > 0);
-    vigil.holds()
+    binder.intake().deliver(by(author, after(Claim { version: "3".into(), ..claim("c") })));
+    is_noticed(&binder)
+}
+
+fn is_noticed(binder: &Binder<Double>) -> bool {
+    let check = binder.intake().foreign_writers().expect("it may write");
+    assert_eq!(check.holds(), check.writes() > 0);
+    check.holds()
 }
 
 #[test]
@@ -79,15 +80,15 @@ fn only_what_only_binders_write_is_a_sign() {
 }
 
 #[tokio::test]
-async fn what_an_own_write_returned_is_not_asked_about() {
+async fn the_echo_of_an_own_write_is_no_sign_whatever_its_author() {
     let double = Double::new();
     double.add_volume(&Volume { phase: VolumePhase::Pending, ..volume("v") });
     let binder = binder(&double);
     assert_eq!(binder.sync(&bindery_controller::Key::Volume("v".into())).await.result, Ok(()));
     let written = double.volume("v");
     assert_eq!(written.phase, VolumePhase::Available);
-    let vigil = binder.intake().vigil().expect("it may write");
-    vigil.volume("v", &Observed::Readable(Arc::new(written)), || panic!("it is known to be its own"));
+    binder.intake().deliver(by(other(), written));
+    assert!(!is_noticed(&binder));
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,13 +100,13 @@ async fn nothing_is_deleted_while_it_is_held_and_everything_afterwards() {
     let disk = Disk::new(&double);
     let binder = binder_of(Parts { facts: disk.facts(), ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
-    let vigil = binder.intake().vigil().expect("it may write");
-    vigil.hold();
+    let check = binder.intake().foreign_writers().expect("it may write");
+    check.hold();
     run_during(&binder, async {
         double.rest().await;
         assert!(!double.story().contains(&"disk begins") && double.has_volume("v1"));
         assert_eq!(double.claim("c2").status.phase, ClaimPhase::Bound);
-        assert!(vigil.release(0));
+        assert!(check.release(0));
         double.until("the volume is gone", || !double.has_volume("v1")).await;
     })
     .await;
@@ -117,14 +118,14 @@ fn what_was_written_after_the_operator_had_looked_is_not_acknowledged() {
     let before = Volume { phase: VolumePhase::Pending, ..volume("v") };
     double.add_volume(&before);
     let binder = binder(&double);
-    let vigil = binder.intake().vigil().expect("it may write");
+    let check = binder.intake().foreign_writers().expect("it may write");
     let after = Volume { phase: VolumePhase::Available, version: "2".into(), ..before };
-    let after = Observed::Readable(Arc::new(after));
-    vigil.volume("v", &after, || by(other()));
-    let acknowledged = vigil.writes();
-    vigil.volume("v", &after, || by(other()));
-    assert!(!vigil.release(acknowledged) && vigil.holds());
-    assert!(vigil.release(vigil.writes()) && !vigil.holds());
+    binder.intake().deliver(by(other(), after.clone()));
+    let acknowledged = check.writes();
+    let failed = Volume { phase: VolumePhase::Failed, version: "3".into(), ..after };
+    binder.intake().deliver(by(other(), failed));
+    assert!(!check.release(acknowledged) && check.holds());
+    assert!(check.release(check.writes()) && !check.holds());
 }
 
 /// Stops recycling and deleting while the plugin works on a volume, has it looked at once that has come to
@@ -136,15 +137,15 @@ async fn hold_while_it_works(volume: &Volume, held: impl Fn(&Double), is_done: i
     let gate = Arc::clone(&disk.gate).acquire_many_owned(1_000).await.expect("the gate is never closed");
     let binder = binder_of(Parts { facts: disk.facts(), ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
-    let vigil = binder.intake().vigil().expect("it may write");
+    let check = binder.intake().foreign_writers().expect("it may write");
     run_during(&binder, async {
         double.until("the plugin works", || double.story().contains(&"disk begins")).await;
-        vigil.hold();
+        check.hold();
         drop(gate);
         double.rest().await;
         assert!(double.story().contains(&"disk ends"));
         held(&double);
-        assert!(vigil.release(0));
+        assert!(check.release(0));
         double.until("it is done", || is_done(&double)).await;
     })
     .await;
