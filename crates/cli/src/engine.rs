@@ -37,7 +37,7 @@ impl EngineArguments {
     ///
     /// # Errors
     ///
-    /// The file cannot be read or is no engine, or other users may write to the cache.
+    /// The file cannot be read or is not an engine, or other users may write to the cache.
     pub(crate) fn load(&self, limits: Limits) -> Result<Arc<dyn Engine>> {
         if self.is_native() {
             return Ok(Arc::new(DefaultEngine));

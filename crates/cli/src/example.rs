@@ -57,12 +57,12 @@ pub(crate) const EXAMPLES: [Example; 5] = [
     ),
     example!(
         "release-and-delete",
-        "what becomes of volumes when their claims are deleted: Retain and Delete",
+        "what happens to volumes when their claims are deleted",
         ["1-class.yaml", "2-volume.yaml", "3-claims.yaml"]
     ),
     example!(
         "provisioner",
-        "a claim handed to an external provisioner, and what that one does",
+        "a claim that an external provisioner serves, and what the provisioner writes",
         ["1-class.yaml", "2-claim.yaml"]
     ),
 ];

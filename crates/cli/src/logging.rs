@@ -44,9 +44,7 @@ fn filter(text: &str) -> Result<EnvFilter> {
     for directive in text.split(',').filter(|directive| !directive.is_empty()) {
         let after = directive.rsplit(']').next().unwrap_or_default();
         if !after.contains('=') && directive.parse::<LevelFilter>().is_err() {
-            bail!(
-                "{directive:?} is no level, which are off, error, warn, info, debug and trace, and no TARGET=LEVEL"
-            );
+            bail!("{directive:?} is neither a level (off, error, warn, info, debug, trace) nor TARGET=LEVEL");
         }
     }
     Ok(EnvFilter::try_new(directives(text))?)
@@ -114,7 +112,7 @@ mod tests {
             [("inof", "inof"), ("warn,bindery", "bindery"), ("bindery[sync{uid=a}]", "bindery[sync{uid=a}]")]
         {
             let why = filter(text).unwrap_err().to_string();
-            assert!(why.starts_with(&format!("{word:?} is no level")), "{text}: {why}");
+            assert!(why.starts_with(&format!("{word:?} is neither a level")), "{text}: {why}");
         }
         assert!(filter("bindery=inof").is_err());
     }

@@ -28,7 +28,7 @@ pub(crate) struct Manifest {
 ///
 /// # Errors
 ///
-/// A path cannot be read, or a file is no manifest; the error names the file and the document.
+/// A path cannot be read, or a file is not a manifest; the error names the file and the document.
 pub(crate) fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for path in paths {
@@ -77,7 +77,7 @@ fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
 ///
 /// # Errors
 ///
-/// The text is neither YAML nor JSON, or a document is no Kubernetes object.
+/// The text is neither YAML nor JSON, or a document is not a Kubernetes object.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Manifest>> {
     let documents = yaml::documents(text).map_err(|why| {
         let template = if text.contains("{{") { "; a template has to be rendered first" } else { "" };
@@ -98,7 +98,7 @@ fn split(document: Value, place: &dyn Fn() -> String, each: &mut dyn FnMut(Value
         Value::Null => return Ok(()),
         Value::Object(object) => object,
         Value::Array(_) => bail!("{} is a list: put it under items of an object of kind List", place()),
-        _ => bail!("{} is no Kubernetes object: one begins with apiVersion and kind", place()),
+        _ => bail!("{} is not a Kubernetes object: it has no apiVersion and kind", place()),
     };
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     if kind == "List" && object.get("items").is_some_and(|items| !items.is_array() && !items.is_null()) {
@@ -169,7 +169,7 @@ mod tests {
             complaint("---\n# first\n---\n- apiVersion: v1\n"),
             "f: the document at line 4 is a list: put it under items of an object of kind List"
         );
-        assert!(complaint("hello").starts_with("f: the document at line 1 is no Kubernetes object"));
+        assert!(complaint("hello").starts_with("f: the document at line 1 is not a Kubernetes object"));
         assert!(complaint("kind: A").starts_with("f: the document at line 1 has no apiVersion"));
         assert!(
             complaint("{kind: List, items: {a: b}}")

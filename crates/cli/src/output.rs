@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Write as _};
 
 use anyhow::Context as _;
 
-/// Prints a result. A reader that has closed the output, as `head` does, is no error.
+/// Prints a result. A reader that has closed the output, as `head` does, is not an error.
 ///
 /// # Errors
 ///

@@ -74,8 +74,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     })?;
     output::print(&match arguments.output {
         Format::Table => report::table(&plan, arguments.nearest),
-        Format::Json => format!("{:#}\n", serde_json::to_value(&plan).context("the plan is no JSON")?),
-        Format::Yaml => yaml::write(&plan).context("the plan is no YAML")?,
+        Format::Json => {
+            format!("{:#}\n", serde_json::to_value(&plan).context("the plan cannot be written as JSON")?)
+        }
+        Format::Yaml => yaml::write(&plan).context("the plan cannot be written as YAML")?,
     })?;
     Ok(ExitCode::SUCCESS)
 }

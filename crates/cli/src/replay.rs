@@ -16,7 +16,7 @@ use crate::output;
 ///
 /// Exits with status 1 when a record is decided differently or not at all, and with 2 when the journal cannot
 /// be read to its end; the records before the damage are decided all the same. A record whose replay asks a
-/// question that has no recorded answer is counted, and is no difference. The digest at the end covers all
+/// question that has no recorded answer is counted, and is not a difference. The digest at the end covers all
 /// records: keep it elsewhere to find out later whether records were cut off.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

@@ -1,7 +1,7 @@
 //! `bindery serve`: binds the claims of a real cluster, or observes how upstream does.
 //!
 //! In own mode every replica watches, so that it can take over at once; the one that holds the Lease decides
-//! and writes. The Lease saves duplicate work and is no fence: two leaders do no harm because every write
+//! and writes. The Lease saves duplicate work but is not a fence: two leaders do no harm because every write
 //! names the version that was read (G5 of the design).
 
 mod admission;
@@ -322,7 +322,7 @@ async fn client(arguments: &Arguments) -> Result<ApiClient> {
     let Some(path) = &arguments.kubeconfig else {
         return ApiClient::in_cluster().await.map_err(|error| match error {
             CredentialsError::NotInCluster(_) => anyhow::Error::new(error)
-                .context("this is no pod with a service account: give --kubeconfig (BINDERY_KUBECONFIG)"),
+                .context("there is no service account of a pod: give --kubeconfig (BINDERY_KUBECONFIG)"),
             _ => error.into(),
         });
     };

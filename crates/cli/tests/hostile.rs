@@ -1,5 +1,5 @@
-//! Broken and hostile engines as users of the command meet them: one sentence, the exit status that the help
-//! tells, and nothing is written. `tests/hostile.rs` has all of them, with their faults.
+//! Broken and hostile engines in the command: one sentence, the exit status of the help text, and no write.
+//! `tests/hostile.rs` has all such engines, with their faults.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use serde_json::{Deserializer, Value};
 use support::{Home, example};
 
-/// Engines that are not loaded, and the sentence.
+/// Engines that are not loaded, and the sentence about each.
 const REFUSED: [(&str, &str); 4] = [
     (
         "imports-wasi",
@@ -40,7 +40,7 @@ const REFUSED: [(&str, &str); 4] = [
     ),
 ];
 
-/// Engines that come to no decision, and why.
+/// Engines that reach no decision, and why.
 const STOPPED: [(&str, &str); 8] = [
     ("loops", "the engine was stopped: out of fuel"),
     ("recurses", "the engine trapped: wasm trap: call stack exhausted"),
@@ -55,7 +55,7 @@ const STOPPED: [(&str, &str); 8] = [
     ("traps", "the engine trapped: wasm trap: wasm `unreachable` instruction executed"),
 ];
 
-/// What the plan with that engine says on standard error; it exits with status 2 and leaves nothing.
+/// The standard error of a plan with that engine; it must exit with status 2 and leave no file.
 fn complaint(name: &str) -> String {
     let home = Home::new();
     let engine = home.file(&format!("{name}.wasm"), faulty::built(name));
@@ -69,7 +69,7 @@ fn complaint(name: &str) -> String {
 }
 
 #[test]
-fn the_help_of_plan_tells_its_exit_statuses() {
+fn the_help_of_plan_lists_its_exit_statuses() {
     let ended = Home::new().bindery(&["plan", "--help"]);
     let help: Vec<&str> = ended.stdout.split_whitespace().collect();
     let help = help.join(" ");
@@ -88,7 +88,7 @@ fn an_engine_that_cannot_be_loaded_is_refused_in_one_sentence() {
 }
 
 #[test]
-fn an_engine_that_comes_to_no_decision_makes_no_plan() {
+fn an_engine_that_reaches_no_decision_makes_no_plan() {
     for (name, why) in STOPPED {
         let said = complaint(name);
         let starts = format!("error: {name}.wasm: persistentvolumeclaim default/");
@@ -96,9 +96,9 @@ fn an_engine_that_comes_to_no_decision_makes_no_plan() {
     }
 }
 
-/// The binder of a cluster goes on, says what happens to whom, and writes nothing.
+/// The binder goes on, logs each object, and writes nothing.
 #[test]
-fn a_playground_with_a_hostile_engine_leaves_every_object_as_it_was_created() {
+fn a_playground_with_a_hostile_engine_changes_no_object() {
     let home = Home::new();
     home.file("loops.wasm", faulty::built("loops"));
     let (log, its_end) = std::io::pipe().unwrap();
@@ -117,7 +117,7 @@ fn a_playground_with_a_hostile_engine_leaves_every_object_as_it_was_created() {
         .collect();
     assert!(!claims.is_empty(), "{objects:?}");
 
-    // Each claim was tried, and again after that.
+    // Each claim is tried at least twice.
     let mut tried = vec![0; claims.len()];
     let mut lines = BufReader::new(log).lines();
     while tried.iter().any(|times| *times < 2) {

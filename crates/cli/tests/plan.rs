@@ -7,6 +7,7 @@ mod support;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 
+use bindery_kit::json;
 use serde_json::{Value, json};
 use support::{Home, ended, engine, example, root};
 
@@ -17,7 +18,7 @@ fn table(manifests: &str) -> String {
     ended.stdout
 }
 
-/// The plan of some manifests, which are not written down anywhere, as JSON.
+/// The plan of manifests from standard input, as JSON; no file is written.
 fn plan(manifests: &Value) -> Value {
     let home = Home::new();
     let ended = home.bindery_with(&["plan", "-o", "json", "-f", "-"], &manifests.to_string());
@@ -31,43 +32,24 @@ fn list(items: &[Value]) -> Value {
 }
 
 fn volume(name: &str, spec: Value) -> Value {
-    let mut volume = json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            "capacity": {"storage": "5Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "nfs": {"server": "files.example", "path": "/"},
-        },
-    });
-    merge(&mut volume["spec"], spec);
-    volume
+    let nfs = json!({"hostPath": null, "nfs": {"server": "files.example", "path": "/"}});
+    let volume = json::volume(name, json!({"spec": {"capacity": {"storage": "5Gi"}}}));
+    json::merged(json::merged(volume, json!({"spec": nfs})), json!({"spec": spec}))
 }
 
+/// A claim without class, unless its spec has one.
 fn claim(name: &str, spec: Value) -> Value {
-    let mut claim = json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    });
-    merge(&mut claim["spec"], spec);
-    claim
+    let claim =
+        json::claim(name, json!({"metadata": {"namespace": null}, "spec": {"storageClassName": null}}));
+    json::merged(claim, json!({"spec": spec}))
 }
 
 fn class(name: &str, provisioner: &str, mode: &str) -> Value {
-    json!({
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": name},
-        "provisioner": provisioner,
-        "volumeBindingMode": mode,
-    })
+    json::class(name, provisioner, json!({"volumeBindingMode": mode}))
 }
 
-/// As an object of a cluster that has all that the API server adds.
-fn from_cluster(mut object: Value, uid: &str, status: Value) -> Value {
+/// The object as a cluster returns it.
+fn from_cluster(object: Value, uid: &str, status: Value) -> Value {
     let meta = json!({
         "uid": uid,
         "resourceVersion": "4711",
@@ -75,18 +57,11 @@ fn from_cluster(mut object: Value, uid: &str, status: Value) -> Value {
         "managedFields": [{"manager": "kubectl", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
             "fieldsV1": {"f:spec": {"f:capacity": {".": {}, "f:storage": {}}}}, "time": "2026-03-01T08:00:00Z"}],
     });
-    merge(&mut object["metadata"], meta);
-    object["status"] = status;
-    object
-}
-
-fn merge(object: &mut Value, fields: Value) {
-    let Value::Object(fields) = fields else { panic!("{fields} is no object") };
-    object.as_object_mut().unwrap().extend(fields);
+    json::merged(object, json!({"metadata": meta, "status": status}))
 }
 
 #[test]
-fn each_claim_gets_its_outcome_and_each_candidate_its_reasons() {
+fn a_plan_shows_each_outcome_and_the_reasons_of_each_candidate() {
     let home = Home::new();
     let folder = example("static-binding");
     let ended = home.bindery(&["plan", "-f", folder.to_str().unwrap()]);
@@ -118,7 +93,7 @@ fn every_way_to_give_manifests_gives_the_same_plan() {
     assert_eq!(home.bindery(&["plan", "-f", claims, volumes]).stdout, from_folder);
     let printed = home.bindery(&["example", "static-binding"]).stdout;
     assert_eq!(home.bindery_with(&["plan", "-f", "-"], &printed).stdout, from_folder);
-    // What the story does later lies in a folder of the folder.
+    // The manifests of later steps are in a subfolder.
     let whole = home.bindery(&["plan", "-R", "-f", folder.to_str().unwrap()]).stdout;
     assert!(whole.contains("default/archive  200Gi    -      would be bound  huge"), "{whole}");
     let as_yaml = home.bindery(&["plan", "-o", "yaml", "-f", folder.to_str().unwrap()]).stdout;
@@ -132,7 +107,7 @@ fn every_way_to_give_manifests_gives_the_same_plan() {
 }
 
 #[test]
-fn what_a_cluster_has_is_taken_as_it_is() {
+fn objects_from_a_cluster_are_taken_as_they_are() {
     let reference =
         |name: &str, uid: &str| json!({"claimRef": {"namespace": "default", "name": name, "uid": uid}});
     let mut bound = claim("bound", json!({"volumeName": "v-bound", "storageClassName": ""}));
@@ -199,7 +174,7 @@ fn what_a_cluster_has_is_taken_as_it_is() {
 }
 
 #[test]
-fn classes_provision_or_wait() {
+fn claims_of_each_kind_of_class_are_provisioned_or_wait() {
     let of_class = |name: &str, class: &str| claim(name, json!({"storageClassName": class}));
     let mut default = class("standard", "disks.example.com", "Immediate");
     default["metadata"]["annotations"] = json!({"storageclass.kubernetes.io/is-default-class": "true"});
@@ -258,16 +233,15 @@ fn volumes_beyond_63_bits_keep_their_size() {
     assert!(large.to_string().contains("offers 10E, asked for 15E"), "{large}");
 }
 
-/// What fails is part of the plan, and is not logged as well.
 #[test]
-fn a_plan_says_itself_what_fails() {
+fn failures_are_part_of_the_plan_and_not_logged() {
     let ended = Home::new().bindery(&["plan", "-f", example("release-and-delete").to_str().unwrap()]);
     assert_eq!((ended.status, ended.stderr.as_str()), (0, ""));
     assert!(ended.stdout.contains("default/cache: Failed to provision volume: "), "{ended:?}");
 }
 
 #[test]
-fn only_the_nearest_are_listed_for_people() {
+fn the_table_lists_only_the_nearest_volumes() {
     let mut items: Vec<Value> =
         (1..=25).map(|n| volume(&format!("v{n:02}"), json!({"volumeMode": "Block"}))).collect();
     items.push(claim("c", json!({"storageClassName": ""})));
@@ -280,7 +254,7 @@ fn only_the_nearest_are_listed_for_people() {
 }
 
 #[test]
-fn what_no_decision_depends_on_is_left_out_with_a_note() {
+fn objects_that_no_decision_depends_on_are_ignored_with_a_note() {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}});
     let manifests = list(&[service.clone(), service, claim("c", json!({}))]).to_string();
     let ended = Home::new().bindery_with(&["plan", "-f", "-"], &manifests);
@@ -289,7 +263,7 @@ fn what_no_decision_depends_on_is_left_out_with_a_note() {
     assert_eq!(table(""), "There are no claims, and no volumes to reclaim.\n");
 }
 
-/// Each is refused with one sentence, status 2, nothing on standard output, and nothing is written.
+/// Each is refused with one sentence and status 2; nothing is printed or written.
 #[test]
 fn bad_input_is_refused_in_one_sentence() {
     let capacity = |text: &str| volume("v", json!({"capacity": {"storage": text}})).to_string();
@@ -300,7 +274,7 @@ fn bad_input_is_refused_in_one_sentence() {
     for (manifest, starts) in [
         ("a: [".to_owned(), "bad.yaml is neither YAML nor JSON: "),
         ("{\"a\": ".to_owned(), "bad.yaml is neither YAML nor JSON: "),
-        ("just words".to_owned(), "bad.yaml: the document at line 1 is no Kubernetes object: "),
+        ("just words".to_owned(), "bad.yaml: the document at line 1 is not a Kubernetes object: "),
         ("kind: PersistentVolume".to_owned(), "bad.yaml: the document at line 1 has no apiVersion: "),
         (nameless.to_string(), "bad.yaml: PersistentVolume \"\": it has no metadata.name: give it one"),
         (twice, "bad.yaml: PersistentVolume \"v\" is there twice, first in bad.yaml: remove one"),
@@ -331,7 +305,7 @@ fn bad_input_is_refused_in_one_sentence() {
         ),
         (
             "{kind: Pod, apiVersion: v1, metadata: {name: p, namespace: a/b}}".to_owned(),
-            "bad.yaml: Pod \"a/b/p\": metadata.namespace: \"a/b\" is no name; use ",
+            "bad.yaml: Pod \"a/b/p\": metadata.namespace: \"a/b\" is not a name; use ",
         ),
         (
             "kind: Pod\napiVersion: v1\nkind: Pod\n".to_owned(),
@@ -352,7 +326,7 @@ fn bad_input_is_refused_in_one_sentence() {
 }
 
 #[test]
-fn files_and_engines_that_are_none_are_refused() {
+fn unusable_files_and_engines_are_refused_in_one_sentence() {
     let home = Home::new();
     home.file("empty/readme.txt", "");
     home.file("claim.yaml", claim("c", json!({})).to_string());
@@ -376,7 +350,7 @@ fn files_and_engines_that_are_none_are_refused() {
 }
 
 #[test]
-fn a_component_beside_the_program_decides_where_nobody_says_who_does() {
+fn a_component_beside_the_program_is_the_default_engine() {
     let home = Home::new();
     home.file("claim.yaml", claim("c", json!({})).to_string());
     // As in the image. On the file system of the program, so that it need not be copied.
@@ -401,7 +375,7 @@ fn a_component_beside_the_program_decides_where_nobody_says_who_does() {
 }
 
 #[test]
-fn a_compiled_engine_is_kept_where_the_user_says_and_only_where_that_is_safe() {
+fn a_compiled_engine_is_kept_only_in_a_folder_of_this_user_alone() {
     let home = Home::new();
     home.file("claim.yaml", claim("c", json!({})).to_string());
     let plan = |cache: &str| {
@@ -412,7 +386,7 @@ fn a_compiled_engine_is_kept_where_the_user_says_and_only_where_that_is_safe() {
     let first = plan("compiled");
     assert_eq!(first.status, 0, "{first:?}");
     assert!(first.stderr.contains("not compiled before"), "{first:?}");
-    assert!(!first.stderr.contains('\u{1b}'), "colours for nobody's eyes: {first:?}");
+    assert!(!first.stderr.contains('\u{1b}'), "colours in a pipe: {first:?}");
     let second = plan("compiled");
     assert_eq!((second.status, &second.stdout), (0, &first.stdout));
     assert_eq!(second.stderr, "");
@@ -423,7 +397,7 @@ fn a_compiled_engine_is_kept_where_the_user_says_and_only_where_that_is_safe() {
         refused.stderr.contains("and what they wrote would be run; remove it, or name another"),
         "{refused:?}"
     );
-    // Who closes the folder and leaves what lay in it does not get that run.
+    // A file that others could write is not run, even if its folder is closed later.
     let compiled = home.path().join("compiled");
     let artefact = std::fs::read_dir(&compiled).unwrap().next().unwrap().unwrap().path();
     std::fs::set_permissions(&artefact, Permissions::from_mode(0o666)).unwrap();

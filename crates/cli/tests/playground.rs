@@ -1,7 +1,7 @@
-//! `bindery playground` under stock kubectl: every example by the commands of its README, and every command
-//! that users type.
+//! `bindery playground` under stock kubectl: every example by the commands of its README, and the usual commands of
+//! users.
 //!
-//! Waits are kubectl's own: `kubectl wait`, and watches that are read until they say what is waited for.
+//! Tests wait by `kubectl wait`, or read the output of a watch.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -14,17 +14,22 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
 
-use playground::running::{Playground, Story, lines_until};
+use bindery_kit::json;
+use playground::running::{Commands, Playground, lines_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use support::{Home, example};
 
+fn list(items: &[Value]) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
+}
+
 #[test]
-fn static_binding() {
+fn the_example_static_binding_works_as_told() {
     let playground = Playground::start(&[]);
-    let mut story = Story::of("static-binding");
+    let mut commands = Commands::of("static-binding");
     let mut watch = playground.spawn(&["get", "pvc", "--watch", "--no-headers"]);
-    playground.tell(&mut story);
+    playground.run_next(&mut commands);
     let mut awaited = BTreeSet::from([["archive", "Pending"], ["notes", "Bound"], ["reports", "Bound"]]);
     lines_until(&mut watch, |line| {
         awaited.retain(|is| !line.split_whitespace().take(2).eq(is.iter().copied()));
@@ -37,122 +42,107 @@ fn static_binding() {
     assert_eq!(rows[2][..5], ["reports", "Bound", "large", "100Gi", "RWO,RWX"]);
 
     playground.wait_for_event("pvc/archive", "FailedBinding");
-    let told = playground.tell(&mut story);
-    assert!(told.contains("no persistent volumes available for this claim"), "{told}");
-    assert!(told.contains("  medium  spec.capacity.storage: offers 10Gi, asked for 200Gi"), "{told}");
-    playground.tell(&mut story);
+    let output = playground.run_next(&mut commands);
+    assert!(output.contains("no persistent volumes available for this claim"), "{output}");
+    assert!(output.contains("  medium  spec.capacity.storage: offers 10Gi, asked for 200Gi"), "{output}");
+    playground.run_next(&mut commands);
     let volume = playground.kubectl(&["get", "pvc", "archive", "-o", "jsonpath={.spec.volumeName}"]);
     assert_eq!(volume, "huge");
-    story.end();
+    commands.end();
     let applied = playground.kubectl(&["apply", "-f", example("static-binding").to_str().unwrap()]);
     assert!(applied.lines().all(|line| line.ends_with("unchanged")), "{applied}");
     playground.stop(Signal::INT);
 }
 
 #[test]
-fn pre_bound() {
+fn the_example_pre_bound_works_as_told() {
     let playground = Playground::start(&[]);
-    let mut story = Story::of("pre-bound");
-    playground.tell(&mut story);
+    let mut commands = Commands::of("pre-bound");
+    playground.run_next(&mut commands);
     playground.wait_for("pvc/media", "Bound");
     playground.wait_for_event("pvc/intruder", "FailedBinding");
     playground.wait_for("pv/database-disk", "Available");
-    playground.tell(&mut story);
+    playground.run_next(&mut commands);
     playground.wait_for("pvc/database", "Bound");
-    let uid = playground.tell(&mut story);
+    let uid = playground.run_next(&mut commands);
     assert!(!uid.is_empty());
     assert_eq!(playground.kubectl(&["get", "pvc", "database", "-o", "jsonpath={.metadata.uid}"]), uid);
     let volumes = |claim| playground.kubectl(&["get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"]);
     assert_eq!(["media", "database", "intruder"].map(volumes), ["media-disk", "database-disk", ""]);
-    story.end();
+    commands.end();
     playground.stop(Signal::TERM);
 }
 
 #[test]
-fn delayed_binding() {
+fn the_example_delayed_binding_works_as_told() {
     let playground = Playground::start(&[]);
-    let mut story = Story::of("delayed-binding");
-    playground.tell(&mut story);
+    let mut commands = Commands::of("delayed-binding");
+    playground.run_next(&mut commands);
     playground.wait_for_event("pvc/scratch", "WaitForFirstConsumer");
-    playground.tell(&mut story);
+    playground.run_next(&mut commands);
     let told = playground.wait_for_event("pvc/scratch", "WaitForPodScheduled");
     assert!(told.contains("worker"), "{told}");
-    playground.tell(&mut story);
+    playground.run_next(&mut commands);
     playground.wait_for("pvc/scratch", "Bound");
     let volume = playground.kubectl(&["get", "pvc", "scratch", "-o", "jsonpath={.spec.volumeName}"]);
     assert_eq!(volume, "local-b");
     playground.wait_for("pv/local-a", "Available");
-    story.end();
+    commands.end();
     playground.stop(Signal::INT);
 }
 
 #[test]
-fn release_and_delete() {
+fn the_example_release_and_delete_works_as_told() {
     let playground = Playground::start(&[]);
-    let mut story = Story::of("release-and-delete");
-    playground.tell(&mut story);
+    let mut commands = Commands::of("release-and-delete");
+    playground.run_next(&mut commands);
     playground.wait_for("pvc/ledger", "Bound");
     playground.wait_for("pvc/cache", "Bound");
     let volume = playground.kubectl(&["get", "pvc", "cache", "-o", "jsonpath={.spec.volumeName}"]);
-    let paths = playground.tell(&mut story);
+    let paths = playground.run_next(&mut commands);
     let path = paths.lines().find_map(|line| line.strip_prefix(&volume)).unwrap().trim();
     assert!(fs::metadata(path).unwrap().is_dir(), "{path}");
     assert!(path.starts_with(playground.temporary().to_str().unwrap()), "{path}");
 
-    let deleted = playground.tell(&mut story);
+    let deleted = playground.run_next(&mut commands);
     assert!(deleted.contains("persistentvolumeclaim \"cache\" deleted"), "{deleted}");
     playground.kubectl(&["wait", &format!("pv/{volume}"), "--for=delete", "--timeout=60s"]);
     assert!(!fs::exists(path).unwrap(), "{path} is left");
     playground.wait_for("pv/ledger-disk", "Released");
-    playground.tell(&mut story);
+    playground.run_next(&mut commands);
     playground.wait_for("pv/ledger-disk", "Available");
-    story.end();
+    commands.end();
     playground.stop(Signal::INT);
 }
 
 #[test]
-fn a_provisioner() {
+fn the_example_provisioner_works_as_told() {
     let playground = Playground::start(&[]);
-    let mut story = Story::of("provisioner");
-    playground.tell(&mut story);
+    let mut commands = Commands::of("provisioner");
+    playground.run_next(&mut commands);
     playground.wait_for_event("pvc/shop", "ExternalProvisioning");
     let shop = |path: &str| playground.kubectl(&["get", "pvc", "shop", "-o", &format!("jsonpath={path}")]);
     assert_eq!(shop("{.spec.storageClassName}"), "fast");
     let provisioner = r"{.metadata.annotations.volume\.kubernetes\.io/storage-provisioner}";
     assert_eq!(shop(provisioner), "disks.example.com");
-    playground.tell(&mut story);
+    playground.run_next(&mut commands);
     playground.wait_for("pvc/shop", "Bound");
     assert_eq!(shop("{.spec.volumeName}"), "pvc-shop");
-    playground.tell(&mut story);
+    playground.run_next(&mut commands);
     playground.wait_for("pv/pvc-shop", "Released");
-    story.end();
+    commands.end();
     playground.stop(Signal::HUP);
 }
 
-/// A volume with policy Delete whose path lies elsewhere fails, and what it points at is left alone.
+/// A volume of policy Delete with a path elsewhere becomes Failed.
 #[test]
-fn nothing_outside_the_playgrounds_own_folder_is_deleted() {
+fn folders_outside_of_the_playground_are_never_deleted() {
     let playground = Playground::start(&[]);
     let precious = playground.home().path().join("precious");
     playground.home().file("precious/data", "data");
-    let volume = format!(
-        "{{apiVersion: v1, kind: PersistentVolume, metadata: {{name: v}}, spec: {{capacity: {{storage: 1Gi}}, \
-         accessModes: [ReadWriteOnce], storageClassName: \"\", persistentVolumeReclaimPolicy: Delete, \
-         hostPath: {{path: {}}}}}}}",
-        precious.display()
-    );
-    playground.kubectl(&[
-        "apply",
-        "-f",
-        playground.home().path().join(playground.home().file("v.yaml", volume)).to_str().unwrap(),
-    ]);
-    let claim = "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: c}, spec: {storageClassName: \"\", \
-                 accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}";
-    playground.kubectl(&[
-        "apply",
-        "-f",
-        playground.home().path().join(playground.home().file("c.yaml", claim)).to_str().unwrap(),
-    ]);
+    let spec = json!({"persistentVolumeReclaimPolicy": "Delete", "hostPath": {"path": precious}});
+    let objects = [json::volume("v", json!({"spec": spec})), json::claim("c", json!({}))];
+    playground.kubectl(&["create", "-f", &playground.file("objects.json", &list(&objects))]);
     playground.wait_for("pvc/c", "Bound");
     playground.kubectl(&["delete", "pvc", "c"]);
     playground.wait_for("pv/v", "Failed");
@@ -163,10 +153,10 @@ fn nothing_outside_the_playgrounds_own_folder_is_deleted() {
 }
 
 #[test]
-fn objects_are_changed_in_every_way_that_kubectl_has() {
+fn every_kubectl_command_that_changes_objects_works() {
     let playground = Playground::start(&["--example", "static-binding"]);
     let kubectl = |arguments: &[&str]| playground.kubectl(arguments);
-    // From now on nobody else writes it, and what is bound stays where it is.
+    // The binder does not write the claim again.
     playground.wait_for("pvc/notes", "Bound");
     kubectl(&["label", "pvc", "notes", "team=blue"]);
     kubectl(&["annotate", "pvc", "notes", "example.com/note=kept"]);
@@ -211,52 +201,40 @@ fn objects_are_changed_in_every_way_that_kubectl_has() {
     playground.stop(Signal::INT);
 }
 
-/// A List, which kubectl would check by the older description of the API, and what lies beyond the kinds that
-/// are served.
+/// kubectl checks a List by the older description of the API.
 #[test]
-fn lists_are_created_and_what_is_not_served_is_said() {
+fn lists_are_created_and_unsupported_requests_are_refused() {
     let playground = Playground::start(&[]);
-    let claim = |name: &str, modes: &str| {
-        json!({
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": name},
-            "spec": {modes: ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-        })
-    };
-    let list = |items: &[Value]| json!({"apiVersion": "v1", "kind": "List", "items": items});
-    let written = |name: &str, object: &Value| {
-        let file = playground.home().file(name, object.to_string());
-        playground.home().path().join(file).display().to_string()
-    };
+    let claim = |name: &str| json::claim(name, json!({"metadata": {"namespace": null}}));
     let refused = |arguments: &[&str], why: &str| {
         let ended = playground.kubectl_with(arguments, &[]);
         assert_eq!(ended.status, 1, "{ended:?}");
         assert!(ended.stderr.contains(why), "{ended:?}");
     };
-    let good = written("good.json", &list(&[claim("a", "accessModes"), claim("b", "accessModes")]));
+    let good = playground.file("good.json", &list(&[claim("a"), claim("b")]));
     let created = playground.kubectl(&["create", "-f", &good]);
     assert_eq!(created, "persistentvolumeclaim/a created\npersistentvolumeclaim/b created\n");
     let printed = playground.kubectl(&["get", "pvc", "-o", "json"]);
-    let printed = written("printed.json", &serde_json::from_str(&printed).unwrap());
+    let printed = playground.file("printed.json", &serde_json::from_str(&printed).unwrap());
     let applied = playground.kubectl(&["apply", "-f", &printed]);
     assert_eq!(applied, "persistentvolumeclaim/a configured\npersistentvolumeclaim/b configured\n");
-    let typo = written("typo.json", &list(&[claim("c", "acessModes")]));
+    let typo = json::merged(claim("c"), json!({"spec": {"acessModes": ["ReadWriteOnce"]}}));
+    let typo = playground.file("typo.json", &list(&[typo]));
     refused(&["apply", "-f", &typo], "unknown field \"spec.acessModes\"");
     let other = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}});
-    let other = written("other.json", &other);
+    let other = playground.file("other.json", &other);
     refused(&["apply", "-f", &other], "no matches for kind \"Deployment\" in version \"apps/v1\"");
     refused(&["apply", "--server-side", "-f", &good], "the simulator does not do server-side apply");
     playground.kubectl(&["run", "idle", "--image=idle"]);
     refused(&["logs", "idle"], "there is no kubelet here");
-    // kubectl writes the kubeconfig anew; it is still the playground's, and goes with it.
+    // kubectl rewrites the kubeconfig, and the playground still removes it.
     playground.kubectl(&["config", "set-context", "--current", "--namespace=kube-public"]);
     assert_eq!(playground.kubectl(&["get", "pvc"]), "");
     playground.stop(Signal::INT);
 }
 
 #[test]
-fn everything_is_shown_in_every_way_that_kubectl_has() {
+fn every_kubectl_command_that_shows_objects_works() {
     let playground = Playground::start(&["--example", "static-binding"]);
     let kubectl = |arguments: &[&str]| playground.kubectl(arguments);
     for claim in ["notes", "reports"] {
@@ -290,7 +268,7 @@ fn everything_is_shown_in_every_way_that_kubectl_has() {
         assert!(resources.iter().any(|known| *known == row), "{row:?} is missing: {resources:?}");
     }
 
-    // The plan of what the cluster has is what the cluster did.
+    // The plan of the cluster's objects is what the cluster did.
     let printed = kubectl(&["get", "pv,pvc,sc", "-A", "-o", "yaml"]);
     let parsed: Value = serde_saphyr::from_str(&printed).unwrap();
     assert_eq!(parsed["items"].as_array().unwrap().len(), 6);
@@ -303,7 +281,7 @@ fn everything_is_shown_in_every_way_that_kubectl_has() {
 }
 
 #[test]
-fn all_examples_can_be_there_from_the_start() {
+fn all_examples_can_be_created_at_the_start() {
     let examples = ["static-binding", "pre-bound", "delayed-binding", "release-and-delete", "provisioner"];
     let arguments: Vec<&str> = examples.iter().flat_map(|name| ["--example", name]).collect();
     let playground = Playground::start(&arguments);
@@ -332,7 +310,7 @@ fn all_examples_can_be_there_from_the_start() {
 }
 
 #[test]
-fn its_journal_is_decided_the_same_again() {
+fn the_journal_of_a_playground_is_replayed_the_same() {
     let playground = Playground::start(&["--journal", "journal", "--example", "static-binding"]);
     playground.wait_for("pvc/reports", "Bound");
     let home = playground.stop(Signal::INT);
@@ -345,7 +323,7 @@ fn its_journal_is_decided_the_same_again() {
     whole.by_ref().for_each(|record| drop(record.unwrap()));
     assert_eq!(digest, whole.digest());
     assert!(!replayed.stdout.starts_with("0 records"), "{replayed:?}");
-    // As a crash may leave it: what is whole is decided again.
+    // A journal after a crash: complete records are replayed.
     let journal = fs::read(home.path().join("journal")).unwrap();
     fs::write(home.path().join("journal"), &journal[..journal.len() - 1]).unwrap();
     let cut = home.bindery(&["replay", "journal"]);
@@ -360,9 +338,9 @@ fn its_journal_is_decided_the_same_again() {
     );
 }
 
-/// Each ends with one sentence and status 2, and nothing is left behind.
+/// Each ends with one sentence and status 2, and leaves no file.
 #[test]
-fn what_cannot_be_used_is_refused_in_one_sentence() {
+fn unusable_arguments_are_refused_in_one_sentence() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let home = Home::new();

@@ -92,7 +92,7 @@ impl HttpClient for Sender {
 ///
 /// # Errors
 ///
-/// The text is no endpoint; the error shows one.
+/// The text is not an endpoint; the error shows one.
 pub(crate) fn endpoint(text: &str) -> Result<Uri, String> {
     let allowed = "an endpoint is http://HOST:PORT of an OTLP collector, without TLS: run one beside Bindery";
     let endpoint: Uri = text.parse().map_err(|error| format!("{error}; {allowed}"))?;

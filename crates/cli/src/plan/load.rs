@@ -79,7 +79,7 @@ fn complete_name(value: &mut Value, resource: Resource) -> Result<()> {
     if let Some(namespace) = meta.get("namespace").and_then(Value::as_str)
         && !namespace.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
     {
-        bail!("metadata.namespace: {namespace:?} is no name; use lower case letters, digits and '-'");
+        bail!("metadata.namespace: {namespace:?} is not a name; use lower case letters, digits and '-'");
     }
     Ok(())
 }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_kubectl_rewrote_is_removed_and_one_with_a_user_added_is_not() {
+    fn a_file_that_kubectl_rewrote_is_removed_unless_a_user_was_added() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         let anew = "apiVersion: v1\nclusters:\n- cluster:\n    server: http://127.0.0.1:1\n  name: bindery-playground\n\

@@ -20,17 +20,17 @@ pub(super) struct Setting {
 ///
 /// # Errors
 ///
-/// The file cannot be read, or is no map of names and plain values; the error names the wrong setting.
+/// The file cannot be read, or is not a map of names and plain values; the error names the wrong setting.
 pub(super) fn read(path: &Path) -> Result<Vec<Setting>> {
     let text = fs::read_to_string(path).context("cannot be read")?;
-    let documents = yaml::documents(&text).map_err(|why| anyhow::anyhow!("is no YAML: {why}"))?;
+    let documents = yaml::documents(&text).map_err(|why| anyhow::anyhow!("is not YAML: {why}"))?;
     if let [_, second, ..] = &documents[..] {
         bail!("line {}: a second YAML document begins; keep all settings in one document", second.line);
     }
     // An empty file has no document and sets nothing.
     let Some(document) = documents.into_iter().next() else { return Ok(Vec::new()) };
     let Value::Object(map) = document.content else {
-        bail!("line {}: is no list of settings, such as `lease-duration: 15`", document.line)
+        bail!("line {}: is not a list of settings, such as `lease-duration: 15`", document.line)
     };
     map.into_iter().map(|(name, value)| setting(name, value)).collect()
 }

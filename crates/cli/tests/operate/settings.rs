@@ -114,7 +114,10 @@ fn a_bad_setting_is_refused_with_its_place_and_what_is_allowed() {
             &["setting listen in settings.yaml", "8080", "not IP:PORT, such as 0.0.0.0:8080"],
         ),
         (file("log: a=b=c"), &["setting log in settings.yaml", "a=b=c"]),
-        (file("log: inof"), &["setting log in settings.yaml", "\"inof\" is no level", "warn, info, debug"]),
+        (
+            file("log: inof"),
+            &["setting log in settings.yaml", "\"inof\" is neither a level", "warn, info, debug"],
+        ),
         (
             file("lease-duraton: 5"),
             &["setting lease-duraton in settings.yaml", "there is no such setting", "lease-duration"],
@@ -163,7 +166,7 @@ fn settings_that_would_be_misread_or_ignored_are_refused() {
         (file("listen:"), &["setting listen has no value"]),
         (file("listen: [a, b]"), &["setting listen is a list or a map"]),
         (file("lease-duration: 5\nlease-duration: 6"), &["settings.yaml", "duplicate"]),
-        (file("just words"), &["settings.yaml", "is no list of settings"]),
+        (file("just words"), &["settings.yaml", "is not a list of settings"]),
         (line(&["--config=/nonexistent"]), &["--config /nonexistent", "cannot be read"]),
         (
             file("mode: observe\n---\nmode: own"),

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::support::{Ended, Home, ended, root};
 
@@ -19,25 +20,25 @@ pub(crate) struct Playground {
     welcome: String,
 }
 
-/// The commands of an example's README, block by block.
-pub(crate) struct Story {
+/// The blocks of commands in an example's README.
+pub(crate) struct Commands {
     blocks: VecDeque<String>,
 }
 
-impl Story {
+impl Commands {
     pub(crate) fn of(example: &str) -> Self {
         let text = std::fs::read_to_string(root().join("examples").join(example).join("README.md")).unwrap();
         let blocks = text.split("```sh\n").skip(1);
         Self { blocks: blocks.map(|block| block.split("```").next().unwrap().to_owned()).collect() }
     }
 
-    /// Nothing of it is left untold.
+    /// Checks that every block was run.
     pub(crate) fn end(self) {
         assert!(self.blocks.is_empty(), "{:?}", self.blocks);
     }
 }
 
-/// A process that ends with this value, whatever becomes of the test.
+/// A process that is killed on drop.
 pub(crate) struct Running {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -53,13 +54,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // An error means that it has ended.
+        // An error means that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Reads lines until one is what is waited for, and answers all that were read.
+/// Reads lines until one satisfies a condition; returns all lines.
 pub(crate) fn lines_until(process: &mut Running, mut is_it: impl FnMut(&str) -> bool) -> Vec<String> {
     let mut lines = Vec::new();
     loop {
@@ -74,13 +75,12 @@ pub(crate) fn lines_until(process: &mut Running, mut is_it: impl FnMut(&str) -> 
 }
 
 impl Playground {
-    /// Starts one on a free port and returns when it answers. The engine is that of `BINDERY_ENGINE`, as
-    /// everywhere.
+    /// Starts a playground on a free port, and waits for its welcome. The engine is that of `BINDERY_ENGINE`.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::start_logging_to(Stdio::inherit(), arguments)
     }
 
-    /// As [`Playground::start`]; what is logged goes there.
+    /// As [`Playground::start`], with the log going to `log`.
     pub(crate) fn start_logging_to(log: impl Into<Stdio>, arguments: &[&str]) -> Self {
         let home = Home::new();
         std::fs::create_dir(home.path().join("tmp")).unwrap();
@@ -98,22 +98,26 @@ impl Playground {
         Self { home, process, welcome }
     }
 
-    /// Where its files are.
     pub(crate) fn home(&self) -> &Home {
         &self.home
     }
 
-    /// The folder for its temporary files.
+    /// Writes an object to a file; returns the path.
+    pub(crate) fn file(&self, name: &str, object: &Value) -> String {
+        let file = self.home.file(name, object.to_string());
+        self.home.path().join(file).display().to_string()
+    }
+
+    /// The folder of its temporary files.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.home.path().join("tmp")
     }
 
-    /// What it printed at the start.
     pub(crate) fn welcome(&self) -> &str {
         &self.welcome
     }
 
-    /// Runs kubectl, which must succeed; answers its output.
+    /// Runs kubectl, which must succeed; returns its output.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         let ended = self.kubectl_with(arguments, &[]);
         assert_eq!(ended.status, 0, "kubectl {arguments:?}: {ended:?}");
@@ -127,15 +131,14 @@ impl Playground {
         ended(command, None)
     }
 
-    /// Starts kubectl, to read its output as it comes.
+    /// Starts kubectl; its output can be read as it comes.
     pub(crate) fn spawn(&self, arguments: &[&str]) -> Running {
         Running::start(&mut self.kubectl_command(arguments))
     }
 
-    /// Carries out the next block of commands of a story, in the checkout, as its reader does; each must
-    /// succeed.
-    pub(crate) fn tell(&self, story: &mut Story) -> String {
-        let commands = story.blocks.pop_front().expect("the story goes on");
+    /// Runs the next block of an example in the checkout, as its reader does; each command must succeed.
+    pub(crate) fn run_next(&self, commands: &mut Commands) -> String {
+        let block = commands.blocks.pop_front().expect("there is another block");
         let tools = self.home.path().join("bin");
         if !tools.exists() {
             std::fs::create_dir(&tools).unwrap();
@@ -145,14 +148,14 @@ impl Playground {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths([tools].into_iter().chain(std::env::split_paths(&path))).unwrap();
         let mut command = self.home.program("sh");
-        command.args(["-euxc", &commands]).current_dir(root()).env("PATH", path);
+        command.args(["-euxc", &block]).current_dir(root()).env("PATH", path);
         command.env("KUBECONFIG", self.home.path().join("config"));
         let ended = ended(command, None);
         assert_eq!(ended.status, 0, "{ended:?}");
         ended.stdout
     }
 
-    /// Waits until an event with that reason tells of an object, and answers its line.
+    /// Waits for an event with that reason about an object; returns its line.
     pub(crate) fn wait_for_event(&self, object: &str, reason: &str) -> String {
         let mut events = self.spawn(&["events", "--for", object, "--watch", "--no-headers"]);
         lines_until(&mut events, |line| line.split_whitespace().any(|word| word == reason))
@@ -170,7 +173,7 @@ impl Playground {
         ]);
     }
 
-    /// Ends it by a signal: cleanly, and without a trace but what was asked for.
+    /// Ends it by a signal; it must succeed and remove its files.
     pub(crate) fn stop(self, signal: Signal) -> Home {
         let Self { home, mut process, .. } = self;
         let id = i32::try_from(process.child.id()).unwrap();

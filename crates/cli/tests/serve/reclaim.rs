@@ -152,7 +152,7 @@ async fn leaders_that_stop_while_recycling_scrub_nothing_of_later_claims() {
     for (name, stop) in stops {
         cluster.delete_claim(name).await;
         cluster.until_no_claim(name).await;
-        // As Bindery, so that it is no foreign write.
+        // As Bindery, so that it is not a foreign write.
         let bindery = PatchParams { field_manager: Some("bindery".to_owned()), ..PatchParams::default() };
         let released = Patch::Merge(json!({"status": {"phase": "Released"}}));
         cluster.volumes.patch_status(name, &bindery, &released).await.unwrap();

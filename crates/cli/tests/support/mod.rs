@@ -1,4 +1,4 @@
-//! Running the `bindery` command in a home of its own.
+//! Runs the `bindery` command in a home of its own.
 
 #![allow(dead_code, reason = "every test file uses its part")]
 
@@ -10,19 +10,16 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// A folder that is home, current and temporary folder of the commands that run in it.
+/// The home folder of commands, also their current and temporary folder.
 pub(crate) struct Home {
     folder: TempDir,
 }
 
-/// What a command left.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Its exit status.
     pub(crate) status: i32,
-    /// Its standard output.
     pub(crate) stdout: String,
-    /// Its standard error.
     pub(crate) stderr: String,
 }
 
@@ -35,7 +32,7 @@ impl Home {
         self.folder.path()
     }
 
-    /// Writes a file and answers its path, relative to this home.
+    /// Writes a file; returns its path relative to this home.
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -43,7 +40,7 @@ impl Home {
         name.to_owned()
     }
 
-    /// Names of all files and folders, sorted, relative to this home.
+    /// All files and folders, sorted, relative to this home.
     pub(crate) fn content(&self) -> Vec<String> {
         let mut names = Vec::new();
         let mut folders = vec![self.path().to_owned()];
@@ -58,7 +55,7 @@ impl Home {
         names
     }
 
-    /// A program that knows no other place than this home.
+    /// A program with this home and an empty environment.
     pub(crate) fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.path()).env_clear().env("HOME", self.path()).env("TMPDIR", self.path());
@@ -66,7 +63,7 @@ impl Home {
         command
     }
 
-    /// The command `bindery`, with these arguments.
+    /// `bindery` with these arguments.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.program(env!("CARGO_BIN_EXE_bindery"));
         command.args(arguments);
@@ -78,7 +75,7 @@ impl Home {
         ended(self.command(arguments), None)
     }
 
-    /// Runs `bindery` to its end, with this on standard input.
+    /// Runs `bindery` to its end, with standard input.
     pub(crate) fn bindery_with(&self, arguments: &[&str], input: &str) -> Ended {
         ended(self.command(arguments), Some(input))
     }

@@ -170,7 +170,7 @@ pub(crate) async fn call(port: u16, authorities: &[u8], user: &Value) -> kube::R
     let client = Client::try_from(config).unwrap();
     let request = Request::post("/validate").body(b"no review".to_vec()).unwrap();
     match client.request_text(request).await {
-        // The webhook has read the body, which is no review.
+        // The webhook has read the body, which is not a review.
         Err(kube::Error::Api(status)) if (400..500).contains(&status.code) => Ok(()),
         outcome => outcome.map(drop),
     }

@@ -165,7 +165,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
         let seconds = text[..at].parse::<u64>().ok()?.checked_mul(unit(last)?)?;
         Some(Duration::from_secs(seconds)).filter(|time| (LIFETIME_MIN..=LIFETIME_MAX).contains(time))
     };
-    read().ok_or_else(|| "it is no time from 30s to 3650d, such as 90d, 36h or 45m".to_owned())
+    read().ok_or_else(|| "it is not a time from 30s to 3650d, such as 90d, 36h or 45m".to_owned())
 }
 
 #[cfg(test)]
