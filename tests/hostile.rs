@@ -268,7 +268,7 @@ fn a_stop_of_the_cluster_comes_back_as_it_was() {
 }
 
 #[test]
-fn more_decisions_at_a_time_than_the_pool_has_room_for_wait_for_each_other() {
+fn decisions_beyond_the_size_of_the_pool_wait_for_each_other() {
     let bench = Bench::new();
     std::thread::scope(|scope| {
         for _ in 0..8 {

@@ -6,8 +6,8 @@ use bindery_core::{
 
 use crate::call::{Call, Halt};
 
-/// Binds `claim` to `volume`: four writes, each only where it changes something (7.1). The volume comes
-/// first, so that a crash in between leaves nothing that the next sync cannot complete.
+/// Binds `claim` to `volume` in four writes; a write that would change nothing is left out (7.1). The volume
+/// comes first, so that the next sync can complete a bind after a crash.
 pub(crate) fn bind(call: &mut Call<'_>, volume: &Volume, claim: &Claim) -> Result<(), Halt> {
     if !is_reserved_for(volume, claim) {
         let mark = !volume.is_bound_to(claim) && !volume.annotations.bound_by_controller;
@@ -35,8 +35,8 @@ fn is_reserved_for(volume: &Volume, claim: &Claim) -> bool {
     })
 }
 
-/// Takes `volume` from the claim that it points at: wholly where the binder had chosen it, else the user's
-/// reservation by name stays (7.2).
+/// Takes `volume` from the claim that it points at (7.2). Where the user reserved it by name, that
+/// reservation stays.
 pub(crate) fn unbind(call: &mut Call<'_>, volume: &Volume) {
     for action in unbind_actions(volume) {
         call.act(action);
@@ -63,7 +63,7 @@ pub(crate) fn set_volume_phase(call: &mut Call<'_>, volume: &Volume, phase: Volu
     }
 }
 
-/// Makes a volume Failed and tells it why; nothing where it is Failed already.
+/// Makes a volume Failed, with an event; does nothing where it is Failed already.
 pub(crate) fn fail_volume(call: &mut Call<'_>, volume: &Volume, message: Message, event: EventKind) {
     if let Some(action) = phase_change(volume, VolumePhase::Failed, message) {
         call.act(action);
@@ -71,7 +71,7 @@ pub(crate) fn fail_volume(call: &mut Call<'_>, volume: &Volume, message: Message
     }
 }
 
-/// The same where upstream only logs that the phase cannot be written; then the event is not emitted either.
+/// The same where upstream only logs a failed write of the phase; then it emits no event either.
 pub(crate) fn fail_volume_tolerated(
     call: &mut Call<'_>,
     volume: &Volume,
@@ -122,8 +122,8 @@ fn set_claim_bound(call: &mut Call<'_>, claim: &Claim, volume: &Volume) -> Resul
     Ok(())
 }
 
-/// The capacity of a claim that becomes Bound. A volume that is being resized offers, until its file system
-/// has grown, what it had before.
+/// The capacity of a claim that becomes Bound. While a volume is being resized, it offers its old capacity
+/// until its file system has grown.
 fn first_capacity(claim: &Claim, volume: &Volume) -> Result<CapacityChange, Failure> {
     let capacity = volume.capacity.ok_or_else(|| Failure::NoCapacity(volume.name.clone()))?;
     Ok(match volume.annotations.pre_resize_capacity {
@@ -133,8 +133,8 @@ fn first_capacity(claim: &Claim, volume: &Volume) -> Result<CapacityChange, Fail
     })
 }
 
-/// Sets the phase of a claim that has no volume, and removes from its status what a volume had given it
-/// (7.4), where something changes.
+/// Sets the phase of a claim that has no volume, and removes a former volume's fields from its status (7.4),
+/// where something changes.
 pub(crate) fn set_claim_unbound(call: &mut Call<'_>, claim: &Claim, phase: ClaimPhase) {
     let status = &claim.status;
     let access_modes = if status.access_modes.is_empty() { Edit::Keep } else { Edit::Remove };
@@ -155,7 +155,7 @@ pub(crate) fn set_claim_unbound(call: &mut Call<'_>, claim: &Claim, phase: Claim
     }
 }
 
-/// Makes a claim Lost and tells it why; nothing where it is Lost already.
+/// Makes a claim Lost, with an event; does nothing where it is Lost already.
 pub(crate) fn lose_claim(call: &mut Call<'_>, claim: &Claim, event: EventKind) {
     if claim.status.phase != ClaimPhase::Lost {
         set_claim_unbound(call, claim, ClaimPhase::Lost);

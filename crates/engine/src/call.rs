@@ -8,7 +8,7 @@ use bindery_core::{
 };
 
 /// Upstream syncs every object again after this time (`--pvclaimbinder-sync-period`), in milliseconds. Where
-/// upstream drops work and relies on that, the decision asks for it.
+/// upstream drops work and relies on its resync, the decision asks for one.
 const RESYNC_MS: u64 = 15_000;
 
 /// A call. Rows add steps to its draft; how it ends is their result.
@@ -20,7 +20,7 @@ pub(crate) struct Call<'a> {
     draft: Decision,
 }
 
-/// Why a call ends before its table does.
+/// Why a call ends early.
 #[derive(Debug)]
 pub(crate) enum Halt {
     /// A question stopped the call, so there is no decision.
@@ -53,7 +53,7 @@ impl<'a> Call<'a> {
         Self { cluster, subject, draft: Decision::done() }
     }
 
-    /// The decision that the call has come to.
+    /// The decision.
     pub(crate) fn conclude(mut self, outcome: Result<Outcome, Halt>) -> Result<Decision, Stop> {
         self.draft.outcome = match outcome {
             Ok(outcome) => outcome,
@@ -152,7 +152,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What the object names cannot be read (G7): an event says so and the sync fails.
+    /// Something that the object names cannot be read (G7): emits an event and fails the sync.
     fn unreadable(&mut self, what: &str) -> Halt {
         let what = Text::from(what);
         if let Some(regarding) = self.subject.clone() {

@@ -80,7 +80,7 @@ fn default_class(call: &mut Call<'_>) -> Result<Option<Text>, Halt> {
     Ok(defaults.into_iter().next())
 }
 
-/// Tells a claim whose class waits for a consumer what it waits for (5.4).
+/// Emits an event on a claim whose class waits for a consumer: what the claim waits for (5.4).
 fn wait_for_consumer(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
     let pods = call.cluster.pods(claim.key.clone())?.map_err(Failure::Read)?;
     let unscheduled: Vec<_> =
@@ -166,9 +166,9 @@ fn sync_bound(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
         return Ok(());
     };
     match &volume.claim_ref {
-        // B3: healed; this looks like a volume that the watch has not shown bound yet.
+        // B3: bound again; the watch may just not have shown that write yet.
         None => bind(call, &volume, claim),
-        // B4: as a rule nothing differs.
+        // B4: usually nothing changes.
         Some(claim_ref) if claim_ref.uid.as_ref() == Some(&claim.uid) => bind(call, &volume, claim),
         // B5
         Some(_) => {

@@ -9,11 +9,11 @@ use bindery_core::{
 
 use crate::call::{Call, Halt};
 
-/// Rows of the pages that are asked for, the last one again and again. The first row nearly always decides;
-/// where many rows are taken, few pages are cheaper (measured: a fixed 64 is three times slower).
+/// Sizes of the pages that are asked for; the last size repeats. The first row nearly always decides. Where
+/// many rows are taken, few pages are cheaper (measured: a fixed 64 is three times slower).
 const PAGE_LIMITS: [u32; 4] = [8, 64, 512, 4096];
 
-/// What the search found.
+/// The result of the search.
 pub(crate) enum Match {
     /// The volume to bind.
     Volume(Arc<Volume>),
@@ -31,7 +31,7 @@ pub(crate) fn best_match(call: &mut Call<'_>, claim: &Claim, delay: bool) -> Res
     if sets.is_empty() {
         return Ok(Match::None);
     }
-    // Upstream notices the selector while it searches a group.
+    // Upstream evaluates the selector only while it searches a group.
     if let Some(Selector::Invalid(error)) = &claim.selector {
         return Err(Failure::SelectorInvalid(error.clone()).into());
     }
@@ -73,7 +73,7 @@ fn can_have(volume: &Volume, claim: &Claim) -> bool {
         && !volume.deleting
 }
 
-/// What `claim` asks of a free volume with exactly `access_set`.
+/// The query of `claim` for free volumes with exactly `access_set`.
 pub(crate) fn query(claim: &Claim, access_set: AccessModes) -> Query {
     Query {
         class: claim.class.clone().unwrap_or_else(|| "".into()),

@@ -9,22 +9,22 @@
 //! - The same request and the same answers give the same decision, to the byte.
 //! - Reads are upstream's, in upstream's order; each answer is used as upstream uses it.
 //! - A write that would change nothing is not in the decision.
-//! - What cannot be read is never taken for absent: the sync fails and an event says why.
+//! - An unreadable object is never treated as absent: the sync fails and an event says why.
 //!
 //! # Where it differs from upstream on purpose
 //!
 //! - Ties between equal volumes break by name (upstream: by the order of a hash map).
 //! - A claim whose only fitting volumes are picked by decisions in flight waits for their end; it is neither
 //!   provisioned for nor given a class because of them.
-//! - The asset of a volume that could not be created is clean when the plugin says so, and is not deleted
-//!   before a live read shows that the volume does not exist after all (`operations/provision.rs`).
+//! - Where a volume could not be created, its asset is deleted only after a live read shows that the volume
+//!   does not exist, and counts as deleted when the plugin says so (`operations/provision.rs`).
 //! - A claim and the volume that it names are compared by their full sizes, as upstream does from v1.38
 //!   (`claim.rs`).
-//! - Ends of operations that upstream leaves to its resync every 15 s ask to be decided again after the same
-//!   time, because nothing here syncs without a cause.
+//! - Where upstream leaves the end of an operation to its resync every 15 s, the decision asks to be made
+//!   again after the same time, because there is no resync here.
 //!
-//! What a recorded case can show of these, and of what the host and the guard do differently,
-//! `tests/conformance/src/deviations.rs` lists.
+//! `tests/conformance/src/deviations.rs` lists every difference that a recorded case can show, those of host
+//! and guard included.
 
 mod bind;
 mod call;

@@ -9,7 +9,7 @@ use bindery_core::{
 
 use crate::call::Call;
 
-/// Brings the migration annotation of a claim up to date (11.1); the claim as it then is.
+/// Updates the migration annotation of a claim (11.1); returns the claim as it then is.
 pub(crate) fn claim(call: &mut Call<'_>, claim: &Arc<Claim>) -> Result<Arc<Claim>, Stop> {
     let mut claim = Arc::clone(claim);
     let migrated_to = claim_edit(call, &claim)?;
@@ -24,13 +24,13 @@ pub(crate) fn claim(call: &mut Call<'_>, claim: &Arc<Claim>) -> Result<Arc<Claim
     Ok(claim)
 }
 
-/// What the migration annotation of this claim has to become.
+/// The change of the migration annotation of a claim.
 pub(crate) fn claim_edit(call: &mut Call<'_>, claim: &Claim) -> Result<Edit<Text>, Stop> {
     let annotations = &claim.annotations;
     let provisioner =
         annotations.storage_provisioner.as_ref().or(annotations.beta_storage_provisioner.as_ref());
     match provisioner {
-        // No provisioner was asked yet: the annotation stays as it is.
+        // No provisioner has the claim yet: the annotation stays.
         None => Ok(Edit::Keep),
         Some(provisioner) => {
             let migration = call.cluster.migration(provisioner.clone())?;
@@ -39,8 +39,8 @@ pub(crate) fn claim_edit(call: &mut Call<'_>, claim: &Claim) -> Result<Edit<Text
     }
 }
 
-/// Brings the migration annotation and the deletion finalizers of a volume up to date, in one write (11.1,
-/// 11.2); the volume as it then is.
+/// Updates the migration annotation and the deletion finalizers of a volume in one write (11.1, 11.2);
+/// returns the volume as it then is.
 pub(crate) fn volume(call: &mut Call<'_>, volume: &Arc<Volume>) -> Result<Arc<Volume>, Stop> {
     let mut volume = Arc::clone(volume);
     // A static volume has neither.
@@ -85,7 +85,7 @@ fn apply(edit: &Edit<Text>, value: &mut Option<Text>) {
     }
 }
 
-/// What becomes of the in-tree and of the external finalizer (KEP-2644).
+/// The changes of the in-tree and of the external finalizer (KEP-2644).
 fn finalizers(volume: &Volume, plugin: &str, migration: &Migration) -> (FinalizerEdit, FinalizerEdit) {
     let in_tree = volume.has_finalizer(FINALIZER_IN_TREE);
     match migration {

@@ -1,7 +1,7 @@
 //! Long operations, one step at a time (reference sections 9.3, 9.4, 10.3 and 10.5).
 //!
-//! Each step gets what was done last and how that ended, and says what to do next. Nothing is kept: what
-//! upstream's goroutines hold in variables is in [`bindery_core::Progress`].
+//! Each step gets the last point of the operation and its outcome, and decides what comes next. The variables
+//! of upstream's goroutines are in [`bindery_core::Progress`]; nothing else is kept.
 
 pub(crate) mod delete;
 pub(crate) mod external;
@@ -30,7 +30,7 @@ fn error(returned: &Returned) -> Option<Text> {
     }
 }
 
-/// Tells the claim why provisioning failed; the operation fails with it and backs off.
+/// Emits an event with the failure of provisioning on the claim; the operation fails and backs off.
 fn provisioning_failed(call: &mut Call<'_>, claim: &Claim, failure: Failure) -> Halt {
     call.tell_claim_regardless(claim, EventKind::ProvisioningFailed(failure.clone()));
     failure.into()

@@ -1,4 +1,4 @@
-//! What becomes of a released volume (reference section 10).
+//! Reclaiming a released volume (reference section 10).
 
 use bindery_core::{
     ClaimKey, EventKind, IN_TREE_PREFIX, Message, OperationKind, Plugin, PluginFound, PluginMatch,
@@ -12,7 +12,7 @@ use crate::provision::start;
 /// Reclaims a released volume by its policy (10.1).
 pub(crate) fn reclaim(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> {
     if volume.annotations.migrated_to.as_ref().is_some_and(|driver| !driver.is_empty()) {
-        // Its external provisioner does that.
+        // Its external provisioner reclaims it.
         return Ok(());
     }
     match volume.policy {
@@ -26,7 +26,7 @@ pub(crate) fn reclaim(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> 
     }
 }
 
-/// Whether no claim has a use for `volume` (10.2), by what the cache says.
+/// Whether no claim uses `volume`, by the cache (10.2).
 pub(crate) fn is_released(call: &mut Call<'_>, volume: &Volume) -> Result<bool, Halt> {
     let Some(claim_ref) = &volume.claim_ref else { return Ok(false) };
     let Some(uid) = &claim_ref.uid else { return Ok(false) };
@@ -39,7 +39,7 @@ pub(crate) fn is_released(call: &mut Call<'_>, volume: &Volume) -> Result<bool, 
     })
 }
 
-/// The party that deletes the asset of a volume.
+/// What deletes the asset of a volume.
 pub(crate) enum Deleter {
     /// The in-tree plugin of this name.
     Plugin(Text),
@@ -54,7 +54,7 @@ pub(crate) fn find_deleter(call: &mut Call<'_>, volume: &Volume) -> Result<Delet
     if let Some(name) = volume.annotations.provisioned_by.as_ref().filter(|name| !name.is_empty()) {
         return deleter_by_name(call, name);
     }
-    // Its CSI driver does, or the administrator of a static CSI volume.
+    // Its CSI driver deletes it, or the administrator of a static CSI volume.
     if volume.annotations.migrated_to.is_some() || volume.is_csi() {
         return Ok(Deleter::External);
     }

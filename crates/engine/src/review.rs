@@ -1,14 +1,14 @@
-//! Whether an object may be written: what admission tells its author (design section 7).
+//! Reviews an object that is about to be written, for admission (design section 7).
 //!
-//! A finding belongs to the request that introduces it: what the object as it is shows too is not found
-//! again.
+//! A finding belongs to the request that introduces it: a problem that the current object has, too, is not
+//! reported.
 
 pub(crate) mod claim;
 pub(crate) mod volume;
 
 use bindery_core::{AccessModes, Claim, Finding, Mismatch, Rule, Text, Volume};
 
-/// What is found of the new object and was not found of the old one.
+/// The findings of the new object that the old one did not have.
 fn introduced(new: Vec<Finding>, old: &[Finding]) -> impl Iterator<Item = Finding> {
     new.into_iter().filter(|finding| !old.iter().any(|before| same(before, finding)))
 }
@@ -18,7 +18,7 @@ fn same(a: &Finding, b: &Finding) -> bool {
     (a.rule, &a.volume, &a.claim, field(a)) == (b.rule, &b.volume, &b.claim, field(b))
 }
 
-/// What tells mismatches of one pair apart: they share a rule, and name their field before its value.
+/// The field of a finding: mismatches of one pair share a rule, and name their field before its value.
 fn field(finding: &Finding) -> Option<&str> {
     finding.found.split(' ').next().filter(|_| finding.rule == Rule::PairMismatch)
 }
@@ -39,7 +39,7 @@ struct Contrast {
     volume: Text,
 }
 
-/// The two values of a mismatch; `None` of a volume that is being deleted, which has a rule of its own.
+/// The two values of a mismatch; `None` for a volume that is being deleted, which has a rule of its own.
 fn contrast(mismatch: Mismatch, claim: &Claim, volume: &Volume) -> Option<Contrast> {
     let (rule, field, claim, volume) = match mismatch {
         Mismatch::Deleting => return None,

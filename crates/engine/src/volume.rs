@@ -28,13 +28,13 @@ pub(crate) fn sync(call: &mut Call<'_>, volume: &Arc<Volume>) -> Result<(), Halt
         return release(call, &volume);
     };
     match &claim.volume_name {
-        // V4: they will never bind, and only here both are at hand.
+        // V4: they can never bind, and only this sync has both at hand.
         None if claim.mode != volume.mode => {
             let event = EventKind::VolumeModeMismatch { claim: claim.key.to_string().into() };
             call.tell_volume(&volume, event);
             call.tell_claim(&claim, EventKind::ClaimModeMismatch { volume: volume.name.clone() });
         }
-        // V5: how a volume that a provisioner or the scheduler has reserved gets bound.
+        // V5: this binds a volume that a provisioner or the scheduler has reserved.
         None => call.act(Action::EnqueueClaim(claim.key.clone())),
         // V6: whether or not the claim is marked bind-completed.
         Some(name) if *name == volume.name => set_volume_phase(call, &volume, VolumePhase::Bound),
@@ -61,7 +61,7 @@ fn find_claim(
         }
     }
     match found {
-        // What the cache has may be the deleted predecessor of the same name.
+        // The cache may still have a deleted predecessor of the same name.
         Some(claim) if claim.uid != *uid => {
             Ok(call.claim(Source::Live, &key)?.filter(|claim| claim.uid == *uid))
         }
@@ -73,7 +73,7 @@ fn is_released(volume: &Volume) -> bool {
     matches!(volume.phase, VolumePhase::Released | VolumePhase::Failed)
 }
 
-/// The claim has no use for the volume any more.
+/// The claim no longer uses the volume.
 fn release(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> {
     if !is_released(volume) {
         set_volume_phase(call, volume, VolumePhase::Released);
@@ -83,8 +83,8 @@ fn release(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> {
 
 /// The claim of that UID points at another volume.
 fn disown(call: &mut Call<'_>, volume: &Volume, uid: &Uid) -> Result<(), Halt> {
-    // Upstream takes any provisioned volume for the claim's, also one that a binder has chosen for it and
-    // that holds the data of an earlier claim.
+    // Upstream treats any provisioned volume as the claim's, even one that a binder chose for it and that
+    // holds the data of an earlier claim.
     let is_made_for_claim = volume.annotations.provisioned_by.is_some() && volume.name.ends_with(&*uid.0);
     if is_made_for_claim && volume.policy == ReclaimPolicy::Delete {
         // V7: surplus, never used by the claim.

@@ -14,17 +14,17 @@ impl Borrowed {
     ///
     /// # Safety
     ///
-    /// The value is dropped, or at least not asked any more, before the borrow of `cluster` ends.
+    /// The value must not be asked after the borrow of `cluster` has ended.
     pub(crate) unsafe fn new(cluster: &mut (dyn Cluster + '_)) -> Self {
         let cluster = NonNull::from(cluster);
-        // SAFETY: only the lifetime changes, which the caller answers for.
+        // SAFETY: only the lifetime changes; the caller guarantees it.
         Self(unsafe { mem::transmute::<NonNull<dyn Cluster + '_>, NonNull<dyn Cluster>>(cluster) })
     }
 }
 
 impl Cluster for Borrowed {
     fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
-        // SAFETY: the borrow is alive, by the contract of `new`, and exclusive, because it was given whole.
+        // SAFETY: the borrow is alive, by the contract of `new`, and exclusive, because `new` took it.
         unsafe { self.0.as_mut() }.ask(question)
     }
 }

@@ -1,12 +1,12 @@
 //! Compiled engines on disk, so that a restart does not compile them again.
 //!
-//! Running an artefact is running native code, and wasmtime runs whatever it is given. So an artefact is
-//! trusted for where it lies and whose it is: in a folder that is held open, under a name that digests the
-//! component and every setting, in a file of ours that nobody else may write to. Owner and mode are those of
-//! the handle that is read, so there is no moment at which a path could come to mean another file.
+//! An artefact is native code, and wasmtime runs any artefact unchecked. So an artefact is trusted for its
+//! place and its owner: it is in a folder that is held open, its name is a digest of the component and of
+//! every setting, and its file belongs to this user and cannot be written by others. Owner and mode are read
+//! from the open handle, so no path can be swapped in between.
 //!
-//! The digest that an artefact begins with is no signature, since whoever plants an artefact plants its
-//! digest. It finds a disk that forgets, and an artefact that was moved from one name to another.
+//! Each artefact begins with a digest. The digest finds disk errors and artefacts that were moved to another
+//! name. It is not a signature: an attacker who can write an artefact can write its digest.
 
 use std::fs::{self, File, Metadata};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -23,18 +23,18 @@ use wasmtime::component::Component;
 
 use crate::{HostError, hex};
 
-/// Others may not write: group and world.
+/// Mode bits that let group or world write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Length of the digest that an artefact begins with, in bytes.
 const DIGEST_BYTES: usize = 32;
 
 /// A folder of compiled engines.
 pub(crate) struct Cache {
-    /// Held open, so that whoever may write to a folder above it cannot put another in its place.
+    /// Held open, so that a user who may write to a parent folder cannot replace it.
     folder: File,
-    /// What the folder was called when it was opened.
+    /// Path of the folder when it was opened; for logs.
     path: PathBuf,
-    /// The user whose files are trusted: this process's.
+    /// The user whose files are trusted: the user of this process.
     us: u32,
     /// Digest of every setting that compiling depends on.
     fingerprint: [u8; 32],
@@ -45,7 +45,7 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// It cannot be created, or is not ours alone.
+    /// The folder cannot be created, or others may write to it.
     pub(crate) fn open(path: &Path, fingerprint: [u8; 32]) -> Result<Self, HostError> {
         let unusable = |reason: String| HostError::CacheFolder { folder: path.to_owned(), reason };
         fs::DirBuilder::new()
@@ -64,7 +64,7 @@ impl Cache {
         let metadata =
             folder.metadata().map_err(|error| unusable(format!("it cannot be examined: {error}")))?;
         let us = rustix::process::geteuid().as_raw();
-        // To change its mode or owner would not do: what others have put there would stay.
+        // Changing its mode or owner would not help: files that others put there would stay.
         check_owner(&metadata, us).map_err(|why| unusable(format!("{why}; remove it, or name another")))?;
         Ok(Self { folder, path: path.to_owned(), us, fingerprint })
     }
@@ -73,7 +73,7 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// It does not compile. A cache that cannot be read or written costs time and nothing else.
+    /// It does not compile. A cache that cannot be read or written only costs time.
     pub(crate) fn get(&self, engine: &Engine, bytes: &[u8], digest: &[u8]) -> wasmtime::Result<Component> {
         let name = self.name(digest);
         let path = self.path.join(&name);
@@ -89,13 +89,13 @@ impl Cache {
         deserialize(engine, &artefact)
     }
 
-    /// What the artefact of the component of this digest is called under these settings.
+    /// File name of the artefact of the component with this digest, under these settings.
     fn name(&self, digest: &[u8]) -> String {
         let key = Sha256::new().chain_update(digest).chain_update(self.fingerprint).finalize();
         format!("{}.cwasm", hex(&key))
     }
 
-    /// Reads an artefact, once, and runs what was read if it is ours and was written under this name.
+    /// Reads an artefact and deserializes the bytes that were read, if they were written under this name.
     fn load(&self, engine: &Engine, name: &str) -> io::Result<Component> {
         let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         let content = self.read(name)?;
@@ -106,9 +106,9 @@ impl Cache {
         deserialize(engine, artefact).map_err(|error| invalid(error.to_string()))
     }
 
-    /// The content of a file of the folder, where it is ours and nobody else may write to it.
+    /// The content of a file of the folder that belongs to this user and that others may not write.
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        // Not to wait for whoever opens the other end of a pipe.
+        // NONBLOCK: opening a pipe must not wait for its other end.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::openat(&self.folder, name, flags, Mode::empty())?);
         let metadata = file.metadata()?;
@@ -122,10 +122,10 @@ impl Cache {
         Ok(content)
     }
 
-    /// Puts an artefact in place in one step, whatever lay there: written by us alone, under a name that
-    /// nobody knows, and renamed within the folder that is held.
+    /// Replaces an artefact in one step: writes a new file under a random name, then renames it within the
+    /// open folder.
     fn store(&self, name: &str, artefact: &[u8]) -> io::Result<()> {
-        // Seeded by the kernel; the standard library offers no other random number.
+        // Seeded by the kernel; the standard library has no other random number.
         let new = format!(".{:016x}.new", RandomState::new().build_hasher().finish());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -136,14 +136,14 @@ impl Cache {
             .and_then(|()| file.sync_all())
             .and_then(|()| Ok(rustix::fs::renameat(&self.folder, &new, &self.folder, name)?));
         if written.is_err() {
-            // It is in nobody's way, and the first error is the one to tell.
+            // A leftover file does no harm; the first error is the one to report.
             let _ = rustix::fs::unlinkat(&self.folder, &new, AtFlags::empty());
         }
         written
     }
 }
 
-/// Whether something that was opened belongs to us, and nobody else may write to it; if not, why not.
+/// Checks that an open file or folder belongs to this user and that others may not write to it.
 fn check_owner(metadata: &Metadata, us: u32) -> Result<(), String> {
     let owner = metadata.uid();
     if owner != us {
@@ -162,11 +162,11 @@ fn seal(name: &str, artefact: &[u8]) -> [u8; DIGEST_BYTES] {
 
 #[allow(unsafe_code, reason = "wasmtime cannot check an artefact; the callers' argument is given here")]
 fn deserialize(engine: &Engine, artefact: &[u8]) -> wasmtime::Result<Component> {
-    // SAFETY: these very bytes were made by `precompile_component` with these settings. Either just now, or
-    // they were read from a handle on a regular file that belonged to our user and that nobody else could
-    // write to when it was opened, in a folder of which the same held when the host was set up; and they
-    // carry the digest that `store` writes over them and their name, which digests component and settings. So
-    // only this user or root can have written other bytes, and both can run what they like as us anyway.
+    // SAFETY: these bytes were made by `precompile_component` with these settings: either just now, or they
+    // were read from an open regular file that belonged to this user and that others could not write to, in a
+    // folder that passed the same check when the host was set up. They carry the digest that `store` wrote
+    // over them and their name, which itself is a digest of component and settings. So only this user or root
+    // can have written other bytes, and both can run any code as this user anyway.
     unsafe { Component::deserialize(engine, artefact) }
 }
 
@@ -182,7 +182,7 @@ mod tests {
     /// The smallest component.
     const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
 
-    /// A cache in a folder of its own, with an artefact in it, and the path of that.
+    /// A cache with one artefact, and the path of the artefact.
     fn filled() -> (tempfile::TempDir, Engine, Cache, PathBuf) {
         let parent = tempfile::tempdir().unwrap();
         let engine = Engine::new(&Config::new()).unwrap();
@@ -192,13 +192,13 @@ mod tests {
         (parent, engine, cache, path)
     }
 
-    /// Why the artefact that was filled in is not run.
+    /// Why the artefact is not run.
     fn refusal(cache: &Cache, engine: &Engine) -> String {
         cache.load(engine, &cache.name(b"digest")).expect_err("it is not to be trusted").to_string()
     }
 
     #[test]
-    fn an_artefact_that_is_not_what_was_written_is_made_again() {
+    fn a_changed_or_moved_artefact_is_compiled_again() {
         let (_parent, engine, cache, path) = filled();
         let files: Vec<_> = fs::read_dir(&cache.path).unwrap().map(|file| file.unwrap().path()).collect();
         assert_eq!(files, std::slice::from_ref(&path));
@@ -214,15 +214,15 @@ mod tests {
             cache.get(&engine, EMPTY, b"digest").unwrap();
             assert_eq!(fs::read(&path).unwrap(), whole);
         }
-        // One that was made of another component, or under other settings.
+        // An artefact of another component or of other settings.
         fs::rename(&path, cache.path.join(cache.name(b"other"))).unwrap();
         let moved = cache.load(&engine, &cache.name(b"other")).err().unwrap();
         assert!(moved.to_string().contains("not what was written under this name"), "{moved}");
     }
 
-    /// A planted artefact is whole, with the right digest: it is told by its owner and its mode.
+    /// A planted artefact has the right digest; only its owner and mode give it away.
     #[test]
-    fn an_artefact_that_another_user_may_have_written_is_made_again() {
+    fn an_artefact_that_others_may_have_written_is_compiled_again() {
         let (_parent, engine, mut cache, path) = filled();
         let us = cache.us;
         let replaced = |cache: &mut Cache, why: &str| {
@@ -233,7 +233,7 @@ mod tests {
             cache.us = us;
             assert!(cache.load(&engine, &cache.name(b"digest")).is_ok());
         };
-        // To another user, what is ours is foreign.
+        // The file of this user is foreign to another user.
         cache.us = us + 1;
         replaced(&mut cache, &format!("it belongs to user {us}, this is user {}", us + 1));
         for mode in [0o666, 0o620, 0o602] {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_put_in_the_place_of_an_open_one_is_not_looked_into() {
+    fn a_folder_that_replaces_the_open_one_is_not_used() {
         let (parent, engine, cache, path) = filled();
         fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let held = parent.path().join("held");
@@ -289,13 +289,13 @@ mod tests {
         ];
         let found: BTreeSet<_> = changes.map(fingerprint).into_iter().collect();
         assert_eq!(found.len(), changes.len());
-        // And nothing else is: another process finds what this one made.
+        // Nothing else is in it: another process finds the artefact of this one.
         let same: BTreeSet<_> = (0..32).map(|_| fingerprint(|_| {})).collect();
         assert_eq!(same.len(), 1);
     }
 
     #[test]
-    fn a_folder_that_others_may_write_to_or_a_link_is_refused() {
+    fn a_link_or_a_folder_that_others_may_write_to_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let shared = folder.path().join("shared");
         fs::create_dir(&shared).unwrap();

@@ -13,17 +13,17 @@ use crate::settings::STACK_BYTES;
 use crate::v0_1::Decided;
 use crate::{Limits, LoadError, v0_1};
 
-/// Stack that must be left when a decision begins: an engine's own and as much for the host's answers. A
-/// thread with less would overflow before wasmtime notices, and that ends the process.
+/// Stack that must be left when a decision begins: the engine's own, and as much again for the host's
+/// answers. With less, the thread would overflow before wasmtime notices, which ends the process.
 const STACK_LEFT_BYTES: usize = STACK_BYTES + (256 << 10);
 /// Stack that a decision gets where too little is left.
 const STACK_NEW_BYTES: usize = 1 << 20;
 
-/// A decision engine in a component. Every decision runs in a fresh instance, which is gone afterwards.
+/// A decision engine in a component. Every decision runs in a fresh instance, which is dropped afterwards.
 ///
-/// It may be asked from any number of threads at a time, whatever their stack: `decide` takes some 12 us,
-/// less than handing it to a thread of its own would, so it runs where it is called. Where less than 512 KiB
-/// of stack is left, it runs on a new stack.
+/// Any number of threads may call it at a time, whatever their stacks. `decide` takes about 12 us, less than
+/// a handover to another thread, so it runs on the caller's thread; where less than 512 KiB of stack is left,
+/// on a new stack.
 pub struct ComponentEngine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) limits: Arc<Limits>,
@@ -42,7 +42,7 @@ pub(crate) enum Contract {
     V0_1(v0_1::Prepared),
 }
 
-/// What a decision used, also where it came to none.
+/// What a call used, also where it ended without a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Units of fuel, comparable under one [`crate::FUEL_SCHEDULE`].
@@ -54,7 +54,7 @@ pub struct Stats {
 }
 
 impl ComponentEngine {
-    /// As [`Engine::decide`], and what it used.
+    /// As [`Engine::decide`], with what the call used.
     pub fn decide_with_stats(
         &self,
         request: &Request,
@@ -77,7 +77,7 @@ impl ComponentEngine {
 
     fn run(&self, call: Call, request: &Request) -> (Result<Decision, EngineFault>, Stats) {
         let mut store = Store::new(&self.shared.engine, call);
-        // All limits hold before instantiation, because a start function can loop, too.
+        // Limits are set before instantiation, because a start function can loop.
         let decided = self.limit(&mut store).and_then(|()| self.contract.decide(&mut store, request));
         let fuel = self.limits.fuel.saturating_sub(store.get_fuel().unwrap_or_default());
         let Call { questions, memory, .. } = store.data();
@@ -137,7 +137,7 @@ fn fault(error: &wasmtime::Error) -> EngineFault {
     }
     match error.downcast_ref::<Trap>() {
         Some(Trap::OutOfFuel) => EngineFault::Exhausted("out of fuel"),
-        // What it handed over does not lie in its memory, or has no meaning.
+        // The answer points outside its memory, or is malformed.
         Some(
             trap @ (Trap::StringOutOfBounds
             | Trap::ListOutOfBounds
@@ -147,7 +147,7 @@ fn fault(error: &wasmtime::Error) -> EngineFault {
         ) => EngineFault::BadAnswer(trap.to_string()),
         Some(trap) => EngineFault::Trapped(trap.to_string()),
         None if error.is::<PoolConcurrencyLimitError>() => EngineFault::Unavailable(error.to_string()),
-        // Nothing else fails while it runs but reading what it hands over.
+        // Any other error comes from reading the answer.
         None => EngineFault::BadAnswer(error.root_cause().to_string()),
     }
 }

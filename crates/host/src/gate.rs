@@ -1,5 +1,5 @@
-//! The gate that decisions pass: as many at a time as the pool has room for, and a clock that runs while any
-//! does.
+//! Admits as many decisions at a time as the pool has instances, and runs the epoch clock while decisions
+//! run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,18 +11,19 @@ use wasmtime::EngineWeak;
 /// Length of a tick of the epoch clock.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
-/// Ticks after the last decision until the clock stops: long enough that a busy host does not start and stop
-/// it for every decision, short enough that an idle one does nothing.
+/// Ticks after the last decision until the clock stops: a busy host does not restart it for every decision,
+/// and an idle host does not run it.
 const LINGER_TICKS: u32 = 100;
 
-/// Lets a bounded number of decisions in and drives the epochs that bound their time.
+/// Bounds the number of decisions at a time, and advances the epochs that bound their time.
 pub(crate) struct Gate {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     state: Mutex<State>,
-    /// Told when a decision leaves while others wait, when the clock must start, and when the host goes.
+    /// Notified when a decision leaves while others wait, when the clock must start, and when the host is
+    /// dropped.
     changed: Condvar,
     ticks: Arc<AtomicU64>,
     room: u32,
@@ -39,12 +40,12 @@ struct State {
 }
 
 impl Shared {
-    /// The state; a panic elsewhere leaves the counters as they are, which is right.
+    /// The state. A panic elsewhere leaves the counters right.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ticks while decisions come, waits while none do, ends when the host goes.
+    /// Ticks while there are decisions, waits while there are none, ends with the host.
     fn run(&self, engine: &EngineWeak) {
         let mut idle_ticks = 0;
         loop {
@@ -75,8 +76,8 @@ impl Shared {
 pub(crate) struct Pass<'a>(&'a Shared);
 
 impl Gate {
-    /// A gate with room for so many decisions, and its clock on a thread of its own: a task of an
-    /// asynchronous runtime would stand still exactly when decisions keep its threads busy.
+    /// A gate for `room` decisions at a time. Its clock has a thread of its own: a task of an asynchronous
+    /// runtime would stop exactly when decisions keep the runtime's threads busy.
     ///
     /// # Errors
     ///
@@ -93,7 +94,7 @@ impl Gate {
         Ok(Self { shared })
     }
 
-    /// Waits for room, which is a matter of microseconds, and goes in.
+    /// Waits for room, which takes microseconds.
     pub(crate) fn enter(&self) -> Pass<'_> {
         let mut state = self.shared.lock();
         while state.inside == self.shared.room {
@@ -112,7 +113,7 @@ impl Gate {
 }
 
 impl Pass<'_> {
-    /// The clock, in ticks; it runs as long as anyone holds a pass.
+    /// The clock in ticks. It runs while any pass is held.
     pub(crate) fn clock(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.0.ticks)
     }

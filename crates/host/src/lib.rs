@@ -7,13 +7,15 @@
 //! # Guarantees
 //!
 //! - An engine sees the request and the answers to its questions, and nothing else: no file, clock,
-//!   environment or randomness, nothing of an earlier decision. So a decision and its fuel can be repeated.
-//! - An engine that loops, recurses, allocates, traps, asks for ever or answers nonsense ends in an
+//!   environment or randomness, and nothing of an earlier decision. So a decision and its fuel can be
+//!   repeated.
+//! - An engine that loops, recurses, allocates, traps or answers nonsense ends in an
 //!   [`EngineFault`](bindery_core::EngineFault); the next decision is not affected.
 //! - A question that the cluster answers by a [`Stop`](bindery_core::Stop) ends the call at once, and the
-//!   caller gets that very stop.
-//! - Native code is made here, of a component that was checked, or read from a file of ours that only we can
-//!   write to, in a folder of which the same holds.
+//!   caller gets this stop. So an engine that asks for ever ends at the
+//!   [limits](bindery_core::DecisionLimits) of its session.
+//! - Native code is compiled here from a checked component, or read from a file that only this user can
+//!   write, in a folder that only this user can write.
 
 mod borrow;
 mod cache;
@@ -43,18 +45,18 @@ use cache::Cache;
 use engine::{Contract, Shared};
 use gate::Gate;
 
-/// Largest component that is compiled, in bytes. Engines in Rust have tens of KiB; those with an interpreter
-/// inside have up to 20 MiB.
+/// Largest component that is compiled, in bytes. Engines in Rust have tens of KiB; engines that contain an
+/// interpreter have up to 20 MiB.
 const COMPONENT_BYTES_MAX: usize = 64 << 20;
 
 /// How a host is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Most decisions at a time; more wait until one is done. Default 64. Each reserves 16 MiB of address
-    /// space, and of memory what its engine touches.
+    /// space, and uses the memory that its engine touches.
     pub concurrency: u32,
-    /// Folder for compiled engines; by default none is kept. It must belong to this user, and nobody else may
-    /// write to it, because what lies in it is run. A file in it that is another's is replaced.
+    /// Folder for compiled engines; `None` keeps none. It must belong to this user, and others must not be
+    /// able to write to it, because its files are run. A file in it that belongs to another user is replaced.
     pub cache: Option<PathBuf>,
 }
 
@@ -70,7 +72,7 @@ pub enum HostError {
     /// No decision could ever run.
     #[error("concurrency is 0; at least one decision must be able to run")]
     NoConcurrency,
-    /// The folder for compiled engines is not one to trust.
+    /// The folder for compiled engines cannot be trusted.
     #[error("the folder {folder} cannot hold compiled engines: {reason}")]
     CacheFolder {
         /// The folder.
@@ -94,7 +96,7 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// The options make no sense, or this machine has not the address space for the pool.
+    /// The options are invalid, or this machine lacks the address space for the pool.
     pub fn new(options: &Options) -> Result<Self, HostError> {
         if options.concurrency == 0 {
             return Err(HostError::NoConcurrency);
@@ -109,12 +111,12 @@ impl Host {
         Ok(Self { shared: Arc::new(Shared { engine, gate }), cache })
     }
 
-    /// Loads an engine from the bytes of a component. Compiles it where that was not done before, which takes
-    /// milliseconds for an engine in Rust and seconds for one with an interpreter inside.
+    /// Loads an engine from the bytes of a component. Compiling it, where it is not in the cache, takes
+    /// milliseconds for an engine in Rust and seconds for one that contains an interpreter.
     ///
     /// # Errors
     ///
-    /// It is not an engine that this host serves.
+    /// This host cannot run it.
     pub fn load(&self, bytes: &[u8], limits: Limits) -> Result<ComponentEngine, LoadError> {
         if bytes.len() > COMPONENT_BYTES_MAX {
             return Err(LoadError::TooLarge { max: COMPONENT_BYTES_MAX });
@@ -135,7 +137,7 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or is not an engine that this host serves.
+    /// The file cannot be read, or this host cannot run it.
     pub fn load_file(&self, path: impl AsRef<Path>, limits: Limits) -> Result<ComponentEngine, LoadError> {
         let path = path.as_ref();
         let bytes = read(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
@@ -160,13 +162,13 @@ impl Host {
                 v0_1::offer(&mut linker).map_err(mismatch)?;
                 Contract::v0_1(linker.instantiate_pre(component).map_err(mismatch)?)
             }
-            // `check_world` has refused every other.
+            // `check_world` has refused every other version.
             (major, minor) => Err(LoadError::Mismatch(format!("no bindings for version {major}.{minor}"))),
         }
     }
 }
 
-/// The content of a file; of one that is too large for a component, or never ends, one byte more than that.
+/// The content of a file, up to one byte more than the largest component.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(COMPONENT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;

@@ -1,5 +1,5 @@
-//! What is checked before an engine may decide: that it is a component, of a version that is served, and that
-//! it imports nothing but its world.
+//! Checks a component before it may decide: that it is one, is made for a supported version, and imports
+//! nothing outside its world.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ pub enum LoadError {
         /// The limit in bytes.
         max: usize,
     },
-    /// It is no WebAssembly at all.
+    /// It is not WebAssembly.
     #[error(
         "the engine is not WebAssembly: it does not begin with the bytes \\0asm; \
          give the .wasm file of a component"
@@ -43,10 +43,10 @@ pub enum LoadError {
         "the engine is a core module, not a component; make a component of it with `wasm-tools component new`"
     )]
     CoreModule,
-    /// It is not valid, or needs a feature of WebAssembly that is off.
+    /// It is invalid, or needs a feature of WebAssembly that is off.
     #[error("the engine is not a valid component: {0}")]
     Invalid(String),
-    /// It imports what its world does not have.
+    /// It imports something outside its world.
     #[error(
         "the engine imports {}, which is outside its world; build it without WASI, \
          for a target such as wasm32-unknown-unknown",
@@ -60,15 +60,15 @@ pub enum LoadError {
         if .0.is_empty() { "nothing".to_owned() } else { .0.join(", ") }
     )]
     NoEngine(Vec<String>),
-    /// It is made for a version of the contract that is not served.
+    /// It is made for a version of the contract that this host does not support.
     #[error(
         "the engine is made for {found}; this host serves bindery:policy {served}: \
          rebuild it against one of these"
     )]
     UnsupportedVersion {
-        /// The import or export that says so.
+        /// The import or export with that version.
         found: String,
-        /// The versions served.
+        /// The supported versions.
         served: String,
     },
     /// An import or export has the right name and another type.
@@ -76,7 +76,7 @@ pub enum LoadError {
     Mismatch(String),
 }
 
-/// Versions of the contract that are served, as `major.minor`, newest first. Each has a bindings module.
+/// Supported versions of the contract, as `major.minor`, newest first. Each has a bindings module.
 pub(crate) const SERVED: [(u64, u64); 1] = [(0, 1)];
 
 /// Interfaces of the contract that an engine may import.
@@ -84,7 +84,7 @@ const OFFERED: [&str; 4] = ["actions", "cluster", "events", "types"];
 const PACKAGE: &str = "bindery:policy/";
 const EXPORT: &str = "decide";
 
-/// Checks that the bytes are those of a whole component, as far as its headers tell.
+/// Checks by its headers that the bytes are a whole component.
 pub(crate) fn check_shape(bytes: &[u8]) -> Result<(), LoadError> {
     if !bytes.starts_with(b"\0asm") {
         return Err(LoadError::NotWasm);
@@ -92,7 +92,7 @@ pub(crate) fn check_shape(bytes: &[u8]) -> Result<(), LoadError> {
     let truncated = LoadError::Truncated { bytes: bytes.len() };
     match bytes.get(4..8) {
         None => return Err(truncated),
-        // Version 1, layer 0: a core module. Layer 1 is a component; its version is the compiler's to judge.
+        // Version 1, layer 0: a core module. Layer 1 is a component, whose version the compiler checks.
         Some([_, _, 0, 0]) => return Err(LoadError::CoreModule),
         Some(_) => {}
     }
@@ -151,7 +151,7 @@ fn is_offered(name: &str) -> bool {
     part(name).is_some_and(|(interface, _)| OFFERED.contains(&interface))
 }
 
-/// The version of the contract that a name belongs to, where it is served.
+/// The version of the contract that a name belongs to, where it is supported.
 fn version_of(name: &str) -> Result<(u64, u64), LoadError> {
     part(name)
         .and_then(|(_, version)| version)
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_a_whole_component_is_told_apart() {
+    fn each_kind_of_wrong_file_has_its_own_error() {
         let component = b"\0asm\x0d\0\x01\0";
         let section = |size: u8, there: usize| [&component[..], &[0, size], &vec![0; there][..]].concat();
         assert!(check_shape(component).is_ok());
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_served_by_minor() {
+    fn an_engine_is_served_by_its_minor_version() {
         assert_eq!(version_of("bindery:policy/decide@0.1.0").unwrap(), (0, 1));
         assert_eq!(version_of("bindery:policy/decide@0.1.7").unwrap(), (0, 1));
         for other in ["bindery:policy/decide@0.2.0", "bindery:policy/decide@1.0.0", "bindery:policy/decide"] {

@@ -1,4 +1,4 @@
-//! How wasmtime is set up, and why so.
+//! The settings of wasmtime, with their reasons.
 
 use std::hash::{Hash, Hasher};
 
@@ -10,8 +10,8 @@ use wasmtime::{
 
 use crate::Limits;
 
-/// Names how fuel is counted. Fuel of two decisions is comparable only under the same schedule: between major
-/// versions of wasmtime, other operator costs or without copy-on-write the same decision uses other fuel.
+/// Names how fuel is counted. Fuel of two decisions can be compared only under the same schedule: another
+/// major version of wasmtime, other operator costs, or no copy-on-write change the fuel of the same decision.
 pub const FUEL_SCHEDULE: &str = "wasmtime 48, operator costs 1, copy-on-write";
 
 /// Native stack of an engine. Rust engines keep their frames in linear memory, so this is ample.
@@ -22,8 +22,8 @@ const CORE_INSTANCES: u32 = 4;
 /// Tables of one component.
 const TABLES: u32 = 4;
 
-/// Costs of operators whose time is far from a unit's. With these no unit takes longer than 1.2 ns; left at
-/// one unit, a loop of `memory.grow` or of `memory.fill` runs for seconds on a small budget.
+/// Costs of slow operators. With these no unit takes longer than 1.2 ns. At one unit each, a loop of
+/// `memory.grow` or `memory.fill` would run for seconds on a small budget.
 fn operator_costs() -> OperatorCost {
     const BULK: u8 = 255;
     const SLOW: u8 = 8;
@@ -60,7 +60,7 @@ fn operator_costs() -> OperatorCost {
     costs
 }
 
-/// A pool with room for so many instances at a time: instantiating is then a matter of resetting a slot.
+/// A pool for so many instances at a time. With a pool, instantiating only resets a slot.
 fn pool(instances: u32) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)
@@ -73,9 +73,9 @@ fn pool(instances: u32) -> PoolingAllocationConfig {
         .max_tables_per_component(TABLES)
         .max_tables_per_module(TABLES)
         .table_elements(Limits::TABLE_ELEMENTS_MAX)
-        // Dirty pages are zeroed by copying rather than given back to the kernel, which would fault them in
-        // again for the next decision. The kernel says which are dirty (Linux 6.7); without that, all of
-        // these count.
+        // Dirty pages are zeroed by copying instead of being returned to the kernel, which would fault them
+        // in again for the next decision. Linux 6.7 and later tell which pages are dirty; on older kernels
+        // all of these are zeroed.
         .linear_memory_keep_resident(512 << 10)
         .table_keep_resident(16 << 10)
         .pagemap_scan(Enabled::Auto);
@@ -98,11 +98,11 @@ pub(crate) fn config(instances: u32) -> Config {
         .consume_fuel(true)
         .operator_cost(operator_costs())
         .epoch_interruption(true)
-        // The only freedom that WebAssembly leaves: what a NaN looks like.
+        // The bits of a NaN are the only result that WebAssembly leaves open.
         .cranelift_nan_canonicalization(true)
         // A decision is synchronous; support for more costs 9% of each.
         .concurrency_support(false)
-        // What the contract does not need is off: each has had its own advisories.
+        // Features that the contract does not need are off: each has had security advisories.
         .wasm_simd(false)
         .wasm_relaxed_simd(false)
         .wasm_threads(false)
@@ -116,11 +116,11 @@ pub(crate) fn config(instances: u32) -> Config {
     config
 }
 
-/// SHA-256 over every setting, the version of wasmtime and the machine that code is made for, as the cache's
-/// key: wasmtime itself accepts an artefact that was made with another NaN setting.
+/// SHA-256 over every setting, the version of wasmtime and the target machine: the key of the cache. Wasmtime
+/// itself accepts an artefact that was made with another NaN setting.
 pub(crate) fn fingerprint(config: &Config, engine: &Engine) -> [u8; 32] {
     let mut hasher = Hashing(Sha256::new());
-    // One setting a line, sorted: some are kept in maps, which tell them in another order in every process.
+    // One setting per line, sorted, because maps print in another order in every process.
     let settings = format!("{config:#?}");
     let mut settings: Vec<&str> = settings.lines().collect();
     settings.sort_unstable();
@@ -130,7 +130,7 @@ pub(crate) fn fingerprint(config: &Config, engine: &Engine) -> [u8; 32] {
     hasher.0.finalize().into()
 }
 
-/// Feeds what is hashed to SHA-256.
+/// A hasher that feeds SHA-256.
 struct Hashing(Sha256);
 
 impl Hasher for Hashing {
@@ -138,7 +138,7 @@ impl Hasher for Hashing {
         self.0.update(bytes);
     }
 
-    /// Not meaningful: the digest is taken from the inner hasher.
+    /// Unused: the digest is taken from the inner hasher.
     fn finish(&self) -> u64 {
         0
     }

@@ -1,4 +1,4 @@
-//! Version 0.1 of the contract: its bindings, the questions that its engines ask, and their decisions.
+//! Version 0.1 of the contract: bindings, questions and decisions.
 
 mod function;
 
@@ -42,10 +42,10 @@ pub(crate) struct Prepared {
 /// The interface that an engine exports; one of a later patch version is found under this name, too.
 const INTERFACE: &str = "bindery:policy/decide@0.1.0";
 
-/// What became of a call: a decision, or what is wrong with the answer.
+/// A decision, or what is wrong with the answer.
 pub(crate) type Decided = std::result::Result<Decision, String>;
 
-/// Offers what an engine of this version may import.
+/// Links the imports of an engine of this version.
 pub(crate) fn offer(linker: &mut Linker<Call>) -> Result<()> {
     bindings::Engine::add_to_linker::<_, HasSelf<Call>>(linker, |call| call)
 }
@@ -115,7 +115,7 @@ fn answer<T: Carry>(answer: std::result::Result<T, Stop>) -> Result<T::Wit> {
     answer.map(|answer| answer.lower()).map_err(Error::new)
 }
 
-/// An argument in core's types; one that stands for nothing ends the call.
+/// An argument in core's types; an invalid one ends the call.
 fn argument<T: Carry>(wit: T::Wit) -> Result<T> {
     T::lift(wit).map_err(|IllTyped(what)| Error::new(Stop::Nonsense(what)))
 }
@@ -236,10 +236,10 @@ mod tests {
     use super::random::{Random, Sample};
     use super::*;
 
-    /// Values that are tried of each type; each has its number as its seed.
+    /// Values per type; each has its number as its seed.
     const VALUES: u64 = 2_000;
 
-    /// Compared as they print, because quantities of other notations are equal.
+    /// Compared as printed, because quantities in different notations are equal.
     fn crosses<T: Carry + Sample + Debug>() {
         for seed in 0..VALUES {
             let value: T = Random(seed).value();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_crosses_the_contract_loses_nothing() {
+    fn values_survive_the_round_trip_through_the_contract() {
         crosses::<Arc<Claim>>();
         crosses::<Lookup<Arc<Volume>>>();
         crosses::<Lookup<Arc<Claim>>>();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_crosses_with_its_object() {
+    fn operations_survive_the_round_trip_with_their_objects() {
         for seed in 0..VALUES {
             let progress: Progress<Claim> = Random(seed).value();
             let object = decide::Operated::Claim(progress.object.lower());
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_foreign_finalizers_of_a_volume_stay_on_the_host() {
+    fn labels_and_foreign_finalizers_stay_on_the_host() {
         let volume: Volume = Random(1).value();
         let mut full = volume.clone();
         full.labels.insert("tier".into(), "gold".into());
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_nothing_is_refused() {
+    fn invalid_quantities_and_access_modes_are_refused() {
         let quantity =
             types::Quantity { whole: 1, nanos: 1_000_000_000, format: types::QuantityFormat::BinarySi };
         assert!(Quantity::lift(quantity).is_err());

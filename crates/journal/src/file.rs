@@ -1,4 +1,4 @@
-//! The file format: a magic line, then frames of length, chained digest and payload.
+//! The file format: magic bytes, then frames of length, chained digest and payload.
 
 use std::io::{self, Read, Write};
 
@@ -8,7 +8,7 @@ use crate::Record;
 
 /// First bytes of every journal; the number is that of the format.
 const MAGIC: &[u8; 16] = b"bindery-journal1";
-/// Most bytes of one record: evidence of one decision is below 1 MiB by the limits of a call.
+/// Most bytes of one record; the limits of a decision keep its evidence far below.
 const RECORD_MAX: u32 = 16 << 20;
 /// Bytes of a digest.
 const DIGEST: usize = 32;
@@ -32,10 +32,10 @@ pub enum ReadError {
     /// The source failed.
     #[error("the journal cannot be read")]
     Io(#[from] io::Error),
-    /// It does not start as a journal does.
+    /// It does not begin with the magic bytes.
     #[error("this is not a decision journal of format 1")]
     NotAJournal,
-    /// It ends inside a record: the writer was stopped there. What came before is whole.
+    /// It ends inside a record, where the writer was stopped. The records before are whole.
     #[error("the journal ends inside record {number}; the records before it are whole")]
     Unfinished {
         /// Number of the record, from 1.
@@ -99,13 +99,12 @@ impl<R: Read> Reader<R> {
         Ok(Self { source, chain: [0; DIGEST], number: 0 })
     }
 
-    /// The digest of the last record that was read, 64 hexadecimal digits: it stands for that record and all
-    /// before it. At the end of a journal it tells, to who has kept it, whether records have been cut off or
-    /// added since.
+    /// The digest of the last record that was read, and so of all records up to it; 64 hexadecimal digits.
+    /// Kept elsewhere at the end of a journal, it shows later whether records were cut off or added.
     pub fn digest(&self) -> String {
         use std::fmt::Write as _;
         self.chain.iter().fold(String::with_capacity(2 * DIGEST), |mut text, byte| {
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{byte:02x}");
             text
         })

@@ -4,7 +4,7 @@ use bindery_core::{Decision, Engine, EngineFault, Replayer, Stop};
 
 use crate::Record;
 
-/// What an engine makes of a record.
+/// The result of a replay.
 #[derive(Debug)]
 pub enum Replayed {
     /// The same decision, from the same questions.
@@ -13,7 +13,7 @@ pub enum Replayed {
     Different(Box<Decision>),
     /// The engine asks a question that was not recorded, so its decision is unknown.
     NotReplayable,
-    /// It does not decide.
+    /// The engine did not decide.
     Faulted(EngineFault),
 }
 

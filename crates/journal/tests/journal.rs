@@ -1,4 +1,4 @@
-//! What is written is read again, what was changed is found, and a record replays.
+//! Records are read as written, changes are found, and records replay.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -66,7 +66,7 @@ fn journal(names: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn records_are_read_as_written() {
     let bytes = journal(&["a", "b"]);
     let records: Vec<Record> = Reader::open(bytes.as_slice()).unwrap().map(Result::unwrap).collect();
     assert_eq!(records, [record("a"), record("b")]);
@@ -84,7 +84,7 @@ fn a_flipped_bit_anywhere_is_found() {
 }
 
 #[test]
-fn records_cannot_change_places() {
+fn swapped_records_are_found() {
     let (one, two) = (journal(&["a"]), journal(&["a", "b"]));
     let swapped = [&two[..16], &two[one.len()..], &one[16..]].concat();
     let first = Reader::open(swapped.as_slice()).unwrap().next().unwrap();
@@ -92,7 +92,7 @@ fn records_cannot_change_places() {
 }
 
 #[test]
-fn an_unfinished_record_leaves_those_before_it() {
+fn records_before_an_unfinished_one_are_readable() {
     let (one, two) = (journal(&["a"]), journal(&["a", "b"]));
     for length in one.len() + 1..two.len() {
         let mut reader = Reader::open(&two[..length]).unwrap();
@@ -101,7 +101,7 @@ fn an_unfinished_record_leaves_those_before_it() {
     }
 }
 
-/// Reads a whole journal; answers how many records it has, and its digest.
+/// Reads a whole journal; returns its number of records and its digest.
 fn read(bytes: &[u8]) -> (usize, String) {
     let mut reader = Reader::open(bytes).unwrap();
     let records = reader.by_ref().map(Result::unwrap).count();
@@ -109,7 +109,7 @@ fn read(bytes: &[u8]) -> (usize, String) {
 }
 
 #[test]
-fn what_is_cut_off_at_the_end_is_told_by_the_digest_alone() {
+fn only_the_digest_shows_records_cut_off_at_the_end() {
     let (two, three) = (journal(&["a", "b"]), journal(&["a", "b", "c"]));
     let cut = &three[..two.len()];
     assert_eq!(read(cut), read(&two));
@@ -120,14 +120,14 @@ fn what_is_cut_off_at_the_end_is_told_by_the_digest_alone() {
 }
 
 #[test]
-fn something_else_is_no_journal() {
+fn another_file_is_not_a_journal() {
     for bytes in [b"".as_slice(), b"bindery", b"bindery-journal2"] {
         assert!(matches!(Reader::open(bytes), Err(ReadError::NotAJournal)));
     }
 }
 
 #[test]
-fn a_record_replays_and_other_questions_are_not_guessed() {
+fn a_question_that_was_not_recorded_is_not_replayable() {
     assert!(matches!(replay(&record("a"), &Asking("gold")), Replayed::Same));
     assert!(matches!(replay(&record("a"), &Asking("silver")), Replayed::NotReplayable));
     let mut other = record("a");

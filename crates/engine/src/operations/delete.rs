@@ -12,7 +12,7 @@ use crate::bind::fail_volume;
 use crate::call::{Call, Halt};
 use crate::reclaim::{Deleter, find_deleter, is_released};
 
-/// The next step. The volume that is reclaimed is the one that the sync passed; the one read live serves the
+/// The next step. The operation reclaims the volume that the sync passed; the volume read live serves the
 /// checks and the finalizer.
 pub(crate) fn step(call: &mut Call<'_>, progress: &Progress<Volume>) -> Result<Outcome, Halt> {
     let volume = &progress.object;
@@ -80,14 +80,14 @@ pub(super) fn read_live(call: &mut Call<'_>, volume: &Volume) -> Result<Option<A
     }
 }
 
-/// The volume becomes Failed with that message, and the operation fails and backs off. It is the plugin that
-/// is told of, unless the phase cannot be written: then that is what failed.
+/// The volume becomes Failed with that message, and the operation fails and backs off. It fails with the
+/// plugin's error, or with that of the write where the phase cannot be written.
 fn not_deleted(call: &mut Call<'_>, volume: &Volume, message: Message, error: Text) -> Halt {
     fail_volume(call, volume, message.clone(), EventKind::VolumeFailedDelete(message));
     Failure::Plugin(error).into()
 }
 
-/// The asset is gone, so nothing protects the volume any more (`removeDeletionProtectionFinalizer`).
+/// The asset is gone, so the finalizer goes, too (`removeDeletionProtectionFinalizer`).
 fn remove_finalizer(call: &mut Call<'_>, volume: &Volume) -> Result<Outcome, Halt> {
     let fresh = match call.cluster.volume(Source::Live, volume.name.clone())? {
         Lookup::Found(fresh) => fresh,
@@ -115,8 +115,8 @@ fn remove_finalizer(call: &mut Call<'_>, volume: &Volume) -> Result<Outcome, Hal
     Ok(Outcome::Continue(Point::FinalizerRemoved))
 }
 
-/// Deletes the volume. Where that fails, a later sync repeats the whole operation, so plugins must not mind
-/// deleting twice.
+/// Deletes the volume. Where that fails, a later sync repeats the whole operation, so a plugin may be called
+/// for an asset that it has already deleted.
 fn delete(call: &mut Call<'_>, volume: &Volume) -> Outcome {
     call.tolerate(Action::DeleteVolume { volume: volume.target() });
     call.again_after_resync();

@@ -50,8 +50,8 @@ fn hand_over(call: &mut Call<'_>, claim: &Claim, provisioner: Text) -> Outcome {
     Outcome::Done
 }
 
-/// Names the provisioner in the annotations of `claim` (`setClaimProvisioner`). Returns whether it has to be
-/// written: where the current key is right, the beta key is left alone.
+/// Sets the provisioner in the annotations of `claim` (`setClaimProvisioner`). Returns whether they have to
+/// be written: where the current key is right, the beta key stays as it is.
 pub(super) fn annotate(call: &mut Call<'_>, claim: &Claim, provisioner: &Text) -> Result<bool, Halt> {
     if claim.annotations.storage_provisioner.as_ref() == Some(provisioner) {
         return Ok(false);

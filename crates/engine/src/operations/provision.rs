@@ -2,10 +2,10 @@
 //!
 //! # Where it differs from upstream on purpose
 //!
-//! Upstream removes the finalizer of a volume that was never created, takes "not found" for a failure,
-//! deletes the clean asset four times more and reports an orphan. Here the asset is clean when the plugin
-//! says so. And before an asset is deleted, a live read shows that no volume was created after all: a request
-//! that timed out may have been carried out, and the claim would be bound to a volume without asset.
+//! Upstream removes the finalizer of a volume that was never created, treats "not found" as a failure,
+//! deletes the asset four times more and reports an orphan. Here the asset is deleted when the plugin says
+//! so. And before an asset is deleted, a live read must show that its volume does not exist: a create that
+//! timed out may have succeeded, and the claim would be bound to a volume without asset.
 
 use bindery_core::{
     Action, Claim, EventKind, Failure, Lookup, Outcome, PluginOperation, Point, Progress, Returned, Source,
@@ -21,7 +21,7 @@ use crate::reclaim::{Deleter, deleter_by_name};
 /// `createProvisionedPVRetryCount`).
 const ATTEMPTS: u32 = 5;
 
-/// The plugin that serves CSI: alone able to fill a volume from a data source.
+/// The CSI plugin, the only one that can fill a volume from a data source.
 const CSI_PLUGIN: &str = "kubernetes.io/csi";
 
 /// The next step.
@@ -39,7 +39,7 @@ pub(crate) fn step(call: &mut Call<'_>, progress: &Progress<Claim>) -> Result<Ou
             None => Ok(create(call, claim, plugin, 1)),
         },
         Point::Created { attempt } => match &progress.returned {
-            // It is there already where a binder crashed after creating it: the name is deterministic.
+            // A binder created it and crashed: the name is deterministic.
             Returned::Success | Returned::AlreadyExists => Ok(succeed(call, claim, plugin)),
             Returned::InUse(_) | Returned::Failed(_) if attempt < ATTEMPTS => {
                 call.wait_ms(RETRY_MS);
@@ -66,7 +66,7 @@ fn start(call: &mut Call<'_>, claim: &Claim, plugin: &Text) -> Result<Outcome, H
     provision(call, claim, plugin)
 }
 
-/// Checks what can be known before, and calls the plugin.
+/// Checks the preconditions, and calls the plugin.
 fn provision(call: &mut Call<'_>, claim: &Claim, plugin: &Text) -> Result<Outcome, Halt> {
     if call.volume(Source::Live, &volume_name(claim))?.is_some() {
         return Ok(Outcome::Done);
@@ -130,8 +130,8 @@ fn succeed(call: &mut Call<'_>, claim: &Claim, plugin: &Text) -> Outcome {
     Outcome::Done
 }
 
-/// Every attempt to create the volume failed: its asset must not stay behind. The operation succeeds, so
-/// that the next sync provisions again.
+/// Every attempt to create the volume failed, so its asset is deleted. The operation succeeds, so that the
+/// next sync provisions again.
 fn not_created(call: &mut Call<'_>, claim: &Claim, plugin: &Text, error: &Text) -> Result<Outcome, Halt> {
     let created = call.cluster.volume(Source::Live, volume_name(claim))?;
     if let Lookup::Found(_) = created {
@@ -146,7 +146,7 @@ fn not_created(call: &mut Call<'_>, claim: &Claim, plugin: &Text, error: &Text) 
     }
     Ok(match deleter_by_name(call, plugin)? {
         Deleter::Plugin(plugin) => clean_up(call, plugin, 1),
-        // Only in-tree plugins get here, also under another name.
+        // Only in-tree plugins get here, whatever their names.
         Deleter::External => Outcome::Done,
         Deleter::Missing(_) => orphan(call, claim, Failure::NoPlugin(plugin.clone())),
     })

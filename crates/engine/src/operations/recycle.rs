@@ -69,7 +69,7 @@ fn is_used(call: &mut Call<'_>, volume: &Volume) -> Result<bool, Halt> {
         .collect();
     names.sort_unstable();
     names.dedup();
-    // A claim of that name is a new one on another volume, and the pods are its own.
+    // A cached claim of that name is a newer one with another volume, and the pods use that.
     if call.claim(Source::Overlay, &key)?.is_some() || names.is_empty() {
         return Ok(false);
     }

@@ -10,8 +10,8 @@ use crate::call::{Call, Halt};
 use crate::claim::mismatches;
 use crate::find::{Match, best_match};
 
-/// A volume larger than this many times the request is worth a warning: sizes of volumes made by hand come in
-/// steps of two or so, which nobody needs to hear of.
+/// A volume larger than this many times the request gets a warning. Volumes made by hand often come in powers
+/// of two, so a smaller factor would warn of normal choices.
 const FAR_LARGER: u128 = 4;
 
 /// Finds what is wrong with `new` and was not wrong with `old`.
@@ -30,8 +30,8 @@ pub(crate) fn review(call: &mut Call<'_>, new: &Claim, old: Option<&Claim>) -> R
     Ok(())
 }
 
-/// Whether a claim was bound before and points where it did: whatever became of its volume, the request has
-/// not done it.
+/// Whether a claim was bound before and still points at the same volume: then the request does not change
+/// what becomes of that volume.
 fn stays_marked(new: &Claim, old: &Claim) -> bool {
     let is_marked = new.annotations.bind_completed && old.annotations.bind_completed;
     is_marked && new.volume_name == old.volume_name
@@ -55,9 +55,9 @@ fn named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<Vec<Finding>
         return marked(call, claim, &volume);
     }
     let mut found = match &volume.claim_ref {
-        // Who deletes a volume may make another of its name, of whatever size.
+        // A volume that is being deleted may be created again with another size.
         None if volume.deleting => leaving(&volume).into_iter().collect(),
-        // Its phase does not count: the claim is bound at once.
+        // The phase does not count: the claim is bound at once.
         None => contrasts(claim, &volume, None),
         Some(_) if volume.is_bound_to(claim) => meeting(claim, &volume),
         Some(claim_ref) => taken(call, claim, &volume, claim_ref)?,
@@ -71,8 +71,8 @@ fn named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<Vec<Finding>
     Ok(found)
 }
 
-/// A claim that says that it is bound, as a copy of one does. It has a volume that is free or carries its
-/// UID, whatever that is like, and with any other it is lost (B3 to B5).
+/// A claim that has bind-completed, such as a copy of a bound claim. It gets its volume if that is free or
+/// carries its UID, and becomes Lost otherwise (B3 to B5).
 fn marked(call: &mut Call<'_>, claim: &Claim, volume: &Volume) -> Result<Vec<Finding>, Halt> {
     match &volume.claim_ref {
         None => Ok(Vec::new()),
@@ -81,8 +81,8 @@ fn marked(call: &mut Call<'_>, claim: &Claim, volume: &Volume) -> Result<Vec<Fin
     }
 }
 
-/// Claim and volume point at each other, and are bound whatever they are, even while the volume is being
-/// deleted.
+/// Claim and volume name each other, and so bind even if they do not match, and even while the volume is
+/// being deleted.
 fn meeting(claim: &Claim, volume: &Volume) -> Vec<Finding> {
     let deleting = volume
         .deleting
@@ -121,9 +121,9 @@ fn taken(
     let owner = call.claim(Source::Overlay, &key)?;
     let leaving = leaving(volume);
     let rule = match owner {
-        // A claim of the same name is an earlier one: where it is still there, the API server itself says so.
+        // A claim of the same name is an earlier one; while it exists, the API server refuses this request.
         Some(owner) if is_complete_pair(&owner, volume) && key != claim.key => Rule::VolumeOfOther,
-        // Its claim is gone or has left it: that is what the author has to know.
+        // Its claim is gone or has left it, which matters more to the author.
         Some(_) | None if leaving.is_some() => return Ok(leaving.into_iter().collect()),
         Some(_) | None => Rule::VolumeReserved,
     };
@@ -180,8 +180,8 @@ fn has_provisioner(call: &mut Call<'_>, provisioner: &Text) -> Result<bool, Halt
         || call.cluster.plugin(provisioner.clone())?.is_some_and(|plugin| plugin.provisions))
 }
 
-/// Whether there is a volume for the claim, so that nobody misses its class or a provisioner: many name a
-/// class only to bring claims and volumes made by hand together.
+/// Whether a volume exists for the claim, which then needs neither its class nor a provisioner: many users
+/// name a class only to match claims with volumes made by hand.
 fn has_volume(call: &mut Call<'_>, claim: &Claim) -> Result<bool, Halt> {
     match best_match(call, claim, false) {
         Ok(Match::Volume(_) | Match::InFlight(_)) => Ok(true),
@@ -190,8 +190,8 @@ fn has_volume(call: &mut Call<'_>, claim: &Claim) -> Result<bool, Halt> {
     }
 }
 
-/// The update takes a claim out of its complete pair. One that only drops bind-completed does not: both still
-/// point at each other, and are bound again at once (U8).
+/// Whether the update takes a claim out of its complete pair. Removing bind-completed alone does not: both
+/// still point at each other, and bind again at once (U8).
 fn broken_pair(call: &mut Call<'_>, new: &Claim, old: &Claim) -> Result<Option<Finding>, Halt> {
     let is_bound = old.annotations.bind_completed && new.volume_name != old.volume_name;
     let Some(name) = old.volume_name.as_ref().filter(|_| is_bound) else { return Ok(None) };

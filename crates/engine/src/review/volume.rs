@@ -34,7 +34,7 @@ fn findings(call: &mut Call<'_>, volume: &Volume) -> Result<Vec<Finding>, Halt> 
         && let Some(claim) = call.claim(Source::Overlay, &key(claim_ref))?
         && volume.is_bound_to(&claim)
         && !claim.annotations.bind_completed
-        // A claim that is being deleted makes room for another one of its name, which may ask for less.
+        // A claim that is being deleted may be created again with a smaller request.
         && !claim.deleting
     {
         found.extend(unsatisfied(&claim, volume));
@@ -71,7 +71,7 @@ fn unsatisfied(claim: &Claim, volume: &Volume) -> Vec<Finding> {
         .collect()
 }
 
-/// The update takes a volume out of its complete pair.
+/// Whether the update takes a volume out of its complete pair.
 fn broken_pair(call: &mut Call<'_>, new: &Volume, old: &Volume) -> Result<Option<Finding>, Halt> {
     let Some(claim_ref) = old.claim_ref.as_ref().filter(|_| new.claim_ref != old.claim_ref) else {
         return Ok(None);

@@ -62,7 +62,7 @@ fn fewer_modes_win_over_less_capacity_and_even_over_a_reservation() {
 }
 
 #[test]
-fn of_a_reserved_volume_class_phase_and_labels_do_not_count_but_size_and_modes_do() {
+fn a_reserved_volume_must_fit_in_size_and_modes_but_not_in_class() {
     type Change = fn(&mut bindery_core::Volume);
     let rows: [(Change, &str); 7] = [
         (|v| v.class = "gold".into(), "r"),

@@ -81,7 +81,7 @@ fn pointers_that_meet_are_only_warned_of() {
 }
 
 #[test]
-fn an_update_of_pointers_that_meet_is_told_of_each_field_that_comes_to_differ() {
+fn an_update_of_a_mutual_pair_reports_each_field_that_then_differs() {
     let small = volume("v", |v| (v.claim_ref, v.capacity) = (bound_to("c"), Some(gi(1))));
     let block = named(|c| c.mode = VolumeMode::Block);
     let found = of_claim(&mut ListCluster::new([small.clone()], []), &block, Some(&named(|_| {})));
@@ -301,7 +301,7 @@ fn a_bound_claim_that_only_loses_its_mark_is_bound_again_and_never_denied() {
 }
 
 #[test]
-fn an_update_is_told_of_each_problem_that_it_introduces_beside_those_that_were_there() {
+fn an_update_reports_only_the_problems_that_it_introduces() {
     let small = |name: &str| volume(name, |v| v.capacity = Some(gi(1)));
     let mut cluster = ListCluster::new([small("v"), small("w")], []);
     // The volume stays too small, and its mode comes to differ.

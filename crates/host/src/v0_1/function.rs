@@ -1,7 +1,7 @@
 //! The exported functions, whose types are checked once.
 //!
-//! The generated bindings compare every type of all five with every instance, and an instance lives for one
-//! decision: that took more than half of its time.
+//! The generated bindings check the types of all five functions for every instance, that is, for every
+//! decision; this took more than half of a decision's time.
 
 use std::marker::PhantomData;
 
@@ -43,7 +43,7 @@ where
                     .with_context(|| format!("its function {name} has another type"))?;
                 Ok(Self { index, types: PhantomData })
             }
-            Some(_) => bail!("its export {name} is no function"),
+            Some(_) => bail!("its export {name} is not a function"),
         }
     }
 
@@ -58,8 +58,8 @@ where
             bail!("the instance is of another component");
         };
         #[allow(unsafe_code, reason = "see the safety comment")]
-        // SAFETY: `of` has checked the type. The index names one export of one component, or `get_func`
-        // panics or finds nothing; and all instances of a component have the types of that component.
+        // SAFETY: `of` checked the type. The index names one export of one component; with another component
+        // `get_func` panics or finds nothing. All instances of a component have the component's types.
         let function = unsafe { TypedFunc::<Params, (Answer,)>::new_unchecked(function) };
         Ok(function.call(store, params)?.0)
     }
