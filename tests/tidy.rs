@@ -1,20 +1,28 @@
-//! The house's rules that no compiler knows: the edges between crates, and what may not be in a file.
+//! Rules of the repository that no compiler checks: the dependencies between crates, and the style of files.
 //!
-//! The edges are those of ARCHITECTURE.md. They are read from `cargo metadata`, where a normal or a build
-//! dependency is an edge; what only tests use is not.
+//! ARCHITECTURE.md lists the dependencies. They are compared with the normal and build dependencies of `cargo
+//! metadata`; dependencies of tests do not count.
+
+#[path = "tidy/workspace.rs"]
+mod workspace;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use serde_json::Value;
+use workspace::Workspace;
 
-/// A file that is longer than this holds more than one thing.
+/// Most lines of a file.
 const LINES_MAX: usize = 500;
+/// Most characters of a line of Rust, comments included.
+const RUST_LINE_MAX: usize = 110;
+/// Most characters of a line of prose in Markdown.
+const PROSE_LINE_MAX: usize = 120;
+/// Most characters of the name of a test.
+const TEST_NAME_MAX: usize = 70;
 
-/// Who may name a library as a dependency; nobody else in the workspace may, tests and automation aside.
+/// Libraries with the only crates that may depend on them directly, tests and automation aside.
 const MAY_NAME: [(&str, &[&str]); 5] = [
     ("wasmtime", &["bindery-host"]),
     ("kube", &["bindery-kube", "bindery-sim", "bindery-webhook", "bindery"]),
@@ -26,8 +34,8 @@ const MAY_NAME: [(&str, &[&str]); 5] = [
 /// The crates that compute decisions: pure, and so small.
 const PURE: [&str; 3] = ["bindery-core", "bindery-engine", "bindery-component"];
 
-/// What a pure crate may not reach, not even through another crate: IO, time, chance, and the formats of the
-/// world outside.
+/// What a pure crate may not depend on, not even through another crate: IO, time, randomness, and the formats
+/// of Kubernetes.
 const IMPURE: [&str; 12] = [
     "chrono",
     "getrandom",
@@ -43,18 +51,15 @@ const IMPURE: [&str; 12] = [
     "wasmtime",
 ];
 
-/// Who waits for nothing but what it is told of: the decision maker, its loops and its facts never see an API
-/// server.
+/// The crates that reach a cluster only through `Port`: they may not depend on a Kubernetes client.
 const BEHIND_THE_PORT: [&str; 4] = ["bindery-controller", "bindery-host", "bindery-journal", "bindery-store"];
 
-/// What both the guard and the engine may call of core: what objects are called, set operations, and
-/// formatting. No rule is among them.
-const VOCABULARY: [&str; 9] = ["contains", "fmt", "is_empty", "iter", "len", "name", "new", "target", "uid"];
+/// Functions of core that guard and engine may both call: names, set operations and formatting, but no rules.
+const SHARED_FUNCTIONS: [&str; 9] =
+    ["contains", "fmt", "is_empty", "iter", "len", "name", "new", "target", "uid"];
 
-/// ARCHITECTURE.md has the whole table of edges between the crates of the workspace; no more and no less are
-/// there.
 #[test]
-fn the_edges_between_crates_are_those_of_the_architecture() {
+fn dependencies_between_crates_are_those_of_the_architecture() {
     let workspace = Workspace::read();
     let members: BTreeSet<&str> = workspace.members().map(|member| member.name.as_str()).collect();
     let mut found = Vec::new();
@@ -67,7 +72,7 @@ fn the_edges_between_crates_are_those_of_the_architecture() {
             .map(|dependency| dependency.name.clone())
             .collect();
         match described.remove(&package.name) {
-            None => found.push(format!("{} has no row in the table of edges", package.name)),
+            None => found.push(format!("{} has no row in ARCHITECTURE.md", package.name)),
             Some(row) => {
                 let differs = |what: &str, name: &String| format!("{} {what} {name}", package.name);
                 found.extend(edges.difference(&row).map(|name| differs("may not depend on", name)));
@@ -75,25 +80,24 @@ fn the_edges_between_crates_are_those_of_the_architecture() {
             }
         }
     }
-    found
-        .extend(described.keys().map(|name| format!("the table of edges has {name}, the workspace has not")));
+    found.extend(described.keys().map(|name| format!("ARCHITECTURE.md has {name}, the workspace does not")));
     nothing_in(&found);
 }
 
-/// The rows of the table of ARCHITECTURE.md whose head is `crate` and `depends on`.
+/// The rows of the table of dependencies in ARCHITECTURE.md.
 fn described_edges() -> BTreeMap<String, BTreeSet<String>> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md must be readable");
     let (_, table) =
-        text.split_once("| crate | depends on |\n").expect("ARCHITECTURE.md must have the edges");
+        text.split_once("| crate | depends on |\n").expect("ARCHITECTURE.md must have the table");
     let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
-    // Names stand in backquotes: the first is the crate.
+    // Names are in backquotes; the first is the crate.
     let names = rows.map(|row| row.split('`').skip(1).step_by(2).map(str::to_owned));
     names.filter_map(|mut names| Some((names.next()?, names.collect()))).collect()
 }
 
-/// A rule that both went by would hide its mistake from the other. So what both call of core is the
-/// vocabulary, and what the guard imports of core is types. Comparisons by operators, such as that of
-/// quantities, are those of the types.
+/// A mistake in a rule that guard and engine shared would stay hidden. So both call only [`SHARED_FUNCTIONS`]
+/// of core, and the guard imports only types of core. Operators, such as the comparison of quantities, belong
+/// to the types.
 #[test]
 fn the_guard_shares_no_rule_with_the_engine() {
     let files = rust_files();
@@ -108,11 +112,11 @@ fn the_guard_shares_no_rule_with_the_engine() {
     let functions: BTreeSet<&str> = functions.filter(|name| !name.is_empty()).collect();
     assert!(
         functions.contains("is_bound_to") && calls(&engine, "is_bound_to"),
-        "the search has lost its object"
+        "the search no longer finds a function that the engine calls"
     );
     let mut found: Vec<String> = functions
         .into_iter()
-        .filter(|name| !VOCABULARY.contains(name) && calls(&guard, name) && calls(&engine, name))
+        .filter(|name| !SHARED_FUNCTIONS.contains(name) && calls(&guard, name) && calls(&engine, name))
         .map(|name| format!("the guard and the engine both call {name} of core: write the guard's own"))
         .collect();
     for imports in guard.split("use crate::").skip(1) {
@@ -120,7 +124,7 @@ fn the_guard_shares_no_rule_with_the_engine() {
         let parts =
             imports.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|part| !part.is_empty());
         let lower = parts.filter(|part| part.starts_with(|c: char| c.is_lowercase()));
-        found.extend(lower.map(|part| format!("the guard imports {part} of core, which is no type")));
+        found.extend(lower.map(|part| format!("the guard imports {part} of core, which is not a type")));
     }
     nothing_in(&found);
 }
@@ -138,7 +142,7 @@ fn word(text: &str) -> &str {
 }
 
 #[test]
-fn only_those_who_may_name_a_library_do() {
+fn a_restricted_library_is_used_only_by_the_crates_that_may() {
     let workspace = Workspace::read();
     let mut found = Vec::new();
     for package in workspace.members().filter(|package| !package.is_workshop()) {
@@ -153,7 +157,7 @@ fn only_those_who_may_name_a_library_do() {
 }
 
 #[test]
-fn what_decides_is_pure() {
+fn the_crates_that_decide_are_pure() {
     nothing_in(&reached(&PURE, &IMPURE));
 }
 
@@ -163,7 +167,7 @@ fn the_controller_reaches_a_cluster_only_through_its_port() {
 }
 
 #[test]
-fn the_checker_of_invariants_shares_no_code_with_what_it_checks() {
+fn the_checker_of_invariants_shares_no_code_with_the_product() {
     const CHECKER: &str = "bindery-invariants";
     let workspace = Workspace::read();
     let others: Vec<_> =
@@ -172,7 +176,7 @@ fn the_checker_of_invariants_shares_no_code_with_what_it_checks() {
 }
 
 #[test]
-fn every_package_inherits_what_the_workspace_fixes() {
+fn every_package_inherits_the_settings_of_the_workspace() {
     let mut found = Vec::new();
     for package in Workspace::read().members() {
         let manifest = fs::read_to_string(&package.manifest).unwrap();
@@ -189,47 +193,109 @@ fn every_package_inherits_what_the_workspace_fixes() {
 fn files_are_short() {
     let lengths = rust_files().into_iter().map(|(path, text)| (path, text.lines().count()));
     let long = lengths.filter(|(_, lines)| *lines > LINES_MAX);
-    let found: Vec<_> = long
-        .map(|(path, lines)| format!("{}: {lines} lines; {LINES_MAX} are enough", shown(&path)))
-        .collect();
+    let found: Vec<_> =
+        long.map(|(path, lines)| format!("{}: {lines} lines, more than {LINES_MAX}", shown(&path))).collect();
     nothing_in(&found);
 }
 
 #[test]
-fn nothing_is_put_off() {
+fn lines_are_short() {
+    let mut found = Vec::new();
+    for (path, text) in rust_files() {
+        found.extend(long_lines(&path, text.lines(), RUST_LINE_MAX, |_| true));
+    }
+    for (path, text) in files("md") {
+        let mut is_code = false;
+        let is_prose = |line: &str| {
+            let is_fence = line.trim_start().starts_with("```");
+            is_code ^= is_fence;
+            !is_code && !is_fence && !line.starts_with('|')
+        };
+        found.extend(long_lines(&path, text.lines(), PROSE_LINE_MAX, is_prose));
+    }
+    nothing_in(&found);
+}
+
+/// The lines of more than `max` characters that contain a space after the first word: a long link cannot be
+/// broken.
+fn long_lines<'a>(
+    path: &Path,
+    lines: impl Iterator<Item = &'a str>,
+    max: usize,
+    mut counts: impl FnMut(&str) -> bool,
+) -> Vec<String> {
+    let is_long = |line: &str| line.chars().count() > max && line.trim_start().contains(' ');
+    let numbered = lines.zip(1..).filter(|(line, _)| counts(line) && is_long(line));
+    numbered.map(|(_, number)| format!("{}:{number}: more than {max} characters", shown(path))).collect()
+}
+
+#[test]
+fn names_of_tests_are_short() {
+    let mut found = Vec::new();
+    for (path, text) in rust_files() {
+        let tests = text.split("test]").skip(1).chain(text.split("test(").skip(1));
+        // The function begins within a few lines of its attribute.
+        let names = tests.filter_map(|test| test.lines().take(4).find_map(|line| line.split_once("fn ")));
+        let long = names.map(|(_, rest)| word(rest)).filter(|name| name.len() > TEST_NAME_MAX);
+        found.extend(long.map(|name| format!("{}: {name}: more than {TEST_NAME_MAX}", shown(&path))));
+    }
+    nothing_in(&found);
+}
+
+#[test]
+fn no_work_is_left_for_later() {
     // Written apart, so that this file does not find itself.
     let marks = [concat!("#[ig", "nore"), concat!("TO", "DO"), concat!("FIX", "ME"), concat!("todo", "!(")];
     let mut found = Vec::new();
     for (path, text) in rust_files() {
         for (line, number) in text.lines().zip(1..) {
             let here = marks.iter().filter(|mark| line.contains(**mark));
-            found.extend(
-                here.map(|mark| format!("{}:{number}: {mark}: do it, or leave it out", shown(&path))),
-            );
+            found.extend(here.map(|mark| format!("{}:{number}: {mark}: do it, or remove it", shown(&path))));
         }
     }
     nothing_in(&found);
 }
 
-/// Clusters of tests that take their time as real ones do, by tokio's paused clock.
-const IN_NO_HURRY: [&str; 3] = ["tests/kit/src/api.rs", "tests/settle/others.rs", "tests/settle/trial.rs"];
+/// Test code that delays on purpose: simulated clusters by tokio's paused clock, a proxy that injects delays,
+/// and a benchmark that measures an idle replica.
+const DELAYS_ON_PURPOSE: [&str; 5] = [
+    "tests/bench-cluster/src/memory.rs",
+    "tests/cluster/src/proxy/serve.rs",
+    "tests/kit/src/api.rs",
+    "tests/settle/others.rs",
+    "tests/settle/trial.rs",
+];
 
+/// Tests wait for a condition and not for a fixed time. Where nothing reports an event, they poll by
+/// `interval`.
 #[test]
 fn no_test_sleeps() {
-    let calls = [concat!("thread::", "sleep("), concat!("time::", "sleep(")];
     let mut found = Vec::new();
     for (path, text) in rust_files() {
         let path = shown(&path);
-        let tests = tests_of(&path, &text);
-        if !IN_NO_HURRY.contains(&&*path) && calls.iter().any(|call| tests.contains(call)) {
-            found.push(format!("{path}: a test sleeps; wait for the event itself"));
+        if DELAYS_ON_PURPOSE.contains(&&*path) {
+            continue;
         }
+        let sleeps = tests_of(&path, &text).lines().filter(|line| is_sleep(line));
+        found.extend(sleeps.map(|line| format!("{path}: {}: wait for the condition itself", line.trim())));
     }
     nothing_in(&found);
 }
 
+/// Whether a line waits for a fixed time: by a call of `sleep` or `sleep_until`, however it was imported, or
+/// by one tick of an interval that begins later.
+fn is_sleep(line: &str) -> bool {
+    let calls = |name: &str| {
+        let mut before = line.match_indices(name).map(|(at, _)| line[..at].chars().next_back());
+        before.any(|before| before.is_none_or(|c| !(c.is_alphanumeric() || c == '_' || c == '"')))
+    };
+    // Written apart, so that this file does not find itself.
+    let sleeps = [concat!("sle", "ep("), concat!("sleep_", "until(")];
+    sleeps.into_iter().any(calls) || line.contains(concat!("interval", "_at("))
+}
+
 #[test]
-fn where_the_checkout_is_comes_from_what_cargo_watches() {
+fn the_path_of_the_checkout_comes_from_a_watched_variable() {
     let call = concat!("env!(\"CARGO_MANIFEST", "_DIR\")");
     let found = rust_files().into_iter().filter(|(_, text)| text.contains(call));
     let told = found
@@ -237,7 +303,7 @@ fn where_the_checkout_is_comes_from_what_cargo_watches() {
     nothing_in(&told.collect::<Vec<_>>());
 }
 
-/// What of a file is tests: all of it below a folder of tests, else its unit tests.
+/// The tests in a file: all of it below a folder of tests, else its unit tests.
 fn tests_of<'a>(path: &str, text: &'a str) -> &'a str {
     if path.split('/').any(|part| part == "tests") {
         text
@@ -259,18 +325,18 @@ fn every_source_file_is_compiled() {
             |text: &str| text.contains(&format!("mod {name};")) || text.contains(&format!("mod r#{name};"));
         let is_declared = || files.iter().any(|(other, text)| may_declare(other, path) && declares(text));
         if !is_root && !is_target(path, &name) && !is_declared() {
-            found.push(format!("{} is no module of its crate: declare it or remove it", shown(file)));
+            found.push(format!("{} is not a module of its crate: declare it or remove it", shown(file)));
         }
     }
     nothing_in(&found);
 }
 
-/// Fails with everything that was found, one a line.
+/// Fails with everything that was found, one per line.
 fn nothing_in(found: &[String]) {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
-/// How each of some packages reaches a library that it may not.
+/// The paths by which packages depend on libraries that are forbidden to them.
 fn reached(packages: &[&str], forbidden: &[&str]) -> Vec<String> {
     let workspace = Workspace::read();
     let paths = packages.iter().flat_map(|package| workspace.reached_from(package));
@@ -300,13 +366,20 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().expect("a source file must have a folder")
 }
 
-/// A path as one would name it from the workspace's root.
+/// A path relative to the root of the workspace.
 fn shown(path: &Path) -> Cow<'_, str> {
     path.strip_prefix(root()).unwrap_or(path).to_string_lossy()
 }
 
 /// Every Rust file of the checkout, with its text.
 fn rust_files() -> Vec<(PathBuf, String)> {
+    let files = files("rs");
+    assert!(files.iter().any(|(path, _)| path.ends_with("tests/tidy.rs")), "this file itself must be found");
+    files
+}
+
+/// Every file of the checkout with that extension, with its text.
+fn files(extension: &str) -> Vec<(PathBuf, String)> {
     let mut files = Vec::new();
     let mut folders = vec![root().to_owned()];
     while let Some(folder) = folders.pop() {
@@ -316,109 +389,15 @@ fn rust_files() -> Vec<(PathBuf, String)> {
             let is_output = name == "target" || name.starts_with('.');
             if path.is_dir() && !is_output {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|found| found == extension) {
                 let text = fs::read_to_string(&path).expect("a source file must be readable");
                 files.push((path, text));
             }
         }
     }
-    assert!(files.iter().any(|(path, _)| path.ends_with("tests/tidy.rs")), "this file itself must be found");
     files
 }
 
 fn root() -> &'static Path {
     Path::new(env!("BINDERY_CHECKOUT"))
-}
-
-/// A package as cargo resolved it.
-struct Package {
-    name: String,
-    manifest: PathBuf,
-    is_macro: bool,
-    /// Ids of what it needs to be built, its tests aside.
-    needs: Vec<String>,
-}
-
-impl Package {
-    /// Whether the package tests or automates: such a one may use anything.
-    fn is_workshop(&self) -> bool {
-        let path = shown(&self.manifest);
-        path.starts_with("tests/") || path.starts_with("crates/xtask/")
-    }
-}
-
-/// The workspace's packages and all below them, by cargo's id.
-struct Workspace {
-    packages: BTreeMap<String, Package>,
-    members: BTreeSet<String>,
-}
-
-impl Workspace {
-    fn read() -> Self {
-        let mut metadata = Command::new(env!("CARGO"));
-        metadata.current_dir(root()).args(["metadata", "--format-version", "1", "--locked"]);
-        let output = metadata.output().expect("cargo must start");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo must print JSON");
-
-        let mut needs: BTreeMap<String, Vec<String>> = list(&metadata["resolve"]["nodes"])
-            .map(|node| {
-                (text(&node["id"]), list(&node["deps"]).filter(is_needed).map(|d| text(&d["pkg"])).collect())
-            })
-            .collect();
-        let package = |package: &Value| {
-            let id = text(&package["id"]);
-            let is_macro = list(&package["targets"])
-                .any(|target| list(&target["kind"]).any(|kind| kind == "proc-macro"));
-            let needs = needs.remove(&id).unwrap_or_default();
-            let manifest = PathBuf::from(text(&package["manifest_path"]));
-            (id, Package { name: text(&package["name"]), manifest, is_macro, needs })
-        };
-        Self {
-            packages: list(&metadata["packages"]).map(package).collect(),
-            members: list(&metadata["workspace_members"]).map(text).collect(),
-        }
-    }
-
-    fn members(&self) -> impl Iterator<Item = &Package> {
-        self.members.iter().map(|id| &self.packages[id])
-    }
-
-    fn dependencies(&self, package: &Package) -> Vec<&Package> {
-        package.needs.iter().map(|id| &self.packages[id]).collect()
-    }
-
-    /// A path of names to every package that becomes part of this one's program: macros run in the compiler,
-    /// so what they need does not.
-    fn reached_from(&self, name: &str) -> Vec<Vec<&str>> {
-        let start = self.members().find(|package| package.name == name);
-        let start = start.unwrap_or_else(|| panic!("the workspace has no package {name}"));
-        let mut seen = BTreeSet::new();
-        let mut paths = Vec::new();
-        let mut pending = vec![(start, Vec::new())];
-        while let Some((package, mut path)) = pending.pop() {
-            if !seen.insert(&package.manifest) {
-                continue;
-            }
-            path.push(package.name.as_str());
-            let dependencies =
-                self.dependencies(package).into_iter().filter(|dependency| !dependency.is_macro);
-            pending.extend(dependencies.map(|dependency| (dependency, path.clone())));
-            paths.push(path);
-        }
-        paths
-    }
-}
-
-/// Whether a dependency of a node is there for more than tests.
-fn is_needed(dependency: &&Value) -> bool {
-    list(&dependency["dep_kinds"]).any(|kind| kind["kind"] != "dev")
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().expect("cargo's metadata must have a list here").iter()
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().expect("cargo's metadata must have a text here").to_owned()
 }
