@@ -73,7 +73,7 @@ pub(crate) struct Arguments {
     /// Whether to bind, or to observe upstream's controller.
     #[arg(long, env = "BINDERY_MODE", default_value = "own")]
     mode: ModeArgument,
-    /// How to reach the cluster. By default the service account of the pod.
+    /// Kubeconfig of the cluster. By default the service account of the pod.
     #[arg(long, value_name = "FILE", env = "BINDERY_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
     /// Address of `/livez`, `/readyz` and `/metrics`; port 0 takes a free one.
@@ -125,7 +125,7 @@ enum ModeArgument {
     Observe,
 }
 
-/// Carries out `bindery serve`: returns when a signal has ended it.
+/// Runs `bindery serve` until a signal.
 ///
 /// # Errors
 ///
@@ -260,6 +260,10 @@ impl Replica {
         engine: Arc<dyn Engine>,
     ) -> Result<Self> {
         let binder = Arc::new(binder(arguments, &client, &events, engine)?);
+        if arguments.mode == ModeArgument::Observe {
+            // Before the watches start, so that no object is missed.
+            binder.observe();
+        }
         let eligibility = (arguments.mode == ModeArgument::Own).then(|| {
             let (store, intake) = (Arc::clone(binder.store()), binder.intake().clone());
             Arc::new(Eligibility::new(client.clone(), store, intake, arguments.lease.rights()))
@@ -294,7 +298,6 @@ impl Replica {
 
 /// Observes until `shutdown`.
 async fn observe(client: ApiClient, binder: Arc<Binder<ApiPort>>, shutdown: CancellationToken) {
-    binder.observe();
     let newest = watch::ask_for_newest(client, binder.intake().clone());
     let newest = shutdown.clone().run_until_cancelled_owned(newest);
     tokio::join!(binder.run(shutdown), newest);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bindery_kit::json;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
@@ -255,30 +256,19 @@ impl Tenant {
         }
         let claim_ref =
             matches!(self.way, Way::Reserved).then(|| json!({"namespace": "default", "name": self.name()}));
-        Some(object(json!({
-            "metadata": {"name": self.name()},
-            "spec": {
-                "capacity": {"storage": "1Gi"},
-                "accessModes": ["ReadWriteOnce"],
-                "storageClassName": self.class(),
-                "persistentVolumeReclaimPolicy": self.policy,
-                "hostPath": {"path": folder.join(self.name())},
-                "claimRef": claim_ref,
-            },
-        })))
+        let spec = json!({
+            "storageClassName": self.class(),
+            "persistentVolumeReclaimPolicy": self.policy,
+            "hostPath": {"path": folder.join(self.name())},
+            "claimRef": claim_ref,
+        });
+        Some(object(json::volume(&self.name(), json!({"spec": spec}))))
     }
 
     fn claim(&self) -> PersistentVolumeClaim {
         let volume_name = matches!(self.way, Way::Named).then(|| self.name());
-        object(json!({
-            "metadata": {"name": self.name()},
-            "spec": {
-                "storageClassName": self.class(),
-                "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": "1Gi"}},
-                "volumeName": volume_name,
-            },
-        }))
+        let spec = json!({"storageClassName": self.class(), "volumeName": volume_name});
+        object(json::claim(&self.name(), json!({"spec": spec})))
     }
 }
 
