@@ -18,7 +18,8 @@ pub(crate) struct EngineArguments {
     /// The engine that decides: the file of a component, or `native` for the default engine that is compiled
     /// into this program. By default `bindery-engine.wasm` beside this program, the same engine as a
     /// component, or `native` without that file.
-    #[arg(long, value_name = "native|FILE", env = "BINDERY_ENGINE", default_value_os_t = default_engine(), hide_default_value = true)]
+    #[arg(long, value_name = "native|FILE", env = "BINDERY_ENGINE",
+          default_value_os_t = default_engine(), hide_default_value = true)]
     engine: PathBuf,
     /// Keep compiled components in this folder, so that the next start need not compile. The folder must
     /// belong to this user alone. By default nothing is kept.

@@ -161,7 +161,8 @@ mod tests {
         assert_eq!(complaint("a: ["), "f is neither YAML nor JSON: unclosed bracket '[' at line 1, column 4");
         assert_eq!(
             complaint("{kind: A, kind: B}"),
-            "f is neither YAML nor JSON: duplicate mapping key `kind` is not allowed here at line 1, column 11"
+            "f is neither YAML nor JSON: duplicate mapping key `kind` is not allowed here at line 1, \
+             column 11"
         );
         let template = complaint("{{ if .Values.volume }}\nkind: A\n{{ end }}");
         assert!(template.ends_with("; a template has to be rendered first"), "{template}");

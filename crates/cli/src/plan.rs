@@ -1,9 +1,9 @@
 //! `bindery plan`: what each claim of some manifests would get, decided without a cluster.
 //!
-//! The objects go into a simulated API server in this process, and the binder of `serve` decides until nothing
-//! changes any more. Nothing else is written. An object with a UID comes from a cluster and is taken as it is;
-//! any other is created as `kubectl apply` does, so that defaults, admission and validation are those of the
-//! API server.
+//! The objects go into a simulated API server in this process, and the binder of `serve` decides until
+//! nothing changes any more. Nothing else is written. An object with a UID comes from a cluster and is taken
+//! as it is; any other is created as `kubectl apply` does, so that defaults, admission and validation are
+//! those of the API server.
 
 mod load;
 mod outcome;
@@ -24,12 +24,12 @@ use crate::{manifest, output, yaml};
 /// Show what each claim would get and why, without a cluster.
 ///
 /// Reads manifests, or the output of `kubectl get pv,pvc,sc -A -o yaml`. Exits with status 0 when there is a
-/// plan, even if claims would stay pending, and with 2 when the manifests or the engine cannot be used, or the
-/// engine reaches no decision about an object: then there is no plan, and one sentence says why.
+/// plan, even if claims would stay pending, and with 2 when the manifests or the engine cannot be used, or
+/// the engine reaches no decision about an object: then there is no plan, and one sentence says why.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A file, a folder, or `-` for standard input: YAML with any number of documents, JSON, or a List. Repeat
-    /// it for several.
+    /// A file, a folder, or `-` for standard input: YAML with any number of documents, JSON, or a List.
+    /// Repeat it for several.
     #[arg(short = 'f', long = "filename", value_name = "FILE", required = true, num_args = 1..)]
     files: Vec<PathBuf>,
     /// Read subfolders too.

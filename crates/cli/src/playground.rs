@@ -36,8 +36,8 @@ const FIRST_EXAMPLE: &str = "static-binding";
 /// pods stay Pending. The hostPath provisioner keeps its volumes in a temporary folder.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Loopback address to listen on; port 0 takes a free one. By default 127.0.0.1:8180, or a free port where
-    /// that one is in use.
+    /// Loopback address to listen on; port 0 takes a free one. By default 127.0.0.1:8180, or a free port
+    /// where that one is in use.
     #[arg(long)]
     address: Option<SocketAddr>,
     /// Path of the kubeconfig, which is removed at the end. By default bindery/playground-PORT.kubeconfig in
@@ -106,7 +106,8 @@ async fn listen(given: Option<SocketAddr>) -> Result<TcpListener> {
     let address = given.unwrap_or(ADDRESS);
     if !address.ip().is_loopback() {
         bail!(
-            "--address {address} can be reached from other machines, and the playground has no authentication: give \
+            "--address {address} can be reached from other machines, and the playground has no \
+             authentication: give \
              a loopback address such as {ADDRESS}"
         );
     }
@@ -116,7 +117,8 @@ async fn listen(given: Option<SocketAddr>) -> Result<TcpListener> {
         }
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             bail!(
-                "--address {address} is in use: stop the program that listens there, or give another port; 0 takes a \
+                "--address {address} is in use: stop the program that listens there, or give another port; \
+                 0 takes a \
                  free one"
             )
         }

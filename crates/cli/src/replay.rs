@@ -80,7 +80,8 @@ impl Counts {
     fn summary(&self, reader: &Reader<impl Read>) -> String {
         let Counts { records, same, different, unknown, faulted } = self;
         format!(
-            "{records} records: {same} the same, {different} different, {unknown} not replayable, {faulted} not decided\n\
+            "{records} records: {same} the same, {different} different, {unknown} not replayable, \
+             {faulted} not decided\n\
              digest of the last: {}\n",
             reader.digest()
         )

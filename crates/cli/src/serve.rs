@@ -86,8 +86,8 @@ pub(crate) struct Arguments {
     in_flight: usize,
     /// Seconds after which the event of a claim or volume that still waits is written again, so that it does
     /// not expire. At most a quarter of the API server's `--event-ttl`.
-    #[arg(long, value_name = "SECONDS", env = "BINDERY_EVENT_REFRESH", default_value_t = EVENT_REFRESH.as_secs(),
-          value_parser = settings::whole::<u64>(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", env = "BINDERY_EVENT_REFRESH",
+          default_value_t = EVENT_REFRESH.as_secs(), value_parser = settings::whole::<u64>(1..=86_400))]
     event_refresh: u64,
     /// Provision and delete hostPath volumes below this folder, an absolute path; for clusters of one node.
     /// Only folders that Bindery has created are deleted. Off by default.

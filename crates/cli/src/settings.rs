@@ -30,8 +30,8 @@ const EDITS_MAX: usize = 2;
 ///
 /// # Errors
 ///
-/// The settings file or the environment has an unknown setting or a value that is not allowed; the error names
-/// the setting, its place, and what is allowed.
+/// The settings file or the environment has an unknown setting or a value that is not allowed; the error
+/// names the setting, its place, and what is allowed.
 pub(crate) fn parse(line: Vec<OsString>) -> Result<Arguments> {
     let command = Arguments::command();
     let Some(config) = config(&command, &line) else { return finish(command, line) };

@@ -1,5 +1,5 @@
-//! `bindery serve` for operators, on a real API server: settings, observe mode, the switch from upstream's binder,
-//! another binder, metrics, log and traces.
+//! `bindery serve` for operators, on a real API server: settings, observe mode, the switch from upstream's
+//! binder, another binder, metrics, log and traces.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

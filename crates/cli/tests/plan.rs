@@ -54,8 +54,10 @@ fn from_cluster(object: Value, uid: &str, status: Value) -> Value {
         "uid": uid,
         "resourceVersion": "4711",
         "creationTimestamp": "2026-03-01T08:00:00Z",
-        "managedFields": [{"manager": "kubectl", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
-            "fieldsV1": {"f:spec": {"f:capacity": {".": {}, "f:storage": {}}}}, "time": "2026-03-01T08:00:00Z"}],
+        "managedFields": [{
+            "manager": "kubectl", "operation": "Update", "apiVersion": "v1", "time": "2026-03-01T08:00:00Z",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:capacity": {".": {}, "f:storage": {}}}},
+        }],
     });
     json::merged(object, json!({"metadata": meta, "status": status}))
 }
@@ -280,24 +282,29 @@ fn bad_input_is_refused_in_one_sentence() {
         (twice, "bad.yaml: PersistentVolume \"v\" is there twice, first in bad.yaml: remove one"),
         (
             capacity("100E"),
-            "bad.yaml: PersistentVolume \"v\": spec.capacity.storage: \"100E\" is out of range; Bindery handles less than",
+            "bad.yaml: PersistentVolume \"v\": spec.capacity.storage: \"100E\" is out of range; Bindery \
+             handles less than",
         ),
         (capacity("-1Gi"), "bad.yaml: PersistentVolume \"v\": spec.capacity.storage: \"-1Gi\" is negative; "),
         (
             capacity("5 gigabytes"),
-            "bad.yaml: PersistentVolume \"v\": spec.capacity.storage: \"5 gigabytes\" is not a quantity; write a number",
+            "bad.yaml: PersistentVolume \"v\": spec.capacity.storage: \"5 gigabytes\" is not a \
+             quantity; write a number",
         ),
         (
             modes("ReadWriteSometimes"),
-            "bad.yaml: PersistentVolumeClaim \"default/c\": spec.accessModes: \"ReadWriteSometimes\" is not an access mode; one of ReadWriteOnce,",
+            "bad.yaml: PersistentVolumeClaim \"default/c\": spec.accessModes: \"ReadWriteSometimes\" is \
+             not an access mode; one of ReadWriteOnce,",
         ),
         (
             claim("c", json!({"resources": {"requests": {"storage": ["1Gi"]}}})).to_string(),
-            "bad.yaml: PersistentVolumeClaim \"default/c\": spec.resources.requests.storage: invalid type: sequence, expected a text or a number, such as 10Gi",
+            "bad.yaml: PersistentVolumeClaim \"default/c\": spec.resources.requests.storage: invalid type: \
+             sequence, expected a text or a number, such as 10Gi",
         ),
         (
             claim("c", json!({"acessModes": ["ReadWriteOnce"]})).to_string(),
-            "bad.yaml: PersistentVolumeClaim \"default/c\": PersistentVolumeClaim in version \"v1\" cannot be handled as a PersistentVolumeClaim: strict decoding error: unknown field \"spec.acessModes\"",
+            "bad.yaml: PersistentVolumeClaim \"default/c\": PersistentVolumeClaim in version \"v1\" cannot \
+             be handled as a PersistentVolumeClaim: strict decoding error: unknown field \"spec.acessModes\"",
         ),
         (
             "{kind: PersistentVolume, apiVersion: v2, metadata: {name: v}}".to_owned(),
@@ -309,11 +316,13 @@ fn bad_input_is_refused_in_one_sentence() {
         ),
         (
             "kind: Pod\napiVersion: v1\nkind: Pod\n".to_owned(),
-            "bad.yaml is neither YAML nor JSON: duplicate mapping key `kind` is not allowed here at line 3, column 1",
+            "bad.yaml is neither YAML nor JSON: duplicate mapping key `kind` is not allowed here at line \
+             3, column 1",
         ),
         (
             claim("c", json!({"accessModes": []})).to_string(),
-            "bad.yaml: PersistentVolumeClaim \"default/c\": PersistentVolumeClaim \"c\" is invalid: spec.accessModes: Required value",
+            "bad.yaml: PersistentVolumeClaim \"default/c\": PersistentVolumeClaim \"c\" is invalid: \
+             spec.accessModes: Required value",
         ),
     ] {
         let home = Home::new();

@@ -1,5 +1,5 @@
-//! `bindery playground` under stock kubectl: every example by the commands of its README, and the usual commands of
-//! users.
+//! `bindery playground` under stock kubectl: every example by the commands of its README, and the usual
+//! commands of users.
 //!
 //! Tests wait by `kubectl wait`, or read the output of a watch.
 
@@ -361,7 +361,8 @@ fn unusable_arguments_are_refused_in_one_sentence() {
         (
             vec!["--address", "127.0.0.1:0", "--kubeconfig", "mine"],
             format!(
-                "the kubeconfig {}/mine cannot be written; name another place with --kubeconfig: there is a file that no playground wrote",
+                "the kubeconfig {}/mine cannot be written; name another place with --kubeconfig: there is \
+                 a file that no playground wrote",
                 home.path().display()
             ),
         ),

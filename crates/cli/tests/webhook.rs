@@ -1,4 +1,5 @@
-//! The webhook of `bindery serve` on a real API server: certificates, clients, limits, and answers in kubectl.
+//! The webhook of `bindery serve` on a real API server: certificates, clients, limits, and answers in
+//! kubectl.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "counts are printed")]

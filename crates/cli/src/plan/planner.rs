@@ -172,8 +172,8 @@ impl Planner {
         Ok(())
     }
 
-    /// Performs an operation, or returns its kind where that takes a cluster. Failures are in the decisions, as
-    /// events.
+    /// Performs an operation, or returns its kind where that takes a cluster. Failures are in the decisions,
+    /// as events.
     ///
     /// # Errors
     ///

@@ -166,7 +166,8 @@ mod tests {
     fn a_file_that_kubectl_rewrote_is_removed_unless_a_user_was_added() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
-        let anew = "apiVersion: v1\nclusters:\n- cluster:\n    server: http://127.0.0.1:1\n  name: bindery-playground\n\
+        let anew = "apiVersion: v1\nclusters:\n- cluster:\n    server: http://127.0.0.1:1\n  name: \
+            bindery-playground\n\
                     kind: Config\nusers:\n- name: bindery-playground\n  user: {}\n";
         let kubeconfig = Kubeconfig::write(Some(&path), address(1)).unwrap();
         fs::write(&path, anew).unwrap();

@@ -9,8 +9,8 @@ use tokio::time::MissedTickBehavior;
 
 /// How often the clocks are compared.
 const EVERY: Duration = Duration::from_secs(1);
-/// A smaller difference is not a jump: clocks are slewed, and a thread may be stopped between reading one clock
-/// and the other.
+/// A smaller difference is not a jump: clocks are slewed, and a thread may be stopped between reading one
+/// clock and the other.
 const TOLERANCE: Duration = Duration::from_secs(1);
 
 /// Watches the system clock. Clones share one count.

@@ -23,11 +23,13 @@ pub(super) fn raise_limit(webhook_connections: usize) -> Result<()> {
     match maximum {
         Some(files) if files < FILES => {
             bail!(
-                "this process may open {files} files, and needs {FILES}: raise its limit (ulimit -n, LimitNOFILE)"
+                "this process may open {files} files, and needs {FILES}: raise its limit (ulimit -n, \
+                 LimitNOFILE)"
             )
         }
         Some(files) if files < needed => bail!(
-            "--webhook-connections {webhook_connections} is more than this process may open: its limit of files \
+            "--webhook-connections {webhook_connections} is more than this process may open: its limit of \
+             files \
              allows {}",
             files - FILES
         ),

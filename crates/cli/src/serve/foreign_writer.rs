@@ -52,7 +52,8 @@ impl ForeignWriterCheck {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "it is unknown whether another binder was seen; nothing is decided");
+                    tracing::warn!(%error, "it is unknown whether another binder was seen; nothing is \
+                        decided");
                     tokio::time::sleep(RETRY_EVERY).await;
                 }
             }
@@ -132,7 +133,8 @@ impl ForeignWriterCheck {
             "another binder is at work: recycling and deleting are stopped until the annotation is removed"
         );
         let message = format!(
-            "{author} wrote {what}, which is the binder's. Recycling and deleting are stopped until the other binder is \
+            "{author} wrote {what}, which is the binder's. Recycling and deleting are stopped until the \
+             other binder is \
              off and annotation {FOREIGN_WRITER} is removed from Lease {lease}"
         );
         let note =

@@ -95,7 +95,8 @@ impl Own {
             ),
             (
                 "requests_refused",
-                "Requests that the API server refused because it was too busy, or did not answer within a minute",
+                "Requests that the API server refused because it was too busy, or did not answer within a \
+                 minute",
                 pressure.refused,
             ),
             (

@@ -1,5 +1,5 @@
-//! The webhook, which reviews claims and volumes for the API server. Every replica serves it, whether it leads
-//! or not.
+//! The webhook, which reviews claims and volumes for the API server. Every replica serves it, whether it
+//! leads or not.
 
 mod certificates;
 
@@ -112,7 +112,8 @@ impl WebhookArguments {
         let Some(path) = &self.webhook_client_ca else {
             if !self.webhook_client_name.is_empty() {
                 bail!(
-                    "--webhook-client-name needs --webhook-client-ca (BINDERY_WEBHOOK_CLIENT_CA): give both, or none"
+                    "--webhook-client-name needs --webhook-client-ca (BINDERY_WEBHOOK_CLIENT_CA): give \
+                     both, or none"
                 );
             }
             return Ok((None, None));

@@ -1,5 +1,5 @@
-//! Another binder on the same cluster: every replica sees it, one reports it, and nothing is reclaimed until the
-//! operator acknowledges.
+//! Another binder on the same cluster: every replica sees it, one reports it, and nothing is reclaimed until
+//! the operator acknowledges.
 
 use std::process::Command;
 use std::time::Duration;

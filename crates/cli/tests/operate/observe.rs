@@ -21,8 +21,8 @@ impl Observer {
         Self { replica, proxy }
     }
 
-    /// Waits until this many claims are compared; returns the numbers of those bound the same, tied, different
-    /// and not comparable.
+    /// Waits until this many claims are compared; returns the numbers of those bound the same, tied,
+    /// different and not comparable.
     async fn until_counted(&mut self, claims: u64) -> [u64; 4] {
         let counts = poll(async || {
             let mut counts = [0; 4];
@@ -113,7 +113,8 @@ impl Puppet {
         let reservation = json!({
             "metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
             "spec": {"claimRef": {
-                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": claim, "uid": uid,
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "namespace": "default", "name": claim, "uid": uid,
             }},
         });
         self.cluster.volumes.patch(volume, &self.manager, &Patch::Merge(reservation)).await.unwrap();

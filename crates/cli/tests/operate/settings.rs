@@ -23,7 +23,8 @@ impl Run {
         command.args(["serve", "--listen=127.0.0.1:0"]);
         if let Some(text) = self.file {
             fs::write(folder.path().join("settings.yaml"), text).unwrap();
-            command.arg("--config=settings.yaml");
+            let is_named = self.environment.iter().any(|(name, _)| *name == "BINDERY_CONFIG");
+            command.args((!is_named).then_some("--config=settings.yaml"));
         }
         let output = command.args(self.line).output().unwrap();
         let complaint = String::from_utf8(output.stderr).unwrap();
@@ -34,11 +35,15 @@ impl Run {
 
 #[test]
 fn the_command_line_overrides_the_environment_and_that_the_file() {
-    const FILE: Option<&str> = Some("kubeconfig: /nonexistent/file\n");
+    const FILE: Option<&str> = Some("kubeconfig: /nonexistent/file\nlog: info\n");
     const ENVIRONMENT: &[(&str, &str)] = &[("BINDERY_KUBECONFIG", "/nonexistent/environment")];
     const LINE: &[&str] = &["--kubeconfig=/nonexistent/line"];
     for (run, used) in [
         (Run { file: FILE, ..Run::default() }, "/nonexistent/file"),
+        (
+            Run { file: FILE, environment: &[("BINDERY_CONFIG", "settings.yaml")], line: &[] },
+            "/nonexistent/file",
+        ),
         (Run { environment: ENVIRONMENT, ..Run::default() }, "/nonexistent/environment"),
         (Run { line: LINE, ..Run::default() }, "/nonexistent/line"),
         (Run { file: FILE, environment: ENVIRONMENT, line: &[] }, "/nonexistent/environment"),
@@ -49,17 +54,6 @@ fn the_command_line_overrides_the_environment_and_that_the_file() {
         let complaint = run.complaint();
         assert!(complaint.contains(&format!("--kubeconfig {used} cannot be used")), "{complaint}");
     }
-}
-
-#[test]
-fn the_environment_may_name_the_settings_file() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("settings.yaml");
-    fs::write(&path, "kubeconfig: /nonexistent/file\nlog: info\n").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
-    command.env_clear().env("BINDERY_CONFIG", &path).args(["serve", "--listen=127.0.0.1:0"]);
-    let complaint = String::from_utf8(command.output().unwrap().stderr).unwrap();
-    assert!(complaint.contains("--kubeconfig /nonexistent/file cannot be used"), "{complaint}");
 }
 
 fn file(text: &'static str) -> Run {

@@ -1,5 +1,5 @@
-//! VolumeAttributesClasses (KEP-3751): a claim gets a volume of the class that it names, as with upstream. The
-//! binder compares the names and never reads the classes, so it needs no API server that serves them.
+//! VolumeAttributesClasses (KEP-3751): a claim gets a volume of the class that it names, as with upstream.
+//! The binder compares the names and never reads the classes, so it needs no API server that serves them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

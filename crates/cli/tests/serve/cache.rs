@@ -1,5 +1,5 @@
-//! A watch cache with false contents, and an API server that answers live reads truthfully (G4 of the design):
-//! nothing is released, recycled or deleted by the cache alone, and everything is once it is true.
+//! A watch cache with false contents, and an API server that answers live reads truthfully (G4 of the
+//! design): nothing is released, recycled or deleted by the cache alone, and everything is once it is true.
 
 use std::fs;
 use std::path::PathBuf;
@@ -148,7 +148,9 @@ impl Scene {
             make_folder(self.folder.path(), &name);
             fs::write(self.data(&name).join("data"), "dear").unwrap();
             let source = json!({"path": self.data(&name)});
-            let spec = json!({"storageClassName": name, "persistentVolumeReclaimPolicy": policy, "hostPath": source});
+            let spec = json!({
+                "storageClassName": name, "persistentVolumeReclaimPolicy": policy, "hostPath": source,
+            });
             self.cluster.create_volume_with(&name, spec).await;
             self.cluster.create_claim_of(&name, &name, None).await;
             self.cluster.until_claim(&name, is_bound_to(&name)).await;

@@ -1,5 +1,5 @@
-//! Credentials that rotate, for each way to give them in a kubeconfig, and credentials that are refused at the
-//! start.
+//! Credentials that rotate, for each way to give them in a kubeconfig, and credentials that are refused at
+//! the start.
 
 use std::fs::{self, File};
 use std::io::Read as _;

@@ -1,5 +1,5 @@
-//! Leaders that are killed at random moments, or stopped for longer than their Lease and resumed, while tenants
-//! come and go whose volumes are kept or deleted.
+//! Leaders that are killed at random moments, or stopped for longer than their Lease and resumed, while
+//! tenants come and go whose volumes are kept or deleted.
 
 use std::time::{Duration, Instant};
 

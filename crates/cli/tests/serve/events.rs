@@ -121,8 +121,8 @@ impl Stuck {
         Reported { event: [event.type_, event.reason, event.message].map(Option::unwrap), count }
     }
 
-    /// Changes the claim after the bucket was refilled by one, and then some more. Returns the event after the
-    /// first change.
+    /// Changes the claim after the bucket was refilled by one, and then some more. Returns the event after
+    /// the first change.
     async fn report_after_refill(&mut self, clock: &Clock) -> Event {
         let before = self.event().await.count;
         clock.set(REFILL).unwrap();

@@ -151,7 +151,8 @@ impl Trial {
         let [write_errors, watch_failures, refused, late] =
             std::array::from_fn(|metric| now.counts[metric] - before.counts[metric]);
         println!(
-            "{fault:?}: {write_errors} writes and {watch_failures} watches failed, {refused} requests refused, {late} late"
+            "{fault:?}: {write_errors} writes and {watch_failures} watches failed, {refused} requests \
+             refused, {late} late"
         );
         let unreported = self.unreported(fault, &before).await;
         assert!(unreported.is_empty(), "{fault:?}: {unreported:?} in {}", self.replica.log());
@@ -237,8 +238,9 @@ impl Trial {
         (self.replica.metric("bindery_leader").await, other.metric("bindery_leader").await)
     }
 
-    /// What is wrong with the data of volumes. As upstream does, a replica that steps down between provisioning
-    /// a folder and creating its volume leaves the folder if the claim goes meanwhile; it logs that.
+    /// What is wrong with the data of volumes. As upstream does, a replica that steps down between
+    /// provisioning a folder and creating its volume leaves the folder if the claim goes meanwhile; it logs
+    /// that.
     async fn losses(&self) -> Vec<String> {
         let mut losses = self.load.losses().await;
         if !losses.is_empty() {

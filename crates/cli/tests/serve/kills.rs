@@ -1,5 +1,5 @@
-//! Leaders that are killed at each write of a bind or of a volume's life in turn: before the API server gets the
-//! write, and after the write but before its answer.
+//! Leaders that are killed at each write of a bind or of a volume's life in turn: before the API server gets
+//! the write, and after the write but before its answer.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -120,8 +120,8 @@ impl Scene {
         }
     }
 
-    /// Kills the leader at one write of a deed, and waits until the next replica has finished the deed. Returns
-    /// the write and the time of the takeover; `None` where the deed has no such write.
+    /// Kills the leader at one write of a deed, and waits until the next replica has finished the deed.
+    /// Returns the write and the time of the takeover; `None` where the deed has no such write.
     async fn kill_at(
         &mut self,
         deed: Deed,

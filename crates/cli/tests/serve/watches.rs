@@ -124,8 +124,8 @@ impl Scene {
         assert!(tokio::time::timeout(PATIENCE, reached).await.is_ok(), "{kind} does not reach {version:?}");
     }
 
-    /// Kills the watches of these kinds: open ones stay silent, and new ones are not answered until each kind has
-    /// given up on two. Then all kinds must catch up.
+    /// Kills the watches of these kinds: open ones stay silent, and new ones are not answered until each kind
+    /// has given up on two. Then all kinds must catch up.
     async fn kill_watches(&mut self, dead: &[Kind]) {
         let (sender, mut asked) = mpsc::unbounded_channel();
         self.proxy.set_weather(Unanswered { kinds: dead.to_vec(), asked: sender });

@@ -91,7 +91,8 @@ async fn kubectl_shows_the_message_of_a_denial_and_of_a_warning() {
     scene.cluster.until_claim("fits", is_bound_to("small")).await;
     let (succeeded, told) = scene.create(&claim("late", "1Gi", "small"), &[]);
     let sentence = "spec.volumeName: volume \"small\" is bound to claim \"fits\"; pick another volume";
-    let beginning = "Error from server (Forbidden): error when creating \"STDIN\": admission webhook \"claims.bindery.dev\"";
+    let beginning = "Error from server (Forbidden): error when creating \"STDIN\": admission webhook \
+        \"claims.bindery.dev\"";
     assert!(!succeeded && told.starts_with(beginning) && told.ends_with(sentence), "{told}");
     // A claim that exists is answered with AlreadyExists, which tools expect.
     let (succeeded, told) = scene.create(&claim("fits", "1Gi", "small"), &[]);
@@ -143,7 +144,8 @@ async fn a_change_or_volume_that_introduces_a_conflict_is_denied() {
 
     // A volume is reserved for that claim, at its creation or later.
     let waits = json!({"claimRef": {"namespace": "default", "name": "waits"}});
-    let why = "spec.capacity.storage: the volume offers 1Gi and claim \"default/waits\" asks for 2Gi; offer at least 2Gi or leave out claimRef";
+    let why = "spec.capacity.storage: the volume offers 1Gi and claim \"default/waits\" asks for 2Gi; \
+        offer at least 2Gi or leave out claimRef";
     let (succeeded, told) = scene.create(&volume("reserved", "1Gi", &waits), &[]);
     assert_eq!((succeeded, told), invalid("PersistentVolume", "reserved", why));
     assert_eq!(scene.patch("pv/small", &json!({"spec": waits})), invalid("PersistentVolume", "small", why));

@@ -158,10 +158,11 @@ fn is_denial(error: &kube::Error) -> bool {
 pub(crate) async fn call(port: u16, authorities: &[u8], user: &Value) -> kube::Result<()> {
     let authorities = serde_json::to_value(ByteString(authorities.to_vec())).unwrap();
     let server = format!("https://127.0.0.1:{port}");
+    let cluster = json!({"server": server, "certificate-authority-data": authorities});
     let kubeconfig: Kubeconfig = serde_json::from_value(json!({
         "current-context": "webhook",
         "contexts": [{"name": "webhook", "context": {"cluster": "webhook", "user": "webhook"}}],
-        "clusters": [{"name": "webhook", "cluster": {"server": server, "certificate-authority-data": authorities}}],
+        "clusters": [{"name": "webhook", "cluster": cluster}],
         "users": [{"name": "webhook", "user": user}],
     }))
     .unwrap();
