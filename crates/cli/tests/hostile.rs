@@ -52,10 +52,7 @@ const STOPPED: [(&str, &str); 8] = [
     ("answers-an-unknown-case", "the engine's answer is not a decision: "),
     ("answers-a-megabyte", "the engine's answer is not a decision: "),
     ("asks-for-ever", "more than 1024 questions in one decision"),
-    (
-        "asks-for-an-unknown-handle",
-        "a question that has no answer: a handle that no answer of this call named",
-    ),
+    ("asks-for-an-unknown-handle", "a question that has no answer: a handle that was not given in this call"),
     ("traps", "the engine trapped: wasm trap: wasm `unreachable` instruction executed"),
 ];
 
