@@ -1,91 +1,65 @@
-//! `cargo xtask bench`: figures, measured on this machine; those that are told are in `docs/benchmarks.md`.
+//! `cargo xtask bench`: benchmarks, built in release mode.
 
 use std::ffi::OsString;
 use std::process::Command;
 
 use anyhow::Result;
+use clap::ValueEnum;
 
 use crate::{components, process, tools, workspace};
 
-/// Measure, and print a table.
+/// Measure Bindery.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    #[command(subcommand)]
+    #[arg(value_enum)]
     bench: Bench,
+    /// Passed on to the benchmark; `--help` after `--` lists its options.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
 }
 
-/// What is measured.
-#[derive(clap::Subcommand)]
+/// A benchmark.
+#[derive(Clone, Copy, ValueEnum)]
 enum Bench {
-    /// One decision: through the component, natively, and as a scan like upstream's; `--help` after `--`
-    /// tells options.
-    Decide {
-        /// Passed on to the benchmark.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<OsString>,
-    },
-    /// Reviews a second at the door of admission, and what it adds to a claim's creation, beside CEL.
-    Admission {
-        /// Passed on to the benchmark: `[--volumes N] [--seconds N] [--connections N] [--creations N]
-        /// [--rounds N]`.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<OsString>,
-    },
-    /// Binds a second on a real API server, which is installed first; `--help` after `--` tells options.
-    Bind {
-        /// Passed on to the benchmark: `[--claims N,...] [--shapes plain,pre-bound,waiting] [--classes
-        /// N,...] [--against upstream]`.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<OsString>,
-    },
-    /// What one write costs the API server, by how it is asked for.
-    Writes {
-        /// Passed on to the benchmark: `[--writes N] [--rounds N]`.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<OsString>,
-    },
-    /// Memory of a binder with 100,000 bound pairs, time to its first bind, CPU without work.
-    Memory {
-        /// Passed on to the benchmark: `[--pairs N] [--against upstream]`.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<OsString>,
-    },
+    /// One decision: by the component, natively, and as a scan like upstream's.
+    Decide,
+    /// Reviews per second of the webhook, and the time that it adds to creating a claim, beside CEL:
+    /// `[--volumes N] [--seconds N] [--connections N] [--creations N] [--rounds N]`.
+    Admission,
+    /// Binds per second on a real API server: `[--claims N,...] [--shapes plain,pre-bound,waiting] [--classes
+    /// N,...] [--against upstream]`.
+    Bind,
+    /// What one write costs the API server, by kind of request: `[--writes N] [--rounds N]`.
+    Writes,
+    /// Memory of a binder with 100,000 bound pairs, time to its first bind, CPU without work: `[--pairs N]
+    /// [--against upstream]`.
+    Memory,
 }
 
 /// Carries out `cargo xtask bench`.
-///
-/// # Errors
-/// When the component or the benchmark cannot be built, or the benchmark fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    match &arguments.bench {
-        Bench::Decide { arguments } => {
+    let name = match arguments.bench {
+        Bench::Decide => {
             let mut command = released("bindery-bench")?;
-            process::run(command.arg("--engine").arg(components::build()?).args(arguments))
+            command.arg("--engine").arg(components::build()?);
+            return process::run(command.args(&arguments.arguments));
         }
-        Bench::Admission { arguments } => of_bindery("admission", arguments),
-        Bench::Bind { arguments } => of_bindery("bind", arguments),
-        Bench::Memory { arguments } => of_bindery("memory", arguments),
-        Bench::Writes { arguments } => {
-            on_a_cluster(&mut released("bindery-bench-cluster")?, "writes", arguments)
-        }
-    }
-}
-
-/// A benchmark of the program as a whole.
-fn of_bindery(bench: &str, arguments: &[OsString]) -> Result<()> {
-    let bindery = released("bindery")?.get_program().to_owned();
+        Bench::Admission => "admission",
+        Bench::Bind => "bind",
+        Bench::Writes => "writes",
+        Bench::Memory => "memory",
+    };
     let mut command = released("bindery-bench-cluster")?;
-    command.env("BINDERY_BINDERY", bindery).env("BINDERY_ENGINE", components::build()?);
-    on_a_cluster(&mut command, bench, arguments)
+    // Of all that run on a cluster, only the writes need no Bindery.
+    if name != "writes" {
+        let bindery = released("bindery")?.get_program().to_owned();
+        command.env("BINDERY_BINDERY", bindery).env("BINDERY_ENGINE", components::build()?);
+    }
+    tools::offer_control_plane(&mut command)?;
+    process::run(command.arg(name).args(&arguments.arguments))
 }
 
-/// A benchmark that needs a control plane.
-fn on_a_cluster(command: &mut Command, bench: &str, arguments: &[OsString]) -> Result<()> {
-    tools::offer_control_plane(command)?;
-    process::run(command.arg(bench).args(arguments))
-}
-
-/// A benchmark, built as what is measured would be built for use.
+/// The program of a package, built as for users.
 fn released(package: &str) -> Result<Command> {
     process::run(workspace::cargo().args(["build", "--quiet", "--release", "--package", package]))?;
     Ok(Command::new(workspace::target_folder()?.join("release").join(package)))

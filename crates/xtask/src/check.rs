@@ -1,32 +1,33 @@
-//! `cargo xtask check`: what can be said of a change without running it.
+//! `cargo xtask check`: what can be checked without running the code.
 
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::tools::{self, Tool};
-use crate::{process, test, workspace};
+use crate::{process, test, timing, workspace};
 
-/// Makes the command of a check, having installed what it needs.
+/// Makes the command of a check, after installing what it needs.
 type Check = fn() -> Result<Command>;
 
-/// Carries out `cargo xtask check`. Every check is made, whether or not one before it failed.
-///
-/// # Errors
-/// When a check fails; the error names all that did.
+/// Carries out `cargo xtask check`. All checks run, even if one fails; the error names all that failed.
 pub(crate) fn run() -> Result<()> {
-    let checks: [(&str, Check); 7] = [
-        ("format", format),
-        ("lints", lints),
+    let checks: [(&str, Check); 8] = [
+        ("format", || Ok(cargo(&["fmt", "--all", "--", "--check"]))),
+        ("lints", || {
+            Ok(cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+        }),
         ("long tests", long_tests),
         ("fuzz targets", fuzz_targets),
         ("documents", documents),
         ("dependencies", dependencies),
         ("chart", chart),
+        ("workflows", workflows),
     ];
     let mut failed = Vec::new();
     for (name, check) in checks {
         eprintln!("check: {name}");
+        let _part = timing::begin(&format!("check {name}"));
         if let Err(error) = check().and_then(|mut command| process::run(&mut command)) {
             eprintln!("check: {name}: {error:#}");
             failed.push(name);
@@ -38,73 +39,57 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-fn format() -> Result<Command> {
+fn cargo(arguments: &[&str]) -> Command {
     let mut command = workspace::cargo();
-    command.args(["fmt", "--all", "--", "--check"]);
-    Ok(command)
-}
-
-fn lints() -> Result<Command> {
-    let mut command = workspace::cargo();
-    command.args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]);
-    Ok(command)
+    command.args(arguments);
+    command
 }
 
 fn long_tests() -> Result<Command> {
-    let mut command = workspace::cargo();
-    command.args(["clippy", "--quiet", "--workspace"]);
-    for test in test::OF_LONG_RUNS {
-        command.args(["--test", test]);
-    }
-    command.args(["--", "-D", "warnings"]);
+    let mut command = cargo(&["clippy", "--quiet", "--workspace"]);
+    command.args(test::OF_LONG_RUNS.iter().flat_map(|test| ["--test", test])).args(["--", "-D", "warnings"]);
     Ok(command)
 }
 
-/// The fuzz targets are a workspace of their own, which only a long run builds: here they are held against
-/// today's code and their lock file. Nothing is linked, so the fuzzer's C++ is not built: its build script is
-/// told that it is elsewhere.
+/// The fuzz targets are a workspace of their own, which only a long run builds. This checks them against the
+/// current code and their lock file. Nothing is linked, so the fuzzer's C++ need not be built: the variable
+/// tells its build script that it is built already.
 fn fuzz_targets() -> Result<Command> {
-    let mut command = workspace::cargo();
-    command.args([
-        "clippy",
-        "--quiet",
-        "--locked",
-        "--manifest-path",
-        "fuzz/Cargo.toml",
-        "--",
-        "-D",
-        "warnings",
-    ]);
-    command.env("CUSTOM_LIBFUZZER_PATH", "elsewhere/libfuzzer.a");
-    // The target folder of everything else, not one below `fuzz/`.
+    let mut command = cargo(&["clippy", "--quiet", "--locked", "--manifest-path", "fuzz/Cargo.toml"]);
+    command.args(["--", "-D", "warnings"]).env("CUSTOM_LIBFUZZER_PATH", "elsewhere/libfuzzer.a");
+    // The workspace's target folder, instead of one below `fuzz/`.
     command.env("CARGO_TARGET_DIR", workspace::target_folder()?);
     Ok(command)
 }
 
 fn documents() -> Result<Command> {
-    let mut command = workspace::cargo();
-    command.args(["doc", "--quiet", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    let mut command = cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
+    command.env("RUSTDOCFLAGS", "-D warnings");
     Ok(command)
 }
 
-/// Licences, banned crates and where crates come from, by `deny.toml`. Advisories are left out: they need a
-/// database that is fetched, and would fail a change for what it did not change.
+/// Licences, banned crates and sources of crates, by `deny.toml`. Advisories are left out: a new advisory
+/// would fail a change that has nothing to do with it.
 fn dependencies() -> Result<Command> {
     let program = tools::install(Tool::CargoDeny).context("cannot install cargo-deny")?;
     let mut command = Command::new(program);
-    command.current_dir(workspace::root()).args([
-        "check",
-        "--hide-inclusion-graph",
-        "bans",
-        "licenses",
-        "sources",
-    ]);
+    command.current_dir(workspace::root());
+    command.args(["check", "--hide-inclusion-graph", "bans", "licenses", "sources"]);
     Ok(command)
 }
 
-/// What in the chart is made from other files is what would be made now.
+/// The generated parts of the chart are up to date.
 fn chart() -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("this program cannot find itself")?);
     command.args(["chart", "--check"]);
+    Ok(command)
+}
+
+/// The workflows for GitHub.
+fn workflows() -> Result<Command> {
+    let mut command = Command::new(tools::install(Tool::Actionlint)?);
+    // The linters of scripts are left out, which some machines have and others lack. It looks for workflows
+    // in the repository of the current folder.
+    command.args(["-shellcheck=", "-pyflakes="]).current_dir(workspace::root());
     Ok(command)
 }

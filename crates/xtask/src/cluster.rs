@@ -1,16 +1,15 @@
 //! `cargo xtask cluster`: a real cluster from packages, on this machine.
 //!
-//! - `up --control-plane`: etcd and kube-apiserver on loopback, and upstream's controller manager where it is
-//!   wanted;
-//! - `up --node`: these and a whole node (containerd, kubelet, kube-proxy, scheduler) in namespaces of its
-//!   own, so that nothing can leave the machine and nothing outlives it;
-//! - `down`: ends it and removes all that is left, however `up` ended;
-//! - `load`: gives its node an image, since no registry can be reached from there;
-//! - `status`: what there is.
+//! - `up --control-plane` starts etcd and kube-apiserver on loopback, and upstream's controller manager on
+//!   request;
+//! - `up --node` starts these and a whole node (containerd, kubelet, kube-proxy, scheduler) in namespaces of
+//!   its own: it cannot reach beyond the machine, and nothing of it outlives the namespaces;
+//! - `down` ends a cluster and removes everything of it, however `up` ended;
+//! - `load` gives the node an image, since it reaches no registry;
+//! - `status` lists the clusters.
 //!
-//! A cluster is a folder in the cache. Whatever is started for it carries the folder's path in its
-//! environment ([`processes`]): that, and no list that an interrupted run would not have written, tells
-//! `down` what to end.
+//! A cluster is a folder in the cache. All its processes carry the folder's path in their environment
+//! ([`processes`]). By that `down` finds them; an interrupted run would not have written a list.
 
 mod cgroups;
 mod control_plane;
@@ -19,12 +18,11 @@ mod namespace;
 mod node;
 mod place;
 mod processes;
-mod relay;
-mod removal;
 mod servers;
 
-use std::net::SocketAddr;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Subcommand, ValueEnum};
@@ -34,8 +32,11 @@ use serde_json::{Value, json};
 use self::place::Place;
 use self::servers::Servers;
 
-/// Of what is written down of a node: the process that holds its namespaces.
+/// The field of a node's record with the process that holds its namespaces.
 const HOLDER: &str = "namespace";
+/// The time that a removal may be retried, and the pause between two tries.
+const BUSY_MAX: Duration = Duration::from_secs(10);
+const BUSY_EVERY: Duration = Duration::from_millis(20);
 
 /// Run a real Kubernetes cluster on this machine.
 #[derive(clap::Args)]
@@ -48,7 +49,7 @@ pub(crate) struct Arguments {
 enum Command {
     /// Start a cluster and print the line that makes kubectl use it.
     Up(Up),
-    /// End a cluster and remove all that is left of it, however `up` ended.
+    /// End a cluster and remove everything of it, however `up` ended.
     Down(Named),
     /// Give the node of a cluster an image: an archive, such as `cargo xtask image` makes.
     Load {
@@ -56,16 +57,13 @@ enum Command {
         #[command(flatten)]
         named: Named,
     },
-    /// Say which clusters there are, and what runs in them.
+    /// List the clusters and their processes.
     Status,
-    /// Carry connections from the socket that is standard input to an address; started by `up --node`.
-    #[command(hide = true)]
-    Relay { to: SocketAddr },
 }
 
 #[derive(clap::Args)]
 struct Named {
-    /// Name of the cluster, where one is not enough: lower-case letters, digits and dashes.
+    /// Name of the cluster, if one cluster is not enough: lower-case letters, digits and dashes.
     #[arg(long, default_value = "default", value_parser = place::name)]
     name: String,
 }
@@ -79,8 +77,7 @@ struct Up {
     controller_manager: Option<Manager>,
     #[command(flatten)]
     named: Named,
-    /// Stay, and take the cluster down again when standard input ends: for programs, whose end ends the
-    /// cluster.
+    /// Stay, and take the cluster down when standard input ends, as it does when the calling program ends.
     #[arg(long)]
     attached: bool,
 }
@@ -88,7 +85,7 @@ struct Up {
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct SizeArguments {
-    /// etcd and kube-apiserver on loopback; pods are never run.
+    /// etcd and kube-apiserver on loopback; pods never run.
     #[arg(long)]
     control_plane: bool,
     /// A control plane and one node that runs pods, in namespaces of its own. Needs root.
@@ -96,97 +93,87 @@ struct SizeArguments {
     node: bool,
 }
 
-/// Which loops of upstream's controller manager run.
+/// The loops of upstream's controller manager that run.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Manager {
-    /// All, its persistentvolume-binder-controller included.
+    /// All, including its persistentvolume-binder-controller.
     Full,
-    /// All but its binder: what a cluster has that runs on Bindery.
+    /// All but its binder, as in a cluster that uses Bindery.
     WithoutBinder,
-    /// No controller manager. Pods then need no service account, and none gets one.
+    /// No controller manager. Pods then need no service account, and get none.
     None,
 }
 
-/// What a cluster is made of.
+/// The composition of a cluster.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Kind {
+struct Composition {
     has_node: bool,
     manager: Manager,
 }
 
-/// Installs what `cargo xtask cluster up --node` starts.
-///
-/// # Errors
-/// When we are not root, or a program cannot be installed.
+/// Installs what `cargo xtask cluster up --node` starts. Needs root.
 pub(crate) fn install_node() -> Result<()> {
-    let kind = Kind { has_node: true, manager: Manager::WithoutBinder };
     node::Programs::install(&Place::of("default")?)?;
-    control_plane::Programs::install(kind)?;
+    control_plane::Programs::install(Composition { has_node: true, manager: Manager::WithoutBinder })?;
     Ok(())
 }
 
-/// Carries out `cargo xtask cluster`.
-///
-/// # Errors
-/// When a program cannot be installed or does not become ready (the error shows the end of its log, and
-/// nothing is left behind), when something that needs root is asked for by another user, or when something is
-/// left that cannot be removed.
+/// Carries out `cargo xtask cluster`. If a program does not become ready, the error shows the end of its log,
+/// and nothing is left behind.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.command {
         Command::Up(arguments) => up(arguments),
         Command::Down(arguments) => down(&Place::of(&arguments.name)?),
         Command::Load { archive, named } => load(&Place::of(&named.name)?, archive),
         Command::Status => status(),
-        Command::Relay { to } => relay::run(*to),
     }
 }
 
 fn up(arguments: &Up) -> Result<()> {
-    let kind = Kind::asked_for(arguments);
+    let composition = Composition::requested(arguments);
     let place = Place::of(&arguments.named.name)?;
-    // Minutes on a new machine: nobody else has to wait meanwhile.
-    let node = if kind.has_node { Some(node::Programs::install(&place)?) } else { None };
-    let control_plane = control_plane::Programs::install(kind)?;
+    // Before the lock is taken: this takes minutes on a new machine.
+    let node = if composition.has_node { Some(node::Programs::install(&place)?) } else { None };
+    let control_plane = control_plane::Programs::install(composition)?;
     {
         let _lock = place.lock()?;
         match State::of(&place)? {
-            State::Up(found) if found == kind => {}
+            State::Up(found) if found == composition => {}
             State::Up(found) => {
                 bail!("cluster {} is up already, as {found}: `{}`", place.name(), place.command("down"))
             }
             State::Incomplete => {
                 eprintln!("removing what an earlier run has left of cluster {}", place.name());
                 remove(&place)?;
-                start(&place, kind, &control_plane, node.as_ref())?;
+                start(&place, composition, &control_plane, node.as_ref())?;
             }
-            State::Absent => start(&place, kind, &control_plane, node.as_ref())?,
+            State::Absent => start(&place, composition, &control_plane, node.as_ref())?,
         }
     }
     crate::say(format_args!("{}", place.export()));
     if arguments.attached {
-        std::io::copy(&mut std::io::stdin(), &mut std::io::sink())
-            .context("standard input cannot be read")?;
+        io::copy(&mut io::stdin(), &mut io::sink()).context("cannot read standard input")?;
         return down(&place);
     }
     Ok(())
 }
 
-/// Starts a cluster, or leaves nothing of it.
+/// Starts a whole cluster, or leaves nothing of it.
 fn start(
     place: &Place,
-    kind: Kind,
+    composition: Composition,
     control_plane: &control_plane::Programs,
     node: Option<&node::Programs>,
 ) -> Result<()> {
     place.create()?;
     let mut servers = Servers::new(place);
     let started = match node {
-        Some(node) => node::start(&mut servers, kind, control_plane, node),
-        None => control_plane::start_alone(&mut servers, kind, control_plane),
+        Some(node) => node::start(&mut servers, composition, control_plane, node),
+        None => control_plane::start_alone(&mut servers, composition, control_plane),
     };
     let recorded = started.and_then(|record| place.write_record(&record));
     if recorded.is_err() {
-        remove(place).context("what was started cannot be removed")?;
+        remove(place).context("cannot remove what was started")?;
     }
     recorded
 }
@@ -206,17 +193,30 @@ fn load(place: &Place, archive: &Path) -> Result<()> {
     let Some(holder) = record.and_then(|record| record[HOLDER].as_i64()) else {
         bail!("cluster {} has no node: `{} --node` starts one", place.name(), place.command("up"))
     };
-    let holder = Pid::from_raw(holder.try_into()?).context("a process has a number")?;
+    let holder = Pid::from_raw(holder.try_into()?).context("the record names no process")?;
     node::load(holder, archive)
 }
 
-/// Ends everything that was started for a cluster, and removes everything that it wrote.
+/// Ends all processes of a cluster, and removes its files.
 fn remove(place: &Place) -> Result<()> {
     place.check_owner()?;
-    // With its first process a node's namespaces go: its network, its mounts and all that they hold.
+    // The end of a node's first process ends its namespaces: its network, its mounts and their content.
     processes::end_all(place.folder())?;
     cgroups::remove(&place.cgroup())?;
     place.remove()
+}
+
+/// Retries a removal while processes that were just killed are still in its way.
+fn retry_while(in_the_way: ErrorKind, remove: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    let deadline = Instant::now() + BUSY_MAX;
+    loop {
+        match remove() {
+            Err(error) if error.kind() == in_the_way && Instant::now() < deadline => {
+                std::thread::sleep(BUSY_EVERY);
+            }
+            removed => return removed,
+        }
+    }
 }
 
 fn status() -> Result<()> {
@@ -226,8 +226,8 @@ fn status() -> Result<()> {
     }
     for place in places {
         match State::of(&place)? {
-            State::Up(kind) => {
-                crate::say(format_args!("cluster {}: {kind}\n{}", place.name(), place.export()));
+            State::Up(composition) => {
+                crate::say(format_args!("cluster {}: {composition}\n{}", place.name(), place.export()));
                 if let Some(holder) = place.record()?.and_then(|record| record[HOLDER].as_u64()) {
                     crate::say(format_args!(
                         "nsenter --target {holder} --net --mount --pid  # a shell on the node"
@@ -246,12 +246,12 @@ fn status() -> Result<()> {
     Ok(())
 }
 
-/// What became of a cluster.
+/// The state of a cluster.
 enum State {
     Absent,
-    /// It was never started to the end, or one of its servers has ended.
+    /// Its start was interrupted, or one of its servers has ended.
     Incomplete,
-    Up(Kind),
+    Up(Composition),
 }
 
 impl State {
@@ -263,21 +263,21 @@ impl State {
         let running = processes::marked(place.folder())?;
         let runs = |server: &Value| running.iter().any(|found| server == found.server.as_str());
         let all_run = record["servers"].as_array().is_some_and(|servers| servers.iter().all(runs));
-        match Kind::recorded(&record) {
-            Some(kind) if all_run => Ok(Self::Up(kind)),
+        match Composition::recorded(&record) {
+            Some(composition) if all_run => Ok(Self::Up(composition)),
             _ => Ok(Self::Incomplete),
         }
     }
 }
 
-impl Kind {
-    fn asked_for(arguments: &Up) -> Self {
+impl Composition {
+    fn requested(arguments: &Up) -> Self {
         let has_node = arguments.size.node;
         let manager = if has_node { Manager::WithoutBinder } else { Manager::None };
         Self { has_node, manager: arguments.controller_manager.unwrap_or(manager) }
     }
 
-    /// As it is written down when all runs.
+    /// The record of a cluster that is up.
     fn record(self, servers: &Servers<'_>) -> Value {
         json!({"node": self.has_node, "controllerManager": self.manager.name(), "servers": servers.names()})
     }
@@ -288,7 +288,7 @@ impl Kind {
     }
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for Composition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let size = if self.has_node { "--node" } else { "--control-plane" };
         write!(f, "{size} --controller-manager={}", self.manager.name())
@@ -297,8 +297,7 @@ impl std::fmt::Display for Kind {
 
 impl Manager {
     fn name(self) -> String {
-        // There is no name of a variant with `#[value(skip)]` alone, and none has that.
-        let value = self.to_possible_value().expect("no variant may be skipped");
+        let value = self.to_possible_value().expect("no variant is hidden from the command line");
         value.get_name().to_owned()
     }
 }

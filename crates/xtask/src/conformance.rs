@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{components, process, tools, workspace};
 
-/// Build the engine's component and the runner, then run recorded cases; `--help` after `--` tells all
+/// Build the engine's component and the runner, then run recorded cases; `--help` after `--` lists all
 /// options.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -16,26 +16,16 @@ pub(crate) struct Arguments {
     arguments: Vec<OsString>,
 }
 
-/// Carries out `cargo xtask conformance` in the place of this process, so that its exit status is the
-/// runner's.
-///
-/// # Errors
-/// When the component or the runner cannot be built, or the runner cannot be started.
+/// Carries out `cargo xtask conformance`. The runner replaces this process and sets its exit status.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let engine = components::build()?;
-    // The whole workspace is selected, so that its dependencies are built with the features that the tests
-    // build.
-    process::run(workspace::cargo().args([
-        "build",
-        "--quiet",
-        "--workspace",
-        "--bin",
-        "bindery-conformance",
-    ]))?;
+    // The whole workspace is selected, so that the dependencies have the features that the tests use.
+    let build = ["build", "--quiet", "--workspace", "--bin", "bindery-conformance"];
+    process::run(workspace::cargo().args(build))?;
     let runner = workspace::target_folder()?.join("debug/bindery-conformance");
     let mut command = std::process::Command::new(runner);
     command.args(&arguments.arguments).env("BINDERY_ENGINE", engine);
-    // Installing a control plane takes its time, so it is done for who wants one.
+    // Installing a control plane takes minutes, so it is done only on request.
     if arguments.arguments.iter().any(|argument| argument == "cluster" || argument == "--against=cluster") {
         tools::offer_control_plane(&mut command)?;
     }

@@ -1,12 +1,11 @@
-//! `cargo xtask defects`: shows that the suite has teeth.
+//! `cargo xtask defects`: shows that the tests catch known bugs.
 //!
-//! Each file of `tests/defects/` brings back one bug that a binder of volumes really had: a patch, with a
-//! head that says what the bug was, where upstream reported it and which tests catch it. Each is applied in
-//! turn to a copy of the checkout, and the tests that it names are run: all of them must fail, and none of
-//! them without it.
+//! Each file of `tests/defects/` is a patch that brings back one bug which a volume binder really had. Its
+//! head describes the bug, names upstream's report, and names the tests that catch it. Each patch is applied
+//! in turn to a copy of the checkout. All tests that it names must fail with it, and pass without it.
 //!
-//! The copy lies in cargo's target folder and is built into a folder of its own: what is built of a defect
-//! must never pass for what is built of the checkout, and cargo tells the two apart by file times alone.
+//! The copy is in cargo's target folder and has a target folder of its own. Cargo tells builds apart by file
+//! times only, so it might otherwise take the build of a defect for one of the checkout.
 
 mod copy;
 mod patch;
@@ -29,25 +28,22 @@ pub(crate) struct Arguments {
     names: Vec<String>,
 }
 
-/// Carries out `cargo xtask defects`. Every defect is tried, whatever became of those before it.
-///
-/// # Errors
-/// When a defect does not apply, or a test that it names does not catch it or fails without it.
+/// Carries out `cargo xtask defects`. Every defect is tried, even if one is missed.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let is_asked =
         |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|part| name.contains(part));
     let defects: Vec<Defect> =
         patch::read_all(workspace::root())?.into_iter().filter(|defect| is_asked(&defect.name)).collect();
     if defects.is_empty() {
-        bail!("no defect of tests/defects has such a name");
+        bail!("no file of tests/defects has a name that contains one of these");
     }
     let copy = Copy::make(workspace::root(), &workspace::target_folder()?.join("defects"))?;
-    say(format_args!("{} defects; first the tests that catch them, without any", defects.len()));
+    say(format_args!("{} defects; first, their tests on the unchanged copy", defects.len()));
     without_defects(copy.root(), &defects)?;
     let mut missed = 0;
     for defect in &defects {
         let began = Instant::now();
-        let verdict = match copy.with(&defect.file, || judge(copy.root(), defect)) {
+        let outcome = match copy.with(&defect.file, || must_fail(copy.root(), defect)) {
             Ok(()) => "caught",
             Err(error) => {
                 eprintln!("{}: {error:#}", defect.name);
@@ -57,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         };
         let tests: Vec<String> = defect.tests.iter().map(ToString::to_string).collect();
         let seconds = began.elapsed().as_secs_f64();
-        say(format_args!("{verdict}  {}  ({seconds:.1} s)  {}", defect.name, tests.join(", ")));
+        say(format_args!("{outcome}  {}  ({seconds:.1} s)  {}", defect.name, tests.join(", ")));
     }
     say(format_args!("{} caught, {missed} missed", defects.len() - missed));
     if missed > 0 {
@@ -66,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Runs all named tests on the copy as it is: a test that fails anyway, or is not there, catches nothing.
+/// Runs all named tests on the unchanged copy: a test that fails anyway, or does not exist, catches nothing.
 fn without_defects(root: &Path, defects: &[Defect]) -> Result<()> {
     let mut names: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
     for test in defects.iter().flat_map(|defect| &defect.tests) {
@@ -76,14 +72,14 @@ fn without_defects(root: &Path, defects: &[Defect]) -> Result<()> {
         let results = test(root, package, target, &names)?;
         let bad: Vec<&str> = names.into_iter().filter(|name| results.get(*name) != Some(&true)).collect();
         if !bad.is_empty() {
-            bail!("without any defect, these tests of {package} do not pass or are not there: {bad:?}");
+            bail!("without a defect, these tests of {package} do not pass or do not exist: {bad:?}");
         }
     }
     Ok(())
 }
 
-/// Runs the tests that must catch a defect, on the copy that has it.
-fn judge(root: &Path, defect: &Defect) -> Result<()> {
+/// Runs the tests of a defect, on the copy that has it.
+fn must_fail(root: &Path, defect: &Defect) -> Result<()> {
     for Test { package, target, name } in &defect.tests {
         match test(root, package, target, &BTreeSet::from([name.as_str()]))?.get(name) {
             Some(false) => {}
@@ -94,10 +90,8 @@ fn judge(root: &Path, defect: &Defect) -> Result<()> {
     Ok(())
 }
 
-/// Runs tests of one target of a package: which of them passed, and which failed.
-///
-/// # Errors
-/// When they were not run to their end: the copy does not compile, or a test ended the process.
+/// Runs tests of one target of a package, and returns for each whether it passed. Fails if they do not run to
+/// their end, because the copy does not compile or a test ends the process.
 fn test(root: &Path, package: &str, target: &str, names: &BTreeSet<&str>) -> Result<BTreeMap<String, bool>> {
     let output = workspace::cargo()
         .args(["test", "--quiet", "-p", package, "--test", target])
@@ -115,7 +109,7 @@ fn test(root: &Path, package: &str, target: &str, names: &BTreeSet<&str>) -> Res
     Ok(results(&printed))
 }
 
-/// Reads what the test harness prints of each test.
+/// Reads the results that the test harness prints.
 fn results(printed: &str) -> BTreeMap<String, bool> {
     let lines = printed.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
     lines.map(|(name, result)| (name.to_owned(), result == "ok")).collect()
@@ -128,14 +122,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_harness_says_which_tests_failed() {
+    fn the_output_of_the_harness_names_passed_and_failed_tests() {
         let printed =
             "\nrunning 2 tests\ntest a::b ... ok\ntest c ... FAILED\n\ntest result: FAILED. 1 passed\n";
         let expected = [("a::b".to_owned(), true), ("c".to_owned(), false)];
         assert_eq!(results(printed), BTreeMap::from(expected));
     }
 
-    /// What does not apply any more is noticed by whoever changes the code, not by whoever runs the defects.
+    /// So the change that breaks a patch is refused, long before the defects run.
     #[test]
     fn every_defect_applies_to_the_checkout_and_names_its_tests() {
         let root = workspace::root();

@@ -1,13 +1,11 @@
 //! `cargo xtask image`: Bindery's container image, for several platforms, as one archive.
 //!
-//! The image has no system below it: `/bindery`, which is static, the default engine's component, the bill of
-//! what both are made of, and the licences. The same checkout makes the same digest on machines of one
-//! architecture, with the same toolchain: the files are built without this machine's paths, and the only time
-//! in the image is the commit's. A machine of another architecture has another compiler, which need not make
-//! the same bytes.
+//! The image contains no operating system: only `/bindery`, which is static, the default engine's component,
+//! the bill of materials and the licences. The same checkout and toolchain make the same digest on machines
+//! of one architecture: the files are compiled without this machine's paths, and the only time in the image
+//! is the commit's. The compiler of another architecture need not make the same bytes.
 
 mod bom;
-mod compiled;
 mod linked;
 mod notices;
 mod parts;
@@ -21,38 +19,36 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use crate::oci::{self, Image, Platform, Tree};
-use crate::{components, packages, process, workspace};
+use crate::{components, packages, process, timing, workspace};
 
-/// Where the image's name is known to be looked for, as the chart's values have it.
+/// The repository in the image's name, as in the chart's values.
 const REPOSITORY: &str = "ghcr.io/bindery/bindery";
-/// Where the default engine's component lies in an image.
+/// The path of the default engine's component in the image.
 const ENGINE: &str = "bindery-engine.wasm";
-/// Who runs it: the number that is nobody's by custom, so that Kubernetes can see that it is not root.
+/// User and group of the program. A number lets Kubernetes check that the user is not root.
 const USER: &str = "65532:65532";
 
-/// Build Bindery's container image and print its archive's path and its digest.
+/// Build Bindery's container image and print its archive's path and its digest. Programs and bills of
+/// materials are beside the archive.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Platforms that the image is for.
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["amd64", "arm64"])]
     platforms: Vec<Platform>,
-    /// Profile of cargo: `dist` is what is released, `image-test` is built sooner.
+    /// Profile of cargo: `dist` is released, `image-test` builds faster.
     #[arg(long, default_value = "dist")]
     profile: String,
 }
 
 /// An image on disk.
 pub(crate) struct Built {
-    /// Its archive, an image layout in a tar file.
+    /// Its archive, an OCI image layout in a tar file.
     pub(crate) archive: PathBuf,
-    /// What names it, `sha256:…`.
+    /// Its digest, `sha256:…`.
     pub(crate) digest: String,
 }
 
 /// Carries out `cargo xtask image`.
-///
-/// # Errors
-/// As [`build`].
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let built = build(&arguments.platforms, &arguments.profile)?;
     crate::say(format_args!("{} {}", built.archive.display(), built.digest));
@@ -60,10 +56,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// Builds the image for some platforms.
-///
-/// # Errors
-/// When this is no system that an image can be built on, there is no toolchain for a platform (the errors say
-/// what to do), something does not compile, or a file cannot be written.
 pub(crate) fn build(platforms: &[Platform], profile: &str) -> Result<Built> {
     check(std::env::consts::OS, platforms, process::exists("dpkg-query", "--version")?)?;
     let about = About::read()?;
@@ -73,15 +65,19 @@ pub(crate) fn build(platforms: &[Platform], profile: &str) -> Result<Built> {
     let mut platforms = platforms.to_vec();
     platforms.sort();
     platforms.dedup();
-    let programs = program::build_all(&platforms, profile)?;
     let mut images = Vec::new();
-    for (platform, program) in platforms.into_iter().zip(programs) {
+    for platform in platforms {
+        let part = timing::begin(&format!("build the image for {}", platform.name()));
+        let program = program::build(platform, profile)?;
+        drop(part);
         let parts = parts::list(&program)?;
         let bill = bom::write(&parts, &about.version)?;
-        let name = format!("bindery-{}-{}.cdx.json", about.version, platform.name());
-        workspace::replace(&folder.join(name), &bill)?;
+        let name = format!("bindery-{}-linux-{}", about.version, platform.name());
+        let content = workspace::read(&program.path)?;
+        workspace::replace(&folder.join(&name), &content)?;
+        workspace::replace(&folder.join(format!("{name}.cdx.json")), &bill)?;
         let mut layer = Tree::default();
-        layer.program(program::NAME, workspace::read(&program.path)?);
+        layer.program(program::NAME, content);
         layer.file(ENGINE, workspace::read(&engine)?);
         layer.file("bindery.cdx.json", bill);
         layer.file("LICENSE", workspace::read(&workspace::root().join("LICENSE"))?);
@@ -95,33 +91,32 @@ pub(crate) fn build(platforms: &[Platform], profile: &str) -> Result<Built> {
     Ok(Built { archive, digest })
 }
 
-/// Whether an image can be built here, before an hour is spent on it.
+/// Checks that an image can be built on this system, before an hour is spent on it.
 fn check(system: &str, platforms: &[Platform], has_dpkg: bool) -> Result<()> {
     const REMEDY: &str = "build it on Debian or Ubuntu, or in a container of one";
     if system != "linux" {
-        // What compiles for the processor would do so for this system.
         bail!("images are built on Linux, and this is {system}: {REMEDY}");
     }
     let native = platforms.iter().find(|&&platform| Platform::here() == Some(platform));
     if let (Some(native), false) = (native, has_dpkg) {
         bail!(
-            "there is no dpkg-query, which tells what libraries of the system are in the image for {}: {REMEDY}",
+            "there is no dpkg-query, which names the system's libraries in the image for {}: {REMEDY}",
             native.name()
         );
     }
     Ok(())
 }
 
-/// What an image says of itself.
+/// An image's description of itself.
 struct About {
     version: String,
     created: String,
-    /// The annotations that the image specification names.
+    /// Annotations of the image specification.
     labels: Value,
 }
 
 impl About {
-    /// What the checkout says.
+    /// Reads it from the checkout.
     fn read() -> Result<Self> {
         let package = packages::ours(workspace::metadata()?, program::NAME)?;
         let text = |field: &str| packages::text(package, field);
@@ -135,21 +130,21 @@ impl About {
             "org.opencontainers.image.version": text("version")?,
             "org.opencontainers.image.created": created,
         });
-        // What is not committed is told, too.
+        // `-dirty` shows that something is not committed.
         if let Some(revision) = git(&["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"])? {
             labels["org.opencontainers.image.revision"] = json!(revision);
         }
         Ok(Self { version: text("version")?.to_owned(), created, labels })
     }
 
-    /// How an image is run.
+    /// The `config` of the image configuration.
     fn run(&self) -> Value {
         json!({"User": USER, "Entrypoint": [format!("/{}", program::NAME)], "Labels": self.labels})
     }
 }
 
-/// What git says of the checkout; nothing where this is none, or one that git does not look into because it
-/// is another user's. What it complains of is shown.
+/// The output of git in the checkout. `None` if the checkout is not a repository, or if git refuses to read
+/// it because it belongs to another user; git's message is shown.
 fn git(arguments: &[&str]) -> Result<Option<String>> {
     if !workspace::root().join(".git").exists() || !process::exists("git", "--version")? {
         return Ok(None);
@@ -164,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_cannot_build_an_image_is_told_so_at_once() {
+    fn a_system_that_cannot_build_an_image_is_refused_with_a_remedy() {
         let here = Platform::here().unwrap();
         let other = if here == Platform::Amd64 { Platform::Arm64 } else { Platform::Amd64 };
         check("linux", &[here, other], true).unwrap();

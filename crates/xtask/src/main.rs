@@ -1,22 +1,21 @@
-//! The project's automation, behind one door: `cargo xtask COMMAND`.
+//! The project's automation: `cargo xtask COMMAND`.
 //!
-//! Every command installs what it needs, or says in one sentence what to install. What it builds goes to
-//! cargo's target folder, what it installs to the tools cache (`BINDERY_CACHE`, by default
-//! `~/.cache/bindery`).
+//! Every command installs what it needs, or says in one sentence what to install. It builds into cargo's
+//! target folder and installs into the tools cache (`BINDERY_CACHE`, by default `~/.cache/bindery`).
 //!
 //! - [`tools`]: the pinned programs that tests and checks use, built from packages;
 //! - [`components`]: the default engine as a WebAssembly component;
 //! - [`check`], [`mod@test`]: what a change must pass;
 //! - [`conformance`]: recorded cases of upstream's controller; [`mod@record`]: how they are recorded;
 //! - [`defects`]: known bugs that the tests must catch;
-//! - [`mod@bench`]: figures; [`soak`]: what is worth hours;
-//! - [`chart`]: what in the Helm chart is made from other files;
-//! - [`image`]: Bindery's container image; [`oci`]: what container images are;
-//! - [`cluster`]: a real cluster on this machine;
-//! - [`playground`]: a cluster to try, on this machine;
+//! - [`mod@bench`]: benchmarks; [`soak`]: tests that take hours;
+//! - [`chart`]: the generated parts of the Helm chart;
+//! - [`image`]: Bindery's container image; [`oci`]: the format of container images;
+//! - [`cluster`]: a real cluster on this machine; [`playground`]: a simulated one;
 //! - [`toolchain`]: a Rust that compiles for other targets;
-//! - [`packages`]: what packages are made of;
-//! - [`workspace`], [`process`]: where things are, and running other programs.
+//! - [`packages`]: the packages that a package is compiled of;
+//! - [`workspace`], [`process`]: paths, and running other programs;
+//! - [`timing`]: how long the parts of a run take.
 
 mod bench;
 mod chart;
@@ -33,10 +32,12 @@ mod process;
 mod record;
 mod soak;
 mod test;
+mod timing;
 mod toolchain;
 mod tools;
 mod workspace;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -49,12 +50,13 @@ struct Arguments {
     command: Command,
 }
 
-/// One variant for each command; each is carried out by the module of its name.
+/// Each command is carried out by the module of its name.
 #[derive(Subcommand)]
 enum Command {
     Tools(tools::Arguments),
-    Components(components::Arguments),
-    /// Check format, lints, documents and dependencies.
+    /// Build the default engine's component and print its path, size and digest.
+    Components,
+    /// Check format, lints, documents, dependencies and workflows.
     Check,
     Test(test::Arguments),
     Chart(chart::Arguments),
@@ -66,13 +68,19 @@ enum Command {
     Defects(defects::Arguments),
     Bench(bench::Arguments),
     Soak(soak::Arguments),
+    /// Run a test program and record how long it took; cargo calls it.
+    #[command(hide = true)]
+    Timed {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
     match run(Arguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // A backtrace would show our own code; the chain says what to do.
+            // The chain of causes says what to do; a backtrace would show our own code.
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
@@ -82,7 +90,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Tools(arguments) => tools::run(&arguments),
-        Command::Components(arguments) => components::run(&arguments),
+        Command::Components => components::run(),
         Command::Check => check::run(),
         Command::Test(arguments) => test::run(&arguments),
         Command::Chart(arguments) => chart::run(&arguments),
@@ -94,12 +102,13 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Defects(arguments) => defects::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
+        Command::Timed { command } => timing::run(&command),
     }
 }
 
-/// Prints a result for whoever called: a line on standard output. Progress goes to standard error.
+/// Prints a result: a line on standard output. Progress goes to standard error.
 fn say(line: std::fmt::Arguments<'_>) {
     use std::io::Write as _;
-    // Whoever closed our output does not want to read the rest.
+    // A reader that closed our output does not want the rest.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

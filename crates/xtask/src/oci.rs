@@ -1,8 +1,7 @@
-//! Container images, packed from files as the OCI image specification 1.1 has them: no daemon and no registry
-//! is needed.
+//! Container images by the OCI image specification 1.1, packed from files without a daemon or a registry.
 //!
-//! An archive is an image layout in a tar file: `skopeo`, `podman`, `ctr` and Docker with containerd's store
-//! read it. It depends on nothing but what is put in.
+//! An archive is an image layout in a tar file, which `skopeo`, `podman`, `ctr` and Docker with containerd's
+//! store read. Its bytes depend on nothing but its content.
 
 mod tree;
 
@@ -22,18 +21,16 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// When an image was made that has no time of its own, so that it is the same whenever it is made.
+/// The creation time of an image without a time of its own, so that its digest does not change.
 pub(crate) const BEGINNING: &str = "1970-01-01T00:00:00Z";
 
 /// The image of one platform: one layer, and how it is run.
 pub(crate) struct Image {
-    /// What it runs on.
     pub(crate) platform: Platform,
-    /// The files.
     pub(crate) layer: Tree,
-    /// How it is run: the `config` of the specification's image configuration.
+    /// The `config` of the specification's image configuration.
     pub(crate) run: Value,
-    /// When it was made, as RFC 3339.
+    /// The creation time, as RFC 3339.
     pub(crate) created: String,
 }
 
@@ -48,12 +45,12 @@ pub(crate) enum Platform {
 pub(crate) struct Archive {
     /// The tar file.
     pub(crate) bytes: Vec<u8>,
-    /// What names the image, `sha256:…`: the digest of the index of its platforms.
+    /// The image's digest, `sha256:…`: that of the index of its platforms.
     pub(crate) digest: String,
 }
 
 impl Platform {
-    /// This machine's.
+    /// This machine's platform.
     pub(crate) fn here() -> Option<Self> {
         match std::env::consts::ARCH {
             "x86_64" => Some(Self::Amd64),
@@ -62,7 +59,7 @@ impl Platform {
         }
     }
 
-    /// As images call it, `GOARCH`.
+    /// The name in images, which is `GOARCH`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
@@ -71,10 +68,7 @@ impl Platform {
     }
 }
 
-/// Packs the images of one name, or of several, into one archive.
-///
-/// # Errors
-/// When a path does not fit into a tar file.
+/// Packs images for several platforms into one archive, under one or more names.
 pub(crate) fn archive(images: &[Image], names: &[&str], annotations: &Value) -> Result<Archive> {
     let mut layout = Tree::default();
     let mut manifests = Vec::new();
@@ -88,7 +82,7 @@ pub(crate) fn archive(images: &[Image], names: &[&str], annotations: &Value) -> 
     let named = names.iter().map(|name| {
         let mut descriptor = index.clone();
         let reference = name.rsplit_once(':').map_or(*name, |(_, tag)| tag);
-        // The first is containerd's own, and Docker's: the specification's has no room for a registry.
+        // containerd and Docker read the first one: the specification's has no room for a registry.
         descriptor["annotations"] =
             json!({"io.containerd.image.name": name, "org.opencontainers.image.ref.name": reference});
         descriptor
@@ -100,7 +94,7 @@ pub(crate) fn archive(images: &[Image], names: &[&str], annotations: &Value) -> 
     Ok(Archive { bytes: layout.tar()?, digest })
 }
 
-/// Adds what an image consists of to a layout and returns what describes it.
+/// Adds the blobs of an image to a layout and returns the descriptor of its manifest.
 fn manifest(layout: &mut Tree, image: &Image, annotations: &Value) -> Result<Value> {
     let tar = image.layer.tar()?;
     let platform = json!({"os": "linux", "architecture": image.platform.name()});
@@ -108,11 +102,14 @@ fn manifest(layout: &mut Tree, image: &Image, annotations: &Value) -> Result<Val
     config["created"] = json!(image.created);
     config["config"] = image.run.clone();
     config["rootfs"] = json!({"type": "layers", "diff_ids": [digest(&tar)]});
+    // The gzip header contains neither name nor time.
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(&tar)?;
     let manifest = json!({
         "schemaVersion": 2,
         "mediaType": MANIFEST,
         "config": blob(layout, CONFIG, config.to_string().into_bytes()),
-        "layers": [blob(layout, LAYER, compressed(&tar)?)],
+        "layers": [blob(layout, LAYER, encoder.finish()?)],
         "annotations": annotations,
     });
     let mut descriptor = blob(layout, MANIFEST, manifest.to_string().into_bytes());
@@ -120,7 +117,7 @@ fn manifest(layout: &mut Tree, image: &Image, annotations: &Value) -> Result<Val
     Ok(descriptor)
 }
 
-/// Adds a blob to a layout and returns what describes it.
+/// Adds a blob to a layout and returns its descriptor.
 fn blob(layout: &mut Tree, media_type: &str, content: Vec<u8>) -> Value {
     let digest = digest(&content);
     let descriptor = json!({"mediaType": media_type, "digest": digest, "size": content.len()});
@@ -132,26 +129,19 @@ fn digest(content: &[u8]) -> String {
     format!("sha256:{}", workspace::sha256(content))
 }
 
-/// By gzip, whose header has neither name nor time here.
-fn compressed(content: &[u8]) -> Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(content)?;
-    Ok(encoder.finish()?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn image(file: &str) -> Image {
-        let mut layer = Tree::default();
-        layer.file("file", file.into());
-        Image { platform: Platform::Amd64, layer, run: json!({}), created: BEGINNING.to_owned() }
-    }
-
     #[test]
-    fn an_archive_follows_its_content_and_nothing_else() {
-        let pack = |file: &str| archive(&[image(file)], &["example.com/a:1"], &json!({})).unwrap();
+    fn the_bytes_of_an_archive_depend_on_its_content_only() {
+        let pack = |file: &str| {
+            let mut layer = Tree::default();
+            layer.file("file", file.into());
+            let created = BEGINNING.to_owned();
+            let image = Image { platform: Platform::Amd64, layer, run: json!({}), created };
+            archive(&[image], &["example.com/a:1"], &json!({})).unwrap()
+        };
         let (first, again, other) = (pack("a"), pack("a"), pack("b"));
         assert_eq!((&first.digest, &first.bytes), (&again.digest, &again.bytes));
         assert_ne!(first.digest, other.digest);

@@ -1,58 +1,47 @@
-//! What packages are made of, as `cargo metadata` tells it.
+//! The packages that a package of the workspace is compiled of, as `cargo tree` lists them.
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-/// What of a package's dependencies is asked for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Needs {
-    /// What it is compiled with and of: what decides what comes out.
-    ToCompile,
-    /// What it is compiled of, and so what is in its program: neither build scripts nor macros.
-    ToRun,
-}
+use crate::{process, workspace};
 
-/// A package of the workspace and every package that it needs, each as cargo's metadata describes it, by
-/// their order there.
+/// Edges to everything that decides what the compiler makes.
+pub(crate) const COMPILED_WITH: &str = "normal,build";
+/// Edges to what becomes part of a program: no build scripts and no macros.
+pub(crate) const PART_OF: &str = "normal,no-proc-macro";
+
+/// A package of the workspace and the packages that it reaches by these edges for a target, each as cargo's
+/// metadata describes it.
 ///
-/// # Errors
-/// When the metadata lacks the package, or is not as cargo documents it.
-pub(crate) fn closure<'a>(metadata: &'a Value, package: &str, needs: Needs) -> Result<Vec<&'a Value>> {
-    let packages = list(metadata, "packages")?;
-    let start = ours(metadata, package)?;
-    let nodes = list(&metadata["resolve"], "nodes")?;
-    let is_macro = |id: &str| packages.iter().any(|package| package["id"] == id && is_macro(package));
-    let mut found = BTreeSet::new();
-    let mut pending = vec![text(start, "id")?];
-    while let Some(id) = pending.pop() {
-        if (needs == Needs::ToRun && is_macro(id)) || !found.insert(id) {
-            continue;
-        }
-        let node =
-            nodes.iter().find(|node| node["id"] == id).with_context(|| format!("cargo resolved no {id}"))?;
-        for dependency in list(node, "deps")? {
-            let kinds = list(dependency, "dep_kinds")?;
-            let is_needed = |kind: &Value| match needs {
-                Needs::ToCompile => kind != "dev",
-                Needs::ToRun => kind.is_null(),
-            };
-            if kinds.iter().any(|kind| is_needed(&kind["kind"])) {
-                pending.push(text(dependency, "pkg")?);
-            }
+/// The metadata alone would name too many: it contains the features that any member of the workspace enables.
+pub(crate) fn reached(package: &str, target: &str, edges: &str) -> Result<Vec<&'static Value>> {
+    let mut tree = workspace::cargo();
+    tree.args(["tree", "--package", package, "--target", target, "--edges", edges]);
+    tree.args(["--prefix", "none", "--format", "{p}"]);
+    let printed = process::output(&mut tree)?;
+    // Lines such as `serde v1.0.229 (*)`.
+    let named: BTreeSet<_> = printed
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ');
+            Some((words.next()?, words.next()?.strip_prefix('v')?))
+        })
+        .collect();
+    let mut found = Vec::new();
+    for package in list(workspace::metadata()?, "packages")? {
+        if named.contains(&(text(package, "name")?, text(package, "version")?)) {
+            found.push(package);
         }
     }
-    Ok(packages
-        .iter()
-        .filter(|package| package["id"].as_str().is_some_and(|id| found.contains(id)))
-        .collect())
+    if found.len() != named.len() {
+        bail!("cargo tree lists {} packages of {package}, cargo metadata {}", named.len(), found.len());
+    }
+    Ok(found)
 }
 
 /// A package of the workspace.
-///
-/// # Errors
-/// When there is none of this name.
 pub(crate) fn ours<'a>(metadata: &'a Value, package: &str) -> Result<&'a Value> {
     list(metadata, "packages")?
         .iter()
@@ -60,24 +49,12 @@ pub(crate) fn ours<'a>(metadata: &'a Value, package: &str) -> Result<&'a Value> 
         .with_context(|| format!("the workspace has no package {package}"))
 }
 
-/// Whether a package runs in the compiler, and not in the program.
-fn is_macro(package: &Value) -> bool {
-    let targets = package["targets"].as_array().into_iter().flatten();
-    targets.flat_map(|target| target["kind"].as_array()).flatten().any(|kind| kind == "proc-macro")
-}
-
 /// A list of cargo's metadata.
-///
-/// # Errors
-/// When it is missing.
 pub(crate) fn list<'a>(value: &'a Value, field: &str) -> Result<&'a Vec<Value>> {
     value[field].as_array().with_context(|| format!("cargo's metadata has no list {field}"))
 }
 
 /// A text of cargo's metadata.
-///
-/// # Errors
-/// When it is missing.
 pub(crate) fn text<'a>(value: &'a Value, field: &str) -> Result<&'a str> {
     value[field].as_str().with_context(|| format!("cargo's metadata has no text {field}"))
 }
@@ -85,27 +62,17 @@ pub(crate) fn text<'a>(value: &'a Value, field: &str) -> Result<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace;
-
-    fn names(package: &str, needs: Needs) -> Vec<&'static str> {
-        let closure = closure(workspace::metadata().unwrap(), package, needs).unwrap();
-        closure.iter().map(|package| package["name"].as_str().unwrap()).collect()
-    }
 
     #[test]
-    fn a_closure_has_what_a_package_needs_and_leaves_out_what_its_tests_need() {
-        let names = names("xtask", Needs::ToCompile);
-        assert!(
-            names.contains(&"xtask") && names.contains(&"wit-component") && names.contains(&"clap_derive")
-        );
-        assert!(!names.contains(&"wasmtime"));
-        assert!(closure(workspace::metadata().unwrap(), "no-such-package", Needs::ToRun).is_err());
-    }
-
-    #[test]
-    fn what_runs_has_no_macros_and_nothing_that_only_they_need() {
-        let names = names("xtask", Needs::ToRun);
-        assert!(names.contains(&"wit-component"));
-        assert!(!names.contains(&"clap_derive") && !names.contains(&"quote"));
+    fn the_edges_decide_whether_macros_are_listed_and_tests_never_are() {
+        let names = |edges: &str| -> Vec<_> {
+            let found = reached("xtask", "x86_64-unknown-linux-gnu", edges).unwrap();
+            found.into_iter().map(|package| package["name"].as_str().unwrap()).collect()
+        };
+        let (with, part) = (names(COMPILED_WITH), names(PART_OF));
+        assert!(["xtask", "wit-component", "clap_derive"].iter().all(|name| with.contains(name)), "{with:?}");
+        assert!(part.contains(&"wit-component"), "{part:?}");
+        assert!(!part.contains(&"clap_derive") && !part.contains(&"quote"), "{part:?}");
+        assert!(!with.contains(&"tempfile"), "{with:?}");
     }
 }

@@ -1,11 +1,10 @@
-//! `cargo xtask playground`: a cluster to try, whose volumes are bound by the default engine's component.
+//! `cargo xtask playground`: `bindery playground` with the default engine's component.
 
 use anyhow::Result;
 
 use crate::{components, process, workspace};
 
-/// Start `bindery playground`, with the default engine's component built first; `-- --help` tells its
-/// options.
+/// Start `bindery playground`, after building the default engine's component; `-- --help` lists its options.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Passed on to `bindery playground`: `[--example NAME] [--address ADDRESS] [--kubeconfig PATH]
@@ -15,22 +14,19 @@ pub(crate) struct Arguments {
     arguments: Vec<String>,
 }
 
-/// Carries out `cargo xtask playground`.
-///
-/// # Errors
-/// When the component cannot be built or cargo not be started. Otherwise it does not return: the playground
-/// takes this process's place, so that Ctrl-C reaches it alone and the shell waits for its clean end.
+/// Carries out `cargo xtask playground`. The playground replaces this process, so that Ctrl-C reaches it
+/// alone and the shell waits for its clean end.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if !process::exists("kubectl", "--help")? {
-        eprintln!("kubectl is not on the path: `cargo xtask tools kubectl` builds it and prints where it is");
+        eprintln!("kubectl is not on the path: `cargo xtask tools kubectl` builds it and prints its path");
     }
     let mut command = workspace::cargo();
-    // Not quiet: the first build takes minutes, and whoever waits wants to see that something happens.
+    // Not quiet: the first build takes minutes, and the user wants to see progress.
     command.args(["run", "--package", "bindery", "--", "playground"]);
     if !names_an_engine(&arguments.arguments) {
         command.arg("--engine").arg(components::build()?);
     }
-    // Files that the user names are relative to where the user is.
+    // The user's paths are relative to the user's folder.
     command.args(&arguments.arguments).current_dir(std::env::current_dir()?);
     process::replace(&mut command)
 }

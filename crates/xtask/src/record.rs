@@ -1,8 +1,8 @@
-//! `cargo xtask record`: what upstream's controller makes of worlds, as cases of the corpora of
-//! `tests/conformance`.
+//! `cargo xtask record`: makes cases for `tests/conformance/corpora` by running upstream's controller.
 //!
-//! The recorder is a Go test of upstream's own package, beside its test framework: so it is built in a copy
-//! of that package, of the version that `tools/kubernetes` pins. The copy lies in cargo's target folder.
+//! The recorder is a Go test within upstream's own package, because it uses that package's test framework. So
+//! it is built in a copy of the package, at the version that `tools/kubernetes` pins, in cargo's target
+//! folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,36 +11,28 @@ use anyhow::{Context as _, Result};
 
 use crate::{process, tools, workspace};
 
-/// The package, which is copied, and the one below it that its tests use.
+/// The package that is copied.
 const PACKAGE: &str = "k8s.io/kubernetes/pkg/controller/volume/persistentvolume";
-/// The file of its tests that others build on.
+/// Its only test file that is copied.
 const FRAMEWORK: &str = "framework_test.go";
-/// Where the copy is, as Go's import paths name it: in the module of `tools/kubernetes`.
+/// The import path of the copy, in the module of `tools/kubernetes`.
 const COPY: &str = "bindery/tools/kubernetes/persistentvolume";
 
-/// Record what upstream's controller makes of worlds: cases for `cargo xtask conformance`.
+/// Record what upstream's controller makes of worlds, as cases for `cargo xtask conformance`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Worlds, a line of JSON each: cases of which only the world and the call count.
+    /// Worlds, one line of JSON each: cases whose world and call are used.
     worlds: PathBuf,
-    /// The file to write the cases to. Worlds of which upstream makes now this and now that are left out, and
-    /// counted.
+    /// The file to write the cases to. Worlds with varying results are left out and counted.
     cases: PathBuf,
 }
 
 /// Carries out `cargo xtask record`.
-///
-/// # Errors
-/// When upstream's module cannot be fetched, the recorder cannot be built, or a file cannot be read or
-/// written.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     record(&arguments.worlds, &arguments.cases)
 }
 
 /// Writes to the file `cases` what upstream's controller makes of the worlds in the file `worlds`.
-///
-/// # Errors
-/// As [`run`].
 pub(crate) fn record(worlds: &Path, cases: &Path) -> Result<()> {
     let worlds = fs::canonicalize(worlds).with_context(|| format!("cannot read {}", worlds.display()))?;
     let cases = std::path::absolute(cases)?;
@@ -48,7 +40,7 @@ pub(crate) fn record(worlds: &Path, cases: &Path) -> Result<()> {
     lay_out(&folder)?;
     let recorder = folder.join("recorder");
     let mut build = tools::go_command()?;
-    // The sums of what only tests of upstream's need are not pinned.
+    // `-mod=mod`: the checksums of upstream's test dependencies are not pinned.
     build.args(["test", "-mod=mod", "-vet=off", "-trimpath", "-c", "-o"]).arg(&recorder).arg(COPY);
     process::run(build.current_dir(&folder))?;
     let mut record = std::process::Command::new(recorder);
@@ -64,7 +56,7 @@ fn lay_out(folder: &Path) -> Result<()> {
         fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
     let (package, testing) = (folder.join("persistentvolume"), folder.join("persistentvolume/testing"));
-    fs::create_dir_all(&testing).with_context(|| format!("cannot make {}", testing.display()))?;
+    fs::create_dir_all(&testing).with_context(|| format!("cannot create {}", testing.display()))?;
     for name in ["go.mod", "go.sum"] {
         copy(&workspace::root().join("tools/kubernetes").join(name), &folder.join(name))?;
     }
@@ -75,11 +67,10 @@ fn lay_out(folder: &Path) -> Result<()> {
     copy_sources(&recorder, &testing, |name| !name.ends_with("_test.go"))
 }
 
-/// Copies the Go files of a folder whose names are wanted; they import each other by the copy's path.
+/// Copies the wanted Go files of a folder.
 fn copy_sources(from: &Path, to: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
-    let why = || format!("cannot read {}", from.display());
-    for entry in fs::read_dir(from).with_context(why)? {
-        let entry = entry.with_context(why)?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".go") && is_wanted(&name) {
             copy(&entry.path(), &to.join(name))?;
@@ -88,6 +79,7 @@ fn copy_sources(from: &Path, to: &Path, is_wanted: impl Fn(&str) -> bool) -> Res
     Ok(())
 }
 
+/// Copies a file, with imports of the package replaced by imports of the copy.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     let text = fs::read_to_string(from).with_context(|| format!("cannot read {}", from.display()))?;
     let text = text.replace(&format!("\"{PACKAGE}/testing\""), &format!("\"{COPY}/testing\""));

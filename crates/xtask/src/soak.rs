@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: what is worth hours, and not for every change.
+//! `cargo xtask soak`: tests that take hours, and so do not run for every change.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,43 +11,45 @@ use clap::ValueEnum;
 use crate::tools::{self, Tool};
 use crate::{components, process, record, test, workspace};
 
-/// Packages whose tests are to notice when the engine or the guard is changed.
+/// Packages whose tests must notice a mutant of the engine or the guard.
 const WATCHING: [&str; 3] = ["bindery-engine", "bindery-guard-tests", "bindery-core"];
 
-/// Fuzz targets, each with the most bytes that an input of it needs.
+/// Fuzz targets, each with the maximal length of an input in bytes.
 const FUZZED: [(&str, u32); 2] = [("guard", 512), ("review", 4_096)];
 
-/// Corpora whose worlds are varied: of single calls, and of worlds that are settled.
+/// Corpora whose worlds are varied: cases of single calls, and cases of settled worlds.
 const VARIED: [&[&str]; 2] =
     [&["upstream-cases.jsonl.gz", "single-step.jsonl.gz", "changed.jsonl.gz"], &["settle.jsonl.gz"]];
 
-/// The tests that start control planes, but for those of a node, and the matrix: its answers are those of one
-/// version.
-const ON_CONTROL_PLANES: [&str; 5] = ["cluster", "encodings", "operate", "serve", "webhook"];
+/// The tests that start control planes. Left out are those of a node, and the matrix, whose expectations are
+/// those of one version.
+const ON_CONTROL_PLANES: [&str; 5] = ["cluster", "door", "encodings", "operate", "serve"];
 
-/// The chart's tests by what they need: all of those without a cluster, and of those on a control plane what
-/// Helm does there.
+/// The chart's tests that use Helm: all those without a cluster, and some of those on a control plane.
 const OF_CHART: [(&str, &[&str]); 2] =
     [("chart", &[]), ("cluster", &["release::", "stopping::", "upgrading::"])];
 
-/// Those of them that hold of Helm 4 alone: its dry run asks no cluster, and it overwrites nothing that
-/// others have set.
-const OF_HELM_4: [&str; 3] =
-    ["sets::the_notes_", "release::a_source_of_certificates_", "stopping::a_release_that_somebody_else_"];
+/// Those of them that hold for Helm 4 only: its dry run asks no cluster, and it overwrites no field that
+/// another client has set.
+const OF_HELM_4: [&str; 3] = [
+    "sets::the_notes_",
+    "release::when_the_source_of_certificates_",
+    "stopping::a_deployment_that_another_client_scales_",
+];
 
 /// Run the long tests: more random worlds, fuzzing, mutants, faults and deaths on a real API server.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// What to run; by default everything, one after the other.
+    /// The runs; by default all, one after the other.
     #[arg(value_enum)]
     runs: Vec<Run>,
     /// Random worlds of each kind, and random decisions for the guard.
     #[arg(long, default_value_t = 2_000_000)]
     worlds: u32,
-    /// New worlds of each kind of call, of which upstream's controller makes cases.
+    /// New worlds of each kind of call for upstream's controller.
     #[arg(long, default_value_t = 100_000)]
     cases: u32,
-    /// Seconds of fuzzing, for each target.
+    /// Seconds of fuzzing for each target.
     #[arg(long, default_value_t = 3_600)]
     seconds: u32,
     /// Seconds that each kind of fault lasts.
@@ -63,55 +65,52 @@ pub(crate) struct Arguments {
 enum Run {
     /// The property tests, over more worlds.
     Worlds,
-    /// New worlds, of which upstream's controller makes cases, which Bindery must pass.
+    /// New worlds, in which Bindery must do what upstream's controller does.
     Upstream,
     /// The guard against an oracle, and admission against any request, guided by coverage; needs a nightly
     /// toolchain.
     Fuzz,
-    /// Builds the image of the last commit in two places, and fails where the digests differ.
+    /// Builds the image of the last commit in two places, and fails if the digests differ.
     Image,
-    /// Changes engine and guard everywhere, one place at a time, and lists what no test notices.
+    /// Changes engine and guard in one place at a time, and lists the changes that no test notices.
     Mutants,
-    /// What goes wrong between `bindery serve` and a real API server, under load.
+    /// Faults between `bindery serve` and a real API server, under load.
     Faults,
-    /// Leaders of `bindery serve` killed at random moments, or stopped, on a real API server under load.
+    /// Kills or stops leaders of `bindery serve` at random moments, on a real API server under load.
     Deaths,
-    /// The tests on a real control plane, on those of the oldest and the newest Kubernetes that Bindery
-    /// supports.
+    /// The tests on a control plane, with the oldest and the newest Kubernetes that Bindery supports.
     Versions,
-    /// The chart by Helm 3.
+    /// The chart with Helm 3.
     Helm3,
-    /// The chart's alerts and the dashboard, as Prometheus evaluates them.
+    /// The chart's alerts and the dashboard, evaluated by Prometheus' own code.
     Alerts,
     /// The chart with certificates from a real cert-manager, on a whole node; needs root.
     CertManager,
-    /// The chart's NetworkPolicy where the network enforces it, on a whole node; needs root.
+    /// The chart's NetworkPolicy, enforced by the network of a whole node; needs root.
     Network,
 }
 
-/// Carries out `cargo xtask soak`. Every run is made, whether or not one before it failed.
-///
-/// # Errors
-/// When a run fails; the error names all that did.
+/// Carries out `cargo xtask soak`. All runs are made, even if one fails; the error names all that failed.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let runs = if arguments.runs.is_empty() { Run::value_variants() } else { &arguments.runs };
     let mut failed = Vec::new();
     for run in runs {
-        let (name, result) = match run {
-            Run::Worlds => ("worlds", worlds(arguments.worlds)),
-            Run::Upstream => ("upstream", upstream(arguments.cases)),
-            Run::Fuzz => ("fuzz", fuzz(arguments.seconds)),
-            Run::Image => ("image", image()),
-            Run::Mutants => ("mutants", mutants()),
-            Run::Faults => ("faults", serve("faults::", "BINDERY_FAULT_SECONDS", arguments.fault_seconds)),
-            Run::Deaths => ("deaths", serve("deaths::", "BINDERY_KILLS", arguments.kills)),
-            Run::Versions => ("versions", versions()),
-            Run::Helm3 => ("helm3", helm3()),
-            Run::Alerts => ("alerts", alerts()),
-            Run::CertManager => ("cert-manager", on_node(test::CERT_MANAGER, tools::offer_cert_manager)),
-            Run::Network => ("network", on_node(test::NETWORK, tools::offer_kube_router)),
+        let result = match run {
+            Run::Worlds => worlds(arguments.worlds),
+            Run::Upstream => upstream(arguments.cases),
+            Run::Fuzz => fuzz(arguments.seconds),
+            Run::Image => image(),
+            Run::Mutants => mutants(),
+            Run::Faults => serve("faults::", "BINDERY_FAULT_SECONDS", arguments.fault_seconds),
+            Run::Deaths => serve("deaths::", "BINDERY_KILLS", arguments.kills),
+            Run::Versions => versions(),
+            Run::Helm3 => helm3(),
+            Run::Alerts => alerts(),
+            Run::CertManager => on_node(test::CERT_MANAGER, tools::offer_cert_manager),
+            Run::Network => on_node(test::NETWORK, tools::offer_kube_router),
         };
         if let Err(error) = result {
+            let name = run.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
             eprintln!("soak: {name}: {error:#}");
             failed.push(name);
         }
@@ -122,11 +121,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// `cargo test` with these arguments.
+///
+/// Callers select the whole workspace, so that the dependencies have the features that all other tests use.
+fn cargo_test(arguments: &[&str]) -> Command {
+    let mut command = workspace::cargo();
+    command.arg("test").args(arguments);
+    command
+}
+
 fn worlds(worlds: u32) -> Result<()> {
     let worlds = worlds.to_string();
     for (package, test) in [("bindery-tests", "settle"), ("bindery-guard-tests", "properties")] {
-        let mut command = workspace::cargo();
-        command.args(["test", "--release", "--package", package, "--test", test, "--", "--nocapture"]);
+        let mut command =
+            cargo_test(&["--release", "--package", package, "--test", test, "--", "--nocapture"]);
         process::run(command.env("BINDERY_WORLDS", &worlds).env("BINDERY_TRIALS", &worlds))?;
     }
     Ok(())
@@ -134,7 +142,7 @@ fn worlds(worlds: u32) -> Result<()> {
 
 fn upstream(count: u32) -> Result<()> {
     let folder = workspace::target_folder()?.join("upstream-soak");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let engine = components::build()?;
     process::run(workspace::cargo().args(["build", "--workspace", "--bins"]))?;
     let mut cases = Vec::new();
@@ -149,12 +157,12 @@ fn upstream(count: u32) -> Result<()> {
     process::run(runner.args(["--engine", "native"]).args(cases).env("BINDERY_ENGINE", engine))
 }
 
-/// Writes new worlds that are like those of the corpora.
+/// Writes new worlds that resemble those of the corpora.
 fn vary(corpora: &[&str], count: u32, worlds: &Path) -> Result<()> {
     let mut vary = Command::new(workspace::target_folder()?.join("debug/bindery-worlds"));
     vary.args(["--count", &count.to_string()]);
     vary.args(corpora.iter().map(|corpus| workspace::root().join("tests/conformance/corpora").join(corpus)));
-    let file = fs::File::create(worlds).with_context(|| format!("cannot make {}", worlds.display()))?;
+    let file = fs::File::create(worlds).with_context(|| format!("cannot write {}", worlds.display()))?;
     process::run(vary.stdout(file))
 }
 
@@ -163,7 +171,7 @@ fn fuzz(seconds: u32) -> Result<()> {
         let mut command = Command::new(tools::install(Tool::CargoFuzz)?);
         command.current_dir(workspace::root()).args(["run", target, "--"]);
         command.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={length}"));
-        // Set by the cargo that runs us, to its own toolchain.
+        // The cargo that runs us has set the others, to its own toolchain.
         command.env("RUSTUP_TOOLCHAIN", "nightly").env_remove("CARGO").env_remove("LD_LIBRARY_PATH");
         process::run(&mut command)?;
     }
@@ -173,7 +181,7 @@ fn fuzz(seconds: u32) -> Result<()> {
 fn image() -> Result<()> {
     let root = workspace::target_folder()?.join("image-soak");
     let places = ["one", "two"].map(|place| root.join(place));
-    // Both before the first is built: until then there may be another commit.
+    // Both clones are made first: a build takes long enough for a new commit.
     for folder in &places {
         if folder.exists() {
             fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
@@ -186,7 +194,7 @@ fn image() -> Result<()> {
         let mut build = Command::new(workspace::cargo().get_program());
         build.args(["xtask", "image"]).current_dir(&folder).env("CARGO_TARGET_DIR", folder.join("target"));
         let printed = process::output(&mut build)?;
-        digests.insert(printed.split_whitespace().last().context("an image has a digest")?.to_owned());
+        digests.insert(printed.split_whitespace().last().context("no digest was printed")?.to_owned());
     }
     if digests.len() > 1 {
         bail!("two builds of one commit differ: {digests:?}");
@@ -196,10 +204,8 @@ fn image() -> Result<()> {
 
 fn mutants() -> Result<()> {
     let mut command = Command::new(tools::install(Tool::CargoMutants)?);
-    command
-        .current_dir(workspace::root())
-        .args(["mutants", "--workspace", "--output"])
-        .arg(workspace::target_folder()?);
+    command.current_dir(workspace::root()).args(["mutants", "--workspace", "--output"]);
+    command.arg(workspace::target_folder()?);
     for glob in ["crates/engine/src/**/*.rs", "crates/core/src/guard.rs", "crates/core/src/guard/*.rs"] {
         command.args(["--file", glob]);
     }
@@ -211,37 +217,33 @@ fn mutants() -> Result<()> {
 
 fn versions() -> Result<()> {
     let engine = components::build()?;
-    let failed: Vec<_> = tools::SUPPORTED_ENDS
+    let failures: Vec<_> = tools::SUPPORTED_ENDS
         .into_iter()
         .filter_map(|end| on_version(end, &engine).err())
         .map(|error| format!("{error:#}"))
         .collect();
-    if !failed.is_empty() {
-        bail!("{}", failed.join("; "));
+    if !failures.is_empty() {
+        bail!("{}", failures.join("; "));
     }
     Ok(())
 }
 
 fn on_version(end: &'static str, engine: &Path) -> Result<()> {
-    let mut command = workspace::cargo();
-    command.args(["test", "--workspace", "--no-fail-fast"]);
-    for test in ON_CONTROL_PLANES {
-        command.args(["--test", test]);
-    }
+    let mut command = cargo_test(&["--workspace", "--no-fail-fast"]);
+    command.args(ON_CONTROL_PLANES.iter().flat_map(|test| ["--test", test]));
     let version = tools::offer_control_plane_of(&mut command, end)?;
     eprintln!("Kubernetes {version}");
     test::offer(&mut command, engine)?;
-    // The oldest has no attributes classes unless asked for, so fewer recorded cases can be set on it.
+    // By default the oldest has no VolumeAttributesClasses, so fewer recorded cases can be set up on it.
     command.env("BINDERY_SAMPLES", "3");
     process::run(&mut command).with_context(|| format!("on Kubernetes {version}"))
 }
 
 /// Runs a test on a node that `cargo xtask test` leaves out, with the further programs that it needs.
 fn on_node(test: &str, offer: fn(&mut Command) -> Result<()>) -> Result<()> {
-    // Before this program is built anew, which takes its file away.
+    // The build below may replace this program's file.
     let this = std::env::current_exe().context("this program cannot find itself")?;
-    let mut command = workspace::cargo();
-    command.args(["test", "--workspace", "--test", test, "--", "--nocapture"]);
+    let mut command = cargo_test(&["--workspace", "--test", test, "--", "--nocapture"]);
     test::offer(&mut command, &components::build()?)?;
     test::offer_node(&mut command, &this)?;
     offer(&mut command)?;
@@ -251,31 +253,26 @@ fn on_node(test: &str, offer: fn(&mut Command) -> Result<()>) -> Result<()> {
 fn helm3() -> Result<()> {
     let engine = components::build()?;
     for (test, chosen) in OF_CHART {
-        let mut command = workspace::cargo();
-        command.args(["test", "--workspace", "--bin", "bindery", "--test", test, "--"]).args(chosen);
-        command.args(OF_HELM_4.iter().flat_map(|test| ["--skip", test]));
+        let mut command = cargo_test(&["--workspace", "--bin", "bindery", "--test", test, "--"]);
+        command.args(chosen).args(OF_HELM_4.iter().flat_map(|test| ["--skip", test]));
         test::offer(&mut command, &engine)?;
         tools::offer_control_plane(&mut command)?;
-        tools::offer_helm3(&mut command)?;
-        process::run(&mut command)?;
+        process::run(command.env("BINDERY_HELM", tools::install(Tool::Helm3)?))?;
     }
     Ok(())
 }
 
 fn alerts() -> Result<()> {
-    let mut command = workspace::cargo();
-    command.args(["test", "--workspace", "--test", test::ALERTS]);
+    let mut command = cargo_test(&["--workspace", "--test", test::ALERTS]);
     command.env("BINDERY_HELM", tools::install(Tool::Helm)?);
     command.env("BINDERY_PROMTOOL", tools::install(Tool::Promtool)?);
     process::run(&mut command)
 }
 
-/// Runs some tests of `bindery serve` one after the other, each as long or as often as `variable` says.
+/// Runs some tests of `bindery serve` one after the other. The variable sets their duration or number.
 fn serve(tests: &str, variable: &str, value: u32) -> Result<()> {
-    let mut command = workspace::cargo();
-    // Of the whole workspace, as everywhere: by itself the package is built anew, with other features.
-    command.args(["test", "--workspace", "--test", "serve"]);
-    command.args(["--", "--nocapture", "--test-threads=1", tests]);
+    let arguments = ["--workspace", "--test", "serve", "--", "--nocapture", "--test-threads=1", tests];
+    let mut command = cargo_test(&arguments);
     command.env("BINDERY_ENGINE", components::build()?).env(variable, value.to_string());
     tools::offer_control_plane(&mut command)?;
     process::run(&mut command)

@@ -10,22 +10,21 @@ use clap::ValueEnum as _;
 
 use crate::oci::Platform;
 use crate::tools::{self, Tool, debian};
-use crate::{chart, cluster, components, image, process, workspace};
+use crate::{chart, cluster, components, image, process, timing, workspace};
 
-/// The package of the tests that need a whole node, or at least root.
+/// The package of the tests that need root, most of them a whole node.
 const NODE_TESTS: &str = "bindery-node";
 
-/// The tests on a whole node that only long runs run: with a cert-manager, and with a network that enforces
-/// policies.
+/// Tests on a whole node that only long runs run: with cert-manager, and with enforced NetworkPolicies.
 pub(crate) const CERT_MANAGER: &str = "cert_manager";
 pub(crate) const NETWORK: &str = "network";
 /// The chart's test that only a long run runs: promtool takes minutes to build.
 pub(crate) const ALERTS: &str = "alerts";
-/// The tests that are none of cargo's "all targets", because only long runs run them.
+/// Tests that cargo's "all targets" leaves out, because only long runs run them.
 pub(crate) const OF_LONG_RUNS: [&str; 3] = [CERT_MANAGER, NETWORK, ALERTS];
 
-/// Tests of one program that run at the same time, for each processor: many of them wait, for servers that
-/// start and for leases that end.
+/// Tests of one program that run at the same time, for each processor. Many of them wait, for servers to
+/// start and for leases to end.
 const TESTS_PER_PROCESSOR: usize = 2;
 
 /// Build what the tests need, then run every test of the workspace.
@@ -38,31 +37,29 @@ pub(crate) struct Arguments {
 
 /// Carries out `cargo xtask test`.
 ///
-/// The tests find the component in `BINDERY_ENGINE`, and programs in variables of their names.
-///
-/// # Errors
-/// When what the tests need cannot be built, or when a test fails.
+/// The tests find the component in `BINDERY_ENGINE`, and programs in variables named after them.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let engine = components::build()?;
     eprintln!("engine  {}", components::description(&engine)?);
-    // Before this program is built anew, which takes its file away.
+    // The build below may replace this program's file.
     let this = std::env::current_exe().context("this program cannot find itself")?;
-    // Side by side: both end with what one processor does alone, and one of them fetches much on a new
-    // machine.
+    // Side by side: both end with work for one processor, and the first one downloads much on a new machine.
     let (prepared, built) = thread::scope(|scope| {
         let preparing = scope.spawn(|| {
             let prepared = prepared(&this, &engine);
             if let Err(error) = &prepared {
-                // The build goes on for minutes.
-                eprintln!("what the tests need cannot be had: {error:#}");
+                // Now, since the build goes on for minutes.
+                eprintln!("cannot prepare what the tests need: {error:#}");
             }
             prepared
         });
+        let _part = timing::begin("build the tests");
         let built = process::run(cargo_test().arg("--no-run").args(&arguments.arguments));
         (preparing.join().unwrap_or_else(|panic| resume_unwind(panic)), built)
     });
     let mut command = prepared?;
     built?;
+    timing::time_tests(&mut command, &this)?;
     process::run(command.args(&arguments.arguments))
 }
 
@@ -75,22 +72,18 @@ fn cargo_test() -> Command {
     command
 }
 
-/// Tells a command where tests find the engine and programs, but for those of a control plane.
-///
-/// # Errors
-/// When a program cannot be installed.
+/// Passes to a command the paths of the engine and of programs, without those of a control plane.
 pub(crate) fn offer(command: &mut Command, engine: &Path) -> Result<()> {
     command.env("BINDERY_ENGINE", engine);
     command.env("BINDERY_KUBECTL", tools::install(Tool::Kubectl)?);
     chart::offer(command)
 }
 
-/// The command that runs the tests, which finds what they need.
+/// The command that runs the tests, with the paths of what they need.
 fn prepared(this: &Path, engine: &Path) -> Result<Command> {
     let mut command = cargo_test();
     offer(&mut command, engine)?;
     tools::offer_control_plane(&mut command)?;
-    // Where this machine can have one.
     if process::is_root() {
         offer_node(&mut command, this)?;
     } else {
@@ -103,14 +96,11 @@ fn prepared(this: &Path, engine: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Installs a node and builds the image, and tells a command where tests find these and this program.
-///
-/// # Errors
-/// When we are not root, or when something cannot be installed or built.
+/// Installs a node and builds the image, and passes their paths and this program's to a command. Needs root.
 pub(crate) fn offer_node(command: &mut Command, this: &Path) -> Result<()> {
-    // Minutes on a new machine, which no test should have to wait for.
+    // This takes minutes on a new machine, too long for a test to wait.
     cluster::install_node()?;
-    debian::install(&["qemu-user-static"], "an image for another processor is tried under emulation")?;
+    debian::install(&["qemu-user-static"], "the image of another processor runs under emulation")?;
     let image = image::build(Platform::value_variants(), "image-test")?;
     command.env("BINDERY_XTASK", this);
     command.env("BINDERY_IMAGE", &image.archive);

@@ -1,12 +1,12 @@
 //! The pinned programs that tests and checks use, built once from packages into the tools cache.
 //!
-//! A tool lies at `<cache>/tools/<content key>/NAME`, with a stable link to it at `<cache>/tools/NAME`. The
-//! key covers everything that decides what is built, so a new version is a new folder, and a folder is
-//! complete: each program is built beside its place and then renamed into it. Building waits for another
-//! process that builds the same tool.
+//! A tool is at `<cache>/tools/<content key>/NAME`, with a stable link at `<cache>/tools/NAME`. The key
+//! covers everything that decides what is built, so a new version gets a new folder. A program is built
+//! beside its place and then renamed, so what is there is complete. A build waits for another process that
+//! builds the same tool.
 //!
-//! Versions are pinned in one place each: Go programs by `tools/*/go.mod` and its checksum file, packages of
-//! Python by `tools/*/requirements.txt`, cargo programs by their line in [`Tool::source`].
+//! Each version is pinned in one place: Go programs in `tools/*/go.mod` and its checksum file, Python
+//! packages in `tools/*/requirements.txt`, cargo programs in [`Tool::source`].
 
 mod cargo;
 pub(crate) mod debian;
@@ -22,7 +22,7 @@ use clap::ValueEnum;
 
 use crate::workspace;
 
-/// Install tools into the cache and print where they are.
+/// Install tools into the cache and print their paths.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The tools to install.
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     tools: Vec<Tool>,
 }
 
-/// A program that the automation can install.
+/// A program that the automation can install. Its file has the name of the value on the command line.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Tool {
     Kubectl,
@@ -46,7 +46,8 @@ pub(crate) enum Tool {
     Ctr,
     CsiProvisioner,
     Helm,
-    Kubeconform,
+    Helm3,
+    Actionlint,
     CertManagerController,
     CertManagerCainjector,
     KubeRouter,
@@ -56,209 +57,129 @@ pub(crate) enum Tool {
     CargoMutants,
 }
 
-/// Where a tool comes from.
+/// The origin of a tool.
 enum Source {
     Go(go::Package),
     Cargo(cargo::Package),
 }
 
 impl Tool {
-    /// The name of the program's file.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Kubectl => "kubectl",
-            Self::Etcd => "etcd",
-            Self::Etcdutl => "etcdutl",
-            Self::KubeApiserver => "kube-apiserver",
-            Self::KubeControllerManager => "kube-controller-manager",
-            Self::KubeScheduler => "kube-scheduler",
-            Self::Kubelet => "kubelet",
-            Self::KubeProxy => "kube-proxy",
-            Self::Containerd => "containerd",
-            Self::ContainerdShimRuncV2 => "containerd-shim-runc-v2",
-            Self::Ctr => "ctr",
-            Self::CsiProvisioner => "csi-provisioner",
-            Self::Helm => "helm",
-            Self::Kubeconform => "kubeconform",
-            Self::CertManagerController => "cert-manager-controller",
-            Self::CertManagerCainjector => "cert-manager-cainjector",
-            Self::KubeRouter => "kube-router",
-            Self::Promtool => "promtool",
-            Self::CargoDeny => "cargo-deny",
-            Self::CargoFuzz => "cargo-fuzz",
-            Self::CargoMutants => "cargo-mutants",
-        }
+    fn name(self) -> String {
+        let value = self.to_possible_value().expect("no tool is hidden from the command line");
+        value.get_name().to_owned()
     }
 
     fn source(self) -> Source {
-        match self {
+        let name = &self.name();
+        let cargo = |version| Source::Cargo(cargo::Package { name: name.clone(), version });
+        Source::Go(match self {
             Self::Kubectl
             | Self::KubeApiserver
             | Self::KubeControllerManager
             | Self::KubeScheduler
             | Self::Kubelet
-            | Self::KubeProxy => Source::Go(go::Package::kubernetes("kubernetes", self.name())),
-            Self::Containerd | Self::ContainerdShimRuncV2 | Self::Ctr => {
-                Source::Go(go::Package::containerd(self.name()))
-            }
-            Self::CsiProvisioner => Source::Go(go::Package::csi_provisioner()),
-            Self::Etcd => Source::Go(go::Package::etcd("server")),
-            Self::Etcdutl => Source::Go(go::Package::etcd("etcdutl")),
-            Self::Helm => Source::Go(go::Package::helm()),
-            Self::Kubeconform => Source::Go(go::Package::kubeconform()),
-            Self::CertManagerController => Source::Go(go::Package::cert_manager("controller")),
-            Self::CertManagerCainjector => Source::Go(go::Package::cert_manager("cainjector")),
-            Self::KubeRouter => Source::Go(go::Package::kube_router()),
-            Self::Promtool => Source::Go(go::Package::promtool()),
-            Self::CargoDeny => Source::Cargo(cargo::Package { name: "cargo-deny", version: "0.20.2" }),
-            Self::CargoFuzz => Source::Cargo(cargo::Package { name: "cargo-fuzz", version: "0.13.2" }),
-            Self::CargoMutants => Source::Cargo(cargo::Package { name: "cargo-mutants", version: "27.1.0" }),
-        }
+            | Self::KubeProxy => go::KUBERNETES.command(name),
+            Self::Containerd | Self::ContainerdShimRuncV2 | Self::Ctr => go::CONTAINERD.command(name),
+            Self::CsiProvisioner => go::CSI_PROVISIONER.command(name),
+            Self::Etcd => go::ETCD.package("go.etcd.io/etcd/server/v3"),
+            Self::Etcdutl => go::ETCD.package("go.etcd.io/etcd/etcdutl/v3"),
+            Self::Helm => go::HELM.command(name),
+            Self::Helm3 => go::HELM_3.command("helm"),
+            Self::Actionlint => go::ACTIONLINT.command(name),
+            Self::CertManagerController => go::CERT_MANAGER.command("controller"),
+            Self::CertManagerCainjector => go::CERT_MANAGER.command("cainjector"),
+            Self::KubeRouter => go::KUBE_ROUTER.command(name),
+            Self::Promtool => go::PROMETHEUS.command(name),
+            Self::CargoDeny => return cargo("0.20.2"),
+            Self::CargoFuzz => return cargo("0.13.2"),
+            Self::CargoMutants => return cargo("27.1.0"),
+        })
     }
 
-    /// Whether `KUBEBUILDER_ASSETS`, the ecosystem's convention, may name a folder that holds this tool.
+    /// Whether `KUBEBUILDER_ASSETS`, the ecosystem's convention, may name a folder with this tool.
     fn may_be_an_asset(self) -> bool {
         matches!(self, Self::Kubectl | Self::Etcd | Self::KubeApiserver)
     }
 }
 
 /// The oldest and the newest Kubernetes that Bindery supports, by the folders below `tools/` that pin them.
-/// Every change is tried on one between them.
+/// Every change is tested on a version between them.
 pub(crate) const SUPPORTED_ENDS: [&str; 2] = ["kubernetes-oldest", "kubernetes-newest"];
 
-/// Installs what a control plane is made of, and tells a command where it is, in variables of the programs'
-/// names.
-///
-/// # Errors
-/// As [`install`].
+/// Installs the programs of a control plane, and passes their paths to a command in variables.
 pub(crate) fn offer_control_plane(command: &mut Command) -> Result<()> {
-    let programs = [
-        ("BINDERY_ETCD", Tool::Etcd),
-        ("BINDERY_ETCDUTL", Tool::Etcdutl),
-        ("BINDERY_KUBE_APISERVER", Tool::KubeApiserver),
-        ("BINDERY_KUBE_CONTROLLER_MANAGER", Tool::KubeControllerManager),
-    ];
-    for (variable, tool) in programs {
-        command.env(variable, install(tool)?);
-    }
-    Ok(())
+    command.env("BINDERY_KUBE_APISERVER", install(Tool::KubeApiserver)?);
+    command.env("BINDERY_KUBE_CONTROLLER_MANAGER", install(Tool::KubeControllerManager)?);
+    offer_etcd(command)
 }
 
-/// As [`offer_control_plane`], with an API server and a controller manager of one of [`SUPPORTED_ENDS`].
-/// Answers its version.
-///
-/// # Errors
-/// As [`install`].
+/// As [`offer_control_plane`], with the Kubernetes of one of [`SUPPORTED_ENDS`]. Returns its version.
 pub(crate) fn offer_control_plane_of(command: &mut Command, end: &'static str) -> Result<String> {
-    command.env("BINDERY_ETCD", install(Tool::Etcd)?);
-    command.env("BINDERY_ETCDUTL", install(Tool::Etcdutl)?);
     for (variable, name) in [
         ("BINDERY_KUBE_APISERVER", "kube-apiserver"),
         ("BINDERY_KUBE_CONTROLLER_MANAGER", "kube-controller-manager"),
     ] {
-        command.env(variable, build(name, &Source::Go(go::Package::kubernetes(end, name)))?.program);
+        command.env(variable, build(name, &Source::Go(go::kubernetes(end).command(name)))?.program);
     }
-    go::version(end, "k8s.io/kubernetes")
+    offer_etcd(command)?;
+    go::kubernetes(end).version()
 }
 
-/// Installs Helm 3, and tells a command that it is the Helm to use.
-///
-/// # Errors
-/// As [`install`].
-pub(crate) fn offer_helm3(command: &mut Command) -> Result<()> {
-    command.env("BINDERY_HELM", build("helm3", &Source::Go(go::Package::helm3()))?.program);
+fn offer_etcd(command: &mut Command) -> Result<()> {
+    command.env("BINDERY_ETCD", install(Tool::Etcd)?);
+    command.env("BINDERY_ETCDUTL", install(Tool::Etcdutl)?);
     Ok(())
 }
 
 /// The sources of the Kubernetes that Bindery is compared with.
-///
-/// # Errors
-/// When the module cannot be fetched.
 pub(crate) fn kubernetes_sources() -> Result<PathBuf> {
-    Ok(go::fetch("kubernetes", "k8s.io/kubernetes")?.folder)
+    go::KUBERNETES.fetch()
 }
 
-/// Go, for who builds what is no tool.
-///
-/// # Errors
-/// When there is none and it cannot be installed.
+/// Go, for building what is not a tool.
 pub(crate) fn go_command() -> Result<Command> {
     go::command()
 }
 
-/// Installs cert-manager, and tells a command where its programs and the definitions of its resources are.
-///
-/// # Errors
-/// As [`install`], and when the module cannot be fetched.
+/// Installs cert-manager, and passes to a command the paths of its programs and of its resource definitions.
 pub(crate) fn offer_cert_manager(command: &mut Command) -> Result<()> {
     command.env("BINDERY_CERT_MANAGER_CONTROLLER", install(Tool::CertManagerController)?);
     command.env("BINDERY_CERT_MANAGER_CAINJECTOR", install(Tool::CertManagerCainjector)?);
-    let folder =
-        go::fetch("cert-manager", "github.com/cert-manager/cert-manager")?.folder.join("deploy/crds");
+    let folder = go::CERT_MANAGER.fetch()?.join("deploy/crds");
     let kinds = ["certificaterequests", "certificates", "challenges", "clusterissuers", "issuers", "orders"];
     let files = kinds.map(|kind| folder.join(format!("crd-{kind}.yaml")));
-    let joined = std::env::join_paths(files).context("the module cache lies where a path has a colon")?;
-    command.env("BINDERY_CERT_MANAGER_DEFINITIONS", joined);
+    command.env("BINDERY_CERT_MANAGER_DEFINITIONS", std::env::join_paths(files)?);
     Ok(())
 }
 
-/// Installs what enforces NetworkPolicies on a node, and tells a command where it is.
-///
-/// # Errors
-/// As [`install`], and when the packages that it calls cannot be installed.
+/// Installs kube-router, which enforces NetworkPolicies on a node, and passes its path to a command.
 pub(crate) fn offer_kube_router(command: &mut Command) -> Result<()> {
-    debian::install(&["ipset", "iptables"], "kube-router enforces NetworkPolicies by them")?;
+    debian::install(&["ipset", "iptables"], "kube-router enforces NetworkPolicies with them")?;
     command.env("BINDERY_KUBE_ROUTER", install(Tool::KubeRouter)?);
     Ok(())
 }
 
-/// A folder with `bin/cargo-zigbuild`, which compiles for other targets, and `ziglang/zig`, which it compiles
-/// C and links with.
-///
-/// # Errors
-/// When Python's pip is missing or fails.
+/// A folder with `bin/cargo-zigbuild`, which compiles for other targets, and `ziglang/zig`, its C compiler
+/// and linker.
 pub(crate) fn zigbuild() -> Result<PathBuf> {
     python::install("zigbuild")
 }
 
-/// A Go module as the module cache has it.
-pub(crate) struct Module {
-    /// Its version, `v1.36.2`.
-    pub(crate) version: String,
-    /// Its files.
-    pub(crate) folder: PathBuf,
-}
-
-/// The module of Kubernetes that its programs are built from: it holds more than programs.
-///
-/// # Errors
-/// When Go is missing and cannot be installed, or the module cannot be fetched.
-pub(crate) fn kubernetes_module() -> Result<Module> {
-    go::fetch("kubernetes", "k8s.io/kubernetes")
-}
-
 /// The definitions of the custom resources of cert-manager and of the Prometheus operator that the chart
-/// makes.
-///
-/// # Errors
-/// As [`kubernetes_module`].
+/// contains.
 pub(crate) fn definitions() -> Result<Vec<PathBuf>> {
-    let cert_manager = go::fetch("definitions", "github.com/cert-manager/cert-manager")?;
-    let prometheus = go::fetch("definitions", "github.com/prometheus-operator/prometheus-operator")?;
-    let certificates = cert_manager.folder.join("deploy/crds");
-    let watching = prometheus.folder.join("example/prometheus-operator-crd");
+    let [cert_manager, prometheus] = go::DEFINITIONS.map(|(folder, module)| go::fetch(folder, module));
+    let (certificates, monitoring) =
+        (cert_manager?.join("deploy/crds"), prometheus?.join("example/prometheus-operator-crd"));
     Ok(vec![
         certificates.join("cert-manager.io_certificates.yaml"),
         certificates.join("cert-manager.io_issuers.yaml"),
-        watching.join("monitoring.coreos.com_prometheusrules.yaml"),
-        watching.join("monitoring.coreos.com_servicemonitors.yaml"),
+        monitoring.join("monitoring.coreos.com_prometheusrules.yaml"),
+        monitoring.join("monitoring.coreos.com_servicemonitors.yaml"),
     ])
 }
 
 /// Carries out `cargo xtask tools NAME…`.
-///
-/// # Errors
-/// As [`install`].
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     for tool in &arguments.tools {
         crate::say(format_args!("{}", install(*tool)?.display()));
@@ -266,13 +187,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The path of a tool, built first where the cache does not have it.
-///
-/// # Errors
-/// When `KUBEBUILDER_ASSETS` is set but lacks the tool, when what builds it is missing (the error says what
-/// to install), or when the build fails.
+/// The path of a tool, which is built first if the cache lacks it.
 pub(crate) fn install(tool: Tool) -> Result<PathBuf> {
-    let name = tool.name();
+    let name = &tool.name();
     if tool.may_be_an_asset()
         && let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty())
     {
@@ -290,7 +207,7 @@ struct Built {
     relative: PathBuf,
 }
 
-/// Builds a program where the cache does not have it.
+/// Builds a program if the cache lacks it.
 fn build(name: &str, source: &Source) -> Result<Built> {
     let key = match source {
         Source::Go(package) => package.key()?,
@@ -306,7 +223,8 @@ fn build(name: &str, source: &Source) -> Result<Built> {
             File::create(&lock_path).with_context(|| format!("cannot create {}", lock_path.display()))?;
         lock.lock().with_context(|| format!("cannot lock {}", lock_path.display()))?;
         if !program.is_file() {
-            eprintln!("building {name} ({key}), once; it is kept in {}", tools.display());
+            let _part = crate::timing::begin(&format!("build {name}"));
+            eprintln!("building {name} ({key}) once, into {}", tools.display());
             let unfinished = workspace::beside(&program);
             match source {
                 Source::Go(package) => package.build(&unfinished)?,
@@ -330,15 +248,32 @@ fn asset(assets: &Path, name: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Points the link at the target, in one step; a link that is right is left alone.
+/// Points the link at the target in one step; a correct link is left alone.
 fn link(target: &Path, link: &Path) -> Result<()> {
     if fs::read_link(link).is_ok_and(|current| current == target) {
         return Ok(());
     }
     let unfinished = workspace::beside(link);
-    // A run that ended at this point under the same process id may have left one.
+    // An interrupted run with the same process id may have left one.
     let _ = fs::remove_file(&unfinished);
     std::os::unix::fs::symlink(target, &unfinished)
         .and_then(|()| fs::rename(&unfinished, link))
         .with_context(|| format!("cannot point {} at {}", link.display(), target.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_go_tool_has_a_module_that_pins_its_version() {
+        let tools = Tool::value_variants().iter().map(|tool| tool.source());
+        let ends = SUPPORTED_ENDS.map(|end| Source::Go(go::kubernetes(end).command("kube-apiserver")));
+        for source in tools.chain(ends) {
+            if let Source::Go(package) = source {
+                let key = package.key().unwrap();
+                assert!(key.contains("-v"), "{key}");
+            }
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Where things are: the checkout, cargo's target folder, the tools cache.
+//! The checkout, cargo's target folder and the tools cache.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,8 +12,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::process;
 
-/// The root of the checkout that this program works on: that of the package as cargo runs it, wherever that
-/// was started, or as it was built, for who runs it without cargo.
+/// The root of the checkout that this program works on: that of the package that cargo runs, or, without
+/// cargo, the one that this program was built in.
 pub(crate) fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {
@@ -32,42 +32,25 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// What `cargo metadata` says of the workspace and of everything it depends on.
-///
-/// # Errors
-/// When cargo fails or prints what is not JSON.
+/// The output of `cargo metadata` for the workspace and all its dependencies.
 pub(crate) fn metadata() -> Result<&'static Value> {
     static METADATA: OnceLock<Value> = OnceLock::new();
     if let Some(metadata) = METADATA.get() {
         return Ok(metadata);
     }
-    let metadata = read_metadata(&[])?;
+    let printed = process::output(cargo().args(["metadata", "--format-version", "1"]))?;
+    let metadata = serde_json::from_str(&printed).context("the output of cargo metadata is not JSON")?;
     Ok(METADATA.get_or_init(|| metadata))
 }
 
-/// What `cargo metadata` says to these further arguments.
-///
-/// # Errors
-/// As [`metadata`].
-pub(crate) fn read_metadata(further: &[&str]) -> Result<Value> {
-    let printed = process::output(cargo().args(["metadata", "--format-version", "1"]).args(further))?;
-    serde_json::from_str(&printed).context("cargo metadata printed what is not JSON")
-}
-
 /// Cargo's target folder (`CARGO_TARGET_DIR`, its configuration, or `target`).
-///
-/// # Errors
-/// As [`metadata`].
 pub(crate) fn target_folder() -> Result<PathBuf> {
     let folder =
         metadata()?["target_directory"].as_str().context("cargo metadata names no target_directory")?;
     Ok(PathBuf::from(folder))
 }
 
-/// The folder that outlives checkouts: `BINDERY_CACHE`, else `bindery` in the user's cache folder.
-///
-/// # Errors
-/// When neither `BINDERY_CACHE`, `XDG_CACHE_HOME` nor `HOME` is set.
+/// The cache that all checkouts share: `BINDERY_CACHE`, else `bindery` in the user's cache folder.
 pub(crate) fn cache_folder() -> Result<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("BINDERY_CACHE")
@@ -77,26 +60,20 @@ pub(crate) fn cache_folder() -> Result<PathBuf> {
 }
 
 /// The content of a file.
-///
-/// # Errors
-/// When it cannot be read.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// A hidden name in the same folder, and so on the same file system, that only this process uses.
+/// A hidden name that only this process uses, in the same folder and so on the same file system.
 pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
-    name.push(path.file_name().expect("what is put somewhere must have a name"));
+    name.push(path.file_name().expect("the path must end in a name"));
     name.push(format!(".{}", std::process::id()));
     path.with_file_name(name)
 }
 
-/// Makes a folder that is whole where it is there: `fill` writes into one beside it. Nothing is done where it
-/// is there.
-///
-/// # Errors
-/// When `fill` fails, or the folder cannot be put there.
+/// Makes a folder that is complete once it exists: `fill` writes into one beside it, which is then renamed.
+/// Does nothing if the folder exists.
 pub(crate) fn folder_once(folder: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -106,18 +83,15 @@ pub(crate) fn folder_once(folder: &Path, fill: impl FnOnce(&Path) -> Result<()>)
     fill(&unfinished)?;
     if let Err(error) = fs::rename(&unfinished, folder) {
         fs::remove_dir_all(&unfinished)?;
-        // Another process that was faster has made the same.
+        // Another process may have been faster.
         if !folder.is_dir() {
-            return Err(error).with_context(|| format!("cannot put {} there", folder.display()));
+            return Err(error).with_context(|| format!("cannot create {}", folder.display()));
         }
     }
     Ok(())
 }
 
-/// Puts a whole file in place of another, or where there was none, in one step.
-///
-/// # Errors
-/// When it cannot be written.
+/// Writes a file in one step, in place of an old one if there is one.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let unfinished = beside(path);
     fs::write(&unfinished, content)
@@ -125,32 +99,26 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The flag of the compiler that keeps the place of dependencies on this machine out of what it makes, so
-/// that its digest is the same elsewhere.
+/// The compiler's flag that keeps cargo's folder on this machine out of what it makes, so that the digest is
+/// the same elsewhere.
 ///
-/// The checkout needs no flag: cargo gives the compiler its files by paths within it, and what is published
-/// has no debug information. One that named the checkout would have every other checkout build all anew.
-///
-/// # Errors
-/// When it is not known where cargo keeps its files.
+/// The checkout's path needs no flag: cargo passes paths within the checkout, and published programs have no
+/// debug information.
 pub(crate) fn path_flag() -> Result<String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
-    let home =
-        home.context("neither CARGO_HOME nor HOME is set: where does cargo keep what it downloads?")?;
+    let home = home.context("neither CARGO_HOME nor HOME is set, so cargo's folder is unknown")?;
     Ok(renaming_flag(&home, "/cargo"))
 }
 
-/// The flag of the compiler that has it call a folder by another name in what it makes. Where folders lie in
-/// each other, the last flag that fits is followed.
+/// The compiler's flag that renames a folder in what it makes. If several flags match, the last one wins.
 ///
-/// Cargo leaves flags with such names out of what it derives symbols and folders from, so they are the same
-/// for all folders.
+/// Cargo ignores these flags when it derives names of symbols and folders.
 pub(crate) fn renaming_flag(folder: &Path, name: &str) -> String {
     format!("--remap-path-prefix={}={name}", folder.display())
 }
 
-/// A content key: SHA-256 over the parts, each with its length before it, in hexadecimal.
+/// A content key: SHA-256 over the parts, each preceded by its length, in hexadecimal.
 pub(crate) fn content_key<Part: AsRef<[u8]>>(parts: impl IntoIterator<Item = Part>) -> String {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -161,7 +129,7 @@ pub(crate) fn content_key<Part: AsRef<[u8]>>(parts: impl IntoIterator<Item = Par
     hexadecimal(&hasher.finalize())
 }
 
-/// The SHA-256 of some bytes in hexadecimal, as `sha256sum` prints it.
+/// The SHA-256 of some bytes in hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
@@ -175,13 +143,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_content_key_tells_where_one_part_ends() {
+    fn a_content_key_depends_on_the_boundaries_of_its_parts() {
         assert_ne!(content_key(["ab", "c"]), content_key(["a", "bc"]));
         assert_eq!(content_key(["ab", "c"]), content_key(["ab", "c"]));
-    }
-
-    #[test]
-    fn sha256_is_what_sha256sum_prints() {
         assert_eq!(sha256(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }
 }

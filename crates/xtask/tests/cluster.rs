@@ -1,4 +1,4 @@
-//! `cargo xtask cluster`, as far as it goes without root; what a node leaves behind is in `tests/node`.
+//! `cargo xtask cluster` without root; `tests/node` tests what a node leaves behind.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,12 +6,12 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-/// What `up --control-plane --controller-manager=full` says that it starts, in turn.
+/// The servers of `up --control-plane --controller-manager=full`, in the order in which they start.
 const SERVERS: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
 
-/// A cluster of a test, removed at its end, however that comes.
+/// A cluster of a test, which is removed when it is dropped.
 struct Cluster {
     name: String,
 }
@@ -21,14 +21,14 @@ impl Cluster {
         Self { name: format!("{test}-{}", std::process::id()) }
     }
 
-    fn command(&self, command: &str) -> Command {
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
-        xtask.args(["cluster", command, "--name", &self.name]);
+        xtask.arg("cluster").args(arguments).args(["--name", &self.name]);
         xtask
     }
 
-    fn down(&self) -> Output {
-        self.command("down").output().unwrap()
+    fn up(&self, arguments: &[&str]) -> Command {
+        self.command(&[&["up", "--control-plane"], arguments].concat())
     }
 
     fn folder(&self) -> PathBuf {
@@ -38,97 +38,99 @@ impl Cluster {
         cache.join("clusters").join(&self.name)
     }
 
-    /// The processes that name the cluster's folder in their environment.
-    fn processes(&self) -> Vec<String> {
+    /// The folders in `/proc` of the processes that have the cluster's folder in their environment.
+    fn processes(&self) -> Vec<PathBuf> {
         let mark = format!("BINDERY_CLUSTER={}\0", self.folder().display());
-        let environments = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("environ"));
-        let is_marked =
-            |path: &PathBuf| fs::read(path).is_ok_and(|text| String::from_utf8_lossy(&text).contains(&mark));
-        environments.filter(is_marked).map(|path| path.display().to_string()).collect()
+        let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+        let is_marked = |process: &PathBuf| {
+            let environment = fs::read(process.join("environ"));
+            environment.is_ok_and(|text| String::from_utf8_lossy(&text).contains(&mark))
+        };
+        processes.filter(is_marked).collect()
     }
 
-    /// The programs of these processes, as they were called.
-    fn programs(&self) -> Vec<PathBuf> {
-        let called = |environment: String| {
-            let line = fs::read(PathBuf::from(environment).with_file_name("cmdline")).unwrap();
-            PathBuf::from(String::from_utf8_lossy(&line).split('\0').next().unwrap())
-        };
-        self.processes().into_iter().map(called).collect()
+    fn assert_gone(&self, when: &str) {
+        assert!(!self.folder().exists(), "{when}");
+        assert_eq!(self.processes(), Vec::<PathBuf>::new(), "{when}");
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.down();
+        let _ = self.command(&["down"]).output();
     }
 }
 
+/// Runs a command that must succeed, and returns its standard output.
+fn succeed(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a command that must fail, and returns its standard error.
+fn fail(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
 #[test]
-fn whenever_up_is_killed_down_leaves_nothing() {
+fn down_leaves_nothing_when_up_was_killed_at_any_server() {
     for last in SERVERS {
         let cluster = Cluster::new("killed");
-        let mut up = cluster.command("up");
-        up.args(["--control-plane", "--controller-manager=full"]).stderr(Stdio::piped());
-        let mut up = up.stdout(Stdio::null()).spawn().unwrap();
-        let mut said = BufReader::new(up.stderr.take().unwrap()).lines();
-        let line = said.find(|line| line.as_ref().unwrap() == &format!("starting {last}"));
+        let mut up = cluster.up(&["--controller-manager=full"]);
+        let mut up = up.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(up.stderr.take().unwrap()).lines();
+        let line = lines.find(|line| line.as_ref().unwrap() == &format!("starting {last}"));
         assert!(line.is_some(), "{last} is never started");
         up.kill().unwrap();
         up.wait().unwrap();
-        let down = cluster.down();
-        assert!(down.status.success(), "after {last}: {}", String::from_utf8_lossy(&down.stderr));
-        assert!(!cluster.folder().exists(), "after {last}");
-        assert_eq!(cluster.processes(), Vec::<String>::new(), "after {last}");
+        succeed(cluster.command(&["down"]));
+        cluster.assert_gone(last);
     }
 }
 
 #[test]
-fn where_down_is_killed_the_next_one_leaves_nothing() {
+fn down_leaves_nothing_when_an_earlier_down_was_killed() {
     let cluster = Cluster::new("downed");
-    let up = cluster.command("up").args(["--control-plane", "--controller-manager=full"]).output().unwrap();
-    assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
+    succeed(cluster.up(&["--controller-manager=full"]));
     let all = cluster.processes().len();
-    let mut down = cluster.command("down").spawn().unwrap();
+    let mut down = cluster.command(&["down"]).spawn().unwrap();
     while cluster.processes().len() >= all {
         std::thread::yield_now();
     }
     down.kill().unwrap();
     down.wait().unwrap();
-    assert!(cluster.down().status.success());
-    assert!(!cluster.folder().exists());
-    assert_eq!(cluster.processes(), Vec::<String>::new());
+    succeed(cluster.command(&["down"]));
+    cluster.assert_gone("after both");
 }
 
 #[test]
-fn a_cluster_is_up_until_standard_input_ends() {
+fn an_attached_cluster_is_up_until_standard_input_ends() {
     let cluster = Cluster::new("attached");
-    let mut up = cluster.command("up");
-    up.args(["--control-plane", "--attached"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut up = up.spawn().unwrap();
+    let mut up = cluster.up(&["--attached"]);
+    let mut up = up.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let line = BufReader::new(up.stdout.take().unwrap()).lines().next().unwrap().unwrap();
     let kubeconfig = line.strip_prefix("export KUBECONFIG=").unwrap();
     assert_eq!(kubeconfig, cluster.folder().join("kubeconfig").to_str().unwrap());
     assert!(!cluster.processes().is_empty());
 
-    let again = cluster.command("up").arg("--control-plane").output().unwrap();
-    assert_eq!(String::from_utf8(again.stdout).unwrap().trim_end(), line);
-    let other =
-        cluster.command("up").args(["--control-plane", "--controller-manager=full"]).output().unwrap();
-    assert!(String::from_utf8(other.stderr).unwrap().contains("is up already"));
-    let status = Command::new(env!("CARGO_BIN_EXE_xtask")).args(["cluster", "status"]).output().unwrap();
-    let status = String::from_utf8(status.stdout).unwrap();
-    assert!(
-        status.contains(&format!("cluster {}: --control-plane --controller-manager=none\n", cluster.name))
-    );
+    assert_eq!(succeed(cluster.up(&[])).trim_end(), line);
+    assert!(fail(cluster.up(&["--controller-manager=full"])).contains("is up already"));
+    let mut status = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    status.args(["cluster", "status"]);
+    let status = succeed(status);
+    let expected = format!("cluster {}: --control-plane --controller-manager=none\n", cluster.name);
+    assert!(status.contains(&expected), "{status}");
 
     drop(up.stdin.take());
     assert!(up.wait().unwrap().success());
-    assert!(!cluster.folder().exists());
-    assert_eq!(cluster.processes(), Vec::<String>::new());
+    cluster.assert_gone("after the end of standard input");
 }
 
 #[test]
-fn programs_are_taken_from_the_folder_of_assets() {
+fn up_takes_programs_from_the_folder_of_assets() {
     let assets = tempfile::tempdir().unwrap();
     let programs = [
         ("etcd", "BINDERY_ETCD"),
@@ -139,26 +141,25 @@ fn programs_are_taken_from_the_folder_of_assets() {
         symlink(std::env::var_os(variable).unwrap(), assets.path().join(name)).unwrap();
     }
     let cluster = Cluster::new("assets");
-    let up = cluster.command("up").arg("--control-plane").env("KUBEBUILDER_ASSETS", assets.path()).output();
-    let up = up.unwrap();
-    assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
-    let running = cluster.programs();
+    let mut up = cluster.up(&[]);
+    up.env("KUBEBUILDER_ASSETS", assets.path());
+    succeed(up);
+    let called = |process: PathBuf| {
+        let line = fs::read(process.join("cmdline")).unwrap();
+        PathBuf::from(String::from_utf8_lossy(&line).split('\0').next().unwrap())
+    };
+    let running: Vec<_> = cluster.processes().into_iter().map(called).collect();
     for name in ["etcd", "kube-apiserver"] {
         assert!(running.contains(&assets.path().join(name)), "{running:?}");
     }
-    assert!(cluster.down().status.success());
 }
 
 #[test]
-fn a_folder_of_assets_without_a_program_is_named() {
+fn a_folder_of_assets_that_lacks_a_program_is_named() {
     let cluster = Cluster::new("no-assets");
-    let mut up = cluster.command("up");
-    let up = up.arg("--control-plane").env("KUBEBUILDER_ASSETS", "/nonexistent").output().unwrap();
-    assert!(!up.status.success());
-    assert!(
-        String::from_utf8(up.stderr)
-            .unwrap()
-            .contains("KUBEBUILDER_ASSETS is /nonexistent, which has no etcd")
-    );
-    assert!(!cluster.folder().exists());
+    let mut up = cluster.up(&[]);
+    up.env("KUBEBUILDER_ASSETS", "/nonexistent");
+    let why = fail(up);
+    assert!(why.contains("KUBEBUILDER_ASSETS is /nonexistent, which has no etcd"), "{why}");
+    cluster.assert_gone("after the failure");
 }

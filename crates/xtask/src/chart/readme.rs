@@ -1,7 +1,7 @@
 //! The table of values in the chart's README, made from values.yaml.
 //!
-//! values.yaml is written so that it can be read by lines: two spaces for each level, a comment of whole
-//! lines above each key, lists and empty maps in flow style. A map whose keys have no comments is one value.
+//! values.yaml can be parsed line by line: two spaces for each level, a comment of whole lines above each
+//! key, lists and empty maps in flow style. A map whose keys have no comments is one value.
 
 use std::fmt::Write as _;
 
@@ -10,27 +10,24 @@ use anyhow::{Result, bail};
 const BEGIN: &str = "<!-- Made from values.yaml by `cargo xtask chart`. -->\n";
 const END: &str = "<!-- The end of what is made. -->\n";
 
-/// A key with what stands below it.
+/// A key with the keys below it.
 struct Entry {
     line: usize,
     key: String,
     comment: String,
-    /// What stands behind the key; empty where keys follow below.
+    /// The text after the key; empty if keys follow below.
     value: String,
     below: Vec<Entry>,
 }
 
 impl Entry {
-    /// Whether it, or something below it, has a comment.
-    fn is_told(&self) -> bool {
-        !self.comment.is_empty() || self.below.iter().any(Self::is_told)
+    /// Whether it, or a key below it, has a comment.
+    fn is_documented(&self) -> bool {
+        !self.comment.is_empty() || self.below.iter().any(Self::is_documented)
     }
 }
 
-/// The README with its table made anew.
-///
-/// # Errors
-/// When the README has no place for it, or values.yaml is not as it should be; says which line.
+/// The README with a new table. An error names the line of values.yaml.
 pub(super) fn with_table(readme: &str, values: &str) -> Result<String> {
     let parts = readme.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
     let Some((before, after)) = parts else {
@@ -44,12 +41,12 @@ pub(super) fn with_table(readme: &str, values: &str) -> Result<String> {
 fn rows(entries: &[Entry], path: &str, table: &mut String) -> Result<()> {
     for entry in entries {
         let name = format!("{path}{}", entry.key);
-        if entry.below.iter().any(Entry::is_told) {
+        if entry.below.iter().any(Entry::is_documented) {
             rows(&entry.below, &format!("{name}."), table)?;
             continue;
         }
         if entry.comment.is_empty() {
-            bail!("values.yaml, line {}: {name} has no comment that says what it does", entry.line);
+            bail!("values.yaml, line {}: {name} has no comment", entry.line);
         }
         let _ = writeln!(table, "| `{name}` | `{}` | {} |", flow(entry), entry.comment.replace('|', "\\|"));
     }
@@ -103,10 +100,10 @@ fn read(text: &str) -> Result<Vec<Entry>> {
     Ok(open.swap_remove(0))
 }
 
-/// Puts what was read below `depth` under the last key there.
+/// Moves the entries below `depth` into the last entry at that depth.
 fn close(open: &mut Vec<Vec<Entry>>, depth: usize) {
     while open.len() > depth + 1 {
-        let below = open.pop().expect("there is one more than this many");
+        let below = open.pop().expect("the loop condition counts more levels");
         if let Some(parent) = open.last_mut().and_then(|level| level.last_mut()) {
             parent.below = below;
         }
@@ -123,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_is_a_row() {
+    fn each_documented_value_becomes_a_row() {
         let values = "# A.\n# B|C.\na: 1\n\nb:\n  # D.\n  c: [x, \"y: z\"]\n  # E.\n  d:\n    e: 1\n    f:\n      g: h\nj:\n  k:\n    # L.\n    l: 0\n# I.\ni: {}\n";
         let rows = [
             "| value | default | what it does |",
@@ -138,15 +135,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_refused_with_its_line() {
+    fn a_value_without_a_comment_is_refused_with_its_line() {
         for (values, why) in [
             ("a: 1\n", "line 1: a has no comment"),
             ("# A.\na:\n  # B.\n  b: 1\n  c: 2\n", "line 5: a.c has no comment"),
             ("# A.\na:\n  - 1\n", "line 3: neither a comment nor a key"),
             ("# A.\na:\n      b: 1\n", "line 3: keys are words"),
         ] {
-            let told = table(values).unwrap_err().to_string();
-            assert!(told.contains(why), "{told}");
+            let error = table(values).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The cgroup of a node's pods: the only thing of a node that the kernel does not take down with its
-//! namespaces.
+//! The cgroup of a node's pods: the only thing of a node that the kernel does not remove with its namespaces.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -7,19 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::removal;
-
-/// Where cgroups are: one tree (version 2), or one for each controller (version 1).
+/// The mount point of cgroups: one tree (version 2), or one for each controller (version 1).
 const ROOT: &str = "/sys/fs/cgroup";
 
 /// Makes a cgroup of this name at the top of every tree.
-///
-/// # Errors
-/// When one cannot be made, most likely because cgroups are mounted read-only here.
 pub(super) fn create(name: &str) -> Result<()> {
     let root = Path::new(ROOT);
     if let Ok(controllers) = fs::read_to_string(root.join("cgroup.controllers")) {
-        // Version 2: what is below the root has the controllers that are handed down.
+        // In version 2, a cgroup below the root has only the controllers that the root hands down.
         for controller in controllers.split_whitespace() {
             let path = root.join("cgroup.subtree_control");
             fs::write(&path, format!("+{controller}"))
@@ -28,17 +22,13 @@ pub(super) fn create(name: &str) -> Result<()> {
     }
     for tree in trees()? {
         let cgroup = tree.join(name);
-        fs::create_dir_all(&cgroup).with_context(|| {
-            format!("cannot create {}: a node needs cgroups that can be written", cgroup.display())
-        })?;
+        fs::create_dir_all(&cgroup)
+            .with_context(|| format!("cannot create {}: a node needs writable cgroups", cgroup.display()))?;
     }
     Ok(())
 }
 
-/// Removes the cgroup of this name, and all below it, from every tree; nothing is done where there is none.
-///
-/// # Errors
-/// When one cannot be removed.
+/// Removes the cgroup of this name, and all below it, from every tree, if it exists.
 pub(super) fn remove(name: &str) -> Result<()> {
     if !Path::new(ROOT).is_dir() {
         return Ok(());
@@ -46,9 +36,8 @@ pub(super) fn remove(name: &str) -> Result<()> {
     for tree in trees()? {
         let cgroup = tree.join(name);
         if cgroup.is_dir() {
-            // One stays busy for a moment after its last process has ended, or has just made another one in
-            // it.
-            removal::insist(ErrorKind::ResourceBusy, || remove_tree(&cgroup))
+            // A cgroup stays busy for a moment after its last process has ended.
+            super::retry_while(ErrorKind::ResourceBusy, || remove_tree(&cgroup))
                 .with_context(|| format!("cannot remove {}", cgroup.display()))?;
         }
     }
@@ -66,7 +55,7 @@ fn remove_tree(cgroup: &Path) -> io::Result<()> {
         fs::remove_dir(cgroup)
     };
     match remove() {
-        // Whoever made it may remove it at the same time.
+        // containerd may remove it at the same time.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         removed => removed,
     }

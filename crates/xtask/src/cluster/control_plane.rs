@@ -7,7 +7,7 @@ use bindery_servers::{Accounts, Layout};
 use serde_json::Value;
 
 use super::servers::Servers;
-use super::{Kind, Manager};
+use super::{Composition, Manager};
 use crate::tools::{self, Tool};
 
 /// The programs of a control plane.
@@ -19,16 +19,13 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Installs what is missing.
-    ///
-    /// # Errors
-    /// When a program cannot be installed.
-    pub(super) fn install(kind: Kind) -> Result<Self> {
+    /// Installs the missing programs.
+    pub(super) fn install(composition: Composition) -> Result<Self> {
         Ok(Self {
             etcd: tools::install(Tool::Etcd)?,
             kube_apiserver: tools::install(Tool::KubeApiserver)?,
             kubectl: tools::install(Tool::Kubectl)?,
-            manager: match kind.manager {
+            manager: match composition.manager {
                 Manager::None => None,
                 Manager::Full | Manager::WithoutBinder => Some(tools::install(Tool::KubeControllerManager)?),
             },
@@ -36,67 +33,59 @@ impl Programs {
     }
 }
 
-/// Starts a control plane without nodes on free ports of loopback; returns what is to be written down.
-///
-/// # Errors
-/// When a server does not become ready.
-pub(super) fn start_alone(servers: &mut Servers<'_>, kind: Kind, programs: &Programs) -> Result<Value> {
+/// Starts a control plane without nodes on free ports of loopback, and returns its record.
+pub(super) fn start_alone(
+    servers: &mut Servers<'_>,
+    composition: Composition,
+    programs: &Programs,
+) -> Result<Value> {
     let place = servers.place();
     let layout = Layout::on_loopback(place.folder())?;
-    start(servers, kind, programs, &layout)?;
+    start(servers, composition, programs, &layout)?;
     until_ready(servers, programs)?;
-    start_manager(servers, kind, programs, &layout)?;
-    until_pods_may_come(servers, kind, programs)?;
-    Ok(kind.record(servers))
+    start_manager(servers, composition, programs, &layout)?;
+    until_pods_are_admitted(servers, composition, programs)?;
+    Ok(composition.record(servers))
 }
 
 /// Starts etcd and kube-apiserver.
-///
-/// # Errors
-/// When a program cannot be started.
 pub(super) fn start(
     servers: &mut Servers<'_>,
-    kind: Kind,
+    composition: Composition,
     programs: &Programs,
     layout: &Layout,
 ) -> Result<()> {
     layout.write_credentials()?;
     let mut etcd = servers.command("etcd", &programs.etcd);
     servers.start("etcd", etcd.args(layout.etcd()))?;
-    // Only the controller manager makes the accounts that pods would get.
-    let accounts = if kind.manager == Manager::None { Accounts::Ignored } else { Accounts::Given };
+    // The controller manager makes the service accounts that pods get.
+    let accounts = if composition.manager == Manager::None { Accounts::Ignored } else { Accounts::Given };
     let mut api_server = servers.command("kube-apiserver", &programs.kube_apiserver);
     servers.start("kube-apiserver", api_server.args(layout.api_server(accounts)))?;
     Ok(())
 }
 
-/// Waits until kube-apiserver is ready, and has made its namespaces.
-///
-/// # Errors
-/// When it does not become so.
+/// Waits until kube-apiserver is ready and has made its namespaces.
 pub(super) fn until_ready(servers: &mut Servers<'_>, programs: &Programs) -> Result<()> {
     let reader = servers.reader(&programs.kubectl);
     servers.until("kube-apiserver is ready", || Ok(reader.get("/readyz").filter(|answer| answer == "ok")))?;
-    // It may say so before it has made the namespaces that everybody counts on.
+    // It reports readiness before it has made them.
     for name in ["default", "kube-system"] {
         let path = format!("/api/v1/namespaces/{name}");
-        servers.until(&format!("there is the namespace {name}"), || Ok(reader.get(&path)))?;
+        servers.until(&format!("the namespace {name} exists"), || Ok(reader.get(&path)))?;
     }
     Ok(())
 }
 
-/// Starts upstream's controller manager, where it is wanted.
-///
-/// # Errors
-/// When it cannot be started.
+/// Starts upstream's controller manager, if the cluster has one.
 pub(super) fn start_manager(
     servers: &mut Servers<'_>,
-    kind: Kind,
+    composition: Composition,
     programs: &Programs,
     layout: &Layout,
 ) -> Result<()> {
     let Some(program) = &programs.manager else { return Ok(()) };
-    let controllers = match kind.manager {
+    let controllers = match composition.manager {
         Manager::None => return Ok(()),
         Manager::Full => "*",
         Manager::WithoutBinder => bindery_servers::ALL_BUT_THE_BINDER,
@@ -106,17 +95,18 @@ pub(super) fn start_manager(
     Ok(())
 }
 
-/// Waits until pods are let in: each gets its namespace's service account, which the controller manager
-/// makes.
-///
-/// # Errors
-/// When there is none after a while.
-pub(super) fn until_pods_may_come(servers: &mut Servers<'_>, kind: Kind, programs: &Programs) -> Result<()> {
-    if kind.manager == Manager::None {
+/// Waits until the API server admits pods: each gets its namespace's service account, which the controller
+/// manager makes.
+pub(super) fn until_pods_are_admitted(
+    servers: &mut Servers<'_>,
+    composition: Composition,
+    programs: &Programs,
+) -> Result<()> {
+    if composition.manager == Manager::None {
         return Ok(());
     }
     let reader = servers.reader(&programs.kubectl);
-    servers.until("there is a service account for pods", || {
+    servers.until("pods have a service account", || {
         Ok(reader.get("/api/v1/namespaces/default/serviceaccounts/default"))
     })?;
     Ok(())

@@ -1,5 +1,4 @@
-//! The one image of a node, made of this machine's own programs: no registry is reachable from a node, and
-//! none is needed.
+//! The only image of a node, made of this machine's programs, since a node reaches no registry.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,25 +11,22 @@ use serde_json::json;
 use crate::oci::{self, Image, Platform, Tree};
 use crate::{process, workspace};
 
-/// The image's own name, for pods of tests, and for the sandboxes of all pods.
+/// The image's name for the pods of tests, and for the sandboxes of all pods.
 pub(super) const NAME: &str = "bindery.test/busybox:1";
-/// The image that upstream's recycler pods name: Debian, whose shell and `find` are in ours.
+/// The name in upstream's recycler pods: an image of Debian, whose shell and `find` are in ours.
 const RECYCLER: &str = "registry.k8s.io/build-image/debian-base:bookworm-v1.0.6";
-/// The names that pods may give to the image.
+/// The names that pods may use for the image.
 pub(super) const NAMES: [&str; 2] = [NAME, RECYCLER];
 
-/// Where Debian's busybox-static puts it.
+/// The path in Debian's busybox-static.
 const BUSYBOX: &str = "/usr/bin/busybox";
-/// Programs that are taken as they are, with the libraries that they need: what a recycler pod calls, and
-/// busybox's `find` cannot delete.
+/// Programs of Debian that a recycler pod calls, with their places in the image. Busybox's `find` cannot
+/// delete.
 const PROGRAMS: [(&str, &str); 2] = [("/bin/dash", "bin/sh"), ("/usr/bin/find", "bin/find")];
 /// Changes with what [`pack`] does.
 const FORMAT: &str = "3";
 
-/// The image as an archive, made once for each state of the programs in it.
-///
-/// # Errors
-/// When a program is missing or a file cannot be written.
+/// The image as an archive, made again only when a program in it has changed.
 pub(super) fn archive() -> Result<PathBuf> {
     let files = files()?;
     let mut parts = vec![FORMAT.into(), NAMES.join(" ").into_bytes(), workspace::read(BUSYBOX.as_ref())?];
@@ -47,7 +43,7 @@ pub(super) fn archive() -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// The programs and their libraries: where each is, and where it goes below the image's root.
+/// The programs and their libraries: the path of each, and its place in the image.
 fn files() -> Result<BTreeSet<(PathBuf, PathBuf)>> {
     let mut files = BTreeSet::new();
     for (program, place) in PROGRAMS {
@@ -62,7 +58,7 @@ fn files() -> Result<BTreeSet<(PathBuf, PathBuf)>> {
     Ok(files)
 }
 
-/// The image: busybox under the names of its applets, and the files in the place of those that they replace.
+/// The image: busybox, links to it for its applets, and the files, which replace some of these links.
 fn pack(files: &BTreeSet<(PathBuf, PathBuf)>) -> Result<Vec<u8>> {
     let mut layer = Tree::default();
     layer.shared_folder("tmp");
@@ -79,7 +75,7 @@ fn pack(files: &BTreeSet<(PathBuf, PathBuf)>) -> Result<Vec<u8>> {
     let image = Image {
         platform: Platform::here().context("images are made for amd64 and arm64 only")?,
         layer,
-        // What a sandbox runs: it waits to be killed.
+        // A sandbox runs this and waits to be killed.
         run: json!({"Entrypoint": ["/bin/sleep", "infinity"], "Env": ["PATH=/bin"]}),
         created: oci::BEGINNING.to_owned(),
     };

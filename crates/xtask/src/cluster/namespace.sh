@@ -1,20 +1,20 @@
-# Makes this process the first of a node: network, folders and settings that are the node's alone. It is started by `unshare`
-# in new namespaces of network, mounts and processes; the kernel takes all of it down with this process.
+# Sets up a node: a network, folders and settings of its own. `unshare` runs this as the first process of new namespaces
+# for network, mounts and processes; when it ends, the kernel removes them.
 #
-# Arguments: the node's address, the router's, and the file that says that all is there.
+# Arguments: the node's address, the router's, and the file that is made when all is set up.
 set -eu
 address=$1 router=$2 ready=$3
 
-# kubelet and containerd pass mounts on to pods; none leaves this namespace.
+# kubelet and containerd propagate mounts to pods. None leaves this namespace.
 mount --make-rshared /
 
-# Whatever the node's programs write where they like to write is the node's own. Much of it cannot be configured.
+# The node's programs write into these folders, and not all of these paths can be configured.
 for folder in /run /var/lib /var/log; do
     mount -t tmpfs -o mode=755 node "$folder"
 done
 mkdir /run/netns
 
-# kubelet changes these for the whole machine. It may change copies.
+# kubelet changes these settings, which are the whole machine's. It gets copies.
 for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops \
     kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
     copy=/run/settings/$setting
@@ -23,7 +23,7 @@ for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on
     mount --bind "$copy" "/proc/sys/$setting"
 done
 
-# An outside for the node to have an address on, kubelet refuses loopback. The other end is here too: nothing gets out.
+# kubelet needs an address that is not loopback. Both ends of the pair are in this namespace, so nothing gets out.
 ip link set lo up
 ip link add outside type veth peer name inside
 ip link set outside up
@@ -33,6 +33,6 @@ ip route add default via "$router" dev inside
 echo 1 > /proc/sys/net/ipv4/ip_forward
 
 : > "$ready"
-# Children of the dead become this process's; ignored, they are gone when they end.
+# Orphans become children of this process. Ignoring the signal removes them when they end.
 trap '' CHLD
 exec sleep infinity

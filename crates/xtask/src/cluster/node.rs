@@ -13,19 +13,21 @@ use serde_json::{Value, json};
 use super::control_plane;
 use super::place::Place;
 use super::servers::Servers;
-use super::{HOLDER, Kind, cgroups, image, namespace};
+use super::{Composition, HOLDER, cgroups, image, namespace};
 use crate::process;
 use crate::tools::{self, Tool, debian};
 
-/// Of what needs a C compiler, Debian's. `nft` is what kube-proxy writes its rules with.
-const PACKAGES: [&str; 5] = ["busybox-static", "containernetworking-plugins", "iproute2", "nftables", "runc"];
-/// Where Debian puts the CNI plugins.
+/// Debian's packages of programs that are not Go programs or need a C compiler. kube-proxy writes its rules
+/// with `nft`, and socat connects this machine with the node's network.
+const PACKAGES: [&str; 6] =
+    ["busybox-static", "containernetworking-plugins", "iproute2", "nftables", "runc", "socat"];
+/// The folder of Debian's CNI plugins.
 const CNI_PLUGINS: &str = "/usr/lib/cni";
 /// The node's name.
 const NAME: &str = "node";
-/// Where containerd listens, in the node's own `/run`.
+/// containerd's socket, in the node's own `/run`.
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
-/// How `ctr` finds what kubelet has.
+/// Arguments of `ctr` for the images that kubelet sees.
 const CTR: [&str; 4] = ["--address", CONTAINERD, "--namespace", "k8s.io"];
 /// kube-apiserver's port in the node's network.
 const PORT: u16 = 6443;
@@ -33,7 +35,7 @@ const PORT: u16 = 6443;
 /// The programs of a node.
 pub(super) struct Programs {
     containerd: PathBuf,
-    /// Found by containerd on its path.
+    /// containerd looks for it on its path.
     shim: PathBuf,
     ctr: PathBuf,
     kubelet: PathBuf,
@@ -43,19 +45,15 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Installs what is missing.
-    ///
-    /// # Errors
-    /// When we are not root, when the cluster's folder would be hidden from the node, or when a program
-    /// cannot be installed.
+    /// Installs the missing programs. Needs root.
     pub(super) fn install(place: &Place) -> Result<Self> {
         if !process::is_root() {
             bail!("a node needs root (namespaces, mounts, cgroups); `--control-plane` does not");
         }
         if let Some(hidden) = namespace::FOLDERS.iter().find(|folder| place.folder().starts_with(folder)) {
-            bail!("a node has a {hidden} of its own: set BINDERY_CACHE to a folder outside of {hidden}");
+            bail!("a node has its own {hidden}: set BINDERY_CACHE to a folder outside of {hidden}");
         }
-        debian::install(&PACKAGES, "a node needs more than Go programs")?;
+        debian::install(&PACKAGES, "a node needs programs that cannot be built here")?;
         Ok(Self {
             containerd: tools::install(Tool::Containerd)?,
             shim: tools::install(Tool::ContainerdShimRuncV2)?,
@@ -68,13 +66,10 @@ impl Programs {
     }
 }
 
-/// Starts a control plane with one node; returns what is to be written down.
-///
-/// # Errors
-/// When a server does not become ready.
+/// Starts a control plane with one node, and returns its record.
 pub(super) fn start(
     servers: &mut Servers<'_>,
-    kind: Kind,
+    composition: Composition,
     control_plane: &control_plane::Programs,
     programs: &Programs,
 ) -> Result<Value> {
@@ -91,14 +86,14 @@ pub(super) fn start(
         advertised: Some(namespace::ADDRESS),
         kubeconfig: place.file("inside.kubeconfig"),
     };
-    control_plane::start(servers, kind, control_plane, &layout)?;
+    control_plane::start(servers, composition, control_plane, &layout)?;
     start_containerd(servers, programs, holder)?;
     control_plane::until_ready(servers, control_plane)?;
-    control_plane::start_manager(servers, kind, control_plane, &layout)?;
+    control_plane::start_manager(servers, composition, control_plane, &layout)?;
     start_kubelet(servers, programs, &layout.kubeconfig)?;
     let mut proxy = servers.command("kube-proxy", &programs.kube_proxy);
     proxy.arg("--kubeconfig").arg(&layout.kubeconfig).args(["--hostname-override", NAME]);
-    // Otherwise it sets a limit that is the whole machine's.
+    // Without this it sets a limit of the whole machine.
     proxy.args(["--proxy-mode", "nftables", "--conntrack-max-per-core", "0"]);
     servers.start("kube-proxy", &mut proxy)?;
     let mut scheduler = servers.command("kube-scheduler", &programs.kube_scheduler);
@@ -109,22 +104,22 @@ pub(super) fn start(
     servers.until("the node is ready", || {
         Ok(reader.get_json(&format!("/api/v1/nodes/{NAME}")).filter(is_ready))
     })?;
-    control_plane::until_pods_may_come(servers, kind, control_plane)?;
-    let mut record = kind.record(servers);
+    control_plane::until_pods_are_admitted(servers, composition, control_plane)?;
+    let mut record = composition.record(servers);
     record[HOLDER] = holder.as_raw_nonzero().get().into();
     record["images"] = image::NAMES.into();
     Ok(record)
 }
 
-/// Whether a node takes pods: it is ready, and the mark is gone that keeps them off until that was seen.
+/// Whether a node takes pods: it is ready, and its initial taint is gone.
 fn is_ready(node: &Value) -> bool {
     let conditions = node["status"]["conditions"].as_array();
     let is_true = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
-    let marks = node["spec"]["taints"].as_array();
-    conditions.is_some_and(|conditions| conditions.iter().any(is_true)) && marks.is_none_or(Vec::is_empty)
+    let taints = node["spec"]["taints"].as_array();
+    conditions.is_some_and(|conditions| conditions.iter().any(is_true)) && taints.is_none_or(Vec::is_empty)
 }
 
-/// Starts containerd and gives it the image.
+/// Starts containerd and loads the image.
 fn start_containerd(servers: &mut Servers<'_>, programs: &Programs, holder: Pid) -> Result<()> {
     let place = servers.place();
     let network = place.file("cni");
@@ -145,12 +140,9 @@ fn start_containerd(servers: &mut Servers<'_>, programs: &Programs, holder: Pid)
     load(holder, &programs.image)
 }
 
-/// Gives a node an image.
-///
-/// # Errors
-/// When the archive cannot be read, or containerd does not take it; the error says what it says.
+/// Loads an image into a node.
 pub(super) fn load(holder: Pid, archive: &Path) -> Result<()> {
-    // Of this machine's folders the node does not see all.
+    // Opened here, since the node does not see all folders of this machine.
     let input = File::open(archive).with_context(|| format!("cannot open {}", archive.display()))?;
     let mut import = Command::new("nsenter");
     namespace::enter(&mut import, holder);
@@ -158,12 +150,12 @@ pub(super) fn load(holder: Pid, archive: &Path) -> Result<()> {
     let import = import.stdin(input).output().context("cannot start nsenter")?;
     if !import.status.success() {
         let why = String::from_utf8_lossy(&import.stderr);
-        bail!("{} cannot be loaded: {}", archive.display(), why.trim_end());
+        bail!("cannot load {}: {}", archive.display(), why.trim_end());
     }
     Ok(())
 }
 
-/// Pods get a pair of interfaces each, and addresses of a range of their own.
+/// Each pod gets a pair of interfaces and an address of the pods' own range.
 fn pod_network() -> Value {
     json!({
         "cniVersion": "1.0.0",
@@ -188,7 +180,7 @@ fn containerd_settings(network: &Path) -> String {
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = "{sandbox}"
 [plugins."io.containerd.cri.v1.runtime"]
-  # Without CAP_SYS_RESOURCE runc cannot lower a score, and dies of it.
+  # Without CAP_SYS_RESOURCE runc cannot lower a score, and fails.
   restrict_oom_score_adj = true
 [plugins."io.containerd.cri.v1.runtime".cni]
   bin_dirs = ["{CNI_PLUGINS}"]
@@ -212,14 +204,14 @@ fn start_kubelet(servers: &mut Servers<'_>, programs: &Programs, kubeconfig: &Pa
         "cgroupRoot": format!("/{}", place.cgroup()),
         "failCgroupV1": false,
         "failSwapOn": false,
-        // The machine's resources are others' too, and its disk is not this node's to watch.
+        // The machine and its disk serve other programs too.
         "enforceNodeAllocatable": [],
         "evictionHard": {},
         "localStorageCapacityIsolation": false,
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
-        // There is no name server.
+        // The node has no name server.
         "resolvConf": "",
-        // kube-apiserver has no certificate to show for `kubectl logs`; nobody else is in this network.
+        // For `kubectl logs` kube-apiserver has no client certificate; only the cluster uses this network.
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
         "authorization": {"mode": "AlwaysAllow"},
     });

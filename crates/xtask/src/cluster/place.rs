@@ -1,4 +1,4 @@
-//! Where a cluster's files are: one folder for each cluster, below `clusters` in the cache.
+//! The files of a cluster: one folder for each cluster, below `clusters` in the cache.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::removal;
 use crate::workspace;
 
-/// A name's length at most: it becomes part of a cgroup's name.
+/// The maximal length of a name, which becomes part of a cgroup's name.
 const NAME_LENGTH_MAX: usize = 40;
-/// Written when all of a cluster runs.
+/// The file that exists while the whole cluster is up.
 const RECORD: &str = "cluster.json";
 
 /// The folder of a cluster, which need not exist.
@@ -22,12 +21,12 @@ pub(super) struct Place {
     folder: PathBuf,
 }
 
-/// Held while clusters are started or removed; dropping it lets the next one in.
+/// Held while a cluster is started or removed.
 pub(super) struct Lock {
     _clusters: File,
 }
 
-/// Reads a cluster's name from the command line.
+/// Parses a cluster's name.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if text.is_empty() || text.len() > NAME_LENGTH_MAX || !text.chars().all(is_plain) {
@@ -36,19 +35,21 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// The folder of all clusters, made if it is missing.
+fn clusters() -> Result<PathBuf> {
+    let folder = workspace::cache_folder()?.join("clusters");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    // Servers are started in other folders, and must find it.
+    fs::canonicalize(&folder).with_context(|| format!("cannot find {}", folder.display()))
+}
+
 impl Place {
-    /// The place of the cluster of this name.
-    ///
-    /// # Errors
-    /// When there is no cache folder.
+    /// The place of the cluster with this name.
     pub(super) fn of(name: &str) -> Result<Self> {
         Ok(Self { name: name.to_owned(), folder: clusters()?.join(name) })
     }
 
-    /// The places of all clusters that there are.
-    ///
-    /// # Errors
-    /// When they cannot be listed.
+    /// The places of all existing clusters.
     pub(super) fn all() -> Result<Vec<Self>> {
         let clusters = clusters()?;
         let mut places = Vec::new();
@@ -68,12 +69,12 @@ impl Place {
         &self.folder
     }
 
-    /// The file of this name in the folder.
+    /// The path of a file in the folder.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// The file by which clients find the cluster.
+    /// The kubeconfig for this machine's clients.
     pub(super) fn kubeconfig(&self) -> PathBuf {
         self.file("kubeconfig")
     }
@@ -83,7 +84,7 @@ impl Place {
         format!("export KUBECONFIG={}", self.kubeconfig().display())
     }
 
-    /// What to type for another command on this cluster.
+    /// The command line for another command on this cluster.
     pub(super) fn command(&self, command: &str) -> String {
         match self.name.as_str() {
             "default" => format!("cargo xtask cluster {command}"),
@@ -91,17 +92,14 @@ impl Place {
         }
     }
 
-    /// Name of the cgroup of the cluster's pods, which no other cluster of this machine has, of other caches
-    /// neither.
+    /// The cgroup of the cluster's pods. No other cluster on this machine has this name, not even one of
+    /// another cache.
     pub(super) fn cgroup(&self) -> String {
         let key = workspace::content_key([self.folder.as_os_str().as_encoded_bytes()]);
         format!("bindery-{}-{}", self.name, &key[..8])
     }
 
-    /// Waits until no other process starts or removes a cluster, and keeps others from it.
-    ///
-    /// # Errors
-    /// When the folder of all clusters cannot be made or locked.
+    /// Locks the folder of all clusters, waiting while another process holds the lock.
     pub(super) fn lock(&self) -> Result<Lock> {
         let path = clusters()?;
         let clusters = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
@@ -112,15 +110,12 @@ impl Place {
         Ok(Lock { _clusters: clusters })
     }
 
-    /// Whether anything was ever started here and not removed.
+    /// Whether something was started here and not removed.
     pub(super) fn exists(&self) -> bool {
         self.folder.exists()
     }
 
-    /// Makes the folder; nobody else may look into it, it holds keys.
-    ///
-    /// # Errors
-    /// When it cannot be made.
+    /// Makes the folder. Only its owner may read it, since it contains keys.
     pub(super) fn create(&self) -> Result<()> {
         fs::DirBuilder::new()
             .mode(0o700)
@@ -128,44 +123,29 @@ impl Place {
             .with_context(|| format!("cannot create {}", self.folder.display()))
     }
 
-    /// Fails where somebody else's processes would not be seen, and so not be ended.
-    ///
-    /// # Errors
-    /// When the cluster is another user's, and we are not root.
+    /// Fails if the cluster belongs to another user, whose processes we could not find.
     pub(super) fn check_owner(&self) -> Result<()> {
-        let owner = fs::metadata(&self.folder)
-            .with_context(|| format!("cannot look at {}", self.folder.display()))?
-            .uid();
+        let folder = fs::metadata(&self.folder);
+        let owner = folder.with_context(|| format!("cannot read {}", self.folder.display()))?.uid();
         let user = rustix::process::geteuid();
         if !user.is_root() && user.as_raw() != owner {
-            bail!("cluster {} is that of user {owner}: remove it as that user or root", self.name);
+            bail!("cluster {} belongs to user {owner}: remove it as that user or as root", self.name);
         }
         Ok(())
     }
 
     /// Writes a file of the folder.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub(super) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<()> {
         let path = self.file(name);
         fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Writes down that all runs, in one step.
-    ///
-    /// # Errors
-    /// When it cannot be written.
+    /// Records that the whole cluster is up.
     pub(super) fn write_record(&self, record: &Value) -> Result<()> {
-        let unfinished = format!(".{RECORD}");
-        self.write(&unfinished, record.to_string())?;
-        fs::rename(self.file(&unfinished), self.file(RECORD)).context("the cluster cannot be written down")
+        workspace::replace(&self.file(RECORD), record.to_string().as_bytes())
     }
 
-    /// What was written down when all ran; nothing where it never did.
-    ///
-    /// # Errors
-    /// When it is there and cannot be read.
+    /// What was recorded when the cluster was up; `None` if it never was.
     pub(super) fn record(&self) -> Result<Option<Value>> {
         let path = self.file(RECORD);
         match fs::read_to_string(&path) {
@@ -178,22 +158,12 @@ impl Place {
         }
     }
 
-    /// Removes the folder and all that is in it.
-    ///
-    /// # Errors
-    /// When something cannot be removed.
+    /// Removes the folder.
     pub(super) fn remove(&self) -> Result<()> {
-        // A process that an earlier run has killed cannot be seen any more, and may still make a last file.
-        removal::insist(ErrorKind::DirectoryNotEmpty, || fs::remove_dir_all(&self.folder))
+        // A process that an earlier run killed is no longer found, and may still make a last file.
+        super::retry_while(ErrorKind::DirectoryNotEmpty, || fs::remove_dir_all(&self.folder))
             .with_context(|| format!("cannot remove {}", self.folder.display()))
     }
-}
-
-fn clusters() -> Result<PathBuf> {
-    let clusters = workspace::cache_folder()?.join("clusters");
-    fs::create_dir_all(&clusters).with_context(|| format!("cannot create {}", clusters.display()))?;
-    // One folder has one name: it is compared.
-    clusters.canonicalize().with_context(|| format!("cannot find {}", clusters.display()))
 }
 
 #[cfg(test)]
@@ -209,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_share_no_cgroup() {
+    fn two_clusters_never_share_a_cgroup() {
         let place = |folder: &str| Place { name: "default".to_owned(), folder: PathBuf::from(folder) };
         assert_ne!(place("/a/default").cgroup(), place("/b/default").cgroup());
         assert_eq!(place("/a/default").cgroup(), place("/a/default").cgroup());

@@ -1,8 +1,9 @@
-//! The processes of a cluster, known by a mark in their environment.
+//! The processes of a cluster, which are marked in their environment.
 //!
-//! The mark is there from a process's first instruction to its last, is inherited by what it starts, and
-//! cannot be taken over by a later process of the same number. Until that first instruction the process keeps
-//! the lock of whoever started it. So they are found after an `up` that was killed at any moment.
+//! A process has its mark from its first instruction to its last, passes it on to its children, and a later
+//! process with the same number does not have it. Until the first instruction the process keeps the lock of
+//! its parent. So all processes are found even after an `up` that was killed at any moment. A cgroup would do
+//! the same, but only root can make one on most machines, and a control plane needs no root.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,52 +14,46 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Holds the cluster's folder.
+/// Contains the cluster's folder.
 const CLUSTER: &str = "BINDERY_CLUSTER";
-/// Holds the server's name.
+/// Contains the server's name.
 const SERVER: &str = "BINDERY_SERVER";
-/// How long processes may take to end after SIGKILL, and the pause between two looks.
+/// The time that processes may take to end after SIGKILL.
 const END_MAX: Duration = Duration::from_secs(30);
-const END_EVERY: Duration = Duration::from_millis(20);
 
 /// A running process of a cluster.
 pub(super) struct Found {
     pub(super) pid: Pid,
     /// The server that it is, or that started it.
     pub(super) server: String,
-    /// The process itself, whoever has its number later.
-    held: OwnedFd,
+    /// Refers to the process even if its number is used again.
+    handle: OwnedFd,
 }
 
-/// Marks what a command will start.
+/// Marks the processes that a command will start.
 pub(super) fn mark(command: &mut Command, folder: &Path, server: &str) {
     command.env(CLUSTER, folder).env(SERVER, server);
 }
 
-/// All processes that run for the cluster of this folder.
-///
-/// # Errors
-/// When processes cannot be listed or held.
+/// All processes of the cluster in this folder.
 pub(super) fn marked(folder: &Path) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").context("cannot list /proc")? {
         let name = entry?.file_name();
         let pid = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            found.extend(look_at(pid, folder)?);
+            found.extend(find(pid, folder)?);
         }
     }
     found.sort_by_key(|found| found.pid.as_raw_nonzero());
     Ok(found)
 }
 
-/// The first process that another one has started.
-///
-/// # Errors
-/// When processes cannot be listed.
+/// The first child of a process of the cluster.
 pub(super) fn child_of(folder: &Path, parent: u32) -> Result<Option<Pid>> {
     let is_child = |found: &Found| {
         let status = fs::read_to_string(format!("/proc/{}/status", found.pid)).unwrap_or_default();
@@ -68,70 +63,53 @@ pub(super) fn child_of(folder: &Path, parent: u32) -> Result<Option<Pid>> {
     Ok(marked(folder)?.into_iter().find(is_child).map(|found| found.pid))
 }
 
-/// Kills all processes of a cluster and waits until they are gone.
+/// Kills all processes of a cluster and waits for their end.
 ///
-/// With SIGKILL: nothing that a cluster has written is used again, and kube-apiserver would take a minute to
-/// say goodbye.
-///
-/// # Errors
-/// When one cannot be killed or does not go.
+/// By SIGKILL, since the cluster's data is not used again and kube-apiserver's clean end takes a minute.
 pub(super) fn end_all(folder: &Path) -> Result<()> {
-    let give_up = Instant::now() + END_MAX;
+    let deadline = Instant::now() + END_MAX;
     loop {
         let running = marked(folder)?;
         let Some(one) = running.first() else { return Ok(()) };
-        if Instant::now() > give_up {
+        for Found { pid, server, handle } in &running {
+            match pidfd_send_signal(handle, Signal::KILL) {
+                // It has ended.
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("cannot kill process {pid} ({server})"));
+                }
+            }
+        }
+        for found in &running {
+            until_ended(found, deadline)?;
+        }
+        if Instant::now() > deadline {
             bail!("process {} ({}) does not end", one.pid, one.server);
         }
-        for found in &running {
-            kill(found)?;
-        }
-        for found in &running {
-            until_ended(found, give_up)?;
-        }
     }
 }
 
-/// Whether there was anything to kill; what has ended is there until its parent has asked for it.
-fn kill(found: &Found) -> Result<bool> {
-    match pidfd_send_signal(&found.held, Signal::KILL) {
-        Ok(()) => Ok(true),
-        Err(Errno::SRCH) => Ok(false),
-        Err(error) => {
-            Err(error).with_context(|| format!("cannot end process {} ({})", found.pid, found.server))
-        }
+/// Waits until all threads of a killed process have ended: until then one may still make a file.
+fn until_ended(found: &Found, deadline: Instant) -> Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = Timespec::try_from(left).context("the timeout is too long")?;
+    // The handle of an ended process is readable.
+    match poll(&mut [PollFd::new(&found.handle, PollFlags::IN)], Some(&timeout)) {
+        Ok(0) => bail!("process {} ({}) does not end", found.pid, found.server),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error).context("cannot wait for a process"),
     }
 }
 
-/// Waits for the end of a process that is killed. It loses its environment sooner, when one of its threads
-/// may still make a file.
-fn until_ended(found: &Found, give_up: Instant) -> Result<()> {
-    while kill(found)? && !has_ended(found.pid) {
-        if Instant::now() > give_up {
-            bail!("process {} ({}) does not end", found.pid, found.server);
-        }
-        std::thread::sleep(END_EVERY);
-    }
-    Ok(())
-}
-
-/// Whether all threads of a process have ended; the first one stays until the parent has asked for it.
-fn has_ended(pid: Pid) -> bool {
-    let Ok(told) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    // The fields after the program's name, which may hold anything: the state, and the number of threads.
-    let mut fields = told.rsplit(')').next().unwrap_or_default().split_whitespace();
-    matches!((fields.next(), fields.nth(16)), (Some("Z" | "X"), Some("0" | "1")))
-}
-
-/// The process of this number where it is the cluster's. One that is ending has no environment; another
-/// user's has none that can be read.
-fn look_at(pid: Pid, folder: &Path) -> Result<Option<Found>> {
-    // Held first: should it end now, nothing is done to whoever gets its number.
-    let held = match pidfd_open(pid, PidfdFlags::empty()) {
+/// The process of this number, if it belongs to the cluster. An ending process has no environment, and that
+/// of another user's process cannot be read.
+fn find(pid: Pid, folder: &Path) -> Result<Option<Found>> {
+    // Opened first: if the process ends now, the handle does not refer to the next process with its number.
+    let handle = match pidfd_open(pid, PidfdFlags::empty()) {
         Err(Errno::SRCH) => return Ok(None),
-        held => held.with_context(|| format!("cannot hold process {pid}"))?,
+        handle => handle.with_context(|| format!("cannot open process {pid}"))?,
     };
-    Ok(server(pid, folder).map(|server| Found { pid, server, held }))
+    Ok(server(pid, folder).map(|server| Found { pid, server, handle }))
 }
 
 /// The server that a process of the cluster is, or that started it.
@@ -149,18 +127,17 @@ fn server(pid: Pid, folder: &Path) -> Option<String> {
     Some(server.into_owned())
 }
 
-/// The environment that a process was started with. One that a program is just being loaded into has none
-/// yet, and no arguments either, though whoever started it may have gone on or ended: it will have them in a
-/// moment.
+/// The environment that a process was started with. While the kernel loads a program, the process has neither
+/// environment nor arguments for a moment, and its parent may already have gone on or ended.
 fn environment(pid: Pid) -> Option<Vec<u8>> {
     let file = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
-    let give_up = Instant::now() + END_MAX;
+    let deadline = Instant::now() + END_MAX;
     loop {
-        // Asked first: with its arguments a process gets its environment. The kernel's own processes and
-        // those that have ended have no program.
+        // Read first: a process gets its environment together with its arguments. The kernel's own processes
+        // and those that have ended have no program.
         let is_loading = fs::read(file("cmdline")).ok()?.is_empty() && fs::read_link(file("exe")).is_ok();
         let environment = fs::read(file("environ")).ok()?;
-        if !is_loading || !environment.is_empty() || Instant::now() > give_up {
+        if !is_loading || !environment.is_empty() || Instant::now() > deadline {
             return Some(environment);
         }
         std::thread::yield_now();
@@ -172,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_marked_is_found_and_ended_and_nothing_else() {
+    fn marked_processes_are_found_and_ended_and_no_others() {
         let ours = std::env::temp_dir().join(format!("cluster-a-{}", std::process::id()));
         let others = std::env::temp_dir().join(format!("cluster-b-{}", std::process::id()));
         let start = |folder: &Path| {
@@ -185,10 +162,8 @@ mod tests {
             marked(folder).unwrap().into_iter().map(|found| found.server).collect()
         };
         assert_eq!((servers(&ours), servers(&others)), (vec!["sleeper".into(); 2], vec!["sleeper".into()]));
-        assert_eq!(
-            child_of(&others, std::process::id()).unwrap().unwrap().as_raw_nonzero().get() as u32,
-            other.id()
-        );
+        let child = child_of(&others, std::process::id()).unwrap().unwrap();
+        assert_eq!(child.as_raw_nonzero().get() as u32, other.id());
         end_all(&ours).unwrap();
         assert!(one.try_wait().unwrap().is_some() && another.try_wait().unwrap().is_some());
         assert!(other.try_wait().unwrap().is_none());

@@ -12,9 +12,9 @@ use serde_json::Value;
 use super::place::Place;
 use super::{namespace, processes};
 
-/// How much of a log is shown when its server has failed.
+/// The bytes of a log that are shown when its server has failed.
 const LOG_SHOWN: usize = 4_000;
-/// How long anything may take to become ready (two seconds where nothing else runs), and the pause between
+/// The time that anything may take to become ready (two seconds on an idle machine), and the pause between
 /// two looks.
 const READY_MAX: Duration = Duration::from_secs(180);
 const READY_EVERY: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ const READY_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Servers<'a> {
     place: &'a Place,
     started: Vec<Server>,
-    /// Holds the namespaces that servers run in, where they have their own.
+    /// The process that holds the servers' namespaces, if they have their own.
     holder: Option<Pid>,
 }
 
@@ -32,14 +32,14 @@ struct Server {
     child: Child,
 }
 
-/// Reads from the API server, by kubectl.
+/// Reads from the API server by kubectl.
 pub(super) struct Reader<'a> {
     place: &'a Place,
     kubectl: PathBuf,
 }
 
 impl<'a> Servers<'a> {
-    /// None yet.
+    /// No servers yet.
     pub(super) fn new(place: &'a Place) -> Self {
         Self { place, started: Vec::new(), holder: None }
     }
@@ -48,17 +48,17 @@ impl<'a> Servers<'a> {
         self.place
     }
 
-    /// The names of all that were started.
+    /// The names of all servers that were started.
     pub(super) fn names(&self) -> Vec<&str> {
         self.started.iter().map(|server| server.name.as_str()).collect()
     }
 
-    /// Lets all commands from now on run in the namespaces that this process holds.
+    /// Makes all later commands run in the namespaces that this process holds.
     pub(super) fn enter(&mut self, holder: Pid) {
         self.holder = Some(holder);
     }
 
-    /// A command for a server of the cluster, or for a tool that helps it, where the cluster's servers run.
+    /// A command for a server of the cluster, or for a tool, in the servers' namespaces.
     pub(super) fn command(&self, name: &str, program: impl AsRef<Path>) -> Command {
         let Some(holder) = self.holder else { return self.outside(name, program) };
         let mut command = self.outside(name, "nsenter");
@@ -67,7 +67,7 @@ impl<'a> Servers<'a> {
         command
     }
 
-    /// A command for the cluster in this machine's own namespaces.
+    /// A command for the cluster in this machine's namespaces.
     pub(super) fn outside(&self, name: &str, program: impl AsRef<Path>) -> Command {
         command(self.place, name, program.as_ref())
     }
@@ -77,10 +77,7 @@ impl<'a> Servers<'a> {
         Reader { place: self.place, kubectl: kubectl.to_owned() }
     }
 
-    /// Starts a server, whose output goes to `NAME.log`; returns its process id.
-    ///
-    /// # Errors
-    /// When the program or the log cannot be opened.
+    /// Starts a server with its output in `NAME.log`, and returns its process id.
     pub(super) fn start(&mut self, name: &str, command: &mut Command) -> Result<u32> {
         eprintln!("starting {name}");
         let path = self.log(name);
@@ -92,36 +89,26 @@ impl<'a> Servers<'a> {
         Ok(pid)
     }
 
-    /// Waits until `ready` finds what it looks for.
-    ///
-    /// # Errors
-    /// When a server ends meanwhile, or it takes too long; the error shows the end of a log.
+    /// Waits until `ready` returns something. If a server ends or it takes too long, the error shows the end
+    /// of a log.
     pub(super) fn until<T>(&mut self, what: &str, mut ready: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-        let give_up = Instant::now() + READY_MAX;
+        let deadline = Instant::now() + READY_MAX;
         loop {
-            self.check()?;
+            for Server { name, child } in &mut self.started {
+                if let Some(status) = child.try_wait()? {
+                    let log = self.place.file(&format!("{name}.log"));
+                    bail!("{name} has ended: {status}\n{}", end_of(&log));
+                }
+            }
             if let Some(found) = ready()? {
                 return Ok(found);
             }
-            if Instant::now() > give_up {
-                bail!("waited {} s in vain until {what}\n{}", READY_MAX.as_secs(), self.newest_log());
+            if Instant::now() > deadline {
+                let newest = self.started.last().map(|server| end_of(&self.log(&server.name)));
+                bail!("waited {} s until {what}\n{}", READY_MAX.as_secs(), newest.unwrap_or_default());
             }
             std::thread::sleep(READY_EVERY);
         }
-    }
-
-    fn check(&mut self) -> Result<()> {
-        for server in &mut self.started {
-            if let Some(status) = server.child.try_wait()? {
-                let path = self.place.file(&format!("{}.log", server.name));
-                bail!("{} has ended: {status}\n{}", server.name, end_of(&path));
-            }
-        }
-        Ok(())
-    }
-
-    fn newest_log(&self) -> String {
-        self.started.last().map(|server| end_of(&self.log(&server.name))).unwrap_or_default()
     }
 
     fn log(&self, name: &str) -> PathBuf {
@@ -130,7 +117,7 @@ impl<'a> Servers<'a> {
 }
 
 impl Reader<'_> {
-    /// What the API server answers to a read of this path, nothing while it does not.
+    /// The API server's answer to a read of this path, if it answers with success.
     pub(super) fn get(&self, path: &str) -> Option<String> {
         let mut kubectl = command(self.place, "kubectl", &self.kubectl);
         kubectl.arg("--kubeconfig").arg(self.place.kubeconfig()).args(["get", "--raw", path]);
@@ -138,17 +125,17 @@ impl Reader<'_> {
         String::from_utf8(output.stdout).ok()
     }
 
-    /// As [`Self::get`], read as JSON.
+    /// As [`Self::get`], parsed as JSON.
     pub(super) fn get_json(&self, path: &str) -> Option<Value> {
         serde_json::from_str(&self.get(path)?).ok()
     }
 }
 
-/// A command that is marked as the cluster's and outlives the terminal that it was started from.
+/// A command that is marked as the cluster's, and that outlives the terminal.
 fn command(place: &Place, name: &str, program: &Path) -> Command {
     let mut command = Command::new("setsid");
     processes::mark(&mut command, place.folder(), name);
-    // Files that a server writes where it is belong to the cluster.
+    // Some servers write files into their current folder.
     command.arg(program).current_dir(place.folder()).stdin(Stdio::null());
     command
 }

@@ -5,20 +5,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use crate::packages::{self, Needs};
-use crate::workspace;
+use crate::{packages, workspace};
 
-/// The content key of a package: its sources and those of the workspace's packages below it, the versions of
-/// the others, the contract, the workspace's manifest with its profiles, and the settings.
-///
-/// # Errors
-/// When cargo's metadata lacks the package or a file cannot be read.
-pub(super) fn key(package: &str, settings: impl IntoIterator<Item = String>) -> Result<String> {
+/// The content key of a package for a target: its sources and those of the workspace's packages below it, the
+/// versions of the others, the contract, the workspace's manifest with its profiles, and the settings.
+pub(super) fn key(package: &str, target: &str, settings: impl IntoIterator<Item = String>) -> Result<String> {
     let root = workspace::root();
     let mut parts: Vec<Vec<u8>> = settings.into_iter().map(String::into_bytes).collect();
     let mut files = vec![root.join("Cargo.toml"), root.join(".cargo/config.toml")];
     collect_files(&root.join("wit"), &mut files)?;
-    for package in packages::closure(workspace::metadata()?, package, Needs::ToCompile)? {
+    for package in packages::reached(package, target, packages::COMPILED_WITH)? {
         match package["source"].as_str() {
             Some(_) => parts.push(packages::text(package, "id")?.into()),
             None => {
@@ -37,9 +33,8 @@ pub(super) fn key(package: &str, settings: impl IntoIterator<Item = String>) -> 
 
 /// Adds every file below a folder.
 fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
-    for entry in entries {
-        let entry = entry.with_context(|| format!("cannot list {}", folder.display()))?;
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        let entry = entry?;
         if entry.file_type()?.is_dir() {
             collect_files(&entry.path(), files)?;
         } else {
@@ -54,8 +49,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_follows_the_settings_and_nothing_else_that_is_equal() {
-        let with = |setting: &str| key("xtask", [setting.to_owned()]).unwrap();
+    fn a_key_changes_with_the_settings_only() {
+        let with = |setting: &str| key("xtask", "x86_64-unknown-linux-gnu", [setting.to_owned()]).unwrap();
         assert_eq!(with("a"), with("a"));
         assert_ne!(with("a"), with("b"));
     }

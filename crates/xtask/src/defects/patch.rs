@@ -1,4 +1,4 @@
-//! What a file of `tests/defects/` says.
+//! The files of `tests/defects/`.
 
 use std::fmt;
 use std::fs;
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-/// A bug to bring back.
+/// A bug that a patch brings back.
 pub(super) struct Defect {
-    /// Name of the file, without its ending.
+    /// Name of the file, without its extension.
     pub(super) name: String,
     /// The patch.
     pub(super) file: PathBuf,
@@ -19,9 +19,7 @@ pub(super) struct Defect {
 /// A test, as `cargo test -p PACKAGE --test TARGET -- --exact NAME` runs it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Test {
-    /// Its package.
     pub(super) package: String,
-    /// Its target.
     pub(super) target: String,
     /// Its name, with its modules.
     pub(super) name: String,
@@ -33,15 +31,11 @@ impl fmt::Display for Test {
     }
 }
 
-/// Reads all defects of a checkout, in the order of their names.
-///
-/// # Errors
-/// When a file cannot be read, is no patch, or its head lacks something.
+/// Reads all defects of a checkout, sorted by name.
 pub(super) fn read_all(root: &Path) -> Result<Vec<Defect>> {
     let folder = root.join("tests/defects");
-    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut defects = Vec::new();
-    for entry in entries {
+    for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let file = entry?.path();
         if file.extension().is_some_and(|extension| extension == "patch") {
             defects.push(read(file)?);
@@ -58,7 +52,7 @@ fn read(file: PathBuf) -> Result<Defect> {
     Ok(Defect { name, file, tests })
 }
 
-/// The tests that the head of a patch names: `Bug:`, `Upstream:` and at least one `Caught-by:` must be there.
+/// The tests that the head of a patch names. `Bug:`, `Upstream:` and at least one `Caught-by:` are required.
 fn head(text: &str) -> Result<Vec<Test>> {
     let Some((head, _)) = text.split_once("\ndiff --git ") else {
         bail!("no `diff --git` follows");
@@ -91,25 +85,21 @@ fn test(value: &str) -> Result<Test> {
 mod tests {
     use super::*;
 
-    const HEAD: &str =
-        "Bug: it forgets.\n     Often.\nUpstream: a/b#1\nCaught-by: p --test t m::n\n\ndiff --git a b\n";
-
     #[test]
-    fn a_head_names_its_tests() {
+    fn a_head_names_its_tests_and_lacks_nothing() {
+        const HEAD: &str =
+            "Bug: it forgets.\n     Often.\nUpstream: a/b#1\nCaught-by: p --test t m::n\n\ndiff --git a b\n";
         let expected = Test { package: "p".to_owned(), target: "t".to_owned(), name: "m::n".to_owned() };
-        assert_eq!(head(HEAD).expect("a head"), [expected]);
-    }
-
-    #[test]
-    fn what_a_head_lacks_is_named() {
-        for (without, said) in
-            [("Bug: ", "`Bug: `"), ("Upstream: ", "`Upstream: `"), ("Caught-by: ", "`Caught-by: `")]
-        {
-            let error = head(&HEAD.replace(without, "")).expect_err("something is missing").to_string();
-            assert!(error.contains(said), "{error}");
+        assert_eq!(head(HEAD).unwrap(), [expected]);
+        for (without, why) in [
+            ("Bug: ", "`Bug: `"),
+            ("Upstream: ", "`Upstream: `"),
+            ("Caught-by: ", "`Caught-by: `"),
+            ("--test ", "PACKAGE --test TARGET NAME"),
+            ("\ndiff --git ", "no `diff --git` follows"),
+        ] {
+            let error = head(&HEAD.replace(without, "")).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
         }
-        let error = head(&HEAD.replace("--test ", "")).expect_err("no target").to_string();
-        assert!(error.contains("PACKAGE --test TARGET NAME"), "{error}");
-        assert!(head("Bug: it forgets.\n").is_err());
     }
 }

@@ -1,7 +1,4 @@
-//! What is in an image, as a software bill of materials: CycloneDX 1.6 in JSON.
-//!
-//! `cargo cyclonedx` writes into the source folders and names this machine's paths, so two builds would
-//! differ; what is left to do without it is to write down what cargo itself says.
+//! The software bill of materials of an image: CycloneDX 1.6 in JSON.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -9,10 +6,7 @@ use serde_json::{Value, json};
 use super::parts::Part;
 use super::program;
 
-/// The bill for an image of these parts.
-///
-/// # Errors
-/// When it cannot be encoded.
+/// The bill of materials for an image of these parts.
 pub(super) fn write(parts: &[Part], version: &str) -> Result<Vec<u8>> {
     let bill = json!({
         "bomFormat": "CycloneDX",

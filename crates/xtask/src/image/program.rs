@@ -1,13 +1,10 @@
-//! The program of an image: static, since an image has nothing but the program.
+//! The program of an image. It is static, since the image contains no libraries.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
-use std::thread;
 
 use anyhow::Result;
 
-use super::compiled;
 use crate::oci::Platform;
 use crate::toolchain::{Target, Toolchain};
 use crate::{process, tools, workspace};
@@ -15,20 +12,20 @@ use crate::{process, tools, workspace};
 /// The package and its program.
 pub(super) const NAME: &str = "bindery";
 
-/// The program of a platform, and what compiled it.
+/// The program for a platform, and what compiled it.
 pub(super) struct Program {
     pub(super) path: PathBuf,
-    /// The packages that it was compiled of, by cargo's ids.
-    pub(super) packages: BTreeSet<String>,
+    /// The target that it was compiled for.
+    pub(super) target: &'static str,
     pub(super) toolchain: Toolchain,
-    /// The folder of Zig, where it brought the C library and linked.
+    /// The folder of Zig, if Zig brought the C library and linked.
     pub(super) zig: Option<PathBuf>,
 }
 
 /// The target of a platform's program.
 ///
-/// This machine's own platform gets glibc, whose allocator is much faster among many threads than musl's; for
-/// others Zig brings a C library, and that is musl.
+/// This machine's own platform gets glibc, whose allocator is much faster among many threads than musl's. For
+/// other platforms Zig brings the C library, which is musl.
 fn target(platform: Platform) -> Target {
     let triple = match (platform, Platform::here() == Some(platform)) {
         (Platform::Amd64, true) => "x86_64-unknown-linux-gnu",
@@ -39,29 +36,13 @@ fn target(platform: Platform) -> Target {
     Target { triple, standard_library: "std,panic_unwind" }
 }
 
-/// Compiles the program for some platforms, side by side: of each some crates are compiled alone for a
-/// minute, and would leave the other processors idle.
-///
-/// # Errors
-/// As [`build`].
-pub(super) fn build_all(platforms: &[Platform], profile: &str) -> Result<Vec<Program>> {
-    thread::scope(|scope| {
-        let builds: Vec<_> =
-            platforms.iter().map(|&platform| scope.spawn(move || build(platform, profile))).collect();
-        builds.into_iter().map(|build| build.join().expect("no build panics")).collect()
-    })
-}
-
 /// Compiles the program.
 ///
-/// # Errors
-/// When there is no toolchain for the platform (the error says what to install), or the program does not
-/// compile.
-fn build(platform: Platform, profile: &str) -> Result<Program> {
+/// All platforms share one target folder, so that macros and build scripts are compiled once. It is not the
+/// workspace's folder: other compilers and flags would keep evicting the workspace's artefacts.
+pub(super) fn build(platform: Platform, profile: &str) -> Result<Program> {
     let target = target(platform);
-    // A folder of its own: other compilers and flags would keep evicting the workspace's artefacts, and two
-    // cargos in one folder wait for each other.
-    let folder = workspace::target_folder()?.join(format!("image-build-{}", platform.name()));
+    let folder = workspace::target_folder()?.join("image-build");
     let (toolchain, zig, mut command, flag) = if Platform::here() == Some(platform) {
         let toolchain = Toolchain::Active;
         let mut command = Command::new(toolchain.cargo());
@@ -73,7 +54,7 @@ fn build(platform: Platform, profile: &str) -> Result<Program> {
         let zig = tool.join("ziglang");
         let mut command = Command::new(tool.join("bin/cargo-zigbuild"));
         command.arg("zigbuild").env("CARGO_ZIGBUILD_ZIG_PATH", zig.join("zig"));
-        // What Debian's Rust lacks, and Zig has.
+        // Debian's Rust has no objects to link by itself; Zig has them.
         (toolchain, Some(zig), command, "-Clink-self-contained=no")
     };
     toolchain.compile(&mut command, &target);
@@ -89,12 +70,10 @@ fn build(platform: Platform, profile: &str) -> Result<Program> {
         profile,
     ]);
     command.arg("--target-dir").arg(&folder);
-    // Some dependencies are compiled of what their build scripts wrote there.
+    // Build scripts write code into the target folder, and its path would end up in the program.
     let flags = [flag, &workspace::path_flag()?, &workspace::renaming_flag(&folder, "/target")];
     command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
-    command.arg("--message-format=json-render-diagnostics");
-    let printed = process::output(&mut command)?;
-    let folder = folder.join(target.triple);
-    let packages = compiled::packages(&printed, &folder)?;
-    Ok(Program { path: folder.join(profile).join(NAME), packages, toolchain, zig })
+    process::run(&mut command)?;
+    let path = folder.join(target.triple).join(profile).join(NAME);
+    Ok(Program { path, target: target.triple, toolchain, zig })
 }

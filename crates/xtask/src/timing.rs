@@ -1,0 +1,64 @@
+//! How long the parts of a run take. `.ci/run` prints the slowest ones at its end.
+//!
+//! Each part becomes a line `SECONDS NAME` of the file that `BINDERY_TIMINGS` names, if it is set.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+
+use crate::toolchain;
+
+const VARIABLE: &str = "BINDERY_TIMINGS";
+
+/// A part of a run that is under way; dropped at its end.
+pub(crate) struct Part {
+    name: String,
+    began: Instant,
+    file: Option<PathBuf>,
+}
+
+/// Begins a part.
+pub(crate) fn begin(name: &str) -> Part {
+    let file = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    Part { name: name.to_owned(), began: Instant::now(), file }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let Some(path) = &self.file else { return };
+        let line = format!("{:6.0} {}\n", self.began.elapsed().as_secs_f64(), self.name);
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
+            eprintln!("cannot write {}: {error}", path.display());
+        }
+    }
+}
+
+/// If parts are timed, has cargo run each test program by `this` program, which times it.
+pub(crate) fn time_tests(command: &mut Command, this: &Path) -> Result<()> {
+    if std::env::var_os(VARIABLE).is_some() {
+        let host = toolchain::host()?.to_uppercase().replace('-', "_");
+        command.env(format!("CARGO_TARGET_{host}_RUNNER"), format!("{} timed", this.display()));
+    }
+    Ok(())
+}
+
+/// Runs a test program and ends as it ended. Cargo starts it in the folder of its package.
+pub(crate) fn run(command: &[OsString]) -> Result<()> {
+    let (program, arguments) = command.split_first().context("no program is named")?;
+    let package = std::env::current_dir()?;
+    let stem = Path::new(program).file_stem().unwrap_or_default().to_string_lossy();
+    // Cargo adds a digest to the name.
+    let test = stem.rsplit_once('-').map_or(&*stem, |(test, _)| test);
+    let part = begin(&format!("test {} {test}", package.file_name().unwrap_or_default().to_string_lossy()));
+    let status = Command::new(program).args(arguments).status();
+    drop(part);
+    let status = status.with_context(|| format!("cannot start {}", program.display()))?;
+    // 101 is the code of a panic; there is none after a signal.
+    std::process::exit(status.code().unwrap_or(101))
+}
