@@ -1,9 +1,9 @@
-//! The Helm chart as tests see it: rendered by the real Helm, object by object.
+//! The Helm chart for tests: rendered by the real Helm, object by object.
 
-mod cluster;
+mod documents;
 mod objects;
+mod operator;
 mod rights;
-mod rows;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,23 +13,22 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-pub use cluster::Operator;
+pub use documents::{Row, commands, table};
 pub use objects::Objects;
+pub use operator::Operator;
 pub use rights::{Right, granted};
-pub use rows::{Row, commands, table};
 
-/// The release that is rendered. Objects are called by it, because it contains the chart's name.
+/// The release that is rendered. Its objects have its name, because it contains the chart's name.
 pub const RELEASE: &str = "bindery";
 /// Its namespace.
 pub const NAMESPACE: &str = "bindery-system";
-/// The Kubernetes that charts are rendered for: that of the control plane that tests start.
+/// The version of Kubernetes that the chart is rendered for: that of the tests' control plane.
 pub const KUBERNETES: &str = "1.36.2";
 
 /// The root of the checkout.
 ///
 /// # Panics
-///
-/// Cargo was started elsewhere, and so has not read the checkout's configuration.
+/// If cargo was started outside the checkout, and so did not read its configuration.
 pub fn root() -> &'static Path {
     option_env!("BINDERY_CHECKOUT").map_or_else(|| panic!("start cargo within the checkout"), Path::new)
 }
@@ -42,26 +41,23 @@ pub fn chart() -> PathBuf {
 /// A file of the checkout.
 ///
 /// # Panics
-///
-/// It cannot be read.
+/// If it cannot be read.
 pub fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// A YAML text.
+/// Parses YAML.
 ///
 /// # Panics
-///
-/// It is none.
+/// If it is not YAML.
 pub fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// The sets of values that chart-testing installs too, by the name of their file, and none at all.
+/// The sets of values that chart-testing uses, with the names of their files, and the defaults.
 ///
 /// # Panics
-///
-/// One cannot be read.
+/// If one cannot be read.
 pub fn sets() -> Vec<(String, Value)> {
     let files = fs::read_dir(chart().join("ci")).expect("the chart must have sets of values");
     let mut sets = vec![("defaults".to_owned(), Value::Object(serde_json::Map::new()))];
@@ -74,21 +70,19 @@ pub fn sets() -> Vec<(String, Value)> {
     sets
 }
 
-/// What `cargo xtask test` offers to tests: a path, or several, in a variable.
+/// A path, or several, that `cargo xtask test` passes to tests in a variable.
 ///
 /// # Panics
-///
-/// The variable is not set.
+/// If the variable is not set.
 pub fn offered(variable: &str) -> PathBuf {
     let path = std::env::var_os(variable).filter(|value| !value.is_empty());
     path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`")).into()
 }
 
-/// A program of the workspace, which cargo has built beside the test that runs.
+/// A program of the workspace, which cargo built beside the running test.
 ///
 /// # Panics
-///
-/// It is not there: only this package was built.
+/// If it does not exist, because only this package was built.
 pub fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test must know where it lies");
     let folder = test.ancestors().nth(2).expect("a test must lie in cargo's target folder");
@@ -97,21 +91,18 @@ pub fn built(name: &str) -> PathBuf {
     program
 }
 
-/// Runs a program with a text on its standard input. Answers what it printed, or what it complained of.
+/// Runs a program with a text on its standard input, and returns its output.
 ///
 /// # Errors
-///
-/// It does not end with status 0.
+/// All that it printed, if it does not exit with status 0.
 ///
 /// # Panics
-///
-/// It cannot be run.
+/// If it cannot be run.
 pub fn run(command: &mut Command, input: &str) -> Result<String, String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let mut stdin = child.stdin.take().expect("standard input is a pipe");
-    // Small enough for a pipe, so that nothing waits for the other one; a program that ends early has not
-    // read it.
+    // The text fits into the pipe, so this does not block. A program may end before it has read it.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -123,7 +114,7 @@ pub fn run(command: &mut Command, input: &str) -> Result<String, String> {
     }
 }
 
-/// Helm, in the checkout, without anything of this user's.
+/// Helm, in the checkout, without the user's own configuration.
 pub fn helm<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     let mut helm = Command::new(offered("BINDERY_HELM"));
     helm.env_clear().env("HOME", "/nonexistent").env("HELM_NO_PLUGINS", "1").args(arguments);
@@ -134,8 +125,7 @@ pub fn helm<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command 
 /// The manifests of a release with these values, as text.
 ///
 /// # Errors
-///
-/// Helm refuses; answers what it says.
+/// Helm's message, if it refuses.
 pub fn manifests(values: &Value) -> Result<String, String> {
     manifests_of(RELEASE, NAMESPACE, values)
 }
@@ -143,8 +133,7 @@ pub fn manifests(values: &Value) -> Result<String, String> {
 /// The manifests of a release with this name in this namespace.
 ///
 /// # Errors
-///
-/// As [`manifests`].
+/// As for [`manifests`].
 pub fn manifests_of(release: &str, namespace: &str, values: &Value) -> Result<String, String> {
     let mut helm = helm(["template", release]);
     helm.arg(chart()).args(["--namespace", namespace, "--kube-version", KUBERNETES, "--values", "-"]);
@@ -154,17 +143,15 @@ pub fn manifests_of(release: &str, namespace: &str, values: &Value) -> Result<St
 /// The objects of a release with these values.
 ///
 /// # Errors
-///
-/// As [`manifests`].
+/// As for [`manifests`].
 pub fn render(values: &Value) -> Result<Objects, String> {
     manifests(values).map(|text| Objects::read(&text))
 }
 
-/// The objects of a release whose values Helm takes.
+/// The objects of a release with values that Helm accepts.
 ///
 /// # Panics
-///
-/// It does not.
+/// If Helm refuses.
 pub fn rendered(values: &Value) -> Objects {
     render(values).unwrap_or_else(|why| panic!("{why}\n{values:#}"))
 }

@@ -1,28 +1,27 @@
-//! Objects of manifests.
+//! The objects of manifests.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Texts within objects that are documents themselves, by JSON pointers: [`Objects::at`] finds what is in
-/// them.
+/// JSON pointers to texts that are documents themselves. [`Objects::at`] looks into them.
 const DOCUMENTS: [&str; 2] =
     ["/spec/template/metadata/annotations/bindery.dev~1settings", "/data/bindery.json"];
 
-/// Objects by kind and name: `Deployment/bindery`. No two of the chart differ only in their namespace.
+/// Objects by kind and name, such as `Deployment/bindery`. No two of the chart differ in their namespace
+/// only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objects {
     objects: BTreeMap<String, Value>,
-    /// The same with the documents in them read.
+    /// The same objects, with the documents in them parsed.
     opened: BTreeMap<String, Value>,
 }
 
 impl Objects {
-    /// The objects of some manifests.
+    /// Parses manifests.
     ///
     /// # Panics
-    ///
-    /// The text is no YAML, or has an object twice.
+    /// If the text is not YAML, or contains an object twice.
     pub fn read(manifests: &str) -> Self {
         let documents: Vec<Value> =
             serde_saphyr::from_multiple(manifests).unwrap_or_else(|error| panic!("{error}\n{manifests}"));
@@ -37,35 +36,33 @@ impl Objects {
         Self { objects, opened }
     }
 
-    /// All of them, by name.
+    /// All objects, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.objects.iter().map(|(name, object)| (name.as_str(), object))
     }
 
-    /// The one of this name.
+    /// The object of this name.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.objects.get(name)
     }
 
-    /// The settings file of the pods.
+    /// The pods' settings file.
     ///
     /// # Panics
-    ///
-    /// There is none.
+    /// If there is none.
     pub fn settings(&self) -> &str {
         let text =
             self.get("Deployment/bindery").and_then(|deployment| deployment.pointer(DOCUMENTS[0])?.as_str());
         text.expect("the pods of bindery must have settings")
     }
 
-    /// All of a kind.
+    /// The objects of a kind.
     pub fn of(&self, kind: &str) -> impl Iterator<Item = &Value> {
         self.objects.values().filter(move |object| object["kind"] == kind)
     }
 
-    /// What is at a path such as `Deployment/bindery /spec/template/spec/containers/bindery/image`: the
-    /// object, and the keys within it. An item of a list is found by its number, or by its name, alert or
-    /// mount path.
+    /// The value at a path such as `Deployment/bindery /spec/template/spec/containers/bindery/image`: the
+    /// object, and the keys within it. The key of a list's item is its index, name, alert or mount path.
     pub fn at(&self, path: &str) -> Option<&Value> {
         let (name, within) = path.split_once(' ').unwrap_or((path, ""));
         let keys = within.split('/').skip(1).map(|key| key.replace("~1", "/"));

@@ -1,4 +1,4 @@
-//! Rights that roles grant.
+//! The rights that roles grant.
 
 use std::collections::BTreeSet;
 
@@ -6,24 +6,23 @@ use serde_json::{Value, json};
 
 use crate::{NAMESPACE, Objects};
 
-/// One thing that may be done.
+/// A verb on a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
-    /// `None`: everywhere.
+    /// `None` means everywhere.
     pub namespace: Option<String>,
-    /// With its group, as the guide writes it: `leases (coordination.k8s.io)`.
+    /// The resource with its group, as in the guide: `leases (coordination.k8s.io)`.
     pub resource: String,
-    /// Of the one object that it is limited to.
+    /// The only object that it applies to.
     pub name: Option<String>,
-    /// What may be done with it.
+    /// The verb.
     pub verb: String,
 }
 
-/// What the roles of a release grant.
+/// The rights that the roles of a release grant.
 ///
 /// # Panics
-///
-/// A role is not bound to the release's account, or to somebody else too; a right is granted twice.
+/// If a role is not bound to the release's service account alone, or if a right is granted twice.
 pub fn granted(objects: &Objects) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for (role, binding) in [("ClusterRole", "ClusterRoleBinding"), ("Role", "RoleBinding")] {

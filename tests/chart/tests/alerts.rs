@@ -1,4 +1,4 @@
-//! The chart's alerts and the dashboard's questions, evaluated as Prometheus does: by the real promtool.
+//! The chart's alerts and the dashboard's queries, evaluated by the real promtool.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,20 +10,20 @@ use std::process::Command;
 use bindery_chart::{offered, read, rendered, run, yaml};
 use serde_json::{Value, json};
 
-/// What Grafana puts in place of its variables.
+/// Grafana's variables, with example values.
 const VARIABLES: [(&str, &str); 2] = [("$__rate_interval", "4m"), ("$namespace", ".*")];
 
 fn promtool(arguments: &[&str], folder: &Path) -> Result<String, String> {
     run(Command::new(offered("BINDERY_PROMTOOL")).args(arguments).current_dir(folder), "")
 }
 
-/// Rules as Prometheus reads them from a file: the operator gives it a PrometheusRule's groups like this.
+/// Writes rules as the operator writes the groups of a PrometheusRule for Prometheus.
 fn write_groups(rules: &[Value], file: &Path) {
     let groups = json!({"groups": [{"name": "bindery", "rules": rules}]});
     fs::write(file, groups.to_string()).unwrap();
 }
 
-/// The alerts of a mode, of their annotations those that are templates: a text is what it is.
+/// The alerts of a mode. Only annotations that are templates are kept.
 fn alerts(mode: &str) -> Vec<Value> {
     let objects = rendered(&json!({"mode": mode, "prometheusRule": {"enabled": true}}));
     let rules = objects.at("PrometheusRule/bindery /spec/groups/bindery/rules").unwrap();
@@ -34,8 +34,8 @@ fn alerts(mode: &str) -> Vec<Value> {
     rules
 }
 
-/// The alerts that a file of unit tests sees fire, and those that it sees silent.
-fn seen(file: &Value) -> (BTreeSet<String>, BTreeSet<String>) {
+/// The alerts that a file of unit tests expects to fire, and those that it expects to be silent.
+fn expected(file: &Value) -> (BTreeSet<String>, BTreeSet<String>) {
     let tests = file["tests"].as_array().unwrap().iter();
     let looks = tests.flat_map(|test| test["alert_rule_test"].as_array().unwrap());
     let named = |fires: bool| {
@@ -46,7 +46,7 @@ fn seen(file: &Value) -> (BTreeSet<String>, BTreeSet<String>) {
 }
 
 #[test]
-fn every_alert_fires_when_its_time_is_over_and_is_silent_before() {
+fn every_alert_fires_after_its_duration_and_not_before() {
     for mode in ["own", "observe"] {
         let folder = tempfile::tempdir().unwrap();
         let alerts = alerts(mode);
@@ -56,7 +56,7 @@ fn every_alert_fires_when_its_time_is_over_and_is_silent_before() {
         let (mut firing, mut silent) = (BTreeSet::new(), BTreeSet::new());
         for file in ["both", mode] {
             let mut tests = yaml(&read(&format!("tests/chart/alerts/{file}.yaml")));
-            let (fire, stay) = seen(&tests);
+            let (fire, stay) = expected(&tests);
             firing.extend(fire);
             silent.extend(stay);
             tests["rule_files"] = json!(["rules.json"]);
@@ -69,18 +69,20 @@ fn every_alert_fires_when_its_time_is_over_and_is_silent_before() {
     }
 }
 
-/// As rules that record, because promtool reads those.
+/// As recording rules, which promtool can check.
 #[test]
-fn prometheus_understands_what_the_dashboard_asks() {
+fn the_dashboards_queries_are_valid() {
     let dashboard: Value = serde_json::from_str(&read("charts/bindery/files/dashboard.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
-    let asked = targets.map(|target| {
+    let queries = targets.map(|target| {
         let put = |text: String, (variable, value): &(&str, &str)| text.replace(variable, value);
         VARIABLES.iter().fold(target["expr"].as_str().unwrap().to_owned(), put)
     });
-    let rules: Vec<_> =
-        asked.enumerate().map(|(at, expr)| json!({"record": format!("asked:{at}"), "expr": expr})).collect();
+    let rules: Vec<_> = queries
+        .enumerate()
+        .map(|(at, expr)| json!({"record": format!("query:{at}"), "expr": expr}))
+        .collect();
     assert!(!rules.is_empty());
     let folder = tempfile::tempdir().unwrap();
     write_groups(&rules, &folder.path().join("rules.json"));

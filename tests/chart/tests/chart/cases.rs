@@ -1,4 +1,4 @@
-//! What each value changes: the cases of `cases.yaml`.
+//! The effect of each value: the cases of `cases.yaml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,24 +6,24 @@ use bindery_chart::{Objects, read, rendered, table};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// A value, and what it changes.
+/// A value and its effect.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
     value: String,
     to: Value,
-    /// What else is set, before and after.
+    /// Further values, set before and after.
     #[serde(default)]
     with: Map<String, Value>,
-    then: Vec<Claim>,
+    then: Vec<Expectation>,
 }
 
-/// What holds of the objects.
+/// A condition on the rendered objects. Exactly one field is set beside `at`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Claim {
+struct Expectation {
     at: String,
-    /// Also null is a value.
+    /// `null` is a value too.
     #[serde(default, deserialize_with = "present")]
     is: Option<Value>,
     includes: Option<Value>,
@@ -37,7 +37,7 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
     Value::deserialize(deserializer).map(Some)
 }
 
-impl Claim {
+impl Expectation {
     fn holds(&self, objects: &Objects) -> bool {
         let found = objects.at(&self.at);
         match (&self.is, &self.includes, self.gone, self.has) {
@@ -45,7 +45,7 @@ impl Claim {
             (None, Some(item), false, false) => found.is_some_and(|found| includes(found, item)),
             (None, None, true, false) => found.is_none(),
             (None, None, false, true) => found.is_some(),
-            _ => panic!("a claim says one thing: {self:?}"),
+            _ => panic!("one condition is needed: {self:?}"),
         }
     }
 }
@@ -62,10 +62,10 @@ fn cases() -> Vec<Case> {
     serde_saphyr::from_str(&read("tests/chart/cases.yaml")).unwrap()
 }
 
-/// Values that matter only where a release is already: tests/cluster/release.rs has their case.
+/// Values that matter only for an upgrade; tests/cluster/release.rs has their case.
 const OF_UPGRADES: [&str; 1] = ["confirmObserve"];
 
-/// Values with one of them, named by its path, set.
+/// Values in which the one at a path is replaced.
 fn set(values: &Map<String, Value>, path: &str, to: &Value) -> Value {
     let mut values = Value::Object(values.clone());
     let mut at = &mut values;
@@ -80,17 +80,17 @@ fn set(values: &Map<String, Value>, path: &str, to: &Value) -> Value {
 }
 
 #[test]
-fn each_value_changes_what_is_told_of_it() {
+fn each_value_has_the_effect_that_its_case_describes() {
     let mut before: BTreeMap<String, Objects> = BTreeMap::new();
     for Case { value, to, with, then } in cases() {
         let key = Value::Object(with.clone()).to_string();
         let before = before.entry(key).or_insert_with(|| rendered(&Value::Object(with.clone())));
         let after = rendered(&set(&with, &value, &to));
         assert!(!then.is_empty(), "{value} changes nothing");
-        for claim in then {
-            assert!(!claim.holds(before), "{value}: already before, {claim:?}");
-            let found = after.at(&claim.at);
-            assert!(claim.holds(&after), "{value}={to}: {claim:?}, found {found:?}");
+        for expected in then {
+            assert!(!expected.holds(before), "{value}: holds already before: {expected:?}");
+            let found = after.at(&expected.at);
+            assert!(expected.holds(&after), "{value}={to}: {expected:?}, found {found:?}");
         }
     }
 }
@@ -108,15 +108,15 @@ fn every_value_has_a_case_and_a_row_in_the_readme() {
     gather(&bindery_chart::yaml(&read("charts/bindery/values.yaml")), "", &mut leaves);
     for leaf in &leaves {
         let is_listed = |row: &String| leaf == row || leaf.starts_with(&format!("{row}."));
-        assert!(listed.iter().any(is_listed), "{leaf} is in values.yaml and not in the README");
+        assert!(listed.iter().any(is_listed), "{leaf} is in values.yaml but not in the README");
     }
     for row in &listed {
         let is_there = |leaf: &String| leaf == row || leaf.starts_with(&format!("{row}."));
-        assert!(leaves.iter().any(is_there), "{row} is in the README and not in values.yaml");
+        assert!(leaves.iter().any(is_there), "{row} is in the README but not in values.yaml");
     }
 }
 
-/// The paths of all values that are no maps, or empty ones.
+/// Adds the paths of all values but non-empty maps.
 fn gather(values: &Value, path: &str, leaves: &mut Vec<String>) {
     match values {
         Value::Object(fields) if !fields.is_empty() => {

@@ -1,4 +1,4 @@
-//! Links of the documents lead to files that exist, and to headings in them.
+//! Links in documents lead to existing files and headings.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,15 +6,12 @@ use std::path::{Path, PathBuf};
 
 use bindery_chart::root;
 
-/// Folders that hold nothing of the project's own, but those with a dot.
-const FOREIGN: [&str; 1] = ["target"];
-
-/// The documents below a folder.
+/// Adds the documents below a folder.
 fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if path.is_dir() && !path.is_symlink() && !name.starts_with('.') && !FOREIGN.contains(&&*name) {
+        if path.is_dir() && !path.is_symlink() && !name.starts_with('.') && name != "target" {
             documents(&path, found);
         } else if name.ends_with(".md") {
             found.push(path);
@@ -22,7 +19,7 @@ fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The lines of a document but for its examples.
+/// The lines of a document outside of code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut is_example = false;
     text.lines().filter(move |line| {
@@ -32,18 +29,18 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The links of a document: what stands behind each text in brackets, outside of code.
+/// The targets of a document's links, outside of code.
 fn links(text: &str) -> Vec<String> {
     let lines = prose(text).collect::<Vec<_>>().join("\n");
     let parts: Vec<_> = lines.split('`').collect();
-    // A text in brackets may be code itself.
+    // The text of a link may be code.
     let outside = parts.iter().enumerate().map(|(index, part)| if index % 2 == 0 { *part } else { "" });
     let outside = outside.collect::<String>();
     let behind = outside.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     behind.map(|(link, _)| link.to_owned()).collect()
 }
 
-/// The headings of a document as links name them: of two that are the same the second has a number.
+/// The anchors of a document's headings. The second of two equal headings gets a number.
 fn anchors(text: &str) -> Vec<String> {
     let mut seen = BTreeMap::new();
     let headings = prose(text).filter(|line| line.trim_start_matches('#').starts_with(' '));
@@ -58,8 +55,8 @@ fn anchors(text: &str) -> Vec<String> {
     anchors.collect()
 }
 
-/// Why a link of a document leads nowhere.
-fn nowhere(document: &Path, link: &str) -> Option<&'static str> {
+/// The reason why a link of a document is broken.
+fn broken(document: &Path, link: &str) -> Option<&'static str> {
     let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
     let target = if path.is_empty() { document.to_owned() } else { document.parent().unwrap().join(path) };
     let Some(anchor) = anchor else {
@@ -72,7 +69,7 @@ fn nowhere(document: &Path, link: &str) -> Option<&'static str> {
 }
 
 #[test]
-fn links_lead_to_files_that_exist() {
+fn no_link_of_a_document_is_broken() {
     let mut documents_found = Vec::new();
     documents(root(), &mut documents_found);
     let (mut followed, mut wrong) = (0, Vec::new());
@@ -82,7 +79,7 @@ fn links_lead_to_files_that_exist() {
                 continue;
             }
             followed += 1;
-            if let Some(why) = nowhere(document, &link) {
+            if let Some(why) = broken(document, &link) {
                 wrong.push(format!("{}: {link}: {why}", document.display()));
             }
         }
@@ -96,7 +93,7 @@ fn links_lead_to_files_that_exist() {
 }
 
 #[test]
-fn a_link_is_followed_to_its_heading() {
+fn a_link_to_a_missing_heading_or_file_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let document = folder.path().join("a.md");
     let text = "# A `b` c\n\n## Twice\n## Twice\n\n```\n# no heading\n[no](link)\n```\n[`a`](#a-b-c), `[no](link)`, [b\nb](b.md)\n";
@@ -112,6 +109,6 @@ fn a_link_is_followed_to_its_heading() {
         ("b.md", false),
         ("b.md#a-b-c", false),
     ] {
-        assert_eq!(nowhere(&document, link).is_none(), is_there, "{link}");
+        assert_eq!(broken(&document, link).is_none(), is_there, "{link}");
     }
 }

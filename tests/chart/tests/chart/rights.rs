@@ -1,12 +1,12 @@
-//! Rights: those of the guide, and no others.
+//! The roles grant the rights that the guide lists, and no others.
 
 use std::collections::BTreeSet;
 
 use bindery_chart::{NAMESPACE, Right, granted, read, rendered, sets, table};
 use serde_json::json;
 
-/// The rights of the guide where these conditions hold.
-fn told(conditions: &[&str]) -> BTreeSet<Right> {
+/// The rights that the guide lists for some conditions.
+fn documented(conditions: &[&str]) -> BTreeSet<Right> {
     let guide = read("docs/operate.md");
     let mut rights = BTreeSet::new();
     for row in table(&guide, "## What it may do") {
@@ -19,7 +19,7 @@ fn told(conditions: &[&str]) -> BTreeSet<Right> {
             "the Lease's namespace" => Some("kube-system"),
             "its own namespace" => Some(NAMESPACE),
             "`default`" => Some("default"),
-            other => panic!("where is {other}?"),
+            other => panic!("unknown place {other}"),
         };
         let (resources, is_limited) =
             resources.strip_suffix(", one by name").map_or((resources.as_str(), false), |rest| (rest, true));
@@ -40,7 +40,7 @@ fn told(conditions: &[&str]) -> BTreeSet<Right> {
 }
 
 #[test]
-fn the_chart_grants_what_the_guide_tells() {
+fn the_chart_grants_the_rights_of_the_guide() {
     let own_certificates = "certificates of its own";
     for (values, conditions) in [
         (json!({}), vec!["always", own_certificates]),
@@ -51,29 +51,28 @@ fn the_chart_grants_what_the_guide_tells() {
             json!({"mode": "own", "recycling": {"enabled": true}}),
             vec!["always", "mode own", "recycling", own_certificates],
         ),
-        // A component of one's own may read more.
+        // The operator's own component may read more.
         (
             json!({"engine": {"configMap": {"name": "mine"}}}),
             vec!["always", "an engine of your own", own_certificates],
         ),
-        // Who looks on recycles nothing.
+        // In mode observe nothing is recycled.
         (json!({"recycling": {"enabled": true}}), vec!["always", own_certificates]),
         (json!({"rbac": {"create": false}}), vec![]),
     ] {
-        assert_eq!(granted(&rendered(&values)), told(&conditions), "{values}");
+        assert_eq!(granted(&rendered(&values)), documented(&conditions), "{values}");
     }
 }
 
 #[test]
-fn who_looks_on_writes_nothing_but_its_certificates() {
-    for right in told(&["always"]) {
+fn a_release_in_mode_observe_writes_only_its_certificates() {
+    for right in documented(&["always"]) {
         assert!(["get", "list", "watch"].contains(&right.verb.as_str()), "{right:?}");
     }
 }
 
-/// Nothing is granted by a wildcard, and secrets only by name.
 #[test]
-fn no_right_is_wider_than_a_word() {
+fn no_role_has_a_wildcard_and_secrets_are_granted_by_name() {
     for (name, values) in sets() {
         let objects = rendered(&values);
         for role in objects.of("ClusterRole").chain(objects.of("Role")) {

@@ -1,4 +1,4 @@
-//! What the schema of values refuses.
+//! The values that the chart refuses, by its schema or by a template.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +6,9 @@ use bindery_chart::{read, render, rendered, table, yaml};
 use serde_json::{Value, json};
 
 /// A field of affinities.
-const NEEDED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
-/// Paths of the maps in some values, the whole first.
+/// Paths of the maps in some values, the root first.
 fn maps(values: &Value, path: &str, found: &mut Vec<String>) {
     if let Some(fields) = values.as_object() {
         found.push(path.to_owned());
@@ -22,10 +22,10 @@ fn schema() -> Value {
     serde_json::from_str(&read("charts/bindery/values.schema.json")).unwrap()
 }
 
-/// What Helm says of values that it must refuse, one finding a line.
-fn complaints(values: &Value) -> Vec<String> {
-    let told = render(values).expect_err("these values must be refused");
-    told.lines().filter_map(|line| Some(line.trim().strip_prefix("- at ")?.to_owned())).collect()
+/// Helm's findings about values that it must refuse.
+fn findings(values: &Value) -> Vec<String> {
+    let why = render(values).expect_err("these values must be refused");
+    why.lines().filter_map(|line| Some(line.trim().strip_prefix("- at ")?.to_owned())).collect()
 }
 
 /// Sets a value, and makes the maps above it.
@@ -38,50 +38,48 @@ fn set(values: &mut Value, path: &str, to: Value) {
 }
 
 #[test]
-fn a_key_that_does_not_exist_is_refused_at_every_level() {
-    // Maps whose keys are the user's: labels, annotations.
+fn an_unknown_key_is_refused_at_every_level() {
+    // Maps with keys of the user's, such as labels.
     let free = ["/commonLabels", "/podLabels", "/podAnnotations", "/nodeSelector", "/dashboard/labels"];
     let is_free =
         |path: &str| free.contains(&path) || path.ends_with("/annotations") || path.ends_with("abels");
     let mut found = Vec::new();
     maps(&yaml(&read("charts/bindery/values.yaml")), "", &mut found);
     found.retain(|path| !is_free(path));
-    // All at once: Helm tells of each.
+    // All in one call, since Helm lists all findings.
     let mut values = json!({});
     for path in &found {
         set(&mut values, &format!("{path}/noSuchKey"), json!(1));
     }
-    let complaints = complaints(&values);
+    let findings = findings(&values);
     for path in &found {
-        let told = format!("'{path}': additional properties 'noSuchKey' not allowed");
-        let root = "'': additional properties 'noSuchKey' not allowed";
-        let told = if path.is_empty() { root } else { &told };
-        // Quantities are the only other maps with keys of their own kind.
+        let expected = format!("'{path}': additional properties 'noSuchKey' not allowed");
+        // The keys of quantities are not fixed either.
         let is_quantities = path.starts_with("/resources/");
-        assert!(is_quantities || complaints.iter().any(|line| line == told), "{path}: {complaints:#?}");
+        assert!(is_quantities || findings.contains(&expected), "{path}: {findings:#?}");
     }
 }
 
 #[test]
-fn a_value_of_a_wrong_kind_is_refused() {
+fn a_value_of_a_wrong_type_is_refused() {
     let readme = read("charts/bindery/README.md");
     let rows = table(&readme, "## Values").into_iter().map(|row| row[0].trim_matches('`').replace('.', "/"));
     let paths: Vec<_> = rows.map(|row| format!("/{row}")).collect();
     let mut values = json!({});
     for path in &paths {
-        // No value is a map of lists of maps of lists.
+        // No value has this type: a map of lists of maps of lists.
         set(&mut values, path, json!({"no": [{"such": ["value"]}]}));
     }
-    let complaints = complaints(&values);
+    let findings = findings(&values);
     for path in &paths {
-        let told =
+        let is_about =
             |line: &String| line.starts_with(&format!("'{path}'")) || line.starts_with(&format!("'{path}/"));
-        assert!(complaints.iter().any(told), "{path} may be anything: {complaints:#?}");
+        assert!(findings.iter().any(is_about), "{path} may have any type: {findings:#?}");
     }
 }
 
 #[test]
-fn values_that_cannot_work_are_refused() {
+fn a_value_that_cannot_work_is_refused_by_the_schema() {
     for (values, why) in [
         (json!({"mode": "Own"}), "'/mode'"),
         (json!({"replicas": -1}), "'/replicas'"),
@@ -113,102 +111,86 @@ fn values_that_cannot_work_are_refused() {
         (json!({"webhook": {"exemptNamespaces": ["kube_system"]}}), "'/webhook/exemptNamespaces/0'"),
         (json!({"extraVolumes": [{"name": "a", "confgMap": {"name": "b"}}]}), "'/extraVolumes/0'"),
         (json!({"extraVolumes": [{"name": "a", "configMap": {"nmae": "b"}}]}), "'/extraVolumes/0/configMap'"),
-        (json!({"affinity": {"nodeAffinity": {NEEDED: {"terms": []}}}}), "'/affinity/nodeAffinity/required"),
         (
-            json!({"affinity": {"podAffinity": {NEEDED: [{"topology": "a"}]}}}),
+            json!({"affinity": {"nodeAffinity": {REQUIRED: {"terms": []}}}}),
+            "'/affinity/nodeAffinity/required",
+        ),
+        (
+            json!({"affinity": {"podAffinity": {REQUIRED: [{"topology": "a"}]}}}),
             "'/affinity/podAffinity/required",
         ),
     ] {
-        let complaints = complaints(&values);
-        assert!(complaints.iter().any(|line| line.contains(why)), "{values}: {complaints:#?}");
+        let findings = findings(&values);
+        assert!(findings.iter().any(|line| line.contains(why)), "{values}: {findings:#?}");
     }
 }
 
 #[test]
-fn filters_of_the_log_are_let_in() {
-    for filter in ["off", "warn,bindery=debug", "bindery[sync{uid=\"a,b\"}]=trace,info"] {
-        let objects = rendered(&json!({"logging": {"level": filter}}));
-        assert_eq!(
-            objects.at("Deployment/bindery /spec/template/metadata/annotations/bindery.dev~1settings/log"),
-            Some(&json!(filter))
-        );
-    }
-}
-
-#[test]
-fn a_certificate_is_renewed_within_its_life() {
+fn values_that_contradict_each_other_are_refused_with_a_reason() {
+    let names = json!({"names": ["kube-apiserver"]});
     let issued = |duration: &str, left: &str| json!({"certificates": {"source": "cert-manager", "certManager": {"duration": duration, "renewBefore": left}}});
-    for (duration, left) in [("24h", "720h"), ("1h", "60m")] {
-        let why = render(&issued(duration, left)).unwrap_err();
-        let told = format!("certificates.certManager.renewBefore is {left} and duration {duration}");
-        assert!(why.contains(&told), "{why}");
-    }
-    render(&issued("1h1ms", "59m")).unwrap();
-}
-
-/// Without authorities nobody has a certificate that could have a name, and everybody would be let in.
-#[test]
-fn names_of_clients_are_not_dropped() {
-    let named = |webhook: Value| json!({"webhook": webhook});
-    let names = json!(["kube-apiserver"]);
-    let why = render(&named(json!({"clients": {"names": names}}))).unwrap_err();
-    let told = "webhook.clients.names is given and webhook.clients.configMap is not";
-    assert!(why.contains(told) && why.contains("give the ConfigMap"), "{why}");
-    render(&named(json!({"clients": {"names": names, "configMap": "authorities"}}))).unwrap();
-    render(&named(json!({"clients": {"names": names}, "enabled": false}))).unwrap();
-}
-
-/// What was confirmed once would be confirmed for every mode that is forgotten later.
-#[test]
-fn a_release_that_binds_has_confirmed_nothing() {
-    let why = render(&json!({"mode": "own", "confirmObserve": true})).unwrap_err();
-    assert!(why.contains("give confirmObserve=false"), "{why}");
-    render(&json!({"confirmObserve": true})).unwrap();
-}
-
-#[test]
-fn two_servers_do_not_share_a_port() {
-    for (values, told) in [
-        (json!({"webhook": {"port": 8080}}), "webhook.port and metrics.port are both 8080"),
-        (json!({"service": {"port": 8080}}), "service.port and metrics.port are both 8080"),
+    for (values, reasons) in [
+        // A certificate is renewed within its lifetime.
+        (issued("24h", "720h"), &["certificates.certManager.renewBefore is 720h and duration 24h"][..]),
+        (issued("1h", "60m"), &["certificates.certManager.renewBefore is 60m and duration 1h"]),
+        // Without an authority no client certificate is asked for, and every client would be admitted.
+        (
+            json!({"webhook": {"clients": names}}),
+            &["webhook.clients.names is given and webhook.clients.configMap is not", "give the ConfigMap"],
+        ),
+        // A confirmation that stays would confirm each forgotten mode.
+        (json!({"mode": "own", "confirmObserve": true}), &["give confirmObserve=false"]),
+        (json!({"webhook": {"port": 8080}}), &["webhook.port and metrics.port are both 8080"]),
+        (json!({"service": {"port": 8080}}), &["service.port and metrics.port are both 8080"]),
+        // A pod must not be killed while it answers.
+        (
+            json!({"terminationGracePeriodSeconds": 5}),
+            &["terminationGracePeriodSeconds must be more than webhook.drainSeconds"],
+        ),
     ] {
         let why = render(&values).unwrap_err();
-        assert!(why.contains(told), "{values}: {why}");
+        for reason in reasons {
+            assert!(why.contains(reason), "{values}: {why}");
+        }
     }
-    render(&json!({"metrics": {"port": 8443}, "webhook": {"enabled": false}})).unwrap();
 }
 
 #[test]
-fn a_pod_is_not_killed_while_it_answers() {
-    let values = json!({"terminationGracePeriodSeconds": 5});
-    let told = render(&values).unwrap_err();
-    assert!(told.contains("terminationGracePeriodSeconds must be more than webhook.drainSeconds"), "{told}");
-    render(&json!({"terminationGracePeriodSeconds": 0, "webhook": {"enabled": false}})).unwrap();
-}
-
-/// Helm gives every chart within another one the values `global`.
-#[test]
-fn the_chart_may_be_part_of_another() {
+fn values_that_only_look_contradictory_are_accepted() {
+    let names = json!({"names": ["kube-apiserver"]});
+    for values in [
+        json!({"certificates": {"source": "cert-manager", "certManager": {"duration": "1h1ms", "renewBefore": "59m"}}}),
+        json!({"webhook": {"clients": {"names": ["kube-apiserver"], "configMap": "authorities"}}}),
+        json!({"webhook": {"clients": names, "enabled": false}}),
+        json!({"confirmObserve": true}),
+        json!({"metrics": {"port": 8443}, "webhook": {"enabled": false}}),
+        json!({"terminationGracePeriodSeconds": 0, "webhook": {"enabled": false}}),
+    ] {
+        render(&values).unwrap_or_else(|why| panic!("{values}: {why}"));
+    }
+    // Helm gives every chart within another one the values `global`.
     assert_eq!(render(&json!({"global": {"imageRegistry": "other"}})), render(&json!({})));
+    for filter in ["off", "warn,bindery=debug", "bindery[sync{uid=\"a,b\"}]=trace,info"] {
+        let objects = rendered(&json!({"logging": {"level": filter}}));
+        let log = "Deployment/bindery /spec/template/metadata/annotations/bindery.dev~1settings/log";
+        assert_eq!(objects.at(log), Some(&json!(filter)));
+    }
 }
 
 #[test]
-fn the_alerts_in_the_schema_are_those_that_there_are() {
+fn the_schema_lists_exactly_the_existing_alerts() {
     let schema = schema();
-    let names = |values: &Value| -> BTreeSet<String> {
-        values.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+    let names = |alerts: &Value, field: &str| -> BTreeSet<String> {
+        let names = alerts.as_array().unwrap().iter().map(|alert| alert.get(field).unwrap_or(alert));
+        names.map(|name| name.as_str().unwrap().to_owned()).collect()
     };
-    let alerts = names(&schema["properties"]["prometheusRule"]["properties"]["disabled"]["items"]["enum"]);
-    let file = yaml(&read("charts/bindery/files/alerts.yaml"));
-    assert_eq!(
-        alerts,
-        file.as_array().unwrap().iter().map(|alert| alert["alert"].as_str().unwrap().to_owned()).collect()
-    );
+    let listed = &schema["properties"]["prometheusRule"]["properties"]["disabled"]["items"]["enum"];
+    let existing = yaml(&read("charts/bindery/files/alerts.yaml"));
+    assert_eq!(names(listed, ""), names(&existing, "alert"));
 }
 
-/// Every map of the schema says which keys it may have.
 #[test]
-fn no_map_of_the_schema_is_open_by_accident() {
+fn every_map_of_the_schema_lists_its_keys() {
     fn open(schema: &Value, path: &str, found: &mut Vec<String>) {
         if let Some(fields) = schema.as_object() {
             if fields.get("type").is_some_and(|kind| kind == "object")
@@ -224,6 +206,6 @@ fn no_map_of_the_schema_is_open_by_accident() {
     }
     let mut found = Vec::new();
     open(&schema(), "", &mut found);
-    // What Helm hands to all charts.
+    // Helm passes `global` to all charts.
     assert_eq!(found, ["/properties/global"]);
 }

@@ -1,9 +1,9 @@
-//! The threat model and the operator's guide name tests: they exist.
+//! The tests that the threat model and the operator's guide name exist.
 
 use bindery_chart::{read, root};
 
 #[test]
-fn every_test_that_the_threat_model_and_the_guide_name_exists() {
+fn every_test_that_a_document_names_exists() {
     for (document, at_least) in [("SECURITY.md", 20), ("docs/operate.md", 10)] {
         let text = read(document);
         let quoted = text.split('`').skip(1).step_by(2);
@@ -19,9 +19,8 @@ fn every_test_that_the_threat_model_and_the_guide_name_exists() {
     }
 }
 
-/// Every claim of what somebody cannot do is shown by a test.
 #[test]
-fn every_claim_of_the_threat_model_has_a_test() {
+fn every_row_of_the_threat_model_names_a_test() {
     let model = read("SECURITY.md");
     let headings = model.lines().filter(|line| line.starts_with("## What a hostile"));
     for heading in headings {

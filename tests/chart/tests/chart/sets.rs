@@ -1,63 +1,13 @@
-//! Whole releases: the sets of values in the chart's folder `ci`.
+//! Releases with each set of values in the chart's folder `ci`, and the notes that Helm prints.
 
-use std::collections::BTreeSet;
-use std::process::Command;
-
-use bindery_chart::{KUBERNETES, RELEASE, chart, helm, manifests, offered, read, rendered, run, sets, table};
+use bindery_chart::{KUBERNETES, RELEASE, chart, helm, read, rendered, run, sets, table};
 use serde_json::{Map, Value, json};
 
-/// Kinds that Kubernetes itself does not know.
-const FOREIGN: [&str; 4] = ["Certificate", "Issuer", "PrometheusRule", "ServiceMonitor"];
-
 #[test]
-fn helm_finds_nothing_to_complain_of() {
+fn helm_lint_accepts_every_set_of_values() {
     for (name, values) in sets() {
         let mut lint = helm(["lint", "--strict", "--kube-version", KUBERNETES, "--values", "-"]);
         run(lint.arg(chart()), &values.to_string()).unwrap_or_else(|why| panic!("{name}: {why}"));
-    }
-}
-
-/// Holds manifests against the schemas of Kubernetes. Answers the kinds for which there is none.
-pub(super) fn conforms(manifests: &str) -> Result<BTreeSet<String>, String> {
-    let place = offered("BINDERY_SCHEMAS").join("{{.Group}}_{{.ResourceAPIVersion}}_{{.ResourceKind}}.json");
-    let mut kubeconform = Command::new(offered("BINDERY_KUBECONFORM"));
-    kubeconform.args([
-        "-strict",
-        "-verbose",
-        "-ignore-missing-schemas",
-        "-output",
-        "json",
-        "-schema-location",
-    ]);
-    kubeconform.arg(place);
-    let told: Value = serde_json::from_str(&run(&mut kubeconform, manifests)?).unwrap();
-    let skipped =
-        told["resources"].as_array().unwrap().iter().filter(|found| found["status"] == "statusSkipped");
-    Ok(skipped.map(|found| found["kind"].as_str().unwrap().to_owned()).collect())
-}
-
-#[test]
-fn every_object_is_one_that_kubernetes_knows() {
-    let mut foreign = BTreeSet::new();
-    for (name, values) in sets() {
-        let skipped = conforms(&manifests(&values).unwrap());
-        foreign.extend(skipped.unwrap_or_else(|why| panic!("{name}: {why}")));
-    }
-    assert_eq!(foreign, FOREIGN.map(str::to_owned).into());
-}
-
-#[test]
-fn an_object_with_a_wrong_field_is_found() {
-    let manifests = manifests(&json!({})).unwrap();
-    for (right, wrong) in [
-        ("priorityClassName:", "priorityClass:"),
-        ("failurePolicy: Ignore", "failurePolicy: true"),
-        ("maxUnavailable: 1\n  # A pod", "maxUnavailable: [1]\n  # A pod"),
-        ("sideEffects: None", ""),
-    ] {
-        assert!(manifests.contains(right), "{right}");
-        let told = conforms(&manifests.replacen(right, wrong, 1)).unwrap_err();
-        assert!(told.contains("statusInvalid"), "{wrong}: {told}");
     }
 }
 
@@ -74,9 +24,9 @@ fn every_object_has_the_labels_of_its_release() {
     }
 }
 
-/// Whoever applies the chart again must not take back what Bindery has written.
+/// A second `helm install` or a GitOps tool must not revert what Bindery has written.
 #[test]
-fn the_chart_owns_nothing_of_what_bindery_fills() {
+fn the_chart_sets_no_field_that_bindery_writes() {
     let objects = rendered(&json!({"certificates": {"source": "self"}}));
     let configuration = objects.get("ValidatingWebhookConfiguration/bindery").unwrap();
     for webhook in configuration["webhooks"].as_array().unwrap() {
@@ -87,16 +37,16 @@ fn the_chart_owns_nothing_of_what_bindery_fills() {
     assert_eq!(secret["metadata"].get("annotations"), None);
 }
 
-/// Hooks are not deleted with a release.
+/// Helm does not delete hooks with a release, nor objects with a resource policy.
 #[test]
-fn nothing_outlives_the_release() {
+fn no_object_outlives_the_release() {
     for (name, values) in sets() {
         for (object, content) in rendered(&values).iter() {
             let annotations = &content["metadata"]["annotations"];
             assert!(annotations.get("helm.sh/resource-policy").is_none(), "{name}: {object}");
             let hook = annotations.get("helm.sh/hook");
             assert!(hook.is_none_or(|hook| hook == "test"), "{name}: {object}");
-            // A test that failed is kept to be looked at, and goes when the next one begins.
+            // A failed test is kept for inspection, until the next test begins.
             let policy = annotations.get("helm.sh/hook-delete-policy");
             assert_eq!(hook.is_some(), policy.is_some(), "{name}: {object}");
         }
@@ -105,49 +55,66 @@ fn nothing_outlives_the_release() {
 
 fn notes(values: &Value) -> String {
     let mut helm = helm(["install", RELEASE, "--dry-run=client", "--namespace", "n", "--values", "-"]);
-    let told = run(helm.arg(chart()), &values.to_string()).unwrap();
-    told.split_once("\nNOTES:\n").unwrap().1.to_owned()
+    let printed = run(helm.arg(chart()), &values.to_string()).unwrap();
+    printed.split_once("\nNOTES:\n").unwrap().1.to_owned()
 }
 
 #[test]
-fn the_notes_say_refused_where_a_rule_denies() {
+fn the_notes_say_refused_only_if_a_rule_denies() {
     let rules = table(&read("docs/admission.md"), "## The rules");
     let denying: Vec<_> = rules.iter().filter(|row| row[1] == "deny").map(|row| &row[0]).collect();
     let denying = denying.iter().map(|name| name.split('`').nth(1).unwrap());
-    let all_at =
-        |level: &str| denying.clone().map(|rule| (rule.to_owned(), json!(level))).collect::<Map<_, _>>();
-    let (warning, mut but_one) = (all_at("warn"), all_at("warn"));
+    let warning: Map<_, _> = denying.map(|rule| (rule.to_owned(), json!("warn"))).collect();
+    let mut but_one = warning.clone();
     assert!(but_one.remove("breaks-pair").is_some());
     for (rules, refuses) in [(warning.clone(), false), (but_one, true)] {
-        let told = notes(&json!({"mode": "own", "webhook": {"rules": rules}}));
-        assert_eq!(told.contains("are refused"), refuses, "{told}");
-        assert_eq!(told.contains("are warned of"), !refuses, "{told}");
+        let notes = notes(&json!({"mode": "own", "webhook": {"rules": rules}}));
+        assert_eq!(notes.contains("are refused"), refuses, "{notes}");
+        assert_eq!(notes.contains("are warned of"), !refuses, "{notes}");
     }
-    let told = notes(&json!({"mode": "observe", "webhook": {"rules": warning}}));
-    assert!(told.contains("are warned of") && !told.contains("they are refused"), "{told}");
+    let notes = notes(&json!({"mode": "observe", "webhook": {"rules": warning}}));
+    assert!(notes.contains("are warned of") && !notes.contains("they are refused"), "{notes}");
 }
 
 #[test]
-fn the_notes_tell_the_next_step() {
-    let told = notes(&json!({}));
-    assert!(
-        told.contains("--set mode=own,confirmObserve=false") && told.contains("bindery_observed"),
-        "{told}"
-    );
-    assert!(told.contains("are warned of"), "{told}");
-    assert!(told.contains("of the namespaces kube-system, ") && told.contains("are not looked at"), "{told}");
-    let told = notes(&json!({"mode": "own", "webhook": {"failurePolicy": "Fail"}, "replicas": 1}));
-    assert!(
-        told.contains("-persistentvolume-binder-controller") && told.contains("get lease bindery"),
-        "{told}"
-    );
-    assert!(told.contains("kubectl delete validatingwebhookconfiguration bindery"), "{told}");
-    assert!(told.contains("With one replica") && told.contains("become Failed"), "{told}");
-    for (replicas, is_stopped) in [(json!(0), true), (json!(2), false), (Value::Null, false)] {
-        let told = notes(&json!({"replicas": replicas}));
-        assert_eq!(told.contains("No replica runs"), is_stopped, "{told}");
-        assert!(!told.contains("With one replica"), "{told}");
+fn the_notes_name_the_next_step() {
+    for (values, included, excluded) in [
+        (
+            json!({}),
+            &[
+                "--set mode=own,confirmObserve=false",
+                "bindery_observed",
+                "are warned of",
+                "of the namespaces kube-system, ",
+                "are not looked at",
+            ][..],
+            &["No replica runs", "With one replica"][..],
+        ),
+        (
+            json!({"mode": "own", "webhook": {"failurePolicy": "Fail"}, "replicas": 1}),
+            &[
+                "-persistentvolume-binder-controller",
+                "get lease bindery",
+                "kubectl delete validatingwebhookconfiguration bindery",
+                "With one replica",
+                "become Failed",
+            ],
+            &[],
+        ),
+        (json!({"replicas": 0}), &["No replica runs"], &["With one replica"]),
+        (json!({"replicas": Value::Null}), &[], &["No replica runs", "With one replica"]),
+        (
+            json!({"mode": "own", "recycling": {"enabled": true}, "webhook": {"enabled": false}}),
+            &[],
+            &["become Failed", "refused"],
+        ),
+    ] {
+        let notes = notes(&values);
+        for text in included {
+            assert!(notes.contains(text), "{values}: no {text:?} in {notes}");
+        }
+        for text in excluded {
+            assert!(!notes.contains(text), "{values}: {text:?} in {notes}");
+        }
     }
-    let told = notes(&json!({"mode": "own", "recycling": {"enabled": true}, "webhook": {"enabled": false}}));
-    assert!(!told.contains("become Failed") && !told.contains("refused"), "{told}");
 }

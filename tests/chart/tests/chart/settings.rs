@@ -1,4 +1,4 @@
-//! The settings that the chart writes are those that the program knows.
+//! The program accepts the settings that the chart writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use bindery_chart::{KUBERNETES, Objects, RELEASE, built, chart, helm, read, render, rendered, run, sets};
 use serde_json::{Value, json};
 
-/// What the pod's container runs, and the settings file that it finds.
+/// The arguments of the pod's container, and its settings file.
 fn container(objects: &Objects) -> (Vec<String>, &Value) {
     let arguments = objects.at("Deployment/bindery /spec/template/spec/containers/bindery/args").unwrap();
     let arguments =
@@ -17,9 +17,9 @@ fn container(objects: &Objects) -> (Vec<String>, &Value) {
     )
 }
 
-/// It must come as far as to look for the cluster, with nothing to complain of.
+/// The program must accept everything and then fail to find the cluster.
 #[test]
-fn the_program_takes_all_settings() {
+fn the_program_accepts_all_settings_of_the_chart() {
     const NOWHERE: &str = "/nonexistent/kubeconfig";
     for (name, values) in sets() {
         let objects = rendered(&values);
@@ -35,21 +35,21 @@ fn the_program_takes_all_settings() {
                 _ => program.arg(argument),
             };
         }
-        // What lies in the pod, and ports that others may have here.
+        // The engine is a file of the image, and the ports may be taken here.
         program.args(["--engine=native", "--listen=127.0.0.1:0", &format!("--kubeconfig={NOWHERE}")]);
         let output = program.output().unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(told.contains(&format!("--kubeconfig {NOWHERE} cannot be used")), "{name}: {told}");
+        let why = String::from_utf8(output.stderr).unwrap();
+        assert!(why.contains(&format!("--kubeconfig {NOWHERE} cannot be used")), "{name}: {why}");
     }
 }
 
-/// Settings whose default in the chart is another than the program's: a release looks on until it is told to
-/// act, recycles nothing until it is told to (RATIONALE.md), and has its webhook in its own namespace.
+/// Settings with another default in the chart than in the program: a release observes, does not recycle
+/// (RATIONALE.md), and has its webhook in its own namespace.
 const OWN_DEFAULTS: [&str; 3] = ["mode", "recycle", "webhook-namespace"];
 
-/// Who installs the chart has what `docs/operate.md` tells of.
+/// `docs/operate.md` describes the program's defaults.
 #[test]
-fn defaults_are_the_programs() {
+fn the_charts_defaults_are_the_programs() {
     let output = Command::new(built("bindery")).env_clear().args(["serve", "--help"]).output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
     let defaults = help.split("\n      --").filter_map(|setting| {
@@ -68,9 +68,8 @@ fn defaults_are_the_programs() {
     assert_eq!(differing, OWN_DEFAULTS);
 }
 
-/// The schema knows the rules of admission, all of them, each with the levels that it may have.
 #[test]
-fn the_program_has_the_rules_of_the_schema() {
+fn the_schema_lists_the_programs_admission_rules_and_their_levels() {
     let schema: Value = serde_json::from_str(&read("charts/bindery/values.schema.json")).unwrap();
     let rules = schema["properties"]["webhook"]["properties"]["rules"]["properties"].as_object().unwrap();
     let try_rule = |rule: &str| {
@@ -81,9 +80,9 @@ fn the_program_has_the_rules_of_the_schema() {
             .unwrap();
         String::from_utf8(output.stderr).unwrap()
     };
-    let told = try_rule("no-such-rule=warn");
-    let told = told.split_once("there are ").unwrap_or_else(|| panic!("{told}")).1.lines().next().unwrap();
-    let known: BTreeSet<_> = told.split(", ").collect();
+    let why = try_rule("no-such-rule=warn");
+    let known = why.split_once("there are ").unwrap_or_else(|| panic!("{why}")).1.lines().next().unwrap();
+    let known: BTreeSet<_> = known.split(", ").collect();
     assert_eq!(rules.keys().map(String::as_str).collect::<BTreeSet<_>>(), known);
     let definition = &schema["definitions"]["level"]["enum"];
     for (rule, levels) in rules {
@@ -95,36 +94,36 @@ fn the_program_has_the_rules_of_the_schema() {
     }
 }
 
-/// Who is told of a mistake by Helm need not look for it in the log of a pod.
+/// Helm reports a mistake at once; otherwise it is in the log of a pod.
 #[test]
-fn the_chart_lets_in_what_the_program_takes() {
-    let is_taken = |setting: &str, value: &str| {
+fn the_chart_accepts_exactly_what_the_program_accepts() {
+    let is_accepted = |setting: &str, value: &str| {
         let mut program = Command::new(built("bindery"));
         program.env_clear().args(["serve", "--kubeconfig=/nonexistent/kubeconfig", "--engine=native"]);
         let output = program.arg(format!("--{setting}={value}")).output().unwrap();
         !String::from_utf8(output.stderr).unwrap().contains(&format!("--{setting}"))
     };
     for lifetime in ["29s", "30s", "3650d", "3651d", "87600h", "87601h", "99999999999999999999d"] {
-        let is_let_in = render(&json!({"certificates": {"lifetime": lifetime}})).is_ok();
-        assert_eq!(is_let_in, is_taken("certificate-lifetime", lifetime), "{lifetime}");
+        let is_rendered = render(&json!({"certificates": {"lifetime": lifetime}})).is_ok();
+        assert_eq!(is_rendered, is_accepted("certificate-lifetime", lifetime), "{lifetime}");
     }
     for address in ["127.0.0.1", "::1", "[::1]", "::ffff:127.0.0.1"] {
         let objects = rendered(&json!({"listenAddress": address}));
         let listen = container(&objects).1["listen"].as_str().unwrap().to_owned();
-        assert!(is_taken("listen", &listen), "{address}: {listen}");
+        assert!(is_accepted("listen", &listen), "{address}: {listen}");
     }
 }
 
-/// The variables of a Service that is called `bindery` would be read as settings.
+/// Kubernetes would set `BINDERY_…` variables for a Service named bindery, and the program reads those.
 #[test]
-fn services_do_not_become_settings() {
+fn the_pods_get_no_variables_of_services() {
     let objects = rendered(&json!({}));
     let links = objects.at("Deployment/bindery /spec/template/spec/enableServiceLinks");
     assert_eq!(links, Some(&Value::Bool(false)));
 }
 
 #[test]
-fn pods_may_do_no_more_than_they_must() {
+fn the_pods_have_the_least_privileges() {
     for (name, values) in sets() {
         let objects = rendered(&values);
         for pod in ["Deployment/bindery /spec/template/spec", "Pod/bindery-test /spec"] {
@@ -144,15 +143,15 @@ fn pods_may_do_no_more_than_they_must() {
     }
 }
 
-/// OpenShift chooses them, and refuses pods that name their own.
+/// OpenShift chooses users, and refuses pods that name their own.
 #[test]
-fn the_pods_name_no_user_where_the_readme_tells_how() {
+fn the_pods_name_no_user_with_the_readmes_values_for_openshift() {
     let readme = read("charts/bindery/README.md");
     let (_, rest) = readme.split_once("\n## OpenShift\n").unwrap();
     let (_, set) = rest.split_once("--set ").unwrap();
     let set = ["--kube-version", KUBERNETES, "--set", set.lines().next().unwrap()];
-    let told = run(helm(["template", RELEASE]).arg(chart()).args(set), "");
-    let objects = Objects::read(&told.unwrap());
+    let manifests = run(helm(["template", RELEASE]).arg(chart()).args(set), "");
+    let objects = Objects::read(&manifests.unwrap());
     for pod in ["Deployment/bindery /spec/template/spec", "Pod/bindery-test /spec"] {
         let context = objects.at(&format!("{pod}/securityContext")).unwrap();
         let expected = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
@@ -160,15 +159,14 @@ fn the_pods_name_no_user_where_the_readme_tells_how() {
     }
 }
 
-/// Who sizes a cluster by the chart's word finds the figure among the measured ones.
 #[test]
-fn the_memory_that_the_values_tell_is_what_was_measured() {
+fn the_memory_in_a_comment_of_the_values_is_the_measured_one() {
     const COLUMN: &str = "peak MiB";
     let figures = read("docs/benchmarks.md");
     let mut lines = figures.lines().skip_while(|line| !line.contains(COLUMN));
     let column = lines.next().unwrap().split('|').position(|cell| cell.trim() == COLUMN).unwrap();
     let measured = lines.find(|line| line.starts_with("| Bindery |")).unwrap();
     let measured = measured.split('|').nth(column).unwrap().trim();
-    let told = format!("100,000 bound pairs Bindery has its peak at {measured} MiB");
-    assert!(read("charts/bindery/values.yaml").contains(&told), "not told: {told}");
+    let comment = format!("100,000 bound pairs Bindery has its peak at {measured} MiB");
+    assert!(read("charts/bindery/values.yaml").contains(&comment), "no comment says: {comment}");
 }

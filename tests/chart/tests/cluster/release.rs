@@ -1,17 +1,16 @@
-//! A release from its beginning to its end, by the real Helm.
+//! A release that the real Helm installs, upgrades and uninstalls.
 
 use std::path::Path;
 
 use bindery_chart::{Operator, RELEASE, chart, read, rendered};
-use http::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::serving::{CONFIGURATION, Replica, SECRET, bundles};
-use crate::site::{ADMIN, Site};
+use crate::api_server::ApiServer;
+use crate::replica::{CONFIGURATION, Replica, SECRET, bundles};
 
-/// Where objects of the kinds that the chart makes are listed.
-const LISTS: [&str; 16] = [
+/// The collections of the chart's kinds.
+const COLLECTIONS: [&str; 16] = [
     "/api/v1/configmaps",
     "/api/v1/pods",
     "/api/v1/resourcequotas",
@@ -30,131 +29,121 @@ const LISTS: [&str; 16] = [
     "/apis/rbac.authorization.k8s.io/v1/roles",
 ];
 
-/// Everything of the release that is there, by list and name.
-async fn left(site: &Site) -> Vec<String> {
-    let mut left = Vec::new();
-    for list in LISTS {
-        let selected = format!("{list}?labelSelector=app.kubernetes.io%2Finstance%3D{RELEASE}");
-        let answer = site.ask(ADMIN, Method::GET, &selected, None).await.unwrap();
-        let items = answer["items"].as_array().unwrap().iter();
-        left.extend(items.map(|item| format!("{list} {}", item["metadata"]["name"])));
+/// Every existing object of the release, by collection and name.
+async fn objects_of_release(api: &ApiServer) -> Vec<String> {
+    let mut found = Vec::new();
+    for collection in COLLECTIONS {
+        let selected = format!("{collection}?labelSelector=app.kubernetes.io%2Finstance%3D{RELEASE}");
+        let list = api.get(&selected).await.unwrap();
+        let items = list["items"].as_array().unwrap().iter();
+        found.extend(items.map(|item| format!("{collection} {}", item["metadata"]["name"])));
     }
-    left
+    found
 }
 
-async fn configuration(site: &Site) -> Value {
-    site.ask(ADMIN, Method::GET, CONFIGURATION, None).await.unwrap()
+async fn configuration(api: &ApiServer) -> Value {
+    api.get(CONFIGURATION).await.unwrap()
 }
 
-/// Somebody who has the cluster's kubeconfig in a folder.
-pub(crate) fn operator(site: &Site, folder: &Path) -> Operator {
+/// Helm and kubectl with the administrator's kubeconfig, which is written into a folder.
+pub(crate) fn operator(api: &ApiServer, folder: &Path) -> Operator {
     let kubeconfig = folder.join("kubeconfig");
-    std::fs::write(&kubeconfig, site.kubeconfig().to_string()).unwrap();
+    std::fs::write(&kubeconfig, api.kubeconfig().to_string()).unwrap();
     Operator::new(kubeconfig)
 }
 
-/// A cluster, and somebody who has installed a release of mode own there. The folder is the operator's.
-pub(crate) async fn installed() -> (Site, Operator, TempDir) {
-    let site = Site::start().await;
+/// An API server on which a release in mode own is installed. The folder is the operator's.
+pub(crate) async fn installed() -> (ApiServer, Operator, TempDir) {
+    let api = ApiServer::start().await;
     let folder = tempfile::tempdir().unwrap();
-    let operator = operator(&site, folder.path());
+    let operator = operator(&api, folder.path());
     operator.helm(&["install", RELEASE, chart().to_str().unwrap(), "--set", "mode=own"]);
-    (site, operator, folder)
+    (api, operator, folder)
 }
 
-/// What Bindery has written outlives upgrades and rollbacks, and nothing outlives the release.
 #[tokio::test]
-async fn a_release_is_installed_upgraded_rolled_back_and_gone() {
-    let (site, operator, _folder) = installed().await;
+async fn a_replicas_writes_survive_upgrades_and_no_object_survives_uninstalling() {
+    let (api, operator, _folder) = installed().await;
     let chart = chart();
     let chart = chart.to_str().unwrap();
-    let made = left(&site).await;
-    assert_eq!(
-        made.len(),
-        rendered(&json!({"mode": "own"})).iter().count() - 1,
-        "all but the test: {made:#?}"
-    );
+    let objects = rendered(&json!({"mode": "own"}));
+    let made = objects_of_release(&api).await;
+    assert_eq!(made.len(), objects.iter().count() - 1, "all but the test: {made:#?}");
 
-    let mut replica = Replica::start(&site, &rendered(&json!({"mode": "own"}))).await;
-    replica.until(&site, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
-    replica.until(&site, SECRET, |secret| secret["data"].is_object()).await;
-    let (trusted, kept) =
-        (configuration(&site).await, site.ask(ADMIN, Method::GET, SECRET, None).await.unwrap());
+    let mut replica = Replica::start(&api, &objects).await;
+    replica.until(&api, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
+    replica.until(&api, SECRET, |secret| secret["data"].is_object()).await;
+    let (trusted, kept) = (configuration(&api).await, api.get(SECRET).await.unwrap());
     drop(replica);
 
     let timeout = |configuration: &Value| configuration["webhooks"][0]["timeoutSeconds"].clone();
-    for (arguments, seconds) in [
-        (
-            vec!["upgrade", RELEASE, chart, "--reset-then-reuse-values", "--set", "webhook.timeoutSeconds=2"],
-            2,
-        ),
-        (vec!["rollback", RELEASE, "1"], 3),
-    ] {
-        operator.helm(&arguments);
-        let now = configuration(&site).await;
+    let upgrade =
+        ["upgrade", RELEASE, chart, "--reset-then-reuse-values", "--set", "webhook.timeoutSeconds=2"];
+    for (arguments, seconds) in [(&upgrade[..], 2), (&["rollback", RELEASE, "1"], 3)] {
+        operator.helm(arguments);
+        let now = configuration(&api).await;
         assert_eq!(timeout(&now), seconds, "{arguments:?}");
         assert_eq!(bundles(&now), bundles(&trusted), "{arguments:?}");
-        let secret = site.ask(ADMIN, Method::GET, SECRET, None).await.unwrap();
-        assert_eq!(secret["data"], kept["data"], "{arguments:?}");
+        assert_eq!(api.get(SECRET).await.unwrap()["data"], kept["data"], "{arguments:?}");
     }
 
-    // A mode that is forgotten would have nobody bind any more.
+    // Without its mode the release would stop binding.
     let forgotten = ["upgrade", RELEASE, chart, "--set", "webhook.timeoutSeconds=2"];
     let why = operator.try_helm(&forgotten).unwrap_err();
     assert!(why.contains("confirmObserve=true"), "{why}");
-    assert_eq!(timeout(&configuration(&site).await), 3);
+    assert_eq!(timeout(&configuration(&api).await), 3);
     operator.helm(&[&forgotten[..], &["--set", "confirmObserve=true"]].concat());
-    assert_eq!(timeout(&configuration(&site).await), 2);
-    // Who looks on already has nothing to confirm.
+    assert_eq!(timeout(&configuration(&api).await), 2);
+    // In mode observe there is nothing to confirm.
     operator.helm(&["upgrade", RELEASE, chart]);
 
     operator.helm(&["uninstall", RELEASE]);
-    assert_eq!(left(&site).await, Vec::<String>::new());
-    // By their names too, whatever their labels are.
+    assert_eq!(objects_of_release(&api).await, Vec::<String>::new());
+    // These are found even without labels.
     for path in [CONFIGURATION, SECRET] {
-        assert!(site.ask(ADMIN, Method::GET, path, None).await.unwrap_err().contains("not found"), "{path}");
+        assert!(api.get(path).await.unwrap_err().contains("not found"), "{path}");
     }
 }
 
-/// The command of the chart's README that begins so, on one line.
-fn told_command(begin: &str) -> String {
+/// The only command of the chart's README with this beginning, on one line.
+fn documented_command(begin: &str) -> String {
     let readme = read("charts/bindery/README.md").replace("\\\n", " ");
     let commands: Vec<_> = readme.lines().map(str::trim).filter(|line| line.starts_with(begin)).collect();
     let [command] = commands[..] else { panic!("not one command {begin}: {commands:?}") };
     command.to_owned()
 }
 
-/// An authority for the API server to trust.
-const OURS: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==";
-/// Certificates of the operator's own, and no authority for them.
-const UNTOLD: &str = "certificates.source=secret,certificates.secretName=mine,certificates.caBundle=";
-
-/// What one source of certificates has had the API server trust is not what it trusts of another.
+/// The API server must not trust the authority of a source that is no longer used.
 #[tokio::test]
-async fn a_source_of_certificates_that_is_left_leaves_no_authority_behind() {
-    let site = Site::start().await;
-    site.define().await;
+async fn when_the_source_of_certificates_changes_its_authority_is_removed() {
+    /// An authority of the operator's.
+    const OURS: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==";
+    /// Certificates of the operator's, without an authority.
+    const NO_AUTHORITY: &str =
+        "certificates.source=secret,certificates.secretName=mine,certificates.caBundle=";
+    let api = ApiServer::start().await;
+    api.install_definitions().await;
     let folder = tempfile::tempdir().unwrap();
-    let operator = operator(&site, folder.path());
+    let operator = operator(&api, folder.path());
     let change = |values| operator.upgrade(&["--set", values]);
-    let to_secret = told_command(
+    let to_secret = documented_command(
         "helm upgrade bindery charts/bindery --namespace bindery-system --reset-then-reuse-values --force",
     );
     let to_secret = to_secret.replace("SECRET", "mine").replace("BASE64", OURS);
 
     operator.helm(&["install", RELEASE, chart().to_str().unwrap()]);
-    let mut replica = Replica::start(&site, &rendered(&json!({}))).await;
-    replica.until(&site, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
+    let mut replica = Replica::start(&api, &rendered(&json!({}))).await;
+    replica.until(&api, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
     drop(replica);
-    let why = change(UNTOLD).unwrap_err();
+    let why = change(NO_AUTHORITY).unwrap_err();
     assert!(why.contains("was self and is secret: give certificates.caBundle"), "{why}");
     let why = operator.shell(&to_secret.replace("--force-conflicts", "")).unwrap_err();
     assert!(why.contains("conflict") && why.contains("caBundle"), "{why}");
     operator.shell(&to_secret).unwrap();
-    assert_eq!(bundles(&configuration(&site).await), [OURS, OURS]);
-    // What the chart has set it takes away.
-    change(UNTOLD).unwrap();
-    assert_eq!(bundles(&configuration(&site).await), Vec::<&str>::new());
+    assert_eq!(bundles(&configuration(&api).await), [OURS, OURS]);
+    // The chart removes what it has set.
+    change(NO_AUTHORITY).unwrap();
+    assert_eq!(bundles(&configuration(&api).await), Vec::<&str>::new());
 
     change("certificates.source=cert-manager,certificates.secretName=").unwrap();
     let injected = json!([
@@ -164,13 +153,13 @@ async fn a_source_of_certificates_that_is_left_leaves_no_authority_behind() {
     let inject =
         format!("kubectl patch validatingwebhookconfiguration bindery --type=json --patch='{injected}'");
     operator.shell(&inject).unwrap();
-    let why = change(UNTOLD).unwrap_err();
+    let why = change(NO_AUTHORITY).unwrap_err();
     assert!(why.contains("was cert-manager and is secret: give certificates.caBundle"), "{why}");
-    // Who has an injector of his own is not kept from it.
+    // An injector of the operator's makes the change possible.
     let annotations = r#"webhook.annotations={"cert-manager.io/inject-ca-from-secret":"n/s"}"#;
-    operator.upgrade(&["--set", UNTOLD, "--set-json", annotations, "--dry-run=server"]).unwrap();
+    operator.upgrade(&["--set", NO_AUTHORITY, "--set-json", annotations, "--dry-run=server"]).unwrap();
 
-    assert_eq!(bundles(&configuration(&site).await), ["QQ==", "QQ=="]);
-    operator.shell(&told_command("kubectl patch validatingwebhookconfiguration")).unwrap();
-    assert_eq!(bundles(&configuration(&site).await), Vec::<&str>::new());
+    assert_eq!(bundles(&configuration(&api).await), ["QQ==", "QQ=="]);
+    operator.shell(&documented_command("kubectl patch validatingwebhookconfiguration")).unwrap();
+    assert_eq!(bundles(&configuration(&api).await), Vec::<&str>::new());
 }

@@ -1,33 +1,207 @@
-//! What the roles permit, as the API server understands them.
+//! The roles of a release, as the API server understands them.
 
-use bindery_chart::rendered;
+use std::collections::BTreeSet;
+
+use bindery_chart::{Objects, Right, granted, rendered};
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::serving::until_granted;
-use crate::site::{As, Site};
+use crate::api_server::{ApiServer, User, claim, until, volume};
+use crate::replica::{CONFIGURATION, KINDS, LEASE, Replica, SECRET, bundles};
 
-/// The account of the release.
-pub(crate) const BINDERY: As = As {
-    user: "system:serviceaccount:bindery-system:bindery",
+/// The service account of the release.
+pub(crate) const BINDERY: User = User {
+    name: "system:serviceaccount:bindery-system:bindery",
     groups: &["system:serviceaccounts", "system:serviceaccounts:bindery-system", "system:authenticated"],
 };
 
-/// A list of one object by its name (a watch begins so) is a request for the whole kind, which a role can
-/// limit to the name.
+const CLAIM: &str = "/api/v1/namespaces/default/persistentvolumeclaims/c";
+const VOLUME: &str = "/api/v1/persistentvolumes/v";
+
+/// Waits until the API server allows all these rights of the release, or denies them all. It notices a new
+/// role after a moment.
+pub(crate) async fn until_decided(api: &ApiServer, mut rights: BTreeSet<Right>, is_allowed: bool) {
+    until(&format!("allowed is {is_allowed}"), async || {
+        for right in std::mem::take(&mut rights) {
+            if is_permitted(api, &right).await != is_allowed {
+                rights.insert(right);
+            }
+        }
+        if rights.is_empty() { Ok(()) } else { Err(format!("{rights:#?}")) }
+    })
+    .await;
+}
+
+async fn is_permitted(api: &ApiServer, right: &Right) -> bool {
+    let (resource, group) = right.resource.split_once(" (").unwrap_or((&right.resource, ""));
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": BINDERY.name,
+            "groups": BINDERY.groups,
+            "resourceAttributes": {
+                "namespace": right.namespace.as_deref().unwrap_or_default(),
+                "group": group.trim_end_matches(')'),
+                "resource": resource,
+                "subresource": subresource,
+                "name": right.name.as_deref().unwrap_or_default(),
+                "verb": right.verb,
+            },
+        },
+    });
+    api.create(&review, "").await.unwrap()["status"]["allowed"] == true
+}
+
+/// Waits until every right was used. No request may be forbidden until then.
+async fn until_used(api: &ApiServer, objects: &Objects) {
+    let mut unused = granted(objects);
+    until("every right is used", async || {
+        let requests = api.requests_of(BINDERY.name);
+        let forbidden = requests.iter().find(|event| event["responseStatus"]["code"] == 403);
+        assert_eq!(forbidden, None);
+        unused.retain(|right| !requests.iter().any(|event| permits(right, event)));
+        if unused.is_empty() { Ok(()) } else { Err(format!("{unused:#?}")) }
+    })
+    .await;
+}
+
+/// Whether a right permits the request of an audit event.
+fn permits(right: &Right, event: &Value) -> bool {
+    let object = &event["objectRef"];
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let resource = [text("resource"), text("subresource")].join("/");
+    let resource = resource.trim_end_matches('/');
+    let resource = match text("apiGroup") {
+        "" => resource.to_owned(),
+        group => format!("{resource} ({group})"),
+    };
+    right.verb == event["verb"].as_str().unwrap_or_default()
+        && right.resource == resource
+        && right.namespace.as_ref().is_none_or(|namespace| namespace == text("namespace"))
+        && right.name.as_ref().is_none_or(|name| name == text("name"))
+}
+
+/// A missing verb shows as a forbidden request, a superfluous one is never used.
 #[tokio::test]
-async fn one_object_may_be_listed_and_no_other() {
-    let site = Site::start().await;
-    let kinds = ["ServiceAccount", "Secret", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+async fn a_release_in_mode_own_uses_every_right_and_needs_no_other() {
+    // Before 1.34 an API server does not stream lists by default, so they are fetched.
+    let api = ApiServer::start_with(&["--feature-gates=WatchList=false"]).await;
+    let objects = rendered(&json!({"mode": "own", "recycling": {"enabled": true}}));
+    api.install(&objects, &KINDS).await;
+    let mut replica = Replica::start(&api, &objects).await;
+    // It writes its certificates into the Secret and the webhook configuration of the chart.
+    replica.until(&api, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
+    replica
+        .until(&api, SECRET, |secret| secret["data"].as_object().is_some_and(|data| !data.is_empty()))
+        .await;
+
+    // No review reaches the replica, so the failure policy admits these objects.
+    for object in [volume("v", "Recycle"), claim("default", "c", "1Gi"), claim("default", "waits", "1Ti")] {
+        api.create(&object, "").await.unwrap();
+    }
+    replica.until(&api, CLAIM, |claim| claim["status"]["phase"] == "Bound").await;
+    // An event says why the other claim waits. The next decision increases its count.
+    let events = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dwaits";
+    let counts_to = |count: u64| {
+        move |events: &Value| {
+            let mut events = events["items"].as_array().into_iter().flatten();
+            events.any(|event| event["count"].as_u64() >= Some(count))
+        }
+    };
+    replica.until(&api, events, counts_to(1)).await;
+    let waits = CLAIM.replace("claims/c", "claims/waits");
+    api.patch(&waits, &json!({"metadata": {"labels": {"again": "yes"}}})).await.unwrap();
+    replica.until(&api, events, counts_to(2)).await;
+
+    // The volume is released, scrubbed and available again. Without a kubelet the test ends the pod.
+    api.delete(CLAIM).await.unwrap();
+    api.patch(CLAIM, &json!({"metadata": {"finalizers": null}})).await.unwrap();
+    let pod = "/api/v1/namespaces/default/pods/recycler-for-v";
+    replica.until(&api, pod, |pod| pod["spec"]["schedulingGates"].is_null()).await;
+    api.patch(&format!("{pod}/status"), &json!({"status": {"phase": "Succeeded"}})).await.unwrap();
+    replica.until(&api, VOLUME, |volume| volume["status"]["phase"] == "Available").await;
+
+    // A write of another binder makes the replica annotate the Lease.
+    let foreign = json!({"status": {"phase": "Released"}});
+    api.patch(&format!("{VOLUME}/status"), &foreign).await.unwrap();
+    replica.until(&api, LEASE, |lease| lease["metadata"]["annotations"].is_object()).await;
+
+    until_used(&api, &objects).await;
+}
+
+#[tokio::test]
+async fn a_release_in_mode_observe_uses_every_right_and_needs_no_other() {
+    let api = ApiServer::start_with(&["--feature-gates=WatchList=false"]).await;
+    let objects = rendered(&json!({"mode": "observe"}));
+    api.install(&objects, &KINDS).await;
+    let mut replica = Replica::start(&api, &objects).await;
+    replica.until_ready().await;
+    replica.until(&api, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
+    // For a released volume it reads the claim live.
+    let mut released = volume("v", "Recycle");
+    released["spec"]["claimRef"] = json!({"namespace": "default", "name": "gone", "uid": "gone"});
+    api.create(&released, "").await.unwrap();
+    api.patch(&format!("{VOLUME}/status"), &json!({"status": {"phase": "Released"}})).await.unwrap();
+    until_used(&api, &objects).await;
+}
+
+/// No replica may create the Secret, which belongs to the chart.
+#[tokio::test]
+async fn a_release_without_its_secret_binds_and_is_trusted_once_it_is_back() {
+    let api = ApiServer::start().await;
     let objects = rendered(&json!({"mode": "own"}));
-    site.install(&objects, &kinds).await;
-    until_granted(&site, &objects).await;
+    api.install(&objects, &KINDS).await;
+    api.delete(SECRET).await.unwrap();
+    let mut replica = Replica::start(&api, &objects).await;
+    for object in [volume("v", "Retain"), claim("default", "c", "1Gi")] {
+        api.create(&object, "").await.unwrap();
+    }
+    replica.until(&api, CLAIM, |claim| claim["status"]["phase"] == "Bound").await;
+    assert_eq!(bundles(&api.get(CONFIGURATION).await.unwrap()), [""; 0]);
+    api.install(&objects, &["Secret"]).await;
+    replica.until(&api, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
+}
+
+/// Bindery's requests have seats of their own, and its Lease shares those of all leaders.
+#[tokio::test]
+async fn requests_of_a_release_have_their_own_priority_level() {
+    let api = ApiServer::start().await;
+    let objects = rendered(&json!({"mode": "own"}));
+    api.install(&objects, &["PriorityLevelConfiguration", "FlowSchema"]).await;
+    let another = User { name: "system:serviceaccount:bindery-system:another", ..BINDERY };
+    for (user, path, schema) in [
+        (BINDERY, "/api/v1/persistentvolumes", "bindery"),
+        (BINDERY, CLAIM, "bindery"),
+        (BINDERY, LEASE, "bindery-leases"),
+        (another, "/api/v1/persistentvolumes", "service-accounts"),
+    ] {
+        let schema = api.get(&format!("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/{schema}")).await;
+        let uid = schema.unwrap()["metadata"]["uid"].clone();
+        // An API server uses a new flow schema after a moment.
+        until(&format!("{} has the flow schema {uid} at {path}", user.name), async || {
+            let found = api.flow_schema_of(user, path).await;
+            if uid == *found { Ok(()) } else { Err(found) }
+        })
+        .await;
+    }
+}
+
+/// To list or watch one object by its name is a request for the whole kind, which a role can limit to the
+/// name.
+#[tokio::test]
+async fn a_release_may_list_its_own_objects_by_name_and_no_others() {
     const SECRETS: &str = "/api/v1/namespaces/bindery-system/secrets";
     const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-    let other = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "bindery-system", "name": "other"}});
-    site.create(&other, "").await.unwrap();
+    let api = ApiServer::start().await;
+    let objects = rendered(&json!({"mode": "own"}));
+    api.install(&objects, &KINDS).await;
+    until_decided(&api, granted(&objects), true).await;
+    let metadata = json!({"namespace": "bindery-system", "name": "other"});
+    api.create(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata}), "").await.unwrap();
     for (path, is_allowed) in [
-        (format!("{SECRETS}/bindery-tls"), true),
+        (SECRET.to_owned(), true),
         (format!("{SECRETS}?fieldSelector=metadata.name%3Dbindery-tls"), true),
         (format!("{SECRETS}/other"), false),
         (format!("{SECRETS}?fieldSelector=metadata.name%3Dother"), false),
@@ -37,7 +211,7 @@ async fn one_object_may_be_listed_and_no_other() {
         (format!("{CONFIGURATIONS}?fieldSelector=metadata.name%3Dother"), false),
         (CONFIGURATIONS.to_owned(), false),
     ] {
-        let answer = site.ask(BINDERY, Method::GET, &path, None).await;
+        let answer = api.request(BINDERY, Method::GET, &path, None).await;
         assert_eq!(answer.is_ok(), is_allowed, "{path}: {answer:?}");
         assert!(is_allowed || answer.unwrap_err().contains("forbidden"), "{path}");
     }

@@ -1,106 +1,104 @@
-//! A release that is stopped: by the guide, by whoever else scales its deployment, and by surprise.
+//! Stopping a release: by the guide, without the guide's first step, and by scaling its deployment.
 
-use bindery_chart::{RELEASE, chart, commands, read, rendered};
-use http::Method;
+use bindery_chart::{RELEASE, chart, commands, granted, read, rendered};
 use serde_json::{Value, json};
 
+use crate::api_server::ApiServer;
 use crate::release::{installed, operator};
-use crate::serving::{LEASE, Replica, until_denied};
-use crate::site::{ADMIN, Site};
+use crate::replica::{LEASE, Replica};
+use crate::rights::until_decided;
 
-const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/bindery-system/deployments/bindery";
-
-async fn replicas(site: &Site) -> Value {
-    let deployment = site.ask(ADMIN, Method::GET, DEPLOYMENT, None).await.unwrap();
-    deployment["spec"]["replicas"].clone()
+async fn replicas(api: &ApiServer) -> Value {
+    let path = "/apis/apps/v1/namespaces/bindery-system/deployments/bindery";
+    api.get(path).await.unwrap()["spec"]["replicas"].clone()
 }
 
-/// A replica under the rights of a release of mode own, which leads.
-async fn leader(site: &Site) -> Replica {
+/// Starts the leader of a release in mode own.
+async fn leader(api: &ApiServer) -> Replica {
     let objects = rendered(&json!({"mode": "own"}));
-    let mut replica = Replica::start(site, &objects).await;
-    replica.until(site, LEASE, |lease| holder(lease).is_some()).await;
+    let mut replica = Replica::start(api, &objects).await;
+    replica.until(api, LEASE, |lease| holder(lease).is_some()).await;
     replica
 }
 
-/// Who leads, by a Lease.
+/// The replica that a Lease names.
 fn holder(lease: &Value) -> Option<&str> {
     lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())
 }
 
 #[tokio::test]
-async fn who_goes_back_by_the_guide_finds_the_lease_given_back() {
-    let (site, operator, _folder) = installed().await;
-    let leader = leader(&site).await;
+async fn the_guides_steps_back_to_upstream_release_the_lease() {
+    let (api, operator, _folder) = installed().await;
+    let leader = leader(&api).await;
 
-    let commands = commands(&read("docs/operate.md"), "## Going back to upstream");
-    let [stop, wait, look, look_on, uninstall] = &commands[..] else { panic!("{commands:#?}") };
+    let commands = commands(&read("docs/operate.md"), "## And back");
+    let [stop, wait, look, observe, uninstall] = &commands[..] else { panic!("{commands:#?}") };
     assert_ne!(operator.shell(look).unwrap(), "");
     operator.shell(stop).unwrap();
-    assert_eq!(replicas(&site).await, 0);
-    // Here are no pods: the one that there would be ends as kubelet would have it end.
+    assert_eq!(replicas(&api).await, 0);
+    // Without pods the test ends the replica, as kubelet would.
     leader.end().await;
     operator.shell(wait).unwrap();
     assert_eq!(operator.shell(look).unwrap(), "");
-    operator.shell(look_on).unwrap();
-    assert_eq!(replicas(&site).await, 2);
+    operator.shell(observe).unwrap();
+    assert_eq!(replicas(&api).await, 2);
     operator.shell(uninstall).unwrap();
 }
 
-/// What the guide says of those who do otherwise.
 #[tokio::test]
-async fn who_goes_back_at_once_leaves_the_leaders_name_in_the_lease() {
-    let (site, operator, _folder) = installed().await;
-    let leader = leader(&site).await;
+async fn a_switch_to_observe_without_a_stop_leaves_the_leader_in_the_lease() {
+    let (api, operator, _folder) = installed().await;
+    let leader = leader(&api).await;
     operator.upgrade(&["--set", "mode=observe,confirmObserve=true"]).unwrap();
-    until_denied(&site, &rendered(&json!({"mode": "own"})), "leases (coordination.k8s.io)").await;
+    let rights = granted(&rendered(&json!({"mode": "own"})));
+    let of_leases = rights.into_iter().filter(|right| right.resource == "leases (coordination.k8s.io)");
+    until_decided(&api, of_leases.collect(), false).await;
     leader.end().await;
-    let lease = site.ask(ADMIN, Method::GET, LEASE, None).await.unwrap();
+    let lease = api.get(LEASE).await.unwrap();
     assert!(holder(&lease).is_some(), "{lease}");
 
-    // What was confirmed for once is not confirmed for ever, and the next step that is told says so.
+    // The confirmation is for one upgrade. The error names it, and the guide's next step takes it back.
     let why = operator.upgrade(&["--set", "mode=own"]).unwrap_err();
     assert!(why.contains("give confirmObserve=false"), "{why}");
     let commands = commands(&read("docs/operate.md"), "## Switching to Bindery");
-    let switch = commands.iter().find(|command| command.starts_with("helm upgrade")).unwrap();
-    operator.shell(switch).unwrap();
-    let why = operator
-        .try_helm(&["upgrade", RELEASE, chart().to_str().unwrap(), "--set", "replicas=3"])
-        .unwrap_err();
+    operator.shell(commands.iter().find(|command| command.starts_with("helm upgrade")).unwrap()).unwrap();
+    let chart = chart();
+    let forgotten = ["upgrade", RELEASE, chart.to_str().unwrap(), "--set", "replicas=3"];
+    let why = operator.try_helm(&forgotten).unwrap_err();
     assert!(why.contains("confirmObserve=true"), "{why}");
 }
 
-/// Helm and whoever else scales a deployment do not both own its number of replicas.
+/// Two clients must not both own the number of replicas.
 #[tokio::test]
-async fn a_release_that_somebody_else_scales_is_upgraded_as_the_readme_tells() {
-    let site = Site::start().await;
+async fn a_deployment_that_another_client_scales_is_upgraded_as_documented() {
+    let api = ApiServer::start().await;
     let folder = tempfile::tempdir().unwrap();
-    let operator = operator(&site, folder.path());
+    let operator = operator(&api, folder.path());
     operator.helm(&["install", RELEASE, chart().to_str().unwrap()]);
     let scale = |replicas: &str| {
         let scale = ["--namespace", "bindery-system", "scale", "deployment/bindery", "--replicas", replicas];
         operator.kubectl(&scale, "").unwrap();
     };
-    // The number that Helm has is no conflict, whoever has set it.
+    // Helm's own number is no conflict, even if another client has set it.
     scale("3");
     let why = operator.upgrade(&[]).unwrap_err();
     assert!(why.contains("conflict") && why.contains(".spec.replicas"), "{why}");
-    assert_eq!(replicas(&site).await, 3);
+    assert_eq!(replicas(&api).await, 3);
     scale("2");
     operator.upgrade(&[]).unwrap();
     scale("3");
     operator.upgrade(&["--force-conflicts"]).unwrap();
-    assert_eq!(replicas(&site).await, 2);
-    // 0 is nobody's number: a Scale leaves it out.
+    assert_eq!(replicas(&api).await, 2);
+    // A Scale omits 0, so no client owns it.
     scale("0");
     operator.upgrade(&[]).unwrap();
-    assert_eq!(replicas(&site).await, 2);
+    assert_eq!(replicas(&api).await, 2);
 
-    // Whoever scales it for good keeps what he has set.
+    // Without a number in the chart, an autoscaler keeps its own.
     scale("3");
     operator.upgrade(&["--set", "replicas=null"]).unwrap();
-    assert_eq!(replicas(&site).await, 3);
+    assert_eq!(replicas(&api).await, 3);
     scale("4");
     operator.upgrade(&["--set", "podLabels.team=storage"]).unwrap();
-    assert_eq!(replicas(&site).await, 4);
+    assert_eq!(replicas(&api).await, 4);
 }

@@ -1,28 +1,28 @@
-//! Alerts and dashboard: what they name exists.
+//! Alerts and dashboard: the metrics and runbooks that they name exist.
 
 use std::collections::BTreeSet;
 
 use bindery_chart::{Objects, Row, read, rendered, table};
 use serde_json::{Value, json};
 
-/// How the names of metrics begin.
+/// Prefixes of metrics.
 const FAMILIES: [&str; 5] =
     ["bindery_", "pv_collector_", "volume_operation_", "storage_operation_", "retroactive_storageclass_"];
-/// Metrics of kube-apiserver (`k8s.io/apiserver/pkg/admission/metrics`) that alerts ask for.
+/// Metrics of kube-apiserver (`k8s.io/apiserver/pkg/admission/metrics`) that alerts use.
 const OF_OTHERS: [&str; 1] = ["apiserver_admission_webhook_fail_open_count"];
-/// What a histogram adds to its name.
+/// Suffixes of a histogram's series.
 const PARTS: [&str; 3] = ["_bucket", "_sum", "_count"];
 
-/// Names of the metrics that the guide lists.
-fn listed() -> BTreeSet<String> {
+/// The metrics that the guide lists.
+fn documented() -> BTreeSet<String> {
     let guide = read("docs/metrics.md");
     let rows = guide.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
     rows.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Names of metrics in an expression: words that are neither labels nor functions.
+/// The metrics in an expression: its words that are neither labels nor functions.
 fn metrics(expression: &str) -> BTreeSet<String> {
-    // Texts hold values of labels.
+    // Strings are values of labels.
     let outside: String = expression.split('"').step_by(2).collect();
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
     let words = outside.split(|letter| !is_part(letter));
@@ -31,39 +31,39 @@ fn metrics(expression: &str) -> BTreeSet<String> {
     words.filter(is_metric).map(str::to_owned).collect()
 }
 
-fn assert_listed(expression: &str, whence: &str) {
-    let listed = listed();
+fn assert_documented(expression: &str, place: &str) {
+    let documented = documented();
     let found = metrics(expression);
-    assert!(!found.is_empty(), "{whence} asks for no metric: {expression}");
+    assert!(!found.is_empty(), "{place} uses no metric: {expression}");
     for name in found {
         let family = PARTS.iter().find_map(|part| name.strip_suffix(part));
-        let is_listed = listed.contains(&name)
-            || family.is_some_and(|family| listed.contains(family))
+        let is_documented = documented.contains(&name)
+            || family.is_some_and(|family| documented.contains(family))
             || OF_OTHERS.contains(&name.as_str());
-        assert!(is_listed, "{whence}: docs/metrics.md has no {name}");
+        assert!(is_documented, "{place}: docs/metrics.md has no {name}");
     }
 }
 
-/// A release with everything that watches.
-fn watched(mode: &str) -> Objects {
+/// A release with alerts, dashboard and service monitor.
+fn monitored(mode: &str) -> Objects {
     let on = json!({"enabled": true});
     rendered(&json!({"mode": mode, "prometheusRule": on, "dashboard": on, "serviceMonitor": on}))
 }
 
 fn alerts(mode: &str) -> Vec<Value> {
-    let objects = watched(mode);
+    let objects = monitored(mode);
     objects.at("PrometheusRule/bindery /spec/groups/bindery/rules").unwrap().as_array().unwrap().clone()
 }
 
 #[test]
-fn alerts_ask_for_metrics_that_exist() {
+fn alerts_use_documented_metrics() {
     for alert in ["observe", "own"].into_iter().flat_map(alerts) {
-        assert_listed(alert["expr"].as_str().unwrap(), alert["alert"].as_str().unwrap());
+        assert_documented(alert["expr"].as_str().unwrap(), alert["alert"].as_str().unwrap());
     }
 }
 
 #[test]
-fn every_alert_has_a_runbook_that_exists_and_the_guide_lists_it() {
+fn every_alert_has_a_runbook_and_a_row_in_the_guide() {
     let runbooks = read("docs/runbooks.md");
     let sections: BTreeSet<_> = runbooks.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     let alerts: Vec<_> = ["observe", "own"].into_iter().flat_map(alerts).collect();
@@ -92,36 +92,29 @@ fn every_alert_has_a_runbook_that_exists_and_the_guide_lists_it() {
     }
 }
 
-/// Nobody leads in observe mode, and nothing is observed in own mode.
 #[test]
-fn alerts_are_those_of_the_mode() {
-    let named = |mode| {
-        alerts(mode).iter().map(|alert| alert["alert"].as_str().unwrap().to_owned()).collect::<BTreeSet<_>>()
-    };
-    let (observe, own) = (named("observe"), named("own"));
-    assert!(own.contains("BinderyNoLeader") && !observe.contains("BinderyNoLeader"));
-    assert!(observe.contains("BinderyObservedDifferently") && !own.contains("BinderyObservedDifferently"));
-    assert!(observe.contains("BinderyAbsent") && own.contains("BinderyAbsent"));
+fn the_alerts_depend_on_the_mode() {
+    let [observe, own] = ["observe", "own"].map(alerts);
+    for (name, in_observe, in_own) in [
+        ("BinderyNoLeader", false, true),
+        ("BinderyObservedDifferently", true, false),
+        ("BinderyAbsent", true, true),
+    ] {
+        let has = |alerts: &[Value]| alerts.iter().any(|alert| alert["alert"] == name);
+        assert_eq!((has(&observe), has(&own)), (in_observe, in_own), "{name}");
+    }
+    // Without a replica claims wait only in mode own.
+    for (alerts, severity, says_so) in [(&observe, "warning", false), (&own, "critical", true)] {
+        let absent = alerts.iter().find(|alert| alert["alert"] == "BinderyAbsent").unwrap();
+        assert_eq!(absent["labels"]["severity"], severity);
+        let description = absent["annotations"]["description"].as_str().unwrap();
+        assert_eq!(description.contains("No claim is bound"), says_so, "{description}");
+    }
 }
 
-/// Without a replica claims wait in mode own, and nobody waits in mode observe.
+/// The alert's threshold is below the lifetime that is left at the renewal.
 #[test]
-fn what_is_absent_is_told_by_mode() {
-    let absent = |mode| alerts(mode).into_iter().find(|alert| alert["alert"] == "BinderyAbsent").unwrap();
-    let (observe, own) = (absent("observe"), absent("own"));
-    assert_eq!(
-        (&observe["labels"]["severity"], &own["labels"]["severity"]),
-        (&json!("warning"), &json!("critical"))
-    );
-    let binds =
-        |alert: &Value| alert["annotations"]["description"].as_str().unwrap().contains("No claim is bound");
-    assert!(binds(&own) && !binds(&observe), "{observe}");
-}
-
-/// A certificate that is renewed in time never alerts: the threshold is below what is left when the next one
-/// is made.
-#[test]
-fn a_certificate_that_is_renewed_in_time_alerts_nobody() {
+fn a_certificate_that_is_renewed_in_time_does_not_alert() {
     const DAY: u64 = 24 * 60 * 60;
     let issued = |left: &str| json!({"source": "cert-manager", "certManager": {"renewBefore": left}});
     for (certificates, renewed_at, least) in [
@@ -135,16 +128,16 @@ fn a_certificate_that_is_renewed_in_time_alerts_nobody() {
         let values = json!({"prometheusRule": {"enabled": true}, "certificates": certificates});
         let expression = "PrometheusRule/bindery /spec/groups/bindery/rules/BinderyCertificateExpires/expr";
         let objects = rendered(&values);
-        let (_, told) = objects.at(expression).unwrap().as_str().unwrap().split_once(" < ").unwrap();
-        let told: u64 = told.parse().unwrap();
-        assert!(told == least && told < renewed_at, "{values}: {told}");
+        let (_, limit) = objects.at(expression).unwrap().as_str().unwrap().split_once(" < ").unwrap();
+        let limit: u64 = limit.parse().unwrap();
+        assert!(limit == least && limit < renewed_at, "{values}: {limit}");
     }
 }
 
-/// In observe mode every replica counts the same claims: their sum would be a multiple of the truth.
+/// In mode observe every replica counts the same claims, so their sum would be wrong.
 #[test]
-fn what_every_replica_observes_is_not_added_up() {
-    let objects = watched("observe");
+fn counts_that_all_replicas_share_are_not_summed() {
+    let objects = monitored("observe");
     let dashboard = objects.at("ConfigMap/bindery-dashboard /data/bindery.json").unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
@@ -159,17 +152,17 @@ fn what_every_replica_observes_is_not_added_up() {
 }
 
 #[test]
-fn the_dashboard_asks_for_metrics_that_exist() {
-    let objects = watched("own");
+fn the_dashboard_uses_documented_metrics_and_fits_the_grid() {
+    let objects = monitored("own");
     let dashboard = objects.at("ConfigMap/bindery-dashboard /data/bindery.json").unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
-    assert_eq!(ids.len(), panels.len(), "two panels have one id");
+    assert_eq!(ids.len(), panels.len(), "two panels have the same id");
     let mut asked = 0;
     for panel in panels.iter().filter(|panel| panel["type"] != "row") {
         let title = panel["title"].as_str().unwrap();
         for target in panel["targets"].as_array().unwrap() {
-            assert_listed(target["expr"].as_str().unwrap(), title);
+            assert_documented(target["expr"].as_str().unwrap(), title);
             asked += 1;
         }
         let place = &panel["gridPos"];
@@ -178,9 +171,8 @@ fn the_dashboard_asks_for_metrics_that_exist() {
     assert!(asked > 0);
 }
 
-/// Each metric of Bindery's own is on the dashboard: what is worth counting is worth seeing.
 #[test]
-fn the_dashboard_shows_every_metric_of_binderys_own() {
+fn the_dashboard_shows_every_metric_of_bindery() {
     let dashboard: Value = serde_json::from_str(&read("charts/bindery/files/dashboard.json")).unwrap();
     let targets = dashboard["panels"]
         .as_array()
@@ -188,7 +180,7 @@ fn the_dashboard_shows_every_metric_of_binderys_own() {
         .iter()
         .flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
     let shown: BTreeSet<_> = targets.flat_map(|target| metrics(target["expr"].as_str().unwrap())).collect();
-    for name in listed().iter().filter(|name| name.starts_with("bindery_")) {
+    for name in documented().iter().filter(|name| name.starts_with("bindery_")) {
         let is_shown =
             shown.contains(name) || PARTS.iter().any(|part| shown.contains(&format!("{name}{part}")));
         assert!(is_shown, "the dashboard has no {name}");

@@ -1,4 +1,4 @@
-//! Somebody with a kubeconfig, Helm and kubectl.
+//! Helm and kubectl with a kubeconfig.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,75 +7,67 @@ use tempfile::TempDir;
 
 use crate::{NAMESPACE, RELEASE, chart, helm, offered, root, run};
 
-/// Who operates a cluster by its kubeconfig: by the real Helm and the real kubectl, with nothing of this
-/// user's own.
+/// Runs the real Helm and the real kubectl with a kubeconfig, and without the user's own configuration.
+/// Errors are the messages of the programs.
 pub struct Operator {
     kubeconfig: PathBuf,
-    /// Where both keep what they have discovered.
+    /// The folder of both programs' caches.
     home: TempDir,
 }
 
 impl Operator {
-    /// The one of this kubeconfig.
+    /// Uses this kubeconfig.
     ///
     /// # Panics
-    ///
-    /// There is no folder for temporary files.
+    /// If there is no folder for temporary files.
     pub fn new(kubeconfig: PathBuf) -> Self {
         Self { kubeconfig, home: tempfile::tempdir().expect("there must be a folder for temporary files") }
     }
 
-    /// Runs Helm in the release's namespace. Answers what it printed.
+    /// Runs Helm in the release's namespace and returns its output.
     ///
     /// # Panics
-    ///
-    /// It fails.
+    /// If it fails.
     pub fn helm(&self, arguments: &[&str]) -> String {
         self.try_helm(arguments).unwrap_or_else(|why| panic!("helm {arguments:?}: {why}"))
     }
 
-    /// As [`Operator::helm`], where Helm may refuse.
+    /// As [`Operator::helm`], for commands that Helm may refuse.
     ///
     /// # Errors
-    ///
-    /// It fails; answers what it says.
+    /// If it fails.
     pub fn try_helm(&self, arguments: &[&str]) -> Result<String, String> {
         let mut helm = helm(arguments);
-        self.known_to(&mut helm);
+        self.configure(&mut helm);
         helm.args(["--namespace", NAMESPACE]);
         run(&mut helm, "")
     }
 
-    /// Upgrades the release to the chart with what was given before, and further arguments. Answers what Helm
-    /// printed.
+    /// Upgrades the release to the chart with the values of before, and further arguments.
     ///
     /// # Errors
-    ///
-    /// It fails; answers what it says.
+    /// If it fails.
     pub fn upgrade(&self, further: &[&str]) -> Result<String, String> {
         let chart = chart();
-        let chart = chart.to_str().expect("the checkout's path is a text");
+        let chart = chart.to_str().expect("the checkout's path must be UTF-8");
         self.try_helm(&[&["upgrade", RELEASE, chart, "--reset-then-reuse-values"], further].concat())
     }
 
-    /// Runs kubectl with a text on its standard input. Answers what it printed.
+    /// Runs kubectl with a text on its standard input and returns its output.
     ///
     /// # Errors
-    ///
-    /// It fails; answers what it says.
+    /// If it fails.
     pub fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String, String> {
         let mut kubectl = Command::new(offered("BINDERY_KUBECTL"));
         kubectl.args(arguments);
-        self.known_to(&mut kubectl);
+        self.configure(&mut kubectl);
         run(&mut kubectl, input)
     }
 
-    /// Runs a line as a person types it into a shell; `kubectl` and `helm` are the real ones. Answers what it
-    /// printed.
+    /// Runs a line in a shell in which `kubectl` and `helm` are the real ones, and returns its output.
     ///
     /// # Errors
-    ///
-    /// It fails; answers what it says.
+    /// If it fails.
     pub fn shell(&self, line: &str) -> Result<String, String> {
         let mut shell = Command::new("sh");
         shell
@@ -86,7 +78,7 @@ impl Operator {
         run(&mut shell, "")
     }
 
-    fn known_to(&self, command: &mut Command) {
+    fn configure(&self, command: &mut Command) {
         command.env("HOME", self.home.path()).arg("--kubeconfig").arg(&self.kubeconfig);
     }
 }

@@ -1,19 +1,19 @@
-//! Which requests the API server sends to Bindery.
+//! The requests that the API server sends to Bindery for review.
 //!
-//! Nobody answers here and the failure policy is Fail, so a request that is sent on is refused for that
-//! reason, and one that passes was not sent.
+//! No webhook answers here and the failure policy is Fail. So a request that is sent for review is refused
+//! for that reason, and a request that passes was not sent.
 
 use bindery_chart::rendered;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::site::{ADMIN, As, LOOK_EVERY, LOOKS_MAX, Refusal, Site, claim, volume};
+use crate::api_server::{ADMIN, ApiServer, User, claim, until, volume};
 
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 
-/// Whether a request was sent to Bindery.
-fn was_sent(answer: &Result<Value, Refusal>) -> bool {
+/// Whether a request was sent for review.
+fn was_sent(answer: &Result<Value, String>) -> bool {
     match answer {
         Ok(_) => false,
         Err(why) if why.contains("failed calling webhook") => {
@@ -25,7 +25,7 @@ fn was_sent(answer: &Result<Value, Refusal>) -> bool {
 }
 
 /// A volume that is reserved for a claim in a namespace.
-fn volume_of(namespace: &str, name: &str) -> Value {
+fn volume_for(namespace: &str, name: &str) -> Value {
     let mut volume = volume(name, "Retain");
     volume["spec"]["claimRef"] = json!({"namespace": namespace, "name": "c"});
     volume
@@ -36,9 +36,9 @@ fn completed(name: &str) -> Value {
     json!({"namespace": "default", "name": name, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}})
 }
 
-/// A site with objects, and then with the door.
-async fn site() -> Site {
-    let site = Site::start().await;
+/// An API server with objects, and then with the webhook.
+async fn start() -> ApiServer {
+    let api = ApiServer::start().await;
     let class = json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -46,8 +46,6 @@ async fn site() -> Site {
         "provisioner": "example.com/provisioner",
         "allowVolumeExpansion": true,
     });
-    let folder = "/apis/storage.k8s.io/v1/storageclasses";
-    site.ask(ADMIN, Method::POST, folder, Some(&class)).await.unwrap();
     let mut grows = claim("default", "grows", "1Gi");
     grows["spec"]["storageClassName"] = "grows".into();
     let mut bound = grows.clone();
@@ -56,6 +54,7 @@ async fn site() -> Site {
     let mut nameless = claim("default", "nameless", "1Gi");
     nameless["metadata"] = completed("nameless");
     for object in [
+        class,
         grows,
         bound,
         nameless,
@@ -64,30 +63,28 @@ async fn site() -> Site {
         claim("default", "named", "1Gi"),
         volume("v", "Retain"),
         volume("reserved", "Retain"),
-        volume_of("default", "held"),
-        volume_of("kube-system", "control-planes"),
+        volume_for("default", "held"),
+        volume_for("kube-system", "control-planes"),
     ] {
-        site.create(&object, "").await.unwrap();
+        api.create(&object, "").await.unwrap();
     }
     let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
-    site.patch(&format!("{CLAIMS}/going"), &hold).await.unwrap();
+    api.patch(&format!("{CLAIMS}/going"), &hold).await.unwrap();
     let objects = rendered(&json!({"webhook": {"failurePolicy": "Fail"}}));
-    site.install(&objects, &["ValidatingWebhookConfiguration"]).await;
-    let mut looks = tokio::time::interval(LOOK_EVERY);
-    for _ in 0..LOOKS_MAX {
-        looks.tick().await;
-        if was_sent(&site.create(&claim("default", "probe", "1Gi"), "dryRun=All").await)
-            && was_sent(&site.create(&volume("probe", "Retain"), "dryRun=All").await)
-        {
-            return site;
-        }
+    api.install(&objects, &["ValidatingWebhookConfiguration"]).await;
+    for object in [claim("default", "probe", "1Gi"), volume("probe", "Retain")] {
+        until("the API server sends reviews", async || {
+            let answer = api.create(&object, "dryRun=All").await;
+            if was_sent(&answer) { Ok(()) } else { Err(format!("{answer:?}")) }
+        })
+        .await;
     }
-    panic!("the API server never sends a review");
+    api
 }
 
 #[tokio::test]
-async fn only_what_may_matter_is_sent() {
-    let site = site().await;
+async fn only_changes_that_may_matter_are_sent() {
+    let api = start().await;
     let annotate = |key: &str| json!({"metadata": {"annotations": {key: "x"}}});
     let class = "volume.beta.kubernetes.io/storage-class";
     let more = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
@@ -100,7 +97,7 @@ async fn only_what_may_matter_is_sent() {
         (format!("{CLAIMS}/c"), annotate("pv.kubernetes.io/bind-completed"), true),
         (format!("{CLAIMS}/named"), json!({"spec": {"volumeName": "v"}}), true),
         (format!("{CLAIMS}/grows"), more.clone(), true),
-        // Nobody must wait for Bindery who has a claim grow that has its volume.
+        // A claim that has its volume grows without Bindery.
         (format!("{CLAIMS}/bound/status"), json!({"status": {"phase": "Bound"}}), false),
         (format!("{CLAIMS}/bound"), more, false),
         (format!("{CLAIMS}/bound"), json!({"metadata": {"annotations": null}}), true),
@@ -114,32 +111,32 @@ async fn only_what_may_matter_is_sent() {
         (format!("{VOLUMES}/v"), json!({"spec": {"claimRef": {"namespace": "default", "name": "c"}}}), true),
         (format!("{VOLUMES}/v"), json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}), true),
     ] {
-        assert_eq!(was_sent(&site.patch(&path, &change).await), matters, "{path}: {change}");
+        assert_eq!(was_sent(&api.patch(&path, &change).await), matters, "{path}: {change}");
     }
 }
 
 #[tokio::test]
-async fn nothing_is_kept_from_going_and_the_control_plane_goes_unasked() {
-    const BINDERY: As = As {
-        user: "system:serviceaccount:bindery-system:bindery",
+async fn deletions_and_the_control_planes_requests_are_never_sent() {
+    const BINDERY: User = User {
+        name: "system:serviceaccount:bindery-system:bindery",
         groups: &["system:serviceaccounts", "system:serviceaccounts:bindery-system", "system:masters"],
     };
-    const CONTROLLER: As = As {
-        user: "system:serviceaccount:kube-system:persistent-volume-binder",
+    const CONTROLLER: User = User {
+        name: "system:serviceaccount:kube-system:persistent-volume-binder",
         groups: &["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:masters"],
     };
-    const MANAGER: As = As { user: "system:kube-controller-manager", groups: &["system:masters"] };
-    const NODE: As = As { user: "system:node:one", groups: &["system:nodes", "system:masters"] };
-    const TENANT: As = As {
-        user: "system:serviceaccount:default:builder",
+    const MANAGER: User = User { name: "system:kube-controller-manager", groups: &["system:masters"] };
+    const NODE: User = User { name: "system:node:one", groups: &["system:nodes", "system:masters"] };
+    const TENANT: User = User {
+        name: "system:serviceaccount:default:builder",
         groups: &["system:serviceaccounts", "system:serviceaccounts:default", "system:masters"],
     };
-    let site = site().await;
-    // Whatever it says of itself.
+    let api = start().await;
+    // A new claim that pretends to be bound.
     let mut pretends = claim("default", "new", "1Gi");
     pretends["metadata"] = completed("new");
-    assert!(was_sent(&site.create(&pretends, "dryRun=All").await));
-    for (who, is_asked) in [
+    assert!(was_sent(&api.create(&pretends, "dryRun=All").await));
+    for (user, is_sent) in [
         (BINDERY, false),
         (CONTROLLER, false),
         (MANAGER, false),
@@ -149,33 +146,33 @@ async fn nothing_is_kept_from_going_and_the_control_plane_goes_unasked() {
     ] {
         for (path, object) in [(CLAIMS, claim("default", "new", "1Gi")), (VOLUMES, volume("new", "Retain"))] {
             let path = format!("{path}?dryRun=All");
-            let answer = site.ask(who, Method::POST, &path, Some(&object)).await;
-            assert_eq!(was_sent(&answer), is_asked, "{} at {path}", who.user);
+            let answer = api.request(user, Method::POST, &path, Some(&object)).await;
+            assert_eq!(was_sent(&answer), is_sent, "{} at {path}", user.name);
         }
     }
-    for (namespace, is_asked) in [
+    for (namespace, is_sent) in [
         ("kube-system", false),
         ("kube-public", false),
         ("kube-node-lease", false),
         ("bindery-system", false),
         ("default", true),
     ] {
-        let answer = site.create(&claim(namespace, "new", "1Gi"), "dryRun=All").await;
-        assert_eq!(was_sent(&answer), is_asked, "{namespace}");
+        let answer = api.create(&claim(namespace, "new", "1Gi"), "dryRun=All").await;
+        assert_eq!(was_sent(&answer), is_sent, "{namespace}");
     }
-    // Volumes that are reserved for claims of these namespaces, unless somebody else loses one by it.
-    assert!(!was_sent(&site.create(&volume_of("kube-system", "new"), "dryRun=All").await));
-    assert!(was_sent(&site.create(&volume_of("default", "new"), "dryRun=All").await));
+    // Volumes reserved for claims of these namespaces, unless another claim loses its volume.
+    assert!(!was_sent(&api.create(&volume_for("kube-system", "new"), "dryRun=All").await));
+    assert!(was_sent(&api.create(&volume_for("default", "new"), "dryRun=All").await));
     let change = json!({"spec": {"claimRef": {"namespace": "kube-system", "name": "d"}}});
-    for (name, is_asked) in [("v", false), ("control-planes", false), ("held", true)] {
-        let answer = site.patch(&format!("{VOLUMES}/{name}?dryRun=All"), &change).await;
-        assert_eq!(was_sent(&answer), is_asked, "{name}");
+    for (name, is_sent) in [("v", false), ("control-planes", false), ("held", true)] {
+        let answer = api.patch(&format!("{VOLUMES}/{name}?dryRun=All"), &change).await;
+        assert_eq!(was_sent(&answer), is_sent, "{name}");
     }
-    // Deletion, and what happens to an object until it is gone.
+    // A deletion, and changes of an object that is being deleted.
     let going = format!("{CLAIMS}/going");
-    assert!(!was_sent(&site.ask(ADMIN, Method::DELETE, &going, None).await));
-    let change = json!({"spec": {"volumeName": "v"}, "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}});
-    assert!(!was_sent(&site.patch(&going, &change).await));
-    assert!(!was_sent(&site.patch(&going, &json!({"metadata": {"finalizers": null}})).await));
-    assert!(!was_sent(&site.ask(ADMIN, Method::DELETE, &format!("{VOLUMES}/reserved"), None).await));
+    assert!(!was_sent(&api.delete(&going).await));
+    let change = json!({"spec": {"volumeName": "v"}, "metadata": completed("going")});
+    assert!(!was_sent(&api.patch(&going, &change).await));
+    assert!(!was_sent(&api.patch(&going, &json!({"metadata": {"finalizers": null}})).await));
+    assert!(!was_sent(&api.delete(&format!("{VOLUMES}/reserved")).await));
 }

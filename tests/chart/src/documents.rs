@@ -1,13 +1,12 @@
-//! Tables and commands in documents: what they tell is held against what is there.
+//! Tables and commands of documents, which tests compare with the chart.
 
-/// A row of a table: its cells, without the spaces around them.
+/// The cells of a table's row, trimmed.
 pub type Row = Vec<String>;
 
-/// The rows of the first table below a heading, without its own head.
+/// The rows of the first table below a heading, without the table's head.
 ///
 /// # Panics
-///
-/// There is no such heading, or no table below it.
+/// If there is no such heading, or no table below it.
 pub fn table(document: &str, heading: &str) -> Vec<Row> {
     let mut lines = document.lines().skip_while(|line| *line != heading);
     assert!(lines.next().is_some(), "there is no heading {heading:?}");
@@ -17,11 +16,10 @@ pub fn table(document: &str, heading: &str) -> Vec<Row> {
     rows
 }
 
-/// The commands of Helm and kubectl in a section, each on a line of its own.
+/// The commands of Helm and kubectl in the code blocks of a section.
 ///
 /// # Panics
-///
-/// There is no such heading.
+/// If there is no such heading.
 pub fn commands(document: &str, heading: &str) -> Vec<String> {
     let mut lines = document.lines().skip_while(|line| *line != heading);
     assert!(lines.next().is_some(), "there is no heading {heading:?}");
