@@ -12,14 +12,14 @@ pub(crate) const COMPILED_WITH: &str = "normal,build";
 /// Edges to what becomes part of a program: no build scripts and no macros.
 pub(crate) const PART_OF: &str = "normal,no-proc-macro";
 
-/// A package of the workspace and the packages that it reaches by these edges for a target, each as cargo's
-/// metadata describes it.
+/// A package of the workspace and the packages that it reaches by these edges for a target, without its
+/// default features, each as cargo's metadata describes it.
 ///
 /// The metadata alone would name too many: it contains the features that any member of the workspace enables.
 pub(crate) fn reached(package: &str, target: &str, edges: &str) -> Result<Vec<&'static Value>> {
     let mut tree = workspace::cargo();
     tree.args(["tree", "--package", package, "--target", target, "--edges", edges]);
-    tree.args(["--prefix", "none", "--format", "{p}"]);
+    tree.args(["--no-default-features", "--prefix", "none", "--format", "{p}"]);
     let printed = process::output(&mut tree)?;
     // Lines such as `serde v1.0.229 (*)`.
     let named: BTreeSet<_> = printed

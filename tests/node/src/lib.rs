@@ -1,10 +1,11 @@
-//! A whole cluster with one node, for tests: `cargo xtask cluster up --node`, held up for as long as a
+//! A whole cluster with one node for tests: `cargo xtask cluster up --node`, which is up as long as a
 //! [`Node`] lives.
 
-pub mod site;
-pub mod world;
+pub mod installation;
+pub mod objects;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -15,12 +16,14 @@ use bindery_cluster::Server;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
-/// The image that the node has, busybox.
+/// The image on the node, busybox.
 pub const IMAGE: &str = "bindery.test/busybox:1";
 /// The node's name.
 pub const NAME: &str = "node";
+/// The bytes of a log that are shown when a test fails.
+const LOG_SHOWN: usize = 3_000;
 
-/// A running cluster with one node. It ends when this is dropped, or when the process that holds it does.
+/// A running cluster with one node. It ends when this is dropped, or when the process that holds it ends.
 #[derive(Debug)]
 pub struct Node {
     up: Child,
@@ -30,32 +33,31 @@ pub struct Node {
 }
 
 impl Node {
-    /// Brings a cluster up; it takes some ten seconds.
+    /// Brings a cluster up, which takes some ten seconds.
     ///
     /// # Errors
-    ///
-    /// It does not come up; what is wrong is on standard error.
+    /// If it does not come up; the reason is on standard error.
     pub fn start(name: &str) -> Result<Self> {
         let mut up = command("up", name)?;
         up.args(["--node", "--attached"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C is for us; with our end its input ends, and that it takes for a request to clean up.
+        // Ctrl-C ends this process only. That ends the input of `up`, which then removes the cluster.
         let mut up = up.process_group(0).spawn().context("cargo xtask cannot be started")?;
-        let mut said = String::new();
-        BufReader::new(up.stdout.take().context("its output must be a pipe")?).read_line(&mut said)?;
-        let kubeconfig = said.trim_end().strip_prefix("export KUBECONFIG=").map(PathBuf::from);
+        let mut line = String::new();
+        BufReader::new(up.stdout.take().context("its output must be a pipe")?).read_line(&mut line)?;
+        let kubeconfig = line.trim_end().strip_prefix("export KUBECONFIG=").map(PathBuf::from);
         let folder =
             kubeconfig.as_deref().and_then(Path::parent).context("the cluster is not up")?.to_owned();
-        let record: Value = serde_json::from_slice(&std::fs::read(folder.join("cluster.json"))?)?;
+        let record: Value = serde_json::from_slice(&fs::read(folder.join("cluster.json"))?)?;
         let holder = record["namespace"].as_u64().context("the cluster has no node")?;
         Ok(Self { up, folder, holder })
     }
 
-    /// The file by which programs of this machine find the cluster.
+    /// The kubeconfig for programs of this machine.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
     }
 
-    /// The file by which programs on the node find the cluster.
+    /// The kubeconfig for programs on the node.
     pub fn kubeconfig_inside(&self) -> PathBuf {
         self.folder.join("inside.kubeconfig")
     }
@@ -63,19 +65,17 @@ impl Node {
     /// A client.
     ///
     /// # Errors
-    ///
-    /// The kubeconfig cannot be read.
+    /// If the kubeconfig cannot be read.
     pub async fn client(&self) -> Result<kube::Client> {
         let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         Ok(kube::Client::try_from(config)?)
     }
 
-    /// Starts a program on the node, whose output goes to the end of `log`.
+    /// Starts a program on the node. Its output is appended to `log`.
     ///
     /// # Errors
-    ///
-    /// The program or the file cannot be opened.
+    /// If the program or the log cannot be opened.
     pub fn start_server(
         &self,
         program: &Path,
@@ -84,17 +84,16 @@ impl Node {
     ) -> Result<Server> {
         let target = self.holder.to_string();
         let enter = ["--target", &target, "--net", "--mount", "--pid", "--"];
-        // `nsenter` waits for its child outside, and would leave it there.
+        // Without this the program would outlive `nsenter`, its parent.
         let bound = ["setpriv", "--pdeathsig", "KILL", "--"];
         let words = enter.into_iter().chain(bound).map(OsString::from);
         Server::start("nsenter".as_ref(), words.chain([program.into()]).chain(arguments), log)
     }
 
-    /// Kills what holds the cluster up, so that it cannot take it down.
+    /// Kills the process that would take the cluster down.
     ///
     /// # Errors
-    ///
-    /// It cannot be killed.
+    /// If it cannot be killed.
     pub fn abandon(mut self) -> Result<()> {
         self.up.kill()?;
         self.up.wait()?;
@@ -105,20 +104,31 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         drop(self.up.stdin.take());
-        // It says itself what went wrong.
+        // It prints its own errors.
         let _ = self.up.wait();
     }
 }
 
-/// `cargo xtask cluster COMMAND` for the cluster of this name.
+/// `cargo xtask cluster COMMAND` for the cluster with this name.
 ///
 /// # Errors
-///
-/// `BINDERY_XTASK` does not name it.
+/// If `BINDERY_XTASK` is not set.
 pub fn command(command: &str, name: &str) -> Result<Command> {
     let xtask =
         std::env::var_os("BINDERY_XTASK").context("BINDERY_XTASK is not set: run `cargo xtask test`")?;
     let mut xtask = Command::new(xtask);
     xtask.args(["cluster", command, "--name", name]);
     Ok(xtask)
+}
+
+/// The ends of the logs in a folder.
+pub fn log_ends(folder: &Path) -> String {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let logs = entries.map(|entry| entry.path()).filter(|path| path.extension() == Some(OsStr::new("log")));
+    let end = |path: PathBuf| {
+        let text = fs::read(&path).unwrap_or_default();
+        let end = &text[text.len().saturating_sub(LOG_SHOWN)..];
+        format!("--- {}\n{}\n", path.display(), String::from_utf8_lossy(end))
+    };
+    logs.map(end).collect()
 }

@@ -1,92 +1,95 @@
-//! `certificates.source: cert-manager` of the chart, with a real cert-manager on a real node: a certificate
-//! is issued, made known to the API server, and renewed without a failed review.
+//! The chart with `certificates.source: cert-manager` and a real cert-manager on a real node: a certificate
+//! is issued, trusted by the API server, and renewed without a failed review.
 //!
 //! cert-manager's controller and its CA injector run beside the control plane as the cluster's administrator.
-//! They are those of 1.11.5: later ones are Go modules of their own that no proxy serves, so they cannot be
-//! built from packages. Of the API the chart uses `Issuer` (`selfSigned` and `ca`) and `Certificate` of
-//! `cert-manager.io/v1`, which later versions have too (`tests/chart` holds the chart against their
-//! definitions), and the annotation `cert-manager.io/inject-ca-from`. cert-manager's webhook, which checks
-//! what users write, does not run.
+//! Both are of version 1.11.5: the Go proxy does not serve the modules of later ones. The chart uses
+//! `CertManager` (`selfSigned` and `ca`) and `Certificate` of `cert-manager.io/v1`, which later versions have
+//! too (`tests/chart` validates the chart by their definitions), and the annotation
+//! `cert-manager.io/inject-ca-from`. cert-manager's webhook, which checks what users write, does not run.
 //!
-//! It takes minutes, because kubelet takes its time to bring a changed Secret to a pod: `cargo xtask soak
-//! cert-manager`.
+//! It takes minutes, because kubelet updates a pod's Secret late: `cargo xtask soak cert-manager`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "cert_manager/doors.rs"]
-mod doors;
-#[path = "cert_manager/issuer.rs"]
-mod issuer;
+#[path = "cert_manager/endpoints.rs"]
+mod endpoints;
+#[path = "cert_manager/issuing.rs"]
+mod issuing;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_chart::{NAMESPACE, RELEASE, chart, read};
-use bindery_node::site::{PATIENT, Site, TIMEOUT};
+use bindery_node::installation::{Installation, PATIENT, TIMEOUT};
 use tokio_util::sync::CancellationToken;
 
-use self::doors::Doors;
-use self::issuer::Issuer;
+use self::endpoints::Endpoints;
+use self::issuing::CertManager;
 
-/// The Secrets in which cert-manager keeps the authority and the certificate, and the Certificate that makes
-/// the authority.
+/// cert-manager's Secrets with the authority and the certificate. The authority's Certificate has the same
+/// name.
 const AUTHORITY: &str = "bindery-ca";
 const CERTIFICATE: &str = "bindery-cert-manager";
-/// How often a review is asked for.
+/// The pause between two reviews.
 const REVIEW_EVERY: Duration = Duration::from_millis(100);
 
-/// Has the API server ask for reviews of a claim that can never bind. Answers how many there were, and which
-/// did not refuse it.
-async fn ask_for_reviews(site: &Site, over: &CancellationToken) -> (usize, Vec<String>) {
+/// Makes the API server send reviews of a hopeless claim. Returns their number, and those that did not refuse
+/// it.
+async fn ask_for_reviews(installation: &Installation, over: &CancellationToken) -> (usize, Vec<String>) {
     let (mut count, mut wrong) = (0, Vec::new());
     let mut ticks = tokio::time::interval(REVIEW_EVERY);
     while !over.is_cancelled() {
         ticks.tick().await;
         count += 1;
-        if let Err(why) = site.try_hopeless_claim("db-0").await {
+        if let Err(why) = installation.try_hopeless_claim("db-0").await {
             wrong.push(format!("review {count}: {why}"));
         }
     }
     (count, wrong)
 }
 
-/// First the authority, whose key stays: what pods still show is good for who trusts its new certificate.
-async fn renew_authority_and_certificate(site: &Site, issuer: &Issuer, doors: &Doors) {
-    let key = issuer.secret(AUTHORITY, "tls.key").await;
-    let authority = issuer.secret(AUTHORITY, "tls.crt").await.unwrap();
-    issuer.renew(site, AUTHORITY).await;
-    let authority = issuer.until_changed(site, AUTHORITY, "tls.crt", &authority).await;
-    let certificate = issuer.secret(CERTIFICATE, "tls.crt").await.unwrap();
-    issuer.renew(site, RELEASE).await;
-    let certificate = issuer.until_changed(site, CERTIFICATE, "tls.crt", &certificate).await;
-    issuer.until_trusted(site, &authority).await;
-    doors.until_shown(site, issuer, &certificate).await;
-    assert_eq!(issuer.secret(AUTHORITY, "tls.key").await, key);
+/// The authority is renewed first and keeps its key, so its new certificate also verifies what pods still
+/// show.
+async fn renew_authority_and_certificate(
+    installation: &Installation,
+    cert_manager: &CertManager,
+    endpoints: &Endpoints,
+) {
+    let key = cert_manager.secret(AUTHORITY, "tls.key").await;
+    let authority = cert_manager.secret(AUTHORITY, "tls.crt").await.unwrap();
+    cert_manager.renew(installation, AUTHORITY).await;
+    let authority = cert_manager.until_changed(installation, AUTHORITY, "tls.crt", &authority).await;
+    let certificate = cert_manager.secret(CERTIFICATE, "tls.crt").await.unwrap();
+    cert_manager.renew(installation, RELEASE).await;
+    let certificate = cert_manager.until_changed(installation, CERTIFICATE, "tls.crt", &certificate).await;
+    cert_manager.until_trusted(installation, &authority).await;
+    endpoints.until_shown(installation, cert_manager, &certificate).await;
+    assert_eq!(cert_manager.secret(AUTHORITY, "tls.key").await, key);
 }
 
-/// It is made anew, with another key.
-async fn lose_the_secret(site: &Site, issuer: &Issuer, doors: &Doors) {
-    let certificate = issuer.secret(CERTIFICATE, "tls.crt").await.unwrap();
-    issuer.delete_secret(CERTIFICATE).await;
-    let certificate = issuer.until_changed(site, CERTIFICATE, "tls.crt", &certificate).await;
-    doors.until_shown(site, issuer, &certificate).await;
+/// cert-manager makes a new Secret with another key.
+async fn delete_the_secret(installation: &Installation, cert_manager: &CertManager, endpoints: &Endpoints) {
+    let certificate = cert_manager.secret(CERTIFICATE, "tls.crt").await.unwrap();
+    cert_manager.delete_secret(CERTIFICATE).await;
+    let certificate = cert_manager.until_changed(installation, CERTIFICATE, "tls.crt", &certificate).await;
+    endpoints.until_shown(installation, cert_manager, &certificate).await;
 }
 
-/// Every pod is replaced, so that the API server makes new connections; what was injected stays as it is.
-async fn upgrade(site: &Site, issuer: &Issuer) {
-    let trusted = issuer.trusted().await;
-    let operator = Arc::clone(&site.operator);
+/// Replaces every pod, so that the API server makes new connections. The injected authority stays.
+async fn upgrade(installation: &Installation, cert_manager: &CertManager) {
+    let trusted = cert_manager.trusted().await;
+    let operator = Arc::clone(&installation.operator);
     let upgrade = move || {
         operator.upgrade(&["--set", "podAnnotations.upgraded=yes", "--wait", TIMEOUT]).unwrap();
     };
     tokio::task::spawn_blocking(upgrade).await.unwrap();
-    assert_eq!(issuer.trusted().await, trusted);
+    assert_eq!(cert_manager.trusted().await, trusted);
 }
 
-/// Nobody but cert-manager has written whom the API server trusts, and Bindery could not.
-async fn only_the_injector_writes_the_bundle(site: &Site, issuer: &Issuer) {
-    let fields = issuer.configuration().await.metadata.managed_fields.unwrap();
+/// Only cert-manager has written the authority, and Bindery has no right to.
+async fn only_the_injector_writes_the_bundle(installation: &Installation, cert_manager: &CertManager) {
+    let fields = cert_manager.configuration().await.metadata.managed_fields.unwrap();
     let owns = |part: &str| -> BTreeSet<String> {
         let owners =
             fields.iter().filter(|entry| serde_json::to_string(&entry.fields_v1).unwrap().contains(part));
@@ -101,67 +104,71 @@ async fn only_the_injector_writes_the_bundle(site: &Site, issuer: &Issuer) {
         ("get", format!("secrets/{CERTIFICATE}")),
     ] {
         let asked = ["auth", "can-i", verb, &object, &account, "--namespace", NAMESPACE];
-        let answer = site.operator.kubectl(&asked, "").unwrap_err();
+        let answer = installation.operator.kubectl(&asked, "").unwrap_err();
         assert!(answer.starts_with("no\n"), "{verb} {object}: {answer}");
     }
 }
 
-/// What is in the release's namespace, but for what every namespace has; and whatever has the release's label
-/// anywhere.
-fn left(site: &Site) -> BTreeSet<String> {
+/// The objects in the release's namespace, without those that every namespace has, and all objects with the
+/// release's label.
+fn remaining(installation: &Installation) -> BTreeSet<String> {
     let kinds = |further: &[&str]| {
         let arguments = [&["api-resources", "--verbs=list", "--output=name"], further].concat();
-        site.kubectl(&arguments).lines().collect::<Vec<_>>().join(",")
+        installation.kubectl(&arguments).lines().collect::<Vec<_>>().join(",")
     };
-    let here = site.kubectl(&["get", &kinds(&["--namespaced"]), "--output=name", "--ignore-not-found"]);
+    let here =
+        installation.kubectl(&["get", &kinds(&["--namespaced"]), "--output=name", "--ignore-not-found"]);
     let label = format!("--selector=app.kubernetes.io/instance={RELEASE}");
-    let labelled = site.kubectl(&["get", &kinds(&[]), "--all-namespaces", "--output=name", &label]);
+    let labelled = installation.kubectl(&["get", &kinds(&[]), "--all-namespaces", "--output=name", &label]);
     let others = ["configmap/kube-root-ca.crt", "serviceaccount/default"];
     let is_event = |name: &str| name.starts_with("event/") || name.starts_with("event.events.k8s.io/");
     let names = here.lines().chain(labelled.lines());
     names.filter(|name| !others.contains(name) && !is_event(name)).map(str::to_owned).collect()
 }
 
-/// What stays is what the chart's README tells of, and goes as it tells.
-async fn uninstall(site: &Site) {
-    site.operator.helm(&["uninstall", RELEASE, "--wait", TIMEOUT]);
+/// Only the documented Secrets remain, and the documented command deletes them.
+async fn uninstall(installation: &Installation) {
+    installation.operator.helm(&["uninstall", RELEASE, "--wait", TIMEOUT]);
     let kept = BTreeSet::from([AUTHORITY, CERTIFICATE].map(|name| format!("secret/{name}")));
-    site.world.until_seen("what the release leaves", async || (left(site) == kept).then_some(())).await;
+    installation
+        .objects
+        .until_found("the removal of the release", async || (remaining(installation) == kept).then_some(()))
+        .await;
     let readme = read("charts/bindery/README.md");
-    let told = readme.lines().find(|line| line.contains("delete secret bindery-cert-manager")).unwrap();
-    let words: Vec<&str> = told.split_whitespace().skip(1).collect();
-    site.operator.kubectl(&words, "").unwrap();
-    assert_eq!(left(site), BTreeSet::new());
+    let command = readme.lines().find(|line| line.contains("delete secret bindery-cert-manager")).unwrap();
+    let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+    installation.operator.kubectl(&words, "").unwrap();
+    assert_eq!(remaining(installation), BTreeSet::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_has_its_certificate_from_cert_manager() {
-    let site = Site::start("cert-manager").await;
-    let issuer = Issuer::start(&site);
+async fn renewals_by_cert_manager_fail_no_review() {
+    let installation = Installation::start("cert-manager").await;
+    let cert_manager = CertManager::start(&installation);
     let chart = chart();
     let values = format!("mode=own,certificates.source=cert-manager,{PATIENT}");
     let install = ["install", RELEASE, chart.to_str().unwrap(), "--create-namespace", "--set", &values];
-    site.operator.helm(&[&install[..], &["--wait", TIMEOUT]].concat());
-    let look = async || issuer.secret(AUTHORITY, "tls.crt").await;
-    let authority = site.world.until_seen("an authority", look).await;
-    issuer.until_trusted(&site, &authority).await;
-    site.use_a_volume("first").await;
-    site.create_volume("db-0").await;
-    site.until_reviewed("db-0").await;
+    installation.operator.helm(&[&install[..], &["--wait", TIMEOUT]].concat());
+    let look = async || cert_manager.secret(AUTHORITY, "tls.crt").await;
+    let authority = installation.objects.until_found("an authority", look).await;
+    cert_manager.until_trusted(&installation, &authority).await;
+    installation.use_a_volume("first").await;
+    installation.create_volume("db-0").await;
+    installation.until_reviewed("db-0").await;
 
-    let doors = Doors::find(&site).await;
-    let certificate = issuer.secret(CERTIFICATE, "tls.crt").await.unwrap();
-    doors.until_shown(&site, &issuer, &certificate).await;
+    let endpoints = Endpoints::find(&installation).await;
+    let certificate = cert_manager.secret(CERTIFICATE, "tls.crt").await.unwrap();
+    endpoints.until_shown(&installation, &cert_manager, &certificate).await;
     let over = CancellationToken::new();
     let changes = async {
-        renew_authority_and_certificate(&site, &issuer, &doors).await;
-        lose_the_secret(&site, &issuer, &doors).await;
-        upgrade(&site, &issuer).await;
+        renew_authority_and_certificate(&installation, &cert_manager, &endpoints).await;
+        delete_the_secret(&installation, &cert_manager, &endpoints).await;
+        upgrade(&installation, &cert_manager).await;
         over.cancel();
     };
-    let ((count, wrong), ()) = tokio::join!(ask_for_reviews(&site, &over), changes);
+    let ((count, wrong), ()) = tokio::join!(ask_for_reviews(&installation, &over), changes);
     assert!(wrong.is_empty(), "of {count} reviews:\n{}", wrong.join("\n"));
     eprintln!("{count} reviews, none failed");
-    only_the_injector_writes_the_bundle(&site, &issuer).await;
-    uninstall(&site).await;
+    only_the_injector_writes_the_bundle(&installation, &cert_manager).await;
+    uninstall(&installation).await;
 }

@@ -1,4 +1,4 @@
-//! Bindery's image: it runs where there is nothing else, on each platform that it is for.
+//! Bindery's image runs on each of its platforms, without anything else.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use flate2::read::GzDecoder;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Volumes and claims, to be decided.
+/// Volumes and claims for a plan.
 const MANIFESTS: &str = concat!(
     include_str!("../../../examples/static-binding/1-volumes.yaml"),
     "\n---\n",
@@ -27,7 +27,7 @@ struct Layout(BTreeMap<PathBuf, Vec<u8>>);
 struct Image {
     architecture: String,
     config: Value,
-    /// What the layer holds.
+    /// The folder with the layer's files.
     root: TempDir,
 }
 
@@ -58,7 +58,7 @@ impl Layout {
         serde_json::from_slice(self.blob(descriptor)).unwrap()
     }
 
-    /// The images, as whoever pulls one finds it: by the index of platforms.
+    /// The images, found by the index of platforms as for a pull.
     fn images(&self) -> Vec<Image> {
         assert_eq!(self.json("oci-layout")["imageLayoutVersion"], "1.0.0");
         let index = self.blob_json(&self.json("index.json")["manifests"][0]);
@@ -80,7 +80,7 @@ impl Layout {
 }
 
 impl Image {
-    /// Runs the image's program, with nothing but the image below its root and as the image's user.
+    /// Runs the image's program as the image's user, with the image as its root.
     fn run(&self, arguments: &[&str], input: &str) -> String {
         let processor = self.processor();
         let mut chroot = Command::new("/usr/sbin/chroot");
@@ -98,21 +98,21 @@ impl Image {
         run(&mut chroot, input).unwrap_or_else(|why| panic!("{}: {why}", self.architecture))
     }
 
-    /// As Rust calls it.
+    /// Rust's name of the processor.
     fn processor(&self) -> &'static str {
         match self.architecture.as_str() {
             "amd64" => "x86_64",
             "arm64" => "aarch64",
-            other => panic!("nothing is known of {other}"),
+            other => panic!("unknown architecture {other}"),
         }
     }
 
-    /// Whether it is for the processor of this machine.
+    /// Whether it is for this machine's processor.
     fn is_native(&self) -> bool {
         self.processor() == std::env::consts::ARCH
     }
 
-    /// What the image's program was compiled for.
+    /// The target of the image's program.
     fn target(&self) -> String {
         format!("{}-unknown-linux-{}", self.processor(), if self.is_native() { "gnu" } else { "musl" })
     }
@@ -121,7 +121,7 @@ impl Image {
         fs::read(self.root.path().join(name)).unwrap()
     }
 
-    /// What the image's bill of materials lists.
+    /// The components in the image's bill of materials.
     fn components(&self) -> Vec<Component> {
         let bill: Value = serde_json::from_slice(&self.file("bindery.cdx.json")).unwrap();
         assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&"CycloneDX".into(), &"1.6".into()));
@@ -133,8 +133,8 @@ impl Image {
     }
 }
 
-/// Unpacks a layer. A program of its own does it: while a file is open here to be written, another test may
-/// start a program, which then has it open too, and nobody can run what is in it.
+/// Unpacks a layer in another process. While a file is open for writing here, a program that another test
+/// starts inherits it, and the file cannot be executed.
 fn unpack(layer: &[u8], folder: &Path) {
     let mut archive = tempfile::NamedTempFile::new().unwrap();
     io::copy(&mut GzDecoder::new(layer), &mut archive).unwrap();
@@ -143,19 +143,20 @@ fn unpack(layer: &[u8], folder: &Path) {
     run(&mut tar, "").unwrap();
 }
 
-/// A work in a bill of materials.
+/// A component in a bill of materials.
 struct Component {
     name: String,
     version: String,
     purl: String,
 }
 
-/// The packages that a package of the workspace is compiled of for a target, each as `name-version`, as
-/// cargo's resolver has it.
+/// The packages that a package of the workspace is compiled of for a target, each as `name-version`, by
+/// cargo's resolver.
 fn packages(package: &str, target: &str) -> BTreeSet<String> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).args(["tree", "--locked", "--package", package, "--target", target]);
-    cargo.args(["--edges", "normal,no-proc-macro", "--prefix", "none", "--no-dedupe", "--format", "{p}"]);
+    cargo.args(["--no-default-features", "--edges", "normal,no-proc-macro"]);
+    cargo.args(["--prefix", "none", "--no-dedupe", "--format", "{p}"]);
     let printed = run(&mut cargo, "").unwrap();
     let packages = printed.lines().map(|line| {
         let (name, rest) = line.split_once(" v").unwrap();
@@ -164,7 +165,7 @@ fn packages(package: &str, target: &str) -> BTreeSet<String> {
     packages.collect()
 }
 
-/// The packages that a program names, each as `name-version`: in the places of their code where it may panic.
+/// The packages that a program names in the locations of panics, each as `name-version`.
 fn traces(program: &[u8]) -> BTreeSet<String> {
     const FOLDER: &str = "/cargo/registry/src/";
     let text = String::from_utf8_lossy(program);
@@ -172,8 +173,7 @@ fn traces(program: &[u8]) -> BTreeSet<String> {
     places.map(ToOwned::to_owned).collect()
 }
 
-/// Where the image was built, and from what: elsewhere these folders have other names. A root folder is one
-/// everywhere.
+/// The folders that the image was built from and in, which have other names on other machines.
 fn folders_of_this_machine() -> Vec<PathBuf> {
     let archive = offered("BINDERY_IMAGE");
     let target = archive.ancestors().nth(3).expect("the archive lies in target/image/PROFILE");
@@ -185,7 +185,7 @@ fn folders_of_this_machine() -> Vec<PathBuf> {
 }
 
 #[test]
-fn an_image_decides_from_scratch_as_this_machine_does() {
+fn an_image_plans_alone_as_this_machine_does() {
     let images = Layout::read().images();
     let architectures: Vec<_> = images.iter().map(|image| image.architecture.as_str()).collect();
     assert_eq!(architectures, ["amd64", "arm64"]);
@@ -202,7 +202,7 @@ fn an_image_decides_from_scratch_as_this_machine_does() {
 }
 
 #[test]
-fn an_image_says_what_it_is_and_what_it_is_made_of() {
+fn an_image_has_labels_and_the_licences_of_its_components() {
     for image in Layout::read().images() {
         let config = &image.config["config"];
         assert_eq!(config["User"], "65532:65532");
@@ -214,18 +214,17 @@ fn an_image_says_what_it_is_and_what_it_is_made_of() {
             assert!(label(name).is_some_and(|text| !text.is_empty()), "{name}");
         }
         assert!(image.root.path().join("LICENSE").is_file());
-        // And on what terms the works of others are.
         let notices = fs::read_to_string(image.root.path().join("licenses.txt")).unwrap();
         for Component { name, version, .. } in image.components() {
-            let is_told = notices.contains(&format!("\n{name} {version}: "));
-            assert_eq!(is_told, !name.starts_with("bindery"), "{name}");
+            let is_named = notices.contains(&format!("\n{name} {version}: "));
+            assert_eq!(is_named, !name.starts_with("bindery"), "{name}");
         }
         assert!(notices.contains("WARRANTY") && !notices.contains("\nbindery"), "{}", image.architecture);
     }
 }
 
 #[test]
-fn a_bill_lists_the_packages_that_were_compiled_and_no_others() {
+fn a_bill_of_materials_lists_exactly_the_compiled_packages() {
     for image in Layout::read().images() {
         let is_package = |component: &&Component| component.purl.starts_with("pkg:cargo/");
         let components = image.components();
@@ -241,18 +240,17 @@ fn a_bill_lists_the_packages_that_were_compiled_and_no_others() {
     }
 }
 
-/// Works that are no packages, and what a program that has one says in it; the version follows in those that
-/// say it.
+/// Each library leaves a text in the program, and some a version.
 #[test]
-fn a_bill_lists_what_else_is_linked() {
-    const WORKS: [(&str, &str); 2] = [("glibc", "GNU C Library ("), ("libunwind", "libunwind: ")];
+fn a_bill_of_materials_lists_linked_libraries() {
+    const LIBRARIES: [(&str, &str); 2] = [("glibc", "GNU C Library ("), ("libunwind", "libunwind: ")];
     for image in Layout::read().images() {
         let components = image.components();
         let others = components.iter().filter(|component| !component.purl.starts_with("pkg:cargo/"));
         let others: BTreeMap<_, _> = others.map(|it| (it.name.as_str(), it)).collect();
         let names: Vec<_> = others.keys().copied().collect();
         let program = String::from_utf8_lossy(&image.file("bindery")).into_owned();
-        for (name, trace) in WORKS {
+        for (name, trace) in LIBRARIES {
             assert_eq!(others.contains_key(name), program.contains(trace), "{name}: {}", image.architecture);
         }
         if image.is_native() {
@@ -270,9 +268,8 @@ fn a_bill_lists_what_else_is_linked() {
     }
 }
 
-/// The same programs are packed to the same bytes.
 #[test]
-fn an_image_made_again_has_the_digest_that_is_printed() {
+fn an_image_built_again_has_the_same_bytes_and_digest() {
     let archive = offered("BINDERY_IMAGE");
     let first = fs::read(&archive).unwrap();
     let digest = Layout::read().json("index.json")["manifests"][0]["digest"].as_str().unwrap().to_owned();
@@ -283,10 +280,9 @@ fn an_image_made_again_has_the_digest_that_is_printed() {
     assert!(fs::read(&archive).unwrap() == first, "{} has changed; {hint}", archive.display());
 }
 
-/// Otherwise it would have another digest elsewhere. `cargo xtask soak image` compares two builds, but takes
-/// an hour.
+/// A folder's name would change the digest. `cargo xtask soak image` compares two builds, but takes an hour.
 #[test]
-fn an_image_names_no_folder_of_the_machine_that_built_it() {
+fn an_image_names_no_folder_of_its_build_machine() {
     let folders = folders_of_this_machine();
     for image in Layout::read().images() {
         for file in fs::read_dir(image.root.path()).unwrap() {

@@ -1,4 +1,4 @@
-//! What a node leaves on the machine: nothing, however it ends.
+//! A node leaves nothing on the machine, however it ends.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,13 +7,12 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use bindery_node::world::World;
+use bindery_node::objects::{Objects, is_ready};
 use bindery_node::{IMAGE, Node, command};
-use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use serde_json::json;
 
-/// What `up --node` says that it starts, in turn.
+/// The servers of `up --node`, in the order in which they start.
 const SERVERS: [&str; 9] = [
     "namespace",
     "relay",
@@ -26,22 +25,22 @@ const SERVERS: [&str; 9] = [
     "kube-scheduler",
 ];
 
-/// Ends the cluster and checks that nothing is left of it.
+/// Takes the cluster down and checks that nothing is left of it.
 fn take_down(name: &str, when: &str) {
     let down = command("down", name).unwrap().output().unwrap();
     assert!(down.status.success(), "{when}: {}", String::from_utf8_lossy(&down.stderr));
     assert_eq!(cgroups(name), Vec::<String>::new(), "{when}");
-    // Each names the cluster's folder, in its environment or where it is mounted from.
+    // Every process and every mount of the cluster names its folder.
     let folder = format!("/clusters/{name}");
     assert_eq!(naming("environ", &folder), Vec::<String>::new(), "{when}");
     assert_eq!(naming("mounts", &folder), Vec::<String>::new(), "{when}");
 }
 
-/// The processes in whose file of this name there is the text.
+/// The processes whose file of this name contains a text.
 fn naming(file: &str, text: &str) -> Vec<String> {
     let paths = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join(file));
     let names = |path: &Path| {
-        // Only processes have numbers for names; one may end while it is looked at.
+        // The folders of processes have numbers as names. A process may end meanwhile.
         path.components().any(|part| part.as_os_str().to_string_lossy().parse::<u32>().is_ok())
             && fs::read(path).is_ok_and(|content| String::from_utf8_lossy(&content).contains(text))
     };
@@ -57,13 +56,13 @@ fn cgroups(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn whenever_up_is_killed_down_leaves_nothing() {
+fn down_leaves_nothing_when_up_was_killed_at_any_server() {
     let name = format!("killed-{}", std::process::id());
     for last in SERVERS {
         let mut up = command("up", &name).unwrap();
         let mut up = up.arg("--node").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(up.stderr.take().unwrap()).lines();
-        let line = said.find(|line| line.as_ref().unwrap() == &format!("starting {last}"));
+        let mut lines = BufReader::new(up.stderr.take().unwrap()).lines();
+        let line = lines.find(|line| line.as_ref().unwrap() == &format!("starting {last}"));
         assert!(line.is_some(), "{last} is never started");
         up.kill().unwrap();
         up.wait().unwrap();
@@ -71,20 +70,14 @@ fn whenever_up_is_killed_down_leaves_nothing() {
     }
 }
 
-fn is_ready(pod: &Pod) -> bool {
-    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
 #[tokio::test]
-async fn a_running_pod_goes_with_its_node() {
+async fn down_ends_a_running_pod_of_an_abandoned_node() {
     let name = format!("abandoned-{}", std::process::id());
     let node = Node::start(&name).unwrap();
-    let world = World::new(node.client().await.unwrap(), String::new);
-    // A number by which it is known among the machine's processes.
+    let objects = Objects::new(node.client().await.unwrap(), String::new);
+    // A number that identifies its process on the machine.
     let nap = format!("31{:07}", std::process::id());
-    // A container counts as running before its program has replaced the runtime's own, which has another
-    // command line.
+    // A container counts as running while its process still has the runtime's command line.
     let has_begun = ["/bin/grep", "-q", "sleep", "/proc/1/cmdline"];
     let pod = json!({
         "metadata": {"name": "sleeper"},
@@ -93,8 +86,8 @@ async fn a_running_pod_goes_with_its_node() {
             "readinessProbe": {"exec": {"command": has_begun}, "periodSeconds": 1},
         }]},
     });
-    world.pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-    world.until(&world.pods, "sleeper", is_ready).await;
+    objects.pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    objects.until(&objects.pods, "sleeper", is_ready).await;
     assert_eq!(naming("cmdline", &nap).len(), 1);
     assert_ne!(cgroups(&name), Vec::<String>::new());
     node.abandon().unwrap();

@@ -1,7 +1,5 @@
 //! Bindery on a whole cluster: real pods, scheduled by the real scheduler, use volumes that `bindery serve`
-//! bound.
-//!
-//! The cluster is brought up once, for all tests.
+//! bound. All tests share one cluster.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,5 +9,5 @@ mod csi;
 mod delayed;
 #[path = "node/recycle.rs"]
 mod recycle;
-#[path = "node/stage.rs"]
-mod stage;
+#[path = "node/servers.rs"]
+mod servers;

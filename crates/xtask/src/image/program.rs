@@ -59,16 +59,8 @@ pub(super) fn build(platform: Platform, profile: &str) -> Result<Program> {
     };
     toolchain.compile(&mut command, &target);
     // An image holds a server: no playground.
-    command.args([
-        "--package",
-        NAME,
-        "--bin",
-        NAME,
-        "--no-default-features",
-        "--locked",
-        "--profile",
-        profile,
-    ]);
+    command.args(["--package", NAME, "--bin", NAME, "--no-default-features"]);
+    command.args(["--locked", "--profile", profile]);
     command.arg("--target-dir").arg(&folder);
     // Build scripts write code into the target folder, and its path would end up in the program.
     let flags = [flag, &workspace::path_flag()?, &workspace::renaming_flag(&folder, "/target")];

@@ -31,7 +31,7 @@ async fn the_guides_steps_back_to_upstream_release_the_lease() {
     let (api, operator, _folder) = installed().await;
     let leader = leader(&api).await;
 
-    let commands = commands(&read("docs/operate.md"), "## And back");
+    let commands = commands(&read("docs/operate.md"), "## Going back to upstream");
     let [stop, wait, look, observe, uninstall] = &commands[..] else { panic!("{commands:#?}") };
     assert_ne!(operator.shell(look).unwrap(), "");
     operator.shell(stop).unwrap();

@@ -1,16 +1,16 @@
-//! Policy Recycle: a pod on the node empties the volume, which is then anybody's.
+//! Policy Recycle: a pod on the node empties the volume, which is then available again.
 
 use std::fs;
 
-use bindery_node::world::volume_phase;
+use bindery_node::objects::volume_phase;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::stage::world;
+use super::servers::objects;
 
 #[tokio::test]
 async fn a_released_volume_is_emptied_by_a_pod_and_offered_again() {
-    let world = world().await;
+    let objects = objects().await;
     let folder = TempDir::new().unwrap();
     let spec = json!({
         "storageClassName": "recycle",
@@ -18,27 +18,27 @@ async fn a_released_volume_is_emptied_by_a_pod_and_offered_again() {
         "persistentVolumeReclaimPolicy": "Recycle",
         "hostPath": {"path": folder.path()},
     });
-    world.create_volume("recycle", spec).await;
-    world.create_claim("recycle-first", "recycle").await;
-    world.until_bound("recycle-first").await;
-    world.create_writer("recycle-first", "recycle-first", "secret").await;
-    world.until_done("recycle-first").await;
+    objects.create_volume("recycle", spec).await;
+    objects.create_claim("recycle-first", "recycle").await;
+    objects.until_bound("recycle-first").await;
+    objects.create_writer("recycle-first", "recycle-first", "secret").await;
+    objects.until_done("recycle-first").await;
     assert!(folder.path().join("file").is_file());
     fs::write(folder.path().join(".hidden"), "secret").unwrap();
     fs::create_dir_all(folder.path().join("a/b")).unwrap();
     fs::write(folder.path().join("a/b/file"), "secret").unwrap();
 
-    world.delete(&world.pods, "recycle-first").await;
-    world.delete(&world.claims, "recycle-first").await;
-    let is_free = |volume: &_| volume_phase(volume) == Some("Available");
-    let volume = world.until(&world.volumes, "recycle", is_free).await;
+    objects.delete(&objects.pods, "recycle-first").await;
+    objects.delete(&objects.claims, "recycle-first").await;
+    let is_available = |volume: &_| volume_phase(volume) == Some("Available");
+    let volume = objects.until(&objects.volumes, "recycle", is_available).await;
     assert_eq!(volume.spec.unwrap().claim_ref, None);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    world.until_event("recycle", "VolumeRecycled").await;
-    // What kubelet said of the pod is passed on to who looks at the volume.
-    world.until_event("recycle", "RecyclerPod").await;
-    assert_eq!(world.pods.get_opt("recycler-for-recycle").await.unwrap(), None);
+    objects.until_event("recycle", "VolumeRecycled").await;
+    // The events of the pod are copied to the volume.
+    objects.until_event("recycle", "RecyclerPod").await;
+    assert_eq!(objects.pods.get_opt("recycler-for-recycle").await.unwrap(), None);
 
-    world.create_claim("recycle-second", "recycle").await;
-    assert_eq!(world.until_bound("recycle-second").await, "recycle");
+    objects.create_claim("recycle-second", "recycle").await;
+    assert_eq!(objects.until_bound("recycle-second").await, "recycle");
 }

@@ -1,4 +1,4 @@
-//! The doors of a release's pods, and the certificates that they show.
+//! The webhook endpoints of a release's pods, and the certificates that they show.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bindery_chart::{NAMESPACE, RELEASE, offered};
 use bindery_cluster::{Server, free_port};
-use bindery_node::site::{PODS, Site};
+use bindery_node::installation::{Installation, PODS};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
@@ -15,33 +15,38 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::issuer::Issuer;
+use super::issuing::CertManager;
 
-/// The port that pods listen on.
+/// The pods' webhook port.
 const PORT: u16 = 8443;
 
-/// A way to the door of each pod: a port on loopback, forwarded by kubectl.
-pub(crate) struct Doors(Vec<(u16, Server)>);
+/// A port on loopback for each pod, which kubectl forwards to its endpoint.
+pub(crate) struct Endpoints(Vec<(u16, Server)>);
 
-impl Doors {
-    pub(crate) async fn find(site: &Site) -> Self {
-        let pods = site.kubectl(&["get", "pods", "--selector", PODS, "--output", "name"]);
-        let ways = pods.lines().map(|pod| forward(site, pod));
-        let doors = Self(ways.collect());
-        assert_eq!(doors.0.len(), 2, "{pods}");
-        for (port, _) in &doors.0 {
+impl Endpoints {
+    pub(crate) async fn find(installation: &Installation) -> Self {
+        let pods = installation.kubectl(&["get", "pods", "--selector", PODS, "--output", "name"]);
+        let forwarded = pods.lines().map(|pod| forward(installation, pod));
+        let endpoints = Self(forwarded.collect());
+        assert_eq!(endpoints.0.len(), 2, "{pods}");
+        for (port, _) in &endpoints.0 {
             let look = async || TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).await.ok();
-            site.world.until_seen("a port that kubectl forwards", look).await;
+            installation.objects.until_found("a port that kubectl forwards", look).await;
         }
-        doors
+        endpoints
     }
 
-    /// Waits until all pods show the first certificate of this PEM. Until then whatever they show must be
-    /// good for a client that trusts whom the API server is told to trust at that time.
-    pub(crate) async fn until_shown(&self, site: &Site, issuer: &Issuer, pem: &[u8]) {
+    /// Waits until all pods show the first certificate of this PEM. Until then, each certificate that they
+    /// show must be valid for the authority that the API server trusts at that time.
+    pub(crate) async fn until_shown(
+        &self,
+        installation: &Installation,
+        cert_manager: &CertManager,
+        pem: &[u8],
+    ) {
         let certificate = CertificateDer::from_pem_slice(pem).unwrap();
         let look = async || {
-            let trusted = issuer.trusted().await.expect("the injector must not take an authority away");
+            let trusted = cert_manager.trusted().await.expect("the injector must not remove an authority");
             let mut all = true;
             for (port, _) in &self.0 {
                 let shown = shown(*port, &trusted).await;
@@ -49,25 +54,26 @@ impl Doors {
             }
             all.then_some(())
         };
-        site.world.until_seen("the new certificate at the doors of all pods", look).await;
+        installation.objects.until_found("the new certificate at all endpoints", look).await;
     }
 }
 
-fn forward(site: &Site, pod: &str) -> (u16, Server) {
+fn forward(installation: &Installation, pod: &str) -> (u16, Server) {
     let port = free_port().unwrap();
     let arguments = [
         "port-forward".to_owned(),
         pod.to_owned(),
         format!("{port}:{PORT}"),
-        format!("--kubeconfig={}", site.node.kubeconfig().display()),
+        format!("--kubeconfig={}", installation.node.kubeconfig().display()),
         format!("--namespace={NAMESPACE}"),
     ];
-    let log = site.folder.path().join("port-forward.log");
+    let log = installation.folder.path().join("port-forward.log");
     let server = Server::start(&offered("BINDERY_KUBECTL"), arguments.map(OsString::from), &log);
     (port, server.unwrap())
 }
 
-/// The certificate that a server shows to who asks for the Service's name and trusts these authorities.
+/// The certificate that a server shows to a client that asks for the Service's name and trusts these
+/// authorities.
 async fn shown(port: u16, trusted: &[u8]) -> io::Result<CertificateDer<'static>> {
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(trusted) {

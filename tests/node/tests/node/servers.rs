@@ -1,4 +1,4 @@
-//! What all tests share: the cluster, and what runs in it.
+//! The cluster that all tests share, and the servers in it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,46 +7,45 @@ use std::thread;
 
 use bindery_chart::{built, offered};
 use bindery_cluster::Server;
-use bindery_node::Node;
-use bindery_node::world::World;
+use bindery_node::objects::Objects;
+use bindery_node::{Node, log_ends};
 use tempfile::TempDir;
 
-/// Where kubelet finds the driver. It gives the path, escaped, as the name of the host that it asks, which no
-/// server but Go's takes for one; with an @ in it, all before that is the name of a user, in which escapes
-/// are allowed.
+/// The driver's socket for kubelet. kubelet sends the escaped path as the name of the host, which only Go's
+/// servers accept. Before an @ it is the name of a user, where escapes are allowed.
 const REGISTRATION: &str = "/var/lib/kubelet/plugins_registry/csi@localhost.sock";
 
-/// The cluster with `bindery serve` as its binder, and a CSI driver with its provisioner.
-pub(crate) struct Stage {
+/// A cluster with `bindery serve` as its binder, and a CSI driver with its provisioner.
+pub(crate) struct Servers {
     pub(crate) node: Node,
-    /// Logs, and below `volumes` the folders of the CSI driver.
+    /// Contains logs, and below `volumes` the folders of the CSI driver.
     folder: TempDir,
     _servers: [Server; 3],
 }
 
-/// The stage, raised by whoever comes first. It goes with the process.
-pub(crate) fn stage() -> &'static Stage {
-    static STAGE: OnceLock<Stage> = OnceLock::new();
-    STAGE.get_or_init(|| {
-        let (raised, stage) = mpsc::channel();
-        // Servers end with the thread that started them: this one stays.
+/// The servers, which the first test starts. They end with the process.
+pub(crate) fn servers() -> &'static Servers {
+    static SERVERS: OnceLock<Servers> = OnceLock::new();
+    SERVERS.get_or_init(|| {
+        let (started, servers) = mpsc::channel();
+        // Servers end with the thread that started them, so this one stays.
         thread::spawn(move || {
-            raised.send(Stage::raise()).unwrap();
+            started.send(Servers::start()).unwrap();
             loop {
                 thread::park();
             }
         });
-        stage.recv().expect("the thread above says why it cannot be raised")
+        servers.recv().expect("the panic of the thread above says why they do not start")
     })
 }
 
-/// A client of the stage's cluster. All tests share it; names are each test's own.
-pub(crate) async fn world() -> World {
-    World::new(stage().node.client().await.unwrap(), || stage().logs())
+/// The objects of the shared cluster. Each test has its own names.
+pub(crate) async fn objects() -> Objects {
+    Objects::new(servers().node.client().await.unwrap(), || log_ends(servers().folder.path()))
 }
 
-impl Stage {
-    fn raise() -> Self {
+impl Servers {
+    fn start() -> Self {
         let node = Node::start(&format!("tests-{}", std::process::id())).unwrap();
         let folder = TempDir::new().unwrap();
         let root = folder.path().to_owned();
@@ -78,17 +77,6 @@ impl Stage {
     /// The folder of a volume of the CSI driver.
     pub(crate) fn csi_volume(&self, handle: &str) -> PathBuf {
         self.folder.path().join("volumes").join(handle)
-    }
-
-    /// The end of every log, for whoever waits in vain.
-    pub(crate) fn logs(&self) -> String {
-        let mut logs = String::new();
-        for name in ["bindery", "csi-driver", "csi-provisioner"] {
-            let text = std::fs::read(self.folder.path().join(format!("{name}.log"))).unwrap_or_default();
-            let end = &text[text.len().saturating_sub(3_000)..];
-            logs += &format!("--- {name}\n{}\n", String::from_utf8_lossy(end));
-        }
-        logs
     }
 }
 

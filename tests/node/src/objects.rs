@@ -1,4 +1,4 @@
-//! Objects of the cluster, made and waited for.
+//! Objects of a cluster: creating them and waiting for them.
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
@@ -16,15 +16,15 @@ use serde_json::{Value, json};
 
 use crate::IMAGE;
 
-/// How long anything may take before the test gives up: a slow machine takes seconds, and kubelet a minute or
-/// two to bring a changed Secret to a pod.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// How often it is looked whether something has come about.
+/// The time that anything may take. A slow machine takes seconds, and kubelet updates a pod's Secret after a
+/// minute or two.
+const TIME_MAX: Duration = Duration::from_secs(300);
+/// The pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// A cluster.
-pub struct World {
-    /// The client of all below.
+/// The objects of a cluster.
+pub struct Objects {
+    /// The client of all fields below.
     pub client: kube::Client,
     /// Volumes.
     pub volumes: Api<PersistentVolume>,
@@ -33,31 +33,31 @@ pub struct World {
     /// Pods of the namespace `default`.
     pub pods: Api<Pod>,
     events: Api<Event>,
-    /// What else there is to see when something never comes about.
-    told: Box<dyn Fn() -> String + Send + Sync>,
+    /// What a failed wait shows beside the object: logs.
+    logs: Box<dyn Fn() -> String + Send + Sync>,
 }
 
-/// What [`World`] can wait for.
-pub trait Kind:
+/// An object that [`Objects`] can wait for.
+pub trait Object:
     Clone + Debug + DeserializeOwned + Serialize + Send + kube::Resource<DynamicType = ()> + 'static
 {
 }
 
-impl<K> Kind for K where
+impl<K> Object for K where
     K: Clone + Debug + DeserializeOwned + Serialize + Send + kube::Resource<DynamicType = ()> + 'static
 {
 }
 
-impl World {
-    /// The cluster of a client. `told` says what else there is to see when something never comes about: logs.
-    pub fn new(client: kube::Client, told: impl Fn() -> String + Send + Sync + 'static) -> Self {
+impl Objects {
+    /// The objects that a client sees. A failed wait shows the logs.
+    pub fn new(client: kube::Client, logs: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Self {
             volumes: Api::all(client.clone()),
             claims: Api::default_namespaced(client.clone()),
             pods: Api::default_namespaced(client.clone()),
             events: Api::all(client.clone()),
             client,
-            told: Box::new(told),
+            logs: Box::new(logs),
         }
     }
 
@@ -71,7 +71,7 @@ impl World {
         create(&classes, class).await;
     }
 
-    /// Creates a volume that is a folder of this machine.
+    /// Creates a volume with this spec and access mode ReadWriteOnce.
     pub async fn create_volume(&self, name: &str, spec: Value) {
         let mut volume = json!({"metadata": {"name": name}, "spec": spec});
         volume["spec"]["accessModes"] = json!(["ReadWriteOnce"]);
@@ -110,97 +110,98 @@ impl World {
         create(&self.pods, pod).await;
     }
 
-    /// Waits until a pod has done its work.
+    /// Waits until a pod has succeeded.
     pub async fn until_done(&self, pod: &str) {
         let has_ended = |pod: &Pod| matches!(phase(pod), Some("Succeeded" | "Failed"));
         let pod = self.until(&self.pods, pod, has_ended).await;
         assert_eq!(phase(&pod), Some("Succeeded"), "{:#?}", pod.status);
     }
 
-    /// Waits until a claim is bound; answers its volume's name.
+    /// Waits until a claim is bound, and returns its volume's name.
     pub async fn until_bound(&self, claim: &str) -> String {
         let claim = self.until(&self.claims, claim, |claim| claim_phase(claim) == Some("Bound")).await;
         claim.spec.unwrap().volume_name.unwrap()
     }
 
-    /// Waits until an event of this reason is told of an object of this name.
+    /// Waits for an event with this reason about an object with this name.
     pub async fn until_event(&self, name: &str, reason: &str) -> Event {
         let chosen = ListParams::default().fields(&format!("involvedObject.name={name},reason={reason}"));
         let look = async || self.events.list(&chosen).await.unwrap().items.pop();
-        self.until_seen(&format!("an event {reason} of {name}"), look).await
+        self.until_found(&format!("an event {reason} of {name}"), look).await
     }
 
-    /// Looks until there is something to see, and answers it.
-    pub async fn until_seen<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
-        let seen = async {
+    /// Looks until there is something to return.
+    pub async fn until_found<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+        let found = async {
             let mut looks = tokio::time::interval(LOOK_EVERY);
             loop {
                 looks.tick().await;
-                if let Some(seen) = look().await {
-                    return seen;
+                if let Some(found) = look().await {
+                    return found;
                 }
             }
         };
-        let seen = tokio::time::timeout(PATIENCE, seen).await;
-        seen.unwrap_or_else(|_| panic!("{what}: it never comes about\n{}", self.told()))
+        let found = tokio::time::timeout(TIME_MAX, found).await;
+        found.unwrap_or_else(|_| panic!("waited in vain for {what}\n{}", self.logs()))
     }
 
-    /// Waits until something holds of an object, and returns the object.
-    pub async fn until<K: Kind>(&self, api: &Api<K>, name: &str, holds: impl Fn(&K) -> bool) -> K {
-        self.until_so(api, name, |object| object.is_some_and(&holds)).await.unwrap()
+    /// Waits until a condition holds for an object, and returns the object.
+    pub async fn until<K: Object>(&self, api: &Api<K>, name: &str, holds: impl Fn(&K) -> bool) -> K {
+        self.until_condition(api, name, |object| object.is_some_and(&holds)).await.unwrap()
     }
 
-    /// Waits until something holds of an object, or of its absence.
-    async fn until_so<K: Kind>(
+    /// Waits until a condition holds for an object, or for its absence.
+    async fn until_condition<K: Object>(
         &self,
         api: &Api<K>,
         name: &str,
         holds: impl Fn(Option<&K>) -> bool,
     ) -> Option<K> {
-        let come_about = async {
-            let mut tries = tokio::time::interval(LOOK_EVERY);
+        let fulfilled = async {
+            let mut looks = tokio::time::interval(LOOK_EVERY);
             loop {
-                tries.tick().await;
-                // It fails when a watch breaks off, as one may whose server is slow.
+                looks.tick().await;
+                // It fails when its watch is interrupted.
                 if let Ok(object) = await_condition(api.clone(), name, &holds).await {
                     return object;
                 }
             }
         };
-        match tokio::time::timeout(PATIENCE, come_about).await {
+        match tokio::time::timeout(TIME_MAX, fulfilled).await {
             Ok(object) => object,
             Err(_) => self.give_up(api, name).await,
         }
     }
 
-    /// Deletes an object and waits until it is gone.
-    pub async fn delete<K: Kind>(&self, api: &Api<K>, name: &str) {
+    /// Deletes an object and waits until it no longer exists.
+    pub async fn delete<K: Object>(&self, api: &Api<K>, name: &str) {
         let uid = api.get(name).await.unwrap().uid().unwrap();
         api.delete(name, &DeleteParams::default()).await.unwrap();
         self.until_gone(api, name, &uid).await;
     }
 
-    /// Waits until the object of this name and UID is gone.
-    pub async fn until_gone<K: Kind>(&self, api: &Api<K>, name: &str, uid: &str) {
-        self.until_so(api, name, |object| object.is_none_or(|it| it.uid().as_deref() != Some(uid))).await;
+    /// Waits until the object with this name and UID no longer exists.
+    pub async fn until_gone<K: Object>(&self, api: &Api<K>, name: &str, uid: &str) {
+        self.until_condition(api, name, |object| object.is_none_or(|it| it.uid().as_deref() != Some(uid)))
+            .await;
     }
 
-    /// What else there is to see when something never comes about.
-    pub fn told(&self) -> String {
-        (self.told)()
+    /// The logs that a failed wait shows.
+    pub fn logs(&self) -> String {
+        (self.logs)()
     }
 
-    /// Fails with all that there is to see of an object.
-    async fn give_up<K: Kind>(&self, api: &Api<K>, name: &str) -> ! {
+    /// Panics with an object, its events and the logs.
+    async fn give_up<K: Object>(&self, api: &Api<K>, name: &str) -> ! {
         let object = serde_json::to_string_pretty(&api.get_opt(name).await.unwrap()).unwrap();
-        let told = ListParams::default().fields(&format!("involvedObject.name={name}"));
-        let events = self.events.list(&told).await.unwrap().items.into_iter();
+        let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
+        let events = self.events.list(&about).await.unwrap().items.into_iter();
         let events: Vec<_> = events.filter_map(|event| event.message).collect();
-        panic!("{name} stays {object}\n{}\n{}", events.join("\n"), self.told())
+        panic!("{name} stays {object}\n{}\n{}", events.join("\n"), self.logs())
     }
 }
 
-async fn create<K: Kind>(api: &Api<K>, object: Value) {
+async fn create<K: Object>(api: &Api<K>, object: Value) {
     let object: K = serde_json::from_value(object).unwrap();
     api.create(&PostParams::default(), &object).await.unwrap();
 }
@@ -209,12 +210,18 @@ fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
 
-/// Phase of a claim.
+/// The phase of a claim.
 pub fn claim_phase(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.status.as_ref()?.phase.as_deref()
 }
 
-/// Phase of a volume.
+/// The phase of a volume.
 pub fn volume_phase(volume: &PersistentVolume) -> Option<&str> {
     volume.status.as_ref()?.phase.as_deref()
+}
+
+/// Whether a pod is ready.
+pub fn is_ready(pod: &Pod) -> bool {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
