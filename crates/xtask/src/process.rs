@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use anyhow::{Context as _, Result, bail};
 
 /// Prefixes of the variables that describe a package:
-/// <https://doc.rust-lang.org/cargo/reference/environment-variables.html#environment-variables-cargo-sets-for-crates>.
+/// <https://doc.rust-lang.org/cargo/reference/environment-variables.html>.
 const OF_PACKAGE: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
 
 /// Runs a program to its end and shows its output.

@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn each_documented_value_becomes_a_row() {
-        let values = "# A.\n# B|C.\na: 1\n\nb:\n  # D.\n  c: [x, \"y: z\"]\n  # E.\n  d:\n    e: 1\n    f:\n      g: h\nj:\n  k:\n    # L.\n    l: 0\n# I.\ni: {}\n";
+        let values = "# A.\n# B|C.\na: 1\n\nb:\n  # D.\n  c: [x, \"y: z\"]\n  # E.\n  d:\n    e: 1\n    f:\n\
+                      \x20     g: h\nj:\n  k:\n    # L.\n    l: 0\n# I.\ni: {}\n";
         let rows = [
             "| value | default | what it does |",
             "|---|---|---|",

@@ -91,7 +91,8 @@ mod tests {
         assert!(!root.join("b").exists() && !root.join("left").exists());
 
         let patch = folder.join("p.patch");
-        let text = "Bug: it is two.\n\ndiff --git a/sub/a b/sub/a\n--- a/sub/a\n+++ b/sub/a\n@@ -1 +1 @@\n-one\n+two\n";
+        let text = "Bug: it is two.\n\ndiff --git a/sub/a b/sub/a\n--- a/sub/a\n+++ b/sub/a\n\
+                    @@ -1 +1 @@\n-one\n+two\n";
         fs::write(&patch, text).unwrap();
         assert_eq!(copy.with(&patch, || Ok(content())).unwrap(), "two\n");
         assert_eq!(content(), "one\n");

@@ -10,8 +10,8 @@ use super::parts::Part;
 use crate::workspace;
 
 const HEAD: &str = "\
-Bindery's image contains the following works of others, each with its licence and the URL of its source. The licence texts
-follow. Bindery itself is under the Apache License 2.0, see /LICENSE.
+Bindery's image contains the following works of others, each with its licence and the URL of its source.
+The licence texts follow. Bindery itself is under the Apache License 2.0, see /LICENSE.
 ";
 
 /// The notices for the parts of an image. A text that several parts share is printed once.

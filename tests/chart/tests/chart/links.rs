@@ -96,7 +96,8 @@ fn no_link_of_a_document_is_broken() {
 fn a_link_to_a_missing_heading_or_file_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let document = folder.path().join("a.md");
-    let text = "# A `b` c\n\n## Twice\n## Twice\n\n```\n# no heading\n[no](link)\n```\n[`a`](#a-b-c), `[no](link)`, [b\nb](b.md)\n";
+    let text = "# A `b` c\n\n## Twice\n## Twice\n\n```\n# no heading\n\
+                [no](link)\n```\n[`a`](#a-b-c), `[no](link)`, [b\nb](b.md)\n";
     fs::write(&document, text).unwrap();
     assert_eq!(links(text), ["#a-b-c", "b.md"]);
     for (link, is_there) in [

@@ -125,10 +125,15 @@ fn a_value_that_cannot_work_is_refused_by_the_schema() {
     }
 }
 
+/// Values with a certificate of cert-manager.
+fn issued(duration: &str, renew_before: &str) -> Value {
+    let certificate = json!({"duration": duration, "renewBefore": renew_before});
+    json!({"certificates": {"source": "cert-manager", "certManager": certificate}})
+}
+
 #[test]
 fn values_that_contradict_each_other_are_refused_with_a_reason() {
     let names = json!({"names": ["kube-apiserver"]});
-    let issued = |duration: &str, left: &str| json!({"certificates": {"source": "cert-manager", "certManager": {"duration": duration, "renewBefore": left}}});
     for (values, reasons) in [
         // A certificate is renewed within its lifetime.
         (issued("24h", "720h"), &["certificates.certManager.renewBefore is 720h and duration 24h"][..]),
@@ -159,7 +164,7 @@ fn values_that_contradict_each_other_are_refused_with_a_reason() {
 fn values_that_only_look_contradictory_are_accepted() {
     let names = json!({"names": ["kube-apiserver"]});
     for values in [
-        json!({"certificates": {"source": "cert-manager", "certManager": {"duration": "1h1ms", "renewBefore": "59m"}}}),
+        issued("1h1ms", "59m"),
         json!({"webhook": {"clients": {"names": ["kube-apiserver"], "configMap": "authorities"}}}),
         json!({"webhook": {"clients": names, "enabled": false}}),
         json!({"confirmObserve": true}),
