@@ -44,7 +44,7 @@ impl Port for Wall {
         Err(WriteError::Failed("the wall takes nothing".to_owned()))
     }
 
-    fn record(&self, note: &Note) {
+    fn emit(&self, note: &Note) {
         self.note(note.reason.to_owned());
     }
 

@@ -282,7 +282,7 @@ impl Port for Server {
         result
     }
 
-    fn record(&self, _: &Note) {}
+    fn emit(&self, _: &Note) {}
 
     fn now(&self) -> Timestamp {
         1_700_000_000

@@ -434,7 +434,7 @@ impl<P: Port> Binder<P> {
     /// Records an event, where events are this binder's to record.
     fn tell(&self, note: &Note) {
         match self.settings.mode {
-            Mode::Own => self.port.record(note),
+            Mode::Own => self.port.emit(note),
             Mode::Observe => tracing::info!(reason = note.reason, note.message, "this would be an event"),
         }
     }

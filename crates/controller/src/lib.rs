@@ -57,4 +57,4 @@ pub use plugin::{Order, Plugin, PluginError, Plugins};
 pub use port::{Port, Purpose, WriteError, Written};
 pub use queue::{RETRY_BACKOFF, RETRY_BACKOFF_MAX};
 pub use upstream::{CallLabels, Histograms, UpstreamMetrics, WholeLabels};
-pub use write::Write;
+pub use write::{Target, Write};

@@ -13,7 +13,7 @@ use crate::{Note, Write};
 /// A cluster, as the binder reaches it.
 pub trait Port: Send + Sync + 'static {
     /// A volume that a plugin has provisioned and that does not exist yet: opaque to the binder, which keeps
-    /// it between [`crate::Plugin::provision`] and [`Write::CreateVolume`].
+    /// it between [`crate::Plugin::provision`] and [`bindery_core::Action::CreateVolume`].
     type Template: Clone + Send + Sync + 'static;
 
     /// Reads a volume from the API server, never from a cache.
@@ -34,7 +34,7 @@ pub trait Port: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Written, WriteError>> + Send;
 
     /// Records an event. Best effort: a lost event never fails a decision, so there is nothing to wait for.
-    fn record(&self, note: &Note);
+    fn emit(&self, note: &Note);
 
     /// The time. The binder has no other clock for what it tells engines; delays are measured by
     /// [`tokio::time`], so that a test's paused clock rules them.

@@ -1,198 +1,152 @@
 //! Writes: the actions of a decision that are one request each.
 
 use bindery_core::{
-    AccessMode, CapacityChange, ClaimPhase, ClaimTarget, Clear, Edit, FinalizerEdit, Message, Text, Version,
-    Volume, VolumePhase, VolumeTarget,
+    Action, ClaimTarget, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, FinalizerEdit, Text, Version, Volume,
+    VolumeTarget,
 };
 use bindery_store::Kind;
 
-/// One write request. Every target carries the UID and the version that the API server must find (G5 of the
-/// design): the version that was read, or the one that an earlier write of the same decision returned.
+/// One write request: an action of a decision, with what the request needs beside it.
 ///
-/// The fields mean what those of the [`bindery_core::Action`] of the same name mean.
+/// Every target carries the UID and the version that the API server must find (G5 of the design): the version
+/// that was read, or the one that an earlier write of the same decision returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Write<T> {
-    /// [`bindery_core::Action::ReserveVolume`].
-    ReserveVolume {
-        /// The volume.
-        volume: VolumeTarget,
-        /// The claim; its version goes into `claimRef.resourceVersion`, as upstream writes it.
-        claim: ClaimTarget,
-        /// Whether bound-by-controller is added.
-        mark: bool,
-    },
-    /// [`bindery_core::Action::SetVolumePhase`].
-    SetVolumePhase {
-        /// The volume.
-        volume: VolumeTarget,
-        /// The phase.
-        phase: VolumePhase,
-        /// The message.
-        message: Message,
-    },
-    /// [`bindery_core::Action::BindClaim`].
-    BindClaim {
-        /// The claim.
-        claim: ClaimTarget,
-        /// Name of the volume, where `spec.volumeName` is to be set.
-        volume_name: Option<Text>,
-        /// Whether bound-by-controller is added.
-        mark: bool,
-    },
-    /// [`bindery_core::Action::SetClaimStatus`].
-    SetClaimStatus {
-        /// The claim.
-        claim: ClaimTarget,
-        /// The phase.
-        phase: ClaimPhase,
-        /// `status.accessModes`.
-        access_modes: Edit<Vec<AccessMode>>,
-        /// `status.capacity`.
-        capacity: CapacityChange,
-        /// `status.currentVolumeAttributesClassName`.
-        attributes_class: Edit<Text>,
-    },
-    /// [`bindery_core::Action::SetClaimClass`].
-    SetClaimClass {
-        /// The claim.
-        claim: ClaimTarget,
-        /// The class.
-        class: Text,
-    },
-    /// [`bindery_core::Action::AnnotateClaim`].
-    AnnotateClaim {
-        /// The claim.
-        claim: ClaimTarget,
-        /// Value of both storage-provisioner keys.
-        provisioner: Option<Text>,
-        /// `pv.kubernetes.io/migrated-to`.
-        migrated_to: Edit<Text>,
-    },
-    /// [`bindery_core::Action::RemoveSelectedNode`].
-    RemoveSelectedNode {
-        /// The claim.
-        claim: ClaimTarget,
-    },
-    /// [`bindery_core::Action::AnnotateVolume`].
-    AnnotateVolume {
-        /// The volume.
-        volume: VolumeTarget,
-        /// `pv.kubernetes.io/migrated-to`.
-        migrated_to: Edit<Text>,
-        /// The whole list as it becomes, where it changes: a list can only be replaced.
-        finalizers: Option<Vec<Text>>,
-    },
-    /// [`bindery_core::Action::UnbindVolume`].
-    UnbindVolume {
-        /// The volume.
-        volume: VolumeTarget,
-        /// What of claimRef is cleared.
-        clear: Clear,
-    },
-    /// [`bindery_core::Action::CreateVolume`].
-    CreateVolume {
-        /// The claim that it is for.
-        claim: ClaimTarget,
-        /// Its deterministic name.
-        name: Text,
-        /// Its class.
-        class: Text,
-        /// The plugin that provisioned it.
-        plugin: Text,
-        /// What the plugin provisioned.
-        template: T,
-    },
-    /// [`bindery_core::Action::DeleteVolume`].
-    DeleteVolume {
-        /// The volume.
-        volume: VolumeTarget,
-    },
+pub struct Write<T> {
+    /// The action.
+    pub action: Action,
+    /// The volume that a plugin has provisioned, for [`Action::CreateVolume`].
+    pub template: Option<T>,
+    /// All finalizers as they become, for an [`Action::AnnotateVolume`] that changes them: a list can only be
+    /// replaced.
+    pub finalizers: Option<Vec<Text>>,
+}
+
+/// The object that an action writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// A volume.
+    Volume(&'a VolumeTarget),
+    /// A claim.
+    Claim(&'a ClaimTarget),
+    /// A volume that does not exist yet, by name.
+    NewVolume(&'a Text),
+    /// None: the action is no write.
+    None,
+}
+
+impl<T> From<Action> for Write<T> {
+    fn from(action: Action) -> Self {
+        Self { action, template: None, finalizers: None }
+    }
 }
 
 impl<T> Write<T> {
-    /// The verb and resource of the request, for logs and counters.
+    /// The action in words, for logs and errors.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::ReserveVolume { .. } => "reserve volume",
-            Self::SetVolumePhase { .. } => "set volume phase",
-            Self::BindClaim { .. } => "bind claim",
-            Self::SetClaimStatus { .. } => "set claim status",
-            Self::SetClaimClass { .. } => "set claim class",
-            Self::AnnotateClaim { .. } => "annotate claim",
-            Self::RemoveSelectedNode { .. } => "remove selected node of claim",
-            Self::AnnotateVolume { .. } => "annotate volume",
-            Self::UnbindVolume { .. } => "unbind volume",
-            Self::CreateVolume { .. } => "create volume",
-            Self::DeleteVolume { .. } => "delete volume",
+        match &self.action {
+            Action::ReserveVolume { .. } => "reserve volume",
+            Action::SetVolumePhase { .. } => "set volume phase",
+            Action::BindClaim { .. } => "bind claim",
+            Action::SetClaimStatus { .. } => "set claim status",
+            Action::SetClaimClass { .. } => "set claim class",
+            Action::AnnotateClaim { .. } => "annotate claim",
+            Action::RemoveSelectedNode { .. } => "remove selected node of claim",
+            Action::AnnotateVolume { .. } => "annotate volume",
+            Action::UnbindVolume { .. } => "unbind volume",
+            Action::CreateVolume { .. } => "create volume",
+            Action::DeleteVolume { .. } => "delete volume",
+            Action::Emit(_)
+            | Action::EnqueueClaim(_)
+            | Action::StartOperation(_)
+            | Action::CallPlugin { .. } => "no write",
         }
     }
 
-    /// Name of the object that is written: of a volume, or `namespace/name` of a claim.
-    pub fn object(&self) -> String {
-        match self {
-            Self::ReserveVolume { volume, .. }
-            | Self::SetVolumePhase { volume, .. }
-            | Self::AnnotateVolume { volume, .. }
-            | Self::UnbindVolume { volume, .. }
-            | Self::DeleteVolume { volume } => volume.name.to_string(),
-            Self::CreateVolume { name, .. } => name.to_string(),
-            Self::BindClaim { claim, .. }
-            | Self::SetClaimStatus { claim, .. }
-            | Self::SetClaimClass { claim, .. }
-            | Self::AnnotateClaim { claim, .. }
-            | Self::RemoveSelectedNode { claim } => claim.key.to_string(),
-        }
-    }
-}
-
-impl<T> Write<T> {
-    /// The kind of the object that is written, and the version that the API server must find; none where the
-    /// object is created.
-    pub(crate) fn precondition(&self) -> (Kind, Option<&Version>) {
-        match self {
-            Self::ReserveVolume { volume, .. }
-            | Self::SetVolumePhase { volume, .. }
-            | Self::AnnotateVolume { volume, .. }
-            | Self::UnbindVolume { volume, .. }
-            | Self::DeleteVolume { volume } => (Kind::Volume, Some(&volume.version)),
-            Self::CreateVolume { .. } => (Kind::Volume, None),
-            Self::BindClaim { claim, .. }
-            | Self::SetClaimStatus { claim, .. }
-            | Self::SetClaimClass { claim, .. }
-            | Self::AnnotateClaim { claim, .. }
-            | Self::RemoveSelectedNode { claim } => (Kind::Claim, Some(&claim.version)),
-        }
-    }
-
-    /// UID of the object that is written; none where it is created.
-    pub fn uid(&self) -> Option<&str> {
-        match self {
-            Self::ReserveVolume { volume, .. }
-            | Self::SetVolumePhase { volume, .. }
-            | Self::AnnotateVolume { volume, .. }
-            | Self::UnbindVolume { volume, .. }
-            | Self::DeleteVolume { volume } => Some(&volume.uid.0),
-            Self::CreateVolume { .. } => None,
-            Self::BindClaim { claim, .. }
-            | Self::SetClaimStatus { claim, .. }
-            | Self::SetClaimClass { claim, .. }
-            | Self::AnnotateClaim { claim, .. }
-            | Self::RemoveSelectedNode { claim } => Some(&claim.uid.0),
+    /// The object that is written.
+    pub fn target(&self) -> Target<'_> {
+        match &self.action {
+            Action::ReserveVolume { volume, .. }
+            | Action::SetVolumePhase { volume, .. }
+            | Action::AnnotateVolume { volume, .. }
+            | Action::UnbindVolume { volume, .. }
+            | Action::DeleteVolume { volume } => Target::Volume(volume),
+            Action::CreateVolume { name, .. } => Target::NewVolume(name),
+            Action::BindClaim { claim, .. }
+            | Action::SetClaimStatus { claim, .. }
+            | Action::SetClaimClass { claim, .. }
+            | Action::AnnotateClaim { claim, .. }
+            | Action::RemoveSelectedNode { claim } => Target::Claim(claim),
+            Action::Emit(_)
+            | Action::EnqueueClaim(_)
+            | Action::StartOperation(_)
+            | Action::CallPlugin { .. } => Target::None,
         }
     }
 }
 
-/// The finalizers of a volume as an [`bindery_core::Action::AnnotateVolume`] leaves them; `None` where
-/// nothing changes. Finalizers that the action does not name stay, in their order.
+impl Target<'_> {
+    /// Name of a volume, or `namespace/name` of a claim.
+    pub fn name(self) -> String {
+        match self {
+            Self::Volume(volume) => volume.name.to_string(),
+            Self::Claim(claim) => claim.key.to_string(),
+            Self::NewVolume(name) => name.to_string(),
+            Self::None => String::new(),
+        }
+    }
+
+    pub(crate) fn kind(self) -> Kind {
+        if matches!(self, Self::Claim(_)) { Kind::Claim } else { Kind::Volume }
+    }
+
+    /// UID of an object that exists.
+    pub(crate) fn uid(self) -> Option<String> {
+        match self {
+            Self::Volume(volume) => Some(volume.uid.to_string()),
+            Self::Claim(claim) => Some(claim.uid.to_string()),
+            Self::NewVolume(_) | Self::None => None,
+        }
+    }
+
+    /// The version that the API server must find; `None` where the object is created.
+    pub(crate) fn version(self) -> Option<Version> {
+        match self {
+            Self::Volume(volume) => Some(volume.version.clone()),
+            Self::Claim(claim) => Some(claim.version.clone()),
+            Self::NewVolume(_) | Self::None => None,
+        }
+    }
+}
+
+/// The targets of an action that carry a version into its request: at most a volume and a claim.
+pub(crate) fn targets_mut(action: &mut Action) -> (Option<&mut VolumeTarget>, Option<&mut ClaimTarget>) {
+    match action {
+        Action::ReserveVolume { volume, claim, .. } => (Some(volume), Some(claim)),
+        Action::SetVolumePhase { volume, .. }
+        | Action::AnnotateVolume { volume, .. }
+        | Action::UnbindVolume { volume, .. }
+        | Action::DeleteVolume { volume } => (Some(volume), None),
+        Action::BindClaim { claim, .. }
+        | Action::SetClaimStatus { claim, .. }
+        | Action::SetClaimClass { claim, .. }
+        | Action::AnnotateClaim { claim, .. }
+        | Action::RemoveSelectedNode { claim }
+        | Action::CreateVolume { claim, .. } => (None, Some(claim)),
+        Action::Emit(_) | Action::EnqueueClaim(_) | Action::StartOperation(_) | Action::CallPlugin { .. } => {
+            (None, None)
+        }
+    }
+}
+
+/// The finalizers of a volume as an [`Action::AnnotateVolume`] leaves them; `None` where nothing changes.
+/// Finalizers that the action does not name stay, in their order.
 pub(crate) fn edited_finalizers(
     volume: &Volume,
     in_tree: FinalizerEdit,
     external: FinalizerEdit,
 ) -> Option<Vec<Text>> {
     let mut finalizers = volume.finalizers.clone();
-    for (name, edit) in
-        [(bindery_core::FINALIZER_IN_TREE, in_tree), (bindery_core::FINALIZER_EXTERNAL, external)]
-    {
+    for (name, edit) in [(FINALIZER_IN_TREE, in_tree), (FINALIZER_EXTERNAL, external)] {
         match edit {
             FinalizerEdit::Keep => {}
             FinalizerEdit::Remove => finalizers.retain(|finalizer| &**finalizer != name),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bindery_controller::{Note, Port, Purpose, Write, WriteError, Written};
-use bindery_core::{Claim, ClaimKey, Lookup, Text, Timestamp, Volume};
+use bindery_controller::{Note, Port, Purpose, Target, Write, WriteError, Written};
+use bindery_core::{Action, Claim, ClaimKey, Lookup, Text, Timestamp, Volume};
 use bindery_store::Observed;
 use kube::client::Body;
 
@@ -12,7 +12,7 @@ use crate::decode;
 use crate::encoding::Object;
 use crate::events::Events;
 use crate::limit::Pressure;
-use crate::request::{self, Answers, Template};
+use crate::request::{self, Template};
 use crate::rest::{self, Fault};
 
 /// Marks a live read that only the guard makes, so that proxies, faults and audits can tell it apart.
@@ -87,7 +87,7 @@ impl Port for ApiPort {
     }
 
     async fn write(&self, write: &Write<Template>) -> Result<Written, WriteError> {
-        let (outgoing, answers) = request::of(write)?;
+        let outgoing = request::of(write)?;
         let request = http::Request::builder()
             .method(outgoing.method)
             .uri(outgoing.path)
@@ -95,14 +95,14 @@ impl Port for ApiPort {
             .body(Body::from(outgoing.body.to_string().into_bytes()))
             .map_err(|error| WriteError::Invalid(error.to_string()))?;
         let object = rest::send(&self.client, request).await?;
-        match answers {
-            Answers::Deletion => Ok(Written::Deletion),
-            Answers::Volume => written(decode::volume(&object)).map(Written::Volume),
-            Answers::Claim => written(decode::claim(&object)).map(Written::Claim),
+        match (&write.action, write.target()) {
+            (Action::DeleteVolume { .. }, _) => Ok(Written::Deletion),
+            (_, Target::Claim(_)) => written(decode::claim(&object)).map(Written::Claim),
+            _ => written(decode::volume(&object)).map(Written::Volume),
         }
     }
 
-    fn record(&self, note: &Note) {
+    fn emit(&self, note: &Note) {
         self.events.record(note, self.now());
     }
 

@@ -10,7 +10,8 @@ mod tests;
 
 use bindery_controller::{Write, WriteError};
 use bindery_core::{
-    CapacityChange, ClaimKey, ClaimPhase, ClaimTarget, Clear, Edit, FINALIZER_IN_TREE, Text, VolumeTarget,
+    Action, CapacityChange, ClaimKey, ClaimPhase, ClaimTarget, Clear, Edit, FINALIZER_IN_TREE, Text,
+    VolumeTarget,
 };
 use serde_json::{Map, Value, json};
 
@@ -32,42 +33,32 @@ pub(crate) struct Outgoing {
     pub(crate) body: Value,
 }
 
-/// What a write's answer holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answers {
-    Volume,
-    Claim,
-    Deletion,
-}
-
-/// The request of a write, and what its answer holds.
+/// The request of a write.
 ///
 /// # Errors
 ///
-/// A name cannot be part of a path, or a template is no object.
-pub(crate) fn of(write: &Write<Template>) -> Result<(Outgoing, Answers), WriteError> {
-    Ok(match write {
-        Write::ReserveVolume { volume, claim, mark } => {
-            (patch_volume(volume, "", reservation(claim, *mark))?, Answers::Volume)
-        }
-        Write::SetVolumePhase { volume, phase, message } => {
+/// A name cannot be part of a path, a template is missing or no object, or the action is no write.
+pub(crate) fn of(write: &Write<Template>) -> Result<Outgoing, WriteError> {
+    match &write.action {
+        Action::ReserveVolume { volume, claim, mark } => patch_volume(volume, "", reservation(claim, *mark)),
+        Action::SetVolumePhase { volume, phase, message } => {
             let message = match message.to_string() {
                 text if text.is_empty() => Value::Null,
                 text => text.into(),
             };
-            let status = json!({"status": {"phase": phase.name(), "message": message}});
-            (patch_volume(volume, "/status", status)?, Answers::Volume)
+            patch_volume(volume, "/status", json!({"status": {"phase": phase.name(), "message": message}}))
         }
-        Write::AnnotateVolume { volume, migrated_to, finalizers } => {
-            let mut metadata = Map::new();
-            edit(&mut metadata, keys::MIGRATED_TO, migrated_to);
-            let mut metadata = if metadata.is_empty() { json!({}) } else { json!({"annotations": metadata}) };
-            if let Some(finalizers) = finalizers {
+        Action::AnnotateVolume { volume, migrated_to, .. } => {
+            let mut annotations = Map::new();
+            edit(&mut annotations, keys::MIGRATED_TO, migrated_to);
+            let mut metadata =
+                if annotations.is_empty() { json!({}) } else { json!({"annotations": annotations}) };
+            if let Some(finalizers) = &write.finalizers {
                 metadata["finalizers"] = list(finalizers.iter().map(|finalizer| &**finalizer));
             }
-            (patch_volume(volume, "", json!({"metadata": metadata}))?, Answers::Volume)
+            patch_volume(volume, "", json!({"metadata": metadata}))
         }
-        Write::UnbindVolume { volume, clear } => {
+        Action::UnbindVolume { volume, clear } => {
             let change = match clear {
                 Clear::Whole => json!({
                     "metadata": {"annotations": {keys::BOUND_BY_CONTROLLER: null}},
@@ -75,34 +66,30 @@ pub(crate) fn of(write: &Write<Template>) -> Result<(Outgoing, Answers), WriteEr
                 }),
                 Clear::Uid => json!({"spec": {"claimRef": {"uid": null}}}),
             };
-            (patch_volume(volume, "", change)?, Answers::Volume)
+            patch_volume(volume, "", change)
         }
-        Write::CreateVolume { claim, name, class, plugin, template } => {
-            (create_volume(claim, name, class, plugin, template)?, Answers::Volume)
+        Action::CreateVolume { claim, name, class, plugin } => {
+            create_volume(claim, name, class, plugin, write.template.as_ref())
         }
-        Write::DeleteVolume { volume } => (delete_volume(volume)?, Answers::Deletion),
-        Write::BindClaim { .. }
-        | Write::SetClaimStatus { .. }
-        | Write::SetClaimClass { .. }
-        | Write::AnnotateClaim { .. }
-        | Write::RemoveSelectedNode { .. } => (claim_patch(write)?, Answers::Claim),
-    })
+        Action::DeleteVolume { volume } => delete_volume(volume),
+        action => claim_patch(action),
+    }
 }
 
-fn claim_patch(write: &Write<Template>) -> Result<Outgoing, WriteError> {
-    match write {
-        Write::BindClaim { claim, volume_name, mark } => {
+fn claim_patch(action: &Action) -> Result<Outgoing, WriteError> {
+    match action {
+        Action::BindClaim { claim, volume, set_volume_name, mark } => {
             let mut annotations = json!({keys::BIND_COMPLETED: keys::YES});
             if *mark {
                 annotations[keys::BOUND_BY_CONTROLLER] = keys::YES.into();
             }
             let mut change = json!({"metadata": {"annotations": annotations}});
-            if let Some(name) = volume_name {
-                change["spec"] = json!({"volumeName": **name});
+            if *set_volume_name {
+                change["spec"] = json!({"volumeName": *volume.name});
             }
             patch_claim(claim, "", change)
         }
-        Write::SetClaimStatus { claim, phase, access_modes, capacity, attributes_class } => {
+        Action::SetClaimStatus { claim, phase, access_modes, capacity, attributes_class } => {
             let mut status = claim_status(*phase, capacity);
             match access_modes {
                 Edit::Keep => {}
@@ -117,10 +104,10 @@ fn claim_patch(write: &Write<Template>) -> Result<Outgoing, WriteError> {
             }
             patch_claim(claim, "/status", json!({"status": status}))
         }
-        Write::SetClaimClass { claim, class } => {
+        Action::SetClaimClass { claim, class } => {
             patch_claim(claim, "", json!({"spec": {"storageClassName": **class}}))
         }
-        Write::AnnotateClaim { claim, provisioner, migrated_to } => {
+        Action::AnnotateClaim { claim, provisioner, migrated_to } => {
             let mut annotations = Map::new();
             if let Some(provisioner) = provisioner {
                 for key in [keys::STORAGE_PROVISIONER, keys::BETA_STORAGE_PROVISIONER] {
@@ -130,10 +117,10 @@ fn claim_patch(write: &Write<Template>) -> Result<Outgoing, WriteError> {
             edit(&mut annotations, keys::MIGRATED_TO, migrated_to);
             patch_claim(claim, "", json!({"metadata": {"annotations": annotations}}))
         }
-        Write::RemoveSelectedNode { claim } => {
+        Action::RemoveSelectedNode { claim } => {
             patch_claim(claim, "", json!({"metadata": {"annotations": {keys::SELECTED_NODE: null}}}))
         }
-        other => Err(WriteError::Invalid(format!("{} is no write of a claim", other.name()))),
+        other => Err(WriteError::Invalid(format!("this action is no write: {other:?}"))),
     }
 }
 
@@ -178,10 +165,10 @@ fn create_volume(
     name: &Text,
     class: &Text,
     plugin: &Text,
-    template: &Template,
+    template: Option<&Template>,
 ) -> Result<Outgoing, WriteError> {
-    let mut body = template.0.clone();
     let not_an_object = || WriteError::Invalid(format!("plugin {plugin:?} provisioned no PersistentVolume"));
+    let mut body = template.ok_or_else(not_an_object)?.0.clone();
     let object = body.as_object_mut().ok_or_else(not_an_object)?;
     object.insert("apiVersion".to_owned(), "v1".into());
     object.insert("kind".to_owned(), "PersistentVolume".into());

@@ -292,7 +292,7 @@ impl Port for Server {
         Err(WriteError::Forbidden("a review writes".to_owned()))
     }
 
-    fn record(&self, note: &Note) {
+    fn emit(&self, note: &Note) {
         self.objects().deeds.push(format!("{note:?}"));
     }
 

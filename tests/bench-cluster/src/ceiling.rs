@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use bindery_controller::{Port as _, Purpose, Write, Written};
+use bindery_controller::{Port as _, Purpose, Written};
 use bindery_core::{
-    CapacityChange, Claim, ClaimKey, ClaimPhase, ClaimTarget, Edit, Lookup, Message, Uid, Version, Volume,
-    VolumePhase,
+    Action, CapacityChange, Claim, ClaimKey, ClaimPhase, ClaimTarget, Edit, Lookup, Message, Uid, Version,
+    Volume, VolumePhase,
 };
 use bindery_kube::{ApiPort, Events, encoding, system_clock};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -72,21 +72,22 @@ impl Ceiling {
         let claim = target(claim).context("the API server told no UID of a claim that it has created")?;
         let volume = self.volumes.get(i).context("there is a volume for each claim")?;
         let reserve =
-            Write::ReserveVolume { volume: volume.target(), claim: claim.clone(), mark: !self.reserved };
-        let volume = written_volume(self.port.write(&reserve).await?)?;
+            Action::ReserveVolume { volume: volume.target(), claim: claim.clone(), mark: !self.reserved };
+        let volume = written_volume(self.port.write(&reserve.into()).await?)?;
         let phase = VolumePhase::Bound;
         let message = Message::Empty;
-        self.port.write(&Write::SetVolumePhase { volume: volume.target(), phase, message }).await?;
-        let bind = Write::BindClaim { claim, volume_name: Some(volume.name.clone()), mark: true };
-        let claim = written_claim(self.port.write(&bind).await?)?;
-        let status = Write::SetClaimStatus {
+        let set_phase = Action::SetVolumePhase { volume: volume.target(), phase, message };
+        self.port.write(&set_phase.into()).await?;
+        let bind = Action::BindClaim { claim, volume: volume.target(), set_volume_name: true, mark: true };
+        let claim = written_claim(self.port.write(&bind.into()).await?)?;
+        let status = Action::SetClaimStatus {
             claim: claim.target(),
             phase: ClaimPhase::Bound,
             access_modes: Edit::Set(volume.access_modes.to_vec()),
             capacity: CapacityChange::Whole(volume.capacity.context("the volumes have a capacity")?),
             attributes_class: Edit::Keep,
         };
-        self.port.write(&status).await?;
+        self.port.write(&status.into()).await?;
         Ok(())
     }
 }
@@ -98,8 +99,8 @@ async fn settle(port: &ApiPort, i: usize) -> Result<Arc<Volume>> {
         bail!("volume {name} was created and cannot be read")
     };
     let phase = VolumePhase::Available;
-    let settle = Write::SetVolumePhase { volume: volume.target(), phase, message: Message::Empty };
-    written_volume(port.write(&settle).await?)
+    let settle = Action::SetVolumePhase { volume: volume.target(), phase, message: Message::Empty };
+    written_volume(port.write(&settle.into()).await?)
 }
 
 /// Reads a watch, in the encoding that Bindery asks for, and does nothing with it.

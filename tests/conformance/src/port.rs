@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bindery_controller::{Note, Port, Purpose, Write, WriteError, Written};
-use bindery_core::{Claim, ClaimKey, Lookup, Text, Timestamp, Volume};
+use bindery_core::{Action, Claim, ClaimKey, Lookup, Text, Timestamp, Volume};
 use bindery_kube::ApiPort;
 
 use crate::world::NAMESPACE;
@@ -75,8 +75,8 @@ impl Port for CasePort {
     async fn write(&self, write: &Write<Self::Template>) -> Result<Written, WriteError> {
         let result = self.api.write(write).await;
         let outcome = result.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
-        match (&result, write) {
-            (Ok(_), Write::SetVolumePhase { volume, .. }) => {
+        match (&result, &write.action) {
+            (Ok(_), Action::SetVolumePhase { volume, .. }) => {
                 self.log().writes += 1;
                 self.log().phased.insert(volume.name.clone());
             }
@@ -84,11 +84,11 @@ impl Port for CasePort {
             (Err(WriteError::Invalid(message)), _) => self.log().invalid.push(message.clone()),
             (Err(_), _) => {}
         }
-        self.trace(format!("{} {}: {outcome}; {write:?}", write.name(), write.object()));
+        self.trace(format!("{} {}: {outcome}; {write:?}", write.name(), write.target().name()));
         result
     }
 
-    fn record(&self, note: &Note) {
+    fn emit(&self, note: &Note) {
         let event = format!("{} {}", note.event_type.name(), note.reason);
         let mut log = self.log();
         log.trace.push(format!("event {event}: {}", note.message));

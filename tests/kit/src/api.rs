@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bindery_controller::{Intake, Journal, Key, Note, Port, Purpose, Verdict, Write, WriteError, Written};
-use bindery_core::{Claim, ClaimKey, Evidence, Lookup, Regarding, Subject, Text, Timestamp, Volume};
+use bindery_core::{Action, Claim, ClaimKey, Evidence, Lookup, Regarding, Subject, Text, Timestamp, Volume};
 use bindery_store::{Delivery, Kind, Object, ObjectKey};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
@@ -318,7 +318,7 @@ impl<X: Send + 'static> Port for InMemoryApi<X> {
         if result.is_ok() {
             self.shared.written.notify_one();
         }
-        if let (Ok(Written::Deletion), Write::DeleteVolume { volume }) = (&result, write) {
+        if let (Ok(Written::Deletion), Action::DeleteVolume { volume }) = (&result, &write.action) {
             self.unprotect_later(&volume.name);
         }
         drop(permit);
@@ -326,7 +326,7 @@ impl<X: Send + 'static> Port for InMemoryApi<X> {
         result
     }
 
-    fn record(&self, note: &Note) {
+    fn emit(&self, note: &Note) {
         self.objects().notes.push(note.clone());
     }
 

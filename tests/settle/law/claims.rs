@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bindery_controller::Write;
-use bindery_core::{Claim, ClaimPhase, Text, Volume, VolumePhase};
+use bindery_core::{Action, Claim, ClaimPhase, Text, Volume, VolumePhase};
 
 use super::{check_that, may_meet, uid_in, volume_states};
 use crate::server::Inner;
@@ -39,7 +39,7 @@ impl Changed<'_> {
         }
         let took = before.annotations.selected_node.is_some() && after.annotations.selected_node.is_none();
         check_that(
-            !took || matches!(self.write, Write::RemoveSelectedNode { .. }),
+            !took || matches!(self.write.action, Action::RemoveSelectedNode { .. }),
             "G9: takes the node that the scheduler has chosen",
         )?;
         self.migrated()

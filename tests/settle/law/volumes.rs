@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bindery_controller::Write;
 use bindery_core::{
-    FINALIZER_EXTERNAL, FINALIZER_IN_TREE, IN_TREE_PREFIX, ReclaimPolicy, Text, Volume, VolumePhase,
+    Action, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, IN_TREE_PREFIX, ReclaimPolicy, Text, Volume, VolumePhase,
 };
 
 use super::{check_that, claim_ref_key, claim_states, claim_then, fate, is_surplus, may_meet, uid_in};
@@ -39,7 +39,7 @@ impl Changed<'_> {
 
     /// G2 and G3: claimRef became that of a claim.
     fn reserved(&self) -> Result<(), String> {
-        let Write::ReserveVolume { claim: target, .. } = self.write else {
+        let Action::ReserveVolume { claim: target, .. } = &self.write.action else {
             return Err("G9: another write than a reservation sets claimRef".to_owned());
         };
         let claim = claim_then(self.server, target)?;
@@ -57,7 +57,7 @@ impl Changed<'_> {
     /// G4 and G9: claimRef lost its UID, so that the next claim may have the volume.
     fn unbound(&self) -> Result<(), String> {
         check_that(
-            matches!(self.write, Write::UnbindVolume { .. }),
+            matches!(self.write.action, Action::UnbindVolume { .. }),
             "G9: another write than an unbinding clears claimRef",
         )?;
         let whole = self.after.claim_ref.is_none();
@@ -140,7 +140,7 @@ impl Changed<'_> {
 /// A volume is created: the plugin has provisioned it for this claim, and its name follows from the claim's
 /// UID (G5).
 pub(super) fn created(server: &Inner, write: &Write<Volume>, volume: &Volume) -> Result<(), String> {
-    let Write::CreateVolume { claim: target, name, .. } = write else {
+    let Action::CreateVolume { claim: target, name, .. } = &write.action else {
         return Err("G9: another write than a creation creates a volume".to_owned());
     };
     let claim = claim_then(server, target)?;

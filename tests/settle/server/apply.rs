@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bindery_controller::{Write, WriteError};
 use bindery_core::{
-    CapacityChange, Claim, ClaimRef, ClaimTarget, Clear, Edit, Quantity, Volume, VolumeTarget,
+    Action, CapacityChange, Claim, ClaimRef, ClaimTarget, Clear, Edit, Quantity, Volume, VolumeTarget,
 };
 
 use super::Inner;
@@ -25,16 +25,17 @@ pub(crate) enum Change {
 ///
 /// The object is gone, has changed, or would not be valid.
 pub(super) fn change(server: &Inner, write: &Write<Volume>) -> Result<Change, WriteError> {
-    match write {
-        Write::CreateVolume { name, template, .. } if !server.volumes.contains_key(name) => {
-            Ok(Change::Volume { before: None, after: template.clone() })
-        }
-        Write::CreateVolume { name, .. } => Err(WriteError::AlreadyExists(name.to_string())),
-        Write::DeleteVolume { volume } => Ok(Change::Deletion { before: volume_at(server, volume)? }),
-        Write::ReserveVolume { volume, .. }
-        | Write::SetVolumePhase { volume, .. }
-        | Write::AnnotateVolume { volume, .. }
-        | Write::UnbindVolume { volume, .. } => {
+    match &write.action {
+        Action::CreateVolume { name, .. } if !server.volumes.contains_key(name) => Ok(Change::Volume {
+            before: None,
+            after: write.template.clone().expect("a plugin has provisioned it"),
+        }),
+        Action::CreateVolume { name, .. } => Err(WriteError::AlreadyExists(name.to_string())),
+        Action::DeleteVolume { volume } => Ok(Change::Deletion { before: volume_at(server, volume)? }),
+        Action::ReserveVolume { volume, .. }
+        | Action::SetVolumePhase { volume, .. }
+        | Action::AnnotateVolume { volume, .. }
+        | Action::UnbindVolume { volume, .. } => {
             let before = volume_at(server, volume)?;
             let mut after = Volume::clone(&before);
             change_volume(&mut after, write);
@@ -44,16 +45,17 @@ pub(super) fn change(server: &Inner, write: &Write<Volume>) -> Result<Change, Wr
             }
             Ok(Change::Volume { before: Some(before), after })
         }
-        Write::BindClaim { claim, .. }
-        | Write::SetClaimStatus { claim, .. }
-        | Write::SetClaimClass { claim, .. }
-        | Write::AnnotateClaim { claim, .. }
-        | Write::RemoveSelectedNode { claim } => {
+        Action::BindClaim { claim, .. }
+        | Action::SetClaimStatus { claim, .. }
+        | Action::SetClaimClass { claim, .. }
+        | Action::AnnotateClaim { claim, .. }
+        | Action::RemoveSelectedNode { claim } => {
             let before = claim_at(server, claim)?;
             let mut after = Claim::clone(&before);
             change_claim(&mut after, write);
             Ok(Change::Claim { before, after })
         }
+        _ => Err(WriteError::Invalid(format!("{} is not allowed", write.name()))),
     }
 }
 
@@ -78,8 +80,8 @@ fn claim_at(server: &Inner, target: &ClaimTarget) -> Result<Arc<Claim>, WriteErr
 }
 
 fn change_volume(after: &mut Volume, write: &Write<Volume>) {
-    match write {
-        Write::ReserveVolume { claim, mark, .. } => {
+    match &write.action {
+        Action::ReserveVolume { claim, mark, .. } => {
             after.annotations.bound_by_controller |= mark;
             after.claim_ref = Some(ClaimRef {
                 namespace: claim.key.namespace.clone(),
@@ -87,30 +89,32 @@ fn change_volume(after: &mut Volume, write: &Write<Volume>) {
                 uid: Some(claim.uid.clone()),
             });
         }
-        Write::SetVolumePhase { phase, .. } => after.phase = *phase,
-        Write::AnnotateVolume { migrated_to, finalizers, .. } => {
+        Action::SetVolumePhase { phase, .. } => after.phase = *phase,
+        Action::AnnotateVolume { migrated_to, .. } => {
             edit(&mut after.annotations.migrated_to, migrated_to);
-            after.finalizers = finalizers.clone().unwrap_or(std::mem::take(&mut after.finalizers));
+            after.finalizers = write.finalizers.clone().unwrap_or(std::mem::take(&mut after.finalizers));
         }
-        Write::UnbindVolume { clear: Clear::Whole, .. } => {
+        Action::UnbindVolume { clear: Clear::Whole, .. } => {
             after.claim_ref = None;
             after.annotations.bound_by_controller = false;
         }
-        Write::UnbindVolume { clear: Clear::Uid, .. } => {
+        Action::UnbindVolume { clear: Clear::Uid, .. } => {
             after.claim_ref.iter_mut().for_each(|claim_ref| claim_ref.uid = None);
         }
-        other => panic!("{} is not for a volume that exists", other.name()),
+        _ => panic!("{} is not for a volume that exists", write.name()),
     }
 }
 
 fn change_claim(after: &mut Claim, write: &Write<Volume>) {
-    match write {
-        Write::BindClaim { volume_name, mark, .. } => {
+    match &write.action {
+        Action::BindClaim { volume, set_volume_name, mark, .. } => {
             after.annotations.bind_completed = true;
             after.annotations.bound_by_controller |= mark;
-            after.volume_name = volume_name.clone().or(after.volume_name.take());
+            if *set_volume_name {
+                after.volume_name = Some(volume.name.clone());
+            }
         }
-        Write::SetClaimStatus { phase, access_modes, capacity, attributes_class, .. } => {
+        Action::SetClaimStatus { phase, access_modes, capacity, attributes_class, .. } => {
             let status = &mut after.status;
             status.phase = *phase;
             match access_modes {
@@ -123,8 +127,8 @@ fn change_claim(after: &mut Claim, write: &Write<Volume>) {
             }
             edit(&mut status.attributes_class, attributes_class);
         }
-        Write::SetClaimClass { class, .. } => after.class = Some(class.clone()),
-        Write::AnnotateClaim { provisioner, migrated_to, .. } => {
+        Action::SetClaimClass { class, .. } => after.class = Some(class.clone()),
+        Action::AnnotateClaim { provisioner, migrated_to, .. } => {
             let annotations = &mut after.annotations;
             if provisioner.is_some() {
                 annotations.storage_provisioner.clone_from(provisioner);
@@ -132,8 +136,8 @@ fn change_claim(after: &mut Claim, write: &Write<Volume>) {
             }
             edit(&mut annotations.migrated_to, migrated_to);
         }
-        Write::RemoveSelectedNode { .. } => after.annotations.selected_node = None,
-        other => panic!("{} is not for a claim", other.name()),
+        Action::RemoveSelectedNode { .. } => after.annotations.selected_node = None,
+        _ => panic!("{} is not for a claim", write.name()),
     }
 }
 

@@ -12,7 +12,7 @@ use super::known::Known;
 use super::{Binder, TOLERATED_RETRY};
 use crate::operations::Refusal;
 use crate::queue::Timer;
-use crate::write::edited_finalizers;
+use crate::write::{edited_finalizers, targets_mut};
 use crate::{Key, Note, OperationSubject, PendingOperation, Port, SyncError, Write, WriteError, Written};
 
 /// Soonest that an object is decided again because its own decision says so; the default engine asks for 15
@@ -107,7 +107,7 @@ impl<P: Port> Binder<P> {
         carried: &mut Carried,
     ) -> Result<(), SyncError> {
         match action {
-            Action::Emit(event) => self.port.record(&Note::from(event)),
+            Action::Emit(event) => self.port.emit(&Note::from(event)),
             Action::EnqueueClaim(key) => carried.enqueue.push(Key::Claim(key.clone())),
             Action::StartOperation(operation) => self.start_operation(request, operation, carried),
             Action::CallPlugin { plugin, operation } => carried.call = Some((plugin.clone(), *operation)),
@@ -126,19 +126,22 @@ impl<P: Port> Binder<P> {
 
     /// Makes one write and lays what it returned over the watch cache.
     async fn write(&self, write: &Write<P::Template>) -> Result<Written, SyncError> {
-        let (name, object) = (write.name(), write.object());
-        let span = tracing::debug_span!("write", write = name, written = object, written_uid = write.uid());
-        let (kind, precondition) = write.precondition();
-        let sent = self.intake.sent(kind);
+        let (name, target) = (write.name(), write.target());
+        let (object, uid) = (target.name(), target.uid());
+        let span =
+            tracing::debug_span!("write", write = name, written = object, written_uid = uid.as_deref());
+        let sent = self.intake.sent(target.kind());
         let result = self.port.write(write).instrument(span).await;
         self.passage.tried(&object, result.as_ref().err());
         self.measure(write, result.is_ok());
         match result {
             Ok(written) => {
                 self.metrics.writes.count();
-                tracing::debug!(write = name, written = object, written_uid = write.uid(), "written");
+                tracing::debug!(write = name, written = object, written_uid = uid.as_deref(), "written");
                 // A write that changes nothing is answered with the version that was there.
-                if let Some(version) = written.version().filter(|version| precondition != Some(*version)) {
+                if let Some(version) =
+                    written.version().filter(|version| target.version().as_ref() != Some(*version))
+                {
                     self.intake.answered(&sent, version);
                 }
                 self.assume(write, &written);
@@ -155,11 +158,11 @@ impl<P: Port> Binder<P> {
     /// Counts a write where upstream does.
     fn measure(&self, write: &Write<P::Template>, succeeded: bool) {
         let metrics = &self.operations.metrics;
-        match write {
-            Write::SetClaimStatus { claim, phase: ClaimPhase::Bound, .. } if succeeded => {
+        match &write.action {
+            Action::SetClaimStatus { claim, phase: ClaimPhase::Bound, .. } if succeeded => {
                 metrics.done(&claim.uid)
             }
-            Write::SetClaimClass { .. } => {
+            Action::SetClaimClass { .. } => {
                 metrics.classes.inc();
                 metrics.class_errors.inc_by(u64::from(!succeeded));
             }
@@ -168,10 +171,10 @@ impl<P: Port> Binder<P> {
     }
 
     fn assume(&self, write: &Write<P::Template>, written: &Written) {
-        match (written, write) {
+        match (written, &write.action) {
             (Written::Volume(volume), _) => self.intake.changed(&self.store.assume_volume(volume.clone())),
             (Written::Claim(claim), _) => self.intake.changed(&self.store.assume_claim(claim.clone())),
-            (Written::Deletion, Write::DeleteVolume { volume }) => {
+            (Written::Deletion, Action::DeleteVolume { volume }) => {
                 self.intake.deletions().accept(volume, &self.store);
             }
             (Written::Deletion, _) => {}
@@ -244,56 +247,28 @@ fn is_awaited(action: &Action) -> bool {
 ///
 /// # Errors
 ///
-/// The action needs something that its decision never read, or is no write; the text says what.
+/// The action edits the finalizers of a volume that its decision never read; the text says which.
 fn to_write<T: Clone>(action: &Action, known: &Known, template: Option<&T>) -> Result<Write<T>, String> {
-    let volume_at = |volume| known.volume_target(volume);
-    let claim_at = |claim| known.claim_target(claim);
-    Ok(match action.clone() {
-        Action::ReserveVolume { volume, claim, mark } => {
-            Write::ReserveVolume { volume: volume_at(&volume), claim: claim_at(&claim), mark }
-        }
-        Action::SetVolumePhase { volume, phase, message } => {
-            Write::SetVolumePhase { volume: volume_at(&volume), phase, message }
-        }
-        Action::BindClaim { claim, volume, set_volume_name, mark } => Write::BindClaim {
-            claim: claim_at(&claim),
-            volume_name: set_volume_name.then_some(volume.name),
-            mark,
-        },
-        Action::SetClaimStatus { claim, phase, access_modes, capacity, attributes_class } => {
-            Write::SetClaimStatus { claim: claim_at(&claim), phase, access_modes, capacity, attributes_class }
-        }
-        Action::SetClaimClass { claim, class } => Write::SetClaimClass { claim: claim_at(&claim), class },
-        Action::AnnotateClaim { claim, provisioner, migrated_to } => {
-            Write::AnnotateClaim { claim: claim_at(&claim), provisioner, migrated_to }
-        }
-        Action::RemoveSelectedNode { claim } => Write::RemoveSelectedNode { claim: claim_at(&claim) },
-        Action::AnnotateVolume { volume, migrated_to, in_tree_finalizer, external_finalizer } => {
-            let read = known.volume(&volume).ok_or_else(|| {
+    let mut write = Write::from(action.clone());
+    let (volume, claim) = targets_mut(&mut write.action);
+    if let Some(volume) = volume {
+        *volume = known.volume_target(volume);
+    }
+    if let Some(claim) = claim {
+        *claim = known.claim_target(claim);
+    }
+    match action {
+        Action::AnnotateVolume { volume, in_tree_finalizer, external_finalizer, .. } => {
+            let read = known.volume(volume).ok_or_else(|| {
                 format!(
                     "the decision edits finalizers of version {} of volume {:?}, which it never read",
                     volume.version, volume.name
                 )
             })?;
-            Write::AnnotateVolume {
-                volume: volume_at(&volume),
-                migrated_to,
-                finalizers: edited_finalizers(read, in_tree_finalizer, external_finalizer),
-            }
+            write.finalizers = edited_finalizers(read, *in_tree_finalizer, *external_finalizer);
         }
-        Action::UnbindVolume { volume, clear } => Write::UnbindVolume { volume: volume_at(&volume), clear },
-        Action::CreateVolume { claim, name, class, plugin } => Write::CreateVolume {
-            claim: claim_at(&claim),
-            template: template
-                .cloned()
-                .ok_or_else(|| format!("no plugin has provisioned volume {name:?}"))?,
-            name,
-            class,
-            plugin,
-        },
-        Action::DeleteVolume { volume } => Write::DeleteVolume { volume: volume_at(&volume) },
-        Action::Emit(_) | Action::EnqueueClaim(_) | Action::StartOperation(_) | Action::CallPlugin { .. } => {
-            return Err("the action is no write".to_owned());
-        }
-    })
+        Action::CreateVolume { .. } => write.template = template.cloned(),
+        _ => {}
+    }
+    Ok(write)
 }

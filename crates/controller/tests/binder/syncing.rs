@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bindery_controller::{Key, Purpose, REASON_UNWRITABLE, SyncError, Write, WriteError};
+use bindery_controller::{Key, Purpose, REASON_UNWRITABLE, SyncError, WriteError};
 use bindery_core::{
     Action, Answer, ClaimKey, ClaimPhase, ClaimRef, Cluster, Decision, EngineFault, Message, Outcome,
     Question, Request, Source, Step, Subject, VolumePhase,
@@ -56,8 +56,8 @@ async fn a_bind_sends_the_versions_that_its_own_writes_returned() {
     );
     // Its own writes show what the volume is.
     assert_eq!(double.reads(), []);
-    match &double.writes()[1] {
-        Write::SetVolumePhase { volume, .. } => assert_eq!(&*volume.version.0, "100"),
+    match &double.writes()[1].action {
+        Action::SetVolumePhase { volume, .. } => assert_eq!(&*volume.version.0, "100"),
         other => panic!("{other:?}"),
     }
     assert_eq!(double.claim("c1").status.phase, ClaimPhase::Bound);

@@ -1,6 +1,6 @@
 //! The bodies that are sent, to the byte where upstream's matter.
 
-use bindery_core::{AccessMode, Message, Quantity, VolumePhase};
+use bindery_core::{AccessMode, FinalizerEdit, Message, Quantity, VolumePhase};
 
 use super::*;
 
@@ -12,14 +12,14 @@ fn claim() -> ClaimTarget {
     ClaimTarget { key: ClaimKey::new("ns", "c1"), uid: "uc".into(), version: "9".into() }
 }
 
-fn sent(write: Write<Template>) -> (String, String, Value) {
-    let (outgoing, _) = of(&write).unwrap();
+fn sent(write: impl Into<Write<Template>>) -> (String, String, Value) {
+    let outgoing = of(&write.into()).unwrap();
     (outgoing.method.to_string(), outgoing.path, outgoing.body)
 }
 
 #[test]
 fn a_bind_is_four_patches() {
-    let (method, path, body) = sent(Write::ReserveVolume { volume: volume(), claim: claim(), mark: true });
+    let (method, path, body) = sent(Action::ReserveVolume { volume: volume(), claim: claim(), mark: true });
     assert_eq!(
         (method.as_str(), path.as_str()),
         ("PATCH", "/api/v1/persistentvolumes/v1?fieldManager=bindery")
@@ -35,11 +35,11 @@ fn a_bind_is_four_patches() {
         })
     );
     let (_, path, body) =
-        sent(Write::SetVolumePhase { volume: volume(), phase: VolumePhase::Bound, message: Message::Empty });
+        sent(Action::SetVolumePhase { volume: volume(), phase: VolumePhase::Bound, message: Message::Empty });
     assert_eq!(path, "/api/v1/persistentvolumes/v1/status?fieldManager=bindery");
     assert_eq!(body["status"], json!({"phase": "Bound", "message": null}));
     let (_, path, body) =
-        sent(Write::BindClaim { claim: claim(), volume_name: Some("v1".into()), mark: false });
+        sent(Action::BindClaim { claim: claim(), volume: volume(), set_volume_name: true, mark: false });
     assert_eq!(path, "/api/v1/namespaces/ns/persistentvolumeclaims/c1?fieldManager=bindery");
     assert_eq!(
         body,
@@ -48,7 +48,7 @@ fn a_bind_is_four_patches() {
             "spec": {"volumeName": "v1"},
         })
     );
-    let (_, path, body) = sent(Write::SetClaimStatus {
+    let (_, path, body) = sent(Action::SetClaimStatus {
         claim: claim(),
         phase: ClaimPhase::Bound,
         access_modes: Edit::Set(vec![AccessMode::ReadWriteOnce]),
@@ -64,7 +64,7 @@ fn a_bind_is_four_patches() {
 
 #[test]
 fn a_claim_without_volume_loses_what_the_volume_gave_it() {
-    let (_, _, body) = sent(Write::SetClaimStatus {
+    let (_, _, body) = sent(Action::SetClaimStatus {
         claim: claim(),
         phase: ClaimPhase::Lost,
         access_modes: Edit::Set(Vec::new()),
@@ -79,21 +79,24 @@ fn a_claim_without_volume_loses_what_the_volume_gave_it() {
 
 #[test]
 fn an_unbind_clears_what_the_binder_wrote_and_keeps_what_the_user_wrote() {
-    let (_, _, body) = sent(Write::UnbindVolume { volume: volume(), clear: Clear::Whole });
+    let (_, _, body) = sent(Action::UnbindVolume { volume: volume(), clear: Clear::Whole });
     assert_eq!(body["spec"], json!({"claimRef": null}));
     assert_eq!(body["metadata"]["annotations"], json!({"pv.kubernetes.io/bound-by-controller": null}));
-    let (_, _, body) = sent(Write::UnbindVolume { volume: volume(), clear: Clear::Uid });
+    let (_, _, body) = sent(Action::UnbindVolume { volume: volume(), clear: Clear::Uid });
     assert_eq!(body["spec"], json!({"claimRef": {"uid": null}}));
     assert_eq!(body["metadata"], json!({"uid": "uv", "resourceVersion": "7"}));
 }
 
 #[test]
 fn finalizers_and_migration_go_in_one_patch() {
-    let (_, _, body) = sent(Write::AnnotateVolume {
+    let annotate = Write::from(Action::AnnotateVolume {
         volume: volume(),
         migrated_to: Edit::Remove,
-        finalizers: Some(vec!["a".into(), "kubernetes.io/pv-controller".into()]),
+        in_tree_finalizer: FinalizerEdit::Add,
+        external_finalizer: FinalizerEdit::Keep,
     });
+    let finalizers = Some(vec!["a".into(), "kubernetes.io/pv-controller".into()]);
+    let (_, _, body) = sent(Write { finalizers, ..annotate });
     assert_eq!(
         body,
         json!({"metadata": {
@@ -107,12 +110,10 @@ fn finalizers_and_migration_go_in_one_patch() {
 #[test]
 fn a_provisioned_volume_is_completed() {
     let template = Template(json!({"spec": {"persistentVolumeReclaimPolicy": "Delete", "nfs": {}}}));
-    let create = |template| Write::CreateVolume {
-        claim: claim(),
-        name: "pvc-uc".into(),
-        class: "gold".into(),
-        plugin: "p".into(),
-        template,
+    let create = |template| {
+        let (name, class, plugin) = ("pvc-uc".into(), "gold".into(), "p".into());
+        let write = Write::from(Action::CreateVolume { claim: claim(), name, class, plugin });
+        Write { template: Some(template), ..write }
     };
     let (method, path, body) = sent(create(template));
     assert_eq!((method.as_str(), path.as_str()), ("POST", "/api/v1/persistentvolumes?fieldManager=bindery"));
@@ -131,7 +132,7 @@ fn a_provisioned_volume_is_completed() {
 
 #[test]
 fn a_delete_has_preconditions() {
-    let (method, path, body) = sent(Write::DeleteVolume { volume: volume() });
+    let (method, path, body) = sent(Action::DeleteVolume { volume: volume() });
     assert_eq!((method.as_str(), path.as_str()), ("DELETE", "/api/v1/persistentvolumes/v1"));
     assert_eq!(body["preconditions"], json!({"uid": "uv", "resourceVersion": "7"}));
 }
