@@ -1,14 +1,14 @@
 //! A replica with its caches, its API server, and admission.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use bindery_controller::{Binder, Facts, Note, Parts, Port, Purpose, Settings, Write, WriteError, Written};
-use bindery_core::{Claim, ClaimKey, Engine, Lookup, Text, Timestamp, Volume};
+use bindery_controller::{Binder, Facts, Parts, Settings};
+use bindery_core::{ClaimKey, Engine};
 use bindery_engine::DefaultEngine;
+use bindery_kit::InMemoryApi;
 use bindery_kube::decode;
 use bindery_store::{Delivery, Kind, Object, Observed, Store};
 use bindery_webhook::{AdmissionMetrics, AdmissionSettings, PATH, admission};
@@ -20,8 +20,8 @@ use tower::ServiceExt as _;
 
 /// A replica, its API server, and its route of admission.
 pub struct Replica {
-    binder: Arc<Binder<Server>>,
-    server: Server,
+    binder: Arc<Binder<InMemoryApi>>,
+    api: InMemoryApi,
     metrics: AdmissionMetrics,
     registry: Registry,
     router: Router,
@@ -36,19 +36,6 @@ pub struct Answer {
     pub json: Option<Value>,
     /// The body.
     pub text: String,
-}
-
-/// The API server.
-#[derive(Clone, Default)]
-struct Server(Arc<Mutex<Objects>>);
-
-#[derive(Default)]
-struct Objects {
-    volumes: BTreeMap<Text, Arc<Volume>>,
-    claims: BTreeMap<ClaimKey, Arc<Claim>>,
-    reads: usize,
-    is_down: bool,
-    deeds: Vec<String>,
 }
 
 /// A claim of namespace `ns` for this much, without a class, and with these fields of its spec.
@@ -129,10 +116,10 @@ impl Replica {
 
     /// A replica of an empty cluster that has listed nothing yet.
     pub fn starting(engine: Arc<dyn Engine>, settings: AdmissionSettings) -> Self {
-        let server = Server::default();
+        let api = InMemoryApi::new();
         let binder = Arc::new(Binder::new(Parts {
             store: Arc::new(Store::new()),
-            port: server.clone(),
+            port: api.clone(),
             engine,
             facts: Facts::default(),
             settings: Settings::default(),
@@ -142,7 +129,7 @@ impl Replica {
         let mut registry = Registry::default();
         metrics.register(registry.sub_registry_with_prefix("bindery"));
         let router = admission(Arc::clone(&binder), settings, metrics.clone());
-        Self { binder, server, metrics, registry, router }
+        Self { binder, api, metrics, registry, router }
     }
 
     /// Admission with other settings, the same cluster and the same counters.
@@ -184,16 +171,15 @@ impl Replica {
     ///
     /// It cannot be decoded.
     pub fn put(&self, object: &Value) {
-        let mut objects = self.server.objects();
         match object["kind"].as_str() {
             Some("PersistentVolume") => {
-                if let (name, Observed::Readable(volume)) = decode::volume(object).expect("a volume") {
-                    objects.volumes.insert(name, volume);
+                if let (_, Observed::Readable(volume)) = decode::volume(object).expect("a volume") {
+                    self.api.add_volume(&volume);
                 }
             }
             Some("PersistentVolumeClaim") => {
-                if let (key, Observed::Readable(claim)) = decode::claim(object).expect("a claim") {
-                    objects.claims.insert(key, claim);
+                if let (_, Observed::Readable(claim)) = decode::claim(object).expect("a claim") {
+                    self.api.add_claim(&claim);
                 }
             }
             _ => {}
@@ -203,7 +189,7 @@ impl Replica {
     /// Removes an object from the API server only.
     pub fn remove(&self, object: &Value) {
         let name = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-        let mut objects = self.server.objects();
+        let mut objects = self.api.objects();
         if object["kind"] == "PersistentVolume" {
             objects.volumes.remove(name("name"));
         } else {
@@ -213,17 +199,18 @@ impl Replica {
 
     /// From now on live reads fail.
     pub fn fail_reads(&self) {
-        self.server.objects().is_down = true;
+        self.api.fail_reads(usize::MAX);
     }
 
     /// How many live reads were made.
     pub fn reads(&self) -> usize {
-        self.server.objects().reads
+        self.api.reads().len()
     }
 
     /// What was written or recorded.
     pub fn effects(&self) -> Vec<String> {
-        self.server.objects().deeds.clone()
+        let writes = self.api.writes().into_iter().map(|write| format!("{write:?}"));
+        writes.chain(self.api.reasons().into_iter().map(str::to_owned)).collect()
     }
 
     /// The text of the metrics.
@@ -258,46 +245,6 @@ impl Replica {
         let bytes = response.into_body().collect().await.expect("the body is in memory").to_bytes();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         Answer { status, json: serde_json::from_str(&text).ok(), text }
-    }
-}
-
-impl Server {
-    fn objects(&self) -> MutexGuard<'_, Objects> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn read<T>(&self, find: impl FnOnce(&Objects) -> Option<T>) -> Lookup<T> {
-        let mut objects = self.objects();
-        objects.reads += 1;
-        if objects.is_down {
-            return Lookup::Failed("no answer".into());
-        }
-        find(&objects).map_or(Lookup::Absent, Lookup::Found)
-    }
-}
-
-impl Port for Server {
-    type Template = ();
-
-    async fn read_volume(&self, name: &Text, _: Purpose) -> Lookup<Arc<Volume>> {
-        self.read(|objects| objects.volumes.get(name).cloned())
-    }
-
-    async fn read_claim(&self, key: &ClaimKey, _: Purpose) -> Lookup<Arc<Claim>> {
-        self.read(|objects| objects.claims.get(key).cloned())
-    }
-
-    async fn write(&self, write: &Write<()>) -> Result<Written, WriteError> {
-        self.objects().deeds.push(format!("{write:?}"));
-        Err(WriteError::Forbidden("a review writes".to_owned()))
-    }
-
-    fn emit(&self, note: &Note) {
-        self.objects().deeds.push(format!("{note:?}"));
-    }
-
-    fn now(&self) -> Timestamp {
-        0
     }
 }
 
