@@ -256,7 +256,7 @@ fn a_row_says_what_its_examples_show_and_no_more() {
 }
 
 #[tokio::test]
-async fn upstreams_controller_does_what_the_document_says_happens_without_bindery() {
+async fn upstreams_controller_does_what_the_document_says() {
     let stories = stories();
     let mut plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
     let cluster = Cluster(plane.client().await.unwrap());

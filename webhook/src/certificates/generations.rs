@@ -25,13 +25,17 @@ use super::mint::{MintError, Names};
 const EXPIRED_MAX: usize = 2;
 
 /// The keys of the Secret for the chain and the key of each generation, the newest first. The first are those
-/// of Kubernetes and cert-manager. Four generations suffice: two are valid during a renewal, and two more may
-/// be those of replicas whose clocks differ, or be left by a person who deleted the Secret twice.
-const KEYS: [(&str, &str); 4] = [
+/// of Kubernetes and cert-manager. Two generations are usual; more come from replicas whose clocks differ, and
+/// from a person who deletes the Secret again and again.
+const KEYS: [(&str, &str); 8] = [
     ("tls.crt", "tls.key"),
     ("earlier-1.crt", "earlier-1.key"),
     ("earlier-2.crt", "earlier-2.key"),
     ("earlier-3.crt", "earlier-3.key"),
+    ("earlier-4.crt", "earlier-4.key"),
+    ("earlier-5.crt", "earlier-5.key"),
+    ("earlier-6.crt", "earlier-6.key"),
+    ("earlier-7.crt", "earlier-7.key"),
 ];
 /// The key of the trusted authorities: those of all generations.
 const AUTHORITIES: &str = "ca.crt";
