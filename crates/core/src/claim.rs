@@ -81,7 +81,7 @@ pub enum ClaimPhase {
     Pending,
     /// Has its volume.
     Bound,
-    /// Had a volume which is gone or belongs to another claim.
+    /// Had a volume that is gone or belongs to another claim.
     Lost,
 }
 
@@ -91,7 +91,7 @@ impl Claim {
         self.access_modes.iter().collect()
     }
 
-    /// How an action names this claim.
+    /// The key, UID and version by which an action names this claim.
     pub fn target(&self) -> ClaimTarget {
         ClaimTarget { key: self.key.clone(), uid: self.uid.clone(), version: self.version.clone() }
     }

@@ -1,8 +1,8 @@
 //! What an engine may ask while it decides.
 //!
-//! The contract has one function, [`Cluster::ask`]: a closed set of questions with typed answers. So recording,
-//! replaying, limiting and converting a question are each written once, and an engine knows nothing that is not in
-//! the evidence.
+//! The contract has one function, [`Cluster::ask`]: a closed set of questions with typed answers. So
+//! recording, replaying, limiting and converting a question are each written once, and an engine knows
+//! nothing that is not in the evidence.
 
 use std::sync::Arc;
 

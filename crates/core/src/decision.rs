@@ -1,4 +1,4 @@
-//! What an engine answers: actions that leave nothing to choose, reasons, and how it goes on.
+//! The decision of an engine: actions that leave nothing to choose, reasons, and how it goes on.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::{
     VolumePhase, VolumeTarget,
 };
 
-/// Most nearest candidates that one tally names; the full list is made by `explain`.
+/// Most volumes that one tally names.
 pub const NEAREST_MAX: usize = 16;
 
 /// A decision. The host checks it (see [`crate::guard`]) and then carries out the steps in order.
@@ -23,8 +23,8 @@ pub struct Decision {
     pub tallies: Vec<Tally>,
     /// What a review found; empty for every other request.
     pub findings: Vec<Finding>,
-    /// Decide the object again after this delay, in milliseconds, whatever else happens; the host takes a
-    /// second at least.
+    /// Decide the object again after this delay, in milliseconds, whatever else happens; the host waits at
+    /// least a second.
     pub requeue_after_ms: Option<u64>,
 }
 
@@ -42,10 +42,10 @@ pub struct Step {
 pub enum Follows {
     /// After every write before it succeeded; its own failure ends the decision with that failure.
     Success,
-    /// After every write before it succeeded; its own failure is logged and ends the steps but for those that
-    /// follow regardless, and the outcome stays as decided.
+    /// After every write before it succeeded. Its own failure is logged and ends the steps, except for those
+    /// that follow regardless; the outcome stays as decided.
     Tolerated,
-    /// Whatever became of the steps before it; its own failure is logged and changes nothing else.
+    /// Always, even if steps before it failed. Its own failure is logged and changes nothing else.
     Regardless,
 }
 
@@ -60,10 +60,10 @@ pub enum Outcome {
     Continue(Point),
 }
 
-/// One thing to do. Every write names the object, its UID and the version that was read.
+/// One action. Every write names the object, its UID and the version that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// Points a volume at a claim (bind, first write; the commit point): `spec.claimRef` becomes the full
+    /// Reserves a volume for a claim (bind, first write; the commit point): sets `spec.claimRef` to the full
     /// reference.
     ReserveVolume {
         /// The volume.
@@ -89,7 +89,7 @@ pub enum Action {
         claim: ClaimTarget,
         /// The volume.
         volume: VolumeTarget,
-        /// Whether `spec.volumeName` is set (else it is right already).
+        /// Whether `spec.volumeName` is set; else it is already right.
         set_volume_name: bool,
         /// Whether bound-by-controller is added, because the binder chose the volume.
         mark: bool,
@@ -170,7 +170,8 @@ pub enum Action {
     EnqueueClaim(ClaimKey),
     /// Starts an operation, unless one of that name runs or backs off.
     StartOperation(Operation),
-    /// Calls a plugin; last step of a decision, which continues with the plugin's outcome.
+    /// Calls a plugin. This is the last step of its decision; the operation continues with the outcome of the
+    /// call.
     CallPlugin {
         /// Name of the plugin.
         plugin: Text,
@@ -223,7 +224,7 @@ pub enum Clear {
     Uid,
 }
 
-/// `status.message` of a volume; the text is made by the host and equals upstream's.
+/// `status.message` of a volume; the host writes the text, which equals upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// No message.
@@ -254,18 +255,18 @@ pub enum Message {
     RecycleFailed(Text),
 }
 
-/// What a search for one able plugin found instead.
+/// What a search for a plugin found instead of one that is able.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PluginFound {
     /// None that supports the source.
     None,
     /// Several: their names.
     Several(Vec<Text>),
-    /// One, which cannot.
+    /// One that is not able.
     Unable,
 }
 
-/// Why a sync or an operation failed. The text is made by the host.
+/// Why a sync or an operation failed. The host writes the text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failure {
     /// A read failed: the error.
@@ -274,7 +275,7 @@ pub enum Failure {
     Unreadable(Text),
     /// The class has no volumeBindingMode: its name.
     BindingModeUnset(Text),
-    /// The claim's selector is not one: the error.
+    /// The claim's selector is invalid: the error.
     SelectorInvalid(Text),
     /// The volume has no storage capacity: its name.
     NoCapacity(Text),
@@ -340,12 +341,13 @@ pub enum Reason {
     WaitsForConsumer = 12,
 }
 
-/// How many volumes were not chosen for one reason, each counted once under the first that applies.
+/// The number of volumes that were not chosen for one reason. Each volume counts once, under the first
+/// reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// The reason.
     pub reason: Reason,
-    /// How many volumes.
+    /// Number of volumes.
     pub count: u32,
     /// Names of the nearest of them, at most [`NEAREST_MAX`], nearest first.
     pub nearest: Vec<Text>,
@@ -362,12 +364,12 @@ pub struct Finding {
     pub claim: Option<ClaimKey>,
     /// The value of the object reviewed, as text for the sentence.
     pub found: Text,
-    /// The value that it is held against, as text for the sentence.
+    /// The value that it is compared with, as text for the sentence.
     pub wanted: Text,
 }
 
-/// Rules of a review. Whether one denies or warns is set by the operator; its default is in its doc, and
-/// those that deny come first.
+/// Rules of a review. The operator sets whether a rule denies or warns. Each doc begins with the default;
+/// rules that deny come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[repr(u16)]
 pub enum Rule {
@@ -403,7 +405,8 @@ pub enum Rule {
     NameDefeatsAffinity = 15,
     /// Warn: policy Recycle.
     PolicyRecycle = 16,
-    /// Warn: both pointers meet, although the volume does not satisfy the claim; they bind all the same.
+    /// Warn: claim and volume name each other although the volume does not satisfy the claim; they bind
+    /// anyway.
     PairMismatch = 17,
 }
 
@@ -429,8 +432,8 @@ impl Rule {
         Self::PairMismatch,
     ];
 
-    /// Whether it denies unless the operator sets another level: what it tells of cannot bind, or must not
-    /// be.
+    /// Whether it denies by default: it reports an object that cannot bind, or a change that must not be
+    /// made.
     pub const fn denies(self) -> bool {
         (self as u16) <= (Self::BreaksPair as u16)
     }

@@ -1,4 +1,4 @@
-//! Kubernetes events: closed kinds, whose types and reasons are upstream's; the host makes the text.
+//! Kubernetes events: closed kinds with upstream's types and reasons; the host writes the text.
 
 use std::fmt;
 
@@ -48,11 +48,11 @@ impl fmt::Display for Regarding {
 pub enum EventType {
     /// Nothing is wrong.
     Normal,
-    /// Somebody should look.
+    /// A user should look.
     Warning,
 }
 
-/// What happened, with what the text needs.
+/// What happened, with the values that the text names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventKind {
     /// No volume fits and the claim has no class that could provision one.
@@ -70,12 +70,12 @@ pub enum EventKind {
         /// First check that failed.
         mismatch: Mismatch,
     },
-    /// The claim and the volume reserved for it have different volume modes; told to the claim.
+    /// The claim and the volume reserved for it have different volume modes; an event on the claim.
     ClaimModeMismatch {
         /// Name of the volume.
         volume: Text,
     },
-    /// The claim and the volume reserved for it have different volume modes; told to the volume.
+    /// The claim and the volume reserved for it have different volume modes; an event on the volume.
     VolumeModeMismatch {
         /// Namespace and name of the claim, `namespace/name`.
         claim: Text,
@@ -84,7 +84,7 @@ pub enum EventKind {
     ClaimLostReference,
     /// A bound claim lost its volume, of this name.
     ClaimLostVolume(Text),
-    /// Two claims are bound to one volume, and this one is wrong; the name of the volume.
+    /// The claim is bound to a volume, of this name, that belongs to another claim.
     ClaimMisbound(Text),
     /// Waiting for this provisioner, or for the administrator, to create a volume.
     ExternalProvisioning(Text),
@@ -103,7 +103,7 @@ pub enum EventKind {
     VolumeInUse(Text),
     /// The volume cannot be deleted.
     VolumeFailedDelete(crate::Message),
-    /// No version knows the reclaim policy.
+    /// The reclaim policy is unknown.
     UnknownReclaimPolicy,
     /// Recycling waits for these pods, `namespace/name` each.
     RecycleWaitsForPods(Vec<Text>),
@@ -111,7 +111,7 @@ pub enum EventKind {
     VolumeFailedRecycle(crate::Message),
     /// The volume was recycled.
     VolumeRecycled,
-    /// The object, or what it names, cannot be read: what exactly (G7 of the design).
+    /// The object, or one that it names, cannot be read: which, and why (G7 of the design).
     Unreadable(Text),
 }
 

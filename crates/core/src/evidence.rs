@@ -1,6 +1,6 @@
-//! Evidence: what a decision was asked, what its engine asked and was told.
+//! Evidence: the request of a decision, and the questions and answers of its engine.
 //!
-//! With the digest of the engine it replays the decision to the byte, without a cluster.
+//! With the engine of the recorded digest, a replay gives the same decision to the byte, without a cluster.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,19 +28,19 @@ pub struct Evidence {
     pub decision: Decision,
 }
 
-/// Passes questions on to a cluster and records them with their answers.
+/// Forwards questions to a cluster and records them with the answers.
 pub struct Recorder<'a> {
     cluster: &'a mut dyn Cluster,
     exchanges: Vec<Exchange>,
 }
 
 impl<'a> Recorder<'a> {
-    /// Records what is asked of `cluster`.
+    /// A recorder of questions to `cluster`.
     pub fn new(cluster: &'a mut dyn Cluster) -> Self {
         Self { cluster, exchanges: Vec::new() }
     }
 
-    /// What was recorded.
+    /// The recorded questions and answers.
     pub fn into_exchanges(self) -> Vec<Exchange> {
         self.exchanges
     }
@@ -54,8 +54,8 @@ impl Cluster for Recorder<'_> {
     }
 }
 
-/// Answers from a record: the same questions in the same order get the same answers, any other stops the
-/// call with [`Stop::NotRecorded`].
+/// Answers from a record: the same questions in the same order get the same answers. Any other question stops
+/// the call with [`Stop::NotRecorded`].
 pub struct Replayer<'a> {
     exchanges: std::slice::Iter<'a, Exchange>,
 }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Shared, immutable text: cloning costs a counter, because decisions repeat the names they were told.
+/// Shared, immutable text. Decisions repeat the names of their questions, so clones must be cheap.
 pub type Text = Arc<str>;
 
 /// Seconds since the Unix epoch, as `metadata.creationTimestamp` gives them.
 pub type Timestamp = i64;
 
-/// Number of a volume within one decision, given by first mention and so equal on every replica.
+/// Number of a volume within one decision, in the order of first mention, and so equal on every replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Handle(pub u32);
 
-/// `metadata.uid`: the identity of an object. A name can be used again, a UID never is.
+/// `metadata.uid`: the identity of an object. A name can be used again, a UID cannot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Uid(pub Text);
 
@@ -34,8 +34,8 @@ pub struct ClaimKey {
 
 /// The claim that an action writes: the object, its UID and the version that was read.
 ///
-/// Where an earlier action of the same decision wrote the object, the host sends the version that this
-/// write returned; what the engine names is always what it read.
+/// The engine always names the version that it read. Where an earlier action of the same decision wrote the
+/// object, the host sends the version that this write returned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimTarget {
     /// Namespace and name.

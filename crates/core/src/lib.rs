@@ -1,13 +1,14 @@
-//! Plain data of volumes and claims, the contract between a decision engine and its host, and the
-//! guard that checks every decision.
+//! Volumes and claims as plain data, the contract between a decision engine and its host, and the guard that
+//! checks every decision.
 //!
 //! Read in this order:
 //!
-//! 1. [`Volume`], [`Claim`], [`Class`]: what the API server says, reduced to what decisions need.
-//! 2. [`Request`]: what an engine is asked to decide.
-//! 3. [`Cluster`]: what it may ask while it decides, as [`Question`]s and [`Answer`]s.
-//! 4. [`Decision`]: what it answers, as [`Action`]s that leave nothing to choose.
-//! 5. [`guard`]: what holds whatever an engine says.
+//! 1. [`Volume`], [`Claim`], [`Class`]: objects of the API server, reduced to the fields that decisions need.
+//! 2. [`Request`]: what an engine has to decide.
+//! 3. [`Cluster`]: what an engine may ask while it decides, as [`Question`]s and [`Answer`]s, and how much
+//!    ([`DecisionLimits`]).
+//! 4. [`Decision`]: its result, as [`Action`]s that leave nothing to choose.
+//! 5. [`guard`]: the checks that hold for every engine.
 //!
 //! # Guarantees
 //!
@@ -55,10 +56,10 @@ pub use volume::{ClaimRef, ReclaimPolicy, Volume, VolumeAnnotations, VolumeMode,
 /// Finalizer of this controller on in-tree, dynamically provisioned volumes with policy Delete
 /// (KEP-2644, `PVDeletionInTreeProtectionFinalizer`).
 pub const FINALIZER_IN_TREE: &str = "kubernetes.io/pv-controller";
-/// Finalizer of the external provisioner (KEP-2644, `PVDeletionProtectionFinalizer`); this side only
+/// Finalizer of the external provisioner (KEP-2644, `PVDeletionProtectionFinalizer`). This controller only
 /// removes it, when a CSI migration is rolled back.
 pub const FINALIZER_EXTERNAL: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 /// Prefix of the names of in-tree plugins.
 pub const IN_TREE_PREFIX: &str = "kubernetes.io/";
-/// Provisioner of classes whose volumes are made by hand; in-tree by name, and never a plugin.
+/// Provisioner of classes whose volumes are made by hand. It has an in-tree name, but is never a plugin.
 pub const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";

@@ -1,8 +1,8 @@
 //! Long operations: provision, delete and recycle.
 //!
-//! Upstream runs them beside its queues (`scheduleOperation`), and each re-reads and decides again as it
-//! goes. Here every step of one is a decision of its own: the host carries out what the step says and
-//! hands the outcome back with the [`Point`] that the step named. The engine keeps nothing.
+//! Upstream runs them beside its queues (`scheduleOperation`); each reads and decides again as it goes. Here
+//! every step is a decision of its own: the host carries it out and returns the outcome with the [`Point`]
+//! that the decision named. The engine keeps nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +44,7 @@ pub enum OperationState {
     BackingOff,
 }
 
-/// Where an operation stands: what its object looks like and what has just been done.
+/// How far an operation has come: its object, and its last point with the outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress<T> {
     /// The operation.
@@ -53,16 +53,16 @@ pub struct Progress<T> {
     pub object: T,
     /// The volume that this operation read live last, as its own writes left it.
     pub fresh: Option<Volume>,
-    /// What has just been done.
+    /// The point that the operation has reached.
     pub point: Point,
-    /// How that ended; [`Returned::Success`] at [`Point::Start`].
+    /// The outcome of that point; [`Returned::Success`] at [`Point::Start`].
     pub returned: Returned,
 }
 
-/// What an operation has just done; each names the kind of operation it belongs to.
+/// A point of an operation. Each doc begins with the kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Point {
-    /// Nothing yet.
+    /// Any: nothing was done yet.
     Start,
     /// Provision, external or in-tree: the provisioner annotations were written.
     Annotated,
@@ -86,15 +86,15 @@ pub enum Point {
     Recycled,
 }
 
-/// How a step of an operation ended.
+/// The outcome of a step of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Returned {
-    /// All of it was done.
+    /// It succeeded.
     Success,
-    /// The object was there already (a create).
+    /// The object existed already (a create).
     AlreadyExists,
-    /// The volume is still in use, says the plugin.
+    /// The plugin reports that the volume is still in use; its text.
     InUse(Text),
-    /// It failed; the text of the failure.
+    /// It failed: the error.
     Failed(Text),
 }

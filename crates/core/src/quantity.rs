@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// An amount of storage: whole bytes and billionths of a byte, with the notation it was written in.
 ///
-/// Compared by value; the notation only matters when it is printed. Holds every amount from zero to
-/// 2^64 bytes to the nano, which is all that upstream's canonical form can express below 2^64.
+/// Compared by value; the notation only matters for printing. Holds every amount from zero to 2^64 bytes in
+/// billionths, which is all that upstream's canonical form can express below 2^64.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Quantity {
     /// Whole bytes.
@@ -35,7 +35,7 @@ pub enum QuantityFormat {
     DecimalExponent,
 }
 
-/// Why a text is no quantity that a volume or a claim can have.
+/// Why a text is not a quantity that a volume or a claim can have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// Not of the form `number[suffix]`.
@@ -96,7 +96,7 @@ impl Quantity {
     }
 }
 
-/// `digits` × 10^-`fraction` × what the suffix stands for in nanos, rounded up; `None` where that is out of
+/// The number `digits` × 10^-`fraction` with its suffix, in nanos, rounded up; `None` where that is out of
 /// range.
 fn nanos(notation: &Notation<'_>, digits: &str, fraction: usize) -> Option<u128> {
     let exponent = notation.decimal + 9 - i32::try_from(fraction).ok()?;
@@ -110,7 +110,8 @@ fn nanos(notation: &Notation<'_>, digits: &str, fraction: usize) -> Option<u128>
     Some(10_u128.checked_pow(exponent.unsigned_abs()).map_or(1, |divisor| number.div_ceil(divisor)))
 }
 
-/// More digits than an integer holds: the surplus is below a nano or the amount is out of range.
+/// The same for more digits than an integer holds: the last ones are below a nano, or the amount is out of
+/// range.
 fn nanos_of_long(digits: &str, binary: u32, exponent: i32) -> Option<u128> {
     const KEPT: usize = 38;
     let surplus = i32::try_from(digits.len() - KEPT).ok()?;
@@ -120,7 +121,7 @@ fn nanos_of_long(digits: &str, binary: u32, exponent: i32) -> Option<u128> {
     }
     let divisor = 10_u128.checked_pow(exponent.unsigned_abs())?;
     let number: u128 = digits[..KEPT].parse().ok()?;
-    // The cut digits round up; the multiplication by 1024^n may not fit, then neither does the result.
+    // The cut digits round up. Where the product does not fit, the amount is out of range.
     (number / divisor).checked_add(1)?.checked_mul(1024_u128.pow(binary))
 }
 
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn canonical_forms_are_those_of_apimachinery() {
+    fn quantities_print_as_in_apimachinery() {
         for (text, canonical) in [
             ("0", "0"),
             ("5000Mi", "5000Mi"),
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn malformed_negative_and_huge_quantities_are_errors() {
         for text in ["", "1.2.3", "Ei", "1 Gi", "1ki", "1e", "1e+", "0x10", "٣"] {
             assert!(matches!(Quantity::parse(text), Err(QuantityError::Malformed(_))), "{text}");
         }
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_compared_not_notations() {
+    fn quantities_are_compared_by_value() {
         let q = |text| Quantity::parse(text).unwrap();
         assert_eq!(q("1Gi"), q("1073741824"));
         assert!(q("4G") < q("4Gi"));

@@ -15,19 +15,18 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// Most requirements and values, counted together, of a selector that claims are decided by. Each
-    /// question for volumes carries all of them, and each volume is held against them, work of the host that
-    /// nothing interrupts.
+    /// Most requirements and values, counted together, of the selector of a claim. Each search for volumes
+    /// carries all of them and compares each volume with them, and this work cannot be interrupted.
     pub const LABELS_MAX: usize = 1_024;
     /// Most bytes of their keys and values.
     pub const BYTES_MAX: usize = 64 << 10;
 
-    /// How many requirements and values these are, counted together.
+    /// Number of requirements and values, counted together.
     pub fn labels(requirements: &[Requirement]) -> usize {
         requirements.iter().map(|requirement| 1 + requirement.values.len()).sum()
     }
 
-    /// How many bytes their keys and values have.
+    /// Bytes of the keys and values.
     pub fn bytes(requirements: &[Requirement]) -> usize {
         let bytes = |requirement: &Requirement| {
             requirement.key.len() + requirement.values.iter().map(|value| value.len()).sum::<usize>()

@@ -1,7 +1,7 @@
-//! The words for what decisions say: engines answer enums, so that they can be counted and translated.
+//! Texts for the enums in decisions. Engines answer enums, which can be counted and translated.
 //!
-//! Texts of `status.message` equal upstream's to the letter, because tools match on them; texts of events
-//! and failures are ours.
+//! Texts of `status.message` equal upstream's to the letter, because tools match on them. Texts of events and
+//! failures need not.
 
 use std::fmt;
 

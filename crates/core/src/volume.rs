@@ -8,8 +8,8 @@ use crate::{AccessMode, AccessModes, Claim, Quantity, Text, Uid, Version, Volume
 
 /// A PersistentVolume (core/v1), reduced to what decisions need.
 ///
-/// Labels and unknown finalizers do not cross into a component: the index evaluates selectors, and writes
-/// keep what they do not name.
+/// Components do not get labels and unknown finalizers: the index evaluates selectors, and writes keep the
+/// finalizers that they do not name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
     /// `metadata.name`.
@@ -34,7 +34,7 @@ pub struct Volume {
     pub class: Text,
     /// `spec.volumeMode`; unset means Filesystem.
     pub mode: VolumeMode,
-    /// `spec.volumeAttributesClassName`; unset and `""` match alike but are copied as they are.
+    /// `spec.volumeAttributesClassName`; unset and `""` match alike, but each is copied as it is.
     pub attributes_class: Option<Text>,
     /// `spec.claimRef`.
     pub claim_ref: Option<ClaimRef>,
@@ -92,7 +92,7 @@ pub enum ReclaimPolicy {
     Delete,
     /// Scrub the volume and offer it again (deprecated upstream).
     Recycle,
-    /// A policy that no version knows: the volume becomes Failed.
+    /// An unknown policy: the volume becomes Failed.
     Unknown,
 }
 
@@ -119,7 +119,7 @@ impl Volume {
         self.access_modes.iter().collect()
     }
 
-    /// How an action names this volume.
+    /// The name, UID and version by which an action names this volume.
     pub fn target(&self) -> VolumeTarget {
         VolumeTarget { name: self.name.clone(), uid: self.uid.clone(), version: self.version.clone() }
     }

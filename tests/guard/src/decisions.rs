@@ -6,8 +6,8 @@ use bindery_core::{
     PluginOperation, Point, Question, Recorder, Regarding, Request, Source, Step, Subject, Text, VolumePhase,
     VolumeTarget,
 };
+use bindery_kit::Choices;
 
-use crate::choices::Choices;
 use crate::model::Model;
 use crate::worlds::{DRIVER, MIGRATED, PLUGIN};
 

@@ -6,7 +6,6 @@
 //! under every fault, and judges the objects. What the guard allows must be harmless, and what the engine
 //! decides must be allowed.
 
-mod choices;
 mod decisions;
 mod model;
 mod oracle;

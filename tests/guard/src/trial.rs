@@ -7,8 +7,8 @@ use bindery_core::{
     Returned, Subject, Uid, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
+use bindery_kit::Choices;
 
-use crate::choices::Choices;
 use crate::model::Model;
 use crate::{decisions, oracle, worlds};
 

@@ -9,8 +9,8 @@ use bindery_core::{
     Quantity, ReclaimPolicy, Request, Requirement, Returned, Selector, SelectorOperator, Subject, Text, Uid,
     Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
 };
+use bindery_kit::Choices;
 
-use crate::choices::Choices;
 use crate::model::{Model, Objects, Unreadable};
 
 /// The in-tree plugin of these worlds.

@@ -206,8 +206,8 @@ impl StepCheck<'_> {
         });
         match self.former_claim(&volume)? {
             FormerClaim::Elsewhere if is_surplus(&volume) => {
-                let sentence = "it was provisioned with policy Delete for its claim, which has another volume: \
-                                it is deleted, not unbound";
+                let sentence = "it was provisioned with policy Delete for its claim, which has another \
+                                volume: it is deleted, not unbound";
                 self.refuse_volume(Breach::UnbindWrong, &volume, sentence)
             }
             FormerClaim::Elsewhere => Ok(()),

@@ -2,9 +2,9 @@
 
 use super::QuantityFormat;
 
-/// The parts of a quantity's text: what it stands for is `integer`.`fraction` × 1024^`binary` × 10^`decimal`.
+/// The parts of a quantity's text, whose value is `integer`.`fraction` × 1024^`binary` × 10^`decimal`.
 ///
-/// Without any digit it is zero, as upstream has it: `Gi` is a quantity.
+/// Without any digit the value is zero, as in upstream: `Gi` is a quantity.
 #[derive(Clone, Copy, Debug)]
 pub struct Notation<'a> {
     /// Whether the text begins with a minus.
@@ -15,35 +15,35 @@ pub struct Notation<'a> {
     pub fraction: &'a str,
     /// 1 for `Ki`, 2 for `Mi`, …; 0 for a suffix that is not binary.
     pub binary: u32,
-    /// 3 for `k`, -3 for `m`, the number itself for an exponent, which is taken for one of a million at most.
+    /// 3 for `k`, -3 for `m`, the number itself for an exponent, which is capped at a million.
     pub decimal: i32,
     /// Which notation the suffix belongs to.
     pub format: QuantityFormat,
 }
 
-/// Why a text is no quantity, in the words of apimachinery.
+/// Why a text is not a quantity, in the words of apimachinery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotationError {
-    /// It has characters that no quantity has, or in the wrong place.
+    /// A character is wrong or misplaced.
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Form,
-    /// It has no digits before a suffix for which upstream needs some.
+    /// The digits are missing before a suffix that needs them.
     #[error("unable to parse numeric part of quantity")]
     Number,
-    /// Its suffix could be one, and is none.
+    /// The suffix is unknown.
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
 
-/// An exponent of a larger magnitude is out of range whatever the number, or below a nano.
+/// A larger exponent is out of range for every number, or below a nano.
 const EXPONENT_MAX: i32 = 1_000_000;
 
 impl<'a> Notation<'a> {
-    /// Takes a text apart.
+    /// Parses a text.
     ///
     /// # Errors
     ///
-    /// The text is no quantity.
+    /// The text is not a quantity.
     pub fn parse(text: &'a str) -> Result<Self, NotationError> {
         let (negative, unsigned) = match text.as_bytes().first() {
             None => return Err(NotationError::Form),
@@ -58,7 +58,7 @@ impl<'a> Notation<'a> {
             return Err(NotationError::Form);
         }
         let (format, binary, decimal) = read_suffix(suffix).ok_or(NotationError::Suffix)?;
-        // Where upstream computes in int64, which is up to Ti, no digits are zero.
+        // Upstream computes suffixes up to Ti in int64, where no digits mean zero.
         if integer.is_empty() && fraction.is_empty() && binary > 4 {
             return Err(NotationError::Number);
         }

@@ -6,17 +6,17 @@ use bindery_core::{
     Requirement, Selector, SelectorOperator, Source, Subject, Volume, VolumeMode, VolumePhase,
 };
 
-use crate::scene::{Row, Scene, Verdict, claim, claim_ref, class, pair, volume};
+use crate::case::{Response, Row, TestCase, claim, claim_ref, class, pair, volume};
 
 /// First write of a bind, as the default engine makes it.
-fn reserve(claim: &Claim, volume: &Volume) -> Scene {
+fn reserve(claim: &Claim, volume: &Volume) -> TestCase {
     let mark = !volume.is_bound_to(claim);
     let action = Action::ReserveVolume { volume: volume.target(), claim: claim.target(), mark };
-    Scene::new(Subject::SyncClaim(claim.clone().into()), [action]).with_claim(claim).with_volume(volume)
+    TestCase::new(Subject::SyncClaim(claim.clone().into()), [action]).with_claim(claim).with_volume(volume)
 }
 
 /// The first three writes.
-fn bind(claim: &Claim, volume: &Volume) -> Scene {
+fn bind(claim: &Claim, volume: &Volume) -> TestCase {
     let (v, c) = (volume.target(), claim.target());
     let set_volume_name = claim.volume_name.is_none();
     let actions = [
@@ -24,7 +24,7 @@ fn bind(claim: &Claim, volume: &Volume) -> Scene {
         Action::SetVolumePhase { volume: v.clone(), phase: VolumePhase::Bound, message: Message::Empty },
         Action::BindClaim { claim: c, volume: v, set_volume_name, mark: set_volume_name },
     ];
-    Scene::new(Subject::SyncClaim(claim.clone().into()), actions).with_claim(claim).with_volume(volume)
+    TestCase::new(Subject::SyncClaim(claim.clone().into()), actions).with_claim(claim).with_volume(volume)
 }
 
 fn with(change: impl FnOnce(&mut Claim, &mut Volume)) -> (Claim, Volume) {
@@ -88,8 +88,8 @@ fn situations() -> Vec<Row> {
                 point(claim, volume);
                 spoil(claim, volume);
             });
-            let scene = reserve(&claim, &volume);
-            rows.push(if counts[situation] { scene.refused(name, breach) } else { scene.allowed(name) });
+            let case = reserve(&claim, &volume);
+            rows.push(if counts[situation] { case.refused(name, breach) } else { case.allowed(name) });
         }
     }
     rows
@@ -101,10 +101,10 @@ fn pointers() -> Vec<Row> {
     };
     let row = |name, breach, change: Change| {
         let (claim, volume) = with(change);
-        let scene = reserve(&claim, &volume);
+        let case = reserve(&claim, &volume);
         match breach {
-            Some(breach) => scene.refused(name, breach),
-            None => scene.allowed(name),
+            Some(breach) => case.refused(name, breach),
+            None => case.allowed(name),
         }
     };
     let mut rows = vec![
@@ -184,14 +184,14 @@ fn order() -> Vec<Row> {
     let (c, v) = (claim(), volume());
     let whole = bind(&c, &v);
     let without = |index: usize| {
-        let mut scene = whole.clone();
-        scene.decision.steps.remove(index);
-        scene
+        let mut case = whole.clone();
+        case.decision.steps.remove(index);
+        case
     };
     let spoiled = |index: usize, action: Action| {
-        let mut scene = whole.clone();
-        scene.decision.steps[index].action = action;
-        scene
+        let mut case = whole.clone();
+        case.decision.steps[index].action = action;
+        case
     };
     let reserve = |mark| Action::ReserveVolume { volume: v.target(), claim: c.target(), mark };
     let point = |set_volume_name, mark| {
@@ -230,7 +230,7 @@ fn moved() -> Vec<Row> {
         (claim(), Volume { claim_ref: claim_ref(Some("u-c")), phase: VolumePhase::Bound, ..volume() });
     let action =
         Action::BindClaim { claim: c.target(), volume: v.target(), set_volume_name: true, mark: true };
-    let point = Scene::new(Subject::SyncClaim(c.clone().into()), [action]).with_claim(&c).with_volume(&v);
+    let point = TestCase::new(Subject::SyncClaim(c.clone().into()), [action]).with_claim(&c).with_volume(&v);
     let found = |volume: &Volume| Lookup::Found(volume.clone().into());
     let live = |found| point.clone().volume_proven(found);
     let unbound = Volume { claim_ref: None, version: "v2".into(), ..v.clone() };
@@ -241,9 +241,9 @@ fn moved() -> Vec<Row> {
     let mut hardly_written = written.clone();
     hardly_written.decision.steps[0].follows = bindery_core::Follows::Regardless;
     let now = |volume: Volume| {
-        let mut scene = point.clone();
-        scene.world.volumes.insert("v".into(), Lookup::Found(volume.into()));
-        scene
+        let mut case = point.clone();
+        case.world.volumes.insert("v".into(), Lookup::Found(volume.into()));
+        case
     };
     let mut gone = point.clone();
     gone.world.volumes.clear();
@@ -254,42 +254,42 @@ fn moved() -> Vec<Row> {
     other.world.claims.insert(c.key.clone(), Lookup::Found(elsewhere.clone().into()));
     let namesake = Claim { uid: "u-again".into(), ..c.clone() };
     vec![
-        point.clone().is("the volume is as it was, by the cache alone", Verdict::ProveVolume),
+        point.clone().is("the volume is as it was, by the cache alone", Response::ProveVolume),
         live(found(&v)).allowed("the volume is as it was"),
         live(found(&Volume { version: "v2".into(), ..v.clone() })).allowed("another thing of it changed"),
         point
             .clone()
             .told(Question::Volume(Source::Live, "v".into()), Answer::Volume(found(&v)))
             .allowed("the volume is as it was, by the engine's read"),
-        live(found(&unbound)).is("the cache has missed that it was unbound", Verdict::Contradicted),
+        live(found(&unbound)).is("the cache has missed that it was unbound", Response::Contradicted),
         live(found(&Volume { uid: "u-again".into(), ..v.clone() }))
-            .is("the cache has missed that it was made anew", Verdict::Contradicted),
+            .is("the cache has missed that it was made anew", Response::Contradicted),
         live(found(&Volume { phase: VolumePhase::Released, ..v.clone() }))
-            .is("the cache has missed its phase", Verdict::Contradicted),
+            .is("the cache has missed its phase", Response::Contradicted),
         live(found(&Volume { deleting: true, ..v.clone() }))
-            .is("the cache has missed that it is being deleted", Verdict::Contradicted),
-        live(Lookup::Absent).is("the cache has missed that it is gone", Verdict::Contradicted),
-        live(Lookup::Failed("away".into())).is("the live read failed", Verdict::Unproven),
+            .is("the cache has missed that it is being deleted", Response::Contradicted),
+        live(Lookup::Absent).is("the cache has missed that it is gone", Response::Contradicted),
+        live(Lookup::Failed("away".into())).is("the live read failed", Response::Unproven),
         live(Lookup::Unreadable("spec is no object".into()))
             .refused("the volume cannot be read live", Breach::Unreadable),
         written.allowed("a write of this decision shows what the volume is"),
-        hardly_written.is("the write that would show it need not succeed", Verdict::ProveVolume),
-        now(unbound).is("the volume was unbound meanwhile", Verdict::Stale),
+        hardly_written.is("the write that would show it need not succeed", Response::ProveVolume),
+        now(unbound).is("the volume was unbound meanwhile", Response::Stale),
         now(Volume { phase: VolumePhase::Failed, version: "v2".into(), ..v.clone() })
-            .is("the volume has another phase", Verdict::Stale),
-        gone.is("the volume is gone", Verdict::Stale),
+            .is("the volume has another phase", Response::Stale),
+        gone.is("the volume is gone", Response::Stale),
         bound.allowed("the claim names the volume meanwhile"),
-        other.is("the claim has another volume meanwhile", Verdict::Stale),
+        other.is("the claim has another volume meanwhile", Response::Stale),
         reserve(&c, &volume()).live(Lookup::Found(c.clone().into())).allowed("read live, as it was"),
         reserve(&c, &volume())
             .live(Lookup::Found(elsewhere.into()))
-            .is("the live read shows another volume, and the overlay lags", Verdict::Stale),
+            .is("the live read shows another volume, and the overlay lags", Response::Stale),
         reserve(&c, &volume())
             .live(Lookup::Absent)
-            .is("the live read shows no claim, and the overlay lags", Verdict::Stale),
+            .is("the live read shows no claim, and the overlay lags", Response::Stale),
         reserve(&c, &volume())
             .live(Lookup::Found(namesake.into()))
-            .is("the live read shows a namesake, and the overlay lags", Verdict::Stale),
+            .is("the live read shows a namesake, and the overlay lags", Response::Stale),
         reserve(&c, &volume())
             .live(Lookup::Failed("away".into()))
             .allowed("the live read failed, and the overlay has it"),

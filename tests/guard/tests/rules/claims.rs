@@ -6,28 +6,28 @@ use bindery_core::{
     Point, Quantity, Question, Returned, Source, Subject, Text, Volume, VolumePhase,
 };
 
-use crate::scene::{Row, Scene, Verdict, claim, claim_ref, class, on_claim, pair};
+use crate::case::{Response, Row, TestCase, claim, claim_ref, class, on_claim, pair};
 
 /// A status write.
 #[derive(Clone)]
 struct Status(ClaimPhase, Edit<Vec<bindery_core::AccessMode>>, CapacityChange, Edit<Text>);
 
-fn status(claim: &Claim, Status(phase, access_modes, capacity, attributes_class): Status) -> Scene {
+fn status(claim: &Claim, Status(phase, access_modes, capacity, attributes_class): Status) -> TestCase {
     let action =
         Action::SetClaimStatus { claim: claim.target(), phase, access_modes, capacity, attributes_class };
-    Scene::new(Subject::SyncClaim(claim.clone().into()), [action]).with_claim(claim)
+    TestCase::new(Subject::SyncClaim(claim.clone().into()), [action]).with_claim(claim)
 }
 
-fn plain(claim: &Claim, phase: ClaimPhase) -> Scene {
+fn plain(claim: &Claim, phase: ClaimPhase) -> TestCase {
     status(claim, Status(phase, Edit::Keep, CapacityChange::Keep, Edit::Keep))
 }
 
 /// A claim is written Lost whose volume the store has so.
-fn lost(claim: &Claim, now: Option<Volume>) -> Scene {
-    let scene = plain(claim, ClaimPhase::Lost);
+fn lost(claim: &Claim, now: Option<Volume>) -> TestCase {
+    let case = plain(claim, ClaimPhase::Lost);
     match now {
-        Some(volume) => scene.with_volume(&volume),
-        None => scene,
+        Some(volume) => case.with_volume(&volume),
+        None => case,
     }
 }
 
@@ -40,26 +40,26 @@ fn losses() -> Vec<Row> {
     let free = Volume { claim_ref: None, ..volume.clone() };
     let found = |volume: &Volume| Lookup::Found(volume.clone().into());
     vec![
-        lost(None).is("Lost, no volume, by the cache alone", Verdict::ProveVolume),
+        lost(None).is("Lost, no volume, by the cache alone", Response::ProveVolume),
         lost(None).volume_proven(Lookup::Absent).allowed("Lost, no volume"),
         lost(None).volume_proven(found(&foreign)).allowed("Lost, the volume is another's meanwhile"),
         lost(None)
             .volume_proven(found(&volume))
-            .is("Lost, but the cache has missed its volume", Verdict::Contradicted),
+            .is("Lost, but the cache has missed its volume", Response::Contradicted),
         lost(None)
             .volume_proven(found(&free))
-            .is("Lost, but the cache has missed that the volume is free", Verdict::Contradicted),
+            .is("Lost, but the cache has missed that the volume is free", Response::Contradicted),
         lost(None)
             .volume_proven(Lookup::Failed("away".into()))
-            .is("Lost, but the live read failed", Verdict::Unproven),
+            .is("Lost, but the live read failed", Response::Unproven),
         lost(None)
             .volume_proven(Lookup::Unreadable("spec is no object".into()))
             .refused("Lost, but the volume cannot be read live", Breach::Unreadable),
-        lost(Some(foreign.clone())).is("Lost, another's volume, by the cache alone", Verdict::ProveVolume),
+        lost(Some(foreign.clone())).is("Lost, another's volume, by the cache alone", Response::ProveVolume),
         lost(Some(foreign.clone())).volume_proven(found(&foreign)).allowed("Lost, another's volume"),
         lost(Some(foreign))
             .volume_proven(found(&volume))
-            .is("Lost, but the volume is its own again", Verdict::Contradicted),
+            .is("Lost, but the volume is its own again", Response::Contradicted),
         lost(Some(by_name.clone()))
             .volume_proven(found(&by_name))
             .allowed("Lost, the volume has it without UID, as upstream"),
@@ -82,8 +82,9 @@ fn statuses() -> Vec<Row> {
     let free = Volume { claim_ref: None, ..volume.clone() };
     let mut back = lost(Some(foreign.clone()));
     back.world.volumes.insert("v".into(), Lookup::Found(volume.clone().into()));
-    let told =
-        |scene: Scene, answer| scene.told(Question::Volume(Source::Live, "v".into()), Answer::Volume(answer));
+    let told = |case: TestCase, answer| {
+        case.told(Question::Volume(Source::Live, "v".into()), Answer::Volume(answer))
+    };
     let looked = |answer| told(lost(None), answer);
     let mut denied = looked(Lookup::Absent);
     denied.world.volumes.insert("v".into(), Lookup::Found(volume.clone().into()));
@@ -106,8 +107,8 @@ fn statuses() -> Vec<Row> {
         looked(Lookup::Absent).allowed("Lost, no volume, by the engine's read"),
         lost(Some(free)).refused("Lost, but the volume is free", Breach::PairBroken),
         lost(Some(volume)).refused("Lost, but it has its volume", Breach::PairBroken),
-        back.is("Lost, but its volume is back", Verdict::Stale),
-        denied.is("Lost, it was read that its volume is gone, and it is not", Verdict::Stale),
+        back.is("Lost, but its volume is back", Response::Stale),
+        denied.is("Lost, it was read that its volume is gone, and it is not", Response::Stale),
         looked(Lookup::Failed("away".into())).refused("Lost, but nobody knows", Breach::ClaimPhaseWrong),
         described.refused("Lost, but its volume was seen last", Breach::PairBroken),
         unreadable.refused("Lost, but the volume cannot be read", Breach::Unreadable),
@@ -131,7 +132,7 @@ fn bound_status() -> Vec<Row> {
         status: bindery_core::ClaimStatus { phase: ClaimPhase::Lost, ..pending.status.clone() },
         ..pending.clone()
     };
-    let mut unbound = right_scene(&Claim { volume_name: None, ..pending.clone() }, &v, right());
+    let mut unbound = right_case(&Claim { volume_name: None, ..pending.clone() }, &v, right());
     unbound.world.volumes.insert("v".into(), Lookup::Found(v.clone().into()));
     let incomplete = Claim { annotations: bindery_core::ClaimAnnotations::default(), ..pending.clone() };
     let bytes = Quantity::bytes;
@@ -148,16 +149,16 @@ fn bound_status() -> Vec<Row> {
         on(&resizing, Status(ClaimPhase::Bound, modes(), whole(9), Edit::Keep)).refused("after it", wrong),
         on(&fast, with(Edit::Set("fast".into()))).allowed("the volume's attributes class"),
         on(&fast, with(Edit::Keep)).refused("no attributes class", wrong),
-        right_scene(&lost, &fast, with(Edit::Keep)).allowed("the resizer's attributes class stays"),
-        right_scene(&lost, &fast, with(Edit::Set("fast".into()))).refused("takes it over", wrong),
-        right_scene(&bound, &v, Status(ClaimPhase::Bound, modes(), CapacityChange::Keep, Edit::Keep))
+        right_case(&lost, &fast, with(Edit::Keep)).allowed("the resizer's attributes class stays"),
+        right_case(&lost, &fast, with(Edit::Set("fast".into()))).refused("takes it over", wrong),
+        right_case(&bound, &v, Status(ClaimPhase::Bound, modes(), CapacityChange::Keep, Edit::Keep))
             .allowed("Bound already: only the modes"),
-        right_scene(&bound, &v, right()).refused("Bound already: the capacity too", wrong),
+        right_case(&bound, &v, right()).refused("Bound already: the capacity too", wrong),
         on(&Volume { phase: VolumePhase::Available, ..v.clone() }, right())
             .refused("the volume is not Bound", Breach::BindOrder),
         on(&Volume { claim_ref: None, ..v.clone() }, right()).refused("no claimRef", Breach::BindOrder),
         unbound.refused("no volumeName", Breach::BindOrder),
-        right_scene(&incomplete, &v, right()).refused("no bind-completed", Breach::BindOrder),
+        right_case(&incomplete, &v, right()).refused("no bind-completed", Breach::BindOrder),
         status(&pending, right()).refused("no volume", Breach::BindOrder),
         on(
             &Volume { capacity: None, ..v.clone() },
@@ -167,25 +168,25 @@ fn bound_status() -> Vec<Row> {
     ]
 }
 
-fn right_scene(claim: &Claim, volume: &Volume, write: Status) -> Scene {
+fn right_case(claim: &Claim, volume: &Volume, write: Status) -> TestCase {
     status(claim, write).with_volume(volume)
 }
 
 fn classes() -> Vec<Row> {
     let give = |claim: &Claim, default: bool| {
         let action = Action::SetClaimClass { claim: claim.target(), class: "gold".into() };
-        Scene::new(Subject::SyncClaim(claim.clone().into()), [action])
+        TestCase::new(Subject::SyncClaim(claim.clone().into()), [action])
             .with_claim(claim)
             .with_class(Class { default, ..class("gold", "p", None) })
     };
     let none = Claim { class: None, ..claim() };
-    let told = |scene: Scene| {
+    let told = |case: TestCase| {
         let answer = Answer::DefaultClasses(Ok(vec!["gold".into()]));
-        scene.told(Question::DefaultClasses, answer)
+        case.told(Question::DefaultClasses, answer)
     };
-    let read = |scene: Scene| {
+    let read = |case: TestCase| {
         let class = Class { default: true, ..class("gold", "p", None) };
-        scene.told(Question::Class("gold".into()), Answer::Class(Lookup::Found(class.into())))
+        case.told(Question::Class("gold".into()), Answer::Class(Lookup::Found(class.into())))
     };
     let mut gone = give(&none, true);
     gone.world.classes.clear();
@@ -195,8 +196,8 @@ fn classes() -> Vec<Row> {
     vec![
         give(&none, true).allowed("the default class"),
         give(&none, false).refused("no default class", Breach::ClassNotDefault),
-        told(give(&none, false)).is("no default class any more", Verdict::Stale),
-        read(give(&none, false)).is("no default class any more, by itself", Verdict::Stale),
+        told(give(&none, false)).is("no default class any more", Response::Stale),
+        read(give(&none, false)).is("no default class any more, by itself", Response::Stale),
         gone.refused("no class of that name", Breach::ClassNotDefault),
         give(&claim(), true).refused("it wants none", Breach::ClassNotDefault),
         give(&named, true).refused("it names a volume", Breach::ClassNotDefault),
@@ -213,21 +214,21 @@ fn annotations() -> Vec<Row> {
             provisioner: Some(provisioner.into()),
             migrated_to,
         };
-        Scene::new(on_claim(kind, "kubernetes.io/p", &gold, point, Returned::Success), [action])
+        TestCase::new(on_claim(kind, "kubernetes.io/p", &gold, point, Returned::Success), [action])
             .with_class(class("gold", "kubernetes.io/p", None))
             .continues(Point::Annotated)
     };
     let start = |provisioner| hand(ProvisionExternal, Point::Start, provisioner, Edit::Keep);
-    let on = |scene: Scene| scene.migration("kubernetes.io/p", Migration::On("driver".into()));
-    let off = |scene: Scene| scene.migration("kubernetes.io/p", Migration::Off);
+    let on = |case: TestCase| case.migration("kubernetes.io/p", Migration::On("driver".into()));
+    let off = |case: TestCase| case.migration("kubernetes.io/p", Migration::Off);
     let migrate = |edit: Edit<Text>| {
         let mut claim = claim();
         claim.annotations.storage_provisioner = Some("kubernetes.io/p".into());
         claim.annotations.migrated_to = Some("old".into());
         let action = Action::AnnotateClaim { claim: claim.target(), provisioner: None, migrated_to: edit };
-        Scene::new(Subject::SyncClaim(claim.clone().into()), [action]).with_claim(&claim)
+        TestCase::new(Subject::SyncClaim(claim.clone().into()), [action]).with_claim(&claim)
     };
-    let in_sync = Scene::new(
+    let in_sync = TestCase::new(
         Subject::SyncClaim(gold.clone().into()),
         [Action::AnnotateClaim {
             claim: gold.target(),
@@ -240,7 +241,7 @@ fn annotations() -> Vec<Row> {
         let mut claim = gold.clone();
         claim.annotations.selected_node = has.then(|| "node".into());
         let action = Action::RemoveSelectedNode { claim: claim.target() };
-        Scene::new(on_claim(Provision, "kubernetes.io/p", &claim, point, returned), [action])
+        TestCase::new(on_claim(Provision, "kubernetes.io/p", &claim, point, returned), [action])
     };
     let failed = || Returned::Failed("no room".into());
     let wrong = Breach::AnnotationWrong;

@@ -9,7 +9,7 @@ use bindery_core::{
     VolumePhase,
 };
 
-use crate::scene::{claim, claim_ref, key, pair, volume};
+use crate::case::{claim, claim_ref, key, pair, volume};
 
 type Change = fn(&mut Volume);
 

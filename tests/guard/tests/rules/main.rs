@@ -1,10 +1,10 @@
 //! The rules one by one: each breach beside the twin that is allowed.
 
 mod bind;
+mod case;
 mod claims;
 mod denials;
 mod operations;
-mod scene;
 mod steps;
 mod strangers;
 mod volumes;
@@ -13,7 +13,7 @@ mod whole;
 use std::collections::BTreeSet;
 
 use bindery_core::guard::Breach;
-use scene::{Row, Verdict};
+use case::{Response, Row};
 
 fn rows() -> Vec<Row> {
     [bind::rows(), volumes::rows(), claims::rows(), operations::rows(), steps::rows(), whole::rows()].concat()
@@ -24,7 +24,7 @@ fn each_rule_allows_and_refuses_as_it_says() {
     let wrong: Vec<String> = rows()
         .into_iter()
         .filter_map(|row| {
-            let found = row.scene.verdict();
+            let found = row.case.response();
             (found != row.expected).then(|| format!("{}: {found:?}, not {:?}", row.name, row.expected))
         })
         .collect();
@@ -36,7 +36,7 @@ fn each_breach_has_a_row() {
     let met: BTreeSet<Breach> = rows()
         .into_iter()
         .filter_map(|row| match row.expected {
-            Verdict::Refused(breach) => Some(breach),
+            Response::Refused(breach) => Some(breach),
             _ => None,
         })
         .collect();
@@ -47,8 +47,8 @@ fn each_breach_has_a_row() {
 #[test]
 fn a_refusal_says_object_field_and_remedy() {
     for row in rows() {
-        if let Verdict::Refused(breach) = row.expected {
-            let text = row.scene.check().expect_err("refused").to_string();
+        if let Response::Refused(breach) = row.expected {
+            let text = row.case.check().expect_err("refused").to_string();
             let object = text.starts_with("volume ") || text.starts_with("claim ns/");
             assert!(object && text.contains(breach.remedy()) && text.contains(breach.name()), "{text}");
         }

@@ -9,7 +9,7 @@ use bindery_core::{
     Returned, Source, Subject, Volume, VolumePhase,
 };
 
-use crate::scene::{Row, Scene, Verdict, claim, class, key, on_claim, on_volume, plugin, released};
+use crate::case::{Response, Row, TestCase, claim, class, key, on_claim, on_volume, plugin, released};
 
 const PLUGIN: &str = "kubernetes.io/p";
 const NAME: &str = "pvc-u-c";
@@ -22,18 +22,18 @@ fn starts() -> Vec<Row> {
     use OperationKind::{Provision, ProvisionExternal};
     let start = |claim: &Claim, kind, name: &str, provisioner: &str, mode| {
         let operation = Operation { kind, plugin: name.into(), uid: claim.uid.clone() };
-        Scene::new(Subject::SyncClaim(claim.clone().into()), [Action::StartOperation(operation)])
+        TestCase::new(Subject::SyncClaim(claim.clone().into()), [Action::StartOperation(operation)])
             .with_claim(claim)
             .with_class(class("gold", provisioner, mode))
             .told(Question::DynamicProvisioning, Answer::DynamicProvisioning(true))
     };
     let immediate = Some(BindingMode::Immediate);
     let waits = Some(BindingMode::WaitForFirstConsumer);
-    let knows = |scene: Scene, found: Option<Plugin>| {
-        scene.migration(PLUGIN, Migration::Off).told(Question::Plugin(PLUGIN.into()), Answer::Plugin(found))
+    let knows = |case: TestCase, found: Option<Plugin>| {
+        case.migration(PLUGIN, Migration::Off).told(Question::Plugin(PLUGIN.into()), Answer::Plugin(found))
     };
     let unable = Plugin { provisions: false, ..plugin(PLUGIN) };
-    let vendor = |scene: Scene| scene.migration("vendor.example/p", Migration::Off);
+    let vendor = |case: TestCase| case.migration("vendor.example/p", Migration::Off);
     let external = |claim: &Claim| {
         vendor(start(claim, ProvisionExternal, "vendor.example/p", "vendor.example/p", immediate))
     };
@@ -89,7 +89,7 @@ fn reclaim_starts() -> Vec<Row> {
     let wrong = Breach::OperationWrong;
     let reclaim = |volume: &Volume, kind| {
         let operation = Operation { kind, plugin: "".into(), uid: volume.uid.clone() };
-        Scene::new(Subject::SyncVolume(volume.clone().into()), [Action::StartOperation(operation)])
+        TestCase::new(Subject::SyncVolume(volume.clone().into()), [Action::StartOperation(operation)])
             .with_volume(volume)
             .proven(Lookup::Absent)
     };
@@ -107,12 +107,12 @@ fn reclaim_starts() -> Vec<Row> {
     ]
 }
 
-fn call(subject: Subject, operation: PluginOperation, next: Point) -> Scene {
-    Scene::new(subject, [Action::CallPlugin { plugin: PLUGIN.into(), operation }]).continues(next)
+fn call(subject: Subject, operation: PluginOperation, next: Point) -> TestCase {
+    TestCase::new(subject, [Action::CallPlugin { plugin: PLUGIN.into(), operation }]).continues(next)
 }
 
-fn reads(scene: Scene, found: Lookup<Arc<Volume>>, name: &str) -> Scene {
-    scene.told(Question::Volume(Source::Live, name.into()), Answer::Volume(found))
+fn reads(case: TestCase, found: Lookup<Arc<Volume>>, name: &str) -> TestCase {
+    case.told(Question::Volume(Source::Live, name.into()), Answer::Volume(found))
 }
 
 fn provisioning() -> Vec<Row> {
@@ -120,7 +120,7 @@ fn provisioning() -> Vec<Row> {
     let failed = || Returned::Failed("no".into());
     let provision =
         |point| call(at(point, Returned::Success), PluginOperation::Provision, Point::Provisioned);
-    let absent = |scene| reads(scene, Lookup::Absent, NAME);
+    let absent = |case| reads(case, Lookup::Absent, NAME);
     let mut wrong_plugin = absent(provision(Point::Start));
     wrong_plugin.decision.steps[0].action =
         Action::CallPlugin { plugin: "other".into(), operation: PluginOperation::Provision };
@@ -136,7 +136,8 @@ fn provisioning() -> Vec<Row> {
     let create = |point, returned, name: &str, class: &str, plugin: &str, next| {
         let claim = gold().target();
         let (name, class, plugin) = (name.into(), class.into(), plugin.into());
-        Scene::new(at(point, returned), [Action::CreateVolume { claim, name, class, plugin }]).continues(next)
+        TestCase::new(at(point, returned), [Action::CreateVolume { claim, name, class, plugin }])
+            .continues(next)
     };
     let first = Point::Created { attempt: 1 };
     let made =
@@ -154,7 +155,7 @@ fn provisioning() -> Vec<Row> {
         absent(provision(Point::Start)).allowed("provision"),
         absent(provision(Point::Annotated)).allowed("provision, annotated"),
         provision(Point::Start).refused("provision without looking", wrong),
-        reads(provision(Point::Start), Lookup::Found(crate::scene::volume().into()), NAME)
+        reads(provision(Point::Start), Lookup::Found(crate::case::volume().into()), NAME)
             .refused("provision again", wrong),
         reads(provision(Point::Start), Lookup::Failed("away".into()), NAME).refused("nobody knows", wrong),
         absent(provision(Point::Provisioned)).refused("provision twice", Breach::OperationWrong),
@@ -180,19 +181,19 @@ fn provisioning() -> Vec<Row> {
 /// An operation goes on by what becomes of a step that must succeed.
 fn followed() -> Vec<Row> {
     let at = |point| on_claim(OperationKind::Provision, PLUGIN, &gold(), point, Returned::Success);
-    let following = |mut scene: Scene, follows| {
-        scene.decision.steps[0].follows = follows;
-        scene
+    let following = |mut case: TestCase, follows| {
+        case.decision.steps[0].follows = follows;
+        case
     };
     let provision = |follows| {
-        let scene = call(at(Point::Start), PluginOperation::Provision, Point::Provisioned);
-        following(reads(scene, Lookup::Absent, NAME), follows)
+        let case = call(at(Point::Start), PluginOperation::Provision, Point::Provisioned);
+        following(reads(case, Lookup::Absent, NAME), follows)
     };
     let create = |follows| {
         let (name, class, plugin) = (NAME.into(), "gold".into(), PLUGIN.into());
         let action = Action::CreateVolume { claim: gold().target(), name, class, plugin };
-        let scene = Scene::new(at(Point::Provisioned), [action]);
-        following(scene.continues(Point::Created { attempt: 1 }), follows)
+        let case = TestCase::new(at(Point::Provisioned), [action]);
+        following(case.continues(Point::Created { attempt: 1 }), follows)
     };
     let wrong = Breach::OperationWrong;
     vec![
@@ -210,10 +211,10 @@ fn cleaning_up() -> Vec<Row> {
     let at = |point, returned, next, calls| {
         let subject = on_claim(OperationKind::Provision, PLUGIN, &gold(), point, returned);
         let call = Action::CallPlugin { plugin: PLUGIN.into(), operation: PluginOperation::Delete };
-        Scene::new(subject, vec![call; calls]).continues(Point::CleanedUp { attempt: next })
+        TestCase::new(subject, vec![call; calls]).continues(Point::CleanedUp { attempt: next })
     };
-    let absent = |scene| reads(scene, Lookup::Absent, NAME);
-    let found = || Lookup::Found(crate::scene::volume().into());
+    let absent = |case| reads(case, Lookup::Absent, NAME);
+    let found = || Lookup::Found(crate::case::volume().into());
     let failed = || Returned::Failed("no".into());
     let unread = |point, next| at(point, failed(), next, 1);
     let first = |next, calls| absent(at(Point::Created { attempt: 5 }, failed(), next, calls));
@@ -232,7 +233,7 @@ fn cleaning_up() -> Vec<Row> {
         first(2, 1).refused("clean up, and count from two", wrong),
         first(1, 0).refused("go on as if cleaned up", wrong),
         created.refused("clean up what was created", Breach::PluginCallWrong),
-        exists.is("clean up what a watch has shown since", Verdict::Stale),
+        exists.is("clean up what a watch has shown since", Response::Stale),
         again(1, 2, 1).allowed("clean up again"),
         again(1, 3, 1).refused("clean up again, and skip an attempt", wrong),
         again(1, 1, 1).refused("clean up again, and do not count", wrong),
@@ -262,7 +263,7 @@ fn unprotecting() -> Vec<Row> {
     let wake = Action::EnqueueClaim(key());
     let after = |actions: &[&Action]| {
         let subject = on_volume(OperationKind::Delete, &gone, Point::Deleted, Returned::Success);
-        Scene::new(subject, actions.iter().map(|&action| action.clone()))
+        TestCase::new(subject, actions.iter().map(|&action| action.clone()))
     };
     let removed = Point::FinalizerRemoved;
     vec![
@@ -275,8 +276,8 @@ fn unprotecting() -> Vec<Row> {
 }
 
 /// The engine was told that this plugin alone supports the source of volume `v`.
-fn matched(scene: Scene, found: Plugin) -> Scene {
-    scene.told(Question::PluginForVolume("v".into()), Answer::PluginMatch(PluginMatch::One(found)))
+fn matched(case: TestCase, found: Plugin) -> TestCase {
+    case.told(Question::PluginForVolume("v".into()), Answer::PluginMatch(PluginMatch::One(found)))
 }
 
 /// What a plugin may be called for, and which one.
@@ -284,18 +285,17 @@ fn calls() -> Vec<Row> {
     use OperationKind::Delete;
     let gone = released(ReclaimPolicy::Delete);
     let call_for = |kind, object: &Volume, point, operation| {
-        let scene = call(on_volume(kind, object, point, Returned::Success), operation, Point::Deleted);
-        reads(matched(scene, plugin(PLUGIN)), Lookup::Found(object.clone().into()), "v")
-            .proven(Lookup::Absent)
+        let case = call(on_volume(kind, object, point, Returned::Success), operation, Point::Deleted);
+        reads(matched(case, plugin(PLUGIN)), Lookup::Found(object.clone().into()), "v").proven(Lookup::Absent)
     };
     let mut foreign = call_for(Delete, &gone, Point::Start, PluginOperation::Delete);
     if let Subject::SyncVolumeOperation(progress) = &mut foreign.request.subject {
         progress.operation.uid = "u-other".into();
     }
     let found = |found: Plugin| {
-        let mut scene = call_for(Delete, &gone, Point::Start, PluginOperation::Delete);
-        scene.exchanges[0].answer = Answer::PluginMatch(PluginMatch::One(found));
-        scene
+        let mut case = call_for(Delete, &gone, Point::Start, PluginOperation::Delete);
+        case.exchanges[0].answer = Answer::PluginMatch(PluginMatch::One(found));
+        case
     };
     let wrong = Breach::PluginCallWrong;
     vec![
@@ -315,12 +315,12 @@ fn reclaiming() -> Vec<Row> {
     use OperationKind::{Delete, Recycle};
     let delete = |object: &Volume, live: Volume| {
         let subject = on_volume(Delete, object, Point::Start, Returned::Success);
-        let scene = call(subject, PluginOperation::Delete, Point::Deleted);
-        reads(matched(scene, plugin(PLUGIN)), Lookup::Found(live.into()), "v")
+        let case = call(subject, PluginOperation::Delete, Point::Deleted);
+        reads(matched(case, plugin(PLUGIN)), Lookup::Found(live.into()), "v")
     };
     let gone = released(ReclaimPolicy::Delete);
     let usual = || delete(&gone, gone.clone());
-    let proven = |scene: Scene| scene.proven(Lookup::Absent);
+    let proven = |case: TestCase| case.proven(Lookup::Absent);
     let mut unread = proven(usual());
     unread.exchanges.pop();
     let mut unmatched = proven(usual());
@@ -335,9 +335,9 @@ fn reclaiming() -> Vec<Row> {
     let scrubbed = released(ReclaimPolicy::Recycle);
     let recycle = |pods: Vec<Pod>| {
         let subject = on_volume(Recycle, &scrubbed, Point::Start, Returned::Success);
-        let scene = call(subject, PluginOperation::Recycle, Point::Recycled);
-        let scene = reads(matched(scene, plugin(PLUGIN)), Lookup::Found(scrubbed.clone().into()), "v");
-        proven(scene).told(Question::Pods(key()), Answer::Pods(Ok(pods)))
+        let case = call(subject, PluginOperation::Recycle, Point::Recycled);
+        let case = reads(matched(case, plugin(PLUGIN)), Lookup::Found(scrubbed.clone().into()), "v");
+        proven(case).told(Question::Pods(key()), Answer::Pods(Ok(pods)))
     };
     let pod = |terminated| Pod { name: "p".into(), scheduled: true, terminated };
     let namesake = Answer::Claim(Lookup::Found(Claim { uid: "u-again".into(), ..claim() }.into()));
@@ -346,9 +346,9 @@ fn reclaiming() -> Vec<Row> {
     let wrong = Breach::PluginCallWrong;
     vec![
         proven(usual()).allowed("delete"),
-        usual().is("delete the asset without proof", Verdict::ProveClaim),
+        usual().is("delete the asset without proof", Response::ProveClaim),
         usual()
-            .live(Lookup::Found(crate::scene::pair().0.into()))
+            .live(Lookup::Found(crate::case::pair().0.into()))
             .refused("under a claim", Breach::ClaimLives),
         unread.refused("delete without looking", wrong),
         unmatched.refused("no plugin was found", wrong),
@@ -373,12 +373,12 @@ fn reclaiming() -> Vec<Row> {
 fn points() -> Vec<Row> {
     use OperationKind::{Delete, Provision, ProvisionExternal, Recycle};
     let gone = released(ReclaimPolicy::Delete);
-    let on = |kind, point, returned| Scene::new(on_volume(kind, &gone, point, returned), []);
-    let claim = |kind, point| Scene::new(on_claim(kind, PLUGIN, &gold(), point, Returned::Success), []);
+    let on = |kind, point, returned| TestCase::new(on_volume(kind, &gone, point, returned), []);
+    let claim = |kind, point| TestCase::new(on_claim(kind, PLUGIN, &gold(), point, Returned::Success), []);
     let wrong = Breach::OperationWrong;
     let mut waits = on(Delete, Point::Start, Returned::Success);
     waits.decision.wait_ms = 10;
-    let mut sync = Scene::new(Subject::SyncVolume(gone.clone().into()), []);
+    let mut sync = TestCase::new(Subject::SyncVolume(gone.clone().into()), []);
     sync.decision.wait_ms = 10;
     vec![
         claim(ProvisionExternal, Point::Start).continues(Point::Annotated).allowed("annotated already"),
@@ -400,7 +400,7 @@ fn points() -> Vec<Row> {
         on(Recycle, Point::Start, Returned::Success)
             .continues(Point::Recycled)
             .refused("not scrubbed", wrong),
-        Scene::new(Subject::SyncVolume(gone.clone().into()), [])
+        TestCase::new(Subject::SyncVolume(gone.clone().into()), [])
             .continues(Point::Deleted)
             .refused("a sync does not go on", wrong),
         waits.allowed("an operation waits"),

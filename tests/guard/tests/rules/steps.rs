@@ -7,7 +7,7 @@ use bindery_core::{
     ReclaimPolicy, Returned, Subject, Volume,
 };
 
-use crate::scene::{Row, Scene, claim, claim_ref, class, on_claim, on_volume, pair, volume};
+use crate::case::{Row, TestCase, claim, claim_ref, class, on_claim, on_volume, pair, volume};
 
 const IN_TREE: &str = "kubernetes.io/p";
 
@@ -26,7 +26,7 @@ fn classes() -> Vec<Row> {
         uid: none.uid.clone(),
     });
     let sync = |actions: &[&Action]| {
-        Scene::new(Subject::SyncClaim(none.clone().into()), actions.iter().map(|&action| action.clone()))
+        TestCase::new(Subject::SyncClaim(none.clone().into()), actions.iter().map(|&action| action.clone()))
             .with_claim(&none)
             .with_class(Class { default: true, ..class("gold", provisioner, Some(BindingMode::Immediate)) })
             .migration(provisioner, Migration::Off)
@@ -51,7 +51,7 @@ fn annotations_of_claims() -> Vec<Row> {
         Action::AnnotateClaim { claim: migrated.target(), provisioner: None, migrated_to: Edit::Remove };
     let start = |actions: &[&Action]| {
         let subject = on_claim(OperationKind::Provision, IN_TREE, &migrated, Point::Start, Returned::Success);
-        Scene::new(subject, actions.iter().map(|&action| action.clone()))
+        TestCase::new(subject, actions.iter().map(|&action| action.clone()))
             .with_class(class("gold", IN_TREE, None))
             .migration(IN_TREE, Migration::Off)
     };
@@ -60,7 +60,7 @@ fn annotations_of_claims() -> Vec<Row> {
     let again = |times| {
         let returned = Returned::Failed("no room".into());
         let subject = on_claim(OperationKind::Provision, IN_TREE, &chosen, Point::Provisioned, returned);
-        Scene::new(subject, vec![Action::RemoveSelectedNode { claim: chosen.target() }; times])
+        TestCase::new(subject, vec![Action::RemoveSelectedNode { claim: chosen.target() }; times])
     };
     let wrong = Breach::AnnotationWrong;
     vec![
@@ -82,7 +82,7 @@ fn marks() -> Vec<Row> {
             claim: c.target(),
             mark,
         });
-        Scene::new(Subject::SyncClaim(c.clone().into()), steps).with_claim(&c).with_volume(volume)
+        TestCase::new(Subject::SyncClaim(c.clone().into()), steps).with_claim(&c).with_volume(volume)
     };
     let reserved = Volume { claim_ref: claim_ref(None), ..free.clone() };
     let taken = pair().1;
@@ -93,7 +93,7 @@ fn marks() -> Vec<Row> {
             set_volume_name,
             mark,
         });
-        Scene::new(Subject::SyncClaim(claim.clone().into()), steps)
+        TestCase::new(Subject::SyncClaim(claim.clone().into()), steps)
             .with_claim(claim)
             .with_volume(&taken)
             .volume_proven(Lookup::Found(taken.clone().into()))
@@ -119,7 +119,7 @@ fn finalizers() -> Vec<Row> {
             in_tree_finalizer,
             external_finalizer,
         });
-        Scene::new(Subject::SyncVolume(volume.clone().into()), steps)
+        TestCase::new(Subject::SyncVolume(volume.clone().into()), steps)
             .with_volume(&volume)
             .migration(IN_TREE, Migration::Off)
     };
@@ -151,7 +151,7 @@ fn deletion() -> Vec<Row> {
     };
     let decided = |actions: &[&Action]| {
         let subject = on_volume(OperationKind::Delete, &v, Point::Deleted, Returned::Success);
-        Scene::new(subject, actions.iter().map(|&action| action.clone()))
+        TestCase::new(subject, actions.iter().map(|&action| action.clone()))
             .with_claim(&c)
             .with_volume(&v)
             .proven(Lookup::Absent)

@@ -7,7 +7,7 @@ use bindery_core::{
     Pod, Question, Source, Volume,
 };
 
-use crate::scene::{claim, class, plugin, volume};
+use crate::case::{claim, class, plugin, volume};
 
 const NAME: &str = "stranger";
 /// The plugin of most rows: found for the stranger's volume, it is found for no other.
@@ -85,10 +85,10 @@ fn what_was_said_about_others_counts_for_nothing() {
     for row in crate::rows() {
         for exchange in exchanges() {
             // The newest answer counts, or the only one.
-            for at in [0, row.scene.exchanges.len()] {
-                let mut scene = row.scene.clone();
-                scene.exchanges.insert(at, exchange.clone());
-                let found = scene.verdict();
+            for at in [0, row.case.exchanges.len()] {
+                let mut case = row.case.clone();
+                case.exchanges.insert(at, exchange.clone());
+                let found = case.response();
                 if found != row.expected {
                     wrong.push(format!(
                         "{}: {found:?}, not {:?}, by {:?}",

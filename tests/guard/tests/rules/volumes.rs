@@ -8,10 +8,10 @@ use bindery_core::{
     Migration, Operation, OperationKind, Point, ReclaimPolicy, Returned, Subject, Volume, VolumePhase,
 };
 
-use crate::scene::{Row, Scene, Verdict, claim, claim_ref, elsewhere, on_volume, pair, released, volume};
+use crate::case::{Response, Row, TestCase, claim, claim_ref, elsewhere, on_volume, pair, released, volume};
 
-fn sync(volume: &Volume, actions: impl IntoIterator<Item = Action>) -> Scene {
-    Scene::new(Subject::SyncVolume(volume.clone().into()), actions).with_volume(volume)
+fn sync(volume: &Volume, actions: impl IntoIterator<Item = Action>) -> TestCase {
+    TestCase::new(Subject::SyncVolume(volume.clone().into()), actions).with_volume(volume)
 }
 
 fn set(volume: &Volume, phase: VolumePhase) -> Action {
@@ -19,7 +19,7 @@ fn set(volume: &Volume, phase: VolumePhase) -> Action {
     Action::SetVolumePhase { volume: volume.target(), phase, message }
 }
 
-fn phase(volume: &Volume, phase: VolumePhase) -> Scene {
+fn phase(volume: &Volume, phase: VolumePhase) -> TestCase {
     sync(volume, [set(volume, phase)])
 }
 
@@ -40,7 +40,7 @@ fn made_for_claim(policy: ReclaimPolicy) -> Volume {
 }
 
 /// An operation of that kind starts on a released volume of that policy.
-fn start(policy: ReclaimPolicy, kind: OperationKind) -> Scene {
+fn start(policy: ReclaimPolicy, kind: OperationKind) -> TestCase {
     let volume = released(policy);
     let operation = Operation { kind, plugin: "".into(), uid: volume.uid.clone() };
     sync(&volume, [Action::StartOperation(operation)])
@@ -59,16 +59,18 @@ fn proofs() -> Vec<Row> {
     let unreadable = || Lookup::Unreadable("spec is no object".into());
     let failed = || Lookup::Failed("away".into());
     vec![
-        release().is("release without proof", Verdict::ProveClaim),
+        release().is("release without proof", Response::ProveClaim),
         release().live(Lookup::Absent).allowed("the claim is gone"),
         release().proven(Lookup::Absent).allowed("the claim is gone, by the guard's read"),
         release().live(found(namesake())).allowed("a namesake has come"),
         release().live(found(pair().0)).refused("the claim is there", Breach::ClaimLives),
         release().live(found(claim())).refused("the claim points nowhere yet", Breach::ClaimLives),
-        release().proven(found(pair().0)).is("the claim is there, and no cache has shown it", Verdict::Stale),
-        release().live(failed()).is("the engine's read failed", Verdict::Unproven),
-        release().live(failed()).proven(Lookup::Absent).is("the engine's read counts", Verdict::Unproven),
-        release().proven(failed()).is("the guard's read failed", Verdict::Unproven),
+        release()
+            .proven(found(pair().0))
+            .is("the claim is there, and no cache has shown it", Response::Stale),
+        release().live(failed()).is("the engine's read failed", Response::Unproven),
+        release().live(failed()).proven(Lookup::Absent).is("the engine's read counts", Response::Unproven),
+        release().proven(failed()).is("the guard's read failed", Response::Unproven),
         release().live(unreadable()).refused("the claim cannot be read", Breach::Unreadable),
         release().proven(unreadable()).refused("the claim cannot be read live", Breach::Unreadable),
         surplus(ReclaimPolicy::Delete).allowed("a surplus volume, provisioned to be deleted"),
@@ -76,17 +78,17 @@ fn proofs() -> Vec<Row> {
         phase(&chosen(), VolumePhase::Released)
             .live(elsewhere())
             .refused("provisioned for an earlier claim, and chosen for this one", Breach::VolumePhaseWrong),
-        delete().is("delete without proof", Verdict::ProveClaim),
+        delete().is("delete without proof", Response::ProveClaim),
         delete().proven(Lookup::Absent).allowed("delete with proof"),
         delete().live(found(pair().0)).refused("delete under a claim", Breach::ClaimLives),
-        delete().proven(found(pair().0)).is("delete under a claim that no cache has shown", Verdict::Stale),
+        delete().proven(found(pair().0)).is("delete under a claim that no cache has shown", Response::Stale),
         start(ReclaimPolicy::Recycle, OperationKind::Recycle).proven(Lookup::Absent).allowed("recycle"),
         start(ReclaimPolicy::Recycle, OperationKind::Recycle)
             .live(found(pair().0))
             .refused("recycle under a claim", Breach::ClaimLives),
         start(ReclaimPolicy::Recycle, OperationKind::Recycle)
             .proven(found(pair().0))
-            .is("recycle under a claim that no cache has shown", Verdict::Stale),
+            .is("recycle under a claim that no cache has shown", Response::Stale),
     ]
 }
 
@@ -116,14 +118,14 @@ fn reclaiming() -> Vec<Row> {
             .allowed("delete what is surplus, its claim is not cached"),
         delete_of(chosen())
             .proven(elsewhere())
-            .is("delete what was chosen, its claim is not cached", Verdict::Stale),
+            .is("delete what was chosen, its claim is not cached", Response::Stale),
         delete_of(chosen())
             .live(elsewhere())
             .refused("delete what was chosen, and the claim was read", Breach::OperationWrong),
         delete().live(found(claim())).refused("delete, its claim points nowhere yet", Breach::ClaimLives),
         delete()
             .proven(found(claim()))
-            .is("delete, a claim that no cache has shown points nowhere", Verdict::Stale),
+            .is("delete, a claim that no cache has shown points nowhere", Response::Stale),
         with_phase(VolumePhase::Failed).proven(elsewhere()).allowed("recycle again what is Failed"),
         with_phase(VolumePhase::Bound)
             .proven(elsewhere())
@@ -182,7 +184,7 @@ fn phases() -> Vec<Row> {
         failed(&released(ReclaimPolicy::Retain)).refused("Retain: Failed", Breach::VolumePhaseWrong),
         failed(&v_unknown).refused("not Released: Failed", Breach::VolumePhaseWrong),
         sync(&v_unknown, twice.clone()).live(Lookup::Absent).allowed("Released, then Failed"),
-        sync(&v_unknown, twice).is("Released, then Failed, without proof", Verdict::ProveClaim),
+        sync(&v_unknown, twice).is("Released, then Failed, without proof", Response::ProveClaim),
     ]
 }
 
@@ -193,7 +195,7 @@ fn failures() -> Vec<Row> {
     let other = Volume { name: "v2".into(), uid: "u-v2".into(), ..gone.clone() };
     let fail = |kind, own: &Volume, failed: &Volume| {
         let subject = on_volume(kind, own, Point::Start, Returned::Success);
-        Scene::new(subject, [set(failed, VolumePhase::Failed)]).with_volume(failed)
+        TestCase::new(subject, [set(failed, VolumePhase::Failed)]).with_volume(failed)
     };
     let wrong = Breach::VolumePhaseWrong;
     vec![
@@ -225,15 +227,15 @@ fn unbinding() -> Vec<Row> {
     let kept = released(ReclaimPolicy::Retain);
     let offer = |volume: &Volume, allowed| {
         let action = Action::UnbindVolume { volume: volume.target(), clear: Clear::Uid };
-        let mut scene = sync(volume, [action]).live(Lookup::Absent);
-        scene.world.offers_again = allowed;
-        scene
+        let mut case = sync(volume, [action]).live(Lookup::Absent);
+        case.world.offers_again = allowed;
+        case
     };
     let scrubbed = |returned| {
         let volume = released(ReclaimPolicy::Recycle);
         let action = Action::UnbindVolume { volume: volume.target(), clear: Clear::Uid };
         let subject = on_volume(OperationKind::Recycle, &volume, Point::Recycled, returned);
-        Scene::new(subject, [action]).proven(Lookup::Absent)
+        TestCase::new(subject, [action]).proven(Lookup::Absent)
     };
     vec![
         unbind(true, Clear::Whole).live(elsewhere()).allowed("the binder's choice is taken back"),
@@ -242,7 +244,7 @@ fn unbinding() -> Vec<Row> {
             .live(elsewhere())
             .refused("half of the binder's choice", Breach::UnbindWrong),
         unbind(false, Clear::Whole).live(elsewhere()).refused("the user's reservation", Breach::UnbindWrong),
-        unbind(true, Clear::Whole).is("unbind without proof", Verdict::ProveClaim),
+        unbind(true, Clear::Whole).is("unbind without proof", Response::ProveClaim),
         unbind(true, Clear::Whole).live(found(pair().0)).refused("unbind a pair", Breach::ClaimLives),
         clear(surplus).refused("unbind what is to be deleted", Breach::UnbindWrong),
         clear(chosen).allowed("unbind what was provisioned for an earlier claim"),
@@ -262,7 +264,7 @@ fn annotate(
     edit: Edit<bindery_core::Text>,
     tree: FinalizerEdit,
     out: FinalizerEdit,
-) -> Scene {
+) -> TestCase {
     let action = Action::AnnotateVolume {
         volume: volume.target(),
         migrated_to: edit,
@@ -284,8 +286,8 @@ fn finalizers() -> Vec<Row> {
     use ReclaimPolicy::{Delete, Retain, Unknown};
     const IN_TREE: &str = "kubernetes.io/p";
     let tree = |volume: &Volume, edit| annotate(volume, Edit::Keep, edit, Keep);
-    let off = |scene: Scene| scene.migration(IN_TREE, Migration::Off);
-    let on = |scene: Scene| scene.migration(IN_TREE, Migration::On("driver".into()));
+    let off = |case: TestCase| case.migration(IN_TREE, Migration::Off);
+    let on = |case: TestCase| case.migration(IN_TREE, Migration::On("driver".into()));
     let bare = made_by(IN_TREE, Delete, &[]);
     let held = made_by(IN_TREE, Delete, &[FINALIZER_IN_TREE]);
     let wrong = Breach::FinalizerWrong;
@@ -297,7 +299,7 @@ fn finalizers() -> Vec<Row> {
             external_finalizer: Keep,
         };
         let subject = on_volume(OperationKind::Delete, volume, point, returned);
-        Scene::new(subject, [action]).continues(Point::FinalizerRemoved)
+        TestCase::new(subject, [action]).continues(Point::FinalizerRemoved)
     };
     let static_held = Volume { finalizers: vec![FINALIZER_IN_TREE.into()], ..released(Delete) };
     vec![
@@ -342,7 +344,7 @@ fn finalizers() -> Vec<Row> {
 fn deletion() -> Vec<Row> {
     let gone = released(ReclaimPolicy::Delete);
     let delete =
-        |volume: &Volume, subject| Scene::new(subject, [Action::DeleteVolume { volume: volume.target() }]);
+        |volume: &Volume, subject| TestCase::new(subject, [Action::DeleteVolume { volume: volume.target() }]);
     let at = |point, returned| {
         delete(&gone, on_volume(OperationKind::Delete, &gone, point, returned)).proven(Lookup::Absent)
     };
@@ -355,13 +357,13 @@ fn deletion() -> Vec<Row> {
         at(Point::Start, Returned::Success).refused("the asset is there", Breach::OutOfPlace),
         at(Point::Deleted, Returned::Failed("no".into())).refused("the plugin failed", Breach::OutOfPlace),
         at(Point::Deleted, Returned::InUse("yes".into())).refused("it is in use", Breach::OutOfPlace),
-        delete(&gone, subject.clone()).is("delete the object without proof", Verdict::ProveClaim),
+        delete(&gone, subject.clone()).is("delete the object without proof", Response::ProveClaim),
         delete(&gone, subject.clone())
             .live(found(pair().0))
             .refused("delete the object under a claim", Breach::ClaimLives),
         delete(&gone, subject.clone())
             .proven(found(pair().0))
-            .is("delete the object under a claim that no cache has shown", Verdict::Stale),
+            .is("delete the object under a claim that no cache has shown", Response::Stale),
         delete(&other, subject)
             .with_volume(&other)
             .proven(Lookup::Absent)

@@ -8,7 +8,7 @@ use bindery_core::{
     VolumePhase, VolumeTarget,
 };
 
-use crate::scene::{Row, Scene, Verdict, claim, claim_ref, key, on_volume, released, volume};
+use crate::case::{Response, Row, TestCase, claim, claim_ref, key, on_volume, released, volume};
 
 /// Makes a free volume Available.
 fn offer(target: VolumeTarget) -> Action {
@@ -19,8 +19,8 @@ fn free() -> Volume {
     Volume { phase: VolumePhase::Pending, ..volume() }
 }
 
-fn scene(actions: impl IntoIterator<Item = Action>) -> Scene {
-    Scene::new(Subject::SyncVolume(free().into()), actions).with_volume(&free())
+fn case(actions: impl IntoIterator<Item = Action>) -> TestCase {
+    TestCase::new(Subject::SyncVolume(free().into()), actions).with_volume(&free())
 }
 
 fn versions() -> Vec<Row> {
@@ -28,10 +28,10 @@ fn versions() -> Vec<Row> {
     let spoiled = |change: fn(&mut VolumeTarget)| {
         let mut target = target.clone();
         change(&mut target);
-        scene([offer(target)])
+        case([offer(target)])
     };
     let newer = Volume { version: "v2".into(), ..free() };
-    let mut two = scene([offer(target.clone()), offer(newer.target())]);
+    let mut two = case([offer(target.clone()), offer(newer.target())]);
     two = two.told(
         Question::Volume(Source::Live, "v".into()),
         Answer::Volume(Lookup::Found(newer.clone().into())),
@@ -39,25 +39,26 @@ fn versions() -> Vec<Row> {
     // What is known of this volume is its identity alone.
     let other = Volume { name: "w".into(), uid: "u-w".into(), ..free() };
     let identified = |now: &Volume| {
-        let mut scene = scene([offer(other.target())])
+        let mut case = case([offer(other.target())])
             .told(Question::Identify(Handle(0)), Answer::Identity(other.target()));
-        scene.world.volumes.insert("w".into(), Lookup::Found(now.clone().into()));
-        scene
+        case.world.volumes.insert("w".into(), Lookup::Found(now.clone().into()));
+        case
     };
-    let mut unasked = scene([offer(other.target())]);
+    let mut unasked = case([offer(other.target())]);
     unasked.world.volumes.insert("w".into(), Lookup::Found(other.clone().into()));
     vec![
-        scene([offer(target.clone())]).allowed("as it was read"),
+        case([offer(target.clone())]).allowed("as it was read"),
         spoiled(|target| target.uid = "u-other".into()).refused("another UID", Breach::NotRead),
         spoiled(|target| target.name = "w".into()).refused("another name", Breach::NotRead),
-        spoiled(|target| target.version = "v0".into()).is("another version than the world's", Verdict::Stale),
+        spoiled(|target| target.version = "v0".into())
+            .is("another version than the world's", Response::Stale),
         two.refused("two versions", Breach::TwoVersions),
-        scene([offer(newer.target())])
+        case([offer(newer.target())])
             .told(Question::Volume(Source::Live, "v".into()), Answer::Volume(Lookup::Found(newer.into())))
             .allowed("as it was read live"),
         identified(&other).allowed("identified"),
         identified(&Volume { version: "v9".into(), ..other.clone() })
-            .is("identified, and moved", Verdict::Stale),
+            .is("identified, and moved", Response::Stale),
         identified(&Volume { uid: "u-again".into(), ..other.clone() })
             .refused("identified, and another", Breach::NotRead),
         unasked.refused("the engine was not told of it", Breach::NotRead),
@@ -66,7 +67,7 @@ fn versions() -> Vec<Row> {
 
 /// An event is about an object that the engine was shown.
 fn events() -> Vec<Row> {
-    let about = |regarding| scene([Action::Emit(Event { regarding, kind: EventKind::VolumeRecycled })]);
+    let about = |regarding| case([Action::Emit(Event { regarding, kind: EventKind::VolumeRecycled })]);
     let volume = |change: fn(&mut VolumeTarget)| {
         let mut target = free().target();
         change(&mut target);
@@ -93,7 +94,7 @@ fn versions_of_claims() -> Vec<Row> {
     let c = claim();
     let reserve = |target: ClaimTarget| {
         let action = Action::ReserveVolume { volume: volume().target(), claim: target, mark: true };
-        Scene::new(Subject::SyncVolume(volume().into()), [action]).with_volume(&volume())
+        TestCase::new(Subject::SyncVolume(volume().into()), [action]).with_volume(&volume())
     };
     let spoiled = |change: fn(&mut ClaimTarget)| {
         let mut target = c.target();
@@ -108,7 +109,7 @@ fn versions_of_claims() -> Vec<Row> {
         attributes_class: Edit::Keep,
     };
     let twice = |second: ClaimTarget| {
-        Scene::new(Subject::SyncClaim(c.clone().into()), [clear(c.target()), clear(second)]).with_claim(&c)
+        TestCase::new(Subject::SyncClaim(c.clone().into()), [clear(c.target()), clear(second)]).with_claim(&c)
     };
     let moved = ClaimTarget { version: "c2".into(), ..c.target() };
     let renamed = ClaimTarget { key: ClaimKey::new("ns", "d"), ..c.target() };
@@ -117,7 +118,7 @@ fn versions_of_claims() -> Vec<Row> {
     vec![
         reserve(c.target()).with_claim(&c).allowed("a claim as it was read"),
         spoiled(|target| target.version = "v0".into())
-            .is("another version of the claim than the world's", Verdict::Stale),
+            .is("another version of the claim than the world's", Response::Stale),
         spoiled(|target| target.uid = "u-other".into()).refused("another UID of the claim", Breach::NotRead),
         spoiled(|target| {
             target.uid = "u-other".into();
@@ -132,24 +133,24 @@ fn versions_of_claims() -> Vec<Row> {
 }
 
 fn readiness() -> Vec<Row> {
-    let mut early = scene([offer(free().target())]);
+    let mut early = case([offer(free().target())]);
     early.world.synced = false;
-    let mut idle = scene([]);
+    let mut idle = case([]);
     idle.world.synced = false;
     let broken = || Lookup::Unreadable("spec is no object".into());
-    let mut unreadable = scene([offer(free().target())]);
+    let mut unreadable = case([offer(free().target())]);
     unreadable.world.volumes.insert("v".into(), broken());
     let named = Volume { claim_ref: claim_ref(None), ..free() };
     let mut by_name =
-        Scene::new(Subject::SyncVolume(named.clone().into()), [offer(named.target())]).with_volume(&named);
+        TestCase::new(Subject::SyncVolume(named.clone().into()), [offer(named.target())]).with_volume(&named);
     by_name.world.claims.insert(key(), Lookup::Unreadable("spec is no object".into()));
     let c = claim();
     let action = Action::ReserveVolume { volume: volume().target(), claim: c.target(), mark: true };
     let reserve =
-        Scene::new(Subject::SyncClaim(c.clone().into()), [action]).with_claim(&c).with_volume(&volume());
+        TestCase::new(Subject::SyncClaim(c.clone().into()), [action]).with_claim(&c).with_volume(&volume());
     let mut broken_claim = reserve.clone();
     broken_claim.world.claims.insert(key(), Lookup::Unreadable("spec is no object".into()));
-    let told_broken = scene([offer(free().target())])
+    let told_broken = case([offer(free().target())])
         .told(Question::Volume(Source::Live, "v".into()), Answer::Volume(broken()));
     let told_broken_claim = reserve.clone().told(
         Question::Claim(Source::Live, key()),
@@ -165,8 +166,9 @@ fn readiness() -> Vec<Row> {
         by_name.allowed("offered, though the claim that it is reserved for cannot be read"),
         reserve.allowed("a claim that can be read"),
         broken_claim.refused("a claim that cannot be read", Breach::Unreadable),
-        Scene::new(review.clone(), []).allowed("a review"),
-        Scene::new(review, [Action::EnqueueClaim(key())]).refused("a review that acts", Breach::OutOfPlace),
+        TestCase::new(review.clone(), []).allowed("a review"),
+        TestCase::new(review, [Action::EnqueueClaim(key())])
+            .refused("a review that acts", Breach::OutOfPlace),
     ]
 }
 
@@ -175,33 +177,33 @@ fn sizes() -> Vec<Row> {
         let kind = EventKind::Unreadable("x".repeat(bytes).into());
         Action::Emit(Event { regarding: Regarding::Volume(free().target()), kind })
     };
-    let many = |steps| scene((0..steps).map(|_| Action::EnqueueClaim(key())));
+    let many = |steps| case((0..steps).map(|_| Action::EnqueueClaim(key())));
     let large = Breach::TooLarge;
     let tally = |nearest| Tally { reason: Reason::TooSmall, count: 1, nearest: vec!["v".into(); nearest] };
     let tallied = |tallies: usize, nearest| {
-        let mut scene = scene([]);
-        scene.decision.tallies = vec![tally(nearest); tallies];
-        scene
+        let mut case = case([]);
+        case.decision.tallies = vec![tally(nearest); tallies];
+        case
     };
     let found = |findings| {
-        let mut scene = scene([]);
+        let mut case = case([]);
         let (volume, found, wanted) = ("v".into(), "".into(), "".into());
         let finding = Finding { rule: Rule::VolumeTooSmall, volume, claim: None, found, wanted };
-        scene.decision.findings = vec![finding; findings];
-        scene
+        case.decision.findings = vec![finding; findings];
+        case
     };
     let regardless = |count: usize| {
-        let mut scene = scene([]);
+        let mut case = case([]);
         let step = Step { action: offer(free().target()), follows: Follows::Regardless };
-        scene.decision.steps = vec![step; count];
-        scene
+        case.decision.steps = vec![step; count];
+        case
     };
     vec![
         many(STEPS_MAX).allowed("many steps"),
         many(STEPS_MAX + 1).refused("too many steps", large),
-        scene([say(TEXT_BYTES_MAX)]).allowed("a long text"),
-        scene([say(TEXT_BYTES_MAX + 1)]).refused("too long a text", large),
-        scene((0..17).map(|_| say(TEXT_BYTES_MAX))).refused("too many long texts", large),
+        case([say(TEXT_BYTES_MAX)]).allowed("a long text"),
+        case([say(TEXT_BYTES_MAX + 1)]).refused("too long a text", large),
+        case((0..17).map(|_| say(TEXT_BYTES_MAX))).refused("too many long texts", large),
         tallied(TALLIES_MAX, NEAREST_MAX).allowed("tallies"),
         tallied(TALLIES_MAX + 1, 0).refused("too many tallies", large),
         tallied(1, NEAREST_MAX + 1).refused("too many candidates", large),
@@ -213,17 +215,17 @@ fn sizes() -> Vec<Row> {
 }
 
 /// A place for a text of the engine's own, and a decision that has the text there.
-type Place = (&'static str, fn(Text) -> Scene);
+type Place = (&'static str, fn(Text) -> TestCase);
 
 /// In each place: as long as a text may be, and longer.
 fn texts() -> Vec<Row> {
-    fn fail(message: Message) -> Scene {
+    fn fail(message: Message) -> TestCase {
         let gone = released(ReclaimPolicy::Delete);
         let action = Action::SetVolumePhase { volume: gone.target(), phase: VolumePhase::Failed, message };
-        Scene::new(on_volume(OperationKind::Delete, &gone, Point::Start, Returned::Success), [action])
+        TestCase::new(on_volume(OperationKind::Delete, &gone, Point::Start, Returned::Success), [action])
     }
-    fn say(kind: EventKind) -> Scene {
-        scene([Action::Emit(Event { regarding: Regarding::Volume(free().target()), kind })])
+    fn say(kind: EventKind) -> TestCase {
+        case([Action::Emit(Event { regarding: Regarding::Volume(free().target()), kind })])
     }
     fn several(names: Vec<Text>) -> Message {
         Message::NoDeleter { volume: "v".into(), found: PluginFound::Several(names) }
@@ -240,21 +242,21 @@ fn texts() -> Vec<Row> {
             say(EventKind::ProvisioningCleanupFailed(Failure::Node { name: "n".into(), error: text }))
         }),
         ("a pod in an event", |text| say(EventKind::RecycleWaitsForPods(vec!["ns/p".into(), text]))),
-        ("what failed, in the outcome", |text| scene([]).outcome(Outcome::Failed(Failure::Plugin(text)))),
+        ("what failed, in the outcome", |text| case([]).outcome(Outcome::Failed(Failure::Plugin(text)))),
         ("the class that failed, in the outcome", |text| {
-            scene([]).outcome(Outcome::Failed(Failure::Class { name: text, error: "".into() }))
+            case([]).outcome(Outcome::Failed(Failure::Class { name: text, error: "".into() }))
         }),
         ("a candidate in a tally", |text| {
-            let mut scene = scene([]);
-            scene.decision.tallies = vec![Tally { reason: Reason::TooSmall, count: 1, nearest: vec![text] }];
-            scene
+            let mut case = case([]);
+            case.decision.tallies = vec![Tally { reason: Reason::TooSmall, count: 1, nearest: vec![text] }];
+            case
         }),
         ("a value in a finding", |text| {
-            let mut scene = scene([]);
+            let mut case = case([]);
             let (volume, found) = ("v".into(), "".into());
             let finding = Finding { rule: Rule::VolumeTooSmall, volume, claim: None, found, wanted: text };
-            scene.decision.findings = vec![finding];
-            scene
+            case.decision.findings = vec![finding];
+            case
         }),
     ];
     let both = |(name, place): Place| {

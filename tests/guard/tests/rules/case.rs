@@ -12,7 +12,7 @@ use bindery_core::{
 
 /// What the guard says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Response {
     Allowed,
     ProveClaim,
     ProveVolume,
@@ -26,13 +26,13 @@ pub(crate) enum Verdict {
 #[derive(Clone)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    pub(crate) scene: Scene,
-    pub(crate) expected: Verdict,
+    pub(crate) case: TestCase,
+    pub(crate) expected: Response,
 }
 
 /// A decision and all that it is judged by.
 #[derive(Clone)]
-pub(crate) struct Scene {
+pub(crate) struct TestCase {
     pub(crate) request: Request,
     pub(crate) exchanges: Vec<Exchange>,
     pub(crate) decision: Decision,
@@ -51,7 +51,7 @@ pub(crate) struct Plain {
     pub(crate) volume_proofs: BTreeMap<Text, Lookup<Arc<Volume>>>,
 }
 
-impl Scene {
+impl TestCase {
     /// The decision that these actions make about a subject; the world has what is added to it.
     pub(crate) fn new(subject: Subject, actions: impl IntoIterator<Item = Action>) -> Self {
         let steps = actions.into_iter().map(Step::from).collect();
@@ -131,28 +131,28 @@ impl Scene {
         guard::check(&Case { request, exchanges, decision, view: world })
     }
 
-    pub(crate) fn verdict(&self) -> Verdict {
+    pub(crate) fn response(&self) -> Response {
         match self.check() {
-            Ok(()) => Verdict::Allowed,
-            Err(Objection::Prove(Object::Claim(_))) => Verdict::ProveClaim,
-            Err(Objection::Prove(Object::Volume(_))) => Verdict::ProveVolume,
-            Err(Objection::Stale { .. }) => Verdict::Stale,
-            Err(Objection::Contradicted { .. }) => Verdict::Contradicted,
-            Err(Objection::Unproven { .. }) => Verdict::Unproven,
-            Err(Objection::Refused(refusal)) => Verdict::Refused(refusal.breach),
+            Ok(()) => Response::Allowed,
+            Err(Objection::Prove(Object::Claim(_))) => Response::ProveClaim,
+            Err(Objection::Prove(Object::Volume(_))) => Response::ProveVolume,
+            Err(Objection::Stale { .. }) => Response::Stale,
+            Err(Objection::Contradicted { .. }) => Response::Contradicted,
+            Err(Objection::Unproven { .. }) => Response::Unproven,
+            Err(Objection::Refused(refusal)) => Response::Refused(refusal.breach),
         }
     }
 
     pub(crate) fn allowed(self, name: &'static str) -> Row {
-        Row { name, scene: self, expected: Verdict::Allowed }
+        Row { name, case: self, expected: Response::Allowed }
     }
 
     pub(crate) fn refused(self, name: &'static str, breach: Breach) -> Row {
-        Row { name, scene: self, expected: Verdict::Refused(breach) }
+        Row { name, case: self, expected: Response::Refused(breach) }
     }
 
-    pub(crate) fn is(self, name: &'static str, expected: Verdict) -> Row {
-        Row { name, scene: self, expected }
+    pub(crate) fn is(self, name: &'static str, expected: Response) -> Row {
+        Row { name, case: self, expected }
     }
 }
 
