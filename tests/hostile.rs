@@ -223,7 +223,7 @@ fn every_broken_component_is_refused_with_the_reason() {
 }
 
 #[test]
-fn no_component_of_the_folder_is_forgotten() {
+fn every_component_of_the_folder_is_listed() {
     let files: BTreeSet<String> = std::fs::read_dir(faulty::folder())
         .unwrap()
         .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
@@ -253,7 +253,7 @@ fn recursion_on_a_small_stack_ends_the_decision_and_not_the_process() {
 }
 
 #[test]
-fn a_stop_of_the_cluster_comes_back_as_it_was() {
+fn the_caller_gets_the_stop_of_the_cluster() {
     struct Stopping;
     impl Cluster for Stopping {
         fn ask(&mut self, question: Question) -> Result<Answer, Stop> {

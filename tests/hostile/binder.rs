@@ -77,7 +77,7 @@ fn binder(engine: Arc<dyn Engine>) -> (Binder<Wall>, Wall) {
 }
 
 #[tokio::test]
-async fn no_hostile_engine_brings_a_binder_to_write() {
+async fn a_binder_with_a_hostile_engine_writes_nothing() {
     let host = Host::new(&Options { concurrency: 2, ..Options::default() }).unwrap();
     let load = |bytes: &[u8]| Arc::new(host.load(bytes, Limits::unhurried()).unwrap());
     let key = Key::Claim(claim().key);

@@ -40,14 +40,8 @@ fn volume(name: &str) -> Volume {
 }
 
 fn record(name: &str) -> Record {
-    let class = Class {
-        name: "gold".into(),
-        provisioner: "vendor.example/disk".into(),
-        binding_mode: Some(BindingMode::Immediate),
-        mount_options: false,
-        default: true,
-        created: 7,
-    };
+    let class = bindery_kit::class("gold", "vendor.example/disk", Some(BindingMode::Immediate));
+    let class = Class { default: true, created: 7, ..class };
     let exchanges = vec![Exchange {
         question: Question::Class("gold".into()),
         answer: Answer::Class(Lookup::Found(Arc::new(class))),

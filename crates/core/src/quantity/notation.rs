@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_a_text() {
+    fn a_quantity_is_split_into_its_parts() {
         let parts = |text| {
             let notation = Notation::parse(text).unwrap();
             (notation.negative, notation.integer, notation.fraction, notation.binary, notation.decimal)
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity() {
+    fn malformed_texts_are_not_quantities() {
         for (error, texts) in [
             (NotationError::Form, &["", "1gi", "1 Gi", "1.2.3", "abc", "0x10", "٣"][..]),
             (NotationError::Suffix, &["1e", "1e+", "1eG", "1ki", "1-5", "e", "--1"]),

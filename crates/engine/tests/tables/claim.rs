@@ -60,7 +60,7 @@ fn a_crash_between_two_writes_is_completed() {
 }
 
 #[test]
-fn who_chose_the_volume_decides_who_is_marked() {
+fn bound_by_controller_marks_what_the_binder_chose() {
     let by_name = volume("v", |v| v.claim_ref = reserved_for("c"));
     let named = claim("c", |c| c.volume_name = Some("v".into()));
     // The user has chosen on the volume's side, on the claim's, and on both.
@@ -76,7 +76,7 @@ fn who_chose_the_volume_decides_who_is_marked() {
 }
 
 #[test]
-fn status_says_what_the_volume_gives() {
+fn the_status_of_a_bound_claim_is_the_volume_s() {
     let resizing = volume("v", |v| {
         v.annotations.pre_resize_capacity = Some(gi(1));
         v.attributes_class = Some("fast".into());
@@ -381,7 +381,7 @@ fn b4_a_claim_ref_with_the_right_uid_and_a_wrong_name_is_corrected() {
 }
 
 #[test]
-fn step_0_brings_the_migration_annotation_up_to_date() {
+fn step_0_updates_the_migration_annotation() {
     let c = claim("c", |c| {
         c.annotations.beta_storage_provisioner = Some("kubernetes.io/gce-pd".into());
         c.volume_name = Some("v".into());
@@ -407,7 +407,7 @@ fn step_0_brings_the_migration_annotation_up_to_date() {
 }
 
 #[test]
-fn what_cannot_be_read_is_not_absent() {
+fn an_unreadable_object_is_not_absent() {
     let mut cluster = ListCluster::new([], []);
     cluster.unreadable = vec!["v", "gold"];
     let named = claim("c", |c| c.volume_name = Some("v".into()));

@@ -7,7 +7,7 @@ use bindery_core::{
     Plugin, PluginMatch, Pod, Query, Question, Reason, Slot, Source, Stop, Tally, Text, Volume, VolumePhase,
 };
 
-/// What there is. Live reads see the lists of the overlay unless they are given their own.
+/// A cluster of lists. Live reads see the lists of the overlay unless they have lists of their own.
 pub(crate) struct ListCluster {
     pub(crate) volumes: Vec<Volume>,
     pub(crate) claims: Vec<Claim>,

@@ -25,7 +25,7 @@ fn the_smallest_that_fits_wins_and_ties_break_by_name() {
 }
 
 #[test]
-fn what_does_not_fit_is_passed_over() {
+fn a_volume_that_does_not_fit_is_skipped() {
     type Change = fn(&mut bindery_core::Volume);
     let changes: [Change; 7] = [
         |v| v.phase = VolumePhase::Released,
@@ -106,7 +106,7 @@ fn labels_are_part_of_the_query() {
 }
 
 #[test]
-fn a_volume_that_another_decision_has_picked_is_passed_over() {
+fn a_volume_picked_by_another_decision_is_skipped() {
     let mut cluster = ListCluster::new([volume("a", |_| {}), volume("b", |v| v.capacity = Some(gi(9)))], []);
     cluster.in_flight = vec!["a".into()];
     assert_eq!(chosen(&mut cluster, &claim("c", |_| {})).unwrap(), "b");

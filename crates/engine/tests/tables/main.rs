@@ -1,7 +1,7 @@
 //! The rows of upstream's tables, one by one, over a small cluster.
 //!
-//! A row says what there is, and what is decided as lines of text (see [`lines`]). Every decision is also
-//! replayed from what was asked: it must be the same, from the same questions.
+//! A row has a cluster, and the decision as lines of text (see [`lines`]). Every decision is also replayed
+//! from its questions and answers, and must be the same.
 
 mod claim;
 mod cluster;
@@ -37,14 +37,7 @@ fn claim(name: &str, change: impl FnOnce(&mut Claim)) -> Claim {
 
 /// A class of an external provisioner with immediate binding, then changed.
 fn class(name: &str, change: impl FnOnce(&mut Class)) -> Class {
-    let mut class = Class {
-        name: name.into(),
-        provisioner: "vendor.example/disk".into(),
-        binding_mode: Some(BindingMode::Immediate),
-        mount_options: false,
-        default: false,
-        created: 0,
-    };
+    let mut class = bindery_kit::class(name, "vendor.example/disk", Some(BindingMode::Immediate));
     change(&mut class);
     class
 }
@@ -66,7 +59,7 @@ fn reserved_by_name(claim: &str) -> ClaimRef {
     ClaimRef { namespace: "ns".into(), name: claim.into(), uid: None }
 }
 
-/// A claim that was bound to `volume` and has all that the volume gives it.
+/// A claim that is bound to `volume`, with its status.
 fn bound_claim(name: &str, volume: &str) -> Claim {
     claim(name, |c| {
         c.volume_name = Some(volume.into());
@@ -81,7 +74,7 @@ fn bound_claim(name: &str, volume: &str) -> Claim {
     })
 }
 
-/// Decides, and again from the record.
+/// Decides, and replays the decision.
 fn decide(cluster: &mut ListCluster, subject: Subject) -> Decision {
     let request = Request { now: 0, subject };
     let mut recorder = Recorder::new(cluster);

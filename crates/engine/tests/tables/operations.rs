@@ -133,7 +133,7 @@ mod provision {
     }
 
     #[test]
-    fn what_prevents_it_is_told() {
+    fn an_obstacle_to_provisioning_gets_an_event() {
         let c = gold(|_| {});
         let told = |cluster: &mut ListCluster, claim: &Claim, failure: &str| {
             let decision = decide(cluster, step(claim, Point::Start, Returned::Success));
@@ -184,7 +184,7 @@ mod provision {
         let again =
             ["wait 10000 ms", "call kubernetes.io/mock Delete", "continue at CleanedUp { attempt: 2 }"];
         check(&mut cluster, step(&c, point, failed()), &again);
-        // Meanwhile it was created after all, or nobody can tell.
+        // It was created meanwhile, or the read failed.
         let orphan = ["Warning ProvisioningCleanupFailed on c", "done"];
         cluster.live_error = Some("timeout");
         check(&mut cluster, step(&c, point, failed()), &orphan);
@@ -258,7 +258,7 @@ mod delete {
     }
 
     #[test]
-    fn who_deletes_is_found_by_name_then_by_source() {
+    fn the_deleter_is_found_by_name_then_by_source() {
         type Change = fn(&mut Volume);
         let by = |name: &'static str| move |v: &mut Volume| v.annotations.provisioned_by = Some(name.into());
         let outcome = |change: &dyn Fn(&mut Volume), plugins: Vec<Plugin>| {
@@ -322,7 +322,7 @@ mod delete {
     }
 
     #[test]
-    fn a_failure_is_told_once_and_backs_off() {
+    fn a_failure_gets_one_event_and_backs_off() {
         let v = released(|_| {});
         let mut cluster = cluster(&v);
         let expected = ["volume v Failed: boom", "Warning VolumeFailedDelete on v", "failed: boom"];
@@ -414,7 +414,7 @@ mod recycle {
     }
 
     #[test]
-    fn a_failure_is_told_and_never_backs_off() {
+    fn a_failure_gets_an_event_and_never_backs_off() {
         let v = released(|_| {});
         let mut cluster = cluster(&v);
         let expected = ["volume v Failed: Recycle failed: boom?", "Warning VolumeFailedRecycle on v", "done"];

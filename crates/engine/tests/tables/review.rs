@@ -1,4 +1,4 @@
-//! What admission tells the author of an object.
+//! Reviews of claims and volumes that are about to be written.
 
 use bindery_core::{
     AccessMode, BindingMode, Claim, Outcome, Quantity, ReclaimPolicy, Subject, Volume, VolumeMode,
@@ -63,7 +63,7 @@ fn a_claim_that_names_a_volume_which_cannot_satisfy_it_is_denied() {
 }
 
 #[test]
-fn pointers_that_meet_are_only_warned_of() {
+fn a_mutual_pair_that_does_not_match_gets_a_warning() {
     for (change, ..) in MISMATCHES {
         for claim_ref in [bound_to("c"), reserved_for("c")] {
             let meeting = volume("v", |v| {
@@ -96,7 +96,7 @@ fn an_update_of_a_mutual_pair_reports_each_field_that_then_differs() {
 }
 
 #[test]
-fn a_claim_that_is_marked_as_bound_is_told_what_makes_it_lost() {
+fn a_claim_with_bind_completed_reports_what_makes_it_lost() {
     // As a copy of a bound claim is, in another namespace or another cluster.
     let copy = bound_claim("c", "v");
     let rows: [(Volume, Vec<Claim>, &[&str]); 7] = [
@@ -157,7 +157,7 @@ fn a_claim_that_is_marked_as_bound_is_told_what_makes_it_lost() {
 }
 
 #[test]
-fn a_volume_that_binds_at_once_is_not_said_to_be_leaving() {
+fn a_volume_that_binds_at_once_is_not_reported_as_leaving() {
     for phase in [VolumePhase::Released, VolumePhase::Failed] {
         for claim_ref in [None, reserved_for("c"), bound_to("c")] {
             let offered = volume("v", |v| (v.claim_ref, v.phase) = (claim_ref, phase));
@@ -175,7 +175,7 @@ fn a_volume_that_binds_at_once_is_not_said_to_be_leaving() {
 }
 
 #[test]
-fn a_volume_of_another_claim() {
+fn a_named_volume_of_another_claim_is_reported() {
     let taken = volume("v", |v| v.claim_ref = bound_to("d"));
     let mut cluster = ListCluster::new([taken.clone()], [bound_claim("d", "v")]);
     assert_eq!(of_claim(&mut cluster, &named(|_| {}), None), ["VolumeOfOther \"v\" / \"ns/d\""]);
@@ -200,7 +200,7 @@ fn a_claim_that_takes_the_place_of_one_of_its_name_is_not_denied() {
 }
 
 #[test]
-fn an_object_that_is_being_deleted_is_no_reason_to_deny() {
+fn an_object_that_is_being_deleted_denies_nothing() {
     for (change, ..) in MISMATCHES {
         let leaving = volume("v", |v| {
             change(v);
@@ -218,7 +218,7 @@ fn an_object_that_is_being_deleted_is_no_reason_to_deny() {
 }
 
 #[test]
-fn what_may_surprise_is_warned_of() {
+fn surprising_bindings_get_warnings() {
     let mut cluster = ListCluster::new([], []);
     assert_eq!(of_claim(&mut cluster, &named(|_| {}), None), ["VolumeMissing \"v\" / \"\""]);
     let rows: [(Change, &str); 3] = [
@@ -237,7 +237,7 @@ fn what_may_surprise_is_warned_of() {
 }
 
 #[test]
-fn a_class_that_cannot_provision_is_warned_of() {
+fn a_class_that_cannot_provision_gets_a_warning() {
     let gold = claim("c", |c| c.class = Some("gold".into()));
     let mut cluster = ListCluster::new([], []);
     assert_eq!(of_claim(&mut cluster, &gold, None), ["ClassMissing \"gold\" / \"\""]);
@@ -291,7 +291,7 @@ fn a_bound_claim_that_only_loses_its_mark_is_bound_again_and_never_denied() {
     let unmarked = named(|_| {});
     let v = volume("v", |v| v.claim_ref = bound_to("c"));
     assert!(of_claim(&mut ListCluster::new([v.clone()], [c.clone()]), &unmarked, Some(&c)).is_empty());
-    // But it is told what a claim that is not bound is told.
+    // It gets the findings of a claim that is not bound.
     for (change, ..) in MISMATCHES {
         let mut other = v.clone();
         change(&mut other);
@@ -371,7 +371,7 @@ fn a_volume_reserved_for_a_claim_that_it_cannot_satisfy_is_denied() {
 }
 
 #[test]
-fn policy_recycle_is_warned_of_once() {
+fn policy_recycle_gets_one_warning() {
     let recycled = volume("v", |v| v.policy = ReclaimPolicy::Recycle);
     let mut cluster = ListCluster::new([], []);
     assert_eq!(
@@ -383,7 +383,7 @@ fn policy_recycle_is_warned_of_once() {
 }
 
 #[test]
-fn what_cannot_be_read_fails_the_review_without_event() {
+fn an_unreadable_object_fails_the_review_without_event() {
     let mut cluster = ListCluster::new([], []);
     cluster.unreadable = vec!["v"];
     let subject = Subject::ReviewClaim { new: named(|_| {}).into(), old: None };

@@ -1,4 +1,4 @@
-//! `updateClaimStatus`: what of a claim's status changes, and when (reference section 7.4).
+//! `updateClaimStatus`: which fields of a claim's status change, and when (reference section 7.4).
 
 use bindery_core::{AccessMode, Claim, ClaimPhase, Volume};
 
@@ -91,7 +91,7 @@ fn the_attributes_class_is_set_once_from_pending() {
 }
 
 #[test]
-fn a_claim_without_volume_loses_all_that_a_volume_gave_it() {
+fn the_status_of_a_claim_without_volume_is_cleared() {
     let check =
         |claim: &Claim, expected: &[&str]| check_claim(&mut ListCluster::new([], []), claim, expected);
     let was_bound = |change: fn(&mut Claim)| {

@@ -62,7 +62,7 @@ fn v3_a_claim_of_another_uid_is_read_live() {
 }
 
 #[test]
-fn v4_different_modes_are_told_to_both() {
+fn v4_different_modes_get_events_on_both_objects() {
     let block = claim("c", |c| c.mode = VolumeMode::Block);
     let expected = ["Warning VolumeMismatch on v", "Warning VolumeMismatch on c", "done"];
     check_volume(&mut ListCluster::new([], [block]), &bound(|_| {}), &expected);
@@ -78,7 +78,7 @@ fn v4_different_modes_are_told_to_both() {
 fn v5_the_claim_completes_the_bind() {
     let mut cluster = ListCluster::new([], [claim("c", |_| {})]);
     check_volume(&mut cluster, &bound(|v| v.phase = VolumePhase::Pending), &["enqueue ns/c", "done"]);
-    // Whoever has reserved it, and whatever its phase: nothing is written.
+    // Whatever reserved it, and in every phase: nothing is written.
     let by_binder = bound(|v| (v.annotations.bound_by_controller, v.phase) = (true, VolumePhase::Failed));
     check_volume(&mut cluster, &by_binder, &["enqueue ns/c", "done"]);
 }
@@ -111,7 +111,7 @@ fn v7_v8_v9_a_claim_that_points_elsewhere() {
     check_volume(&mut cluster, &bound(|_| {}), &["unbind v Uid", "volume v Available", "done"]);
     let available = bound(|v| v.phase = VolumePhase::Available);
     check_volume(&mut cluster, &available, &["unbind v Uid", "done"]);
-    // A volume that failed is reclaimed again; the key of provisioned-by counts, not what it says.
+    // A Failed volume is reclaimed again; the key of provisioned-by counts, not its value.
     let failed = |policy| {
         bound(|v| {
             v.name = "pvc-uid-c".into();
@@ -144,7 +144,7 @@ fn the_policy_says_how_a_released_volume_is_reclaimed() {
     check_volume(&mut cluster, &released(ReclaimPolicy::Unknown), &unknown);
     let failed = |policy| bound(|v| (v.phase, v.policy) = (VolumePhase::Failed, policy));
     check_volume(&mut cluster, &failed(ReclaimPolicy::Unknown), &["done"]);
-    // What failed is tried again at every sync, however long ago that was.
+    // A failed reclaim is tried again at every sync.
     check_volume(&mut cluster, &failed(ReclaimPolicy::Delete), &["start Delete \"\" uid-v", "done"]);
     check_volume(&mut cluster, &failed(ReclaimPolicy::Recycle), &["start Recycle \"\" uid-v", "done"]);
     cluster.operation = OperationState::Running;
@@ -166,7 +166,7 @@ fn the_policy_says_how_a_released_volume_is_reclaimed() {
 }
 
 #[test]
-fn step_0_brings_annotation_and_finalizers_up_to_date_in_one_write() {
+fn step_0_updates_annotation_and_finalizers_in_one_write() {
     type Change = fn(&mut Volume);
     let in_tree: Change = |v| v.annotations.provisioned_by = Some("kubernetes.io/gce-pd".into());
     let delete: Change = |v| v.policy = ReclaimPolicy::Delete;
@@ -190,7 +190,7 @@ fn step_0_brings_annotation_and_finalizers_up_to_date_in_one_write() {
         (&off, &[in_tree, with_in_tree], Some(" -in-tree")),
         (&off, &[in_tree, with_in_tree, recycle], Some(" -in-tree")),
         (&off, &[in_tree, with_in_tree, unknown], None),
-        // A volume that is being deleted is no exception, though the API server then refuses to add.
+        // The same for a volume that is being deleted, although the API server refuses that write.
         (&off, &[in_tree, delete, with_in_tree, deleting], None),
         (&off, &[in_tree, delete, deleting], Some(" +in-tree")),
         (&off, &[external, delete, with_in_tree, with_external], None),
@@ -210,7 +210,7 @@ fn step_0_brings_annotation_and_finalizers_up_to_date_in_one_write() {
 }
 
 #[test]
-fn a_migration_is_known_to_the_reclaim_of_the_same_sync() {
+fn reclaiming_uses_the_migration_of_the_same_sync() {
     let released = bound(|v| {
         (v.phase, v.policy) = (VolumePhase::Released, ReclaimPolicy::Delete);
         v.annotations.provisioned_by = Some("kubernetes.io/gce-pd".into());

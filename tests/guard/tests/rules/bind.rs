@@ -6,12 +6,12 @@ use bindery_core::{
     Requirement, Selector, SelectorOperator, Source, Subject, Volume, VolumeMode, VolumePhase,
 };
 
-use crate::case::{Response, Row, TestCase, claim, claim_ref, class, pair, volume};
+use crate::case::{Response, Row, TestCase, away, broken, claim, claim_ref, class, found, pair, volume};
 
 /// First write of a bind, as the default engine makes it.
 fn reserve(claim: &Claim, volume: &Volume) -> TestCase {
     let mark = !volume.is_bound_to(claim);
-    let action = Action::ReserveVolume { volume: volume.target(), claim: claim.target(), mark };
+    let action = crate::case::reserve(volume, claim, mark);
     TestCase::new(Subject::SyncClaim(claim.clone().into()), [action]).with_claim(claim).with_volume(volume)
 }
 
@@ -161,7 +161,7 @@ fn waiting() -> Vec<Row> {
     });
     let of = |mode| reserve(&c, &v).with_class(class("slow", "p", mode));
     let mut failed = reserve(&c, &v);
-    failed.world.classes.insert("slow".into(), Lookup::Failed("away".into()));
+    failed.world.classes.insert("slow".into(), away());
     let (named, reserved) = (
         Claim { volume_name: Some("v".into()), ..c.clone() },
         Volume { claim_ref: claim_ref(None), ..v.clone() },
@@ -231,7 +231,7 @@ fn moved() -> Vec<Row> {
     let action =
         Action::BindClaim { claim: c.target(), volume: v.target(), set_volume_name: true, mark: true };
     let point = TestCase::new(Subject::SyncClaim(c.clone().into()), [action]).with_claim(&c).with_volume(&v);
-    let found = |volume: &Volume| Lookup::Found(volume.clone().into());
+    let found = |volume: &Volume| found(volume.clone());
     let live = |found| point.clone().volume_proven(found);
     let unbound = Volume { claim_ref: None, version: "v2".into(), ..v.clone() };
     let phase =
@@ -269,9 +269,8 @@ fn moved() -> Vec<Row> {
         live(found(&Volume { deleting: true, ..v.clone() }))
             .is("the cache has missed that it is being deleted", Response::Contradicted),
         live(Lookup::Absent).is("the cache has missed that it is gone", Response::Contradicted),
-        live(Lookup::Failed("away".into())).is("the live read failed", Response::Unproven),
-        live(Lookup::Unreadable("spec is no object".into()))
-            .refused("the volume cannot be read live", Breach::Unreadable),
+        live(away()).is("the live read failed", Response::Unproven),
+        live(broken()).refused("the volume cannot be read live", Breach::Unreadable),
         written.allowed("a write of this decision shows what the volume is"),
         hardly_written.is("the write that would show it need not succeed", Response::ProveVolume),
         now(unbound).is("the volume was unbound meanwhile", Response::Stale),
@@ -290,9 +289,7 @@ fn moved() -> Vec<Row> {
         reserve(&c, &volume())
             .live(Lookup::Found(namesake.into()))
             .is("the live read shows a namesake, and the overlay lags", Response::Stale),
-        reserve(&c, &volume())
-            .live(Lookup::Failed("away".into()))
-            .allowed("the live read failed, and the overlay has it"),
+        reserve(&c, &volume()).live(away()).allowed("the live read failed, and the overlay has it"),
     ]
 }
 

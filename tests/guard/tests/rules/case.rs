@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use bindery_core::guard::{self, Breach, Case, Object, Objection, View};
 use bindery_core::{
-    AccessMode, Action, Answer, BindingMode, Claim, ClaimKey, ClaimPhase, ClaimRef, Class, Decision,
-    Exchange, Lookup, Migration, Operation, OperationKind, Outcome, Plugin, Point, Progress, Quantity,
+    AccessMode, Action, Answer, Claim, ClaimKey, ClaimPhase, ClaimRef, Class, Decision, Edit, Exchange,
+    FinalizerEdit, Lookup, Migration, Operation, OperationKind, Outcome, Plugin, Point, Progress, Quantity,
     Question, ReclaimPolicy, Request, Returned, Source, Step, Subject, Text, Uid, Volume, VolumePhase,
 };
+pub(crate) use bindery_kit::class;
 
 /// What the guard says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,16 +240,55 @@ pub(crate) fn elsewhere() -> Lookup<Arc<Claim>> {
     Lookup::Found(Arc::new(Claim { volume_name: Some("other".into()), ..claim() }))
 }
 
-/// A class.
-pub(crate) fn class(name: &str, provisioner: &str, mode: Option<BindingMode>) -> Class {
-    Class {
-        name: name.into(),
-        provisioner: provisioner.into(),
-        binding_mode: mode,
-        mount_options: false,
-        default: false,
-        created: 0,
-    }
+/// The claim, of class `gold`.
+pub(crate) fn gold() -> Claim {
+    Claim { class: Some("gold".into()), ..claim() }
+}
+
+/// A look-up that found the object.
+pub(crate) fn found<T>(object: T) -> Lookup<Arc<T>> {
+    Lookup::Found(Arc::new(object))
+}
+
+/// A look-up of an object that cannot be parsed.
+pub(crate) fn broken<T>() -> Lookup<T> {
+    Lookup::Unreadable("spec is no object".into())
+}
+
+/// A look-up that failed.
+pub(crate) fn away<T>() -> Lookup<T> {
+    Lookup::Failed("away".into())
+}
+
+/// The first write of a bind.
+pub(crate) fn reserve(volume: &Volume, claim: &Claim, mark: bool) -> Action {
+    Action::ReserveVolume { volume: volume.target(), claim: claim.target(), mark }
+}
+
+/// A write of the deletion finalizers.
+pub(crate) fn edit_finalizers(volume: &Volume, in_tree: FinalizerEdit, external: FinalizerEdit) -> Action {
+    annotate(volume, Edit::Keep, in_tree, external)
+}
+
+/// A write of migrated-to and of the deletion finalizers.
+pub(crate) fn annotate(
+    volume: &Volume,
+    migrated_to: Edit<Text>,
+    in_tree_finalizer: FinalizerEdit,
+    external_finalizer: FinalizerEdit,
+) -> Action {
+    Action::AnnotateVolume { volume: volume.target(), migrated_to, in_tree_finalizer, external_finalizer }
+}
+
+/// A sync of a volume that was read, with these actions.
+pub(crate) fn sync(volume: &Volume, actions: impl IntoIterator<Item = Action>) -> TestCase {
+    TestCase::new(Subject::SyncVolume(volume.clone().into()), actions).with_volume(volume)
+}
+
+/// An operation that reclaims a volume starts.
+pub(crate) fn start_reclaim(volume: &Volume, kind: OperationKind) -> TestCase {
+    let operation = Operation { kind, plugin: "".into(), uid: volume.uid.clone() };
+    sync(volume, [Action::StartOperation(operation)])
 }
 
 /// A plugin that can do everything.

@@ -6,7 +6,9 @@ use bindery_core::{
     Point, Quantity, Question, Returned, Source, Subject, Text, Volume, VolumePhase,
 };
 
-use crate::case::{Response, Row, TestCase, claim, claim_ref, class, on_claim, pair};
+use crate::case::{
+    Response, Row, TestCase, away, broken, claim, claim_ref, class, found, gold, on_claim, pair,
+};
 
 /// A status write.
 #[derive(Clone)]
@@ -38,7 +40,7 @@ fn losses() -> Vec<Row> {
     let foreign = Volume { claim_ref: claim_ref(Some("u-former")), ..volume.clone() };
     let by_name = Volume { claim_ref: claim_ref(None), ..volume.clone() };
     let free = Volume { claim_ref: None, ..volume.clone() };
-    let found = |volume: &Volume| Lookup::Found(volume.clone().into());
+    let found = |volume: &Volume| found(volume.clone());
     vec![
         lost(None).is("Lost, no volume, by the cache alone", Response::ProveVolume),
         lost(None).volume_proven(Lookup::Absent).allowed("Lost, no volume"),
@@ -49,11 +51,9 @@ fn losses() -> Vec<Row> {
         lost(None)
             .volume_proven(found(&free))
             .is("Lost, but the cache has missed that the volume is free", Response::Contradicted),
+        lost(None).volume_proven(away()).is("Lost, but the live read failed", Response::Unproven),
         lost(None)
-            .volume_proven(Lookup::Failed("away".into()))
-            .is("Lost, but the live read failed", Response::Unproven),
-        lost(None)
-            .volume_proven(Lookup::Unreadable("spec is no object".into()))
+            .volume_proven(broken())
             .refused("Lost, but the volume cannot be read live", Breach::Unreadable),
         lost(Some(foreign.clone())).is("Lost, another's volume, by the cache alone", Response::ProveVolume),
         lost(Some(foreign.clone())).volume_proven(found(&foreign)).allowed("Lost, another's volume"),
@@ -91,10 +91,10 @@ fn statuses() -> Vec<Row> {
     let described =
         looked(Lookup::Absent).told(Question::Describe(Handle(0)), Answer::Described(volume.clone().into()));
     let mut unreadable = lost(None);
-    unreadable.world.volumes.insert("v".into(), Lookup::Unreadable("spec is no object".into()));
+    unreadable.world.volumes.insert("v".into(), broken());
     let mut named = plain(&Claim { volume_name: Some("v".into()), ..claim() }, ClaimPhase::Pending);
     let absent = named.clone();
-    named.world.volumes.insert("v".into(), Lookup::Unreadable("spec is no object".into()));
+    named.world.volumes.insert("v".into(), broken());
     vec![
         status(&full(), cleared(ClaimPhase::Pending)).allowed("Pending, all cleared"),
         plain(&claim(), ClaimPhase::Pending).allowed("Pending, nothing to clear"),
@@ -109,7 +109,7 @@ fn statuses() -> Vec<Row> {
         lost(Some(volume)).refused("Lost, but it has its volume", Breach::PairBroken),
         back.is("Lost, but its volume is back", Response::Stale),
         denied.is("Lost, it was read that its volume is gone, and it is not", Response::Stale),
-        looked(Lookup::Failed("away".into())).refused("Lost, but nobody knows", Breach::ClaimPhaseWrong),
+        looked(away()).refused("Lost, but the read failed", Breach::ClaimPhaseWrong),
         described.refused("Lost, but its volume was seen last", Breach::PairBroken),
         unreadable.refused("Lost, but the volume cannot be read", Breach::Unreadable),
         plain(&claim(), ClaimPhase::Lost).refused("Lost though never bound", Breach::ClaimPhaseWrong),
@@ -207,7 +207,7 @@ fn classes() -> Vec<Row> {
 
 fn annotations() -> Vec<Row> {
     use OperationKind::{Provision, ProvisionExternal};
-    let gold = Claim { class: Some("gold".into()), ..claim() };
+    let gold = gold();
     let hand = |kind, point, provisioner: &str, migrated_to| {
         let action = Action::AnnotateClaim {
             claim: gold.target(),

@@ -1,12 +1,11 @@
-//! What of a review may deny: each finding that is so, beside those that are not.
+//! Findings of a review that may deny: each true finding beside false ones.
 
 use std::sync::Arc;
 
 use bindery_core::guard::holds;
 use bindery_core::{
     AccessMode, Answer, BindingMode, Claim, ClaimKey, ClaimRef, Class, Exchange, Finding, Lookup, Migration,
-    Quantity, Question, ReclaimPolicy, Rule, Source, Subject, Text, Timestamp, Volume, VolumeMode,
-    VolumePhase,
+    Quantity, Question, ReclaimPolicy, Rule, Source, Subject, Text, Volume, VolumeMode, VolumePhase,
 };
 
 use crate::case::{claim, claim_ref, key, pair, volume};
@@ -102,7 +101,7 @@ fn a_volume_that_was_not_read_denies_nothing() {
 
 /// A finding is held against the objects that it is about, whatever else the review has read, and when.
 #[test]
-fn what_was_read_of_others_denies_nothing_and_excuses_nothing() {
+fn answers_about_other_objects_neither_deny_nor_excuse() {
     let holds_among = |finding: &Finding, subject: &Subject, own: &Exchange, other: Exchange| {
         let own = own.clone();
         let [first, last] = [[other.clone(), own.clone()], [own, other]];
@@ -189,7 +188,7 @@ fn a_reserved_volume_denies_by_what_its_waiting_claim_asks_for() {
         assert_eq!(of_volume(rule, &reserved, None, &claim()), rule != Rule::ClassDiffers, "{rule:?}");
         let fits = Volume { claim_ref: claim_ref(None), ..volume() };
         assert!(!of_volume(rule, &fits, None, &claim()), "{rule:?}, and nothing differs");
-        assert!(!of_volume(rule, &differing(change), None, &claim()), "{rule:?}, reserved for nobody");
+        assert!(!of_volume(rule, &differing(change), None, &claim()), "{rule:?}, not reserved");
         let other = Volume { claim_ref: claim_ref(Some("u-again")), ..reserved.clone() };
         assert!(!of_volume(rule, &other, None, &claim()), "{rule:?}, reserved for a former one");
 
@@ -218,7 +217,7 @@ fn only_reviews_deny_and_only_by_rules_that_do() {
 
 /// Rules that warn unless an operator has them deny.
 #[test]
-fn what_a_named_volume_is_like_is_looked_at() {
+fn a_finding_about_a_named_volume_must_be_true() {
     let reserved_for = |name: &str| {
         let claim_ref = ClaimRef { namespace: "ns".into(), name: name.into(), uid: None };
         Volume { claim_ref: Some(claim_ref), ..volume() }
@@ -272,15 +271,8 @@ fn what_a_named_volume_is_like_is_looked_at() {
 }
 
 #[test]
-fn what_the_class_is_like_is_looked_at() {
-    let class = |provisioner: &str, binding_mode| Class {
-        name: "c".into(),
-        provisioner: provisioner.into(),
-        binding_mode: Some(binding_mode),
-        mount_options: false,
-        default: false,
-        created: Timestamp::default(),
-    };
+fn a_finding_about_a_class_must_be_true() {
+    let class = |provisioner: &str, mode| bindery_kit::class("c", provisioner, Some(mode));
     let holds_with = |rule: Rule, volume_name: Option<&str>, class: Lookup<Class>| {
         let volume_name = volume_name.map(Text::from);
         let new = Claim { class: Some("c".into()), volume_name, ..claim() };
@@ -296,7 +288,7 @@ fn what_the_class_is_like_is_looked_at() {
         ];
         let told = told.map(|(question, answer)| Exchange { question, answer });
         let subject = Subject::ReviewClaim { new: new.into(), old: None };
-        // What was not asked nobody knows; of the first alone it is not known whether the class matters.
+        // A finding rests on what was asked; the first answer alone does not show that the class matters.
         let is_so = holds(&finding(rule, None), &subject, &told);
         let needs_all = rule != Rule::NameDefeatsWait;
         assert!(!(needs_all && holds(&finding(rule, None), &subject, &told[..1])), "{rule:?}");
@@ -315,11 +307,11 @@ fn what_the_class_is_like_is_looked_at() {
     assert!(!holds_with(Rule::NameDefeatsWait, None, waits()));
     assert!(!holds_with(Rule::NameDefeatsWait, Some("v"), in_tree()));
     let subject = Subject::ReviewClaim { new: claim().into(), old: None };
-    assert!(!holds(&finding(Rule::ClassMissing, None), &subject, &[]), "nobody has looked");
+    assert!(!holds(&finding(Rule::ClassMissing, None), &subject, &[]), "nothing was asked");
 }
 
 #[test]
-fn the_policy_of_a_volume_is_looked_at() {
+fn a_finding_about_a_policy_must_be_true() {
     let of = |policy| {
         let new = Volume { policy, ..volume() };
         let subject = Subject::ReviewVolume { new: new.into(), old: None };

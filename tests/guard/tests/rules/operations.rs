@@ -4,19 +4,18 @@ use std::sync::Arc;
 
 use bindery_core::guard::{ATTEMPTS_MAX, Breach};
 use bindery_core::{
-    Action, Answer, BindingMode, Claim, Edit, FinalizerEdit, Follows, Lookup, Message, Migration, Operation,
+    Action, Answer, BindingMode, Claim, FinalizerEdit, Follows, Lookup, Message, Migration, Operation,
     OperationKind, Outcome, Plugin, PluginMatch, PluginOperation, Pod, Point, Question, ReclaimPolicy,
     Returned, Source, Subject, Volume, VolumePhase,
 };
 
-use crate::case::{Response, Row, TestCase, claim, class, key, on_claim, on_volume, plugin, released};
+use crate::case::{
+    Response, Row, TestCase, away, claim, class, edit_finalizers, gold, key, on_claim, on_volume, plugin,
+    released, start_reclaim,
+};
 
 const PLUGIN: &str = "kubernetes.io/p";
 const NAME: &str = "pvc-u-c";
-
-fn gold() -> Claim {
-    Claim { class: Some("gold".into()), ..claim() }
-}
 
 fn starts() -> Vec<Row> {
     use OperationKind::{Provision, ProvisionExternal};
@@ -60,7 +59,7 @@ fn starts() -> Vec<Row> {
         knows(start(&gold(), Provision, PLUGIN, PLUGIN, immediate), None).refused("no plugin", wrong),
         start(&gold(), Provision, PLUGIN, PLUGIN, immediate).refused("nothing was asked", wrong),
         knows(start(&gold(), ProvisionExternal, PLUGIN, PLUGIN, immediate), None)
-            .refused("nobody provisions for an in-tree name", wrong),
+            .refused("no external provisioner has an in-tree name", wrong),
         external(&gold()).allowed("external"),
         told.allowed("external, the class is as it was read"),
         start(&gold(), ProvisionExternal, "vendor.example/p", "vendor.example/p", immediate)
@@ -87,12 +86,7 @@ fn starts() -> Vec<Row> {
 fn reclaim_starts() -> Vec<Row> {
     use OperationKind::{Delete, Provision};
     let wrong = Breach::OperationWrong;
-    let reclaim = |volume: &Volume, kind| {
-        let operation = Operation { kind, plugin: "".into(), uid: volume.uid.clone() };
-        TestCase::new(Subject::SyncVolume(volume.clone().into()), [Action::StartOperation(operation)])
-            .with_volume(volume)
-            .proven(Lookup::Absent)
-    };
+    let reclaim = |volume: &Volume, kind| start_reclaim(volume, kind).proven(Lookup::Absent);
     let mut migrated = released(ReclaimPolicy::Delete);
     migrated.annotations.migrated_to = Some("driver".into());
     let bound = Volume { phase: bindery_core::VolumePhase::Bound, ..released(ReclaimPolicy::Delete) };
@@ -157,7 +151,7 @@ fn provisioning() -> Vec<Row> {
         provision(Point::Start).refused("provision without looking", wrong),
         reads(provision(Point::Start), Lookup::Found(crate::case::volume().into()), NAME)
             .refused("provision again", wrong),
-        reads(provision(Point::Start), Lookup::Failed("away".into()), NAME).refused("nobody knows", wrong),
+        reads(provision(Point::Start), away(), NAME).refused("the live read failed", wrong),
         absent(provision(Point::Provisioned)).refused("provision twice", Breach::OperationWrong),
         wrong_plugin.refused("another plugin", wrong),
         foreign.refused("provision for another claim", wrong),
@@ -249,12 +243,7 @@ fn unprotecting() -> Vec<Row> {
         finalizers: vec![bindery_core::FINALIZER_IN_TREE.into()],
         ..released(ReclaimPolicy::Delete)
     };
-    let remove = Action::AnnotateVolume {
-        volume: gone.target(),
-        migrated_to: Edit::Keep,
-        in_tree_finalizer: FinalizerEdit::Remove,
-        external_finalizer: FinalizerEdit::Keep,
-    };
+    let remove = edit_finalizers(&gone, FinalizerEdit::Remove, FinalizerEdit::Keep);
     let fail = Action::SetVolumePhase {
         volume: gone.target(),
         phase: VolumePhase::Failed,
@@ -356,7 +345,7 @@ fn reclaiming() -> Vec<Row> {
         proven(delete(&csi, csi.clone())).refused("a CSI volume", wrong),
         proven(delete(&gone, kept)).refused("kept meanwhile", Breach::OperationWrong),
         proven(delete(&gone, again)).refused("created again meanwhile", wrong),
-        proven(delete(&gone, free)).refused("nobody's meanwhile", Breach::VolumePhaseWrong),
+        proven(delete(&gone, free)).refused("its claimRef was cleared meanwhile", Breach::VolumePhaseWrong),
         proven(call(later, PluginOperation::Delete, Point::Deleted))
             .refused("delete twice", Breach::OperationWrong),
         proven(usual()).outcome(Outcome::Done).refused("not waited for", Breach::OperationWrong),

@@ -7,13 +7,11 @@ use bindery_core::{
     ReclaimPolicy, Returned, Subject, Volume,
 };
 
-use crate::case::{Row, TestCase, claim, claim_ref, class, on_claim, on_volume, pair, volume};
+use crate::case::{
+    Row, TestCase, claim, claim_ref, class, edit_finalizers, gold, on_claim, on_volume, pair, sync, volume,
+};
 
 const IN_TREE: &str = "kubernetes.io/p";
-
-fn gold() -> Claim {
-    Claim { class: Some("gold".into()), ..claim() }
-}
 
 /// A claim without class is given the default one, and provisioned for by the same sync, as upstream does.
 fn classes() -> Vec<Row> {
@@ -77,11 +75,7 @@ fn annotations_of_claims() -> Vec<Row> {
 fn marks() -> Vec<Row> {
     let (c, free) = (claim(), volume());
     let reserve = |volume: &Volume, first| {
-        let steps = [first, true].map(|mark| Action::ReserveVolume {
-            volume: volume.target(),
-            claim: c.target(),
-            mark,
-        });
+        let steps = [first, true].map(|mark| crate::case::reserve(volume, &c, mark));
         TestCase::new(Subject::SyncClaim(c.clone().into()), steps).with_claim(&c).with_volume(volume)
     };
     let reserved = Volume { claim_ref: claim_ref(None), ..free.clone() };
@@ -113,15 +107,8 @@ fn finalizers() -> Vec<Row> {
         let mut volume = Volume { policy, ..volume() };
         volume.annotations.provisioned_by = Some(IN_TREE.into());
         volume.finalizers = finalizers.iter().map(|&name| name.into()).collect();
-        let steps = edits.iter().map(|&(in_tree_finalizer, external_finalizer)| Action::AnnotateVolume {
-            volume: volume.target(),
-            migrated_to: Edit::Keep,
-            in_tree_finalizer,
-            external_finalizer,
-        });
-        TestCase::new(Subject::SyncVolume(volume.clone().into()), steps)
-            .with_volume(&volume)
-            .migration(IN_TREE, Migration::Off)
+        let steps = edits.iter().map(|&(in_tree, external)| edit_finalizers(&volume, in_tree, external));
+        sync(&volume, steps).migration(IN_TREE, Migration::Off)
     };
     let kept = |edits| annotate(ReclaimPolicy::Retain, &[FINALIZER_IN_TREE, FINALIZER_EXTERNAL], edits);
     let wrong = Breach::FinalizerWrong;

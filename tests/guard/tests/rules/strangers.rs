@@ -1,4 +1,4 @@
-//! What the engine was told of others counts for nothing.
+//! Answers about other objects change no result.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ fn others() -> Vec<Exchange> {
 }
 
 #[test]
-fn what_was_said_about_others_counts_for_nothing() {
+fn answers_about_other_objects_change_no_result() {
     let mut wrong = Vec::new();
     for row in crate::rows() {
         for exchange in exchanges() {

@@ -1,18 +1,15 @@
 //! G4, and G9 for volumes.
 
-use std::sync::Arc;
-
 use bindery_core::guard::Breach;
 use bindery_core::{
     Action, Claim, Clear, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, FinalizerEdit, Lookup, Message,
-    Migration, Operation, OperationKind, Point, ReclaimPolicy, Returned, Subject, Volume, VolumePhase,
+    Migration, OperationKind, Point, ReclaimPolicy, Returned, Subject, Volume, VolumePhase,
 };
 
-use crate::case::{Response, Row, TestCase, claim, claim_ref, elsewhere, on_volume, pair, released, volume};
-
-fn sync(volume: &Volume, actions: impl IntoIterator<Item = Action>) -> TestCase {
-    TestCase::new(Subject::SyncVolume(volume.clone().into()), actions).with_volume(volume)
-}
+use crate::case::{
+    Response, Row, TestCase, annotate, away, broken, claim, claim_ref, edit_finalizers, elsewhere, found,
+    on_volume, pair, released, start_reclaim, sync, volume,
+};
 
 fn set(volume: &Volume, phase: VolumePhase) -> Action {
     let message = if phase == VolumePhase::Failed { Message::UnknownReclaimPolicy } else { Message::Empty };
@@ -21,10 +18,6 @@ fn set(volume: &Volume, phase: VolumePhase) -> Action {
 
 fn phase(volume: &Volume, phase: VolumePhase) -> TestCase {
     sync(volume, [set(volume, phase)])
-}
-
-fn found(claim: Claim) -> Lookup<Arc<Claim>> {
-    Lookup::Found(claim.into())
 }
 
 /// A volume bound to the claim `u-c`, before anybody knows what became of that.
@@ -41,9 +34,7 @@ fn made_for_claim(policy: ReclaimPolicy) -> Volume {
 
 /// An operation of that kind starts on a released volume of that policy.
 fn start(policy: ReclaimPolicy, kind: OperationKind) -> TestCase {
-    let volume = released(policy);
-    let operation = Operation { kind, plugin: "".into(), uid: volume.uid.clone() };
-    sync(&volume, [Action::StartOperation(operation)])
+    start_reclaim(&released(policy), kind)
 }
 
 /// A volume that was provisioned for another claim, and chosen for its own.
@@ -56,8 +47,6 @@ fn proofs() -> Vec<Row> {
     let delete = || start(ReclaimPolicy::Delete, OperationKind::Delete);
     let namesake = || Claim { uid: "u-again".into(), ..claim() };
     let surplus = |policy| phase(&made_for_claim(policy), VolumePhase::Released).live(elsewhere());
-    let unreadable = || Lookup::Unreadable("spec is no object".into());
-    let failed = || Lookup::Failed("away".into());
     vec![
         release().is("release without proof", Response::ProveClaim),
         release().live(Lookup::Absent).allowed("the claim is gone"),
@@ -68,11 +57,11 @@ fn proofs() -> Vec<Row> {
         release()
             .proven(found(pair().0))
             .is("the claim is there, and no cache has shown it", Response::Stale),
-        release().live(failed()).is("the engine's read failed", Response::Unproven),
-        release().live(failed()).proven(Lookup::Absent).is("the engine's read counts", Response::Unproven),
-        release().proven(failed()).is("the guard's read failed", Response::Unproven),
-        release().live(unreadable()).refused("the claim cannot be read", Breach::Unreadable),
-        release().proven(unreadable()).refused("the claim cannot be read live", Breach::Unreadable),
+        release().live(away()).is("the engine's read failed", Response::Unproven),
+        release().live(away()).proven(Lookup::Absent).is("the engine's read counts", Response::Unproven),
+        release().proven(away()).is("the guard's read failed", Response::Unproven),
+        release().live(broken()).refused("the claim cannot be read", Breach::Unreadable),
+        release().proven(broken()).refused("the claim cannot be read live", Breach::Unreadable),
         surplus(ReclaimPolicy::Delete).allowed("a surplus volume, provisioned to be deleted"),
         surplus(ReclaimPolicy::Retain).refused("the claim has another volume", Breach::VolumePhaseWrong),
         phase(&chosen(), VolumePhase::Released)
@@ -95,16 +84,10 @@ fn proofs() -> Vec<Row> {
 /// What is released already is reclaimed by what the cache says; no claim uses it either way.
 fn reclaiming() -> Vec<Row> {
     let delete = || start(ReclaimPolicy::Delete, OperationKind::Delete);
-    let with_phase = |phase| {
-        let volume = Volume { phase, ..released(ReclaimPolicy::Recycle) };
-        let operation =
-            Operation { kind: OperationKind::Recycle, plugin: "".into(), uid: volume.uid.clone() };
-        sync(&volume, [Action::StartOperation(operation)])
-    };
+    let with_phase =
+        |phase| start_reclaim(&Volume { phase, ..released(ReclaimPolicy::Recycle) }, OperationKind::Recycle);
     let delete_of = |volume: Volume| {
-        let volume = Volume { phase: VolumePhase::Released, ..volume };
-        let operation = Operation { kind: OperationKind::Delete, plugin: "".into(), uid: volume.uid.clone() };
-        sync(&volume, [Action::StartOperation(operation)])
+        start_reclaim(&Volume { phase: VolumePhase::Released, ..volume }, OperationKind::Delete)
     };
     vec![
         start(ReclaimPolicy::Recycle, OperationKind::Recycle)
@@ -259,21 +242,6 @@ fn unbinding() -> Vec<Row> {
     ]
 }
 
-fn annotate(
-    volume: &Volume,
-    edit: Edit<bindery_core::Text>,
-    tree: FinalizerEdit,
-    out: FinalizerEdit,
-) -> TestCase {
-    let action = Action::AnnotateVolume {
-        volume: volume.target(),
-        migrated_to: edit,
-        in_tree_finalizer: tree,
-        external_finalizer: out,
-    };
-    sync(volume, [action])
-}
-
 fn made_by(plugin: &str, policy: ReclaimPolicy, finalizers: &[&str]) -> Volume {
     let mut volume = Volume { policy, ..volume() };
     volume.annotations.provisioned_by = Some(plugin.into());
@@ -285,6 +253,9 @@ fn finalizers() -> Vec<Row> {
     use FinalizerEdit::{Add, Keep, Remove};
     use ReclaimPolicy::{Delete, Retain, Unknown};
     const IN_TREE: &str = "kubernetes.io/p";
+    let annotate = |volume: &Volume, migrated_to, in_tree, external| {
+        sync(volume, [annotate(volume, migrated_to, in_tree, external)])
+    };
     let tree = |volume: &Volume, edit| annotate(volume, Edit::Keep, edit, Keep);
     let off = |case: TestCase| case.migration(IN_TREE, Migration::Off);
     let on = |case: TestCase| case.migration(IN_TREE, Migration::On("driver".into()));
@@ -292,12 +263,7 @@ fn finalizers() -> Vec<Row> {
     let held = made_by(IN_TREE, Delete, &[FINALIZER_IN_TREE]);
     let wrong = Breach::FinalizerWrong;
     let operation = |volume: &Volume, point, returned| {
-        let action = Action::AnnotateVolume {
-            volume: volume.target(),
-            migrated_to: Edit::Keep,
-            in_tree_finalizer: Remove,
-            external_finalizer: Keep,
-        };
+        let action = edit_finalizers(volume, Remove, Keep);
         let subject = on_volume(OperationKind::Delete, volume, point, returned);
         TestCase::new(subject, [action]).continues(Point::FinalizerRemoved)
     };
@@ -370,7 +336,7 @@ fn deletion() -> Vec<Row> {
             .refused("delete another volume", Breach::OutOfPlace),
         delete(&gone, Subject::SyncVolume(gone.clone().into())).refused("in a sync", Breach::OutOfPlace),
         delete(&freed, on_volume(OperationKind::Delete, &freed, Point::Deleted, Returned::Success))
-            .allowed("nobody's"),
+            .allowed("no claim has it"),
     ]
 }
 

@@ -8,7 +8,7 @@ use bindery_core::{
     VolumePhase, VolumeTarget,
 };
 
-use crate::case::{Response, Row, TestCase, claim, claim_ref, key, on_volume, released, volume};
+use crate::case::{Response, Row, TestCase, broken, claim, claim_ref, key, on_volume, released, volume};
 
 /// Makes a free volume Available.
 fn offer(target: VolumeTarget) -> Action {
@@ -137,25 +137,22 @@ fn readiness() -> Vec<Row> {
     early.world.synced = false;
     let mut idle = case([]);
     idle.world.synced = false;
-    let broken = || Lookup::Unreadable("spec is no object".into());
     let mut unreadable = case([offer(free().target())]);
     unreadable.world.volumes.insert("v".into(), broken());
     let named = Volume { claim_ref: claim_ref(None), ..free() };
     let mut by_name =
         TestCase::new(Subject::SyncVolume(named.clone().into()), [offer(named.target())]).with_volume(&named);
-    by_name.world.claims.insert(key(), Lookup::Unreadable("spec is no object".into()));
+    by_name.world.claims.insert(key(), broken());
     let c = claim();
     let action = Action::ReserveVolume { volume: volume().target(), claim: c.target(), mark: true };
     let reserve =
         TestCase::new(Subject::SyncClaim(c.clone().into()), [action]).with_claim(&c).with_volume(&volume());
     let mut broken_claim = reserve.clone();
-    broken_claim.world.claims.insert(key(), Lookup::Unreadable("spec is no object".into()));
+    broken_claim.world.claims.insert(key(), broken());
     let told_broken = case([offer(free().target())])
         .told(Question::Volume(Source::Live, "v".into()), Answer::Volume(broken()));
-    let told_broken_claim = reserve.clone().told(
-        Question::Claim(Source::Live, key()),
-        Answer::Claim(Lookup::Unreadable("spec is no object".into())),
-    );
+    let told_broken_claim =
+        reserve.clone().told(Question::Claim(Source::Live, key()), Answer::Claim(broken()));
     let review = Subject::ReviewVolume { new: free().into(), old: None };
     vec![
         early.refused("before the lists are complete", Breach::NotSynced),
