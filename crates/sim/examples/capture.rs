@@ -1,5 +1,5 @@
-//! Takes discovery, table columns and OpenAPI documents from a real API server, cut to what the simulator
-//! serves.
+//! Records discovery, table columns and OpenAPI documents of a real API server, cut to the resources that the
+//! simulator serves.
 //!
 //! ```sh
 //! KUBECONFIG=FILE cargo run -p bindery-sim --example capture -- crates/sim/data

@@ -1,5 +1,5 @@
-//! Records what a real API server answers to the requests of the matrix test: one that it starts, empty and
-//! without controllers, from the programs that `BINDERY_ETCD` and `BINDERY_KUBE_APISERVER` name.
+//! Records the answers of a real API server to the requests of the matrix test. Starts an empty server
+//! without controllers, with the programs in `BINDERY_ETCD` and `BINDERY_KUBE_APISERVER`.
 //!
 //! ```sh
 //! cargo run -p bindery-sim --example record > answers.jsonl && mv answers.jsonl crates/sim/tests/matrix/

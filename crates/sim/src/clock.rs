@@ -5,54 +5,45 @@ use std::time::SystemTime;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// 2026-01-01T00:00:00Z, in seconds since 1970: the instant at which a virtual clock starts unless told
-/// otherwise.
-const DEFAULT_BASE_SECONDS: i64 = 1_767_225_600;
+/// 2026-01-01T00:00:00Z, the start of a virtual clock, in seconds since 1970.
+const VIRTUAL_START_SECONDS: i64 = 1_767_225_600;
 
-/// Where the simulator takes the time from.
+/// The source of the simulator's time.
 ///
-/// A virtual clock follows tokio's: under `tokio::time::pause` it stands still until the runtime advances it,
-/// so a run repeats exactly.
+/// A virtual clock follows tokio's clock: under `tokio::time::pause` only the runtime advances it, so a run
+/// repeats exactly.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// `base` plus what tokio's clock has advanced since `start`.
+    /// 2026-01-01T00:00:00Z plus the time on tokio's clock since `start`.
     Virtual {
-        /// The instant that the clock showed at `start`, in seconds since 1970.
-        base_seconds: i64,
-        /// tokio's instant at which the clock was started.
+        /// The start of the clock.
         start: Instant,
     },
-    /// The machine's clock, for servers that people talk to.
+    /// The machine's clock, for servers that people use.
     Real,
 }
 
 impl Default for Clock {
+    /// A virtual clock that starts now.
     fn default() -> Self {
-        Clock::starting_at(DEFAULT_BASE_SECONDS)
+        Clock::Virtual { start: Instant::now() }
     }
 }
 
 impl Clock {
-    /// A virtual clock that shows `base_seconds` (seconds since 1970) now.
-    pub fn starting_at(base_seconds: i64) -> Self {
-        Clock::Virtual { base_seconds, start: Instant::now() }
-    }
-
-    /// The present instant.
-    pub fn now(&self) -> Timestamp {
+    /// The current instant.
+    pub(crate) fn now(&self) -> Timestamp {
         match self {
-            Clock::Virtual { base_seconds, start } => {
-                let elapsed = start.elapsed();
-                let nanos = i32::try_from(elapsed.subsec_nanos()).unwrap_or(0);
-                let seconds = base_seconds.saturating_add_unsigned(elapsed.as_secs());
-                Timestamp::new(seconds, nanos).unwrap_or(Timestamp::MAX)
+            Clock::Virtual { start } => {
+                let base = Timestamp::constant(VIRTUAL_START_SECONDS, 0);
+                base.checked_add(start.elapsed()).unwrap_or(Timestamp::MAX)
             }
             Clock::Real => Timestamp::try_from(SystemTime::now()).unwrap_or(Timestamp::MAX),
         }
     }
 
-    /// The present as `metav1.Time` writes it: RFC 3339, whole seconds.
-    pub fn now_text(&self) -> String {
+    /// The current instant as a `metav1.Time`.
+    pub(crate) fn now_text(&self) -> String {
         seconds_text(self.now())
     }
 }
@@ -67,8 +58,7 @@ pub(crate) fn micros_text(instant: Timestamp) -> String {
     instant.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// So many seconds after an instant, or before it: at most the last instant that there is, at least the
-/// first. Clients may ask for any number.
+/// The instant `seconds` later, or earlier if negative. Saturates, as clients may send any number.
 pub(crate) fn after(instant: Timestamp, seconds: i64) -> Timestamp {
     let end = if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
     instant.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(end)
@@ -76,7 +66,7 @@ pub(crate) fn after(instant: Timestamp, seconds: i64) -> Timestamp {
 
 /// Reads RFC 3339.
 pub(crate) fn parse(text: &str) -> Option<Timestamp> {
-    // jiff reads more than RFC 3339 (a space for the T); Kubernetes does not.
+    // jiff also accepts a space instead of the T.
     if text.as_bytes().get(10) != Some(&b'T') {
         return None;
     }
@@ -90,7 +80,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn virtual_time_follows_tokio() {
+    async fn a_virtual_clock_follows_tokio() {
         let clock = Clock::default();
         assert_eq!(clock.now_text(), "2026-01-01T00:00:00Z");
         tokio::time::advance(Duration::from_millis(61_500)).await;
@@ -99,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn time_does_not_run_over() {
+    fn a_sum_of_times_saturates() {
         let instant = parse("2026-01-01T00:00:00Z").unwrap();
         assert_eq!(seconds_text(after(instant, 61)), "2026-01-01T00:01:01Z");
         assert_eq!(seconds_text(after(instant, -1)), "2025-12-31T23:59:59Z");
@@ -108,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn only_rfc_3339_is_read() {
+    fn only_rfc_3339_is_parsed() {
         assert!(parse("2026-01-01T00:00:00Z").is_some());
         assert!(parse("2026-01-01T02:00:00.5+02:00").is_some());
         assert!(parse("2026-01-01 00:00:00Z").is_none());

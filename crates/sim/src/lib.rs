@@ -1,22 +1,24 @@
-//! An in-process Kubernetes API for the kinds that Bindery touches, with faults, on a virtual clock.
+//! An in-process Kubernetes API for the kinds that Bindery uses, with faults, on a virtual clock.
 //!
 //! A [`Sim`] holds volumes, claims, classes, pods, nodes, namespaces, events, leases and CSI objects, and
 //! answers requests as kube-apiserver 1.36 does: resource versions and conflicts, watches with bookmarks and
 //! expiry, paging, finalizers and graceful deletion, status subresources, three kinds of patch, validation,
-//! tables, discovery and OpenAPI. It is reached in two ways that go the same path:
+//! tables, discovery and OpenAPI. There are two ways in, which share all code behind them:
 //!
-//! - [`Sim::service`] is a tower service that a `kube::Client` takes in place of a connection;
+//! - [`Sim::service`] is a tower service that replaces the connection of a `kube::Client`;
 //! - [`Sim::serve`] answers HTTP/1.1 and HTTP/2 on a socket, for `kubectl`.
 //!
-//! *Guarantees*: a run repeats exactly. Names and UIDs come from a seed, time from a [`Clock`]; there are no
-//! background tasks: what upstream's protection controllers do happens within the write that causes it.
-//! Requests never pass validation by; [`Sim::seed`], [`Sim::put`] and [`Sim::remove`], which stand for the
-//! past and for other actors, do.
+//! *Guarantees*: a run repeats exactly. Names and UIDs come from a seed, time from a [`Clock`]. There are no
+//! background tasks: controllers run within the write that triggers them. All requests are validated;
+//! [`Sim::seed`], [`Sim::put`] and [`Sim::remove`], which stand for earlier writes and for other actors, are
+//! not.
 //!
 //! *Absences*: no authentication and authorisation, no server-side apply (answered with 415), no garbage
-//! collection of owned objects, no `managedFields`; of a field that is given twice the last one counts,
-//! whatever `fieldValidation` says; refusals carry no warnings; unknown fields of deletion options are not
-//! told.
+//! collection by owner references, no `managedFields`. The last of duplicate fields counts, regardless of
+//! `fieldValidation`. Refusals have no warnings. Unknown fields of deletion options are ignored.
+//!
+//! *Structure*: a request passes `http` (route, faults, form of the answer), `verbs` (decoding, defaults,
+//! admission), `validate`, `storage`, and `watch` for its readers.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -31,37 +33,28 @@
 //! # }
 //! ```
 
-mod admission;
-mod body;
 mod clock;
-mod defaults;
-mod discovery;
+mod controllers;
 mod faults;
-mod negotiate;
+mod field;
+mod http;
 mod object;
-mod openapi;
-mod patch;
-mod protection;
 mod protobuf;
 mod quantity;
 mod registry;
-mod request;
 mod schema;
 mod selectors;
-mod serve;
-mod service;
 mod sim;
 mod state;
 mod status;
-mod store;
-mod table;
+mod storage;
 mod validate;
 mod verbs;
+mod watch;
 
-pub use body::SimBody;
 pub use clock::Clock;
-pub use faults::{FaultAction, FaultRule, Faults, GUARD_HEADER, GUARD_LIVE_READ};
-pub use request::Verb;
+pub use faults::{FaultRule, Faults, GUARD_HEADER, GUARD_LIVE_READ};
+pub use http::route::Verb;
+pub use http::{AnswerLost, SimBody, SimService};
 pub use schema::normalise;
-pub use service::{AnswerLost, SimService};
 pub use sim::{RequestRecord, SeedError, Sim, SimOptions};

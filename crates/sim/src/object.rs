@@ -1,33 +1,37 @@
-//! Reading and writing common places of an object.
+//! Reading and writing the common fields of an object.
 
 use serde_json::{Map, Value};
 
-/// The text at a JSON pointer; empty where there is none.
+/// The annotation that named a class before the field did.
+pub(crate) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// The annotations that mark a default class.
+const DEFAULT_CLASS: [&str; 2] =
+    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+
+/// The text at a JSON pointer, or "".
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or("")
 }
 
-/// The name.
 pub(crate) fn name(object: &Value) -> &str {
     meta_text(object, "name")
 }
 
-/// The namespace; empty for cluster-scoped objects.
+/// The namespace, or "" for cluster-scoped objects.
 pub(crate) fn namespace(object: &Value) -> &str {
     meta_text(object, "namespace")
 }
 
-/// The UID.
 pub(crate) fn uid(object: &Value) -> &str {
     meta_text(object, "uid")
 }
 
-/// The resourceVersion.
 pub(crate) fn resource_version(object: &Value) -> &str {
     meta_text(object, "resourceVersion")
 }
 
-/// A text field of the metadata; empty where there is none.
+/// A text field of the metadata, or "".
 pub(crate) fn meta_text<'a>(object: &'a Value, field: &str) -> &'a str {
     meta_field(object, field).and_then(Value::as_str).unwrap_or("")
 }
@@ -37,34 +41,51 @@ pub(crate) fn meta_field<'a>(object: &'a Value, field: &str) -> Option<&'a Value
     object.get("metadata")?.get(field)
 }
 
-/// Whether somebody has asked for deletion.
+/// An annotation.
+pub(crate) fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    meta_field(object, "annotations")?.get(name)?.as_str()
+}
+
+/// The class of a volume or claim: the annotation takes precedence over the field.
+pub(crate) fn class(object: &Value) -> &str {
+    annotation(object, CLASS_ANNOTATION).unwrap_or_else(|| text(object, "/spec/storageClassName"))
+}
+
+/// Whether a storage class is a default one.
+pub(crate) fn is_default_class(class: &Value) -> bool {
+    DEFAULT_CLASS.iter().any(|name| annotation(class, name) == Some("true"))
+}
+
+/// A number of the metadata, or 0.
+pub(crate) fn meta_number(object: &Value, field: &str) -> i64 {
+    meta_field(object, field).and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// Whether deletion was requested.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     !meta_text(object, "deletionTimestamp").is_empty()
 }
 
-/// The finalizers.
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     texts(meta_field(object, "finalizers"))
 }
 
-/// The texts of a list.
 pub(crate) fn texts(list: Option<&Value>) -> Vec<&str> {
     list.and_then(Value::as_array)
         .map(|items| items.iter().filter_map(Value::as_str).collect())
         .unwrap_or_default()
 }
 
-/// The items of a list.
 pub(crate) fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The metadata, made where it is missing.
+/// The metadata, added if it is missing.
 pub(crate) fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
     child_mut(object, "metadata")
 }
 
-/// A child object, made where it is missing or not an object.
+/// A child object, added if it is missing or not an object.
 pub(crate) fn child_mut<'a>(object: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
     if !object.is_object() {
         *object = Value::Object(Map::new());
@@ -88,14 +109,14 @@ pub(crate) fn set(object: &mut Map<String, Value>, field: &str, value: Option<Va
     }
 }
 
-/// Copies a top-level field of one object over another's, its absence included.
+/// Copies a top-level field from one object to another; an absent field is removed.
 pub(crate) fn copy_field(from: &Value, to: &mut Value, field: &str) {
     if let Some(target) = to.as_object_mut() {
         set(target, field, from.get(field).cloned());
     }
 }
 
-/// Whether a value is what Go counts as empty: absent, null, `""`, 0, false, an empty list or map.
+/// Whether Go counts a value as empty: absent, null, `""`, 0, false, an empty list or map.
 pub(crate) fn is_empty(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,

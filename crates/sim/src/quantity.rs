@@ -1,24 +1,23 @@
-//! Kubernetes quantities: read, compared, and written in canonical form, as `apimachinery/pkg/api/resource`
-//! does.
+//! Kubernetes quantities, parsed, compared and written in canonical form as in
+//! `apimachinery/pkg/api/resource`.
 //!
-//! Unlike the quantities of `bindery_core`, which hold what a volume can have, these hold whatever upstream's
-//! do: negative ones, and decimal ones of any size.
+//! Unlike the quantities of `bindery_core`, which are sizes of volumes, these can be negative and of any size.
 
 use std::cmp::Ordering;
 
 use bindery_core::{Notation, NotationError, QuantityFormat};
 
-/// A quantity: `digits` × 10^`power`, and what else of its text upstream keeps.
+/// A quantity: `digits` × 10^`power`, and the properties of its text that upstream keeps.
 #[derive(Clone, Debug)]
 pub(crate) struct Quantity {
     negative: bool,
-    /// Values of the digits, neither beginning nor ending with zero; none for zero.
+    /// Decimal digits without leading and trailing zeros; empty for zero.
     digits: Vec<u8>,
     power: i64,
     format: QuantityFormat,
-    /// The text, where upstream takes it for canonical and so never writes it again.
+    /// The text, if upstream considers it canonical and never rewrites it.
     text: Option<String>,
-    /// Whether upstream holds the number in an int64 and a power of ten, not in a decimal of any size.
+    /// Whether upstream stores the number as an int64 and a power of ten, not as a big decimal.
     small: bool,
 }
 
@@ -26,20 +25,21 @@ pub(crate) struct Quantity {
 const NANO: i64 = -9;
 /// Lists of resources are rounded up to multiples of 10^-3 (`SetDefaults_ResourceList`).
 const MILLI: i64 = -3;
-/// Upstream caps binary quantities, and only these, at this value.
+/// Upstream caps binary quantities at this value, and no others.
 const BINARY_MAX: &str = "9223372036854775807";
-/// Decimal digits that upstream is sure to hold in an int64.
+/// The decimal digits that always fit into an int64.
 const SMALL_DIGITS_MAX: usize = 18;
 
 impl Quantity {
-    /// Reads a quantity (`ParseQuantity`).
+    pub(crate) fn zero() -> Self {
+        Self::parse("0").expect("zero is a quantity")
+    }
+
+    /// Parses a quantity (`ParseQuantity`).
     pub(crate) fn parse(text: &str) -> Result<Self, NotationError> {
         let notation = Notation::parse(text)?;
-        let number = format!(
-            "{}{}",
-            if notation.integer.is_empty() { "0" } else { notation.integer },
-            notation.fraction
-        );
+        let integer = if notation.integer.is_empty() { "0" } else { notation.integer };
+        let number = format!("{integer}{}", notation.fraction);
         let decimals = i64::try_from(notation.fraction.len()).unwrap_or(i64::MAX);
         let power = i64::from(notation.decimal).saturating_sub(decimals);
         let binary = notation.format == QuantityFormat::BinarySi;
@@ -72,10 +72,10 @@ impl Quantity {
         Ok(quantity)
     }
 
-    /// What upstream makes of a quantity in a list of resources: rounded up to thousandths.
+    /// The quantity as upstream keeps it in a list of resources: rounded up to thousandths.
     pub(crate) fn rounded(mut self) -> Self {
         if self.power < MILLI {
-            // A text that ends in zeros may still be exact; upstream looks at how it was written.
+            // Upstream drops the text even if its last digits are zeros.
             self.text = None;
         }
         self.round_up(MILLI);
@@ -102,7 +102,7 @@ impl Quantity {
         }
     }
 
-    /// Cuts what is below 10^`power`, away from zero.
+    /// Rounds to a multiple of 10^`power`, away from zero.
     fn round_up(&mut self, power: i64) {
         let Some(surplus) = usize::try_from(power - self.power).ok().filter(|surplus| *surplus > 0) else {
             return;
@@ -122,7 +122,7 @@ impl Quantity {
         self.digits.insert(0, 1);
     }
 
-    /// Takes the zeros off both ends.
+    /// Removes zeros at both ends.
     fn trim(&mut self) {
         let leading = self.digits.iter().take_while(|digit| **digit == 0).count();
         self.digits.drain(..leading);
@@ -168,8 +168,8 @@ impl Quantity {
         self.power >= 0 || self.digits.is_empty()
     }
 
-    /// `Quantity.Value` of upstream: the whole number, rounded away from zero; out of the range of an int64
-    /// it is what Go's arithmetic makes of it, which the real server goes by.
+    /// Upstream's `Quantity.Value`: the whole number, rounded away from zero. Outside of an int64 it overflows as
+    /// Go's arithmetic does, because the real server uses that result.
     pub(crate) fn value(&self) -> i64 {
         if self.small {
             let units = self.units(0).unwrap_or(0);
@@ -183,7 +183,7 @@ impl Quantity {
         thousandths / 1000 + i64::from(thousandths % 1000 != 0)
     }
 
-    /// The magnitude in units of 10^`power`, rounded up; `None` where it does not fit.
+    /// The magnitude in units of 10^`power`, rounded up. `None` if it does not fit.
     fn units(&self, power: i64) -> Option<u64> {
         let mut rounded = self.clone();
         rounded.round_up(power);
@@ -229,14 +229,14 @@ impl Quantity {
         if self.format == QuantityFormat::DecimalExponent {
             return if power == 0 { format!("{sign}{number}") } else { format!("{sign}{number}e{power}") };
         }
-        // Where no suffix is large enough, upstream leaves it out, and the power with it.
+        // Upstream omits a suffix that does not exist, and loses the power.
         let suffixes = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
         let suffix = usize::try_from((power - NANO) / 3).ok().and_then(|step| suffixes.get(step));
         format!("{sign}{number}{}", suffix.unwrap_or(&""))
     }
 }
 
-/// Upstream's test for binary numbers that a larger suffix might fit.
+/// Upstream's test for binary numbers that may fit a larger suffix.
 fn is_multiple_of_8(number: &str) -> bool {
     number[number.len().saturating_sub(3)..].parse::<u32>().is_ok_and(|last| last % 8 == 0)
 }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn canonical_forms_of_upstream() {
+    fn each_canonical_form_is_upstreams() {
         for (text, canonical) in [
             ("0", "0"),
             ("0Gi", "0"),
@@ -284,15 +284,12 @@ mod tests {
     }
 
     #[test]
-    fn only_binary_quantities_are_capped() {
+    fn a_large_quantity_is_capped_only_if_it_is_binary() {
         for (text, canonical) in [
             ("100Ei", "9223372036854775807"),
             ("-100Ei", "-9223372036854775807"),
             ("123456789012345678901234567890Ki", "9223372036854775807"),
-            (
-                "7.99999999999999999999999999999999999999999999999999999999999999999999Ei",
-                "9223372036854775807",
-            ),
+            ("7.9999999999999999999999999999999999999999999999999999999999999Ei", "9223372036854775807"),
             ("7Ei", "7Ei"),
             ("10E", "10E"),
             ("1e40", "10e39"),
@@ -303,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_resources_are_in_thousandths() {
+    fn a_quantity_in_a_resource_list_is_rounded_to_thousandths() {
         for (text, canonical) in
             [("0.1n", "1m"), ("1.0000000001", "1001m"), ("1.9999", "2"), ("-0.0001", "-1m"), ("5Gi", "5Gi")]
         {
@@ -312,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_those_of_go() {
+    fn an_integer_value_overflows_as_in_go() {
         for (text, value) in [
             ("1500m", 2),
             ("-1500m", -2),
@@ -328,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn comparison_is_by_value() {
+    fn quantities_compare_by_value() {
         let ascending = [
             "-1e40", "-2", "-1.5", "0", "1n", "1m", "1", "1Ki", "1025", "1G", "1Gi", "8Ei", "10E", "15E",
             "1e40",

@@ -1,8 +1,8 @@
-//! The Go shape of each kind, and decoding by it.
+//! The Go types of the served kinds, and decoding by them.
 //!
-//! The real server decodes JSON into Go types and encodes these again: unknown fields vanish, empty values
-//! are left out or filled in by the tags of the type, quantities and times take their canonical form.
-//! `data/schema.json`, made from the Go types by `data/schema`, holds what is needed to do the same.
+//! The real server decodes JSON into Go types and encodes them again: it drops unknown fields, omits or adds
+//! empty values by the tags of the type, and writes quantities and times in canonical form. `data/schema.json`,
+//! which `data/schema` generates from the Go types, has the information to do the same.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
@@ -33,13 +33,13 @@ pub(crate) enum Shape {
     Struct(usize),
 }
 
-/// When an empty value is left out.
+/// When an empty value is omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Omit {
     Never,
-    /// Go's omitempty: anything empty but a struct.
+    /// Go's omitempty: empty values except structs.
     Empty,
-    /// Go's omitzero: structs too.
+    /// Go's omitzero: empty values including structs.
     Zero,
 }
 
@@ -51,10 +51,9 @@ pub(crate) struct Field {
     omit: Omit,
     /// Whether lists are merged by a strategic merge patch.
     pub(crate) merge: bool,
-    /// The key by which the items of a merged list are told apart; `None` for lists of plain values.
+    /// The field that identifies the items of a merged list; `None` for lists of plain values.
     pub(crate) merge_key: Option<String>,
-    /// The number in protobuf; a path (`2/1`) where JSON inlines what protobuf nests, empty where there is
-    /// none.
+    /// The field number in protobuf, or "". A path (`2/1`) if JSON inlines a nested message.
     pub(crate) number: String,
 }
 
@@ -65,7 +64,7 @@ pub(crate) struct Struct {
     pub(crate) fields: BTreeMap<String, Field>,
 }
 
-/// All structs, and which one is which kind.
+/// All structs, and the struct of each kind.
 #[derive(Debug)]
 pub(crate) struct Schema {
     kinds: HashMap<String, usize>,
@@ -85,7 +84,7 @@ static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 impl Schema {
-    /// The schema of all kinds served.
+    /// The schema of all served kinds.
     pub(crate) fn get() -> &'static Schema {
         &SCHEMA
     }
@@ -132,14 +131,15 @@ fn field(raw: &[String], index: &HashMap<&str, usize>) -> Field {
 }
 
 fn shape(text: &str, index: &HashMap<&str, usize>) -> Shape {
+    let inner = |rest| Box::new(shape(rest, index));
     if let Some(rest) = text.strip_prefix('*') {
-        return Shape::Pointer(Box::new(shape(rest, index)));
+        return Shape::Pointer(inner(rest));
     }
     if let Some(rest) = text.strip_prefix("[]") {
-        return Shape::List(Box::new(shape(rest, index)));
+        return Shape::List(inner(rest));
     }
     if let Some(rest) = text.strip_prefix("{}") {
-        return Shape::Map(Box::new(shape(rest, index)));
+        return Shape::Map(inner(rest));
     }
     if let Some(name) = text.strip_prefix('>') {
         return Shape::Struct(index[name]);
@@ -158,11 +158,11 @@ fn shape(text: &str, index: &HashMap<&str, usize>) -> Shape {
     }
 }
 
-/// An object as the real server would encode it after decoding, and the fields that it does not know.
+/// An object as the real server encodes it after decoding, and its unknown fields.
 #[derive(Debug)]
 pub(crate) struct Decoded {
     pub(crate) object: Value,
-    /// As strict decoding tells them: `unknown field "spec.colour"`.
+    /// In the words of strict decoding: `unknown field "spec.colour"`.
     pub(crate) unknown: Vec<String>,
 }
 
@@ -245,7 +245,7 @@ impl Decoder {
         if number.is_i64() || number.is_u64() {
             return Ok(Value::Number(number.clone()));
         }
-        // The decoder takes 3.0 for 3, as Go's JSON library for Kubernetes does.
+        // Kubernetes' JSON decoder accepts 3.0 as 3.
         match number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15) {
             #[expect(clippy::cast_possible_truncation, reason = "the range was just checked")]
             Some(float) => Ok((float as i64).into()),
@@ -285,7 +285,7 @@ impl Decoder {
         for (name, value) in fields {
             self.path.push(name.clone());
             let value = match inner {
-                // A map of quantities is a list of resources.
+                // Each map of quantities is a list of resources.
                 Shape::Quantity => quantity(&value)?.rounded().canonical().into(),
                 _ => self.value(inner, value, owner, go_type)?,
             };
@@ -304,7 +304,7 @@ impl Decoder {
 }
 
 impl Field {
-    /// Whether Go keeps the value in a struct, which omitempty does not leave out.
+    /// Whether the Go type is a struct, which omitempty does not omit.
     fn is_struct(&self) -> bool {
         matches!(
             self.shape,
@@ -316,7 +316,7 @@ impl Field {
 fn left_out(field: &Field, value: &Value) -> bool {
     let empty = match value {
         Value::Null => field.omit == Omit::Zero || !field.is_struct(),
-        // An empty value behind a pointer was given, and so is kept.
+        // An empty value behind a pointer was given by the client.
         _ if matches!(field.shape, Shape::Pointer(_)) => false,
         Value::Object(fields) => fields.is_empty() && (field.omit == Omit::Zero || !field.is_struct()),
         _ if field.is_struct() => false,
@@ -336,8 +336,8 @@ fn join(path: &[&str]) -> String {
     text
 }
 
-/// How Go's decoder names what it found.
-fn describe(value: &Value) -> &'static str {
+/// The name of a JSON type in the words of Go's decoder.
+pub(crate) fn describe(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -370,18 +370,13 @@ fn time(value: &Value, write: fn(jiff::Timestamp) -> String) -> Result<Value, St
     }
 }
 
-/// Writes an object in the form in which the real server would store it: unknown fields dropped, empty ones
-/// left out, quantities and times canonical. An object of a kind that is not served, or that does not decode,
-/// stays as it is.
+/// Brings an object into the form in which the real server stores it: without unknown and empty fields, with
+/// canonical quantities and times. An object of an unknown kind, or one that does not decode, is unchanged.
 pub fn normalise(object: Value) -> Value {
-    let (api_version, kind) = match (object["apiVersion"].as_str(), object["kind"].as_str()) {
-        (Some(api_version), Some(kind)) => (api_version.to_owned(), kind.to_owned()),
-        _ => return object,
+    let (Some(api_version), Some(kind)) = (object["apiVersion"].as_str(), object["kind"].as_str()) else {
+        return object;
     };
-    match decode(&api_version, &kind, object.clone()) {
-        Ok(decoded) => decoded.object,
-        Err(_) => object,
-    }
+    decode(api_version, kind, object.clone()).map_or(object, |decoded| decoded.object)
 }
 
 #[cfg(test)]
@@ -396,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn encodes_as_go_does() {
+    fn a_decoded_object_is_encoded_as_go_does() {
         let decoded = normalise(claim(json!({
             "storageClassName": "", "volumeName": "", "accessModes": [], "colour": "red",
             "resources": {"requests": {"storage": "1024Mi"}},
@@ -409,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn names_unknown_fields_by_their_path() {
+    fn an_unknown_field_is_named_by_its_path() {
         let object =
             json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "imgae": "x"}]}});
         let decoded = decode("v1", "Pod", object).unwrap();
@@ -417,13 +412,13 @@ mod tests {
     }
 
     #[test]
-    fn says_what_does_not_fit() {
+    fn a_value_of_the_wrong_type_is_refused_in_the_words_of_go() {
         let spec = json!({"accessModes": "ReadWriteOnce"});
         let error = decode("v1", "PersistentVolumeClaim", claim(spec)).unwrap_err();
         assert_eq!(
             error,
-            "json: cannot unmarshal string into Go struct field PersistentVolumeClaimSpec.spec.accessModes of type \
-             []v1.PersistentVolumeAccessMode"
+            "json: cannot unmarshal string into Go struct field PersistentVolumeClaimSpec.spec.accessModes of \
+             type []v1.PersistentVolumeAccessMode"
         );
         let spec = json!({"resources": {"requests": {"storage": "lots"}}});
         assert_eq!(
@@ -433,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn both_events_have_their_own_shape() {
+    fn events_of_both_groups_have_their_own_fields() {
         let core = decode("v1", "Event", json!({"eventTime": "2026-01-01T00:00:00Z"})).unwrap();
         assert_eq!(core.object["eventTime"], "2026-01-01T00:00:00.000000Z");
         assert!(core.object.get("involvedObject").is_some());

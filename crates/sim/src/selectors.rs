@@ -7,18 +7,24 @@ use crate::registry::Resource;
 use crate::status::{ApiError, ApiResult};
 use crate::validate::{label_value_faults, qualified_faults};
 
-/// One requirement on labels.
-#[derive(Clone, Debug, PartialEq)]
-enum Requirement {
-    In(String, Vec<String>),
-    NotIn(String, Vec<String>),
-    Exists(String),
-    Missing(String),
-    Greater(String, i64),
-    Less(String, i64),
+/// One requirement on a label.
+#[derive(Clone, Debug)]
+struct Requirement {
+    key: String,
+    operator: Operator,
 }
 
-/// What a list or watch selects: labels, fields, a namespace, a name.
+#[derive(Clone, Debug)]
+enum Operator {
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Exists,
+    Missing,
+    Greater(i64),
+    Less(i64),
+}
+
+/// The selection of a list or watch: labels, fields, a namespace, a name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selector {
     labels: Vec<Requirement>,
@@ -29,7 +35,7 @@ pub(crate) struct Selector {
 }
 
 impl Selector {
-    /// Reads both selectors of a request.
+    /// Parses both selectors of a request.
     pub(crate) fn parse(
         resource: &Resource,
         namespace: &str,
@@ -56,18 +62,13 @@ impl Selector {
 }
 
 impl Requirement {
-    /// Keys and values must be such as labels can have.
+    /// Refuses keys and values that a label cannot have.
     fn check(&self) -> Result<(), String> {
-        let (key, values): (&str, &[String]) = match self {
-            Requirement::In(key, values) | Requirement::NotIn(key, values) => (key, values),
-            Requirement::Exists(key)
-            | Requirement::Missing(key)
-            | Requirement::Greater(key, _)
-            | Requirement::Less(key, _) => (key, &[]),
-        };
+        let key = &self.key;
         if let Some(fault) = qualified_faults(key).first() {
             return Err(format!("key: Invalid value: {key:?}: {fault}"));
         }
+        let (Operator::In(values) | Operator::NotIn(values)) = &self.operator else { return Ok(()) };
         for (index, value) in values.iter().enumerate() {
             if let Some(fault) = label_value_faults(value).first() {
                 return Err(format!("values[{index}][{key}]: Invalid value: {value:?}: {fault}"));
@@ -77,31 +78,23 @@ impl Requirement {
     }
 
     fn matches(&self, object: &Value) -> bool {
-        let label = |key: &str| object::meta_field(object, "labels")?.get(key)?.as_str();
-        let number = |key: &str| label(key)?.parse::<i64>().ok();
-        match self {
-            Requirement::In(key, values) => {
-                label(key).is_some_and(|label| values.iter().any(|value| value == label))
-            }
-            Requirement::NotIn(key, values) => {
-                label(key).is_none_or(|label| !values.iter().any(|value| value == label))
-            }
-            Requirement::Exists(key) => label(key).is_some(),
-            Requirement::Missing(key) => label(key).is_none(),
-            Requirement::Greater(key, bound) => number(key).is_some_and(|label| label > *bound),
-            Requirement::Less(key, bound) => number(key).is_some_and(|label| label < *bound),
+        let labels = object::meta_field(object, "labels");
+        let label = labels.and_then(|labels| labels.get(&self.key)).and_then(Value::as_str);
+        let number = label.and_then(|label| label.parse::<i64>().ok());
+        match &self.operator {
+            Operator::In(values) => label.is_some_and(|label| values.iter().any(|value| value == label)),
+            Operator::NotIn(values) => label.is_none_or(|label| !values.iter().any(|value| value == label)),
+            Operator::Exists => label.is_some(),
+            Operator::Missing => label.is_none(),
+            Operator::Greater(bound) => number.is_some_and(|label| label > *bound),
+            Operator::Less(bound) => number.is_some_and(|label| label < *bound),
         }
     }
 }
 
-/// The value of a selectable field; empty where there is none. Unset flags read as `false`.
+/// The value of a selectable field, or "". An unset flag is `false`.
 fn field_value<'a>(object: &'a Value, field: &str) -> &'a str {
-    let field = match field {
-        // The view of events.k8s.io names these fields otherwise; objects are kept in the core form.
-        "reportingController" => "reportingComponent",
-        other => other,
-    };
-    let field = field.replacen("regarding.", "involvedObject.", 1);
+    let field = core_name(field);
     let value = field.split('.').try_fold(object, |value, part| value.get(part));
     match value {
         Some(Value::String(text)) => text,
@@ -109,6 +102,14 @@ fn field_value<'a>(object: &'a Value, field: &str) -> &'a str {
         _ if field == "spec.unschedulable" || field == "spec.hostNetwork" => "false",
         _ if field == "reportingComponent" => object::text(object, "/source/component"),
         _ => "",
+    }
+}
+
+/// The core name of a field of events.k8s.io, as events are stored.
+fn core_name(field: &str) -> String {
+    match field {
+        "reportingController" => "reportingComponent".to_owned(),
+        other => other.replacen("regarding.", "involvedObject.", 1),
     }
 }
 
@@ -145,14 +146,11 @@ fn is_selectable(resource: &Resource, field: &str) -> bool {
     match (resource.group, resource.plural) {
         ("", "pods") => field == "metadata.namespace" || POD_FIELDS.contains(&field),
         ("", "events") => field == "metadata.namespace" || EVENT_FIELDS.contains(&field),
-        ("events.k8s.io", "events") => {
-            EVENT_FIELDS.contains(&field.replacen("regarding.", "involvedObject.", 1).as_str())
-                || field == "reportingController"
-        }
+        ("events.k8s.io", "events") => EVENT_FIELDS.contains(&core_name(field).as_str()),
         ("", "nodes") => field == "spec.unschedulable",
         ("", "namespaces") => matches!(field, "status.phase" | "name"),
         ("", "secrets") => matches!(field, "type" | "metadata.namespace"),
-        // The others have what every kind has, cluster-scoped ones too.
+        // Each kind has this field, cluster-scoped kinds too.
         _ => field == "metadata.namespace",
     }
 }
@@ -177,7 +175,7 @@ fn parse_fields(resource: &Resource, text: &str) -> ApiResult<Vec<(String, Strin
     Ok(fields)
 }
 
-/// The sentence differs between kinds with and without selectable fields of their own.
+/// The message differs for kinds with selectable fields of their own.
 fn unsupported_field(resource: &Resource, field: &str) -> String {
     let has_own = matches!(resource.plural, "pods" | "nodes" | "events" | "namespaces" | "secrets");
     if has_own {
@@ -187,7 +185,7 @@ fn unsupported_field(resource: &Resource, field: &str) -> String {
     }
 }
 
-/// Reads a label selector: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`.
+/// Parses a label selector: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`.
 fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
     let mut requirements = Vec::new();
     let mut rest = text.trim();
@@ -201,7 +199,7 @@ fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
     Ok(requirements)
 }
 
-/// Where a requirement ends: at a comma that is not within parentheses.
+/// The end of a requirement: a comma outside of parentheses.
 fn end_of_requirement(text: &str) -> usize {
     let mut depth = 0;
     for (index, character) in text.char_indices() {
@@ -216,39 +214,38 @@ fn end_of_requirement(text: &str) -> usize {
 }
 
 fn parse_requirement(text: &str) -> Result<Requirement, String> {
+    let requirement = |key: &str, operator| Ok(Requirement { key: key.trim().to_owned(), operator });
     if let Some(key) = text.strip_prefix('!') {
-        return Ok(Requirement::Missing(key.trim().to_owned()));
+        return requirement(key, Operator::Missing);
     }
     for (operator, negated) in [(" notin ", true), (" in ", false), (" notin(", true), (" in(", false)] {
         if let Some(at) = text.find(operator) {
-            let key = text[..at].trim().to_owned();
             let values = text[at + operator.trim_end_matches('(').len()..].trim();
-            let inner = values
-                .strip_prefix('(')
-                .and_then(|values| values.strip_suffix(')'))
-                .ok_or_else(|| format!("found '{values}', expected: '('"))?;
+            let inner = values.strip_prefix('(').and_then(|values| values.strip_suffix(')'));
+            let inner = inner.ok_or_else(|| format!("found '{values}', expected: '('"))?;
             let values = inner.split(',').map(|value| value.trim().to_owned()).collect();
-            return Ok(if negated { Requirement::NotIn(key, values) } else { Requirement::In(key, values) });
+            let operator = if negated { Operator::NotIn(values) } else { Operator::In(values) };
+            return requirement(&text[..at], operator);
         }
     }
-    let pair = |operator: &str| {
-        text.split_once(operator).map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
+    let one = |value: &str| vec![value.trim().to_owned()];
+    let number = |value: &str| {
+        let value = value.trim();
+        value.parse::<i64>().map_err(|_| format!("values[0][]: {value:?} is no integer"))
     };
-    let number =
-        |value: String| value.parse::<i64>().map_err(|_| format!("values[0][]: {value:?} is no integer"));
-    if let Some((key, value)) = pair("!=") {
-        Ok(Requirement::NotIn(key, vec![value]))
-    } else if let Some((key, value)) = pair("==").or_else(|| pair("=")) {
-        Ok(Requirement::In(key, vec![value]))
-    } else if let Some((key, value)) = pair(">") {
-        Ok(Requirement::Greater(key, number(value)?))
-    } else if let Some((key, value)) = pair("<") {
-        Ok(Requirement::Less(key, number(value)?))
+    if let Some((key, value)) = text.split_once("!=") {
+        requirement(key, Operator::NotIn(one(value)))
+    } else if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
+        requirement(key, Operator::In(one(value)))
+    } else if let Some((key, value)) = text.split_once('>') {
+        requirement(key, Operator::Greater(number(value)?))
+    } else if let Some((key, value)) = text.split_once('<') {
+        requirement(key, Operator::Less(number(value)?))
     } else if let Some((_, rest)) = text.split_once([' ', '(', ')']) {
         let found = rest.split_whitespace().next().unwrap_or("");
         Err(format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt"))
     } else {
-        Ok(Requirement::Exists(text.to_owned()))
+        requirement(text, Operator::Exists)
     }
 }
 
@@ -261,7 +258,7 @@ mod tests {
 
     #[track_caller]
     fn check(labels: &str, fields: &str, expected: bool) {
-        let pods = &registry::RESOURCES[registry::PODS];
+        let pods = registry::by_name("pods").unwrap();
         let pod = json!({
             "metadata": {"name": "p", "namespace": "d", "labels": {"tier": "a", "rank": "3"}},
             "spec": {"nodeName": "n1"}, "status": {"phase": "Running"},
@@ -271,18 +268,9 @@ mod tests {
     }
 
     #[test]
-    fn labels() {
-        for labels in [
-            "tier=a",
-            "tier==a",
-            "tier",
-            "!zone",
-            "tier in (a, b),rank>2",
-            "zone notin (x)",
-            "zone!=x",
-            "rank<4",
-            "",
-        ] {
+    fn a_label_selector_matches_as_upstream_documents() {
+        let matching = ["", "tier=a", "tier==a", "tier", "!zone", "tier in (a, b),rank>2", "rank<4"];
+        for labels in matching.into_iter().chain(["zone notin (x)", "zone!=x"]) {
             check(labels, "", true);
         }
         for labels in ["tier=b", "zone", "!tier", "tier notin (a,b)", "tier!=a", "rank>3", "tier in (b)"] {
@@ -293,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn fields() {
+    fn a_field_selector_matches_known_fields_and_refuses_others() {
         check("", "metadata.name=p,spec.nodeName=n1,status.phase!=Failed", true);
         check("", "spec.nodeName=", false);
         let volumes = registry::by_name("persistentvolumes").unwrap();

@@ -1,6 +1,5 @@
-//! The simulator as its users hold it.
+//! The simulator and its options.
 
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
@@ -9,61 +8,50 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::faults::Faults;
+use crate::http::SimService;
+use crate::http::route::Verb;
+use crate::http::socket;
+use crate::object;
 use crate::registry::{self, Resource};
-use crate::request::Verb;
-use crate::service::SimService;
 use crate::state::State;
-use crate::store::Key;
-use crate::{object, serve};
+use crate::storage::Key;
+
+/// How many changes watches and pages can read; older ones expire. A busy test makes a few thousand changes of
+/// a few hundred bytes.
+const HISTORY_MAX: usize = 20_000;
 
 /// Settings of a simulator.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
-    /// Where random choice (UIDs, generated names) starts.
+    /// The seed of UIDs and generated names.
     pub seed: u64,
-    /// Where time comes from.
+    /// The source of time.
     pub clock: Clock,
-    /// Whether volumes and claims are protected while in use, as by `StorageObjectInUseProtection` and the
-    /// two protection controllers: finalizers added at creation, removed when a deleted object is no longer
-    /// used.
-    pub protection: bool,
-    /// Whether what controllers beside the API server do is done: the two protection controllers, where
-    /// `protection` is on, and the end of namespaces that are being deleted. Without, it is an API server
-    /// alone.
+    /// Whether controllers beside the API server run: the two protection controllers, and the deletion of
+    /// namespaces.
     pub controllers: bool,
-    /// Whether the strategies of the real server apply: defaults, admission, validation, a status that nobody
-    /// can create, finalizers that hold a deletion back. Without them only versions and UIDs are checked, as
-    /// by the API server that upstream's unit tests use and that recorded cases come from.
+    /// Whether the strategies of the real server apply: defaults, admission, validation, a status that a
+    /// creation cannot set, finalizers that delay a deletion. Without them the simulator checks versions and
+    /// UIDs only, as the API server of upstream's unit tests does.
     pub strategies: bool,
-    /// How many changes are remembered for watches and pages; older ones expire.
-    pub history_max: usize,
-    /// Whether [`Sim::requests`] holds reads too.
+    /// Whether [`Sim::requests`] includes reads.
     pub log_reads: bool,
 }
 
 impl Default for SimOptions {
     fn default() -> Self {
-        SimOptions {
-            seed: 0,
-            clock: Clock::default(),
-            protection: true,
-            controllers: true,
-            strategies: true,
-            // A busy test makes a few thousand changes; a change is a few hundred bytes.
-            history_max: 20_000,
-            log_reads: false,
-        }
+        SimOptions { seed: 0, clock: Clock::default(), controllers: true, strategies: true, log_reads: false }
     }
 }
 
 impl SimOptions {
-    /// An API server that checks versions and UIDs and nothing else; see [`SimOptions::strategies`].
+    /// An API server that checks versions and UIDs only; see [`SimOptions::strategies`].
     pub fn bare() -> Self {
-        SimOptions { protection: false, strategies: false, ..SimOptions::default() }
+        SimOptions { strategies: false, ..SimOptions::default() }
     }
 }
 
-/// One request that was answered.
+/// One answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestRecord {
     /// The verb.
@@ -74,10 +62,9 @@ pub struct RequestRecord {
     pub subresource: String,
     /// The namespace; empty for cluster-scoped objects.
     pub namespace: String,
-    /// The name; empty for collections. For creations the name that was given or generated, where there was
-    /// one.
+    /// The name; empty for collections. For creations the given or generated name, if there was one.
     pub name: String,
-    /// The HTTP status code of the answer, also when the answer was lost.
+    /// The HTTP status code of the answer, even if the answer was lost.
     pub code: u16,
     /// Whether it was a read for a safety check (see [`crate::GUARD_HEADER`]).
     pub live_read: bool,
@@ -86,7 +73,7 @@ pub struct RequestRecord {
 /// An object that cannot be seeded.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedError {
-    /// The kind is none that the simulator serves.
+    /// The simulator does not serve the kind.
     #[error(
         "object {name:?} has apiVersion {api_version:?} and kind {kind:?}, which the simulator does not serve"
     )]
@@ -119,7 +106,7 @@ pub(crate) struct Inner {
     pub(crate) faults: Faults,
     pub(crate) log_reads: bool,
     pub(crate) clock: Clock,
-    /// The newest revision; watches wait for it to change.
+    /// The current revision; watches wait for its changes.
     pub(crate) revisions: watch::Sender<u64>,
 }
 
@@ -136,10 +123,10 @@ impl std::fmt::Debug for Sim {
 }
 
 impl Sim {
-    /// A cluster with its four system namespaces and nothing else.
+    /// A cluster with the four system namespaces and no other objects.
     pub fn new(options: SimOptions) -> Sim {
         let (log_reads, clock) = (options.log_reads, options.clock.clone());
-        let state = State::new(options);
+        let state = State::new(options, HISTORY_MAX);
         let revisions = watch::Sender::new(state.store.revision());
         let state = Mutex::new(state);
         Sim { inner: Arc::new(Inner { state, faults: Faults::default(), log_reads, clock, revisions }) }
@@ -150,27 +137,27 @@ impl Sim {
         SimService::new(self.clone(), None)
     }
 
-    /// Serves HTTP/1.1 and HTTP/2 (without TLS) until `stop`; then watches end, running requests are
-    /// answered, and connections are closed.
+    /// Serves HTTP/1.1 and HTTP/2 (without TLS) until `stop`. Then watches end, running requests are answered,
+    /// and connections are closed.
     ///
     /// # Errors
     ///
-    /// Where the listener fails for good.
+    /// When the listener fails permanently.
     pub async fn serve(
         self,
         listener: TcpListener,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> std::io::Result<()> {
-        serve::serve(self, listener, stop).await
+        socket::serve(self, listener, stop).await
     }
 
-    /// Adds objects past validation, defaulting and admission. A UID is kept where given, else made; the
-    /// resourceVersion is assigned; status is kept. Missing namespaces are made.
+    /// Adds objects without validation, defaults and admission. A missing UID and missing namespaces are added,
+    /// the resourceVersion is assigned, and the status is kept.
     ///
     /// # Errors
     ///
-    /// At the first object whose kind is unknown or that lacks a name or namespace; those before it are in,
-    /// as if they had been all.
+    /// At the first object with an unknown kind or without a name or namespace. The objects before it are
+    /// added.
     pub fn seed(&self, objects: impl IntoIterator<Item = Value>) -> Result<(), SeedError> {
         let mut state = self.state();
         let seeded = objects.into_iter().try_for_each(|object| {
@@ -178,7 +165,7 @@ impl Sim {
             state.put_past_validation(resource, object);
             Ok(())
         });
-        state.settle_protection();
+        state.run_controllers();
         self.announce(&state);
         seeded
     }
@@ -186,53 +173,51 @@ impl Sim {
     /// All objects of a resource (`persistentvolumes`, `storageclasses`), sorted by namespace and name. Empty
     /// for a resource that is not served.
     pub fn objects(&self, resource: &str) -> Vec<Value> {
-        let Some(resource) = registry::by_name(resource) else {
-            return Vec::new();
-        };
-        self.state().store.all(resource.stored_as).values().map(|object| (**object).clone()).collect()
+        let Some(resource) = registry::by_name(resource) else { return Vec::new() };
+        self.state().store.all(resource.kind).values().map(|object| (**object).clone()).collect()
     }
 
     /// One object.
     pub fn object(&self, resource: &str, namespace: Option<&str>, name: &str) -> Option<Value> {
         let resource = registry::by_name(resource)?;
         let key = Key::new(namespace.unwrap_or(""), name);
-        self.state().store.get(resource.stored_as, &key).map(|object| (**object).clone())
+        self.state().store.get(resource.kind, &key).map(|object| (**object).clone())
     }
 
-    /// Writes an object as another actor would who may do anything: past validation, conflicts and faults.
-    /// Watches see it. The UID of an existing object is kept unless one is given.
+    /// Writes an object without validation, conflicts and faults, as another actor with all rights. Watches see
+    /// it. An existing object keeps its UID unless a new one is given.
     ///
     /// # Panics
     ///
-    /// Where the object could not be seeded: a test that puts such an object is wrong.
+    /// When [`Sim::seed`] refuses the object, which is a mistake in the test.
     pub fn put(&self, object: Value) {
         if let Err(why) = self.seed([object]) {
             panic!("{why}");
         }
     }
 
-    /// Removes an object as another actor would who may do anything: finalizers and faults do not count. Does
-    /// nothing where there is none.
+    /// Removes an object regardless of finalizers and faults, as another actor with all rights. Does nothing if
+    /// there is no such object.
     pub fn remove(&self, resource: &str, namespace: Option<&str>, name: &str) {
         if let Some(resource) = registry::by_name(resource) {
             let mut state = self.state();
-            state.remove(resource.stored_as, &Key::new(namespace.unwrap_or(""), name));
-            state.settle_protection();
+            state.remove(resource.kind, &Key::new(namespace.unwrap_or(""), name));
+            state.run_controllers();
             self.announce(&state);
         }
     }
 
-    /// The faults to come.
+    /// The injected faults.
     pub fn faults(&self) -> &Faults {
         &self.inner.faults
     }
 
-    /// The requests answered so far, in order: writes, and reads where [`SimOptions::log_reads`] says so.
+    /// The answered requests in order: writes, and with [`SimOptions::log_reads`] also reads.
     pub fn requests(&self) -> Vec<RequestRecord> {
         self.state().requests.clone()
     }
 
-    /// Like [`Sim::requests`], and forgets them.
+    /// Takes the requests of [`Sim::requests`] out of the log.
     pub fn take_requests(&self) -> Vec<RequestRecord> {
         std::mem::take(&mut self.state().requests)
     }
@@ -242,13 +227,13 @@ impl Sim {
         self.state().store.revision()
     }
 
-    /// Expires the history: watches and pages that start from older versions get 410.
+    /// Drops the history: watches and pages from older versions get 410.
     pub fn compact(&self) {
         self.state().store.compact();
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while the lock was held is a test's panic; the state is still whole between changes.
+        // A panic under the lock is the panic of a test; the state is consistent between changes.
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

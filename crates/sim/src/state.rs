@@ -1,4 +1,4 @@
-//! Everything that a request reads or changes, under one lock.
+//! All state of the simulator, under one lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,34 +9,33 @@ use serde_json::{Value, json};
 
 use crate::clock::Clock;
 use crate::object;
-use crate::registry::{NAMESPACES, Resource};
+use crate::registry::{NAMESPACE, Resource};
 use crate::sim::{RequestRecord, SimOptions};
-use crate::store::{Key, Store};
+use crate::storage::{Key, Store};
+use crate::verbs::events::to_stored;
 
-/// The letters of generated names: no vowels, nothing that looks like another.
+/// The characters of generated names: no vowels, and none that looks like another.
 const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// The namespaces that a cluster has from the start.
+/// The namespaces of a new cluster.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
-    pub(crate) protection: bool,
     pub(crate) controllers: bool,
     pub(crate) strategies: bool,
     pub(crate) requests: Vec<RequestRecord>,
     random: StdRng,
-    /// What changed since protection last looked.
-    pub(crate) dirty: VecDeque<(usize, Key)>,
+    /// The changes that the controllers have not seen yet.
+    pub(crate) dirty: VecDeque<(&'static str, Key)>,
 }
 
 impl State {
-    pub(crate) fn new(options: SimOptions) -> Self {
+    pub(crate) fn new(options: SimOptions, history_max: usize) -> Self {
         let mut state = State {
-            store: Store::new(options.history_max),
+            store: Store::new(history_max),
             clock: options.clock,
-            protection: options.protection,
             controllers: options.controllers,
             strategies: options.strategies,
             requests: Vec::new(),
@@ -58,9 +57,9 @@ impl State {
         format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
 
-    /// A name that starts with `base` and ends in five random letters.
+    /// `base` with five random characters.
     pub(crate) fn generate_name(&mut self, base: &str) -> String {
-        // Names are at most 63 letters long, as upstream's generator has it.
+        // Upstream's generator limits names to 63 characters.
         let mut name: String = base.chars().take(58).collect();
         for _ in 0..5 {
             name.push(char::from(NAME_LETTERS[self.random.random_range(0..NAME_LETTERS.len())]));
@@ -68,32 +67,32 @@ impl State {
         name
     }
 
-    /// Stores an object, and notes that it changed.
-    pub(crate) fn put(&mut self, resource: usize, object: Value) -> Arc<Value> {
-        let stored = self.store.put(resource, object);
-        self.dirty.push_back((resource, Key::of(&stored)));
+    /// Stores an object and queues it for the controllers.
+    pub(crate) fn put(&mut self, kind: &'static str, object: Value) -> Arc<Value> {
+        let stored = self.store.put(kind, object);
+        self.dirty.push_back((kind, Key::of(&stored)));
         stored
     }
 
-    /// Removes an object, and notes that it changed.
-    pub(crate) fn remove(&mut self, resource: usize, key: &Key) -> Option<Arc<Value>> {
-        let removed = self.store.remove(resource, key)?;
-        self.dirty.push_back((resource, key.clone()));
+    /// Removes an object and queues it for the controllers.
+    pub(crate) fn remove(&mut self, kind: &'static str, key: &Key) -> Option<Arc<Value>> {
+        let removed = self.store.remove(kind, key)?;
+        self.dirty.push_back((kind, key.clone()));
         Some(removed)
     }
 
-    /// Stores an object as it is, with a UID, in a namespace that exists.
+    /// Stores an object without validation. Adds a missing UID and a missing namespace.
     pub(crate) fn put_past_validation(&mut self, resource: &Resource, mut object: Value) {
         let key = Key::of(&object);
-        if resource.namespaced && self.store.get(NAMESPACES, &Key::new("", &key.namespace)).is_none() {
+        if resource.namespaced && self.store.get(NAMESPACE, &Key::new("", &key.namespace)).is_none() {
             self.make_namespace(&key.namespace);
         }
         if object::uid(&object).is_empty() {
-            let existing = self.store.get(resource.stored_as, &key).map(|old| object::uid(old).to_owned());
+            let existing = self.store.get(resource.kind, &key).map(|old| object::uid(old).to_owned());
             let uid = existing.unwrap_or_else(|| self.new_uid());
             object::meta_mut(&mut object).insert("uid".to_owned(), uid.into());
         }
-        self.put(resource.stored_as, crate::verbs::to_stored(resource, object));
+        self.put(resource.kind, to_stored(resource, object));
     }
 
     fn make_namespace(&mut self, name: &str) {
@@ -110,6 +109,6 @@ impl State {
             "spec": {"finalizers": ["kubernetes"]},
             "status": {"phase": "Active"},
         });
-        self.put(NAMESPACES, namespace);
+        self.put(NAMESPACE, namespace);
     }
 }

@@ -1,5 +1,6 @@
-//! Validation: the checks of `pkg/apis/core/validation` and `pkg/apis/storage/validation`, with the same
-//! fields, words and causes for volumes and claims; the other kinds loosely.
+//! Validation: the checks of `pkg/apis/core/validation` and `pkg/apis/storage/validation`.
+//!
+//! Volumes and claims are checked with the fields, words and causes of the real server, other kinds loosely.
 
 mod claim;
 mod diff;
@@ -11,109 +12,158 @@ mod sources;
 mod storage;
 mod volume;
 
+use std::ops::RangeInclusive;
+
 use serde_json::Value;
 
 pub(crate) use names::{label_value as label_value_faults, qualified as qualified_faults};
 
+use crate::field::FieldErrors;
 use crate::object;
-use crate::registry::Resource;
-use crate::status::FieldError;
+use crate::registry::{CLAIM, Resource, VOLUME};
 
-/// What is wrong with an object to be created.
-pub(crate) fn create(resource: &Resource, value: &Value) -> Vec<FieldError> {
-    let errors = whole(resource, value);
-    if errors.is_empty() { meta::check(resource, value, meta::Name::PathSegment) } else { errors }
-}
-
-/// What is wrong with an update of an object or its status. Both are complete and have their defaults.
-///
-/// An object that was seeded past validation may keep the faults that it has, but not get new ones.
-pub(crate) fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = meta::check(resource, new, meta::Name::PathSegment);
-    errors.extend(meta::check_update(new, old));
-    errors.extend(match (resource.kind, subresource) {
-        ("PersistentVolume", "") => volume::check_update(resource, new, old),
-        ("PersistentVolumeClaim", "") => claim::check_update(resource, new, old),
-        ("PersistentVolumeClaim", "status") => claim::check_status_update(new, old),
-        (_, "status") => meta::check_update(new, old),
-        _ => {
-            let mut errors = whole(resource, new);
-            errors.extend(others::check_update(resource, new, old));
-            errors
-        }
-    });
-    if !errors.is_empty() {
-        let mut had = whole(resource, old);
-        had.extend(meta::check(resource, old, meta::Name::PathSegment));
-        errors.retain(|error| !had.contains(error));
+/// The errors of an object to be created.
+pub(crate) fn create(resource: &Resource, value: &Value) -> FieldErrors {
+    let mut errors = whole(resource, value);
+    if errors.is_empty() {
+        meta::check(&mut errors, resource, value, meta::Name::PathSegment);
     }
     errors
 }
 
-/// All checks of one object by itself.
-fn whole(resource: &Resource, value: &Value) -> Vec<FieldError> {
-    match resource.kind {
-        "PersistentVolume" => volume::check(resource, value),
-        "PersistentVolumeClaim" => claim::check(resource, value),
-        "StorageClass" => storage::class(resource, value),
-        "VolumeAttributesClass" => storage::attributes_class(resource, value),
-        "VolumeAttachment" => storage::attachment(resource, value),
-        "CSIDriver" => storage::driver(resource, value),
-        "CSINode" => storage::node(resource, value),
-        "CSIStorageCapacity" => storage::capacity(resource, value),
-        _ => others::check(resource, value),
+/// The errors of an update of an object or its status. Both objects are complete and have their defaults.
+///
+/// An object that was seeded past validation may keep its errors, but not get new ones.
+pub(crate) fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
+    meta::check(&mut errors, resource, new, meta::Name::PathSegment);
+    meta::check_update(&mut errors, new, old);
+    match (resource.kind, subresource) {
+        (VOLUME, "") => {
+            errors.extend(whole(resource, new));
+            volume::check_update(&mut errors, resource, new, old);
+        }
+        (CLAIM, "") => {
+            meta::check_update(&mut errors, new, old);
+            errors.extend(whole(resource, new));
+            claim::check_update(&mut errors, new, old);
+        }
+        (CLAIM, "status") => {
+            meta::check_update(&mut errors, new, old);
+            claim::check_status(&mut errors, new, old);
+        }
+        (_, "status") => meta::check_update(&mut errors, new, old),
+        _ => {
+            errors.extend(whole(resource, new));
+            others::check_update(&mut errors, resource, new, old);
+        }
     }
+    if !errors.is_empty() {
+        let mut had = whole(resource, old);
+        meta::check(&mut had, resource, old, meta::Name::PathSegment);
+        errors.subtract(&had);
+    }
+    errors
 }
 
-/// What the server warns of.
+/// The errors of one object by itself.
+fn whole(resource: &Resource, value: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
+    let rule = if resource.kind == "Namespace" { meta::Name::Label } else { meta::Name::Subdomain };
+    meta::check(&mut errors, resource, value, rule);
+    match resource.kind {
+        VOLUME => volume::check(&mut errors, value),
+        CLAIM => claim::check(&mut errors, value),
+        "StorageClass" => storage::class(&mut errors, value),
+        "VolumeAttributesClass" => storage::attributes_class(&mut errors, value),
+        "VolumeAttachment" => storage::attachment(&mut errors, value),
+        "CSIDriver" => storage::driver(&mut errors, value),
+        "CSINode" => storage::node(&mut errors, value),
+        "CSIStorageCapacity" => storage::capacity(&mut errors, value),
+        "Pod" => others::pod(&mut errors, value),
+        "Lease" => others::lease(&mut errors, value),
+        "Event" => others::event(&mut errors, value),
+        _ => {}
+    }
+    errors
+}
+
+/// The warnings for an object that passed.
 pub(crate) fn warnings(resource: &Resource, value: &Value) -> Vec<String> {
     match resource.kind {
-        "PersistentVolume" => volume::warnings(value),
-        "PersistentVolumeClaim" => claim::warnings(value),
+        VOLUME => volume::warnings(value),
+        CLAIM => claim::warnings(value),
         _ => Vec::new(),
     }
 }
 
-/// Refuses a change of a field.
-fn immutable(new: Option<&Value>, old: Option<&Value>, field: &str) -> Option<FieldError> {
-    let absent = Value::Null;
-    let (new, old) = (new.unwrap_or(&absent), old.unwrap_or(&absent));
-    (new != old).then(|| FieldError::invalid(field, new.clone(), "field is immutable"))
+fn field_text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or("")
 }
 
-/// One error per message.
-fn each(field: &str, value: &str, messages: Vec<String>) -> impl Iterator<Item = FieldError> {
-    messages.into_iter().map(move |message| FieldError::invalid(field, value, message))
+/// Refuses missing texts of the object at the path `at`.
+fn required(errors: &mut FieldErrors, value: &Value, at: &str, fields: &[&str]) {
+    for field in fields.iter().filter(|field| field_text(value, field).is_empty()) {
+        errors.required(format!("{at}.{field}"), "");
+    }
 }
 
-/// A text that must be there.
-fn required(errors: &mut Vec<FieldError>, value: &Value, pointer: &str, field: &str) {
-    if object::text(value, pointer).is_empty() {
-        errors.push(FieldError::required(field, ""));
+/// Refuses a missing or malformed name.
+fn required_name(
+    errors: &mut FieldErrors,
+    value: &Value,
+    at: &str,
+    field: &str,
+    rule: fn(&str) -> Vec<String>,
+) {
+    required(errors, value, at, &[field]);
+    optional_name(errors, value, at, field, rule);
+}
+
+/// Refuses a malformed name.
+fn optional_name(
+    errors: &mut FieldErrors,
+    value: &Value,
+    at: &str,
+    field: &str,
+    rule: fn(&str) -> Vec<String>,
+) {
+    let name = field_text(value, field);
+    if !name.is_empty() {
+        errors.check(format!("{at}.{field}"), name, rule);
+    }
+}
+
+/// Refuses a number outside of a range.
+fn in_range(
+    errors: &mut FieldErrors,
+    value: &Value,
+    at: &str,
+    field: &str,
+    range: RangeInclusive<i64>,
+    why: &str,
+) {
+    if let Some(number) = value[field].as_i64().filter(|number| !range.contains(number)) {
+        errors.invalid(format!("{at}.{field}"), number, why);
     }
 }
 
 /// The access modes of volumes and claims.
-fn access_modes(errors: &mut Vec<FieldError>, spec: &Value) {
+fn access_modes(errors: &mut FieldErrors, spec: &Value) {
     const KNOWN: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     let modes = object::texts(spec.get("accessModes"));
     for mode in &modes {
-        if !KNOWN.contains(mode) {
-            errors.push(FieldError::not_supported("spec.accessModes", *mode, &KNOWN));
-        }
+        errors.one_of("spec.accessModes", mode, &KNOWN);
     }
     let other = |mode: &&str| *mode != "ReadWriteOncePod" && KNOWN.contains(mode);
     if modes.contains(&"ReadWriteOncePod") && modes.iter().any(other) {
-        let why = "may not use ReadWriteOncePod with other access modes";
-        errors.push(FieldError::forbidden("spec.accessModes", why));
+        errors.forbidden("spec.accessModes", "may not use ReadWriteOncePod with other access modes");
     }
 }
 
 /// The volume mode of volumes and claims.
-fn volume_mode(errors: &mut Vec<FieldError>, spec: &Value) {
-    if let Some(mode) = spec.get("volumeMode").and_then(Value::as_str)
-        && !matches!(mode, "Block" | "Filesystem")
-    {
-        errors.push(FieldError::not_supported("spec.volumeMode", mode, &["Block", "Filesystem"]));
+fn volume_mode(errors: &mut FieldErrors, spec: &Value) {
+    if let Some(mode) = spec.get("volumeMode").and_then(Value::as_str) {
+        errors.one_of("spec.volumeMode", mode, &["Block", "Filesystem"]);
     }
 }

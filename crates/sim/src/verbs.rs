@@ -1,29 +1,30 @@
-//! What each verb does.
+//! The verbs of the API, on one locked [`State`].
+//!
+//! A write passes `body` (decoding), `defaults`, `admission` and [`crate::validate`] before it is stored.
 
-pub(crate) mod create;
-mod delete;
-mod events;
-mod get;
-mod list;
+pub(crate) mod admission;
+pub(crate) mod body;
+mod create;
+mod defaults;
+pub(crate) mod delete;
+pub(crate) mod events;
+pub(crate) mod list;
 mod patch;
 mod pods;
 mod update;
-pub(crate) mod watch;
 
-use bytes::Bytes;
-use serde_json::Value;
+use std::sync::Arc;
 
-pub(crate) use delete::{Options as DeleteOptions, delete_object, mark_deleting};
-pub(crate) use events::{to_stored, to_view};
+use serde_json::{Value, json};
 
-use crate::object;
-use crate::registry::Resource;
-use crate::request::{Call, Verb};
-use crate::schema;
+use self::events::to_view;
+use crate::field::FieldErrors;
+use crate::http::route::{Call, Verb};
 use crate::state::State;
-use crate::status::{ApiError, ApiResult, FieldError};
+use crate::status::{ApiError, ApiResult};
+use crate::storage::Key;
 
-/// An answer to a request that was not refused.
+/// The answer to an accepted request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -37,106 +38,55 @@ impl Answer {
     }
 }
 
-/// Serves a request, but for watches.
-pub(crate) fn dispatch(
-    state: &mut State,
-    call: &Call,
-    content_type: &str,
-    body: &Bytes,
-) -> ApiResult<Answer> {
+/// Serves a request, except for watches.
+pub(crate) fn serve(state: &mut State, call: &Call) -> ApiResult<Answer> {
     check_options(call)?;
     match call.verb {
-        Verb::Get => get::get(state, call),
+        Verb::Get => get(state, call),
         Verb::List | Verb::Watch => list::list(state, call),
-        Verb::Create => create::create(state, call, content_type, body),
-        Verb::Update => update::put(state, call, content_type, body),
-        Verb::Patch => patch::patch(state, call, content_type, body),
-        Verb::Delete => delete::delete(state, call, content_type, body),
-        Verb::DeleteCollection => delete::delete_collection(state, call, content_type, body),
+        Verb::Create => create::create(state, call),
+        Verb::Update => update::put(state, call),
+        Verb::Patch => patch::patch(state, call),
+        Verb::Delete => delete::delete(state, call),
+        Verb::DeleteCollection => delete::delete_collection(state, call),
     }
 }
 
-/// Refuses values of query parameters that the real server refuses.
+fn get(state: &State, call: &Call) -> ApiResult<Answer> {
+    list::requested_version(call, state, |why| ApiError::new(500, "", why))?;
+    Ok(Answer::ok(to_view(call.resource, &*existing(state, call)?)))
+}
+
+/// The object that a request names.
+fn existing(state: &State, call: &Call) -> ApiResult<Arc<Value>> {
+    let key = Key::new(&call.namespace, &call.name);
+    let found = state.store.get(call.resource.kind, &key).cloned();
+    found.ok_or_else(|| ApiError::not_found(call.resource, &call.name))
+}
+
+/// Refuses malformed query parameters.
 fn check_options(call: &Call) -> ApiResult<()> {
     let options = match call.verb {
         Verb::Create => "CreateOptions",
         Verb::Update => "UpdateOptions",
         Verb::Patch => "PatchOptions",
-        // Deletions may have theirs in the body; they are checked where they are read.
+        // A deletion checks its options when it reads them, as they may be in its body.
         _ => return Ok(()),
     };
-    let mut errors = Vec::new();
-    let dry_run: Vec<&str> = call.query.all("dryRun").collect();
-    errors.extend(check_dry_run(&dry_run));
+    let mut errors = FieldErrors::default();
+    check_dry_run(&mut errors, &call.query.all("dryRun").collect::<Vec<_>>());
     let directive = call.query.get("fieldValidation");
-    if !matches!(directive, "" | "Ignore" | "Warn" | "Strict") {
-        errors.push(FieldError::not_supported(
-            "fieldValidation",
-            directive,
-            &["", "Ignore", "Strict", "Warn"],
-        ));
-    }
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(options, "meta.k8s.io", "", &errors)) }
+    errors.one_of("fieldValidation", directive, &["", "Ignore", "Strict", "Warn"]);
+    ApiError::check(options, "meta.k8s.io", "", &errors)
 }
 
-/// Everything or nothing is only tried.
-fn check_dry_run(values: &[&str]) -> Option<FieldError> {
-    let unknown = values.iter().any(|value| *value != "All");
-    unknown.then(|| FieldError::not_supported("dryRun", values.to_vec(), &["All"]))
+fn check_dry_run(errors: &mut FieldErrors, values: &[&str]) {
+    if values.iter().any(|value| *value != "All") {
+        errors.not_supported("dryRun", values.to_vec(), &["All"]);
+    }
 }
 
-/// Decodes an object by its kind, and treats unknown fields as `fieldValidation` asks.
-fn decode(call: &Call, value: Value, warnings: &mut Vec<String>) -> ApiResult<Value> {
-    let (version, kind) = (call.resource.api_version(), call.resource.kind);
-    let refuse = |why: String| {
-        let message =
-            format!("{kind} in version {:?} cannot be handled as a {kind}: {why}", crate::registry::VERSION);
-        ApiError::bad_request(message)
-    };
-    let decoded = schema::decode(&version, kind, value).map_err(refuse)?;
-    if !decoded.unknown.is_empty() {
-        match call.query.get("fieldValidation") {
-            "Strict" => return Err(refuse(format!("strict decoding error: {}", decoded.unknown.join(", ")))),
-            "Ignore" => {}
-            _ => warnings.extend(decoded.unknown),
-        }
-    }
-    Ok(decoded.object)
-}
-
-/// Refuses an object whose namespace is not the request's, and fills it in.
-fn check_namespace(resource: &Resource, namespace: &str, value: &mut Value) -> ApiResult<()> {
-    let given = object::namespace(value);
-    if !resource.namespaced {
-        if !given.is_empty() {
-            object::meta_mut(value).remove("namespace");
-        }
-        return Ok(());
-    }
-    if given.is_empty() {
-        object::meta_mut(value).insert("namespace".to_owned(), namespace.into());
-        return Ok(());
-    }
-    if given != namespace {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    Ok(())
-}
-
-/// Refuses an object whose name is not the one in the path, and fills it in.
-fn check_name(name: &str, value: &mut Value) -> ApiResult<()> {
-    let given = object::name(value);
-    if given.is_empty() {
-        let message =
-            format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
-        return Err(ApiError::bad_request(message));
-    }
-    if given != name {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({given}) does not match the name on the URL ({name})"
-        )));
-    }
-    Ok(())
+/// A `metav1.Status` of success.
+fn success() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
 }

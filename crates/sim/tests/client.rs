@@ -51,7 +51,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> (u16, String) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_lives() {
+async fn a_volume_is_created_updated_bound_and_deleted() {
     let sim = sim();
     let volumes: Api<PersistentVolume> = Api::all(client(&sim));
     let created = volumes.create(&PostParams::default(), &volume("v1")).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_volume_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn preconditions_of_deletions() {
+async fn a_deletion_checks_its_preconditions() {
     let sim = sim();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client(&sim), "default");
     let created = claims.create(&PostParams::default(), &claim("c")).await.unwrap();
@@ -97,7 +97,7 @@ async fn preconditions_of_deletions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_come_in_pages_of_one_moment() {
+async fn the_pages_of_a_list_show_one_revision() {
     let sim = sim();
     let volumes: Api<PersistentVolume> = Api::all(client(&sim));
     for name in ["a", "b", "c", "d"] {
@@ -118,7 +118,7 @@ async fn lists_come_in_pages_of_one_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_tells_changes_and_expires() {
+async fn a_watch_sends_changes_and_a_bookmark_and_expires() {
     let sim = sim();
     let volumes: Api<PersistentVolume> = Api::all(client(&sim));
     let start = sim.revision().to_string();
@@ -130,7 +130,7 @@ async fn a_watch_tells_changes_and_expires() {
     let gone = stream.try_next().await.unwrap();
     let Some(WatchEvent::Deleted(gone)) = gone else { panic!("no deletion: {gone:?}") };
     assert_eq!(gone.resource_version(), Some(sim.revision().to_string()));
-    // kube asks for bookmarks; one comes before the watch ends.
+    // kube requests bookmarks; the last one comes shortly before the watch ends.
     let Some(WatchEvent::Bookmark(bookmark)) = stream.try_next().await.unwrap() else {
         panic!("no bookmark")
     };
@@ -144,18 +144,18 @@ async fn a_watch_tells_changes_and_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn both_ways_to_list_then_watch() {
+async fn a_watcher_sees_objects_with_and_without_streaming_lists() {
     for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
         let sim = sim();
         let volumes: Api<PersistentVolume> = Api::all(client(&sim));
         volumes.create(&PostParams::default(), &volume("v1")).await.unwrap();
         let mut stream = watcher(volumes.clone(), config).boxed();
-        let mut seen = Vec::new();
-        while !matches!(seen.last(), Some(watcher::Event::InitDone)) {
-            seen.push(stream.try_next().await.unwrap().unwrap());
+        let mut events = Vec::new();
+        while !matches!(events.last(), Some(watcher::Event::InitDone)) {
+            events.push(stream.try_next().await.unwrap().unwrap());
         }
         assert!(
-            seen.iter().any(|event| matches!(event, watcher::Event::InitApply(v) if v.name_any() == "v1"))
+            events.iter().any(|event| matches!(event, watcher::Event::InitApply(v) if v.name_any() == "v1"))
         );
         volumes.create(&PostParams::default(), &volume("v2")).await.unwrap();
         let event = stream.try_next().await.unwrap();
@@ -164,7 +164,7 @@ async fn both_ways_to_list_then_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults() {
+async fn a_fault_fails_delays_or_loses_the_answer_of_one_request() {
     let sim = sim();
     let volumes: Api<PersistentVolume> = Api::all(client(&sim));
     sim.faults().add(FaultRule::api_error("create", "persistentvolumes", "injected"));
@@ -174,7 +174,7 @@ async fn faults() {
         }
         other => panic!("{other:?}"),
     }
-    sim.faults().add(FaultRule::new("create", "persistentvolumes").named("v1").lose_answer());
+    sim.faults().add(FaultRule::new("create", "persistentvolumes").lose_answer());
     volumes.create(&PostParams::default(), &volume("v1")).await.unwrap_err();
     assert!(sim.object("persistentvolumes", None, "v1").is_some());
     sim.faults().add(FaultRule::new("get", "persistentvolumes").delay(Duration::from_secs(7)));
@@ -185,14 +185,14 @@ async fn faults() {
     assert_eq!(log, [(Verb::Create, 500), (Verb::Create, 201)]);
 }
 
-/// Sends a request without body, and answers the head of what came.
+/// Sends a request without body, and returns the head of the answer.
 async fn ask(sim: &Sim, method: &str, uri: &str) -> http::response::Parts {
     let request = http::Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
     client(sim).send(request).await.unwrap().into_parts().0
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_server_says_when_to_ask_again() {
+async fn a_busy_fault_answers_429_with_retry_after() {
     let sim = sim();
     sim.faults().add(FaultRule::new("list", "persistentvolumes").busy(7));
     let refused = ask(&sim, "GET", "/api/v1/persistentvolumes").await;
@@ -201,7 +201,7 @@ async fn a_busy_server_says_when_to_ask_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_of_any_size_are_taken() {
+async fn numbers_of_any_size_are_accepted() {
     let sim = sim();
     sim.put(json!({
         "apiVersion": "v1",
@@ -226,7 +226,7 @@ async fn numbers_of_any_size_are_taken() {
         let metadata = &pod["metadata"];
         (metadata["deletionTimestamp"].clone(), metadata["deletionGracePeriodSeconds"].clone())
     };
-    // The last instant that can be told; then a grace period that is shorter, by a second.
+    // The last representable instant, then a grace period that is one second shorter.
     for seconds in [most, most - 1] {
         let path = format!("/api/v1/namespaces/default/pods/p?gracePeriodSeconds={seconds}");
         assert_eq!(ask(&sim, "DELETE", &path).await.status.as_u16(), 200);
@@ -240,7 +240,7 @@ async fn numbers_of_any_size_are_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_seeded_before_an_error_is_told_and_protected() {
+async fn objects_seeded_before_an_error_are_watched_and_protected() {
     let sim = sim();
     let volumes: Api<PersistentVolume> = Api::all(client(&sim));
     let start = sim.revision().to_string();
@@ -254,7 +254,7 @@ async fn what_is_seeded_before_an_error_is_told_and_protected() {
 }
 
 #[tokio::test]
-async fn over_a_socket() {
+async fn a_watch_over_a_socket_ends_with_the_server() {
     let sim = sim();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -273,7 +273,7 @@ async fn over_a_socket() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_repeats_exactly() {
+async fn a_run_repeats_with_the_same_seed() {
     async fn run() -> Vec<Value> {
         let sim = Sim::new(SimOptions { seed: 7, ..SimOptions::default() });
         let volumes: Api<PersistentVolume> = Api::all(client(&sim));

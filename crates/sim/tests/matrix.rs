@@ -1,8 +1,8 @@
-//! The simulator answers as a real kube-apiserver did, and as it does.
+//! Compares the simulator with a real kube-apiserver.
 //!
-//! `matrix/requests.jsonl` holds requests in their order, `matrix/answers.jsonl` what kube-apiserver answered
-//! to them (recorded by `examples/record.rs`), `matrix/differences.jsonl` the requests that the simulator
-//! answers otherwise on purpose, each with the reason.
+//! `matrix/requests.jsonl` has the requests in order, `matrix/answers.jsonl` the answers of kube-apiserver
+//! (recorded by `examples/record.rs`), and `matrix/differences.jsonl` the requests that the simulator answers
+//! differently on purpose, each with the reason.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -17,7 +17,7 @@ use bindery_sim::{Sim, SimOptions};
 use kube::Client;
 use serde_json::Value;
 
-/// Least number of requests that are compared.
+/// The fewest requests to compare.
 const REQUESTS_MIN: usize = 300;
 
 fn lines(text: &str) -> impl Iterator<Item = Value> {
@@ -31,14 +31,14 @@ impl driver::Server for Simulated {
         Client::new(self.0.service(), "default")
     }
 
-    async fn forget(&mut self) {
+    async fn compact(&mut self) {
         self.0.compact();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_kube_apiserver() {
-    // The recorded server had no controllers beside it.
+async fn the_simulator_answers_each_request_as_kube_apiserver_did() {
+    // The recorded server ran without controllers.
     let sim = Sim::new(SimOptions { controllers: false, ..SimOptions::default() });
     let answers = driver::answers(&mut Simulated(sim)).await;
     let differences = lines(include_str!("matrix/differences.jsonl"));
@@ -46,20 +46,19 @@ async fn as_kube_apiserver() {
     only_as_listed(&answers, &listed);
 }
 
-/// What was recorded is what this version of Kubernetes answers.
 #[tokio::test]
-async fn kube_apiserver_answers_as_it_was_recorded() {
+async fn kube_apiserver_still_answers_each_request_as_recorded() {
     only_as_listed(&real::answers().await.unwrap(), &BTreeSet::new());
 }
 
-/// The answers differ from the recorded ones where that is listed, and nowhere else.
+/// Asserts that exactly the listed answers differ from the recorded ones.
 fn only_as_listed(answers: &[Value], listed: &BTreeSet<String>) {
     let recorded: Vec<Value> = lines(include_str!("matrix/answers.jsonl")).collect();
     assert!(answers.len() >= REQUESTS_MIN, "only {} requests were compared", answers.len());
     assert_eq!(answers.len(), recorded.len(), "the answers were recorded for other requests");
     let mut differences = String::new();
     for ((step, answer), mut expected) in driver::steps().iter().zip(answers).zip(recorded) {
-        // What was recorded by an older driver is brought into the form of this one.
+        // An older driver may have recorded the answers.
         driver::normalise(&mut expected["answer"]);
         assert_eq!(expected["id"], step.id.as_str(), "the answers were recorded for other requests");
         match (answer["answer"] == expected["answer"], listed.contains(&step.id)) {

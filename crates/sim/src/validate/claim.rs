@@ -2,18 +2,17 @@
 
 use std::cmp::Ordering;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{access_modes, diff, each, immutable, labels, meta, names, volume_mode};
-use crate::object::{self, is_empty, items, meta_field, text};
+use super::{access_modes, diff, labels, names, optional_name, required, volume_mode};
+use crate::field::FieldErrors;
+use crate::object::{self, CLASS_ANNOTATION, annotation, items, text};
 use crate::quantity::Quantity;
-use crate::registry::Resource;
-use crate::status::FieldError;
 
-const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-const IMMUTABLE: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+const IMMUTABLE: &str = "spec is immutable after creation except resources.requests and \
+                         volumeAttributesClassName for bound claims";
 
-/// The states of a resize that `status.allocatedResourceStatuses` may hold.
+/// The states of a resize in `status.allocatedResourceStatuses`.
 const RESIZE_STATES: [&str; 5] = [
     "ControllerResizeInProgress",
     "ControllerResizeInfeasible",
@@ -23,103 +22,69 @@ const RESIZE_STATES: [&str; 5] = [
 ];
 
 /// `ValidatePersistentVolumeClaim`.
-pub(super) fn check(resource: &Resource, claim: &Value) -> Vec<FieldError> {
-    let mut errors = meta::check(resource, claim, meta::Name::Subdomain);
-    spec(&mut errors, &claim["spec"]);
-    errors
-}
-
-fn spec(errors: &mut Vec<FieldError>, spec: &Value) {
+pub(super) fn check(errors: &mut FieldErrors, claim: &Value) {
+    let spec = &claim["spec"];
     if items(spec, "/accessModes").is_empty() {
-        errors.push(FieldError::required("spec.accessModes", "at least 1 access mode is required"));
+        errors.required("spec.accessModes", "at least 1 access mode is required");
     }
     if let Some(selector) = spec.get("selector") {
         labels::label_selector(errors, selector, "spec.selector");
     }
     access_modes(errors, spec);
     match spec.pointer("/resources/requests/storage").and_then(Value::as_str) {
-        None => errors.push(FieldError::required("spec.resources[storage]", "")),
-        Some(text) => {
-            if Quantity::parse(text).is_ok_and(|quantity| quantity.sign() <= 0) {
-                errors.push(FieldError::invalid(
-                    "spec.resources[storage]",
-                    text,
-                    "must be greater than zero",
-                ));
-            }
+        None => errors.required("spec.resources[storage]", ""),
+        Some(text) if Quantity::parse(text).is_ok_and(|quantity| quantity.sign() <= 0) => {
+            errors.invalid("spec.resources[storage]", text, "must be greater than zero");
         }
+        Some(_) => {}
     }
-    let class = text(spec, "/storageClassName");
-    if !class.is_empty() {
-        errors.extend(each("spec.storageClassName", class, names::subdomain(class)));
-    }
+    optional_name(errors, spec, "spec", "storageClassName", names::subdomain);
     volume_mode(errors, spec);
     data_sources(errors, spec);
-    let class = text(spec, "/volumeAttributesClassName");
-    if !class.is_empty() {
-        errors.extend(each("spec.volumeAttributesClassName", class, names::subdomain(class)));
-    }
+    optional_name(errors, spec, "spec", "volumeAttributesClassName", names::subdomain);
 }
 
-fn data_sources(errors: &mut Vec<FieldError>, spec: &Value) {
+fn data_sources(errors: &mut FieldErrors, spec: &Value) {
     let (source, reference) = (spec.get("dataSource"), spec.get("dataSourceRef"));
     if let Some(source) = source {
         data_source(errors, source, "spec.dataSource");
     }
     let Some(reference) = reference else { return };
     data_source(errors, reference, "spec.dataSourceRef");
-    let namespace = text(reference, "/namespace");
-    if !namespace.is_empty() {
-        errors.extend(each("spec.dataSourceRef.namespace", namespace, names::label(namespace)));
-        if source.is_some() {
-            let why = "may not be specified when dataSourceRef.namespace is specified";
-            errors.push(FieldError::invalid("spec", json!({}), why));
-        }
-    } else if let Some(source) = source
-        && ["apiGroup", "kind", "name"].iter().any(|part| source.get(part) != reference.get(part))
-    {
-        errors.push(FieldError::invalid("spec", json!({}), "must match dataSourceRef"));
+    optional_name(errors, reference, "spec.dataSourceRef", "namespace", names::label);
+    let Some(source) = source else { return };
+    let same = |field: &&str| source.get(field) == reference.get(field);
+    if !text(reference, "/namespace").is_empty() {
+        let why = "may not be specified when dataSourceRef.namespace is specified";
+        errors.invalid("spec", json!({}), why);
+    } else if !["apiGroup", "kind", "name"].iter().all(same) {
+        errors.invalid("spec", json!({}), "must match dataSourceRef");
     }
 }
 
-fn data_source(errors: &mut Vec<FieldError>, source: &Value, field: &str) {
-    for part in ["name", "kind"] {
-        if text(source, &format!("/{part}")).is_empty() {
-            errors.push(FieldError::required(format!("{field}.{part}"), ""));
-        }
-    }
+fn data_source(errors: &mut FieldErrors, source: &Value, field: &str) {
+    required(errors, source, field, &["name", "kind"]);
     let (group, kind) = (text(source, "/apiGroup"), text(source, "/kind"));
     if group.is_empty() && kind != "PersistentVolumeClaim" {
         let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-        errors.push(FieldError::invalid(field, kind, why));
+        errors.invalid(field, kind, why);
     }
-    if !group.is_empty() {
-        errors.extend(each(&format!("{field}.apiGroup"), group, names::subdomain(group)));
-    }
+    optional_name(errors, source, field, "apiGroup", names::subdomain);
 }
 
-/// `ValidatePersistentVolumeClaimUpdate`.
-pub(super) fn check_update(resource: &Resource, new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = meta::check_update(new, old);
-    errors.extend(check(resource, new));
-    spec_change(&mut errors, new, old);
-    sizes(&mut errors, new, old);
-    errors.extend(immutable(new.pointer("/spec/volumeMode"), old.pointer("/spec/volumeMode"), "volumeMode"));
-    attributes_class(&mut errors, new, old);
-    errors
+/// What `ValidatePersistentVolumeClaimUpdate` checks beyond metadata and the new claim by itself.
+pub(super) fn check_update(errors: &mut FieldErrors, new: &Value, old: &Value) {
+    spec_change(errors, new, old);
+    size_change(errors, new, old);
+    errors.immutable("volumeMode", new.pointer("/spec/volumeMode"), old.pointer("/spec/volumeMode"));
+    attributes_class_change(errors, new, old);
 }
 
-/// The spec may not change but for what the comments name.
-fn spec_change(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
-    let annotation = |claim: &Value| {
-        meta_field(claim, "annotations")
-            .and_then(|all| all.get(BETA_CLASS))
-            .and_then(Value::as_str)
-            .map(str::to_owned)
-    };
-    let (new_annotation, old_annotation) = (annotation(new), annotation(old));
-    let class =
-        |claim: &Value| claim.pointer("/spec/storageClassName").and_then(Value::as_str).map(str::to_owned);
+/// Refuses a change of the spec, except for the changes that the comments name.
+fn spec_change(errors: &mut FieldErrors, new: &Value, old: &Value) {
+    let class = |claim| Value::pointer(claim, "/spec/storageClassName").and_then(Value::as_str);
+    let (new_annotation, old_annotation) =
+        (annotation(new, CLASS_ANNOTATION), annotation(old, CLASS_ANNOTATION));
     let (new_class, old_class) = (class(new), class(old));
     let (mut new_spec, mut old_spec) = (new["spec"].clone(), old["spec"].clone());
 
@@ -127,26 +92,23 @@ fn spec_change(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
     if text(&old_spec, "/volumeName").is_empty() {
         object::copy_field(&new_spec, &mut old_spec, "volumeName");
     }
-    // A class moves from the old annotation to the field.
+    // The class moves from the old annotation to the field.
     let moved = old_class.is_none()
         && old_annotation.is_some()
         && new_class == old_annotation
         && (new_annotation.is_none() || new_annotation == old_annotation);
-    if moved {
+    // A claim without a class gets one.
+    let set = new_class.is_some()
+        && old_class.is_none()
+        && (old_annotation.is_none() || new_class == old_annotation);
+    if moved || set {
         object::copy_field(&old_spec, &mut new_spec, "storageClassName");
-    } else {
-        if new_annotation.as_deref().unwrap_or("") != old_annotation.as_deref().unwrap_or("") {
-            let value = new_annotation.unwrap_or_default();
-            let field = format!("metadata.annotations.{BETA_CLASS}");
-            errors.push(FieldError::invalid(field, value, "field is immutable"));
-        }
-        // A claim without a class gets one.
-        let unset = old_class.is_none() && (old_annotation.is_none() || new_class == old_annotation);
-        if new_class.is_some() && unset {
-            object::copy_field(&old_spec, &mut new_spec, "storageClassName");
-        }
     }
-    // A bound claim may ask for another size and other attributes.
+    if !moved && new_annotation.unwrap_or("") != old_annotation.unwrap_or("") {
+        let field = format!("metadata.annotations.{CLASS_ANNOTATION}");
+        errors.invalid(field, new_annotation.unwrap_or(""), "field is immutable");
+    }
+    // A bound claim may request another size and other attributes.
     if text(new, "/status/phase") == "Bound" {
         if let Some(requests) = new_spec.pointer_mut("/resources/requests").and_then(Value::as_object_mut) {
             object::set(requests, "storage", old_spec.pointer("/resources/requests/storage").cloned());
@@ -154,32 +116,29 @@ fn spec_change(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
         object::copy_field(&old_spec, &mut new_spec, "volumeAttributesClassName");
     }
     if new_spec != old_spec {
-        let what = diff::diff(&old_spec, &new_spec);
-        errors.push(FieldError::forbidden("spec", format!("{IMMUTABLE}\n{what}")));
+        errors.forbidden("spec", format!("{IMMUTABLE}\n{}", diff::diff(&old_spec, &new_spec)));
     }
 }
 
-fn quantity(value: Option<&Value>) -> Option<Quantity> {
-    Quantity::parse(value?.as_str()?).ok()
+fn quantity(value: &Value, pointer: &str) -> Option<Quantity> {
+    Quantity::parse(value.pointer(pointer)?.as_str()?).ok()
 }
 
-/// A request may shrink, but not to what the volume has or less.
-fn sizes(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
+/// A request may shrink, but must stay above the volume's capacity.
+fn size_change(errors: &mut FieldErrors, new: &Value, old: &Value) {
     const REQUEST: &str = "/spec/resources/requests/storage";
-    let zero = Quantity::parse("0").expect("zero is a quantity");
-    let size =
-        |claim: &Value, pointer: &str| quantity(claim.pointer(pointer)).unwrap_or_else(|| zero.clone());
-    let (new_size, old_size) = (size(new, REQUEST), size(old, REQUEST));
-    if new_size.compare(&old_size) == Ordering::Less
+    let size = |claim: &Value, pointer: &str| quantity(claim, pointer).unwrap_or_else(Quantity::zero);
+    let new_size = size(new, REQUEST);
+    if new_size.compare(&size(old, REQUEST)) == Ordering::Less
         && new_size.compare(&size(old, "/status/capacity/storage")) != Ordering::Greater
     {
         let why = "field can not be less than status.capacity";
-        errors.push(FieldError::forbidden("spec.resources.requests.storage", why));
+        errors.forbidden("spec.resources.requests.storage", why);
     }
 }
 
-/// Attributes that were applied are not taken back.
-fn attributes_class(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
+/// Applied attributes cannot be removed.
+fn attributes_class_change(errors: &mut FieldErrors, new: &Value, old: &Value) {
     const CLASS: &str = "/spec/volumeAttributesClassName";
     let (wanted, before) = (new.pointer(CLASS), old.pointer(CLASS));
     if wanted == before || old.pointer("/status/currentVolumeAttributesClassName").is_none() {
@@ -192,72 +151,60 @@ fn attributes_class(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
     };
     let why =
         format!("update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil");
-    errors.push(FieldError::forbidden("spec.volumeAttributesClassName", why));
+    errors.forbidden("spec.volumeAttributesClassName", why);
 }
 
-/// `ValidatePersistentVolumeClaimStatusUpdate`.
-pub(super) fn check_status_update(new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = meta::check_update(new, old);
+/// What `ValidatePersistentVolumeClaimStatusUpdate` checks beyond metadata.
+pub(super) fn check_status(errors: &mut FieldErrors, new: &Value, old: &Value) {
     if items(new, "/spec/accessModes").is_empty() && !items(old, "/spec/accessModes").is_empty() {
-        errors.push(FieldError::required("Spec.accessModes", ""));
+        errors.required("Spec.accessModes", "");
     }
-    quantities(&mut errors, new, "capacity");
-    for (key, state) in
-        new.pointer("/status/allocatedResourceStatuses").and_then(Value::as_object).into_iter().flatten()
-    {
+    let empty = Map::new();
+    let status = |field: &str| new["status"].get(field).and_then(Value::as_object).unwrap_or(&empty);
+    not_negative(errors, "capacity", status("capacity"));
+    for (key, state) in status("allocatedResourceStatuses") {
         let field = "status.allocatedResourceStatuses";
-        resource_key(&mut errors, key, field);
+        resource_key(errors, key, field);
         if !state.as_str().is_some_and(|state| RESIZE_STATES.contains(&state)) {
-            errors.push(FieldError::not_supported(field, key.as_str(), &RESIZE_STATES));
+            errors.not_supported(field, key.as_str(), &RESIZE_STATES);
         }
     }
-    for key in new
-        .pointer("/status/allocatedResources")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flat_map(serde_json::Map::keys)
-    {
-        resource_key(&mut errors, key, "status.allocatedResources");
+    for key in status("allocatedResources").keys() {
+        resource_key(errors, key, "status.allocatedResources");
     }
-    quantities(&mut errors, new, "allocatedResources");
-    errors
+    not_negative(errors, "allocatedResources", status("allocatedResources"));
 }
 
-fn quantities(errors: &mut Vec<FieldError>, claim: &Value, part: &str) {
-    let all = claim.pointer(&format!("/status/{part}")).and_then(Value::as_object);
-    for (key, value) in all.into_iter().flatten() {
-        if let Some(value) = quantity(Some(value)).map(|quantity| quantity.value()).filter(|value| *value < 0)
-        {
-            let why = "must be a valid resource quantity";
-            errors.push(FieldError::invalid(format!("status.{part}[{key}]"), value, why));
+fn not_negative(errors: &mut FieldErrors, field: &str, quantities: &Map<String, Value>) {
+    for (key, value) in quantities {
+        if let Some(value) = quantity(value, "").map(|quantity| quantity.value()).filter(|value| *value < 0) {
+            errors.invalid(format!("status.{field}[{key}]"), value, "must be a valid resource quantity");
         }
     }
 }
 
-/// Of unprefixed resource names only `storage` is known.
-fn resource_key(errors: &mut Vec<FieldError>, key: &str, field: &str) {
-    let faults = names::qualified(key);
+/// Without a prefix, `storage` is the only known resource name.
+fn resource_key(errors: &mut FieldErrors, key: &str, field: &str) {
     let native = !key.contains('/') || key.contains("kubernetes.io/");
-    if faults.is_empty() && native && key != "storage" {
-        errors.push(FieldError::not_supported(field, key, &["storage"]));
+    if native && key != "storage" && names::qualified(key).is_empty() {
+        errors.not_supported(field, key, &["storage"]);
     }
-    errors.extend(each(field, key, faults));
+    errors.check(field, key, names::qualified);
 }
 
 /// `GetWarningsForPersistentVolumeClaim`.
 pub(super) fn warnings(claim: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
-    if meta_field(claim, "annotations").is_some_and(|all| !is_empty(all.get(BETA_CLASS))) {
-        warnings.push(format!(
-            "metadata.annotations[{BETA_CLASS}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
-        ));
+    if annotation(claim, CLASS_ANNOTATION).is_some_and(|class| !class.is_empty()) {
+        warnings.push(super::volume::class_annotation_warning());
     }
     for part in ["requests", "limits"] {
         let pointer = format!("/spec/resources/{part}/storage");
-        if quantity(claim.pointer(&pointer)).is_some_and(|quantity| !quantity.is_whole()) {
+        if quantity(claim, &pointer).is_some_and(|quantity| !quantity.is_whole()) {
             let value = text(claim, &pointer);
             warnings.push(format!(
-                "spec.resources.{part}[storage]: fractional byte value {value:?} is invalid, must be an integer"
+                "spec.resources.{part}[storage]: fractional byte value {value:?} is invalid, must be an \
+                 integer"
             ));
         }
     }

@@ -1,24 +1,27 @@
-//! Names: what `apimachinery/pkg/util/validation` says of texts.
+//! The faults of names, in the words of `apimachinery/pkg/util/validation`.
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 const KEY: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 
-const LABEL_WORDS: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and \
-                           must start and end with an alphanumeric character";
-const SUBDOMAIN_WORDS: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' \
-                               or '.', and must start and end with an alphanumeric character";
-const KEY_WORDS: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
-const VALUE_WORDS: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
-                           '.', and must start and end with an alphanumeric character";
+const LABEL_WORDS: &str =
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'";
+const SUBDOMAIN_WORDS: &str =
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'";
+const KEY_WORDS: &str = "must consist of alphanumeric characters, '-', '_' or '.'";
+const VALUE_WORDS: &str =
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.'";
 
-fn too_long(max: usize) -> String {
-    format!("must be no more than {max} characters")
+/// The fault of a text of more than `max` bytes, if it is one.
+fn too_long(text: &str, max: usize) -> Option<String> {
+    (text.len() > max).then(|| format!("must be no more than {max} characters"))
 }
 
 fn pattern(words: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
-    format!("{words} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
+    let examples = examples.join(" or ");
+    let ends = "must start and end with an alphanumeric character";
+    format!("{words}, and {ends} (e.g. {examples}regex used for validation is '{pattern}')")
 }
 
 fn is_label(text: &str) -> bool {
@@ -43,10 +46,7 @@ fn is_key(text: &str) -> bool {
 
 /// `IsDNS1123Subdomain`.
 pub(super) fn subdomain(text: &str) -> Vec<String> {
-    let mut faults = Vec::new();
-    if text.len() > 253 {
-        faults.push(too_long(253));
-    }
+    let mut faults = Vec::from_iter(too_long(text, 253));
     if !is_subdomain(text) {
         faults.push(pattern(SUBDOMAIN_WORDS, SUBDOMAIN, &["example.com"]));
     }
@@ -55,10 +55,7 @@ pub(super) fn subdomain(text: &str) -> Vec<String> {
 
 /// `IsDNS1123Label`.
 pub(super) fn label(text: &str) -> Vec<String> {
-    let mut faults = Vec::new();
-    if text.len() > 63 {
-        faults.push(too_long(63));
-    }
+    let mut faults = Vec::from_iter(too_long(text, 63));
     if !is_label(text) {
         faults.push(if is_subdomain(text) {
             "must not contain dots".to_owned()
@@ -84,17 +81,14 @@ pub(crate) fn qualified(text: &str) -> Vec<String> {
             *name
         }
         _ => {
-            return vec![format!(
-                "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
-                words()
-            )];
+            let prefix = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
+            return vec![format!("a valid label key {} {prefix}", words())];
         }
     };
     if name.is_empty() {
         faults.push("name part must be non-empty".to_owned());
-    } else if name.len() > 63 {
-        faults.push(format!("name part {}", too_long(63)));
     }
+    faults.extend(too_long(name, 63).map(|fault| format!("name part {fault}")));
     if !is_key(name) {
         faults.push(format!("name part {}", words()));
     }
@@ -103,10 +97,7 @@ pub(crate) fn qualified(text: &str) -> Vec<String> {
 
 /// `IsValidLabelValue`.
 pub(crate) fn label_value(text: &str) -> Vec<String> {
-    let mut faults = Vec::new();
-    if text.len() > 63 {
-        faults.push(too_long(63));
-    }
+    let mut faults = Vec::from_iter(too_long(text, 63));
     if !text.is_empty() && !is_key(text) {
         faults.push(pattern(VALUE_WORDS, &format!("({KEY})?"), &["MyValue", "my_value", "12345"]));
     }
@@ -118,13 +109,8 @@ pub(super) fn path_segment(text: &str) -> Vec<String> {
     if matches!(text, "." | "..") {
         return vec![format!("may not be '{text}'")];
     }
-    let mut faults = Vec::new();
-    for illegal in ["/", "%"] {
-        if text.contains(illegal) {
-            faults.push(format!("may not contain '{illegal}'"));
-        }
-    }
-    faults
+    let illegal = ["/", "%"].into_iter().filter(|illegal| text.contains(illegal));
+    illegal.map(|illegal| format!("may not contain '{illegal}'")).collect()
 }
 
 #[cfg(test)]
@@ -132,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn each_rule_accepts_and_refuses_the_names_that_upstream_does() {
         for good in ["a", "a-b", "a.b-c.1", "1"] {
             assert_eq!(subdomain(good), Vec::<String>::new(), "{good}");
         }
@@ -141,10 +127,6 @@ mod tests {
         }
         assert_eq!(label("a.b"), ["must not contain dots"]);
         assert_eq!(path_segment("a/b%"), ["may not contain '/'", "may not contain '%'"]);
-    }
-
-    #[test]
-    fn label_keys_and_values() {
         assert!(qualified("example.com/My_Name.1").is_empty());
         assert_eq!(qualified("/x"), ["prefix part must be non-empty"]);
         assert_eq!(qualified("a/b/c").len(), 1);
@@ -153,9 +135,9 @@ mod tests {
         assert_eq!(
             label_value("a b"),
             [
-                "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
-              start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used \
-              for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+                "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
+                 and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or \
+                 '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
             ]
         );
     }

@@ -1,12 +1,12 @@
-//! Volume sources: exactly one, and what each needs.
+//! Volume sources: a volume has exactly one, and each source has rules of its own.
 
 mod retired;
 
 use serde_json::Value;
 
-use super::{each, names};
+use super::{in_range, names, required, required_name};
+use crate::field::FieldErrors;
 use crate::object::{items, text};
-use crate::status::FieldError;
 
 /// The fields of a volume's spec that are sources, in upstream's order of checking.
 pub(super) const NAMES: [&str; 22] = [
@@ -34,7 +34,7 @@ pub(super) const NAMES: [&str; 22] = [
     "csi",
 ];
 
-/// Texts that a source must have: source, the field as messages name the source, the fields.
+/// The required texts of a source: the source, its name in messages, and the fields.
 const REQUIRED: [(&str, &str, &[&str]); 12] = [
     ("gcePersistentDisk", "persistentDisk", &["pdName"]),
     ("awsElasticBlockStore", "awsElasticBlockStore", &["volumeID"]),
@@ -54,36 +54,30 @@ const HOST_PATH_TYPES: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
 /// Checks the sources of a volume's spec.
-pub(super) fn check(errors: &mut Vec<FieldError>, spec: &Value, volume: &str, has_affinity: bool) {
+pub(super) fn check(errors: &mut FieldErrors, spec: &Value, volume: &str, has_affinity: bool) {
     let mut found = false;
     for name in NAMES {
         let Some(source) = spec.get(name).filter(|source| source.is_object()) else { continue };
-        // Upstream lets a flexVolume follow another source; whoever reads that does not rely on it.
+        // Upstream accepts a flexVolume after another source.
         if found && name != "flexVolume" {
             let field = if name == "cephfs" { "cephFS" } else { name };
-            errors.push(FieldError::forbidden(
-                format!("spec.{field}"),
-                "may not specify more than 1 volume type",
-            ));
+            errors.forbidden(format!("spec.{field}"), "may not specify more than 1 volume type");
             continue;
         }
         found = true;
         one(errors, name, source, volume);
         if name == "local" && !has_affinity {
-            let why = "Local volume requires node affinity";
-            errors.push(FieldError::required("spec.nodeAffinity", why));
+            errors.required("spec.nodeAffinity", "Local volume requires node affinity");
         }
     }
     if !found {
-        errors.push(FieldError::required("spec", "must specify a volume type"));
+        errors.required("spec", "must specify a volume type");
     }
 }
 
-fn one(errors: &mut Vec<FieldError>, name: &str, source: &Value, volume: &str) {
-    if let Some((_, field, parts)) = REQUIRED.iter().find(|(source, ..)| *source == name) {
-        for part in *parts {
-            super::required(errors, source, &format!("/{part}"), &format!("spec.{field}.{part}"));
-        }
+fn one(errors: &mut FieldErrors, name: &str, source: &Value, volume: &str) {
+    if let Some((_, field, fields)) = REQUIRED.iter().find(|(source, ..)| *source == name) {
+        required(errors, source, &format!("spec.{field}"), fields);
     }
     match name {
         "hostPath" | "local" => path(errors, name, source),
@@ -91,84 +85,62 @@ fn one(errors: &mut Vec<FieldError>, name: &str, source: &Value, volume: &str) {
         "iscsi" => iscsi(errors, source, volume),
         "fc" => fc(errors, source),
         "csi" => csi(errors, source),
-        "flocker" | "quobyte" | "cinder" | "flexVolume" | "azureFile" | "azureDisk" | "glusterfs"
-        | "storageos" => {
-            retired::check(errors, name, source);
-        }
-        "gcePersistentDisk" | "awsElasticBlockStore" => {
-            let field = if name == "gcePersistentDisk" { "persistentDisk" } else { name };
-            if let Some(partition) = source["partition"].as_i64().filter(|number| !(0..=255).contains(number))
-            {
-                let why = "must be between 1 and 255, inclusive";
-                errors.push(FieldError::invalid(format!("spec.{field}.partition"), partition, why));
-            }
-        }
         "cephfs" | "rbd" if items(source, "/monitors").is_empty() => {
-            errors.push(FieldError::required(format!("spec.{name}.monitors"), ""));
+            errors.required(format!("spec.{name}.monitors"), "");
         }
-        _ => {}
+        _ => retired::check(errors, name, source),
     }
 }
 
-fn path(errors: &mut Vec<FieldError>, name: &str, source: &Value) {
+fn path(errors: &mut FieldErrors, name: &str, source: &Value) {
     let field = format!("spec.{name}.path");
     let path = text(source, "/path");
     if path.is_empty() {
-        errors.push(FieldError::required(field, ""));
+        errors.required(field, "");
         return;
     }
     if path.split('/').any(|part| part == "..") {
-        errors.push(FieldError::invalid(field, path, "must not contain '..'"));
+        errors.invalid(field, path, "must not contain '..'");
     }
-    if let Some(kind) =
-        source.get("type").and_then(Value::as_str).filter(|kind| !HOST_PATH_TYPES.contains(kind))
-    {
-        errors.push(FieldError::not_supported(format!("spec.{name}.type"), kind, &HOST_PATH_TYPES));
-    }
+    errors.one_of(format!("spec.{name}.type"), text(source, "/type"), &HOST_PATH_TYPES);
 }
 
-fn nfs(errors: &mut Vec<FieldError>, source: &Value) {
-    super::required(errors, source, "/server", "spec.nfs.server");
-    super::required(errors, source, "/path", "spec.nfs.path");
+fn nfs(errors: &mut FieldErrors, source: &Value) {
+    required(errors, source, "spec.nfs", &["server", "path"]);
     let path = text(source, "/path");
     if !path.starts_with('/') {
-        errors.push(FieldError::invalid("spec.nfs.path", path, "must be an absolute path"));
+        errors.invalid("spec.nfs.path", path, "must be an absolute path");
     }
 }
 
-fn iscsi(errors: &mut Vec<FieldError>, source: &Value, volume: &str) {
-    super::required(errors, source, "/targetPortal", "spec.iscsi.targetPortal");
+fn iscsi(errors: &mut FieldErrors, source: &Value, volume: &str) {
+    required(errors, source, "spec.iscsi", &["targetPortal"]);
     let portal = text(source, "/targetPortal");
     if source.get("initiatorName").is_some() && volume.len() + 1 + portal.len() > 64 {
         let why = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if \
                    iscsi.initiatorName is specified.";
-        errors.push(FieldError::invalid("spec.iscsi.targetportal", portal, why));
+        errors.invalid("spec.iscsi.targetportal", portal, why);
     }
+    required(errors, source, "spec.iscsi", &["iqn"]);
     let iqn = text(source, "/iqn");
-    if iqn.is_empty() {
-        errors.push(FieldError::required("spec.iscsi.iqn", ""));
-    } else if !is_iscsi_name(iqn) {
-        errors.push(FieldError::invalid("spec.iscsi.iqn", iqn, "must be valid format"));
+    if !iqn.is_empty() && !is_iscsi_name(iqn) {
+        errors.invalid("spec.iscsi.iqn", iqn, "must be valid format");
     }
-    if let Some(lun) = source["lun"].as_i64().filter(|lun| !(0..=255).contains(lun)) {
-        errors.push(FieldError::invalid("spec.iscsi.lun", lun, "must be between 0 and 255, inclusive"));
-    }
+    in_range(errors, source, "spec.iscsi", "lun", 0..=255, "must be between 0 and 255, inclusive");
     let authenticated = source["chapAuthDiscovery"] == true || source["chapAuthSession"] == true;
-    if authenticated && source.get("secretRef").is_none() {
-        errors.push(FieldError::required("spec.iscsi.secretRef", ""));
+    match source.get("secretRef") {
+        Some(secret) => required(errors, secret, "spec.iscsi.secretRef", &["name"]),
+        None if authenticated => errors.required("spec.iscsi.secretRef", ""),
+        None => {}
     }
-    if let Some(secret) = source.get("secretRef") {
-        super::required(errors, secret, "/name", "spec.iscsi.secretRef.name");
-    }
-    if let Some(initiator) =
-        source.get("initiatorName").and_then(Value::as_str).filter(|name| !is_iscsi_name(name))
-    {
-        errors.push(FieldError::invalid("spec.iscsi.initiatorname", initiator, "must be valid format"));
+    let initiator = source.get("initiatorName").and_then(Value::as_str);
+    if let Some(initiator) = initiator.filter(|name| !is_iscsi_name(name)) {
+        errors.invalid("spec.iscsi.initiatorname", initiator, "must be valid format");
     }
 }
 
-/// The regular expressions of upstream: `iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`, which may begin
-/// anywhere in a name that begins with `iqn`; `^eui.[[:alnum:]]{16}$` and `^naa.[[:alnum:]]{32}$`.
+/// Upstream's regular expressions: `iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`, which may match
+/// anywhere in a name that begins with `iqn`; `^eui.[[:alnum:]]{16}$`; `^naa.[[:alnum:]]{32}$`.
 fn is_iscsi_name(name: &str) -> bool {
     let number = |prefix: &str, length: usize| {
         name.strip_prefix(prefix).is_some_and(|rest| {
@@ -184,7 +156,7 @@ fn is_iscsi_name(name: &str) -> bool {
     number("eui", 16) || number("naa", 32)
 }
 
-/// `2001-04.com.example:storage`: a month, the domain that someone had then, and a name in it.
+/// `2001-04.com.example:storage`: a month, a domain registered in that month, and a name.
 fn is_qualified_name(text: &str) -> bool {
     let Some((date, rest)) = text.split_once('.') else { return false };
     let Some((domain, name)) = rest.split_once(':') else { return false };
@@ -200,30 +172,27 @@ fn is_qualified_name(text: &str) -> bool {
     is_date && is_domain && is_name
 }
 
-fn fc(errors: &mut Vec<FieldError>, source: &Value) {
+fn fc(errors: &mut FieldErrors, source: &Value) {
     let (targets, ids) = (items(source, "/targetWWNs"), items(source, "/wwids"));
     if targets.is_empty() && ids.is_empty() {
-        let why = "must specify either targetWWNs or wwids, but not both";
-        errors.push(FieldError::required("spec.fc.targetWWNs", why));
+        errors.required("spec.fc.targetWWNs", "must specify either targetWWNs or wwids, but not both");
     }
-    if !targets.is_empty() && !ids.is_empty() {
+    if targets.is_empty() {
+        return;
+    }
+    if !ids.is_empty() {
         let why = "targetWWNs and wwids can not be specified simultaneously";
-        errors.push(FieldError::invalid("spec.fc.targetWWNs", targets.to_vec(), why));
+        errors.invalid("spec.fc.targetWWNs", targets.to_vec(), why);
     }
-    match source.get("lun").and_then(Value::as_i64) {
-        None if !targets.is_empty() => {
-            errors.push(FieldError::required("spec.fc.lun", "lun is required if targetWWNs is specified"));
-        }
-        Some(lun) if !targets.is_empty() && !(0..=255).contains(&lun) => {
-            errors.push(FieldError::invalid("spec.fc.lun", lun, "must be between 0 and 255, inclusive"));
-        }
-        _ => {}
+    if source["lun"].as_i64().is_none() {
+        errors.required("spec.fc.lun", "lun is required if targetWWNs is specified");
     }
+    in_range(errors, source, "spec.fc", "lun", 0..=255, "must be between 0 and 255, inclusive");
 }
 
-fn csi(errors: &mut Vec<FieldError>, source: &Value) {
+fn csi(errors: &mut FieldErrors, source: &Value) {
     driver_name(errors, text(source, "/driver"), "spec.csi.driver");
-    super::required(errors, source, "/volumeHandle", "spec.csi.volumeHandle");
+    required(errors, source, "spec.csi", &["volumeHandle"]);
     for reference in [
         "controllerPublishSecretRef",
         "controllerExpandSecretRef",
@@ -232,28 +201,19 @@ fn csi(errors: &mut Vec<FieldError>, source: &Value) {
     ] {
         let Some(secret) = source.get(reference) else { continue };
         let field = format!("spec.csi.{reference}");
-        let (name, namespace) = (text(secret, "/name"), text(secret, "/namespace"));
-        if name.is_empty() {
-            errors.push(FieldError::required(format!("{field}.name"), ""));
-        } else {
-            errors.extend(each(&format!("{field}.name"), name, names::subdomain(name)));
-        }
-        if namespace.is_empty() {
-            errors.push(FieldError::required(format!("{field}.namespace"), ""));
-        } else {
-            errors.extend(each(&format!("{field}.namespace"), namespace, names::label(namespace)));
-        }
+        required_name(errors, secret, &field, "name", names::subdomain);
+        required_name(errors, secret, &field, "namespace", names::label);
     }
 }
 
 /// `ValidateCSIDriverName`.
-pub(super) fn driver_name(errors: &mut Vec<FieldError>, name: &str, field: &str) {
+pub(super) fn driver_name(errors: &mut FieldErrors, name: &str, field: &str) {
     if name.is_empty() {
-        errors.push(FieldError::required(field, ""));
+        errors.required(field, "");
         return;
     }
     if name.len() > 63 {
-        errors.push(FieldError::too_long(field, 63));
+        errors.too_long(field, 63);
     }
-    errors.extend(each(field, name, names::subdomain(&name.to_lowercase())));
+    errors.check(field, name, |name| names::subdomain(&name.to_lowercase()));
 }

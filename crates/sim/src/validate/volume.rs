@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use super::{access_modes, diff, each, immutable, labels, meta, names, sources, volume_mode};
-use crate::object::{items, meta_field, text};
+use super::{access_modes, diff, labels, meta, names, optional_name, sources, volume_mode};
+use crate::field::FieldErrors;
+use crate::object::{CLASS_ANNOTATION, annotation, items, text};
 use crate::quantity::Quantity;
 use crate::registry::Resource;
-use crate::status::FieldError;
 
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 
@@ -27,7 +27,7 @@ const MOUNTABLE: [&str; 13] = [
     "photonPersistentDisk",
 ];
 
-/// Labels of nodes that have been replaced: the old key, since when, and the key of today.
+/// Deprecated node labels: the old key, the version that deprecated it, and the current key.
 const DEPRECATED_LABELS: [(&str, &str, &str); 5] = [
     ("failure-domain.beta.kubernetes.io/zone", "v1.17", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "v1.17", "topology.kubernetes.io/region"),
@@ -36,112 +36,90 @@ const DEPRECATED_LABELS: [(&str, &str, &str); 5] = [
     ("beta.kubernetes.io/instance-type", "v1.17", "node.kubernetes.io/instance-type"),
 ];
 
-/// `ValidatePersistentVolume` of the strategy: the common checks, then those of volume plugins.
-pub(super) fn check(resource: &Resource, volume: &Value) -> Vec<FieldError> {
-    let mut errors = check_common(resource, volume);
-    mount_options(&mut errors, volume);
-    errors
-}
-
-fn check_common(resource: &Resource, volume: &Value) -> Vec<FieldError> {
-    let mut errors = meta::check(resource, volume, meta::Name::Subdomain);
-    spec(&mut errors, &volume["spec"], text(volume, "/metadata/name"));
-    errors
-}
-
-fn mount_options(errors: &mut Vec<FieldError>, volume: &Value) {
-    let annotated = meta_field(volume, "annotations").is_some_and(|all| all.get(MOUNT_OPTIONS).is_some());
-    if annotated && !MOUNTABLE.iter().any(|source| volume["spec"].get(source).is_some()) {
-        errors.push(FieldError::forbidden(
-            format!("metadata.annotations.{MOUNT_OPTIONS}"),
-            "may not specify mount options for this volume type",
-        ));
+/// `ValidatePersistentVolume`, then the checks of the volume plugins.
+pub(super) fn check(errors: &mut FieldErrors, volume: &Value) {
+    spec(errors, volume);
+    let mountable = MOUNTABLE.iter().any(|source| volume["spec"].get(source).is_some());
+    if annotation(volume, MOUNT_OPTIONS).is_some() && !mountable {
+        let field = format!("metadata.annotations.{MOUNT_OPTIONS}");
+        errors.forbidden(field, "may not specify mount options for this volume type");
     }
 }
 
-fn spec(errors: &mut Vec<FieldError>, spec: &Value, name: &str) {
+fn spec(errors: &mut FieldErrors, volume: &Value) {
+    let spec = &volume["spec"];
     if items(spec, "/accessModes").is_empty() {
-        errors.push(FieldError::required("spec.accessModes", ""));
+        errors.required("spec.accessModes", "");
     }
     access_modes(errors, spec);
     capacity(errors, spec);
     let policy = text(spec, "/persistentVolumeReclaimPolicy");
-    if !matches!(policy, "" | "Delete" | "Recycle" | "Retain") {
+    if !policy.is_empty() {
         let known = ["Delete", "Recycle", "Retain"];
-        errors.push(FieldError::not_supported("spec.persistentVolumeReclaimPolicy", policy, &known));
+        errors.one_of("spec.persistentVolumeReclaimPolicy", policy, &known);
     }
     let affinity = spec.get("nodeAffinity");
     if let Some(affinity) = affinity {
+        let field = "spec.nodeAffinity.required";
         match affinity.get("required") {
-            Some(required) => labels::node_selector(errors, required, "spec.nodeAffinity.required"),
-            None => errors.push(FieldError::required(
-                "spec.nodeAffinity.required",
-                "must specify required node constraints",
-            )),
+            Some(required) => labels::node_selector(errors, required, field),
+            None => errors.required(field, "must specify required node constraints"),
         }
     }
-    sources::check(errors, spec, name, affinity.is_some());
+    sources::check(errors, spec, text(volume, "/metadata/name"), affinity.is_some());
     if policy == "Recycle" && is_root(text(spec, "/hostPath/path")) {
-        errors.push(FieldError::forbidden(
-            "spec.persistentVolumeReclaimPolicy",
-            "may not be 'recycle' for a hostPath mount of '/'",
-        ));
+        let why = "may not be 'recycle' for a hostPath mount of '/'";
+        errors.forbidden("spec.persistentVolumeReclaimPolicy", why);
     }
-    let class = text(spec, "/storageClassName");
-    if !class.is_empty() {
-        errors.extend(each("spec.storageClassName", class, names::subdomain(class)));
-    }
+    optional_name(errors, spec, "spec", "storageClassName", names::subdomain);
     volume_mode(errors, spec);
     attributes_class(errors, spec);
 }
 
-fn attributes_class(errors: &mut Vec<FieldError>, spec: &Value) {
-    const FIELD: &str = "spec.volumeAttributesClassName";
+fn attributes_class(errors: &mut FieldErrors, spec: &Value) {
     let Some(class) = spec.get("volumeAttributesClassName").and_then(Value::as_str) else { return };
     if class.is_empty() {
-        errors.push(FieldError::required(FIELD, "an empty string is disallowed"));
-    } else {
-        errors.extend(each(FIELD, class, names::subdomain(class)));
+        errors.required("spec.volumeAttributesClassName", "an empty string is disallowed");
     }
+    optional_name(errors, spec, "spec", "volumeAttributesClassName", names::subdomain);
     if spec.get("csi").is_none() {
-        let why = "has to be specified when using volumeAttributesClassName";
-        errors.push(FieldError::required("spec.csi", why));
+        errors.required("spec.csi", "has to be specified when using volumeAttributesClassName");
     }
 }
 
-fn capacity(errors: &mut Vec<FieldError>, spec: &Value) {
+fn capacity(errors: &mut FieldErrors, spec: &Value) {
     let empty = Map::new();
     let capacity = spec.get("capacity").and_then(Value::as_object).unwrap_or(&empty);
     if capacity.is_empty() {
-        errors.push(FieldError::required("spec.capacity", ""));
+        errors.required("spec.capacity", "");
     }
     if capacity.len() != 1 || !capacity.contains_key("storage") {
         let value = spec.get("capacity").cloned().unwrap_or(Value::Null);
-        errors.push(FieldError::not_supported("spec.capacity", value, &["storage"]));
+        errors.not_supported("spec.capacity", value, &["storage"]);
     }
     for (key, value) in capacity {
         let field = format!("spec.capacity[{key}]");
         let quantity = value.as_str().and_then(|text| Quantity::parse(text).ok());
         if let Some(value) = quantity.as_ref().map(Quantity::value).filter(|value| *value < 0) {
-            errors.push(FieldError::invalid(&field, value, "must be a valid resource quantity"));
+            errors.invalid(&field, value, "must be a valid resource quantity");
         }
         if quantity.is_none_or(|quantity| quantity.sign() <= 0) {
-            errors.push(FieldError::invalid(&field, value.clone(), "must be greater than zero"));
+            errors.invalid(&field, value.clone(), "must be greater than zero");
         }
     }
 }
 
-/// Whether a path is "/" however it is written.
+/// Whether a path means "/", as `//./` does.
 fn is_root(path: &str) -> bool {
     path.starts_with('/') && path.split('/').all(|part| matches!(part, "" | "."))
 }
 
-/// `ValidateUpdate` of the strategy, which checks the object by itself twice.
-pub(super) fn check_update(resource: &Resource, new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = check(resource, new);
-    errors.extend(check_common(resource, new));
+/// What `ValidateUpdate` checks beyond the new volume by itself, which it checks once more.
+pub(super) fn check_update(errors: &mut FieldErrors, resource: &Resource, new: &Value, old: &Value) {
+    meta::check(errors, resource, new, meta::Name::Subdomain);
+    spec(errors, new);
     let (mut new_source, old_source) = (source_of(new), source_of(old));
-    // A secret for expansion may still be added.
+    // A secret for expansion may be added later.
     if old.pointer("/spec/csi").is_some()
         && old.pointer("/spec/csi/controllerExpandSecretRef").is_none()
         && let Some(csi) = new_source.get_mut("csi").and_then(Value::as_object_mut)
@@ -150,25 +128,22 @@ pub(super) fn check_update(resource: &Resource, new: &Value, old: &Value) -> Vec
     }
     if new_source != old_source {
         let what = diff::diff(&Value::Object(old_source), &Value::Object(new_source));
-        errors.push(FieldError::forbidden(
-            "spec.persistentvolumesource",
-            format!("spec.persistentvolumesource is immutable after creation\n{what}"),
-        ));
+        let why = format!("spec.persistentvolumesource is immutable after creation\n{what}");
+        errors.forbidden("spec.persistentvolumesource", why);
     }
-    errors.extend(immutable(new.pointer("/spec/volumeMode"), old.pointer("/spec/volumeMode"), "volumeMode"));
+    errors.immutable("volumeMode", new.pointer("/spec/volumeMode"), old.pointer("/spec/volumeMode"));
     if let Some(before) = old.pointer("/spec/nodeAffinity") {
         let after = new.pointer("/spec/nodeAffinity").cloned().unwrap_or(Value::Null);
         if with_current_labels(&after) != with_current_labels(before) {
             let why = "field is immutable, except for updating from beta label to GA";
-            errors.push(FieldError::invalid("nodeAffinity", after, why));
+            errors.invalid("nodeAffinity", after, why);
         }
     }
     let class = |volume: &Value| volume.pointer("/spec/volumeAttributesClassName").is_some();
     if class(old) && !class(new) {
         let why = "update from non-nil value to nil is forbidden";
-        errors.push(FieldError::forbidden("spec.volumeAttributesClassName", why));
+        errors.forbidden("spec.volumeAttributesClassName", why);
     }
-    errors
 }
 
 fn source_of(volume: &Value) -> Map<String, Value> {
@@ -180,7 +155,7 @@ fn source_of(volume: &Value) -> Map<String, Value> {
         .collect()
 }
 
-/// A node affinity with deprecated label keys replaced by those of today.
+/// A node affinity with deprecated label keys replaced by the current ones.
 fn with_current_labels(affinity: &Value) -> Value {
     let mut affinity = affinity.clone();
     let terms = affinity.pointer_mut("/required/nodeSelectorTerms").and_then(Value::as_array_mut);
@@ -196,27 +171,26 @@ fn with_current_labels(affinity: &Value) -> Value {
     affinity
 }
 
+/// The warning for the annotation that named the class of a volume or claim before the field.
+pub(super) fn class_annotation_warning() -> String {
+    let why = "deprecated since v1.8; use \"storageClassName\" attribute instead";
+    format!("metadata.annotations[{CLASS_ANNOTATION}]: {why}")
+}
+
 /// `GetWarningsForPersistentVolume`.
 pub(super) fn warnings(volume: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
-    let annotated = |name: &str| meta_field(volume, "annotations").is_some_and(|all| all.get(name).is_some());
-    let class = "volume.beta.kubernetes.io/storage-class";
-    if annotated(class) {
-        warnings.push(format!(
-            "metadata.annotations[{class}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
-        ));
+    if annotation(volume, CLASS_ANNOTATION).is_some() {
+        warnings.push(class_annotation_warning());
     }
-    if annotated(MOUNT_OPTIONS) {
-        warnings.push(format!(
-            "metadata.annotations[{MOUNT_OPTIONS}]: deprecated since v1.31; use \"mountOptions\" attribute instead"
-        ));
+    if annotation(volume, MOUNT_OPTIONS).is_some() {
+        let why = "deprecated since v1.31; use \"mountOptions\" attribute instead";
+        warnings.push(format!("metadata.annotations[{MOUNT_OPTIONS}]: {why}"));
     }
     if text(volume, "/spec/persistentVolumeReclaimPolicy") == "Recycle" {
-        warnings.push(
-            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended \
-             approach is to use dynamic provisioning."
-                .to_owned(),
-        );
+        let why = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use \
+                   dynamic provisioning.";
+        warnings.push(format!("spec.persistentVolumeReclaimPolicy: {why}"));
     }
     for (place, term) in items(volume, "/spec/nodeAffinity/required/nodeSelectorTerms").iter().enumerate() {
         for (index, expression) in items(term, "/matchExpressions").iter().enumerate() {

@@ -1,33 +1,30 @@
 //! POST.
 
-use bytes::Bytes;
 use serde_json::Value;
 
-use super::{Answer, check_namespace, decode, to_stored, to_view};
-use crate::negotiate::{check_kind, read_object};
-use crate::request::Call;
+use super::events::{to_stored, to_view};
+use super::{Answer, admission, body, defaults, pods};
+use crate::http::route::Call;
 use crate::state::State;
 use crate::status::{ApiError, ApiResult};
-use crate::store::Key;
-use crate::{admission, defaults, object, validate};
+use crate::storage::Key;
+use crate::{object, registry, validate};
 
-/// How often another name is generated when the first is taken.
+/// How many names are tried for an object with a generated name.
 const GENERATE_ATTEMPTS_MAX: usize = 8;
 
-pub(super) fn create(state: &mut State, call: &Call, content_type: &str, body: &Bytes) -> ApiResult<Answer> {
-    let mut value = read_object(content_type, call.resource.kind, body)?;
+pub(super) fn create(state: &mut State, call: &Call) -> ApiResult<Answer> {
     if !call.subresource.is_empty() {
-        return super::pods::create_subresource(state, call, &value);
+        return pods::create_subresource(state, call);
     }
-    check_kind(call.resource, &mut value)?;
     let mut warnings = Vec::new();
-    let mut value = decode(call, value, &mut warnings)?;
-    check_namespace(call.resource, &call.namespace, &mut value)?;
+    let mut value = body::read_and_decode(call, &mut warnings)?;
+    body::check_namespace(call, &mut value)?;
     let created = insert(state, call, value, &mut warnings)?;
     Ok(Answer { code: 201, body: created, warnings })
 }
 
-/// Creates a decoded object, under a generated name where it has none.
+/// Creates a decoded object. Generates a missing name.
 pub(super) fn insert(
     state: &mut State,
     call: &Call,
@@ -60,7 +57,7 @@ fn insert_named(
 ) -> ApiResult<Value> {
     let resource = call.resource;
     if !object::resource_version(&value).is_empty() {
-        // An error of the storage that the real server does not foresee, and so has no reason for.
+        // The real server does not foresee this error of its storage, so the Status has no reason.
         return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
     if state.strategies {
@@ -74,22 +71,17 @@ fn insert_named(
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"] {
         metadata.remove(field);
     }
-    if resource.kind == "Pod" {
+    if resource.kind == registry::POD {
         metadata.insert("generation".to_owned(), 1.into());
     }
     if state.strategies {
         defaults::prepare_for_create(resource, &mut value, &state.clock);
-        if resource.kind == "PersistentVolumeClaim" {
-            defaults::data_sources(&mut value, None);
-        }
         let errors = validate::create(resource, &value);
-        if !errors.is_empty() {
-            return Err(ApiError::invalid(resource.kind, resource.group, object::name(&value), &errors));
-        }
+        ApiError::check(resource.kind, resource.group, object::name(&value), &errors)?;
     }
     warnings.extend(validate::warnings(resource, &value));
     let key = Key::of(&value);
-    if let Some(existing) = state.store.get(resource.stored_as, &key) {
+    if let Some(existing) = state.store.get(resource.kind, &key) {
         let mut error = ApiError::already_exists(resource, &key.name);
         if object::is_deleting(existing) {
             error.message = format!("object is being deleted: {}", error.message);
@@ -99,6 +91,6 @@ fn insert_named(
     if call.is_dry_run() {
         return Ok(value);
     }
-    let stored = state.put(resource.stored_as, to_stored(resource, value));
+    let stored = state.put(resource.kind, to_stored(resource, value));
     Ok(to_view(resource, &stored))
 }

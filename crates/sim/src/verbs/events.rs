@@ -1,11 +1,11 @@
-//! One store of events, two views: core/v1 and events.k8s.io/v1.
+//! Events are stored once, as core/v1, and served as core/v1 and events.k8s.io/v1.
 
 use serde_json::Value;
 
-use crate::registry::{EVENTS, Resource};
+use crate::registry::{EVENT, Resource};
 use crate::schema;
 
-/// Field of events.k8s.io/v1, and the same in core/v1.
+/// The fields of events.k8s.io/v1 with other names in core/v1.
 const FIELDS: [(&str, &str); 7] = [
     ("reportingController", "reportingComponent"),
     ("regarding", "involvedObject"),
@@ -17,10 +17,10 @@ const FIELDS: [(&str, &str); 7] = [
 ];
 
 fn is_second_view(resource: &Resource) -> bool {
-    resource.stored_as == EVENTS && !resource.group.is_empty()
+    resource.kind == EVENT && !resource.group.is_empty()
 }
 
-/// The form in which an object is stored.
+/// The stored form of an object.
 pub(crate) fn to_stored(resource: &Resource, mut object: Value) -> Value {
     if is_second_view(resource) {
         for (view, stored) in FIELDS {
@@ -32,7 +32,7 @@ pub(crate) fn to_stored(resource: &Resource, mut object: Value) -> Value {
     object
 }
 
-/// A stored object in the form of a resource.
+/// A stored object in the form of the requested resource.
 pub(crate) fn to_view(resource: &Resource, object: &Value) -> Value {
     let mut object = object.clone();
     if is_second_view(resource) {

@@ -1,31 +1,32 @@
 //! GET of a collection, by pages.
 
 use std::ops::Bound;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Answer, to_view};
-use crate::request::Call;
+use super::Answer;
+use super::events::to_view;
+use crate::field::FieldErrors;
+use crate::http::route::Call;
 use crate::selectors::Selector;
 use crate::state::State;
-use crate::status::{ApiError, ApiResult, FieldError};
-use crate::store::Key;
+use crate::status::{ApiError, ApiResult};
+use crate::storage::Key;
 
-/// What the real server says when a page can no longer be continued.
-const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You \
-                                can start a new list without the continue parameter, or use the continue token in \
-                                this response to retrieve the remainder of the results. Continuing with the provided \
-                                token results in an inconsistent list - objects that were created, modified, or \
-                                deleted between the time the first chunk was returned and now may show up in the list.";
+/// Upstream's message for a page that can no longer be continued.
+const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. \
+     You can start a new list without the continue parameter, or use the continue token in this response to \
+     retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - \
+     objects that were created, modified, or deleted between the time the first chunk was returned and now may \
+     show up in the list.";
 
-/// What it says when a version can no longer be listed.
+/// Upstream's message for a version that can no longer be listed.
 const VERSION_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 
-/// Stands in a token for the revision that is the newest when the page is asked for.
-const WHATEVER_IS_NEWEST: u64 = 0;
+/// The revision in a continue token that stands for the current one.
+const CURRENT: u64 = 0;
 
-/// A page that was asked for: the revision of the first page, and the last key of the one before.
+/// A requested page: the revision of the first page, and the last key of the previous one.
 struct Page {
     revision: u64,
     after: Option<Key>,
@@ -36,12 +37,12 @@ pub(super) fn list(state: &State, call: &Call) -> ApiResult<Answer> {
     let selector = selector(call)?;
     let page = page(state, call)?;
     let expired = |_| expired(page.after.as_ref());
-    let resource = call.stored_as();
+    let kind = call.resource.kind;
     let past;
     let all = if page.revision == state.store.revision() {
-        state.store.all(resource)
+        state.store.all(kind)
     } else {
-        past = state.store.all_at(resource, page.revision).map_err(expired)?;
+        past = state.store.all_at(kind, page.revision).map_err(expired)?;
         &past
     };
     let start = page.after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -56,7 +57,7 @@ pub(super) fn list(state: &State, call: &Call) -> ApiResult<Answer> {
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let (Some(last), true) = (last, selected.peek().is_some()) {
         metadata["continue"] = token(page.revision, last).into();
-        // With a selector the real server does not count what is left.
+        // The real server does not count the remaining objects of a selection.
         if call.query.get("labelSelector").is_empty() && call.query.get("fieldSelector").is_empty() {
             metadata["remainingItemCount"] = selected.count().into();
         }
@@ -69,35 +70,33 @@ pub(super) fn list(state: &State, call: &Call) -> ApiResult<Answer> {
     })))
 }
 
-/// How many objects a page has at most, or 0. The real server's cache, which answers who takes any version,
-/// makes no pages.
+/// The most objects of a page, or 0 for no limit. The real server answers a list of any version from its
+/// cache, which makes no pages.
 fn limit(call: &Call) -> ApiResult<usize> {
     let limit = check_numbers(call)?;
     let any_version = call.query.get("resourceVersion") == "0" && call.query.get("continue").is_empty();
     Ok(if any_version { 0 } else { limit })
 }
 
-/// The refusal of a list at a revision that is forgotten. After a page, it tells how to read on from where
-/// the page ended.
+/// The refusal of a list at a compacted revision. It offers a token that continues after the last page.
 fn expired(after: Option<&Key>) -> Box<ApiError> {
     let Some(after) = after else { return ApiError::expired(VERSION_EXPIRED) };
     let mut error = ApiError::expired(CONTINUE_EXPIRED);
-    error.next = Some(token(WHATEVER_IS_NEWEST, after));
+    error.next = Some(token(CURRENT, after));
     error
 }
 
-/// Refuses numbers of the query that are none. The limit is 0 where there is none.
+/// Refuses malformed numbers of the query. Returns the limit, or 0 for no limit.
 pub(super) fn check_numbers(call: &Call) -> ApiResult<usize> {
     call.query.number("timeoutSeconds")?;
     let limit = call.query.number("limit")?.unwrap_or(0);
-    // Negative limits count as none.
+    // A negative limit means no limit.
     Ok(usize::try_from(limit).unwrap_or(0))
 }
 
-/// An item as lists hold it.
-fn item(call: &Call, object: &Arc<Value>) -> Value {
+/// An object as an item of a list, where it has no kind and version of its own.
+fn item(call: &Call, object: &Value) -> Value {
     let mut item = to_view(call.resource, object);
-    // Items of typed lists carry no kind and version of their own.
     if let Some(fields) = item.as_object_mut() {
         fields.remove("kind");
         fields.remove("apiVersion");
@@ -106,14 +105,9 @@ fn item(call: &Call, object: &Arc<Value>) -> Value {
 }
 
 /// The selector of a list, watch or deletion of a collection.
-pub(super) fn selector(call: &Call) -> ApiResult<Selector> {
-    Selector::parse(
-        call.resource,
-        &call.namespace,
-        &call.name,
-        call.query.get("labelSelector"),
-        call.query.get("fieldSelector"),
-    )
+pub(crate) fn selector(call: &Call) -> ApiResult<Selector> {
+    let (labels, fields) = (call.query.get("labelSelector"), call.query.get("fieldSelector"));
+    Selector::parse(call.resource, &call.namespace, &call.name, labels, fields)
 }
 
 fn page(state: &State, call: &Call) -> ApiResult<Page> {
@@ -133,69 +127,66 @@ fn page(state: &State, call: &Call) -> ApiResult<Page> {
                 "invalid continue token: continue key is not valid: it was not made by this server",
             )
         })?;
-        let revision = if revision == WHATEVER_IS_NEWEST { newest } else { revision };
+        let revision = if revision == CURRENT { newest } else { revision };
         return Ok(Page { revision, after: Some(after) });
     }
-    let wanted: u64 = match version {
-        "" => 0,
-        text => text.parse().map_err(|_| {
-            ApiError::bad_request(format!("invalid resource version: {}", unreadable_version(text)))
-        })?,
-    };
-    if wanted > newest {
-        return Err(too_large(wanted, newest));
-    }
+    let wanted = requested_version(call, state, |why| {
+        ApiError::bad_request(format!("invalid resource version: {why}"))
+    })?;
     let revision = if matching == "Exact" { wanted } else { newest };
     Ok(Page { revision, after: None })
 }
 
-/// As `ValidateListOptions` of apimachinery.
+/// `ValidateListOptions` of apimachinery.
 fn check_match(call: &Call) -> ApiResult<()> {
-    let (version, matching) = (call.query.get("resourceVersion"), call.query.get("resourceVersionMatch"));
-    let mut errors = Vec::new();
-    let mut forbid = |field: &str, why: &str| errors.push(FieldError::forbidden(field, why));
+    const FIELD: &str = "resourceVersionMatch";
+    let (version, matching) = (call.query.get("resourceVersion"), call.query.get(FIELD));
+    let mut errors = FieldErrors::default();
     if !matching.is_empty() {
-        let field = "resourceVersionMatch";
         if version.is_empty() {
-            forbid(field, "resourceVersionMatch is forbidden unless resourceVersion is provided");
+            errors.forbidden(FIELD, "resourceVersionMatch is forbidden unless resourceVersion is provided");
         }
         if !call.query.get("continue").is_empty() {
-            forbid(field, "resourceVersionMatch is forbidden when continue is provided");
+            errors.forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided");
         }
         if matching == "Exact" && version == "0" {
-            forbid(field, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            errors.forbidden(FIELD, why);
         }
     }
     if call.query.has("sendInitialEvents") {
-        forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+        errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list");
     }
-    if !matches!(matching, "" | "Exact" | "NotOlderThan") {
-        let supported = ["Exact", "NotOlderThan", ""];
-        errors.push(FieldError::not_supported("resourceVersionMatch", matching, &supported));
+    errors.one_of(FIELD, matching, &["Exact", "NotOlderThan", ""]);
+    ApiError::check("ListOptions", "meta.k8s.io", "", &errors)
+}
+
+/// The requested resourceVersion, or 0. Refuses malformed ones as `refuse` says, and future ones.
+pub(crate) fn requested_version(
+    call: &Call,
+    state: &State,
+    refuse: impl Fn(String) -> Box<ApiError>,
+) -> ApiResult<u64> {
+    let text = call.query.get("resourceVersion");
+    if text.is_empty() {
+        return Ok(0);
     }
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("ListOptions", "meta.k8s.io", "", &errors)) }
+    let unreadable = |_| {
+        let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+        refuse(format!("resourceVersion: Invalid value: {text:?}: {why}"))
+    };
+    let (wanted, newest): (u64, _) = (text.parse().map_err(unreadable)?, state.store.revision());
+    if wanted > newest {
+        let message = format!("Timeout: Too large resource version: {wanted}, current: {newest}");
+        return Err(ApiError::new(504, "Timeout", message).with_details(json!({
+            "retryAfterSeconds": 1,
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+        })));
+    }
+    Ok(wanted)
 }
 
-/// What is said of a resourceVersion that is no number.
-pub(super) fn unreadable_version(text: &str) -> String {
-    format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax")
-}
-
-/// A resourceVersion that has not happened yet.
-pub(super) fn too_large(wanted: u64, newest: u64) -> Box<ApiError> {
-    let mut error = ApiError::new(
-        504,
-        "Timeout",
-        format!("Timeout: Too large resource version: {wanted}, current: {newest}"),
-    );
-    error.details = Some(json!({
-        "retryAfterSeconds": 1,
-        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
-    }));
-    error
-}
-
-/// The token is opaque to clients; hexadecimal keeps it safe in URLs.
+/// A continue token. It is opaque to clients, and hexadecimal to be safe in URLs.
 fn token(revision: u64, last: &Key) -> String {
     let plain = format!("{revision}/{}/{}", last.namespace, last.name);
     plain.bytes().map(|byte| format!("{byte:02x}")).collect()

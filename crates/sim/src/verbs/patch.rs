@@ -1,56 +1,138 @@
-//! PATCH.
+//! PATCH, by JSON patch, JSON merge patch or strategic merge patch.
 
-use bytes::Bytes;
-use serde_json::Value;
+mod json;
+mod strategic;
 
-use super::{Answer, check_name, check_namespace, to_view, update};
-use crate::negotiate::wrong_kind;
+use serde_json::{Map, Value, json};
+
+use super::events::to_view;
+use super::{Answer, body, existing, update};
+use crate::field::FieldErrors;
+use crate::http::route::Call;
 use crate::object;
-use crate::patch::{self, Kind};
-use crate::request::Call;
-use crate::schema;
+use crate::schema::{Schema, describe};
 use crate::state::State;
-use crate::status::{ApiError, ApiResult, FieldError};
-use crate::store::Key;
+use crate::status::{ApiError, ApiResult};
 
-pub(super) fn patch(state: &mut State, call: &Call, content_type: &str, body: &Bytes) -> ApiResult<Answer> {
-    let kind = Kind::of(content_type)?;
-    let key = Key::new(&call.namespace, &call.name);
-    let existing = state
-        .store
-        .get(call.stored_as(), &key)
-        .cloned()
-        .ok_or_else(|| ApiError::not_found(call.resource, &call.name))?;
-    let view = to_view(call.resource, &existing);
-    let patched = patch::apply(kind, call.resource, &view, body)?;
+/// The most operations of one JSON patch, as on the real server.
+const OPERATIONS_MAX: usize = 10_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PatchType {
+    Json,
+    Merge,
+    Strategic,
+}
+
+pub(super) fn patch(state: &mut State, call: &Call) -> ApiResult<Answer> {
+    let patch_type = patch_type(call)?;
+    let existing = existing(state, call)?;
+    let patched = apply(patch_type, call, to_view(call.resource, &existing))?;
     let mut warnings = Vec::new();
     let mut value = decode(call, patched, &mut warnings)?;
-    check_namespace(call.resource, &call.namespace, &mut value)?;
-    check_name(&call.name, &mut value)?;
+    body::check_namespace(call, &mut value)?;
+    body::check_name(call, &value)?;
     let body = update::replace(state, call, &existing, value, &mut warnings)?;
     Ok(Answer { code: 200, body, warnings })
 }
 
-/// Decodes the patched object; what does not decode is the patch's fault.
+fn patch_type(call: &Call) -> ApiResult<PatchType> {
+    match call.media_type() {
+        "application/json-patch+json" => Ok(PatchType::Json),
+        "application/merge-patch+json" => Ok(PatchType::Merge),
+        "application/strategic-merge-patch+json" => Ok(PatchType::Strategic),
+        // kubectl shows this message for `apply --server-side`.
+        "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
+            Err(ApiError::unsupported_media_type(
+                "the simulator does not do server-side apply: leave out --server-side, or send one of \
+                 application/json-patch+json, application/merge-patch+json, \
+                 application/strategic-merge-patch+json",
+            ))
+        }
+        _ => Err(ApiError::unsupported_media_type("415: Unsupported Media Type").with_details(json!({}))),
+    }
+}
+
+/// Decodes a patched object. Errors are reported as errors of the patch.
 fn decode(call: &Call, patched: Value, warnings: &mut Vec<String>) -> ApiResult<Value> {
     let text = patched.to_string();
     let refuse = |why: String| {
-        let error = FieldError::invalid("patch", text.as_str(), why);
-        ApiError::invalid("", "", "", &[error])
+        let mut errors = FieldErrors::default();
+        errors.invalid("patch", text.as_str(), why);
+        ApiError::invalid("", "", "", &errors)
     };
-    let wanted = (call.resource.api_version(), call.resource.kind);
-    let given = (object::text(&patched, "/apiVersion"), object::text(&patched, "/kind"));
-    if given != (wanted.0.as_str(), wanted.1) {
-        return Err(refuse(wrong_kind(given, wanted.1)));
+    let (api_version, kind) = (object::text(&patched, "/apiVersion"), object::text(&patched, "/kind"));
+    if api_version != call.resource.api_version() || kind != call.resource.kind {
+        return Err(refuse(body::wrong_kind(api_version, kind, call.resource.kind)));
     }
-    let decoded =
-        schema::decode(&call.resource.api_version(), call.resource.kind, patched).map_err(refuse)?;
-    if !decoded.unknown.is_empty() {
-        match call.query.get("fieldValidation") {
-            "Strict" => return Err(refuse(format!("strict decoding error: {}", decoded.unknown.join(", ")))),
-            "Ignore" => {}
-            _ => warnings.extend(decoded.unknown),
+    body::decode(call, patched, warnings).map_err(refuse)
+}
+
+/// Applies the patch in a request to an object.
+fn apply(patch_type: PatchType, call: &Call, mut object: Value) -> ApiResult<Value> {
+    let patch: Value = serde_json::from_slice(&call.body)
+        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+    match patch_type {
+        PatchType::Json => {
+            if !patch.is_array() {
+                return Err(wrong_type(&patch, "[]handlers.jsonPatchOp"));
+            }
+            let patch: Vec<Map<String, Value>> = serde_json::from_value(patch).map_err(|_| cannot_apply())?;
+            if patch.len() > OPERATIONS_MAX {
+                let message = format!(
+                    "Request entity too large: The allowed maximum operations in a JSON patch is \
+                     {OPERATIONS_MAX}, got {}",
+                    patch.len()
+                );
+                return Err(ApiError::new(413, "RequestEntityTooLarge", message));
+            }
+            json::apply(&mut object, &patch).ok_or_else(cannot_apply)?;
+        }
+        PatchType::Merge if patch.is_object() => json_patch::merge(&mut object, &patch),
+        PatchType::Strategic if patch.is_object() => {
+            let structure = Schema::get().kind(&call.resource.api_version(), call.resource.kind);
+            // The real server does not foresee these faults, so the Status has no reason.
+            strategic::merge(&mut object, patch, structure)
+                .map_err(|fault| ApiError::new(500, "", message(fault)))?;
+        }
+        PatchType::Merge | PatchType::Strategic => return Err(wrong_type(&patch, "map[string]interface {}")),
+    }
+    Ok(object)
+}
+
+fn message(fault: strategic::Fault) -> String {
+    match fault {
+        strategic::Fault::UnknownDirective(directive) => {
+            format!("unknown patch type: {directive} in map: map[$patch:{directive}]")
+        }
+        strategic::Fault::NoMergeKey { item, key } => {
+            format!("map: {} does not contain declared merge key: {key}", go_map(&item))
         }
     }
-    Ok(decoded.object)
+}
+
+fn wrong_type(patch: &Value, wanted: &str) -> Box<ApiError> {
+    let found = describe(patch);
+    ApiError::bad_request(format!(
+        "error decoding patch: json: cannot unmarshal {found} into Go value of type {wanted}"
+    ))
+}
+
+/// The refusal of a JSON patch that does not fit the object. The real server does not show the reason.
+fn cannot_apply() -> Box<ApiError> {
+    let message = "the server rejected our request due to an error in our request";
+    ApiError::new(422, "Invalid", message).with_details(json!({}))
+}
+
+/// A value as Go prints it.
+fn go_map(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| format!("{name}:{}", go_map(value));
+            format!("map[{}]", fields.iter().map(field).collect::<Vec<_>>().join(" "))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(go_map).collect::<Vec<_>>().join(" ")),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }

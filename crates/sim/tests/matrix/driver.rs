@@ -1,5 +1,4 @@
-//! Sends the requests of `requests.jsonl` to any API server, and brings the answers into a form that can be
-//! compared.
+//! Sends the requests of `requests.jsonl` to an API server, and makes the answers comparable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,45 +10,43 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
-/// A request that is none: [`Server::forget`].
-const FORGET: &str = "COMPACT";
+/// The entry in `requests.jsonl` for [`Server::compact`].
+const COMPACT: &str = "COMPACT";
 
-/// Resources of whose objects and lists the server's words are kept.
+/// Resources whose UIDs, versions and tokens later requests can use.
 const KNOWN: [&str; 3] = ["persistentvolumes", "persistentvolumeclaims", "storageclasses"];
 
-/// How often a request is sent again whose answer is not there yet, and for how long.
+/// The interval and the longest time of repeating a request whose answer is not complete.
 const AGAIN_EVERY: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(120);
 
-/// Who is asked.
+/// An API server.
 pub(crate) trait Server {
-    /// How it is asked now.
+    /// A client for the current server process.
     async fn client(&self) -> Client;
 
-    /// Has it forget everything but what is there now.
-    async fn forget(&mut self);
+    /// Drops the history.
+    async fn compact(&mut self);
 }
 
-/// One request. `@uid(RESOURCE/NAME)` and `@rv(RESOURCE/NAME)` stand for what the server last told of that
-/// object, `@rv(RESOURCE)` for the version of the last list, `@continue(RESOURCE)` for the last token of a
-/// page.
+/// One request. `@uid(RESOURCE/NAME)` and `@rv(RESOURCE/NAME)` stand for the last UID and version of an object,
+/// `@rv(RESOURCE)` for the version of the last list, `@continue(RESOURCE)` for the last continue token.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Step {
-    /// What the request is about.
+    /// The name of the request.
     pub(crate) id: String,
     /// Method and path.
     #[serde(rename = "do")]
     pub(crate) request: String,
-    /// Media type of the body, unless it is JSON.
+    /// The media type of the body; JSON by default.
     #[serde(rename = "type")]
     pub(crate) content_type: Option<String>,
-    /// Media types that are accepted, unless it is JSON.
+    /// The accepted media types; JSON by default.
     pub(crate) accept: Option<String>,
-    /// Where the answer's body has something, as a JSON pointer, once a real server knows what it was told
-    /// before: its plugins learn of it a moment later, and a watch may end before it has sent all. Only for
-    /// what changes nothing.
+    /// A JSON pointer into the body of a complete answer. The plugins of a real server see earlier writes with a
+    /// delay, and a watch may end before it has sent all events. Only for requests that write nothing.
     pub(crate) until: Option<String>,
-    /// The body: a text as it is, anything else as JSON.
+    /// The body: a text is sent verbatim, other values as JSON.
     pub(crate) body: Option<Value>,
 }
 
@@ -59,14 +56,14 @@ pub(crate) fn steps() -> Vec<Step> {
     lines.map(|line| serde_json::from_str(line).expect("a step is JSON of its form")).collect()
 }
 
-/// Sends all requests, and has each answer as a line of `answers.jsonl`.
+/// Sends all requests, and returns the lines of `answers.jsonl`.
 pub(crate) async fn answers(server: &mut impl Server) -> Vec<Value> {
     let mut memory = Memory::default();
     let mut client = server.client().await;
     let mut answers = Vec::new();
     for step in steps() {
-        let answer = if step.request == FORGET {
-            server.forget().await;
+        let answer = if step.request == COMPACT {
+            server.compact().await;
             client = server.client().await;
             Value::Null
         } else {
@@ -77,7 +74,7 @@ pub(crate) async fn answers(server: &mut impl Server) -> Vec<Value> {
     answers
 }
 
-/// What the server told of its objects.
+/// The values for the placeholders of a [`Step`].
 #[derive(Default)]
 struct Memory {
     values: BTreeMap<String, String>,
@@ -98,7 +95,6 @@ impl Memory {
         let metadata = &body["metadata"];
         let object = metadata["name"].as_str().map(|name| format!("/{name}")).unwrap_or_default();
         for (word, field) in [("uid", "uid"), ("rv", "resourceVersion"), ("continue", "continue")] {
-            // What is empty or not there tells nothing new.
             if let Some(value) = metadata[field].as_str().filter(|value| !value.is_empty()) {
                 self.values.insert(format!("@{word}({resource}{object})"), value.to_owned());
             }
@@ -106,7 +102,7 @@ impl Memory {
     }
 }
 
-/// Sends one request, again and again where its answer is not yet what there is to wait for.
+/// Sends one request until its answer is complete.
 async fn send_until(client: &Client, step: &Step, memory: &mut Memory) -> Value {
     let give_up = Instant::now() + AGAIN_MAX;
     loop {
@@ -119,7 +115,7 @@ async fn send_until(client: &Client, step: &Step, memory: &mut Memory) -> Value 
     }
 }
 
-/// Sends one request. The answer is `{code, warnings, body}`, free of what differs from run to run.
+/// Sends one request. The answer is `{code, warnings, body}`, normalised.
 async fn send(client: &Client, step: &Step, memory: &mut Memory) -> Value {
     let request = memory.fill_in(&step.request);
     let (method, path) = request.split_once(' ').expect("a request has a method and a path");
@@ -150,7 +146,7 @@ async fn send(client: &Client, step: &Step, memory: &mut Memory) -> Value {
             text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| json!(line))).collect()
         }
     };
-    // What has expired may tell how to go on.
+    // An expired page has a token.
     if code < 300 || code == 410 {
         memory.learn(path, &body);
     }
@@ -162,8 +158,8 @@ async fn send(client: &Client, step: &Step, memory: &mut Memory) -> Value {
     answer
 }
 
-/// Takes out of an answer what differs from run to run: names made up, versions, times, who manages which
-/// field; and of a bookmark what the API does not promise.
+/// Replaces the parts of an answer that differ from run to run: generated names, versions, times, and
+/// managedFields; also fields of bookmarks that the API does not promise.
 pub(crate) fn normalise(value: &mut Value) {
     match value {
         Value::Object(fields) => normalise_fields(fields),
@@ -201,7 +197,7 @@ fn normalise_fields(fields: &mut Map<String, Value>) {
             } else if !stand_in.is_empty() && !text.is_empty() {
                 *value = stand_in.into();
             } else if name == "message" {
-                // A multi-line message shows a difference in the words of Go's types.
+                // Further lines of a message show a difference between Go values.
                 *value = without_patch(&without_uids(text.lines().next().unwrap_or(""))).into();
             }
         } else {
@@ -211,16 +207,16 @@ fn normalise_fields(fields: &mut Map<String, Value>) {
     order_causes(fields);
 }
 
-/// Sorts the causes that follow each other for one field, and tells them in that order: where they come from
-/// the keys of a map, the real server tells them in the order of Go's maps, which is another one each time.
+/// Sorts consecutive causes of one field, and orders the message accordingly: the real server lists errors of
+/// the keys of a map in the random order of Go's maps.
 fn order_causes(status: &mut Map<String, Value>) {
     let text = |cause: &Value, name: &str| cause[name].as_str().unwrap_or("").to_owned();
     let told = |causes: &[Value]| {
         let mut parts: Vec<_> =
             causes.iter().map(|it| text(it, "field") + ": " + &text(it, "message")).collect();
-        // A sentence that is there twice is told once.
-        let mut seen = BTreeSet::new();
-        parts.retain(|part| seen.insert(part.clone()));
+        // The message has each sentence once.
+        let mut known = BTreeSet::new();
+        parts.retain(|part| known.insert(part.clone()));
         parts.join(", ")
     };
     let Some(mut message) = status.get("message").and_then(Value::as_str).map(str::to_owned) else { return };
@@ -240,7 +236,7 @@ fn is_age(text: &str) -> bool {
     text.strip_suffix('s').is_some_and(|rest| rest.split('m').all(number))
 }
 
-/// A message about a patch shows the whole patched object, with what the real server keeps in it.
+/// Removes the patched object from a message about a patch.
 fn without_patch(text: &str) -> String {
     let Some((before, rest)) = text.split_once("Invalid value: \"{") else {
         return text.to_owned();
@@ -249,7 +245,7 @@ fn without_patch(text: &str) -> String {
     format!("{before}Invalid value: \"{{…}}\": {after}")
 }
 
-/// Replaces UUIDs and the versions of objects in a sentence.
+/// Replaces UIDs, versions and generated names in a sentence.
 fn without_uids(text: &str) -> String {
     let words = text.split_inclusive([' ', ',', ')', '(', '"']);
     let mut previous_is_version = false;
@@ -270,7 +266,7 @@ fn without_uids(text: &str) -> String {
             clean.push_str(word);
         }
         let lower = word.to_lowercase();
-        // Words that may stand between "version" and its number.
+        // Words between "version" and the number.
         let is_between = matches!(core, "in" | "record" | "the" | "precondition" | "current:" | "")
             || lower.trim().is_empty();
         let is_version = number && previous_is_version;

@@ -1,4 +1,4 @@
-//! A real kube-apiserver: alone with its etcd, and empty.
+//! A real kube-apiserver, empty and without controllers.
 
 use anyhow::Result;
 use bindery_cluster::{ControlPlane, Manager, Programs};
@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::driver;
 
-/// Starts one and asks it all there is to ask.
+/// Starts a server and sends it all requests.
 ///
 /// # Errors
 ///
-/// It cannot be started.
+/// When the server cannot be started.
 pub(crate) async fn answers() -> Result<Vec<Value>> {
     let plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
     Ok(driver::answers(&mut Real(plane)).await)
@@ -26,14 +26,14 @@ impl driver::Server for Real {
             Kubeconfig::read_from(self.0.kubeconfig()).expect("a started server has a kubeconfig");
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
         let mut config = config.expect("the kubeconfig is complete");
-        // Refusals are answers.
+        // The test compares refusals too.
         config.default_retry = false;
         Client::try_from(config).expect("the kubeconfig's credentials are sound")
     }
 
-    async fn forget(&mut self) {
+    async fn compact(&mut self) {
         self.0.compact().await.expect("etcd compacts");
-        // The API server keeps the changes it has seen, whatever etcd forgets; a new one has none.
+        // The API server caches changes that etcd compacted; a restart drops them.
         self.0.restart_api_server().await.expect("the API server starts again");
     }
 }

@@ -1,29 +1,27 @@
-//! Paths that lead to no resource: discovery, health, version, documents.
+//! Paths without a resource: discovery, health, version, documents.
 
 use std::sync::LazyLock;
 
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use serde_json::{Value, json};
 
-use crate::body::SimBody;
-use crate::openapi;
+use super::accept::JSON;
+use super::route::Query;
+use super::{SimBody, openapi, respond};
 use crate::registry::GROUPS;
-use crate::request::Query;
-use crate::service::respond;
 
-const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Discovery of all groups in one document, which clients since 1.26 ask for.
+/// The media type of the discovery of all groups in one document, which clients since 1.26 request.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Discovery as a real server tells it, cut to what is served (`examples/capture.rs`).
+/// The recorded discovery of a real server, cut to the served resources (`examples/capture.rs`).
 static DISCOVERY: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../data/discovery.json"))
+    serde_json::from_str(include_str!("../../data/discovery.json"))
         .expect("the discovery data is generated JSON")
 });
 
-/// Answers a request that is for no resource.
+/// Answers a request that is not for a resource.
 pub(crate) fn answer(method: &Method, path: &str, query: &Query, headers: &HeaderMap) -> Response<SimBody> {
     if !matches!(*method, Method::GET | Method::HEAD) {
         return not_found();
@@ -44,25 +42,25 @@ pub(crate) fn answer(method: &Method, path: &str, query: &Query, headers: &Heade
         "openapi/v3" => json_answer(&openapi::index()),
         _ => match path.strip_prefix("openapi/v3/") {
             Some(group_version) => openapi::document(group_version)
-                .map_or_else(not_found, |document| respond(StatusCode::OK, JSON, SimBody::full(document))),
+                .map_or_else(not_found, |document| respond(StatusCode::OK, JSON, document)),
             None => group(path).map_or_else(not_found, json_answer),
         },
     }
 }
 
 fn json_answer(value: &Value) -> Response<SimBody> {
-    respond(StatusCode::OK, JSON, SimBody::full(value.to_string()))
+    respond(StatusCode::OK, JSON, value.to_string())
 }
 
-/// What the real server says of a path that it does not know.
+/// The real server's answer for an unknown path.
 fn not_found() -> Response<SimBody> {
-    respond(StatusCode::NOT_FOUND, TEXT, SimBody::full("404 page not found\n"))
+    respond(StatusCode::NOT_FOUND, TEXT, "404 page not found\n")
 }
 
-/// The older document, in either of the forms that a real server has.
+/// The OpenAPI v2 document, in JSON or protobuf.
 fn openapi_v2(accept: &str) -> Response<SimBody> {
     if openapi::V2_PROTOBUF_ASKED.iter().any(|media_type| accept.contains(media_type)) {
-        respond(StatusCode::OK, openapi::V2_PROTOBUF, SimBody::full(openapi::V2_DOCUMENT))
+        respond(StatusCode::OK, openapi::V2_PROTOBUF, openapi::V2_DOCUMENT)
     } else {
         json_answer(&openapi::v2())
     }
@@ -71,7 +69,7 @@ fn openapi_v2(accept: &str) -> Response<SimBody> {
 fn health(path: &str, query: &Query) -> Response<SimBody> {
     let text =
         if query.has("verbose") { format!("[+]ping ok\n{path} check passed\n") } else { "ok".to_owned() };
-    respond(StatusCode::OK, TEXT, SimBody::full(text))
+    respond(StatusCode::OK, TEXT, text)
 }
 
 fn version() -> Value {
@@ -103,19 +101,16 @@ fn paths() -> Vec<String> {
     paths
 }
 
-/// Whether a client takes the aggregated form, in the version that is served.
+/// Whether a client accepts the aggregated form in the served version.
 fn takes_aggregated(accept: &str) -> bool {
     accept.split(',').any(|clause| {
-        let mut parameters = clause.split(';').map(str::trim);
-        parameters.next() == Some(JSON)
-            && ["g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"]
-                .iter()
-                .all(|wanted| clause.split(';').any(|parameter| parameter.trim() == *wanted))
+        let given: Vec<&str> = clause.split(';').map(str::trim).collect();
+        given[0] == JSON && AGGREGATED.split(';').all(|wanted| given.contains(&wanted))
     })
 }
 
 fn aggregated(root: &str) -> Response<SimBody> {
-    let body = SimBody::full(DISCOVERY["aggregated"][root].to_string());
+    let body = DISCOVERY["aggregated"][root].to_string();
     let mut response = respond(StatusCode::OK, AGGREGATED, body);
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     response
@@ -138,7 +133,7 @@ mod tests {
     use crate::registry::RESOURCES;
 
     #[test]
-    fn discovery_tells_what_the_registry_serves() {
+    fn discovery_lists_the_resources_of_the_registry() {
         let mut told = BTreeSet::new();
         for (path, list) in DISCOVERY["lists"].as_object().unwrap() {
             for resource in list["resources"].as_array().unwrap() {
@@ -146,8 +141,7 @@ mod tests {
             }
         }
         for resource in &RESOURCES {
-            let root = if resource.group.is_empty() { "api" } else { "apis" };
-            let path = format!("{root}/{}", resource.api_version());
+            let path = resource.path();
             assert!(told.contains(&format!("{path}/{}", resource.plural)), "{}", resource.qualified());
             let status = told.contains(&format!("{path}/{}/status", resource.plural));
             assert_eq!(status, resource.has_status, "{}", resource.qualified());
@@ -160,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn aggregated_discovery_is_told_to_those_who_ask() {
+    fn only_a_client_that_accepts_aggregated_discovery_gets_it() {
         assert!(takes_aggregated(
             "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
         ));

@@ -1,66 +1,66 @@
-//! What controllers beside the API server do: the protection finalizers of volumes and claims, and the end of
-//! namespaces. It runs within the write that causes it, so that there are no background tasks.
+//! The controllers beside the API server: protection finalizers of volumes and claims, and the deletion of
+//! namespaces. They run within the write that triggers them, so there are no background tasks.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::admission::{CLAIM_PROTECTION, VOLUME_PROTECTION};
 use crate::object;
-use crate::registry::{CLAIMS, NAMESPACES, PODS, RESOURCES, VOLUMES};
+use crate::registry::{CLAIM, NAMESPACE, POD, RESOURCES, Resource, VOLUME};
 use crate::state::State;
-use crate::store::Key;
-use crate::verbs::{DeleteOptions, delete_object, mark_deleting};
+use crate::storage::Key;
+use crate::verbs::admission::{CLAIM_PROTECTION, VOLUME_PROTECTION};
+use crate::verbs::delete::{Options, delete_object, mark_deleting};
 
 impl State {
-    /// Looks at everything that changed since the last time, and at what that changes, until nothing does.
-    pub(crate) fn settle_protection(&mut self) {
+    /// Handles all queued changes, and the changes that this makes.
+    pub(crate) fn run_controllers(&mut self) {
         if !self.controllers {
             self.dirty.clear();
             return;
         }
-        while let Some((resource, key)) = self.dirty.pop_front() {
-            if RESOURCES[resource].namespaced {
+        while let Some((kind, key)) = self.dirty.pop_front() {
+            if !key.namespace.is_empty() {
                 self.end_namespace(&key.namespace);
             }
-            if !self.protection {
+            if !self.strategies {
                 continue;
             }
-            match resource {
-                VOLUMES => self.protect_volume(&key),
-                CLAIMS => self.protect_claim(&key),
-                // A pod that goes may be the last that used a claim.
-                PODS => self.protect_claims_of(&key.namespace),
+            match kind {
+                VOLUME => self.protect_volume(&key),
+                CLAIM => self.protect_claim(&key),
+                // A deleted pod may be the last user of a claim.
+                POD => self.protect_claims_of(&key.namespace),
                 _ => {}
             }
         }
     }
 
-    /// Upstream's PV protection controller: a deleted volume goes unless it is bound.
+    /// Upstream's PV protection controller: a deleted volume stays while it is bound.
     fn protect_volume(&mut self, key: &Key) {
-        if let Some(volume) = self.store.get(VOLUMES, key).cloned() {
+        if let Some(volume) = self.store.get(VOLUME, key).cloned() {
             let used = object::text(&volume, "/status/phase") == "Bound";
-            self.protect(VOLUMES, &volume, VOLUME_PROTECTION, used);
+            self.protect(VOLUME, &volume, VOLUME_PROTECTION, used);
         }
     }
 
-    /// Upstream's PVC protection controller: a deleted claim goes unless a scheduled pod uses it.
+    /// Upstream's PVC protection controller: a deleted claim stays while a scheduled pod uses it.
     fn protect_claim(&mut self, key: &Key) {
-        if let Some(claim) = self.store.get(CLAIMS, key).cloned() {
+        if let Some(claim) = self.store.get(CLAIM, key).cloned() {
             let used = object::is_deleting(&claim)
                 && self
                     .store
-                    .all(PODS)
+                    .all(POD)
                     .values()
                     .any(|pod| object::namespace(pod) == key.namespace && pod_uses(pod, &claim));
-            self.protect(CLAIMS, &claim, CLAIM_PROTECTION, used);
+            self.protect(CLAIM, &claim, CLAIM_PROTECTION, used);
         }
     }
 
     fn protect_claims_of(&mut self, namespace: &str) {
         let deleted: Vec<Key> = self
             .store
-            .all(CLAIMS)
+            .all(CLAIM)
             .iter()
             .filter(|(key, claim)| key.namespace == namespace && object::is_deleting(claim))
             .map(|(key, _)| key.clone())
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    fn protect(&mut self, resource: usize, object: &Arc<Value>, finalizer: &str, used: bool) {
+    fn protect(&mut self, kind: &'static str, object: &Arc<Value>, finalizer: &str, used: bool) {
         let has = object::finalizers(object).contains(&finalizer);
         let mut finalizers: Vec<Value> = object::items(object, "/metadata/finalizers").to_vec();
         if object::is_deleting(object) {
@@ -85,35 +85,32 @@ impl State {
             finalizers.push(finalizer.into());
         }
         if finalizers.is_empty() {
-            self.remove(resource, &Key::of(object));
+            self.remove(kind, &Key::of(object));
             return;
         }
         let mut changed = (**object).clone();
         object::meta_mut(&mut changed).insert("finalizers".to_owned(), finalizers.into());
-        self.put(resource, changed);
+        self.put(kind, changed);
     }
 
-    /// Removes a namespace that is being deleted once nothing is left in it.
+    /// Removes a namespace that is being deleted and has no objects.
     fn end_namespace(&mut self, name: &str) {
         let key = Key::new("", name);
-        let Some(namespace) = self.store.get(NAMESPACES, &key) else {
+        let Some(namespace) = self.store.get(NAMESPACE, &key) else {
             return;
         };
         if !object::is_deleting(namespace) || !object::finalizers(namespace).is_empty() {
             return;
         }
-        let empty = RESOURCES
-            .iter()
-            .enumerate()
-            .filter(|(_, resource)| resource.namespaced)
-            .all(|(index, _)| self.store.all(index).keys().all(|key| key.namespace != name));
-        if empty {
-            self.remove(NAMESPACES, &key);
+        let is_empty =
+            |resource: &Resource| self.store.all(resource.kind).keys().all(|key| key.namespace != name);
+        if RESOURCES.iter().filter(|resource| resource.namespaced).all(is_empty) {
+            self.remove(NAMESPACE, &key);
         }
     }
 }
 
-/// Whether a scheduled pod refers to a claim, by name or through an ephemeral volume of its own.
+/// Whether a scheduled pod uses a claim, by name or as an ephemeral volume.
 fn pod_uses(pod: &Value, claim: &Value) -> bool {
     if object::text(pod, "/spec/nodeName").is_empty() {
         return false;
@@ -124,7 +121,7 @@ fn pod_uses(pod: &Value, claim: &Value) -> bool {
         .any(|owner| owner["controller"] == true && owner["uid"] == object::uid(pod));
     // A pod that has shut down no longer uses its ephemeral volumes.
     let shut_down = object::is_deleting(pod)
-        && object::meta_field(pod, "deletionGracePeriodSeconds").and_then(Value::as_i64) == Some(0);
+        && pod.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64) == Some(0);
     object::items(pod, "/spec/volumes").iter().any(|volume| {
         let ephemeral = volume.get("ephemeral").is_some()
             && format!("{pod_name}-{}", object::text(volume, "/name")) == claim_name;
@@ -133,7 +130,7 @@ fn pod_uses(pod: &Value, claim: &Value) -> bool {
     })
 }
 
-/// Begins the end of a namespace: it and all that is in it are deleted as far as finalizers let them.
+/// Deletes a namespace and all objects in it, as far as finalizers permit.
 pub(crate) fn delete_namespace(
     state: &mut State,
     key: &Key,
@@ -150,16 +147,16 @@ pub(crate) fn delete_namespace(
         return Arc::new(terminating);
     }
     let answer =
-        if terminating == **existing { Arc::clone(existing) } else { state.put(NAMESPACES, terminating) };
+        if terminating == **existing { Arc::clone(existing) } else { state.put(NAMESPACE, terminating) };
     if !state.controllers {
         return answer;
     }
-    for (index, _) in RESOURCES.iter().enumerate().filter(|(_, resource)| resource.namespaced) {
-        let objects = state.store.all(index).keys().filter(|object| object.namespace == key.name);
+    for resource in RESOURCES.iter().filter(|resource| resource.namespaced) {
+        let objects = state.store.all(resource.kind).keys().filter(|object| object.namespace == key.name);
         let keys: Vec<Key> = objects.cloned().collect();
         for key in keys {
-            // The namespace controller gives pods no grace period of its own; theirs counts.
-            delete_object(state, index, &key, &DeleteOptions::default());
+            // The namespace controller sets no grace period; the pod's own counts.
+            delete_object(state, resource, &key, &Options::default());
         }
     }
     state.end_namespace(&key.name);

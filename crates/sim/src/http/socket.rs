@@ -1,6 +1,5 @@
 //! The simulator on a socket.
 
-use std::future::Future;
 use std::time::Duration;
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -10,13 +9,13 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::service::SimService;
+use super::SimService;
 use crate::sim::Sim;
 
-/// How long connections may take to end after `stop`; a peer that does not read must not keep the server.
+/// The time to close connections after `stop`, so that a peer that does not read cannot keep the server alive.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How long accepting rests after an error that is not one connection's own, such as too many open files.
+/// The pause after an accept error, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections until `stop`.
@@ -41,7 +40,7 @@ pub(crate) async fn serve(
             },
             () = &mut stop => break,
         };
-        // Small answers must not wait for each other; a connection that refuses the option works without it.
+        // Small answers must not wait for each other. The connection also works without the option.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY was refused");
         }

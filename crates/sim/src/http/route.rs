@@ -1,9 +1,11 @@
-//! From paths and queries to what is asked for.
+//! From method, path and query to a [`Call`].
 
 use std::fmt;
 use std::num::{IntErrorKind, ParseIntError};
 
+use bytes::Bytes;
 use http::Method;
+use percent_encoding::percent_decode_str;
 
 use crate::registry::{self, Resource};
 use crate::status::{ApiError, ApiResult};
@@ -44,7 +46,7 @@ impl Verb {
         }
     }
 
-    /// Whether the verb changes anything.
+    /// Whether the verb writes.
     pub fn is_write(self) -> bool {
         !matches!(self, Verb::Get | Verb::List | Verb::Watch)
     }
@@ -63,14 +65,10 @@ pub(crate) struct Query(Vec<(String, String)>);
 impl Query {
     /// Reads the part of a URI after `?`.
     pub(crate) fn parse(text: &str) -> Self {
-        let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(name), decode(&value.replace('+', " ")))
-        });
-        Query(pairs.collect())
+        Query(form_urlencoded::parse(text.as_bytes()).into_owned().collect())
     }
 
-    /// The first value of a parameter; empty where there is none.
+    /// The first value of a parameter, or "".
     pub(crate) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
     }
@@ -84,7 +82,7 @@ impl Query {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// A parameter that is a whole number, where there is one.
+    /// A whole number, if the parameter is given.
     pub(crate) fn number(&self, name: &str) -> ApiResult<Option<i64>> {
         if !self.has(name) {
             return Ok(None);
@@ -105,27 +103,6 @@ impl Query {
     }
 }
 
-/// Undoes percent encoding; what is not well encoded stays.
-pub(crate) fn decode(text: &str) -> String {
-    if !text.contains('%') {
-        return text.to_owned();
-    }
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
-        if let Some(byte) = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            decoded.push(byte);
-            at += 3;
-        } else {
-            decoded.push(bytes[at]);
-            at += 1;
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
-}
-
 /// A request to a resource.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
@@ -138,42 +115,46 @@ pub(crate) struct Call {
     /// Empty for the main resource.
     pub(crate) subresource: String,
     pub(crate) query: Query,
+    /// The Content-Type header, or "".
+    pub(crate) content_type: String,
+    pub(crate) body: Bytes,
 }
 
 impl Call {
-    /// Index of the resource in the registry's table of stored objects.
-    pub(crate) fn stored_as(&self) -> usize {
-        self.resource.stored_as
+    /// The media type of the body without parameters, or "".
+    pub(crate) fn media_type(&self) -> &str {
+        self.content_type.split(';').next().unwrap_or("").trim()
     }
 
-    /// Whether nothing is to be stored.
+    /// Whether the request must not store anything.
     pub(crate) fn is_dry_run(&self) -> bool {
         self.query.all("dryRun").any(|value| value == "All")
     }
 }
 
-/// What a path leads to.
+/// The target of a request.
 pub(crate) enum Route {
-    /// A resource.
+    /// A resource. The call has no body yet.
     Resource(Call),
-    /// A resource, by a method that it does not have.
+    /// A resource that does not support the method.
     MethodNotAllowed,
-    /// A resource, or a part of one, that a served group does not have.
+    /// A resource or subresource that a served group does not have.
     UnknownResource,
-    /// What only the kubelet of a pod could answer: its logs, a command in it. The pod's name.
+    /// A subresource that the kubelet of a pod serves, with the name of the pod.
     Kubelet(String),
-    /// Anything else: discovery, health, documents. The path without slashes at its ends.
+    /// Another path (discovery, health, documents), without slashes at its ends.
     Other(String),
 }
 
-/// Parts of a pod that its kubelet serves.
-const OF_THE_KUBELET: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+/// Subresources of a pod that its kubelet serves.
+const KUBELET_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// Finds what a request asks for.
+/// Finds the target of a request.
 pub(crate) fn route(method: &Method, path: &str, query: &str) -> Route {
     let other = || Route::Other(path.trim_matches('/').to_owned());
-    let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
-    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let parts = path.split('/').filter(|part| !part.is_empty());
+    let parts: Vec<_> = parts.map(|part| percent_decode_str(part).decode_utf8_lossy()).collect();
+    let parts: Vec<&str> = parts.iter().map(|part| &**part).collect();
     let (group, rest) = match parts.as_slice() {
         ["api", registry::VERSION, rest @ ..] => ("", rest),
         ["apis", group, registry::VERSION, rest @ ..] => (*group, rest),
@@ -202,7 +183,7 @@ pub(crate) fn route(method: &Method, path: &str, query: &str) -> Route {
     };
     let scoped = resource.namespaced != namespace.is_empty();
     let all_namespaces = resource.namespaced && namespace.is_empty() && name.is_empty();
-    if group.is_empty() && plural == "pods" && OF_THE_KUBELET.contains(&subresource) {
+    if group.is_empty() && plural == "pods" && KUBELET_SUBRESOURCES.contains(&subresource) {
         return Route::Kubelet(name.to_owned());
     }
     if !(scoped || all_namespaces) || !has_subresource(resource, subresource) {
@@ -220,6 +201,8 @@ pub(crate) fn route(method: &Method, path: &str, query: &str) -> Route {
         name: name.to_owned(),
         subresource: subresource.to_owned(),
         query,
+        content_type: String::new(),
+        body: Bytes::new(),
     })
 }
 
@@ -227,8 +210,8 @@ fn has_subresource(resource: &Resource, subresource: &str) -> bool {
     match subresource {
         "" => true,
         "status" => resource.has_status,
-        "finalize" => resource.plural == "namespaces",
-        "binding" | "eviction" => resource.plural == "pods",
+        "finalize" => resource.kind == registry::NAMESPACE,
+        "binding" | "eviction" => resource.kind == registry::POD,
         _ => false,
     }
 }
@@ -266,66 +249,56 @@ fn verb(
 mod tests {
     use super::*;
 
-    #[track_caller]
-    fn check(method: Method, uri: &str, expected: &str) {
+    fn target(method: &str, uri: &str) -> String {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
-        let found = match route(&method, path, query) {
-            Route::Resource(call) => format!(
-                "{} {} {}/{} {}",
-                call.verb,
-                call.resource.qualified(),
-                call.namespace,
-                call.name,
-                call.subresource
-            ),
+        match route(&method.parse().unwrap(), path, query) {
+            Route::Resource(call) => {
+                let (verb, resource) = (call.verb, call.resource.qualified());
+                format!("{verb} {resource} {}/{} {}", call.namespace, call.name, call.subresource)
+            }
             Route::MethodNotAllowed => "405".to_owned(),
             Route::UnknownResource => "404".to_owned(),
             Route::Kubelet(pod) => format!("kubelet {pod}"),
             Route::Other(path) => format!("other {path}"),
-        };
-        assert_eq!(found.trim_end(), expected, "{uri}");
+        }
     }
 
     #[test]
-    fn paths() {
-        check(Method::GET, "/api/v1/persistentvolumes", "list persistentvolumes /");
-        check(Method::GET, "/api/v1/persistentvolumes?watch=1", "watch persistentvolumes /");
-        check(Method::PUT, "/api/v1/persistentvolumes/a/status", "update persistentvolumes /a status");
-        check(
-            Method::PATCH,
-            "/api/v1/namespaces/d/persistentvolumeclaims/a%2Eb",
-            "patch persistentvolumeclaims d/a.b",
-        );
-        check(Method::GET, "/api/v1/persistentvolumeclaims", "list persistentvolumeclaims /");
-        check(Method::GET, "/api/v1/namespaces/d", "get namespaces /d");
-        check(Method::PUT, "/api/v1/namespaces/d/finalize", "update namespaces /d finalize");
-        check(
-            Method::POST,
-            "/apis/storage.k8s.io/v1/storageclasses/",
-            "create storageclasses.storage.k8s.io /",
-        );
-        check(
-            Method::DELETE,
-            "/api/v1/namespaces/d/persistentvolumeclaims",
-            "deletecollection persistentvolumeclaims d/",
-        );
+    fn each_path_leads_to_its_target() {
+        for (method, uri, expected) in [
+            ("GET", "/api/v1/persistentvolumes", "list persistentvolumes /"),
+            ("GET", "/api/v1/persistentvolumes?watch=1", "watch persistentvolumes /"),
+            ("PUT", "/api/v1/persistentvolumes/a/status", "update persistentvolumes /a status"),
+            (
+                "PATCH",
+                "/api/v1/namespaces/d/persistentvolumeclaims/a%2Eb",
+                "patch persistentvolumeclaims d/a.b",
+            ),
+            ("GET", "/api/v1/persistentvolumeclaims", "list persistentvolumeclaims /"),
+            ("GET", "/api/v1/namespaces/d", "get namespaces /d"),
+            ("PUT", "/api/v1/namespaces/d/finalize", "update namespaces /d finalize"),
+            ("POST", "/apis/storage.k8s.io/v1/storageclasses/", "create storageclasses.storage.k8s.io /"),
+            (
+                "DELETE",
+                "/api/v1/namespaces/d/persistentvolumeclaims",
+                "deletecollection persistentvolumeclaims d/",
+            ),
+            ("POST", "/api/v1/persistentvolumeclaims", "405"),
+            ("POST", "/api/v1/persistentvolumes/a", "405"),
+            ("HEAD", "/api/v1/persistentvolumes/a", "405"),
+            ("GET", "/api/v1", "other api/v1"),
+            ("GET", "/api/v1/namespaces/d/persistentvolumes", "404"),
+            ("GET", "/api/v1/services", "404"),
+            ("GET", "/apis/apps/v1/deployments", "other apis/apps/v1/deployments"),
+            ("GET", "/api/v1/persistentvolumes/a/scale", "404"),
+            ("GET", "/api/v1/namespaces/d/pods/p/log", "kubelet p"),
+        ] {
+            assert_eq!(target(method, uri).trim_end(), expected, "{method} {uri}");
+        }
     }
 
     #[test]
-    fn what_leads_nowhere() {
-        check(Method::POST, "/api/v1/persistentvolumeclaims", "405");
-        check(Method::POST, "/api/v1/persistentvolumes/a", "405");
-        check(Method::HEAD, "/api/v1/persistentvolumes/a", "405");
-        check(Method::GET, "/api/v1", "other api/v1");
-        check(Method::GET, "/api/v1/namespaces/d/persistentvolumes", "404");
-        check(Method::GET, "/api/v1/services", "404");
-        check(Method::GET, "/apis/apps/v1/deployments", "other apis/apps/v1/deployments");
-        check(Method::GET, "/api/v1/persistentvolumes/a/scale", "404");
-        check(Method::GET, "/api/v1/namespaces/d/pods/p/log", "kubelet p");
-    }
-
-    #[test]
-    fn queries() {
+    fn a_query_is_decoded_and_read_as_go_reads_it() {
         let query = Query::parse("fieldSelector=metadata.name%3Da&watch&dryRun=All&x=a+b");
         assert_eq!(query.get("fieldSelector"), "metadata.name=a");
         assert!(query.flag("watch"));

@@ -1,4 +1,4 @@
-//! Objects with one revision counter over all kinds, and the history of changes that watches and pages read.
+//! All objects under one revision counter, and the history of changes that watches and pages read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -6,9 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::object;
-use crate::registry::RESOURCES;
 
-/// Namespace (empty for cluster scope) and name; the order of lists.
+/// Namespace (empty for cluster scope) and name, in the order of lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) namespace: String,
@@ -29,25 +28,29 @@ impl Key {
 /// One change of one object.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    /// The revision that the change made.
     pub(crate) revision: u64,
-    /// Index of the resource that keeps the object.
-    pub(crate) resource: usize,
-    /// The object after the change; `None` when it was deleted.
+    pub(crate) kind: &'static str,
+    /// The object after the change; `None` after a deletion.
     pub(crate) object: Option<Arc<Value>>,
-    /// The object before the change; `None` when it was created.
+    /// The object before the change; `None` before a creation.
     pub(crate) previous: Option<Arc<Value>>,
 }
 
-/// History was compacted past what was asked for.
+/// The requested revision is older than the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compacted;
+
+/// The objects of one kind.
+pub(crate) type Objects = BTreeMap<Key, Arc<Value>>;
+
+/// The objects of a kind without objects.
+static NO_OBJECTS: Objects = BTreeMap::new();
 
 /// All objects, the revision counter, and the history.
 #[derive(Debug)]
 pub(crate) struct Store {
     revision: u64,
-    tables: Vec<BTreeMap<Key, Arc<Value>>>,
+    objects: BTreeMap<&'static str, Objects>,
     history: VecDeque<Change>,
     history_max: usize,
     /// The newest revision whose change is no longer in the history.
@@ -55,15 +58,9 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// An empty store that remembers `history_max` changes.
+    /// An empty store that keeps the last `history_max` changes.
     pub(crate) fn new(history_max: usize) -> Self {
-        Store {
-            revision: 1,
-            tables: vec![BTreeMap::new(); RESOURCES.len()],
-            history: VecDeque::new(),
-            history_max,
-            compacted: 1,
-        }
+        Store { revision: 1, objects: BTreeMap::new(), history: VecDeque::new(), history_max, compacted: 1 }
     }
 
     /// The revision of the newest change.
@@ -71,47 +68,40 @@ impl Store {
         self.revision
     }
 
-    /// The newest revision from which a watch cannot start, as its change has gone.
+    /// The newest revision whose change is no longer in the history.
     pub(crate) fn compacted(&self) -> u64 {
         self.compacted
     }
 
-    pub(crate) fn get(&self, resource: usize, key: &Key) -> Option<&Arc<Value>> {
-        self.tables[resource].get(key)
+    pub(crate) fn get(&self, kind: &str, key: &Key) -> Option<&Arc<Value>> {
+        self.objects.get(kind)?.get(key)
     }
 
-    /// All objects of a resource in the order of keys.
-    pub(crate) fn all(&self, resource: usize) -> &BTreeMap<Key, Arc<Value>> {
-        &self.tables[resource]
+    /// All objects of a kind in the order of keys.
+    pub(crate) fn all(&self, kind: &str) -> &Objects {
+        self.objects.get(kind).unwrap_or(&NO_OBJECTS)
     }
 
-    /// Stores an object under the next revision, and answers it as stored.
-    pub(crate) fn put(&mut self, resource: usize, mut object: Value) -> Arc<Value> {
+    /// Stores an object under the next revision, and returns it as stored.
+    pub(crate) fn put(&mut self, kind: &'static str, mut object: Value) -> Arc<Value> {
         self.revision += 1;
         object::meta_mut(&mut object).insert("resourceVersion".to_owned(), self.revision.to_string().into());
         let object = Arc::new(object);
-        let previous = self.tables[resource].insert(Key::of(&object), Arc::clone(&object));
-        self.remember(Change {
-            revision: self.revision,
-            resource,
-            object: Some(Arc::clone(&object)),
-            previous,
-        });
+        let previous = self.objects.entry(kind).or_default().insert(Key::of(&object), Arc::clone(&object));
+        self.record(kind, Some(Arc::clone(&object)), previous);
         object
     }
 
-    /// Removes an object, and answers it as it was.
-    pub(crate) fn remove(&mut self, resource: usize, key: &Key) -> Option<Arc<Value>> {
-        let previous = self.tables[resource].remove(key)?;
+    /// Removes an object, and returns it.
+    pub(crate) fn remove(&mut self, kind: &'static str, key: &Key) -> Option<Arc<Value>> {
+        let previous = self.objects.get_mut(kind)?.remove(key)?;
         self.revision += 1;
-        let change =
-            Change { revision: self.revision, resource, object: None, previous: Some(Arc::clone(&previous)) };
-        self.remember(change);
+        self.record(kind, None, Some(Arc::clone(&previous)));
         Some(previous)
     }
 
-    fn remember(&mut self, change: Change) {
-        self.history.push_back(change);
+    fn record(&mut self, kind: &'static str, object: Option<Arc<Value>>, previous: Option<Arc<Value>>) {
+        self.history.push_back(Change { revision: self.revision, kind, object, previous });
         while self.history.len() > self.history_max {
             if let Some(oldest) = self.history.pop_front() {
                 self.compacted = oldest.revision;
@@ -119,7 +109,7 @@ impl Store {
         }
     }
 
-    /// Forgets the whole history.
+    /// Drops the whole history.
     pub(crate) fn compact(&mut self) {
         self.history.clear();
         self.compacted = self.revision;
@@ -133,19 +123,15 @@ impl Store {
         if revision < self.compacted {
             return Err(Compacted);
         }
-        // Every change makes exactly one revision, so its place follows from it.
+        // Each change makes exactly one revision, so the revision gives the index.
         let skip = usize::try_from(revision - self.compacted).unwrap_or(usize::MAX);
         Ok(self.history.iter().skip(skip.min(self.history.len())))
     }
 
-    /// All objects of a resource as they were at a revision.
-    pub(crate) fn all_at(
-        &self,
-        resource: usize,
-        revision: u64,
-    ) -> Result<BTreeMap<Key, Arc<Value>>, Compacted> {
-        let mut objects = self.tables[resource].clone();
-        for change in self.changes_after(revision)?.rev().filter(|change| change.resource == resource) {
+    /// All objects of a kind as of a revision.
+    pub(crate) fn all_at(&self, kind: &str, revision: u64) -> Result<Objects, Compacted> {
+        let mut objects = self.all(kind).clone();
+        for change in self.changes_after(revision)?.rev().filter(|change| change.kind == kind) {
             match (&change.previous, &change.object) {
                 (Some(previous), _) => {
                     objects.insert(Key::of(previous), Arc::clone(previous));
@@ -165,50 +151,51 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::registry::VOLUME;
 
     fn volume(name: &str, note: &str) -> Value {
         json!({"metadata": {"name": name}, "note": note})
     }
 
-    fn names(objects: &BTreeMap<Key, Arc<Value>>) -> Vec<&str> {
+    fn names(objects: &Objects) -> Vec<&str> {
         objects.keys().map(|key| key.name.as_str()).collect()
     }
 
     #[test]
     fn each_change_makes_one_revision() {
         let mut store = Store::new(10);
-        let first = store.put(0, volume("a", "1"));
+        let first = store.put(VOLUME, volume("a", "1"));
         assert_eq!(object::resource_version(&first), "2");
-        store.put(0, volume("a", "2"));
-        store.remove(0, &Key::new("", "a")).unwrap();
-        assert!(store.remove(0, &Key::new("", "a")).is_none());
+        store.put(VOLUME, volume("a", "2"));
+        store.remove(VOLUME, &Key::new("", "a")).unwrap();
+        assert!(store.remove(VOLUME, &Key::new("", "a")).is_none());
         assert_eq!(store.revision(), 4);
         let revisions: Vec<u64> = store.changes_after(2).unwrap().map(|change| change.revision).collect();
         assert_eq!(revisions, [3, 4]);
     }
 
     #[test]
-    fn the_past_can_be_read_until_it_is_compacted() {
+    fn an_older_revision_is_readable_until_it_is_compacted() {
         let mut store = Store::new(10);
-        store.put(0, volume("a", "1"));
-        store.put(0, volume("b", "1"));
+        store.put(VOLUME, volume("a", "1"));
+        store.put(VOLUME, volume("b", "1"));
         let then = store.revision();
-        store.remove(0, &Key::new("", "a"));
-        store.put(0, volume("c", "1"));
-        store.put(0, volume("b", "2"));
-        let past = store.all_at(0, then).unwrap();
+        store.remove(VOLUME, &Key::new("", "a"));
+        store.put(VOLUME, volume("c", "1"));
+        store.put(VOLUME, volume("b", "2"));
+        let past = store.all_at(VOLUME, then).unwrap();
         assert_eq!(names(&past), ["a", "b"]);
         assert_eq!(past[&Key::new("", "b")]["note"], "1");
         store.compact();
-        assert_eq!(store.all_at(0, then), Err(Compacted));
-        assert_eq!(names(&store.all_at(0, store.revision()).unwrap()), ["b", "c"]);
+        assert_eq!(store.all_at(VOLUME, then), Err(Compacted));
+        assert_eq!(names(&store.all_at(VOLUME, store.revision()).unwrap()), ["b", "c"]);
     }
 
     #[test]
-    fn the_history_is_bounded() {
+    fn a_full_history_drops_its_oldest_change() {
         let mut store = Store::new(2);
         for note in ["1", "2", "3", "4"] {
-            store.put(0, volume("a", note));
+            store.put(VOLUME, volume("a", note));
         }
         assert_eq!(store.compacted(), 3);
         assert!(store.changes_after(2).is_err());

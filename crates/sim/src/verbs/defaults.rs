@@ -1,24 +1,26 @@
-//! Defaults, and what only the server may set, by kind (`SetDefaults_…` and the strategies' `PrepareFor…`
-//! upstream).
+//! Defaults, and the fields that only the server sets, by kind (upstream's `SetDefaults_…`, and `PrepareFor…`
+//! of the strategies).
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use crate::clock::Clock;
 use crate::object::{self, child_mut, copy_field};
-use crate::registry::Resource;
+use crate::registry::{CLAIM, CLASS, EVENT, NAMESPACE, POD, Resource, VOLUME};
 
-/// Fills in what was left open.
-pub(crate) fn apply(resource: &Resource, value: &mut Value) {
+/// Fills in defaults.
+pub(super) fn apply(resource: &Resource, value: &mut Value) {
     match resource.kind {
-        "PersistentVolume" => volume(value),
-        "PersistentVolumeClaim" => claim(value),
-        "StorageClass" => {
+        VOLUME => volume(value),
+        CLAIM => claim(value),
+        CLASS => {
             default(value, "reclaimPolicy", "Delete");
             default(value, "volumeBindingMode", "Immediate");
         }
         "CSIDriver" => driver(value),
-        "Pod" => pod(value),
-        "Namespace" => namespace(value),
+        POD => pod(value),
+        NAMESPACE => namespace(value),
         "Secret" => secret(value),
         _ => {}
     }
@@ -30,7 +32,7 @@ fn secret(value: &mut Value) {
         return;
     };
     for (key, text) in plain.as_object().into_iter().flatten() {
-        let encoded = crate::protobuf::base64(text.as_str().unwrap_or("").as_bytes());
+        let encoded = BASE64_STANDARD.encode(text.as_str().unwrap_or(""));
         child_mut(value, "data").insert(key.clone(), encoded.into());
     }
 }
@@ -58,22 +60,28 @@ fn volume(value: &mut Value) {
 
 /// Defaults of in-tree volume sources, of volumes and of pods.
 fn volume_source(source: &mut Value) {
-    let mut set = |name: &str, field: &str, default_value: Value| {
-        if let Some(source) = source.get_mut(name).filter(|source| source.is_object()) {
-            default(source, field, default_value);
-        }
-    };
-    set("hostPath", "type", "".into());
-    set("iscsi", "iscsiInterface", "default".into());
-    set("rbd", "pool", "rbd".into());
-    set("rbd", "user", "admin".into());
-    set("rbd", "keyring", "/etc/ceph/keyring".into());
-    set("azureDisk", "cachingMode", "ReadWrite".into());
-    set("azureDisk", "fsType", "ext4".into());
-    set("azureDisk", "readOnly", false.into());
-    set("azureDisk", "kind", "Shared".into());
-    set("scaleIO", "fsType", "xfs".into());
-    set("scaleIO", "storageMode", "ThinProvisioned".into());
+    for (name, field, text) in [
+        ("hostPath", "type", ""),
+        ("iscsi", "iscsiInterface", "default"),
+        ("rbd", "pool", "rbd"),
+        ("rbd", "user", "admin"),
+        ("rbd", "keyring", "/etc/ceph/keyring"),
+        ("azureDisk", "cachingMode", "ReadWrite"),
+        ("azureDisk", "fsType", "ext4"),
+        ("azureDisk", "kind", "Shared"),
+        ("scaleIO", "fsType", "xfs"),
+        ("scaleIO", "storageMode", "ThinProvisioned"),
+    ] {
+        default_of(source, name, field, text);
+    }
+    default_of(source, "azureDisk", "readOnly", false);
+}
+
+/// A default of a child object, if there is one.
+fn default_of(object: &mut Value, child: &str, field: &str, value: impl Into<Value>) {
+    if let Some(child) = object.get_mut(child).filter(|child| child.is_object()) {
+        default(child, field, value);
+    }
 }
 
 fn claim(value: &mut Value) {
@@ -136,11 +144,8 @@ fn container(container: &mut Value) {
 
 fn pod_volume(volume: &mut Value) {
     volume_source(volume);
-    let sources = ["configMap", "secret", "projected", "downwardAPI"];
-    for source in sources {
-        if let Some(source) = volume.get_mut(source).filter(|source| source.is_object()) {
-            default(source, "defaultMode", 420);
-        }
+    for source in ["configMap", "secret", "projected", "downwardAPI"] {
+        default_of(volume, source, "defaultMode", 420);
     }
     let only_a_name = volume.as_object().is_some_and(|fields| fields.keys().all(|field| field == "name"));
     if only_a_name {
@@ -151,17 +156,18 @@ fn pod_volume(volume: &mut Value) {
     }
 }
 
-/// Resets what a creation cannot set.
-pub(crate) fn prepare_for_create(resource: &Resource, value: &mut Value, clock: &Clock) {
+/// Resets the fields that a creation cannot set.
+pub(super) fn prepare_for_create(resource: &Resource, value: &mut Value, clock: &Clock) {
     match resource.kind {
-        "PersistentVolume" => {
+        VOLUME => {
             value["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": clock.now_text()});
         }
-        "PersistentVolumeClaim" => {
+        CLAIM => {
             value["status"] = json!({"phase": "Pending"});
+            data_sources(value, None);
         }
-        "Pod" => value["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"}),
-        "Namespace" => {
+        POD => value["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"}),
+        NAMESPACE => {
             value["status"] = json!({"phase": "Active"});
             let spec = child(value, "spec");
             let mut finalizers: Vec<Value> = object::items(spec, "/finalizers").to_vec();
@@ -171,44 +177,34 @@ pub(crate) fn prepare_for_create(resource: &Resource, value: &mut Value, clock: 
             spec["finalizers"] = finalizers.into();
         }
         "VolumeAttachment" => value["status"] = json!({"attached": false}),
-        "Event" => event(value),
+        EVENT => {
+            if let Some(fields) = value.as_object_mut() {
+                fields.retain(|field, value| {
+                    !matches!(field.as_str(), "count" | "deprecatedCount") || *value != 0
+                });
+            }
+        }
         _ => {}
     }
 }
 
-/// An event without a namespace of its own speaks of nothing; times are the sender's.
-fn event(value: &mut Value) {
-    if let Some(fields) = value.as_object_mut() {
-        for field in ["count", "deprecatedCount"] {
-            if fields.get(field).is_some_and(|count| count == 0) {
-                fields.remove(field);
-            }
-        }
-    }
-}
-
-/// What becomes of a claim's data sources: a `dataSource` that was never supported is dropped, unless the
-/// claim had one before; then `dataSource` and `dataSourceRef` say the same where only one is given.
-pub(crate) fn data_sources(value: &mut Value, old: Option<&Value>) {
+/// Drops unsupported data sources of a claim that had none before. Copies `dataSource` to `dataSourceRef`, or
+/// the reverse, if only one is given.
+fn data_sources(value: &mut Value, old: Option<&Value>) {
     let had = old.is_some_and(|old| {
         ["/spec/dataSource", "/spec/dataSourceRef"].iter().any(|pointer| old.pointer(pointer).is_some())
     });
     let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
     };
-    // References into other namespaces are behind a feature gate (CrossNamespaceVolumeDataSource) that is
-    // off.
-    if !had
-        && spec
-            .get("dataSourceRef")
-            .is_some_and(|reference| !object::text(reference, "/namespace").is_empty())
-    {
+    let crosses = |reference: &Value| !object::text(reference, "/namespace").is_empty();
+    // The feature gate for references into other namespaces, CrossNamespaceVolumeDataSource, is off.
+    if !had && spec.get("dataSourceRef").is_some_and(crosses) {
         spec.remove("dataSourceRef");
     }
-    if !had
-        && spec.get("dataSourceRef").is_none()
-        && !spec.get("dataSource").is_some_and(is_claim_or_snapshot)
-    {
+    let supported =
+        spec.contains_key("dataSourceRef") || spec.get("dataSource").is_some_and(is_claim_or_snapshot);
+    if !had && !supported {
         spec.remove("dataSource");
     }
     let (source, reference) = (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned());
@@ -216,7 +212,7 @@ pub(crate) fn data_sources(value: &mut Value, old: Option<&Value>) {
         (Some(source), None) => {
             spec.insert("dataSourceRef".to_owned(), source);
         }
-        (None, Some(reference)) if object::text(&reference, "/namespace").is_empty() => {
+        (None, Some(reference)) if !crosses(&reference) => {
             spec.insert("dataSource".to_owned(), reference);
         }
         _ => {}
@@ -228,8 +224,8 @@ fn is_claim_or_snapshot(source: &Value) -> bool {
     matches!((group, kind), ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot"))
 }
 
-/// Takes from the old object what an update of this (sub)resource cannot change.
-pub(crate) fn prepare_for_update(
+/// Takes the fields that an update of this resource or subresource cannot change from the old object.
+pub(super) fn prepare_for_update(
     resource: &Resource,
     subresource: &str,
     old: &Value,
@@ -241,28 +237,27 @@ pub(crate) fn prepare_for_update(
     }
     match subresource {
         "" => {
-            // A volume attachment's status could once be written by a main update; v1 keeps it.
             copy_field(old, value, "status");
-            if resource.kind == "PersistentVolumeClaim" {
+            if resource.kind == CLAIM {
                 data_sources(value, Some(old));
             }
-            if resource.kind == "Namespace" {
+            if resource.kind == NAMESPACE {
                 let finalizers = old.pointer("/spec/finalizers").cloned();
                 object::set(child_mut(value, "spec"), "finalizers", finalizers);
             }
         }
         "status" => {
             copy_field(old, value, "spec");
-            if resource.kind == "PersistentVolume" {
+            if resource.kind == VOLUME {
                 phase_transition(old, value, clock);
             }
         }
-        // Finalizing a namespace changes its spec only.
+        // Finalizing a namespace changes only its spec.
         _ => copy_field(old, value, "status"),
     }
 }
 
-/// Keeps or sets the time at which a volume's phase changed, as the status strategy does.
+/// Keeps or sets `lastPhaseTransitionTime` of a volume, as the status strategy does.
 fn phase_transition(old: &Value, value: &mut Value, clock: &Clock) {
     const FIELD: &str = "lastPhaseTransitionTime";
     let same_phase = object::text(old, "/status/phase") == object::text(value, "/status/phase");

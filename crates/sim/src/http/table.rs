@@ -1,4 +1,4 @@
-//! `Table` output: the columns of the real server, and its rows (`pkg/printers/internalversion` upstream).
+//! `Table` output: the real server's columns and rows (upstream's `pkg/printers/internalversion`).
 
 mod age;
 mod pod;
@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 
 use crate::clock::Clock;
 use crate::object::{self, items, text, texts};
-use crate::registry::Resource;
+use crate::registry::{CLAIM, CLASS, EVENT, NAMESPACE, POD, Resource, VOLUME};
 use age::since;
 
-/// Column definitions by path, taken from a real server (`examples/capture.rs`).
+/// The recorded column definitions of a real server, by path (`examples/capture.rs`).
 static COLUMNS: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../data/columns.json")).expect("the columns are generated JSON")
+    serde_json::from_str(include_str!("../../data/columns.json")).expect("the columns are generated JSON")
 });
 
-/// Which part of each object a table carries.
+/// The part of each object that a table includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Include {
     None,
@@ -26,7 +26,7 @@ pub(crate) enum Include {
 }
 
 impl Include {
-    /// Reads the query parameter `includeObject`; `None` where it is none of these.
+    /// Reads the query parameter `includeObject`.
     pub(crate) fn of(text: &str) -> Option<Self> {
         match text {
             "None" => Some(Include::None),
@@ -37,7 +37,7 @@ impl Include {
     }
 }
 
-/// Whether a table tells its columns: in a watch only the first one does.
+/// Whether a table has column definitions. In a watch only the first table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Header {
     With,
@@ -52,8 +52,7 @@ pub(crate) fn table(
     header: Header,
     clock: &Clock,
 ) -> Value {
-    let root = if resource.group.is_empty() { "api" } else { "apis" };
-    let path = format!("{root}/{}/{}", resource.api_version(), resource.plural);
+    let path = format!("{}/{}", resource.path(), resource.plural);
     let objects = body.get("items").and_then(Value::as_array);
     let objects = objects.map_or(std::slice::from_ref(body), Vec::as_slice);
     let rows: Vec<Value> = objects.iter().map(|object| row(resource, object, include, clock)).collect();
@@ -76,7 +75,7 @@ pub(crate) fn table(
 
 fn row(resource: &Resource, object: &Value, include: Include, clock: &Clock) -> Value {
     let mut row = json!({"cells": cells(resource, object, clock), "object": null});
-    if resource.kind == "Pod"
+    if resource.kind == POD
         && let Some(conditions) = pod::conditions(object)
     {
         row["conditions"] = conditions;
@@ -99,25 +98,25 @@ fn row(resource: &Resource, object: &Value, include: Include, clock: &Clock) -> 
     row
 }
 
-fn cells(resource: &Resource, object: &Value, clock: &Clock) -> Vec<Value> {
+fn cells(resource: &Resource, object: &Value, clock: &Clock) -> Value {
     let name = object::name(object);
     let age = since(object::meta_text(object, "creationTimestamp"), clock);
     let entries = |field: &str| object.get(field).and_then(Value::as_object).map_or(0, serde_json::Map::len);
-    let cells = match resource.kind {
-        "PersistentVolume" => volume(object, &age),
-        "PersistentVolumeClaim" => claim(object, &age),
-        "Pod" => pod::cells(object, clock),
+    match resource.kind {
+        VOLUME => volume(object, &age),
+        CLAIM => claim(object, &age),
+        POD => pod::cells(object, clock),
         "Node" => node(object, &age),
-        "Event" => event(object, clock),
-        "StorageClass" => class(object, &age),
+        EVENT => event(object, clock),
+        CLASS => class(object, &age),
         "CSIDriver" => driver(object, &age),
-        "Namespace" => json!([name, text(object, "/status/phase"), age]),
+        NAMESPACE => json!([name, text(object, "/status/phase"), age]),
         "Secret" => json!([name, text(object, "/type"), entries("data"), age]),
         "ConfigMap" => json!([name, entries("data") + entries("binaryData"), age]),
         "VolumeAttributesClass" => json!([name, text(object, "/driverName"), age]),
         "Lease" => json!([name, text(object, "/spec/holderIdentity"), age]),
         "CSINode" => json!([name, items(object, "/spec/drivers").len(), age]),
-        // The real server has no columns of its own for these; the second one is "Created At".
+        // The real server has no special columns here; the second is "Created At".
         "CSIStorageCapacity" => json!([name, object::meta_text(object, "creationTimestamp")]),
         "VolumeAttachment" => json!([
             name,
@@ -128,10 +127,6 @@ fn cells(resource: &Resource, object: &Value, clock: &Clock) -> Vec<Value> {
             age,
         ]),
         _ => json!([name, age]),
-    };
-    match cells {
-        Value::Array(cells) => cells,
-        other => vec![other],
     }
 }
 
@@ -160,14 +155,6 @@ fn access_modes(list: Option<&Value>) -> String {
     short.join(",")
 }
 
-/// The class by the old annotation, else by the field.
-fn class_name(object: &Value) -> &str {
-    let annotation = object::meta_field(object, "annotations")
-        .and_then(|annotations| annotations.get("volume.beta.kubernetes.io/storage-class"))
-        .and_then(Value::as_str);
-    annotation.unwrap_or_else(|| text(object, "/spec/storageClassName"))
-}
-
 fn optional<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or("<unset>")
 }
@@ -184,7 +171,7 @@ fn volume(volume: &Value, age: &str) -> Value {
         text(volume, "/spec/persistentVolumeReclaimPolicy"),
         phase(volume),
         claim,
-        class_name(volume),
+        object::class(volume),
         optional(volume, "/spec/volumeAttributesClassName"),
         text(volume, "/status/reason"),
         age,
@@ -205,7 +192,7 @@ fn claim(claim: &Value, age: &str) -> Value {
         volume,
         capacity,
         modes,
-        class_name(claim),
+        object::class(claim),
         optional(claim, "/spec/volumeAttributesClassName"),
         age,
         optional(claim, "/spec/volumeMode"),
@@ -213,16 +200,9 @@ fn claim(claim: &Value, age: &str) -> Value {
 }
 
 fn class(class: &Value, age: &str) -> Value {
-    let annotation = |name: &str| {
-        object::meta_field(class, "annotations")
-            .and_then(|all| all.get(name))
-            .is_some_and(|value| value == "true")
-    };
-    let is_default = annotation("storageclass.kubernetes.io/is-default-class")
-        || annotation("storageclass.beta.kubernetes.io/is-default-class");
     let name = object::name(class);
     json!([
-        if is_default { format!("{name} (default)") } else { name.to_owned() },
+        if object::is_default_class(class) { format!("{name} (default)") } else { name.to_owned() },
         text(class, "/provisioner"),
         or(text(class, "/reclaimPolicy"), "Delete"),
         or(text(class, "/volumeBindingMode"), "Immediate"),
@@ -294,7 +274,7 @@ fn node(node: &Value, age: &str) -> Value {
     ])
 }
 
-/// An event in either of its two forms.
+/// The row of an event of either API group.
 fn event(event: &Value, clock: &Clock) -> Value {
     let field = |core: &'static str, new: &'static str| {
         let core = text(event, core);
@@ -339,7 +319,7 @@ mod tests {
     use crate::registry::RESOURCES;
 
     #[test]
-    fn each_row_has_a_cell_for_each_column() {
+    fn the_row_of_each_kind_has_a_cell_for_each_column() {
         let clock = Clock::default();
         for resource in &RESOURCES {
             let object = json!({"metadata": {"name": "x", "creationTimestamp": "2025-12-31T23:00:00Z"}});
@@ -351,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_claim() {
+    fn the_row_of_a_bound_claim_is_as_upstream_prints_it() {
         let object = json!({
             "metadata": {"name": "c", "creationTimestamp": "2025-12-31T23:00:00Z"},
             "spec": {"volumeName": "v", "storageClassName": "gold", "volumeMode": "Filesystem"},

@@ -1,4 +1,4 @@
-//! The row of a pod: what `printPod` upstream makes of phases, containers and conditions.
+//! The row of a pod, as upstream's `printPod` makes it.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::or;
 use crate::clock::Clock;
 use crate::object::{self, items, text};
 
-/// The condition of a row whose pod has ended.
+/// The condition of the row of an ended pod.
 pub(super) fn conditions(pod: &Value) -> Option<Value> {
     let (reason, message) = match text(pod, "/status/phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -17,7 +17,7 @@ pub(super) fn conditions(pod: &Value) -> Option<Value> {
     Some(json!([{"type": "Completed", "status": "True", "reason": reason, "message": message}]))
 }
 
-/// What the containers tell.
+/// A summary of the containers.
 #[derive(Default)]
 struct Summary {
     reason: String,
@@ -80,14 +80,14 @@ fn has_condition(pod: &Value, kind: &str) -> bool {
 fn count_restarts(container: &Value, summary: &mut Summary) {
     let restarts = container["restartCount"].as_i64().unwrap_or(0);
     summary.restarts = summary.restarts.saturating_add(restarts);
-    // Times in one form compare as texts.
+    // Timestamps of one format compare as texts.
     let ended = text(container, "/lastState/terminated/finishedAt");
     if ended > summary.last_restart.as_str() {
         ended.clone_into(&mut summary.last_restart);
     }
 }
 
-/// How a container ended, in a word.
+/// The end of a container, in a word.
 fn ending(terminated: &Value) -> String {
     let reason = text(terminated, "/reason");
     if !reason.is_empty() {
@@ -99,7 +99,7 @@ fn ending(terminated: &Value) -> String {
     }
 }
 
-/// Whether init containers still run or failed; the reason then says so.
+/// Whether init containers still run or failed. If so, sets the reason.
 fn initializing(pod: &Value, summary: &mut Summary) -> bool {
     let total = items(pod, "/spec/initContainers").len();
     for (index, container) in items(pod, "/status/initContainerStatuses").iter().enumerate() {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses() {
+    fn the_status_of_a_pod_is_as_upstream_prints_it() {
         let spec = json!({"containers": [{"name": "a"}]});
         check(json!({"spec": spec, "status": {"phase": "Pending"}}), "0/1", "Pending");
         let running =

@@ -1,4 +1,4 @@
-//! GET of a collection's changes.
+//! GET of the changes of a collection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,34 +10,34 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::list::{selector, too_large};
-use super::to_view;
-use crate::body::SimBody;
-use crate::negotiate::Accept;
+use crate::field::FieldErrors;
+use crate::http::accept::Accept;
+use crate::http::route::Call;
+use crate::http::table::Header;
+use crate::http::{SimBody, stream_body};
 use crate::object;
 use crate::registry::Resource;
-use crate::request::Call;
 use crate::selectors::Selector;
 use crate::sim::Sim;
 use crate::state::State;
-use crate::status::{ApiError, ApiResult, FieldError};
-use crate::store::Change;
-use crate::table::Header;
+use crate::status::{ApiError, ApiResult};
+use crate::storage::Change;
+use crate::verbs::events::to_view;
+use crate::verbs::list::{requested_version, selector};
 
-/// How long a watch lasts that does not say; the real server draws from 30 to 60 minutes.
+/// The default duration of a watch. The real server draws from 30 to 60 minutes.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(1800);
 
-/// The longest that a watch lasts, whatever it asks for: longer than any client, and within what instants can
-/// tell.
+/// The longest duration of a watch: longer than any client runs, and within the range of an instant.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The time between bookmarks.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 
-/// How long before its end a watch gets its last bookmark.
+/// The time between the last bookmark and the end of a watch.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
-/// Marks the bookmark that ends the initial events.
+/// The annotation of the bookmark after the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// The body of a watch.
@@ -47,10 +47,9 @@ pub(crate) fn watch(
     accept: &Accept,
     stopped: Option<watch::Receiver<bool>>,
 ) -> ApiResult<SimBody> {
-    accept.check()?;
     let mut watch = Watch::start(sim, call, accept, stopped)?;
     watch.send_initial_events(&sim.state(), call)?;
-    Ok(SimBody::stream(stream::unfold(watch, |mut watch| async move {
+    Ok(stream_body(stream::unfold(watch, |mut watch| async move {
         let piece = watch.next().await?;
         Some((piece, watch))
     })))
@@ -61,8 +60,8 @@ struct Watch {
     resource: &'static Resource,
     selector: Selector,
     accept: Accept,
-    /// The newest revision whose change was looked at.
-    seen: u64,
+    /// The newest revision whose change was handled.
+    revision: u64,
     ready: VecDeque<Bytes>,
     header: Header,
     bookmarks: bool,
@@ -70,7 +69,7 @@ struct Watch {
     end: Instant,
     revisions: watch::Receiver<u64>,
     stopped: Option<watch::Receiver<bool>>,
-    /// What was ready is still sent, then the stream ends.
+    /// The stream ends after the ready pieces.
     ended: bool,
 }
 
@@ -95,7 +94,7 @@ impl Watch {
             resource: call.resource,
             selector: selector(call)?,
             accept: *accept,
-            seen: 0,
+            revision: 0,
             ready: VecDeque::new(),
             header: Header::With,
             bookmarks,
@@ -107,24 +106,15 @@ impl Watch {
         })
     }
 
-    /// What is there already, where the version asks for it, and the revision from which changes count.
+    /// Sends the existing objects if the version requests them, and sets the revision to watch from.
     fn send_initial_events(&mut self, state: &State, call: &Call) -> ApiResult<()> {
         let newest = state.store.revision();
-        let version = call.query.get("resourceVersion");
-        let from: u64 = match version {
-            "" => 0,
-            text => {
-                text.parse().map_err(|_| ApiError::new(500, "", super::list::unreadable_version(text)))?
-            }
-        };
-        if from > newest {
-            return Err(too_large(from, newest));
-        }
-        self.seen = newest;
+        let from = requested_version(call, state, |why| ApiError::new(500, "", why))?;
+        self.revision = newest;
         let streaming_list = call.query.flag("sendInitialEvents");
         let no_list = call.query.has("sendInitialEvents") && !streaming_list;
         if streaming_list || (from == 0 && !no_list) {
-            for object in state.store.all(call.stored_as()).values() {
+            for object in state.store.all(call.resource.kind).values() {
                 if self.selector.matches(object) {
                     self.event("ADDED", object, None);
                 }
@@ -137,7 +127,7 @@ impl Watch {
                 self.expire(from, state);
                 return Ok(());
             }
-            self.seen = from;
+            self.revision = from;
         }
         Ok(())
     }
@@ -160,19 +150,19 @@ impl Watch {
         }
     }
 
-    /// Turns the changes since the last look into events.
+    /// Turns new changes into events.
     fn catch_up(&mut self) {
         let sim = self.sim.clone();
         let state = sim.state();
         let newest = state.store.revision();
-        match state.store.changes_after(self.seen) {
+        match state.store.changes_after(self.revision) {
             Ok(changes) => {
-                for change in changes.filter(|change| change.resource == self.resource.stored_as) {
+                for change in changes.filter(|change| change.kind == self.resource.kind) {
                     self.change(change);
                 }
-                self.seen = newest;
+                self.revision = newest;
             }
-            Err(_) => self.expire(self.seen, &state),
+            Err(_) => self.expire(self.revision, &state),
         }
     }
 
@@ -184,20 +174,20 @@ impl Watch {
             (Some(object), _) if is => {
                 self.event(if was { "MODIFIED" } else { "ADDED" }, object, None);
             }
-            // What left the selection is told as it was, at the version of the change.
+            // An object that left the selection is sent as it was, with the revision of the change.
             (_, Some(previous)) if was => self.event("DELETED", previous, Some(change.revision)),
             _ => {}
         }
     }
 
-    fn event(&mut self, kind: &str, object: &Arc<Value>, revision: Option<u64>) {
+    fn event(&mut self, event_type: &str, object: &Arc<Value>, revision: Option<u64>) {
         let mut object = to_view(self.resource, object);
         if let Some(revision) = revision {
             object::meta_mut(&mut object).insert("resourceVersion".to_owned(), revision.to_string().into());
         }
-        let object = self.accept.shape_event(self.resource, object, self.header, &self.sim.inner.clock);
+        let object = self.accept.shape(self.resource, object, self.header, &self.sim.inner.clock);
         self.header = Header::Without;
-        self.push(kind, &object);
+        self.push(event_type, &object);
     }
 
     fn bookmark(&mut self, revision: u64, initial_events_end: bool) {
@@ -210,7 +200,7 @@ impl Watch {
             "apiVersion": self.resource.api_version(),
             "metadata": metadata,
         });
-        let object = self.accept.shape_event(self.resource, object, self.header, &self.sim.inner.clock);
+        let object = self.accept.shape(self.resource, object, self.header, &self.sim.inner.clock);
         self.push("BOOKMARK", &object);
     }
 
@@ -221,17 +211,17 @@ impl Watch {
         self.ended = true;
     }
 
-    fn push(&mut self, kind: &str, object: &Value) {
-        let mut line = json!({"type": kind, "object": object}).to_string();
+    fn push(&mut self, event_type: &str, object: &Value) {
+        let mut line = json!({"type": event_type, "object": object}).to_string();
         line.push('\n');
         self.ready.push_back(line.into());
     }
 
-    /// Waits for a change, the time of a bookmark, the end of the watch or of the server.
+    /// Waits for a change, the next bookmark, the end of the watch, or the end of the server.
     async fn wait(&mut self) {
         let stop = async {
             match &mut self.stopped {
-                // A sender that is gone has stopped, too.
+                // A dropped sender also means that the server ended.
                 Some(stopped) => drop(stopped.wait_for(|stopped| *stopped).await),
                 None => std::future::pending().await,
             }
@@ -247,7 +237,7 @@ impl Watch {
         self.ended = end;
         if bookmark {
             self.next_bookmark = next_bookmark(Instant::now(), self.end);
-            self.bookmark(self.seen, false);
+            self.bookmark(self.revision, false);
         }
     }
 }
@@ -261,21 +251,22 @@ fn next_bookmark(now: Instant, end: Instant) -> Instant {
     }
 }
 
-/// As `ValidateListOptions` of apimachinery.
+/// `ValidateListOptions` of apimachinery.
 fn check_initial_events(call: &Call) -> ApiResult<()> {
-    let matching = call.query.get("resourceVersionMatch");
-    let mut errors = Vec::new();
+    const FIELD: &str = "resourceVersionMatch";
+    let matching = call.query.get(FIELD);
+    let mut errors = FieldErrors::default();
     if call.query.has("sendInitialEvents") {
         if matching != "NotOlderThan" {
             let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            errors.push(FieldError::forbidden("resourceVersionMatch", why));
+            errors.forbidden(FIELD, why);
         }
     } else if !matching.is_empty() {
         let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-        errors.push(FieldError::forbidden("resourceVersionMatch", why));
+        errors.forbidden(FIELD, why);
     }
-    if !matches!(matching, "" | "NotOlderThan") {
-        errors.push(FieldError::not_supported("resourceVersionMatch", matching, &["NotOlderThan"]));
+    if !matching.is_empty() {
+        errors.one_of(FIELD, matching, &["NotOlderThan"]);
     }
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("ListOptions", "meta.k8s.io", "", &errors)) }
+    ApiError::check("ListOptions", "meta.k8s.io", "", &errors)
 }

@@ -1,8 +1,8 @@
-//! Strategic merge patch, as `apimachinery/pkg/util/strategicpatch` does it.
+//! Strategic merge patch, as in `apimachinery/pkg/util/strategicpatch`.
 //!
-//! Maps are merged field by field. Lists whose Go field carries a patch strategy of `merge` are merged too:
-//! those of objects by their merge key, those of plain values as sets. Directives (`$patch`, `$retainKeys`,
-//! `$deleteFromPrimitiveList/…`, `$setElementOrder/…`) say what a plain merge cannot.
+//! Maps are merged field by field. Lists whose Go field has the patch strategy `merge` are merged too: lists of
+//! objects by their merge key, lists of plain values as sets. The directives `$patch`, `$retainKeys`,
+//! `$deleteFromPrimitiveList/…` and `$setElementOrder/…` express other changes.
 
 use serde_json::{Map, Value};
 
@@ -13,18 +13,13 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
-/// Why a patch cannot be merged.
+/// The reason why a patch cannot be merged.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// `$patch` is none of merge, replace and delete.
+    /// The value of `$patch`, if it is not merge, replace or delete.
     UnknownDirective(String),
-    /// An item of a list lacks the field that tells items apart.
-    NoMergeKey {
-        /// The item.
-        item: Value,
-        /// The field.
-        key: String,
-    },
+    /// An item of a list lacks the merge key.
+    NoMergeKey { item: Value, key: String },
 }
 
 /// Merges a patch into an object of a struct of the schema.
@@ -40,17 +35,14 @@ fn merge_map(
     mut patch: Map<String, Value>,
     structure: Option<usize>,
 ) -> Result<Map<String, Value>, Fault> {
-    match patch.remove(PATCH) {
-        None => {}
-        Some(directive) => match directive.as_str() {
+    if let Some(directive) = patch.remove(PATCH) {
+        match directive.as_str() {
             Some("replace") => return Ok(patch),
             Some("delete") => return Ok(Map::new()),
             Some("merge") => {}
-            _ => {
-                let other = directive.as_str().map_or_else(|| directive.to_string(), str::to_owned);
-                return Err(Fault::UnknownDirective(other));
-            }
-        },
+            Some(other) => return Err(Fault::UnknownDirective(other.to_owned())),
+            None => return Err(Fault::UnknownDirective(directive.to_string())),
+        }
     }
     if let Some(Value::Array(kept)) = patch.remove(RETAIN_KEYS) {
         original.retain(|key, _| kept.iter().any(|kept| kept == key));
@@ -61,21 +53,19 @@ fn merge_map(
             items.retain(|item| !deleted.contains(item));
         }
     }
-    let ordered_only: Vec<String> =
-        orders.iter().map(|(name, _)| name.clone()).filter(|name| !patch.contains_key(name)).collect();
-    for (name, value) in patch {
-        let field = structure.and_then(|index| Schema::get().structure(index).fields.get(&name));
-        let order = orders.iter().find(|(ordered, _)| *ordered == name).map(|(_, order)| order.as_slice());
-        merge_field(&mut original, name, value, field, order)?;
-    }
-    for name in ordered_only {
-        let field = structure.and_then(|index| Schema::get().structure(index).fields.get(&name));
-        let order = orders.iter().find(|(ordered, _)| *ordered == name).map(|(_, order)| order.as_slice());
-        if let (Some(Value::Array(items)), Some(order)) = (original.get_mut(&name), order) {
+    let field = |name: &str| structure.and_then(|index| Schema::get().structure(index).fields.get(name));
+    // Lists that the patch orders and does not change.
+    for (name, order) in orders.iter().filter(|(name, _)| !patch.contains_key(name)) {
+        if let Some(Value::Array(items)) = original.get_mut(name) {
             let server_order = items.clone();
-            let key = field.and_then(|field| field.merge_key.as_deref());
+            let key = field(name).and_then(|field| field.merge_key.as_deref());
             *items = put_in_order(std::mem::take(items), order, &server_order, key);
         }
+    }
+    for (name, value) in patch {
+        let order = orders.iter().find(|(ordered, _)| *ordered == name).map(|(_, order)| order.as_slice());
+        let field = field(&name);
+        merge_field(&mut original, name, value, field, order)?;
     }
     Ok(original)
 }
@@ -116,7 +106,7 @@ fn merge_field(
                 Some(key) => merge_objects(std::mem::take(old), new, key, inner)?,
                 None => merge_values(std::mem::take(old), new),
             };
-            // Without an order of its own, that of the patch counts.
+            // Without a directive, the patch's own order counts.
             *old = put_in_order(merged, order.unwrap_or(&patch_order), &server_order, key);
         }
         (_, new) => {
@@ -128,7 +118,7 @@ fn merge_field(
     Ok(())
 }
 
-/// A value that meets nothing to be merged with: what carries a directive vanishes, as do nulls.
+/// A value that is added, not merged: objects with a directive and nulls are dropped.
 fn without_directives(value: Value) -> Option<Value> {
     Some(match value {
         Value::Object(fields) if fields.contains_key(PATCH) => return None,
@@ -149,7 +139,7 @@ fn inner_struct(shape: &Shape) -> Option<usize> {
     }
 }
 
-/// Lists of plain values are sets.
+/// Merges lists of plain values, as sets.
 fn merge_values(mut old: Vec<Value>, new: Vec<Value>) -> Vec<Value> {
     for value in new {
         if !old.contains(&value) {
@@ -185,8 +175,8 @@ fn merge_objects(
     Ok(old)
 }
 
-/// Orders a merged list: what the patch lists as it says, and what only the server has where it was relative
-/// to that.
+/// Orders a merged list: items in `order` as listed there, and other items at their place in the server's
+/// order relative to these.
 fn put_in_order(
     merged: Vec<Value>,
     order: &[Value],
@@ -205,9 +195,8 @@ fn put_in_order(
     let mut ordered = Vec::new();
     for item in listed {
         let at = place(server_order, &item);
-        while let Some(server) = server_only
-            .next_if(|server| at.is_some() && place(server_order, server).is_some_and(|p| Some(p) < at))
-        {
+        let is_before = |server: &Value| place(server_order, server).is_some_and(|place| Some(place) < at);
+        while let Some(server) = server_only.next_if(is_before) {
             ordered.push(server);
         }
         ordered.push(item);
@@ -229,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn finalizers_are_a_set() {
+    fn a_patch_of_finalizers_merges_them_as_a_set() {
         check(
             "PersistentVolume",
             json!({"metadata": {"finalizers": ["a", "b"]}}),
@@ -247,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn access_modes_are_replaced() {
+    fn a_patch_of_access_modes_replaces_them() {
         check(
             "PersistentVolume",
             json!({"spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}}),
@@ -257,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_told_apart_by_name() {
+    fn a_patch_of_containers_merges_them_by_name() {
         check(
             "Pod",
             json!({"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b"}, {"name": "c"}]}}),
@@ -270,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_references_are_told_apart_by_uid() {
+    fn a_patch_of_owner_references_merges_them_by_uid() {
         check(
             "PersistentVolumeClaim",
             json!({"metadata": {"ownerReferences": [{"uid": "1", "name": "a"}]}}),
@@ -282,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn directives() {
+    fn directives_replace_objects_and_retain_keys() {
         check(
             "PersistentVolume",
             json!({"spec": {"claimRef": {"name": "a", "uid": "1"}, "nodeAffinity": {"required": {}}}}),

@@ -1,4 +1,4 @@
-//! Ages, as people read them.
+//! Ages in the words of kubectl.
 
 use crate::clock::{self, Clock};
 
@@ -13,7 +13,7 @@ pub(super) fn since(instant: &str, clock: &Clock) -> String {
 fn human(duration_seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, reason = "whole seconds are wanted, as Go's int() gives them")]
     let seconds = duration_seconds as i64;
-    // Up to two seconds in the future are taken for a difference between clocks.
+    // Up to two seconds in the future count as a difference between clocks.
     if seconds < -1 {
         return "<invalid>".to_owned();
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_of_upstream() {
+    fn ages_are_as_upstream_prints_them() {
         for (seconds, text) in [
             (-5.0, "<invalid>"),
             (-1.9, "0s"),

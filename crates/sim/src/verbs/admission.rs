@@ -1,7 +1,6 @@
-//! The admission plugins of the default set that matter here.
-//!
-//! `NamespaceLifecycle`, `TaintNodesByCondition`, `Priority`, `DefaultTolerationSeconds`,
-//! `DefaultStorageClass`, `StorageObjectInUseProtection` and `PersistentVolumeClaimResize`.
+//! The default admission plugins that matter here: `NamespaceLifecycle`, `TaintNodesByCondition`, `Priority`,
+//! `DefaultTolerationSeconds`, `DefaultStorageClass`, `StorageObjectInUseProtection` and
+//! `PersistentVolumeClaimResize`.
 
 use std::cmp::Ordering;
 
@@ -9,16 +8,10 @@ use serde_json::{Value, json};
 
 use crate::object;
 use crate::quantity::Quantity;
-use crate::registry::{self, CLASSES, NAMESPACES, Resource};
+use crate::registry::{self, CLAIM, CLASS, NAMESPACE, POD, Resource, VOLUME};
 use crate::state::State;
 use crate::status::{ApiError, ApiResult};
-use crate::store::Key;
-
-/// Marks the class that claims without one get.
-const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
-const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-class";
-/// The annotation that named a class before the field did.
-const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+use crate::storage::Key;
 
 /// Finalizer that protects volumes.
 pub(crate) const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
@@ -31,20 +24,18 @@ const ATTRIBUTES_CLASS_PROTECTION: &str = "kubernetes.io/vac-protection";
 pub(crate) fn on_create(state: &State, resource: &Resource, value: &mut Value) -> ApiResult<()> {
     namespace_lifecycle(state, resource, value)?;
     match resource.kind {
-        "Pod" => pod(value),
+        POD => pod(value),
         "Node" => node(value),
+        CLAIM => default_class(state, value),
         _ => {}
     }
-    if resource.kind == "PersistentVolumeClaim" {
-        default_class(state, value);
-    }
     let finalizer = match resource.kind {
-        "PersistentVolume" => VOLUME_PROTECTION,
-        "PersistentVolumeClaim" => CLAIM_PROTECTION,
+        VOLUME => VOLUME_PROTECTION,
+        CLAIM => CLAIM_PROTECTION,
         "VolumeAttributesClass" => ATTRIBUTES_CLASS_PROTECTION,
         _ => return Ok(()),
     };
-    if state.protection && !object::finalizers(value).contains(&finalizer) {
+    if !object::finalizers(value).contains(&finalizer) {
         let mut finalizers = object::items(value, "/metadata/finalizers").to_vec();
         finalizers.push(finalizer.into());
         object::meta_mut(value).insert("finalizers".to_owned(), finalizers.into());
@@ -54,44 +45,27 @@ pub(crate) fn on_create(state: &State, resource: &Resource, value: &mut Value) -
 
 /// Refuses an update: `PersistentVolumeClaimResize`.
 pub(crate) fn on_update(state: &State, resource: &Resource, new: &Value, old: &Value) -> ApiResult<()> {
-    if resource.kind != "PersistentVolumeClaim" {
-        return Ok(());
-    }
     let size = |claim: &Value| Quantity::parse(object::text(claim, "/spec/resources/requests/storage"));
     let grows = match (size(new), size(old)) {
         (Ok(new), Ok(old)) => new.compare(&old) == Ordering::Greater,
         _ => false,
     };
-    if !grows {
+    if resource.kind != CLAIM || !grows {
         return Ok(());
     }
-    let name = object::name(new);
+    let refuse = |why| Err(ApiError::forbidden(resource, object::name(new), why));
     if object::text(old, "/status/phase") != "Bound" {
-        return Err(ApiError::forbidden(
-            resource,
-            name,
-            "Only bound persistent volume claims can be expanded",
-        ));
+        return refuse("Only bound persistent volume claims can be expanded");
     }
-    let class = class_of(new);
-    let expandable = class == class_of(old)
-        && state
-            .store
-            .get(CLASSES, &Key::new("", class))
-            .is_some_and(|class| class.get("allowVolumeExpansion") == Some(&Value::Bool(true)));
-    if expandable {
+    let name = object::class(new);
+    let class = state.store.get(CLASS, &Key::new("", name));
+    if name == object::class(old) && class.is_some_and(|class| class["allowVolumeExpansion"] == true) {
         return Ok(());
     }
-    let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must \
-               support resize";
-    Err(ApiError::forbidden(resource, name, why))
-}
-
-/// The class of a claim by the old annotation, else by the field.
-fn class_of(claim: &Value) -> &str {
-    let annotation =
-        object::meta_field(claim, "annotations").and_then(|all| all.get(BETA_CLASS)).and_then(Value::as_str);
-    annotation.unwrap_or_else(|| object::text(claim, "/spec/storageClassName"))
+    refuse(
+        "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must \
+         support resize",
+    )
 }
 
 fn namespace_lifecycle(state: &State, resource: &Resource, value: &Value) -> ApiResult<()> {
@@ -99,8 +73,9 @@ fn namespace_lifecycle(state: &State, resource: &Resource, value: &Value) -> Api
     if !resource.namespaced || name.is_empty() {
         return Ok(());
     }
-    let Some(namespace) = state.store.get(NAMESPACES, &Key::new("", name)) else {
-        return Err(ApiError::not_found(&registry::RESOURCES[NAMESPACES], name));
+    let Some(namespace) = state.store.get(NAMESPACE, &Key::new("", name)) else {
+        let namespaces = registry::by_name("namespaces").expect("the registry has namespaces");
+        return Err(ApiError::not_found(namespaces, name));
     };
     if object::text(namespace, "/status/phase") != "Terminating" {
         return Ok(());
@@ -134,7 +109,7 @@ fn pod(pod: &mut Value) {
     spec.entry("preemptionPolicy").or_insert_with(|| "PreemptLowerPriority".into());
 }
 
-/// `TaintNodesByCondition`: a node is not ready until somebody says so.
+/// `TaintNodesByCondition`: a new node is not ready.
 fn node(node: &mut Value) {
     const KEY: &str = "node.kubernetes.io/not-ready";
     let mut taints = object::items(node, "/spec/taints").to_vec();
@@ -144,24 +119,19 @@ fn node(node: &mut Value) {
     object::child_mut(node, "spec").insert("taints".to_owned(), taints.into());
 }
 
-/// A claim that names no class gets the default one; of several the newest, then the first by name.
+/// Sets the class of a claim without one: the newest default class, and among equally new ones the first by
+/// name.
 fn default_class(state: &State, claim: &mut Value) {
-    let annotated = object::meta_field(claim, "annotations").and_then(|all| all.get(BETA_CLASS)).is_some();
+    let annotated = object::annotation(claim, object::CLASS_ANNOTATION).is_some();
     if annotated || claim.pointer("/spec/storageClassName").is_some() {
         return;
     }
-    let is_default = |class: &Value| {
-        [DEFAULT_CLASS, BETA_DEFAULT_CLASS].iter().any(|annotation| {
-            object::meta_field(class, "annotations")
-                .and_then(|all| all.get(*annotation))
-                .is_some_and(|value| value == "true")
-        })
-    };
-    let class = state.store.all(CLASSES).values().filter(|class| is_default(class)).max_by(|left, right| {
-        let created = |class: &Value| object::meta_text(class, "creationTimestamp").to_owned();
-        created(left).cmp(&created(right)).then_with(|| object::name(right).cmp(object::name(left)))
+    let defaults = state.store.all(CLASS).values().filter(|class| object::is_default_class(class));
+    let newest = defaults.max_by(|left, right| {
+        let created = |class| object::meta_text(class, "creationTimestamp");
+        created(left).cmp(created(right)).then_with(|| object::name(right).cmp(object::name(left)))
     });
-    if let Some(class) = class {
+    if let Some(class) = newest {
         let name = object::name(class).to_owned();
         object::child_mut(claim, "spec").insert("storageClassName".to_owned(), name.into());
     }

@@ -1,26 +1,25 @@
-//! OpenAPI v3 documents, as a real server gives them, cut to what is served (`examples/capture.rs`), and an
-//! OpenAPI v2 document that describes nothing.
+//! The recorded OpenAPI v3 documents of a real server, cut to the served resources (`examples/capture.rs`),
+//! and an empty OpenAPI v2 document.
 //!
-//! kubectl asks for the second before it creates what version 3 does not describe: a `List`, whose objects it
-//! would check one by one, or a kind that is not served. What no document describes it leaves to the server,
-//! which checks every object strictly.
+//! kubectl requests version 2 before it creates an object that version 3 does not describe: a `List`, or a kind
+//! that is not served. It leaves the validation of objects without a description to the server.
 
 use std::io::Read;
 
 use flate2::read::GzDecoder;
 use serde_json::{Map, Value, json};
 
-/// Path of a group and version, and its document, compressed.
+/// The path of each group and version, and its compressed document.
 static DOCUMENTS: [(&str, &[u8]); 4] = [
-    ("api/v1", include_bytes!("../data/openapi-api.json.gz")),
-    ("apis/coordination.k8s.io/v1", include_bytes!("../data/openapi-coordination.k8s.io.json.gz")),
-    ("apis/events.k8s.io/v1", include_bytes!("../data/openapi-events.k8s.io.json.gz")),
-    ("apis/storage.k8s.io/v1", include_bytes!("../data/openapi-storage.k8s.io.json.gz")),
+    ("api/v1", include_bytes!("../../data/openapi-api.json.gz")),
+    ("apis/coordination.k8s.io/v1", include_bytes!("../../data/openapi-coordination.k8s.io.json.gz")),
+    ("apis/events.k8s.io/v1", include_bytes!("../../data/openapi-events.k8s.io.json.gz")),
+    ("apis/storage.k8s.io/v1", include_bytes!("../../data/openapi-storage.k8s.io.json.gz")),
 ];
 
 /// The media type of OpenAPI v2 in protobuf.
 pub(crate) const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// How clients ask for it; the first, which kubectl uses, is no proper media type.
+/// The media types that request it; kubectl uses the first, which is malformed.
 pub(crate) const V2_PROTOBUF_ASKED: [&str; 2] =
     ["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", V2_PROTOBUF];
 
@@ -33,7 +32,7 @@ pub(crate) fn v2() -> Value {
     json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.2"}, "paths": {}})
 }
 
-/// The list of documents. Clients keep a document under its hash.
+/// The list of documents. Clients cache a document by its hash.
 pub(crate) fn index() -> Value {
     let mut paths = Map::new();
     for (path, compressed) in DOCUMENTS {
@@ -43,7 +42,7 @@ pub(crate) fn index() -> Value {
     json!({"paths": paths})
 }
 
-/// FNV-1a: it only has to differ when the document does.
+/// FNV-1a; different documents need different hashes, and no more.
 fn hash(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -63,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_explain_the_kinds() {
+    fn each_document_describes_its_kinds() {
         for (path, definition) in [
             ("api/v1", "io.k8s.api.core.v1.PersistentVolumeClaim"),
             ("apis/storage.k8s.io/v1", "io.k8s.api.storage.v1.StorageClass"),

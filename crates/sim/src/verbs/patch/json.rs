@@ -1,12 +1,11 @@
 //! JSON patches, as `evanphx/json-patch` v4 applies them, which is more lenient than RFC 6902.
 //!
-//! A member of an object need not be there to be replaced, copied (as null) or tested (against null), and
-//! places in lists may be counted from the end.
+//! A missing member of an object can be replaced, copied (as null) and tested (against null), and negative
+//! indices count from the end of a list.
 
 use serde_json::{Map, Value};
 
-/// Applies the operations one after the other. `None` where one does not apply; the real server keeps the
-/// reason to itself.
+/// Applies the operations in order. `None` if one does not apply.
 pub(super) fn apply(document: &mut Value, operations: &[Map<String, Value>]) -> Option<()> {
     operations.iter().try_for_each(|operation| one(document, operation))
 }
@@ -34,11 +33,11 @@ fn one(document: &mut Value, operation: &Map<String, Value>) -> Option<()> {
     }
 }
 
-/// The object or list that a path leads into, and the last part of the path.
+/// The object or list that holds the target of a path, and the last part of the path.
 fn container<'a>(document: &'a mut Value, path: &str) -> Option<(&'a mut Value, String)> {
     let (parents, last) = path.rsplit_once('/')?;
     let mut place = document;
-    // What stands before the first slash does not count.
+    // Text before the first slash is ignored.
     for part in parents.split('/').skip(1) {
         place = match place {
             Value::Object(fields) => fields.get_mut(&unescape(part))?,
@@ -56,14 +55,14 @@ fn unescape(part: &str) -> String {
     part.replace("~1", "/").replace("~0", "~")
 }
 
-/// One of so many places; a negative number counts from the end.
+/// An index below `places`; a negative number counts from the end.
 fn index(text: &str, places: usize) -> Option<usize> {
     let number: i64 = text.parse().ok()?;
     let index = if number < 0 { number.checked_add(i64::try_from(places).ok()?)? } else { number };
     usize::try_from(index).ok().filter(|index| *index < places)
 }
 
-/// A value; null for a member that an object does not have.
+/// A value; null for a missing member of an object.
 fn get(document: &mut Value, path: &str) -> Option<Value> {
     match container(document, path)? {
         (Value::Object(fields), name) => Some(fields.get(&name).cloned().unwrap_or_default()),
