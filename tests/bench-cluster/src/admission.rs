@@ -1,17 +1,17 @@
-//! What admission costs: reviews a second at the door, and what the door adds to the creation of a claim.
+//! Reviews per second of the webhook, and the time that it adds to the creation of a claim.
 //!
-//! The door is `bindery serve` beside an API server with many volumes. It has one core to itself while
-//! reviews are counted; the API server, which is read live before anything is denied, and whoever asks share
-//! the others.
+//! The webhook is `bindery serve` with an API server that has many volumes. While reviews are counted, it has one
+//! core to itself. The clients and the API server, which it reads before it denies a review, share the other
+//! cores.
 
-mod caller;
+mod client;
 mod cores;
 mod creation;
-mod door;
 mod drive;
 mod policy;
 mod rate;
 mod reviews;
+mod webhook;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use anyhow::Result;
 use bindery_cluster::{ControlPlane, Manager, Programs};
 
 use self::cores::{Cores, confine};
-use self::door::Door;
 use self::reviews::Shape;
+use self::webhook::Webhook;
 use crate::seed::Stock;
 
-/// Of so many volumes one is free.
-const ONE_IS_FREE_OF: usize = 10;
+/// One volume of this many is free.
+const VOLUMES_PER_FREE: usize = 10;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -35,26 +35,25 @@ pub(crate) struct Arguments {
     /// Volumes in the store: nine of ten are bound, one is free.
     #[arg(long, default_value_t = 100_000, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(10..))]
     volumes: usize,
-    /// Seconds of each measurement of the door.
+    /// Seconds of each measurement of the webhook.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Connections on which is asked for reviews, one at a time on each: more than wait for live reads at any
-    /// time.
+    /// Connections, with one review at a time on each: more than the reviews that wait for live reads at any time.
     #[arg(long, default_value_t = 128, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=200))]
     connections: usize,
-    /// Claims of each kind that are created under each who looks.
+    /// Claims of each kind to create under each reviewer.
     #[arg(long, default_value_t = 600)]
     creations: usize,
-    /// In how many rounds, in which those who look take turns.
+    /// Rounds, in each of which every reviewer takes its turn.
     #[arg(long, default_value_t = 3, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     rounds: usize,
 }
 
-/// Prints tables, each as it is measured.
+/// Prints each table as it is measured.
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let cores = Cores::of_this_process()?;
     let mut plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
-    let free = arguments.volumes / ONE_IS_FREE_OF;
+    let free = arguments.volumes / VOLUMES_PER_FREE;
     let stock = Stock { pairs: arguments.volumes - free, free };
     stock.seed(&mut plane).await?;
     let client = plane.client().await?;
@@ -63,15 +62,15 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     for shape in Shape::ALL {
         of_shapes.push(reviews::of_shape(&client, stock, shape).await?);
     }
-    let door = Arc::new(Door::open(&arguments.bindery, &plane, &cores.first).await?);
+    let webhook = Arc::new(Webhook::start(&arguments.bindery, &plane, &cores.first).await?);
 
-    let asking = [std::process::id(), plane.api_server().id(), plane.etcd().id()];
-    asking.iter().try_for_each(|process| confine(*process, &cores.others))?;
+    let clients = [std::process::id(), plane.api_server().id(), plane.etcd().id()];
+    clients.iter().try_for_each(|process| confine(*process, &cores.others))?;
     let arguments = Arc::new(arguments);
-    // Its connections have threads and runtimes of their own, which may not be used in a runtime.
-    let (at, with) = (Arc::clone(&door), Arc::clone(&arguments));
-    tokio::task::spawn_blocking(move || rate::measure(&at, &of_shapes, &with)).await??;
+    // The connections have runtimes of their own, which must not run within a runtime.
+    let (shared, options) = (Arc::clone(&webhook), Arc::clone(&arguments));
+    tokio::task::spawn_blocking(move || rate::measure(&shared, &of_shapes, &options)).await??;
 
-    asking.iter().chain(&[door.id()]).try_for_each(|process| confine(*process, &cores.all))?;
-    creation::measure(client, &door, &arguments).await
+    clients.iter().chain(&[webhook.id()]).try_for_each(|process| confine(*process, &cores.all))?;
+    creation::measure(client, &webhook, &arguments).await
 }

@@ -1,25 +1,25 @@
-//! Who binds, and how it is started.
+//! The binders that are measured, and how they are started.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use bindery_cluster::{ControlPlane, Manager, Server};
-use tempfile::TempDir;
+use bindery_cluster::{ControlPlane, Manager};
 
-/// Who binds.
+use crate::replica::Replica;
+
+/// A binder.
 #[derive(Clone, Debug)]
-pub(crate) enum Contestant {
-    /// Nobody: a client makes the writes of a bind and decides nothing.
+pub(crate) enum Binder {
+    /// No binder: a client makes the writes of a bind and decides nothing.
     Ceiling,
     /// This program.
     Bindery(PathBuf),
-    /// kube-controller-manager with the binder alone, without its rate limits.
+    /// kube-controller-manager with only the binder, without its rate limits.
     Upstream,
 }
 
-impl Contestant {
-    /// Its name in the table.
+impl Binder {
+    /// The name in tables.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Ceiling => "API server's ceiling",
@@ -29,58 +29,42 @@ impl Contestant {
     }
 }
 
-/// A binder that runs. Ended by [`Running::end`], or with its control plane.
-pub(crate) struct Running {
+/// A running binder. Ends with [`RunningBinder::end`], or with its control plane.
+pub(crate) struct RunningBinder {
     bindery: Option<Replica>,
-    /// What [`synced`] counted before it was started.
+    /// [`synced`] before the start.
     synced_before: usize,
 }
 
-/// A replica of Bindery alone.
-struct Replica {
-    // Ends before its folder does.
-    server: Server,
-    port: u16,
-    _folder: TempDir,
-}
-
-impl Running {
+impl RunningBinder {
     /// Starts the binder.
-    pub(crate) fn start(contestant: &Contestant, plane: &mut ControlPlane) -> Result<Self> {
-        let mut bindery = None;
+    pub(crate) fn start(binder: &Binder, plane: &mut ControlPlane) -> Result<Self> {
         let synced_before = synced(plane)?;
-        match contestant {
-            Contestant::Ceiling => {}
-            Contestant::Upstream => plane.set_manager(Manager::BinderAlone)?,
-            Contestant::Bindery(program) => {
-                let (folder, port) = (TempDir::new()?, bindery_cluster::free_port()?);
-                let arguments = [
-                    "serve".to_owned(),
-                    format!("--kubeconfig={}", plane.kubeconfig().display()),
-                    format!("--listen=127.0.0.1:{port}"),
-                ];
-                let log = folder.path().join("bindery.log");
-                let server = Server::start(program, arguments.map(OsString::from), &log)?;
-                bindery = Some(Replica { server, port, _folder: folder });
+        let bindery = match binder {
+            Binder::Ceiling => None,
+            Binder::Upstream => {
+                plane.set_manager(Manager::BinderAlone)?;
+                None
             }
-        }
+            Binder::Bindery(program) => Some(Replica::start(&[program], plane, &[])?),
+        };
         Ok(Self { bindery, synced_before })
     }
 
-    /// The binder's process, where there is one.
+    /// The process id of the binder, if there is a process.
     pub(crate) fn id(&self, plane: &mut ControlPlane) -> Option<u32> {
         match &self.bindery {
-            Some(replica) => Some(replica.server.id()),
+            Some(replica) => Some(replica.id()),
             None => plane.manager().map(|manager| manager.id()),
         }
     }
 
-    /// Whether the binder has all lists: Bindery says so at `/readyz`, upstream in its log.
+    /// Whether the binder has all lists. Bindery says so at `/readyz`, upstream in its log.
     pub(crate) async fn is_ready(&self, plane: &ControlPlane) -> Result<bool> {
-        let Some(replica) = &self.bindery else { return Ok(synced(plane)? >= self.synced_before + CACHES) };
-        let url = format!("http://127.0.0.1:{}", replica.port);
-        let client = kube::Client::try_from(kube::Config::new(url.parse()?))?;
-        Ok(client.request_text(http::Request::get("/readyz").body(Vec::new())?).await.is_ok())
+        match &self.bindery {
+            Some(replica) => replica.is_ready().await,
+            None => Ok(synced(plane)? >= self.synced_before + CACHES),
+        }
     }
 
     /// Ends the binder.
@@ -90,12 +74,11 @@ impl Running {
     }
 }
 
-/// Lines by which upstream's controller manager says, once each, that the binder has its lists and that
-/// authorization has its own. They do not say whose they are; with many volumes the binder's is the later
-/// one.
+/// Upstream's controller manager logs one line for the binder's lists and one for authorization's. The lines
+/// are equal; with many volumes the binder's is the later one.
 const CACHES: usize = 2;
 
-/// How many such lines upstream's controller managers have printed.
+/// The number of these lines in the log of all controller managers of a control plane.
 fn synced(plane: &ControlPlane) -> Result<usize> {
     Ok(plane.manager_log()?.lines().filter(|line| line.ends_with("\"Caches are synced\"")).count())
 }

@@ -1,8 +1,7 @@
-//! What the API server takes of the writes of a bind, from a client that decides nothing.
+//! The ceiling of binds per second: a client that makes the writes of a bind and decides nothing.
 //!
-//! The client creates the claims as the other contestants' user does, makes the same writes as Bindery
-//! through Bindery's own port, and has the same watches open, so that the API server has the same work. It
-//! reads what the watches bring and does nothing with it.
+//! The client creates the claims in the same way as for other binders, makes Bindery's writes through Bindery's
+//! port, and has the same watches open, so the API server has the same work. It ignores the watch events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,24 +25,23 @@ use tokio::task::JoinSet;
 
 use crate::load::{Load, volume_name};
 
-/// Binds that are under way at the same time: as many as Bindery's default (`--in-flight`).
+/// Concurrent binds: Bindery's default of `--in-flight`.
 const IN_FLIGHT: usize = 256;
-/// What Bindery watches and a bind changes.
+/// The kinds that Bindery watches and a bind changes.
 const WATCHED: [&str; 2] = ["/api/v1/persistentvolumes", "/api/v1/persistentvolumeclaims"];
 
 /// The client.
 pub(crate) struct Ceiling {
     port: ApiPort,
     volumes: Vec<Arc<Volume>>,
-    /// Whether volumes are reserved by their users.
+    /// Whether users reserve the volumes.
     reserved: bool,
-    /// Ended when this is dropped.
+    /// End when this is dropped.
     _watches: JoinSet<Result<()>>,
 }
 
 impl Ceiling {
-    /// Opens the watches and sets the phase of every volume to Available, as a binder does before there are
-    /// claims.
+    /// Opens the watches and makes every volume Available, as a binder does before there are claims.
     pub(crate) async fn settle_volumes(client: &kube::Client, load: &Load) -> Result<Self> {
         let mut watches = JoinSet::new();
         for path in WATCHED {
@@ -55,8 +53,7 @@ impl Ceiling {
         Ok(Self { port, volumes, reserved: load.reserves(), _watches: watches })
     }
 
-    /// Creates the claims and makes the writes of a bind for each, one after the other, many claims at the
-    /// same time. Answers when each creation was sent.
+    /// Creates the claims and makes the writes of a bind for each. Returns when each creation was sent.
     pub(crate) async fn create_and_bind(&self, load: &Load) -> Result<HashMap<String, Instant>> {
         let (created, creations) = mpsc::unbounded_channel();
         let claims = stream::unfold(creations, |mut creations| async move {
@@ -69,7 +66,7 @@ impl Ceiling {
 
     /// The four writes.
     async fn bind(&self, i: usize, claim: PersistentVolumeClaim) -> Result<()> {
-        let claim = target(claim).context("the API server told no UID of a claim that it has created")?;
+        let claim = target(claim).context("a created claim has no UID")?;
         let volume = self.volumes.get(i).context("there is a volume for each claim")?;
         let reserve =
             Action::ReserveVolume { volume: volume.target(), claim: claim.clone(), mark: !self.reserved };
@@ -92,7 +89,7 @@ impl Ceiling {
     }
 }
 
-/// Sets the phase of a volume; the volume as it is then.
+/// Sets the phase of a volume, and returns the volume.
 async fn settle(port: &ApiPort, i: usize) -> Result<Arc<Volume>> {
     let name = volume_name(i).into();
     let Lookup::Found(volume) = port.read_volume(&name, Purpose::Engine).await else {
@@ -103,7 +100,7 @@ async fn settle(port: &ApiPort, i: usize) -> Result<Arc<Volume>> {
     written_volume(port.write(&settle.into()).await?)
 }
 
-/// Reads a watch, in the encoding that Bindery asks for, and does nothing with it.
+/// Reads a watch in Bindery's encoding, and ignores its events.
 async fn watch(client: kube::Client, path: &str) -> Result<()> {
     let request = http::Request::get(format!("{path}?watch=true&allowWatchBookmarks=true"))
         .header(ACCEPT, encoding::ACCEPT)

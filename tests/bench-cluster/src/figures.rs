@@ -1,35 +1,63 @@
-//! Percentiles of what was measured.
+//! Figures and the tables that show them.
 
-/// The least of these values that so many of a thousand do not exceed (nearest rank: a value that was seen,
-/// none that was reckoned between two); not a number where there are none.
+use std::io::{self, Write as _};
+
+/// The smallest value that `per_mille` of 1,000 values do not exceed (nearest rank, so always a measured
+/// value); NaN for no values.
 pub(crate) fn percentile(sorted: &[f64], per_mille: usize) -> f64 {
     let rank = (sorted.len() * per_mille).div_ceil(1000).max(1);
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
+}
+
+/// The percentiles of unsorted values.
+pub(crate) fn percentiles<const N: usize>(
+    values: impl IntoIterator<Item = f64>,
+    per_mille: [usize; N],
+) -> [f64; N] {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    per_mille.map(|per_mille| percentile(&values, per_mille))
+}
+
+/// A count as a figure.
+#[expect(clippy::cast_precision_loss, reason = "the counts of a benchmark are far below 2^52")]
+pub(crate) fn count(number: usize) -> f64 {
+    number as f64
+}
+
+/// Prints the head of a table in Markdown. Columns that begin with `<` are aligned to the left, others to the
+/// right.
+pub(crate) fn head(columns: &[&str]) -> io::Result<()> {
+    let names = columns.iter().map(|column| column.trim_start_matches('<'));
+    let rules = columns.iter().map(|column| if column.starts_with('<') { "---" } else { "--:" });
+    row(&names.collect::<Vec<_>>().join(" | "))?;
+    row(&rules.collect::<Vec<_>>().join("|")).map(drop)
+}
+
+/// Prints a row of a table.
+pub(crate) fn row(cells: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "| {cells} |")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn up_to(last: u32) -> Vec<f64> {
-        (1..=last).map(f64::from).collect()
-    }
-
     #[test]
-    fn a_percentile_is_a_value_that_was_seen() {
-        let values = up_to(1000);
-        let of = |per_mille| percentile(&values, per_mille);
-        assert_eq!([0, 1, 500, 990, 999, 1000].map(of), [1.0, 1.0, 500.0, 990.0, 999.0, 1000.0]);
-    }
-
-    #[test]
-    fn of_few_values_the_highest_percentiles_are_the_last() {
-        assert_eq!([500, 990, 999].map(|per_mille| percentile(&up_to(3), per_mille)), [2.0, 3.0, 3.0]);
-        assert_eq!(percentile(&up_to(1), 500), 1.0);
-    }
-
-    #[test]
-    fn of_nothing_there_is_none() {
+    fn a_percentile_is_the_measured_value_of_nearest_rank() {
+        for (last, per_mille, expected) in [
+            (
+                1000,
+                [0, 1, 500, 990, 999, 1000].as_slice(),
+                [1.0, 1.0, 500.0, 990.0, 999.0, 1000.0].as_slice(),
+            ),
+            (3, &[500, 990, 999], &[2.0, 3.0, 3.0]),
+            (1, &[500], &[1.0]),
+        ] {
+            let values: Vec<f64> = (1..=last).map(f64::from).collect();
+            let found: Vec<f64> = per_mille.iter().map(|&part| percentile(&values, part)).collect();
+            assert_eq!(found, expected, "1 to {last}");
+        }
         assert!(percentile(&[], 500).is_nan());
     }
 }

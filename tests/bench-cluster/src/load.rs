@@ -17,22 +17,22 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Requests of the load that are under way at the same time.
+/// Concurrent requests of the load.
 const IN_FLIGHT: usize = 32;
 
-/// What the claims look like.
+/// The shape of the claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shape {
-    /// Any volume that fits.
+    /// A claim gets any volume that fits.
     Plain,
-    /// Each volume is reserved for a claim by its user.
+    /// A user reserves each volume for a claim.
     PreBound,
-    /// The claims wait before there is a volume; then volumes come for one in a hundred.
+    /// The claims exist before the volumes; then volumes for one in a hundred are created.
     Waiting,
 }
 
 impl Shape {
-    /// Its name in the table.
+    /// The name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -50,17 +50,17 @@ pub(crate) struct Load {
     size: Size,
 }
 
-/// How much of it there is.
+/// The size of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
-    /// Claims, and as many volumes unless the claims wait.
+    /// Claims; there are as many volumes, unless the claims wait.
     pub(crate) claims: usize,
-    /// Storage classes over which both are spread.
+    /// Storage classes of both.
     pub(crate) classes: usize,
 }
 
-/// When each claim became Bound, as a watcher saw it.
-pub(crate) type Sightings = HashMap<String, Instant>;
+/// When a watcher saw each claim become Bound.
+pub(crate) type Bound = HashMap<String, Instant>;
 
 impl Load {
     pub(crate) fn new(client: &kube::Client, shape: Shape, size: Size) -> Self {
@@ -68,27 +68,27 @@ impl Load {
         Self { volumes, claims, shape, size }
     }
 
-    /// Whether each volume is reserved for its claim when it is created.
+    /// Whether each volume is reserved for its claim at its creation.
     pub(crate) fn reserves(&self) -> bool {
         self.shape == Shape::PreBound
     }
 
-    /// How many claims there are, and volumes.
+    /// The number of claims.
     pub(crate) fn claims(&self) -> usize {
         self.size.claims
     }
 
-    /// Whether the claims wait before there is a volume.
+    /// Whether the claims exist before the volumes.
     pub(crate) fn waits(&self) -> bool {
         self.shape == Shape::Waiting
     }
 
-    /// How many volumes there are, and claims that become Bound.
+    /// The number of volumes, which is also the number of claims that become Bound.
     pub(crate) fn volumes(&self) -> usize {
         if self.waits() { (self.size.claims / 100).max(1) } else { self.size.claims }
     }
 
-    /// A volume and a claim for it, both created, that nobody binds yet.
+    /// Creates one volume and one claim for it.
     pub(crate) async fn one(client: &kube::Client, number: usize) -> Result<Self> {
         let load = Self::new(client, Shape::Plain, Size { claims: 1, classes: usize::MAX });
         load.create_volume(number).await?;
@@ -98,13 +98,8 @@ impl Load {
 
     /// Creates the volumes.
     pub(crate) async fn create_volumes(&self) -> Result<()> {
-        let create = |i: usize| self.create_volume(i);
-        stream::iter(0..self.volumes())
-            .map(create)
-            .buffer_unordered(IN_FLIGHT)
-            .try_collect::<Vec<_>>()
-            .await?;
-        Ok(())
+        let creations = stream::iter(0..self.volumes()).map(|i| self.create_volume(i));
+        creations.buffer_unordered(IN_FLIGHT).try_collect().await
     }
 
     /// Creates one volume.
@@ -114,53 +109,53 @@ impl Load {
         Ok(())
     }
 
-    /// Waits until every volume has been seen by the binder: it is Available, or reserved as its user wanted.
+    /// Waits until the binder has seen every volume: it is Available, or Bound if a user reserved it.
     pub(crate) async fn until_volumes_settle(&self) -> Result<()> {
         let settled = |volume: &PersistentVolume| {
             let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
             matches!(phase, Some("Available" | "Bound"))
         };
-        let mut seen = HashSet::with_capacity(self.size.claims);
+        let mut names = HashSet::with_capacity(self.size.claims);
         let mut volumes = watcher(self.volumes.clone(), Config::default()).applied_objects().boxed();
-        while seen.len() < self.size.claims {
+        while names.len() < self.size.claims {
             let volume = volumes.try_next().await?.context("the watch of volumes has ended")?;
             if settled(&volume) {
-                seen.insert(volume.metadata.name.unwrap_or_default());
+                names.insert(volume.metadata.name.unwrap_or_default());
             }
         }
         Ok(())
     }
 
-    /// Watches the claims until as many are Bound as there are volumes. The receiver hears when the watch
-    /// has begun.
-    pub(crate) fn watch_claims(self: &Arc<Self>) -> (oneshot::Receiver<()>, JoinHandle<Result<Sightings>>) {
+    /// Watches the claims until one for each volume is Bound. The receiver gets a message when the watch has
+    /// begun.
+    pub(crate) fn watch_claims(self: &Arc<Self>) -> (oneshot::Receiver<()>, JoinHandle<Result<Bound>>) {
         let (begun, begins) = oneshot::channel();
         let load = Arc::clone(self);
-        (begins, tokio::spawn(async move { load.sight(begun).await }))
+        (begins, tokio::spawn(async move { load.collect_bound(begun).await }))
     }
 
-    async fn sight(&self, begun: oneshot::Sender<()>) -> Result<Sightings> {
-        let mut sightings = Sightings::with_capacity(self.volumes());
+    async fn collect_bound(&self, begun: oneshot::Sender<()>) -> Result<Bound> {
+        let mut bound = Bound::with_capacity(self.volumes());
         let mut changes = watcher(self.claims.clone(), Config::default()).boxed();
         let mut begun = Some(begun);
-        while sightings.len() < self.volumes() {
+        while bound.len() < self.volumes() {
             match changes.try_next().await?.context("the watch of claims has ended")? {
                 Event::Apply(claim) | Event::InitApply(claim) => {
                     let phase = claim.status.and_then(|status| status.phase);
                     if phase.as_deref() == Some("Bound") {
-                        sightings.entry(claim.metadata.name.unwrap_or_default()).or_insert_with(Instant::now);
+                        bound.entry(claim.metadata.name.unwrap_or_default()).or_insert_with(Instant::now);
                     }
                 }
-                // Where nobody waits any more, the round has failed elsewhere.
+                // Without a receiver, the round has failed elsewhere.
                 Event::InitDone => drop(begun.take().map(|begun| begun.send(()))),
                 Event::Init | Event::Delete(_) => {}
             }
         }
-        Ok(sightings)
+        Ok(bound)
     }
 
-    /// Creates the claims; answers when each was sent. `created` hears of each, with its number, where
-    /// somebody listens.
+    /// Creates the claims, and returns when each creation was sent. Sends each claim with its number to
+    /// `created`.
     pub(crate) async fn create_claims(
         &self,
         created: Option<UnboundedSender<(usize, PersistentVolumeClaim)>>,
@@ -183,7 +178,7 @@ impl Load {
         Ok(self.claims.create(&PostParams::default(), &claim).await?)
     }
 
-    /// Waits until a claim is Bound, and watches no other.
+    /// Waits until a claim is Bound.
     pub(crate) async fn until_claim_is_bound(&self, i: usize) -> Result<()> {
         let only = Config::default().fields(&format!("metadata.name={}", claim_name(i)));
         let mut changes = watcher(self.claims.clone(), only).applied_objects().boxed();
@@ -200,18 +195,7 @@ impl Load {
     }
 
     fn volume(&self, i: usize) -> Value {
-        let mut volume = json!({
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": volume_name(i)},
-            "spec": {
-                "capacity": {"storage": "1Gi"},
-                "accessModes": ["ReadWriteOnce"],
-                "persistentVolumeReclaimPolicy": "Retain",
-                "storageClassName": self.class(i),
-                "hostPath": {"path": format!("/nonexistent/{i}")},
-            },
-        });
+        let mut volume = volume_object(json!({"name": volume_name(i)}), &self.class(i), "1Gi");
         if self.shape == Shape::PreBound {
             volume["spec"]["claimRef"] = json!({"namespace": "default", "name": claim_name(i)});
         }
@@ -219,17 +203,38 @@ impl Load {
     }
 
     fn claim(&self, i: usize) -> Value {
-        json!({
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": claim_name(i)},
-            "spec": {
-                "storageClassName": self.class(i),
-                "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": "1Gi"}},
-            },
-        })
+        claim_object(json!({"name": claim_name(i)}), &self.class(i), "1Gi")
     }
+}
+
+/// A volume of a class and a size.
+pub(crate) fn volume_object(metadata: Value, class: &str, storage: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": metadata,
+        "spec": {
+            "capacity": {"storage": storage},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": class,
+            "hostPath": {"path": "/nonexistent"},
+        },
+    })
+}
+
+/// A claim of a class and a size.
+pub(crate) fn claim_object(metadata: Value, class: &str, storage: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata,
+        "spec": {
+            "storageClassName": class,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": storage}},
+        },
+    })
 }
 
 pub(crate) fn volume_name(i: usize) -> String {

@@ -1,18 +1,18 @@
-//! Measures binders on a real API server: Bindery, upstream's binder without its rate limits, and what the
-//! API server takes of the same writes from a client that decides nothing. Contestants take turns, so what
-//! else the machine does meets all of them.
+//! Measures binders on a real API server: Bindery, upstream's binder without its rate limits, and the ceiling,
+//! which is a client that makes the same writes and decides nothing. Binders take turns, so other load on the
+//! machine affects all of them.
 //!
-//! `cargo xtask bench admission|bind|memory|writes` builds this and runs it; `docs/benchmarks.md` has the
-//! figures.
+//! `cargo xtask bench admission|bind|memory|writes` builds and runs this; `docs/benchmarks.md` has the figures.
 
 mod admission;
 mod bind;
+mod binder;
 mod ceiling;
-mod contest;
-mod contestant;
+mod figures;
 mod load;
 mod memory;
-mod percentile;
+mod replica;
+mod round;
 mod seed;
 mod usage;
 mod writes;
@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::contestant::Contestant;
+use crate::binder::Binder;
 
 /// Measure binders on a real API server.
 #[derive(Parser)]
@@ -31,29 +31,29 @@ struct Arguments {
     bench: Bench,
 }
 
-/// What is measured.
+/// The benchmarks.
 #[derive(Subcommand)]
 enum Bench {
-    /// Reviews a second at the door of admission, and what it adds to a claim's creation.
+    /// Reviews per second of the webhook, and the time that it adds to the creation of a claim.
     Admission(admission::Arguments),
-    /// Claims bound a second.
+    /// Binds per second.
     Bind(bind::Arguments),
-    /// Memory, time to the first bind, and CPU without work, where many pairs are bound.
+    /// Memory, time to the first bind, and idle CPU with many bound pairs.
     Memory(memory::Arguments),
-    /// What one write costs the API server, by how it is asked for.
+    /// The API server's CPU for one write, by the kind of request.
     Writes(writes::Arguments),
 }
 
-/// Who takes part.
+/// The binders to compare.
 #[derive(clap::Args)]
-struct Contest {
+struct Binders {
     /// The program `bindery`.
     #[arg(long, value_name = "FILE", env = "BINDERY_BINDERY")]
     bindery: PathBuf,
-    /// Who else takes part.
+    /// Another binder to compare with.
     #[arg(long, value_enum)]
     against: Option<Against>,
-    /// Rounds of each contestant.
+    /// Rounds of each binder.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
 }
@@ -63,11 +63,11 @@ enum Against {
     Upstream,
 }
 
-impl Contest {
-    /// The binders, in turn.
-    fn binders(&self) -> Vec<Contestant> {
-        let mut binders = vec![Contestant::Bindery(self.bindery.clone())];
-        binders.extend(self.against.map(|Against::Upstream| Contestant::Upstream));
+impl Binders {
+    /// The binders in the order of their turns.
+    fn all(&self) -> Vec<Binder> {
+        let mut binders = vec![Binder::Bindery(self.bindery.clone())];
+        binders.extend(self.against.map(|Against::Upstream| Binder::Upstream));
         binders
     }
 }

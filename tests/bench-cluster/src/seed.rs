@@ -1,5 +1,4 @@
-//! Volumes and claims, put straight into etcd: through the API server bound pairs would take four writes
-//! each.
+//! Volumes and claims that are written to etcd directly: through the API server, a bound pair takes four writes.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -18,17 +17,17 @@ use crate::load::{Load, claim_name, volume_name};
 
 /// Objects in one transaction of etcd (its `--max-txn-ops` is 128).
 const BATCH: usize = 128;
-/// Transactions that are under way at the same time.
+/// Concurrent transactions.
 const IN_FLIGHT: usize = 8;
-/// How often the API server is asked whether it has seen all of them.
-const ASKED_EVERY: Duration = Duration::from_millis(50);
+/// How often the API server is asked whether it has all objects.
+const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// Class of the free volumes; there is no such class, as often where volumes are made by hand.
+/// The class of the free volumes. It has no object, as often with volumes that are created by hand.
 pub(crate) const BY_HAND: &str = "by-hand";
-/// Size of the free volumes.
+/// The size of the free volumes.
 pub(crate) const FREE_SIZE: &str = "10Gi";
 
-/// What is put there.
+/// The objects to write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stock {
     /// Bound pairs of a volume and a claim.
@@ -37,14 +36,14 @@ pub(crate) struct Stock {
     pub(crate) free: usize,
 }
 
-/// A bound pair as it lies in etcd, to be copied.
+/// A bound pair as stored in etcd, to be copied.
 struct Pair {
     volume: Value,
     claim: Value,
 }
 
 impl Stock {
-    /// Lets upstream bind a pair, and copies it. Ends when the API server has seen all of them.
+    /// Lets upstream bind a pair and writes copies of it. Returns when the API server has all objects.
     pub(crate) async fn seed(self, plane: &mut ControlPlane) -> Result<()> {
         let client = plane.client().await?;
         let load = Load::one(&client, 0).await?;
@@ -55,25 +54,23 @@ impl Stock {
         let Self { pairs, free } = self;
         let objects = (0..pairs).flat_map(|i| pair.nth(i)).chain((0..free).map(|i| pair.nth_free(i)));
         put(plane.etcd_url().parse()?, objects).await?;
-        // And the pair that was copied.
+        // One more for the copied pair.
         until_known::<PersistentVolume>(&client, 1 + pairs + free).await?;
         until_known::<PersistentVolumeClaim>(&client, 1 + pairs).await
     }
 }
 
 impl Pair {
-    /// The pair of this volume and this claim (in `default`), with everything that the API server keeps of
-    /// them, managedFields too.
+    /// The pair of this volume and this claim (in `default`), managedFields included.
     async fn read(client: &kube::Client, volume: &str, claim: &str) -> Result<Self> {
         let volume = Api::<PersistentVolume>::all(client.clone()).get(volume).await?;
         let claim = Api::<PersistentVolumeClaim>::default_namespaced(client.clone()).get(claim).await?;
         let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
         ensure!(phase == Some("Bound"), "the claim to be copied is not bound: {phase:?}");
-        let stored = |object: Value, kind: &str| {
-            let mut object = object;
+        let stored = |mut object: Value, kind: &str| {
             object["apiVersion"] = "v1".into();
             object["kind"] = kind.into();
-            // Of the copy etcd tells it.
+            // etcd assigns the version of the copy.
             object["metadata"].as_object_mut().map(|metadata| metadata.remove("resourceVersion"));
             object
         };
@@ -130,12 +127,12 @@ pub(crate) fn free_name(i: usize) -> String {
     format!("free-{i:06}")
 }
 
-/// A UID that no other object has.
+/// A unique UID.
 fn uid(i: usize, kind: u8) -> String {
     format!("00000000-0000-4000-8000-{kind:x}{i:011x}")
 }
 
-/// Puts objects under their keys into the etcd that listens there.
+/// Writes objects to etcd by their keys.
 async fn put(etcd: http::Uri, objects: impl Iterator<Item = (String, Value)>) -> Result<()> {
     let etcd = kube::Client::try_from(kube::Config::new(etcd))?;
     let etcd = &etcd;
@@ -149,7 +146,7 @@ async fn put(etcd: http::Uri, objects: impl Iterator<Item = (String, Value)>) ->
     stream::iter(objects).chunks(BATCH).map(put).buffer_unordered(IN_FLIGHT).try_collect().await
 }
 
-/// A put, as etcd's gateway for JSON wants it: keys and values in base64.
+/// A put for etcd's JSON gateway: key and value in base64.
 fn request_put((key, value): (String, Value)) -> Value {
     json!({"request_put": {
         "key": ByteString(key.into_bytes()),
@@ -157,18 +154,18 @@ fn request_put((key, value): (String, Value)) -> Value {
     }})
 }
 
-/// Waits until the watch cache of the API server, from which binders list too, knows so many.
+/// Waits until the API server's watch cache, which also answers the lists of binders, has `number` objects.
 async fn until_known<K>(client: &kube::Client, number: usize) -> Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let objects = Api::<K>::all(client.clone());
     let cached = ListParams::default().match_any().limit(1);
-    let mut ticks = tokio::time::interval(ASKED_EVERY);
+    let mut ticks = tokio::time::interval(ASK_EVERY);
     loop {
         ticks.tick().await;
         let listed = objects.list_metadata(&cached).await?;
-        // A list from the watch cache ignores the limit.
+        // The watch cache ignores the limit.
         let known = listed.items.len() + usize::try_from(listed.metadata.remaining_item_count.unwrap_or(0))?;
         if known >= number {
             return Ok(());

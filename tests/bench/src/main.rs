@@ -1,16 +1,15 @@
-//! Measures one decision about a claim, in the shapes that matter: a best fit exists, nothing fits, a
-//! selector over many labels that only the largest volume meets.
+//! Measures one decision about a claim in three scenarios: a best fit exists, nothing fits, and a selector over
+//! many labels matches only the largest volume.
 //!
-//! Every shape is measured natively, through the component with a fresh instance for every decision, and
-//! against a scan like upstream's, turn by turn in the same run. A decision is all that the controller does
-//! to get one: open a session on the store, ask, record the evidence, decide. Before anything is measured,
-//! all three must agree.
+//! Each scenario is decided natively, through the component with a fresh instance for every decision, and by a
+//! scan like upstream's, in turns. A decision includes the controller's work for it: open a session on the store,
+//! ask questions, record the evidence, decide. All three must agree before they are measured.
 //!
-//! `cargo xtask bench decide` builds this and runs it; `docs/benchmarks.md` has the figures.
+//! `cargo xtask bench decide` builds and runs this; `docs/benchmarks.md` has the figures.
 
 mod measure;
 mod scan;
-mod world;
+mod scenario;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -23,7 +22,7 @@ use bindery_store::LiveReads;
 use clap::{Parser, ValueEnum as _};
 
 use crate::measure::Figures;
-use crate::world::{Nothing, Shape, World};
+use crate::scenario::{NoEnvironment, Scenario, Shape};
 
 /// Measure one decision.
 #[derive(Parser)]
@@ -34,13 +33,13 @@ struct Arguments {
     /// Volumes in the index.
     #[arg(long, value_delimiter = ',', default_values_t = [1_000, 10_000, 100_000])]
     volumes: Vec<u32>,
-    /// Decisions in a round, of each kind; a round of scans has as many as fit into the time.
+    /// Decisions of each engine in a round. A round has fewer scans, as they take longer.
     #[arg(long, default_value_t = 2_000)]
     decisions: usize,
-    /// Rounds, in turns. Of each figure the median is told, and of the 99th percentiles the least too.
+    /// Rounds. The table has the median of each figure, and the least of the 99th percentiles.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// What is to be found.
+    /// The shapes of the claims.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Shape::value_variants().to_vec())]
     shapes: Vec<Shape>,
 }
@@ -52,14 +51,15 @@ fn main() -> Result<()> {
     let mut out = std::io::stdout();
     writeln!(
         out,
-        "| shape | volumes | component p50 | p99 (least) | native p50 | p99 (least) | scan p50 | p99 (least) | scan : component | scan : native |"
+        "| shape | volumes | component p50 us | p99 (least) | native p50 us | p99 (least) | scan p50 us | p99 (least) \
+         | scan : component | scan : native |"
     )?;
     writeln!(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")?;
     for shape in arguments.shapes.iter().copied() {
         for volumes in &arguments.volumes {
-            let world = World::new(shape, *volumes);
-            agree(&world, &component).with_context(|| format!("{} of {volumes}", shape.name()))?;
-            let [through, native, scan] = measure(&world, &component, &arguments);
+            let scenario = Scenario::new(shape, *volumes);
+            agree(&scenario, &component).with_context(|| format!("{} of {volumes}", shape.name()))?;
+            let [through, native, scan] = measure(&scenario, &component, &arguments);
             writeln!(
                 out,
                 "| {} | {volumes} | {through} | {native} | {scan} | {:.1} | {:.0} |",
@@ -72,31 +72,39 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Whether the component, the native engine and the scan come to the same for every claim of the world.
-fn agree(world: &World, component: &dyn Engine) -> Result<()> {
-    for request in &world.requests {
-        let native = decide(&DefaultEngine, world, request)?;
-        ensure!(decide(component, world, request)? == native, "the component decides otherwise");
-        let scanned = world.scan.best_match(claim_of(request)).map(|volume| volume.name.clone());
+/// Checks that the component, the native engine and the scan agree on every claim.
+fn agree(scenario: &Scenario, component: &dyn Engine) -> Result<()> {
+    for request in &scenario.requests {
+        let native = decide(&DefaultEngine, scenario, request)?;
+        ensure!(
+            decide(component, scenario, request)? == native,
+            "the component and the native engine disagree"
+        );
+        let scanned = scenario.scan.best_match(claim_of(request)).map(|volume| volume.name.clone());
         ensure!(picked(&native) == scanned, "the scan finds {scanned:?}, the engine {:?}", picked(&native));
-        ensure!(scanned.is_some() == (world.shape != Shape::NothingFits), "the shape is not what it says");
+        ensure!(
+            scanned.is_some() == (scenario.shape != Shape::NothingFits),
+            "the claims do not have their shape"
+        );
     }
     Ok(())
 }
 
 /// Times the component, the native engine and the scan, in turns.
-fn measure(world: &World, component: &dyn Engine, arguments: &Arguments) -> [Figures; 3] {
+fn measure(scenario: &Scenario, component: &dyn Engine, arguments: &Arguments) -> [Figures; 3] {
     let decided = |engine: &dyn Engine| {
-        measure::round(arguments.decisions, &world.requests, |request| decide(engine, world, request).is_ok())
+        measure::round(arguments.decisions, &scenario.requests, |request| {
+            decide(engine, scenario, request).is_ok()
+        })
     };
     let mut rounds = [const { Vec::new() }; 3];
     for _ in 0..arguments.rounds {
         let through = decided(component);
         let native = decided(&DefaultEngine);
-        // As long as the component's round at most, or a hundred: a scan of 100,000 takes a millisecond.
+        // A scan of 100,000 volumes takes a millisecond.
         let scans = (arguments.decisions / 20).max(100);
-        let scanned = measure::round(scans, &world.requests, |request| {
-            world.scan.best_match(claim_of(request)).is_some()
+        let scanned = measure::round(scans, &scenario.requests, |request| {
+            scenario.scan.best_match(claim_of(request)).is_some()
         });
         for (rounds, round) in rounds.iter_mut().zip([through, native, scanned]) {
             rounds.push(round);
@@ -105,13 +113,13 @@ fn measure(world: &World, component: &dyn Engine, arguments: &Arguments) -> [Fig
     rounds.map(|rounds| Figures::of(&rounds))
 }
 
-/// One decision, as the controller gets it.
-fn decide(engine: &dyn Engine, world: &World, request: &Request) -> Result<Decision> {
+/// One decision, with the work of the controller for it.
+fn decide(engine: &dyn Engine, scenario: &Scenario, request: &Request) -> Result<Decision> {
     let live = LiveReads::default();
     let claim = claim_of(request);
-    let mut session = world
+    let mut session = scenario
         .store
-        .session(&Nothing, &live, DecisionLimits::default())
+        .session(&NoEnvironment, &live, DecisionLimits::default())
         .for_claim(claim.key.clone(), claim.uid.clone());
     let mut recorder = Recorder::new(&mut session);
     let decision = engine.decide(request, &mut recorder);
@@ -126,7 +134,7 @@ fn claim_of(request: &Request) -> &Claim {
     }
 }
 
-/// The volume that a decision takes.
+/// The volume that a decision reserves.
 fn picked(decision: &Decision) -> Option<Text> {
     decision.actions().find_map(|action| match action {
         Action::ReserveVolume { volume, .. } => Some(volume.name.clone()),

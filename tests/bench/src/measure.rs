@@ -1,4 +1,4 @@
-//! Timing, and what is told of it.
+//! Timing and its figures.
 
 use std::fmt;
 use std::hint::black_box;
@@ -18,12 +18,12 @@ pub(crate) struct Figures {
     pub(crate) p50: f64,
     /// Median of the rounds' 99th percentiles.
     p99: f64,
-    /// The 99th percentile of the best round: what else runs on the machine only adds.
+    /// The least 99th percentile: other load on the machine only adds.
     least_p99: f64,
 }
 
 impl Figures {
-    /// Of one round at least.
+    /// The figures of at least one round.
     pub(crate) fn of(rounds: &[Round]) -> Self {
         let sorted = |figure: fn(&Round) -> f64| {
             let mut figures: Vec<f64> = rounds.iter().map(figure).collect();
@@ -43,7 +43,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Times so many calls, one by one, with the inputs in turn.
+/// Times calls one by one, with the inputs in turn.
 pub(crate) fn round<I, O>(calls: usize, inputs: &[I], mut call: impl FnMut(&I) -> O) -> Round {
     let mut times = Vec::with_capacity(calls);
     for input in inputs.iter().cycle().take(calls) {
@@ -55,7 +55,7 @@ pub(crate) fn round<I, O>(calls: usize, inputs: &[I], mut call: impl FnMut(&I) -
     Round { p50: percentile(&times, 50), p99: percentile(&times, 99) }
 }
 
-/// The least value that so many of a hundred do not exceed.
+/// The smallest value that `percent` of the values do not exceed.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted[rank - 1]
@@ -66,14 +66,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_the_least_value_that_so_many_do_not_exceed() {
+    fn a_percentile_is_the_value_of_nearest_rank() {
         let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
         assert_eq!((percentile(&hundred, 50), percentile(&hundred, 99)), (50.0, 99.0));
         assert_eq!((percentile(&[7.0], 50), percentile(&[7.0], 99)), (7.0, 7.0));
     }
 
     #[test]
-    fn of_several_rounds_the_one_in_the_middle_is_told() {
+    fn the_figures_of_several_rounds_are_their_medians() {
         let round = |p50, p99| Round { p50, p99 };
         let figures = Figures::of(&[round(3.0, 40.0), round(1.0, 90.0), round(2.0, 12.0)]);
         assert_eq!(figures.to_string(), "2.00 | 40.0 (12.0)");

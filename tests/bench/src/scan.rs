@@ -1,13 +1,12 @@
-//! What upstream does: a scan over all volumes whose access modes contain the claim's
-//! (`findBestMatchForClaim` and `FindMatchingVolume`; in the same order of steps, in Rust, and without the
-//! garbage).
+//! Upstream's search: a scan over all volumes whose access modes contain the claim's
+//! (`findBestMatchForClaim` and `FindMatchingVolume`, with the same order of steps, and without garbage).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{AccessModes, Claim, Selector, Volume, VolumePhase};
 
-/// Upstream's index: volumes by access-mode set, each group in no order.
+/// Upstream's index: volumes by access-mode set, unsorted within a group.
 pub(crate) struct Scan {
     groups: BTreeMap<AccessModes, Vec<Arc<Volume>>>,
 }
@@ -21,7 +20,7 @@ impl Scan {
         Self { groups }
     }
 
-    /// `findBestMatchForClaim`: the groups that contain the claim's modes, fewest modes first.
+    /// `findBestMatchForClaim`: the groups that contain the claim's modes, from the fewest modes on.
     pub(crate) fn best_match(&self, claim: &Claim) -> Option<&Arc<Volume>> {
         let wanted = claim.access_set();
         let mut groups: Vec<_> = self.groups.iter().filter(|(set, _)| set.contains(wanted)).collect();
@@ -30,7 +29,7 @@ impl Scan {
     }
 }
 
-/// `FindMatchingVolume` without a node, for a class that does not wait.
+/// `FindMatchingVolume` without a node, for a class with immediate binding.
 fn find_matching_volume<'a>(claim: &Claim, volumes: &'a [Arc<Volume>]) -> Option<&'a Arc<Volume>> {
     let mut smallest: Option<&Arc<Volume>> = None;
     for volume in volumes {

@@ -1,4 +1,4 @@
-//! The volumes and claims that are measured.
+//! The volumes and claims of a benchmark.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use bindery_store::{Delivery, Environment, Kind, Store};
 
 use crate::scan::Scan;
 
-/// Classes that the volumes belong to, in turn; the first is that of claims without one.
+/// The classes of the volumes, in turn. Claims use the first.
 const CLASSES: [&str; 5] = ["", "fast", "slow", "cold", "spare"];
 /// Labels of each volume.
 const LABELS: u32 = 20;
-/// Labels that the selector names.
+/// Labels in the selector.
 const SELECTED: u32 = 8;
-/// Claims that are decided in turn.
+/// Claims, which are decided in turn.
 const CLAIMS: u32 = 61;
 const GIB: u64 = 1 << 30;
 
-/// What is to be found.
+/// The shape of the claims.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Shape {
-    /// Each claim asks for another size, and there is a volume of the next size.
+    /// Each claim requests another size, and a volume of the next size exists.
     BestFit,
-    /// The claim is larger than every volume; it is told why in numbers.
+    /// The claim is larger than every volume; the decision explains this in numbers.
     NothingFits,
-    /// Of a fifth of all volumes, only the largest has all the labels; the others lack one each.
+    /// In the class, which has a fifth of the volumes, only the largest volume has all labels of the selector.
     Selector,
 }
 
@@ -42,18 +42,18 @@ impl Shape {
 }
 
 /// A store full of volumes, the same volumes for the scan, and the requests.
-pub(crate) struct World {
+pub(crate) struct Scenario {
     pub(crate) shape: Shape,
     pub(crate) store: Store,
     pub(crate) scan: Scan,
     pub(crate) requests: Vec<Request>,
 }
 
-impl World {
-    /// A world of so many volumes, at least one of each class.
+impl Scenario {
+    /// A scenario with this many volumes, at least one of each class.
     pub(crate) fn new(shape: Shape, volumes: u32) -> Self {
         let per_class = volumes / 5;
-        // In no order of size: steps of a prime visit every number once.
+        // Not sorted by size: steps of a prime visit every number once.
         let shuffled = (0..volumes).map(|i| u32::try_from(u64::from(i) * 7_919 % u64::from(volumes)));
         let all: Vec<Arc<Volume>> =
             shuffled.map(|i| Arc::new(volume(i.expect("it is less than the volumes"), per_class))).collect();
@@ -66,7 +66,7 @@ impl World {
 
 fn volume(number: u32, per_class: u32) -> Volume {
     let (class, size) = (CLASSES[number as usize % CLASSES.len()], number / 5 + 1);
-    // Each but the largest has another value for one of the labels that are selected.
+    // Each volume except the largest has another value for one label of the selector.
     let differs = (size < per_class).then_some(size % SELECTED);
     let labels = (0..LABELS).map(|label| {
         let value = if differs == Some(label) { "other" } else { "this" };
@@ -112,10 +112,10 @@ fn request(claim: Claim) -> Request {
     Request { now: 1_800_000_000, subject: Subject::SyncClaim(Arc::new(claim)) }
 }
 
-/// A binder without plugins, where nothing runs.
-pub(crate) struct Nothing;
+/// A binder without plugins and running operations.
+pub(crate) struct NoEnvironment;
 
-impl Environment for Nothing {
+impl Environment for NoEnvironment {
     fn plugin(&self, _: &str) -> Option<Plugin> {
         None
     }

@@ -1,5 +1,5 @@
-//! One connection to the door, as an API server keeps it to a webhook behind a Service: TLS 1.3, HTTP/1.1,
-//! kept alive.
+//! Connections to the webhook, like those of an API server to a webhook behind a Service: TLS 1.3, HTTP/1.1, kept
+//! alive.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,57 +18,57 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::door::Door;
 use super::reviews::Review;
+use super::webhook::Webhook;
 
-/// Where reviews are asked for, with the timeout that an API server tells.
-const PATH: &str = "/validate?timeout=3s";
-/// A path that there is not: TLS and HTTP and nothing else.
-const NOWHERE: &str = "/nowhere?timeout=3s";
+/// The path of reviews, with the timeout that an API server sends.
+const REVIEWS: &str = "/validate?timeout=3s";
+/// An unknown path, which costs TLS and HTTP only.
+const UNKNOWN: &str = "/unknown?timeout=3s";
 
-/// Where a door is and how to speak to it.
+/// The address of the webhook, and the requested path.
 #[derive(Clone)]
 pub(crate) struct Target {
     address: SocketAddr,
     config: Arc<ClientConfig>,
-    /// Whether it is asked for something that it does not have.
-    is_nowhere: bool,
+    /// Whether requests are for an unknown path instead of reviews.
+    is_unknown: bool,
 }
 
-/// A connection, with the runtime that it needs.
-pub(crate) struct Caller {
+/// A connection with its own runtime.
+pub(crate) struct Connection {
     runtime: Runtime,
     sender: SendRequest<Full<Bytes>>,
     target: Target,
 }
 
 impl Target {
-    /// Reviews of this door.
-    pub(crate) fn of(door: &Door) -> Result<Self> {
+    /// Reviews of this webhook.
+    pub(crate) fn of(webhook: &Webhook) -> Result<Self> {
         let mut roots = RootCertStore::empty();
-        for authority in CertificateDer::pem_slice_iter(&door.authorities) {
-            roots.add(authority.context("the door's authority is no certificate")?)?;
+        for authority in CertificateDer::pem_slice_iter(&webhook.authority) {
+            roots.add(authority.context("the webhook's authority is no certificate")?)?;
         }
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions()?.with_root_certificates(roots);
         let mut config = builder.with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, door.port));
-        Ok(Self { address, config: Arc::new(config), is_nowhere: false })
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, webhook.port));
+        Ok(Self { address, config: Arc::new(config), is_unknown: false })
     }
 
-    /// The same door, asked for something that it does not have: what TLS and HTTP cost without a review.
-    pub(crate) fn nowhere(&self) -> Self {
-        Self { is_nowhere: true, ..self.clone() }
+    /// The same webhook with an unknown path, which measures TLS and HTTP without reviews.
+    pub(crate) fn unknown(&self) -> Self {
+        Self { is_unknown: true, ..self.clone() }
     }
 
-    /// Opens so many connections.
-    pub(crate) fn call(&self, connections: usize) -> Result<Vec<Caller>> {
-        (0..connections).map(|_| Caller::new(self.clone())).collect()
+    /// Opens connections.
+    pub(crate) fn connect(&self, connections: usize) -> Result<Vec<Connection>> {
+        (0..connections).map(|_| Connection::new(self.clone())).collect()
     }
 }
 
-impl Caller {
+impl Connection {
     fn new(target: Target) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let sender = runtime.block_on(async {
@@ -83,14 +83,14 @@ impl Caller {
         Ok(Self { runtime, sender, target })
     }
 
-    /// Asks for a review and holds the answer against what it should be.
+    /// Sends a review and checks the answer.
     ///
     /// # Errors
     ///
-    /// None came, or another one.
-    pub(crate) fn ask(&mut self, review: &Review) -> Result<()> {
+    /// When there is no answer, or a wrong one.
+    pub(crate) fn send(&mut self, review: &Review) -> Result<()> {
         let Self { runtime, sender, target } = self;
-        let path = if target.is_nowhere { NOWHERE } else { PATH };
+        let path = if target.is_unknown { UNKNOWN } else { REVIEWS };
         let request = Request::builder()
             .method(Method::POST)
             .uri(path)
@@ -104,7 +104,7 @@ impl Caller {
             let status = answer.status();
             anyhow::Ok((status, answer.into_body().collect().await?.to_bytes()))
         })?;
-        let is_right = if target.is_nowhere {
+        let is_right = if target.is_unknown {
             status == StatusCode::NOT_FOUND
         } else {
             status == StatusCode::OK && is_answer(&answer, review.shape.passes())
@@ -114,8 +114,8 @@ impl Caller {
     }
 }
 
-/// Whether that is the answer to a review: passed or denied as it should be, and without a warning, by which
-/// a door also says that it has not looked.
+/// Whether an answer to a review is correct: passed or denied as expected, and without a warning, which could mean
+/// that the webhook did not review.
 fn is_answer(answer: &[u8], passes: bool) -> bool {
     let has = |text: &str| answer.windows(text.len()).any(|window| window == text.as_bytes());
     has(if passes { "\"allowed\":true" } else { "\"allowed\":false" }) && !has("\"warnings\"")
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_with_a_warning_is_none() {
+    fn an_answer_is_correct_if_allowed_fits_and_no_warning_is_there() {
         assert!(is_answer(br#"{"response":{"uid":"u","allowed":true}}"#, true));
         assert!(!is_answer(br#"{"response":{"uid":"u","allowed":true}}"#, false));
         assert!(is_answer(br#"{"response":{"uid":"u","allowed":false,"status":{}}}"#, false));

@@ -1,4 +1,4 @@
-//! What is added to the creation of a claim by who looks at it: nobody, CEL in the API server, or the door.
+//! The time that a reviewer adds to the creation of a claim: no reviewer, CEL in the API server, or the webhook.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -16,65 +16,65 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 use super::Arguments;
-use super::door::Door;
 use super::policy::{self, POLICIES, Parameter};
 use super::reviews::{PROVISIONED, claim};
-use crate::percentile::percentile;
+use super::webhook::Webhook;
+use crate::figures::{head, percentiles, row};
 use crate::seed::{BY_HAND, FREE_SIZE, free_name, pair_name};
 
-/// How often it is tried whether what was configured is in force, and for how long at most.
-const TRIED_EVERY: Duration = Duration::from_millis(100);
-const TRIED_MAX: Duration = Duration::from_secs(300);
-/// Longest time of an arm in a round: where one creation takes seconds, a few tell.
-const ARM_MAX: Duration = Duration::from_secs(30);
+/// How often and how long a change of the configuration is awaited.
+const TRY_EVERY: Duration = Duration::from_millis(100);
+const TRY_MAX: Duration = Duration::from_secs(300);
+/// The longest turn of a reviewer. If one creation takes seconds, a few are enough.
+const TURN_MAX: Duration = Duration::from_secs(30);
 
-/// Who looks at a claim.
+/// A reviewer of claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Arm {
-    Nobody,
-    /// CEL, told which volume: what evaluating the rules costs.
+enum Reviewer {
+    None,
+    /// CEL with the right volume as its parameter, which measures the rules alone.
     OneVolume,
-    /// CEL, with every volume as a parameter: what finds the volume that a claim names.
+    /// CEL with every volume as a parameter, which finds the volume that a claim names.
     EveryVolume,
     Webhook,
 }
 
-/// What becomes of a claim.
+/// The outcome of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
     Warned,
-    /// By this rule.
+    /// Denied by this rule.
     Denied(&'static str),
 }
 
-/// A claim that is created.
+/// A kind of claim to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ClaimShape {
     Provisioned,
     Named,
 }
 
-/// The cluster and its door.
-struct Site<'a> {
+/// The cluster and its webhook.
+struct Cluster<'a> {
     client: kube::Client,
-    door: &'a Door,
+    webhook: &'a Webhook,
 }
 
-impl Arm {
-    const ALL: [Self; 4] = [Self::Nobody, Self::OneVolume, Self::EveryVolume, Self::Webhook];
+impl Reviewer {
+    const ALL: [Self; 4] = [Self::None, Self::OneVolume, Self::EveryVolume, Self::Webhook];
 
     fn name(self) -> &'static str {
         match self {
-            Self::Nobody => "nobody",
-            Self::OneVolume => "CEL, told the volume",
+            Self::None => "none",
+            Self::OneVolume => "CEL, given the volume",
             Self::EveryVolume => "CEL, over all volumes",
             Self::Webhook => "webhook",
         }
     }
 }
 
-impl Kind {
+impl ClaimShape {
     const ALL: [Self; 2] = [Self::Provisioned, Self::Named];
 
     fn name(self) -> &'static str {
@@ -92,7 +92,7 @@ impl Kind {
     }
 }
 
-/// A claim that names the first free volume.
+/// A claim that names the first free volume, unless `more` names another one.
 fn naming(storage: &str, more: Value) -> Value {
     let mut claim = claim(BY_HAND, storage, more);
     if claim["spec"]["volumeName"].is_null() {
@@ -101,17 +101,17 @@ fn naming(storage: &str, more: Value) -> Value {
     claim
 }
 
-/// A claim that fits its volume but in size, which all who look deny.
+/// A claim that is larger than its volume, which all reviewers deny.
 fn too_large() -> (Value, Outcome) {
     (naming("11Gi", json!({})), Outcome::Denied("volume-too-small"))
 }
 
-/// Claims on which all who look have to agree, whichever volume CEL was told of.
+/// Claims on which all reviewers must agree, whichever volume CEL has as its parameter.
 fn agreed() -> [(Value, Outcome); 6] {
     let naming = |more: Value| naming(FREE_SIZE, more);
     [
-        (Kind::Provisioned.claim(), Outcome::Passed),
-        (Kind::Named.claim(), Outcome::Passed),
+        (ClaimShape::Provisioned.claim(), Outcome::Passed),
+        (ClaimShape::Named.claim(), Outcome::Passed),
         too_large(),
         (naming(json!({"storageClassName": "another"})), Outcome::Denied("class-differs")),
         (naming(json!({"accessModes": ["ReadWriteMany"]})), Outcome::Denied("access-modes-missing")),
@@ -119,96 +119,102 @@ fn agreed() -> [(Value, Outcome); 6] {
     ]
 }
 
-/// Further ones, on which the webhook has to agree with CEL that sees all volumes.
-fn agreed_of_all() -> [(Value, Outcome); 2] {
+/// Further claims, on which the webhook must agree with CEL over all volumes.
+fn agreed_over_all_volumes() -> [(Value, Outcome); 2] {
     let taken = json!({"volumeName": pair_name(0), "storageClassName": "class-0"});
     [(naming("1Gi", json!({})), Outcome::Warned), (naming("1Gi", taken), Outcome::Denied("volume-of-other"))]
 }
 
-/// Prints a table: how long a creation takes, by who looks at it.
-pub(crate) async fn measure(client: kube::Client, door: &Door, arguments: &Arguments) -> Result<()> {
-    let site = Site { client, door };
-    let policies: Api<ValidatingAdmissionPolicy> = Api::all(site.client.clone());
+/// Prints a table: the time of a creation, by reviewer.
+pub(crate) async fn measure(client: kube::Client, webhook: &Webhook, arguments: &Arguments) -> Result<()> {
+    let cluster = Cluster { client, webhook };
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client.clone());
     for policy in &POLICIES {
         policies.create(&PostParams::default(), &serde_json::from_value(policy.object())?).await?;
     }
-    let mut latencies = vec![Vec::new(); Arm::ALL.len() * Kind::ALL.len()];
+    let mut latencies = [const { [const { Vec::new() }; ClaimShape::ALL.len()] }; Reviewer::ALL.len()];
     for round in 0..arguments.rounds {
-        for (arm, of_kinds) in Arm::ALL.into_iter().zip(latencies.chunks_mut(Kind::ALL.len())) {
-            site.set_up(arm).await?;
+        for (reviewer, of_shapes) in Reviewer::ALL.into_iter().zip(&mut latencies) {
+            cluster.set_up(reviewer).await?;
             if round == 0 {
-                site.check(arm).await?;
+                cluster.check(reviewer).await?;
             }
-            site.create(arguments.creations.div_ceil(arguments.rounds), of_kinds).await?;
-            site.take_down(arm).await?;
+            cluster.create(arguments.creations.div_ceil(arguments.rounds), of_shapes).await?;
+            cluster.take_down(reviewer).await?;
         }
     }
-    tell(&mut latencies)
+    print(&latencies)
 }
 
-fn tell(latencies: &mut [Vec<f64>]) -> Result<()> {
-    let mut out = std::io::stdout();
-    writeln!(
-        out,
-        "\n| claim | who looks | creations | p50 ms | p99 ms | added at p50 ms | added : the webhook's |"
-    )?;
-    writeln!(out, "|---|---|--:|--:|--:|--:|--:|")?;
-    latencies.iter_mut().for_each(|latencies| latencies.sort_by(f64::total_cmp));
-    for (k, kind) in Kind::ALL.into_iter().enumerate() {
-        let of_arm = |arm: usize| latencies[arm * Kind::ALL.len() + k].as_slice();
-        let p50 = |arm: usize| percentile(of_arm(arm), 500);
-        let added = |arm: usize| p50(arm) - p50(0);
-        let of_webhook = added(Arm::ALL.len() - 1);
-        for (i, arm) in Arm::ALL.into_iter().enumerate() {
-            let (kind, who, number, p99) =
-                (kind.name(), arm.name(), of_arm(i).len(), percentile(of_arm(i), 990));
-            let (p50, added) = (p50(i), added(i));
-            let ratio = if arm == Arm::Nobody { String::new() } else { format!("{:.2}", added / of_webhook) };
-            writeln!(out, "| {kind} | {who} | {number} | {p50:.2} | {p99:.2} | {added:.2} | {ratio} |")?;
+fn print(latencies: &[[Vec<f64>; 2]; 4]) -> Result<()> {
+    writeln!(std::io::stdout())?;
+    head(&[
+        "<claim",
+        "<reviewer",
+        "creations",
+        "p50 ms",
+        "p99 ms",
+        "added at p50 ms",
+        "added : the webhook's",
+    ])?;
+    for (index, shape) in ClaimShape::ALL.into_iter().enumerate() {
+        let figures = Reviewer::ALL
+            .map(|reviewer| percentiles(latencies[reviewer as usize][index].iter().copied(), [500, 990]));
+        let added = |reviewer: Reviewer| figures[reviewer as usize][0] - figures[0][0];
+        for reviewer in Reviewer::ALL {
+            let ([p50, p99], added_ms) = (figures[reviewer as usize], added(reviewer));
+            let ratio = match reviewer {
+                Reviewer::None => String::new(),
+                _ => format!("{:.2}", added_ms / added(Reviewer::Webhook)),
+            };
+            let (name, number) = (reviewer.name(), latencies[reviewer as usize][index].len());
+            let shape = shape.name();
+            row(&format!("{shape} | {name} | {number} | {p50:.2} | {p99:.2} | {added_ms:.2} | {ratio}"))?;
         }
     }
     Ok(())
 }
 
-impl Site<'_> {
-    /// Has claims looked at, and waits until the API server does so.
-    async fn set_up(&self, arm: Arm) -> Result<()> {
-        match arm {
-            Arm::Nobody => return Ok(()),
-            Arm::OneVolume => self.bind_policies(Some(&free_name(0))).await?,
-            Arm::EveryVolume => self.bind_policies(None).await?,
-            Arm::Webhook => {
+impl Cluster<'_> {
+    /// Configures a reviewer, and waits until it takes effect.
+    async fn set_up(&self, reviewer: Reviewer) -> Result<()> {
+        match reviewer {
+            Reviewer::None => return Ok(()),
+            Reviewer::OneVolume => self.bind_policies(Some(&free_name(0))).await?,
+            Reviewer::EveryVolume => self.bind_policies(None).await?,
+            Reviewer::Webhook => {
                 let configuration = serde_json::from_value(self.configuration())?;
                 self.webhooks().create(&PostParams::default(), &configuration).await?;
             }
         }
         let (claim, outcome) = too_large();
-        self.until(arm, &claim, outcome).await
+        self.until(reviewer, &claim, outcome).await
     }
 
-    /// Sees that claims are judged as all who look have to.
-    async fn check(&self, arm: Arm) -> Result<()> {
-        let of_all = matches!(arm, Arm::EveryVolume | Arm::Webhook).then(agreed_of_all);
+    /// Checks that the reviewer agrees with the others.
+    async fn check(&self, reviewer: Reviewer) -> Result<()> {
+        let of_all =
+            matches!(reviewer, Reviewer::EveryVolume | Reviewer::Webhook).then(agreed_over_all_volumes);
         for (claim, outcome) in agreed().into_iter().chain(of_all.into_iter().flatten()) {
-            let outcome = if arm == Arm::Nobody { Outcome::Passed } else { outcome };
+            let outcome = if reviewer == Reviewer::None { Outcome::Passed } else { outcome };
             let found = self.attempt(&claim).await?;
-            ensure!(found == outcome, "{arm:?}: {found:?}, and not {outcome:?}: {claim}");
+            ensure!(found == outcome, "{reviewer:?}: {found:?} instead of {outcome:?} for {claim}");
         }
         Ok(())
     }
 
-    async fn take_down(&self, arm: Arm) -> Result<()> {
+    async fn take_down(&self, reviewer: Reviewer) -> Result<()> {
         let now = DeleteParams::default();
-        match arm {
-            Arm::Nobody => {}
-            Arm::OneVolume | Arm::EveryVolume => {
+        match reviewer {
+            Reviewer::None => {}
+            Reviewer::OneVolume | Reviewer::EveryVolume => {
                 for policy in &POLICIES {
                     self.bindings().delete(policy.name, &now).await?;
                 }
             }
-            Arm::Webhook => drop(self.webhooks().delete("bindery", &now).await?),
+            Reviewer::Webhook => drop(self.webhooks().delete("bindery", &now).await?),
         }
-        self.until(Arm::Nobody, &too_large().0, Outcome::Passed).await
+        self.until(Reviewer::None, &too_large().0, Outcome::Passed).await
     }
 
     async fn bind_policies(&self, volume: Option<&str>) -> Result<()> {
@@ -223,44 +229,44 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Creates claims, of each kind so many, one after the other; answers seconds of each by kind.
-    async fn create(&self, number: usize, of_kinds: &mut [Vec<f64>]) -> Result<()> {
+    /// Creates this many claims of each shape, one after the other, and adds their latencies in milliseconds.
+    async fn create(&self, number: usize, of_shapes: &mut [Vec<f64>]) -> Result<()> {
         let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(self.client.clone());
         let began = Instant::now();
         for _ in 0..number {
-            for (kind, latencies) in Kind::ALL.into_iter().zip(of_kinds.iter_mut()) {
-                let claim = serde_json::from_value(kind.claim())?;
+            for (shape, latencies) in ClaimShape::ALL.into_iter().zip(of_shapes.iter_mut()) {
+                let claim = serde_json::from_value(shape.claim())?;
                 let sent = Instant::now();
                 claims.create(&PostParams::default(), &claim).await?;
                 latencies.push(sent.elapsed().as_secs_f64() * 1e3);
             }
-            if began.elapsed() > ARM_MAX {
+            if began.elapsed() > TURN_MAX {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Tries a claim until that becomes of it.
-    async fn until(&self, arm: Arm, claim: &Value, outcome: Outcome) -> Result<()> {
+    /// Tries a claim until it has this outcome.
+    async fn until(&self, reviewer: Reviewer, claim: &Value, outcome: Outcome) -> Result<()> {
         let began = Instant::now();
-        let mut ticks = tokio::time::interval(TRIED_EVERY);
+        let mut ticks = tokio::time::interval(TRY_EVERY);
         loop {
             ticks.tick().await;
             let found = self.attempt(claim).await;
             if matches!(&found, Ok(found) if *found == outcome) {
                 return Ok(());
             }
-            let is_late = began.elapsed() > TRIED_MAX;
-            ensure!(!is_late, "{arm:?} is not in force: {found:?}, and not {outcome:?}: {claim}");
+            let is_late = began.elapsed() > TRY_MAX;
+            ensure!(!is_late, "{reviewer:?} has no effect: {found:?} instead of {outcome:?} for {claim}");
         }
     }
 
-    /// What would become of a claim.
+    /// The outcome of a dry run.
     ///
     /// # Errors
     ///
-    /// Nobody has looked, or no rule denies it that all who look know.
+    /// When the request fails, or an unknown rule denies the claim.
     async fn attempt(&self, claim: &Value) -> Result<Outcome> {
         let mut claim = claim.clone();
         claim["apiVersion"] = "v1".into();
@@ -279,8 +285,8 @@ impl Site<'_> {
         rule.map(Outcome::Denied).with_context(|| format!("a dry run was answered {}: {text}", head.status))
     }
 
-    /// The webhook with the match conditions of the chart that read the object, and failure policy Fail: a
-    /// review that fails is no review.
+    /// The webhook with the chart's match conditions on objects. The failure policy is Fail, so a failed review fails
+    /// the benchmark.
     fn configuration(&self) -> Value {
         let conditions = [
             ("not-in-exempt-namespace", "!(request.namespace in ['kube-system'])"),
@@ -295,15 +301,15 @@ impl Site<'_> {
             ),
         ];
         let conditions = conditions.map(|(name, expression)| json!({"name": name, "expression": expression}));
-        let authorities = ByteString(self.door.authorities.clone());
+        let authority = ByteString(self.webhook.authority.clone());
         json!({
             "metadata": {"name": "bindery"},
             "webhooks": [{
                 "name": "claims.bindery.dev",
                 "admissionReviewVersions": ["v1"],
                 "clientConfig": {
-                    "url": format!("https://127.0.0.1:{}/validate", self.door.port),
-                    "caBundle": authorities,
+                    "url": format!("https://127.0.0.1:{}/validate", self.webhook.port),
+                    "caBundle": authority,
                 },
                 "failurePolicy": "Fail",
                 "sideEffects": "None",

@@ -1,9 +1,8 @@
-//! Asks for reviews: as many as are answered, or so many a second.
+//! Sends reviews as fast as they are answered, or at a given rate.
 //!
-//! Each connection has a thread, and one review under way at most. Whichever is free takes the next review,
-//! so where reviews are to be asked for at certain times, one that waits for a free connection is late, and
-//! its latency is counted from when it should have been asked for: a door that stands still is not spared
-//! what would have come meanwhile.
+//! Each connection has a thread and one review at a time. The next free connection takes the next review. At a
+//! given rate, a review that waits for a connection is late, and its latency counts from the planned time. So a
+//! webhook that stalls is charged for all reviews that were due meanwhile.
 
 use std::panic::resume_unwind;
 use std::sync::OnceLock;
@@ -15,33 +14,33 @@ use anyhow::{Context as _, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use super::caller::Caller;
+use super::client::Connection;
 use super::reviews::{Review, Shape};
 
-/// When reviews are asked for.
+/// When reviews are sent.
 pub(crate) enum Pace {
-    /// Each as soon as the one before on its connection was answered, for so long.
+    /// Each as soon as its connection is free, for this time.
     Flat(Duration),
-    /// At these times, counted from the beginning, whatever is answered.
+    /// At these times from the beginning.
     Timed(Vec<Duration>),
 }
 
-/// A review that was answered.
+/// An answered review.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answered {
     pub(crate) shape: Shape,
-    /// Seconds from when it was to be asked for until its answer.
+    /// Seconds from the planned time to the answer.
     pub(crate) latency: f64,
 }
 
-/// What was answered, and in which time.
+/// All answered reviews, and the time that they took.
 pub(crate) struct Tally {
     pub(crate) answered: Vec<Answered>,
     pub(crate) seconds: f64,
 }
 
-/// What the connections share.
-struct Course<'a> {
+/// The state that the connections share.
+struct Schedule<'a> {
     reviews: &'a [Review],
     pace: &'a Pace,
     next: AtomicUsize,
@@ -49,53 +48,51 @@ struct Course<'a> {
 }
 
 impl Pace {
-    /// So many a second for so long, at random times as of many clients that do not know of each other (a
-    /// Poisson process); the same every time.
-    pub(crate) fn random(a_second: f64, time: Duration) -> Self {
+    /// A rate (per second) of independent clients: a Poisson process with a fixed seed.
+    pub(crate) fn random(rate: f64, time: Duration) -> Self {
         let mut chance = StdRng::seed_from_u64(2);
         let mut at = 0.0;
         let gaps = std::iter::from_fn(|| {
-            // Of 1 at most, and never 0.
+            // Above 0, and 1 at most.
             let part = 1.0 - chance.random::<f64>();
-            at -= part.ln() / a_second;
+            at -= part.ln() / rate;
             (at < time.as_secs_f64()).then(|| Duration::from_secs_f64(at))
         });
         Self::Timed(gaps.collect())
     }
 }
 
-/// Asks for `reviews`, over and over, on these connections. Answers what came of it, with the connections.
+/// Sends `reviews`, repeatedly, on these connections.
 ///
 /// # Errors
 ///
-/// A connection broke, or a review was answered otherwise than it should be.
-pub(crate) fn drive(callers: &mut [Caller], reviews: &[Review], pace: &Pace) -> Result<Tally> {
-    let course = Course { reviews, pace, next: AtomicUsize::new(0), began: OnceLock::new() };
-    let course = &course;
+/// When a connection breaks, or an answer is wrong.
+pub(crate) fn drive(connections: &mut [Connection], reviews: &[Review], pace: &Pace) -> Result<Tally> {
+    let schedule = &Schedule { reviews, pace, next: AtomicUsize::new(0), began: OnceLock::new() };
     let answered = thread::scope(|scope| {
         let threads: Vec<_> =
-            callers.iter_mut().map(|caller| scope.spawn(move || course.run(caller))).collect();
+            connections.iter_mut().map(|it| scope.spawn(move || schedule.run(it))).collect();
         let ended =
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         ended.collect::<Result<Vec<_>>>()
     })?;
-    let began = course.began.get().context("nothing was asked for")?;
+    let began = schedule.began.get().context("no review was sent")?;
     Ok(Tally { answered: answered.concat(), seconds: began.elapsed().as_secs_f64() })
 }
 
-impl Course<'_> {
-    /// Asks on one connection until nothing is left to ask for.
-    fn run(&self, caller: &mut Caller) -> Result<Vec<Answered>> {
+impl Schedule<'_> {
+    /// Sends reviews on one connection until the schedule ends.
+    fn run(&self, connection: &mut Connection) -> Result<Vec<Answered>> {
         let began = *self.began.get_or_init(Instant::now);
         let mut answered = Vec::new();
         while let Some((review, due)) = self.next(began) {
-            caller.ask(review)?;
+            connection.send(review)?;
             answered.push(Answered { shape: review.shape, latency: due.elapsed().as_secs_f64() });
         }
         Ok(answered)
     }
 
-    /// The next review and when it was to be asked for, at that time or later.
+    /// Waits for the planned time of the next review, and returns both.
     fn next(&self, began: Instant) -> Option<(&Review, Instant)> {
         let at = self.next.fetch_add(1, Ordering::Relaxed);
         let due = match self.pace {
@@ -107,7 +104,7 @@ impl Course<'_> {
     }
 }
 
-/// Timers of an asynchronous runtime are too coarse for this: they count in milliseconds.
+/// Waits without the timers of an asynchronous runtime, which count in milliseconds.
 fn wait_until(due: Instant) {
     loop {
         let left = due.saturating_duration_since(Instant::now());
@@ -123,9 +120,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_times_ascend_and_are_as_many_as_asked_for() {
+    fn random_times_ascend_at_the_rate_of_a_poisson_process() {
         let Pace::Timed(times) = Pace::random(1_000.0, Duration::from_secs(20)) else {
-            panic!("it has times")
+            panic!("a random pace has times")
         };
         assert!(times.is_sorted());
         assert!(times.len().abs_diff(20_000) < 600, "{} of 20000", times.len());

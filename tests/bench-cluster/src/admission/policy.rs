@@ -1,32 +1,31 @@
-//! The rules of a claim's creation in CEL, as ValidatingAdmissionPolicies.
+//! The rules for the creation of a claim in CEL, as ValidatingAdmissionPolicies.
 //!
-//! CEL sees the claim and one parameter. So a rule about the volume that a claim names takes volumes for
-//! parameters and is evaluated once for each, and can say what is wrong with one, but not that there is none:
-//! `volume-missing` and `class-missing` cannot be said. `volume-of-other` goes by the volume alone, since the
-//! other claim is not to be seen.
+//! CEL sees the claim and one parameter. A rule about the volume that a claim names has all volumes as parameters
+//! and is evaluated for each. So CEL cannot express `volume-missing` and `class-missing`. `volume-of-other` uses
+//! only the volume, as CEL cannot see the other claim.
 
 use serde_json::{Value, json};
 
-/// A policy and how it is bound.
+/// A policy and its binding.
 pub(crate) struct Policy {
-    /// Its name, and that of its binding.
+    /// The name of the policy and its binding.
     pub(crate) name: &'static str,
-    /// What its expressions know as `params`.
+    /// The object in `params`.
     pub(crate) parameter: Parameter,
     /// `Deny` or `Warn`.
     action: &'static str,
-    /// Rule and what holds where it finds nothing.
+    /// Each rule with the condition of objects that pass it.
     rules: &'static [(&'static str, &'static str)],
 }
 
-/// What kind of object a parameter is.
+/// The kind of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parameter {
     Volume,
     Class,
 }
 
-/// What a claim and a volume have to do with each other.
+/// Properties of a claim and a volume.
 const VARIABLES: [(&str, &str); 4] = [
     (
         "mine",
@@ -97,7 +96,7 @@ const WARNED: [(&str, &str); 5] = [
     ("pair-mismatch", "!variables.mine || variables.fits"),
 ];
 
-const OF_CLASSES: [(&str, &str); 2] = [
+const CLASS_RULES: [(&str, &str); 2] = [
     (
         "name-defeats-wait",
         "!has(object.spec.volumeName) || params.?volumeBindingMode.orValue('') != 'WaitForFirstConsumer'",
@@ -111,7 +110,7 @@ const OF_CLASSES: [(&str, &str); 2] = [
     ),
 ];
 
-/// All of them: 13 of the 15 rules that a claim's creation can break.
+/// All policies: 13 of the 15 rules for the creation of a claim.
 pub(crate) const POLICIES: [Policy; 3] = [
     Policy { name: "bindery-denies", parameter: Parameter::Volume, action: "Deny", rules: &DENIED },
     Policy { name: "bindery-warns", parameter: Parameter::Volume, action: "Warn", rules: &WARNED },
@@ -119,17 +118,17 @@ pub(crate) const POLICIES: [Policy; 3] = [
         name: "bindery-warns-of-classes",
         parameter: Parameter::Class,
         action: "Warn",
-        rules: &OF_CLASSES,
+        rules: &CLASS_RULES,
     },
 ];
 
-/// Names of the rules that deny.
+/// The rules that deny.
 pub(crate) fn denying() -> impl Iterator<Item = &'static str> {
     DENIED.iter().map(|(rule, _)| *rule)
 }
 
 impl Policy {
-    /// The policy as an object of Kubernetes.
+    /// The policy object.
     pub(crate) fn object(&self) -> Value {
         let (kind, concerns) = match self.parameter {
             Parameter::Volume => (
@@ -163,7 +162,7 @@ impl Policy {
         })
     }
 
-    /// Its binding, to one parameter or, without a name, to every one.
+    /// The binding to one parameter or, without a name, to all.
     pub(crate) fn binding(&self, parameter: Option<&str>) -> Value {
         let mut reference = json!({"parameterNotFoundAction": "Allow"});
         match parameter {

@@ -1,7 +1,7 @@
-//! The reviews that a door is asked for, as the API server would ask for them.
+//! The reviews that are sent to the webhook.
 //!
-//! Their objects are the API server's own answers to dry runs, so they have the defaults, UIDs and
-//! managedFields that it sends to webhooks.
+//! Their objects are the API server's answers to dry runs, so they have the defaults, UIDs and managedFields that
+//! the API server sends to webhooks.
 
 use std::fmt::Debug;
 
@@ -17,35 +17,36 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::load::{claim_object, volume_object};
 use crate::seed::{BY_HAND, FREE_SIZE, Stock, free_name, pair_name};
 
 /// Different reviews of each shape.
 const EACH: usize = 200;
-/// Dry runs that are under way at the same time.
+/// Concurrent dry runs.
 const IN_FLIGHT: usize = 16;
-/// Class of claims whose volumes are provisioned. [`create_classes`] makes it.
+/// The class of claims whose volumes are provisioned. [`create_classes`] makes it.
 pub(crate) const PROVISIONED: &str = "provisioned";
-/// Class of the bound pairs, whose claims may grow.
-const OF_PAIRS: &str = "class-0";
+/// The class of the bound pairs, whose claims may grow.
+const PAIRS_CLASS: &str = "class-0";
 
-/// What is reviewed.
+/// The shape of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// A new claim whose volume will be provisioned.
     Provisioned,
-    /// A new claim of a class that there is none of: a free volume is looked for.
+    /// A new claim whose class has no object: a free volume is searched.
     ByHand,
-    /// A new claim that names a free volume which fits.
+    /// A new claim that names a free volume that fits.
     Named,
     /// A bound claim that grows.
     Grown,
     /// A new volume that is reserved for a claim.
     Volume,
-    /// A new claim that names a free volume which is too small: denied, after the volume was read live.
+    /// A new claim that names a free volume that is too small: denied after a live read of the volume.
     Denied,
 }
 
-/// A review as it is sent, and what must be answered.
+/// A review and its shape, which determines the answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Review {
     pub(crate) shape: Shape,
@@ -57,7 +58,7 @@ impl Shape {
     pub(crate) const ALL: [Self; 6] =
         [Self::Provisioned, Self::ByHand, Self::Named, Self::Grown, Self::Volume, Self::Denied];
 
-    /// Its name in the table.
+    /// The name in tables.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Provisioned => "claim to be provisioned",
@@ -69,7 +70,7 @@ impl Shape {
         }
     }
 
-    /// How many of a hundred reviews of the mix are of this shape.
+    /// The percentage of the mix.
     pub(crate) const fn share(self) -> usize {
         match self {
             Self::Provisioned => 45,
@@ -84,10 +85,10 @@ impl Shape {
         !matches!(self, Self::Denied)
     }
 
-    /// Number `i` of this shape, of a cluster that has this in stock.
-    async fn object(self, client: &kube::Client, stock: Stock, i: usize) -> Result<Asked> {
+    /// The objects of review number `i` of this shape.
+    async fn objects(self, client: &kube::Client, stock: Stock, i: usize) -> Result<Objects> {
         let claims = Api::<PersistentVolumeClaim>::default_namespaced(client.clone());
-        // Spread over all that are there.
+        // Reviews are spread over all volumes.
         let volume = free_name(i * stock.free / EACH);
         Ok(match self {
             Self::Provisioned => create(&claims, claim(PROVISIONED, "1Gi", json!({}))).await?,
@@ -100,54 +101,38 @@ impl Shape {
                 let try_only = PatchParams { dry_run: true, ..PatchParams::default() };
                 let old = claims.get(&name).await?;
                 let new = claims.patch(&name, &try_only, &Patch::Merge(larger)).await?;
-                Asked::new(&new, Some(&old))?
+                Objects::new(&new, Some(&old))?
             }
             Self::Volume => {
-                let volume = json!({
-                    "metadata": {"generateName": "new-"},
-                    "spec": {
-                        "capacity": {"storage": FREE_SIZE},
-                        "accessModes": ["ReadWriteOnce"],
-                        "persistentVolumeReclaimPolicy": "Retain",
-                        "storageClassName": BY_HAND,
-                        "hostPath": {"path": "/nonexistent"},
-                        "claimRef": {"namespace": "default", "name": format!("to-come-{i}")},
-                    },
-                });
+                let mut volume = volume_object(json!({"generateName": "new-"}), BY_HAND, FREE_SIZE);
+                volume["spec"]["claimRef"] = json!({"namespace": "default", "name": format!("to-come-{i}")});
                 create(&Api::<PersistentVolume>::all(client.clone()), volume).await?
             }
         })
     }
 }
 
-/// A claim of that class that asks for so much; `more` goes into its spec.
+/// A new claim of a class and a size. `more` overrides fields of its spec.
 pub(crate) fn claim(class: &str, storage: &str, more: Value) -> Value {
-    let mut claim = json!({
-        "metadata": {"generateName": "new-"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": storage}},
-            "storageClassName": class,
-        },
-    });
+    let mut claim = claim_object(json!({"generateName": "new-"}), class, storage);
     if let (Value::Object(spec), Value::Object(more)) = (&mut claim["spec"], more) {
         spec.extend(more);
     }
     claim
 }
 
-/// What is asked about: an object as it would be, and as it is.
-struct Asked {
+/// The new and the old object of a review.
+struct Objects {
     new: Value,
     old: Value,
 }
 
-impl Asked {
+impl Objects {
     fn new<K: Serialize>(new: &K, old: Option<&K>) -> Result<Self> {
         Ok(Self { new: serde_json::to_value(new)?, old: serde_json::to_value(old)? })
     }
 
-    /// As kube-apiserver 1.36 sends it.
+    /// The review as kube-apiserver 1.36 sends it.
     fn review(&self, uid: u128) -> Bytes {
         let Self { new, old } = self;
         let kind = json!({"group": "", "version": "v1", "kind": new["kind"]});
@@ -176,18 +161,18 @@ impl Asked {
     }
 }
 
-async fn create<K>(objects: &Api<K>, object: Value) -> Result<Asked>
+async fn create<K>(objects: &Api<K>, object: Value) -> Result<Objects>
 where
     K: Clone + Debug + DeserializeOwned + Serialize,
 {
     let try_only = PostParams { dry_run: true, ..PostParams::default() };
-    Asked::new(&objects.create(&try_only, &serde_json::from_value(object)?).await?, None)
+    Objects::new(&objects.create(&try_only, &serde_json::from_value(object)?).await?, None)
 }
 
-/// The classes of the claims: of those to be provisioned, and of the bound ones.
+/// Creates the classes of the claims that are provisioned, and of the bound pairs.
 pub(crate) async fn create_classes(client: &kube::Client) -> Result<()> {
     let classes = Api::<k8s_openapi::api::storage::v1::StorageClass>::all(client.clone());
-    for name in [PROVISIONED, OF_PAIRS] {
+    for name in [PROVISIONED, PAIRS_CLASS] {
         let class = serde_json::from_value(json!({
             "metadata": {"name": name},
             "provisioner": "example.com/provisioner",
@@ -198,16 +183,16 @@ pub(crate) async fn create_classes(client: &kube::Client) -> Result<()> {
     Ok(())
 }
 
-/// Reviews of one shape, no two the same.
+/// Different reviews of one shape.
 pub(crate) async fn of_shape(client: &kube::Client, stock: Stock, shape: Shape) -> Result<Vec<Review>> {
     let make = |i: usize| async move {
-        let asked = shape.object(client, stock, i).await?;
-        anyhow::Ok(Review { shape, body: asked.review((shape as u128) << 64 | i as u128) })
+        let objects = shape.objects(client, stock, i).await?;
+        anyhow::Ok(Review { shape, body: objects.review((shape as u128) << 64 | i as u128) })
     };
     stream::iter(0..EACH).map(make).buffered(IN_FLIGHT).try_collect().await
 }
 
-/// Reviews of all shapes in their shares, in an order that only the seed decides.
+/// Reviews of all shapes by their shares, in a random order with a fixed seed.
 pub(crate) fn mixed(of_shapes: &[Vec<Review>], number: usize) -> Vec<Review> {
     let mut chance = StdRng::seed_from_u64(1);
     let shapes = hundred();
@@ -220,7 +205,7 @@ pub(crate) fn mixed(of_shapes: &[Vec<Review>], number: usize) -> Vec<Review> {
     (0..number).filter_map(pick).collect()
 }
 
-/// The shapes of a hundred reviews.
+/// The shapes of 100 reviews.
 fn hundred() -> Vec<Shape> {
     Shape::ALL.into_iter().flat_map(|shape| std::iter::repeat_n(shape, shape.share())).collect()
 }
@@ -230,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_hundred_reviews_each_shape_has_its_share() {
+    fn the_shares_of_all_shapes_add_up_to_a_hundred() {
         let shapes = hundred();
         assert_eq!(shapes.len(), 100);
         for shape in Shape::ALL {
@@ -239,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_has_all_shapes_about_as_often_as_it_should_and_is_the_same_every_time() {
+    fn a_mix_repeats_and_has_each_shape_in_its_share() {
         let review = |shape: Shape| Review { shape, body: Bytes::from_static(shape.name().as_bytes()) };
         let of_shapes = Shape::ALL.map(|shape| vec![review(shape); 3]);
         let [mix, again] = [(); 2].map(|()| mixed(&of_shapes, 10_000));
@@ -254,11 +239,11 @@ mod tests {
     }
 
     #[test]
-    fn a_review_is_one_as_the_api_server_sends_it() {
+    fn a_review_has_the_form_that_the_api_server_sends() {
         let mut new = claim(BY_HAND, "1Gi", json!({"volumeName": "v"}));
         new["kind"] = "PersistentVolumeClaim".into();
         new["metadata"]["namespace"] = "default".into();
-        let review: Value = serde_json::from_slice(&Asked { old: new.clone(), new }.review(7)).unwrap();
+        let review: Value = serde_json::from_slice(&Objects { old: new.clone(), new }.review(7)).unwrap();
         let request = &review["request"];
         assert_eq!(request["uid"], "00000000-0000-0000-0000-000000000007");
         assert_eq!((&request["operation"], &request["namespace"]), (&"UPDATE".into(), &"default".into()));
