@@ -143,7 +143,10 @@ impl FieldErrors {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let cause = |error: &FieldError| json!({"reason": error.reason, "message": error.body(), "field": error.field});
-        (message, self.0.iter().map(cause).collect())
+        let causes = self.0.iter().map(|error| {
+            let FieldError { reason, field, .. } = error;
+            json!({"reason": reason, "message": error.body(), "field": field})
+        });
+        (message, causes.collect())
     }
 }

@@ -1,7 +1,7 @@
 //! The API as a tower service.
 //!
-//! A request is routed, may get an injected fault, is served by [`verbs`] or [`watch`], and is answered in the
-//! form that the client accepts.
+//! A request is routed, may get an injected fault, is served by [`verbs`] or [`watch`], and is answered in
+//! the form that the client accepts.
 
 pub(crate) mod accept;
 mod discovery;

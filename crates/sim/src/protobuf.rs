@@ -1,7 +1,8 @@
 //! Bodies in Kubernetes' protobuf encoding, which typed clients (`kubectl create namespace`) send by default.
 //!
-//! A body is the bytes `k8s\0` and a `runtime.Unknown` with the kind and the object's message. The field numbers
-//! are those of the Go types (see [`crate::schema`]). Answers are always JSON, which every client accepts.
+//! A body is the bytes `k8s\0` and a `runtime.Unknown` with the kind and the object's message. The field
+//! numbers are those of the Go types (see [`crate::schema`]). Answers are always JSON, which every client
+//! accepts.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;

@@ -1,7 +1,8 @@
 //! Kubernetes quantities, parsed, compared and written in canonical form as in
 //! `apimachinery/pkg/api/resource`.
 //!
-//! Unlike the quantities of `bindery_core`, which are sizes of volumes, these can be negative and of any size.
+//! Unlike the quantities of `bindery_core`, which are sizes of volumes, these can be negative and of any
+//! size.
 
 use std::cmp::Ordering;
 
@@ -168,8 +169,8 @@ impl Quantity {
         self.power >= 0 || self.digits.is_empty()
     }
 
-    /// Upstream's `Quantity.Value`: the whole number, rounded away from zero. Outside of an int64 it overflows as
-    /// Go's arithmetic does, because the real server uses that result.
+    /// Upstream's `Quantity.Value`: the whole number, rounded away from zero. Outside of an int64 it
+    /// overflows as Go's arithmetic does, because the real server uses that result.
     pub(crate) fn value(&self) -> i64 {
         if self.small {
             let units = self.units(0).unwrap_or(0);
@@ -185,24 +186,24 @@ impl Quantity {
 
     /// The magnitude in units of 10^`power`, rounded up. `None` if it does not fit.
     fn units(&self, power: i64) -> Option<u64> {
-        let mut rounded = self.clone();
-        rounded.round_up(power);
-        let number = rounded
-            .digits
-            .iter()
-            .try_fold(0_u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(*digit)))?;
-        number.checked_mul(10_u64.checked_pow(u32::try_from(rounded.power - power).ok()?)?)
+        let (digits, rest) = self.rounded_digits(power);
+        let append = |number: u64, digit: &u8| number.checked_mul(10)?.checked_add(u64::from(*digit));
+        let number = digits.iter().try_fold(0, append)?;
+        number.checked_mul(10_u64.checked_pow(rest)?)
     }
 
     /// The lowest 64 bits of the magnitude in units of 10^`power`, rounded up.
     fn low_bits(&self, power: i64) -> u64 {
+        let (digits, rest) = self.rounded_digits(power);
+        let append = |number: u64, digit: &u8| number.wrapping_mul(10).wrapping_add(u64::from(*digit));
+        digits.iter().fold(0, append).wrapping_mul(10_u64.wrapping_pow(rest))
+    }
+
+    /// The digits of the quantity rounded to 10^`power`, and how many powers of ten they lack.
+    fn rounded_digits(&self, power: i64) -> (Vec<u8>, u32) {
         let mut rounded = self.clone();
         rounded.round_up(power);
-        let number = rounded
-            .digits
-            .iter()
-            .fold(0_u64, |number, digit| number.wrapping_mul(10).wrapping_add(u64::from(*digit)));
-        number.wrapping_mul(10_u64.wrapping_pow(u32::try_from(rounded.power - power).unwrap_or(u32::MAX)))
+        (rounded.digits, u32::try_from(rounded.power - power).unwrap_or(u32::MAX))
     }
 
     /// The canonical text (`CanonicalizeBytes`).

@@ -16,8 +16,8 @@ use crate::registry::{self, Resource};
 use crate::state::State;
 use crate::storage::Key;
 
-/// How many changes watches and pages can read; older ones expire. A busy test makes a few thousand changes of
-/// a few hundred bytes.
+/// How many changes watches and pages can read; older ones expire. A busy test makes a few thousand changes
+/// of a few hundred bytes.
 const HISTORY_MAX: usize = 20_000;
 
 /// Settings of a simulator.
@@ -70,36 +70,10 @@ pub struct RequestRecord {
     pub live_read: bool,
 }
 
-/// An object that cannot be seeded.
+/// An object that cannot be seeded. The text names the object and the remedy.
 #[derive(Debug, thiserror::Error)]
-pub enum SeedError {
-    /// The simulator does not serve the kind.
-    #[error(
-        "object {name:?} has apiVersion {api_version:?} and kind {kind:?}, which the simulator does not serve"
-    )]
-    UnknownKind {
-        /// The object's name.
-        name: String,
-        /// The object's apiVersion.
-        api_version: String,
-        /// The object's kind.
-        kind: String,
-    },
-    /// The object has no name.
-    #[error("a {kind} has no metadata.name: give it one")]
-    NoName {
-        /// The object's kind.
-        kind: String,
-    },
-    /// A namespaced object has no namespace.
-    #[error("{kind} {name:?} has no metadata.namespace: give it one")]
-    NoNamespace {
-        /// The object's kind.
-        kind: String,
-        /// The object's name.
-        name: String,
-    },
-}
+#[error("{0}")]
+pub struct SeedError(String);
 
 pub(crate) struct Inner {
     pub(crate) state: Mutex<State>,
@@ -137,8 +111,8 @@ impl Sim {
         SimService::new(self.clone(), None)
     }
 
-    /// Serves HTTP/1.1 and HTTP/2 (without TLS) until `stop`. Then watches end, running requests are answered,
-    /// and connections are closed.
+    /// Serves HTTP/1.1 and HTTP/2 (without TLS) until `stop`. Then watches end, running requests are
+    /// answered, and connections are closed.
     ///
     /// # Errors
     ///
@@ -151,8 +125,8 @@ impl Sim {
         socket::serve(self, listener, stop).await
     }
 
-    /// Adds objects without validation, defaults and admission. A missing UID and missing namespaces are added,
-    /// the resourceVersion is assigned, and the status is kept.
+    /// Adds objects without validation, defaults and admission. A missing UID and missing namespaces are
+    /// added, the resourceVersion is assigned, and the status is kept.
     ///
     /// # Errors
     ///
@@ -184,8 +158,8 @@ impl Sim {
         self.state().store.get(resource.kind, &key).map(|object| (**object).clone())
     }
 
-    /// Writes an object without validation, conflicts and faults, as another actor with all rights. Watches see
-    /// it. An existing object keeps its UID unless a new one is given.
+    /// Writes an object without validation, conflicts and faults, as another actor with all rights. Watches
+    /// see it. An existing object keeps its UID unless a new one is given.
     ///
     /// # Panics
     ///
@@ -196,8 +170,8 @@ impl Sim {
         }
     }
 
-    /// Removes an object regardless of finalizers and faults, as another actor with all rights. Does nothing if
-    /// there is no such object.
+    /// Removes an object regardless of finalizers and faults, as another actor with all rights. Does nothing
+    /// if there is no such object.
     pub fn remove(&self, resource: &str, namespace: Option<&str>, name: &str) {
         if let Some(resource) = registry::by_name(resource) {
             let mut state = self.state();
@@ -246,17 +220,16 @@ impl Sim {
 
 fn check(object: &Value) -> Result<&'static Resource, SeedError> {
     let (api_version, kind) = (object::text(object, "/apiVersion"), object::text(object, "/kind"));
-    let name = object::name(object).to_owned();
-    let resource = registry::by_kind(api_version, kind).ok_or_else(|| SeedError::UnknownKind {
-        name: name.clone(),
-        api_version: api_version.to_owned(),
-        kind: kind.to_owned(),
-    })?;
-    if name.is_empty() {
-        return Err(SeedError::NoName { kind: kind.to_owned() });
-    }
-    if resource.namespaced && object::namespace(object).is_empty() {
-        return Err(SeedError::NoNamespace { kind: kind.to_owned(), name });
-    }
-    Ok(resource)
+    let name = object::name(object);
+    let why = match registry::by_kind(api_version, kind) {
+        None => format!(
+            "object {name:?} has apiVersion {api_version:?} and kind {kind:?}, which the simulator does not serve"
+        ),
+        Some(_) if name.is_empty() => format!("a {kind} has no metadata.name: give it one"),
+        Some(resource) if resource.namespaced && object::namespace(object).is_empty() => {
+            format!("{kind} {name:?} has no metadata.namespace: give it one")
+        }
+        Some(resource) => return Ok(resource),
+    };
+    Err(SeedError(why))
 }

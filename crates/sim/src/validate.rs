@@ -97,6 +97,9 @@ pub(crate) fn warnings(resource: &Resource, value: &Value) -> Vec<String> {
     }
 }
 
+/// A rule returns the faults of a text.
+type Rule = fn(&str) -> Vec<String>;
+
 fn field_text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or("")
 }
@@ -109,25 +112,13 @@ fn required(errors: &mut FieldErrors, value: &Value, at: &str, fields: &[&str]) 
 }
 
 /// Refuses a missing or malformed name.
-fn required_name(
-    errors: &mut FieldErrors,
-    value: &Value,
-    at: &str,
-    field: &str,
-    rule: fn(&str) -> Vec<String>,
-) {
+fn required_name(errors: &mut FieldErrors, value: &Value, at: &str, field: &str, rule: Rule) {
     required(errors, value, at, &[field]);
     optional_name(errors, value, at, field, rule);
 }
 
 /// Refuses a malformed name.
-fn optional_name(
-    errors: &mut FieldErrors,
-    value: &Value,
-    at: &str,
-    field: &str,
-    rule: fn(&str) -> Vec<String>,
-) {
+fn optional_name(errors: &mut FieldErrors, value: &Value, at: &str, field: &str, rule: Rule) {
     let name = field_text(value, field);
     if !name.is_empty() {
         errors.check(format!("{at}.{field}"), name, rule);

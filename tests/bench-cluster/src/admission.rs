@@ -1,14 +1,13 @@
 //! Reviews per second of the webhook, and the time that it adds to the creation of a claim.
 //!
-//! The webhook is `bindery serve` with an API server that has many volumes. While reviews are counted, it has one
-//! core to itself. The clients and the API server, which it reads before it denies a review, share the other
-//! cores.
+//! The webhook is `bindery serve` with an API server that has many volumes. While reviews are counted, it has
+//! one core to itself. The clients and the API server, which it reads before it denies a review, share the
+//! other cores.
 
 mod client;
 mod cores;
 mod creation;
 mod drive;
-mod policy;
 mod rate;
 mod reviews;
 mod webhook;
@@ -18,6 +17,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use bindery_cluster::{ControlPlane, Manager, Programs};
+use clap::builder::RangedU64ValueParser;
 
 use self::cores::{Cores, confine};
 use self::reviews::Shape;
@@ -33,20 +33,25 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", env = "BINDERY_BINDERY")]
     bindery: PathBuf,
     /// Volumes in the store: nine of ten are bound, one is free.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(10..))]
+    #[arg(long, default_value_t = 100_000, value_parser = at_least(10))]
     volumes: usize,
     /// Seconds of each measurement of the webhook.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Connections, with one review at a time on each: more than the reviews that wait for live reads at any time.
-    #[arg(long, default_value_t = 128, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=200))]
+    /// Connections, with one review at a time on each: more than the reviews that wait for live reads at any
+    /// time.
+    #[arg(long, default_value_t = 128, value_parser = at_least(1).range(..=200))]
     connections: usize,
     /// Claims of each kind to create under each reviewer.
     #[arg(long, default_value_t = 600)]
     creations: usize,
     /// Rounds, in each of which every reviewer takes its turn.
-    #[arg(long, default_value_t = 3, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, default_value_t = 3, value_parser = at_least(1))]
     rounds: usize,
+}
+
+fn at_least(least: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(least..)
 }
 
 /// Prints each table as it is measured.

@@ -1,7 +1,7 @@
 //! Binds per second.
 //!
-//! Each round has a control plane of its own with Available volumes. Then the claims are created as fast as the
-//! API server accepts them, while a watcher sees each claim become Bound. Waiting claims exist before the
+//! Each round has a control plane of its own with Available volumes. Then the claims are created as fast as
+//! the API server accepts them, while a watcher sees each claim become Bound. Waiting claims exist before the
 //! volumes; their latency counts from the creation of the first volume.
 
 use std::io::Write as _;
@@ -33,19 +33,10 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     let mut binders = vec![Binder::Ceiling];
     binders.extend(arguments.binders.all());
-    head(&[
-        "<shape",
-        "classes",
-        "claims",
-        "<binder",
-        "binds per second",
-        "p50 s",
-        "p99 s",
-        "requests per bind",
-        "binder CPU s",
-        "API server CPU s",
-        "peak MiB",
-    ])?;
+    head(
+        "<shape | classes | claims | <binder | binds per second | p50 s | p99 s | requests per bind | \
+         binder CPU s | API server CPU s | peak MiB",
+    )?;
     let mut compared = Vec::new();
     for (shape, size) in loads(arguments) {
         // The ceiling decides nothing, so its claims never wait for a decision.
@@ -65,17 +56,10 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
         }
     }
     writeln!(std::io::stdout(), "\nMedians of all rounds, and of the ratios within each round:\n")?;
-    head(&[
-        "<shape",
-        "classes",
-        "claims",
-        "<binder",
-        "binds per second",
-        "of the ceiling",
-        "times upstream",
-        "p99 s",
-        "of upstream's p99",
-    ])?;
+    head(
+        "<shape | classes | claims | <binder | binds per second | of the ceiling | times upstream | p99 s | \
+         of upstream's p99",
+    )?;
     compared.iter().try_for_each(|cells| row(cells))?;
     Ok(())
 }

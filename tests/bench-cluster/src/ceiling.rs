@@ -1,7 +1,8 @@
 //! The ceiling of binds per second: a client that makes the writes of a bind and decides nothing.
 //!
-//! The client creates the claims in the same way as for other binders, makes Bindery's writes through Bindery's
-//! port, and has the same watches open, so the API server has the same work. It ignores the watch events.
+//! The client creates the claims in the same way as for other binders, makes Bindery's writes through
+//! Bindery's port, and has the same watches open, so the API server has the same work. It ignores the watch
+//! events.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -25,13 +25,11 @@ pub(crate) fn count(number: usize) -> f64 {
     number as f64
 }
 
-/// Prints the head of a table in Markdown. Columns that begin with `<` are aligned to the left, others to the
-/// right.
-pub(crate) fn head(columns: &[&str]) -> io::Result<()> {
-    let names = columns.iter().map(|column| column.trim_start_matches('<'));
-    let rules = columns.iter().map(|column| if column.starts_with('<') { "---" } else { "--:" });
-    row(&names.collect::<Vec<_>>().join(" | "))?;
-    row(&rules.collect::<Vec<_>>().join("|")).map(drop)
+/// Prints the head of a table in Markdown. A column is aligned to the left if it begins with `<`.
+pub(crate) fn head(columns: &str) -> io::Result<()> {
+    let rules = columns.split(" | ").map(|column| if column.starts_with('<') { "---" } else { "--:" });
+    row(&columns.replace('<', ""))?;
+    row(&rules.collect::<Vec<_>>().join(" | "))
 }
 
 /// Prints a row of a table.

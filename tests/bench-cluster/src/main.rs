@@ -1,8 +1,9 @@
-//! Measures binders on a real API server: Bindery, upstream's binder without its rate limits, and the ceiling,
-//! which is a client that makes the same writes and decides nothing. Binders take turns, so other load on the
-//! machine affects all of them.
+//! Measures binders on a real API server: Bindery, upstream's binder without its rate limits, and the
+//! ceiling, which is a client that makes the same writes and decides nothing. Binders take turns, so other
+//! load on the machine affects all of them.
 //!
-//! `cargo xtask bench admission|bind|memory|writes` builds and runs this; `docs/benchmarks.md` has the figures.
+//! `cargo xtask bench admission|bind|memory|writes` builds and runs this; `docs/benchmarks.md` has the
+//! figures.
 
 mod admission;
 mod bind;

@@ -31,17 +31,10 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     let mut plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
     let stock = Stock { pairs: arguments.pairs, free: 0 };
     stock.seed(&mut plane).await?;
-    head(&[
-        "pairs",
-        "<binder",
-        "ready s",
-        "first bind s",
-        "binder CPU s",
-        "API server CPU s",
-        "peak MiB",
-        "a minute later MiB",
-        "idle CPU %",
-    ])?;
+    head(
+        "pairs | <binder | ready s | first bind s | binder CPU s | API server CPU s | peak MiB | \
+         a minute later MiB | idle CPU %",
+    )?;
     let binders = arguments.binders.all();
     for round in 0..arguments.binders.rounds {
         for (turn, binder) in binders.iter().enumerate() {

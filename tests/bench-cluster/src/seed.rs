@@ -1,4 +1,5 @@
-//! Volumes and claims that are written to etcd directly: through the API server, a bound pair takes four writes.
+//! Volumes and claims that are written to etcd directly: through the API server, a bound pair takes four
+//! writes.
 
 use std::fmt::Debug;
 use std::time::Duration;

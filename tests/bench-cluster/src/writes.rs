@@ -1,7 +1,7 @@
 //! The API server's CPU for one write, by the kind of request.
 //!
-//! The write is the first one of a bind: a volume's claimRef and annotation, with the UID and version of the last
-//! read.
+//! The write is the first one of a bind: a volume's claimRef and annotation, with the UID and version of the
+//! last read.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -130,7 +130,8 @@ struct Read {
     protobuf: Bytes,
 }
 
-/// Prints a table: for each kind of request the median of the rounds, with the least and the most in brackets.
+/// Prints a table: for each kind of request the median of the rounds, with the least and the most in
+/// brackets.
 pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     let mut plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
     let client = plane.client().await?;
@@ -144,7 +145,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
             costs[at].push(measure(&mut plane, &client, &KINDS[at], &read).await?);
         }
     }
-    head(&["<write", "API server CPU us", "etcd CPU us", "writes per second"])?;
+    head("<write | API server CPU us | etcd CPU us | writes per second")?;
     for (kind, costs) in KINDS.iter().zip(&costs) {
         let [server, etcd, rate] = [0, 1, 2].map(|figure| {
             let figures = costs.iter().map(|cost: &[f64; 3]| cost[figure]);
@@ -207,8 +208,9 @@ fn path(name: &str) -> String {
     format!("/api/v1/persistentvolumes/{name}")
 }
 
-/// Adds a claimRef and the annotation to the protobuf of a volume. A decoder merges a message with a later one of
-/// the same field, so this appends the changed fields (core/v1 generated.proto; the envelope is runtime.Unknown).
+/// Adds a claimRef and the annotation to the protobuf of a volume. A decoder merges a message with a later
+/// one of the same field, so this appends the changed fields (core/v1 generated.proto; the envelope is
+/// runtime.Unknown).
 fn with_claim_ref(object: &[u8], claim: &str) -> Result<Bytes> {
     let mut envelope = object.strip_prefix(b"k8s\0").context("the API server's answer is no protobuf")?;
     // ObjectReference: kind 1, namespace 2, name 3, apiVersion 5. PersistentVolumeSpec: claimRef 4.

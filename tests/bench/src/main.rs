@@ -1,9 +1,9 @@
-//! Measures one decision about a claim in three scenarios: a best fit exists, nothing fits, and a selector over
-//! many labels matches only the largest volume.
+//! Measures one decision about a claim in three scenarios: a best fit exists, nothing fits, and a selector
+//! over many labels matches only the largest volume.
 //!
-//! Each scenario is decided natively, through the component with a fresh instance for every decision, and by a
-//! scan like upstream's, in turns. A decision includes the controller's work for it: open a session on the store,
-//! ask questions, record the evidence, decide. All three must agree before they are measured.
+//! Each scenario is decided natively, through the component with a fresh instance for every decision, and by
+//! a scan like upstream's, in turns. A decision includes the controller's work for it: open a session on the
+//! store, ask questions, record the evidence, decide. All three must agree before they are measured.
 //!
 //! `cargo xtask bench decide` builds and runs this; `docs/benchmarks.md` has the figures.
 
@@ -51,8 +51,8 @@ fn main() -> Result<()> {
     let mut out = std::io::stdout();
     writeln!(
         out,
-        "| shape | volumes | component p50 us | p99 (least) | native p50 us | p99 (least) | scan p50 us | p99 (least) \
-         | scan : component | scan : native |"
+        "| shape | volumes | component p50 us | p99 (least) | native p50 us | p99 (least) | scan p50 us | \
+         p99 (least) | scan : component | scan : native |"
     )?;
     writeln!(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")?;
     for shape in arguments.shapes.iter().copied() {

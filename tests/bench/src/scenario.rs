@@ -27,7 +27,8 @@ pub(crate) enum Shape {
     BestFit,
     /// The claim is larger than every volume; the decision explains this in numbers.
     NothingFits,
-    /// In the class, which has a fifth of the volumes, only the largest volume has all labels of the selector.
+    /// In the class, which has a fifth of the volumes, only the largest volume has all labels of the
+    /// selector.
     Selector,
 }
 

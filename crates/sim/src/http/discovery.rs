@@ -134,22 +134,22 @@ mod tests {
 
     #[test]
     fn discovery_lists_the_resources_of_the_registry() {
-        let mut told = BTreeSet::new();
+        let mut listed = BTreeSet::new();
         for (path, list) in DISCOVERY["lists"].as_object().unwrap() {
             for resource in list["resources"].as_array().unwrap() {
-                told.insert(format!("{path}/{}", resource["name"].as_str().unwrap()));
+                listed.insert(format!("{path}/{}", resource["name"].as_str().unwrap()));
             }
         }
         for resource in &RESOURCES {
             let path = resource.path();
-            assert!(told.contains(&format!("{path}/{}", resource.plural)), "{}", resource.qualified());
-            let status = told.contains(&format!("{path}/{}/status", resource.plural));
+            assert!(listed.contains(&format!("{path}/{}", resource.plural)), "{}", resource.qualified());
+            let status = listed.contains(&format!("{path}/{}/status", resource.plural));
             assert_eq!(status, resource.has_status, "{}", resource.qualified());
             let list = &DISCOVERY["lists"][path.as_str()]["resources"];
-            let told =
+            let listed =
                 list.as_array().unwrap().iter().find(|other| other["name"] == resource.plural).unwrap();
-            assert_eq!(told["kind"], resource.kind);
-            assert_eq!(told["namespaced"], resource.namespaced);
+            assert_eq!(listed["kind"], resource.kind);
+            assert_eq!(listed["namespaced"], resource.namespaced);
         }
     }
 

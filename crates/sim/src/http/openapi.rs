@@ -1,8 +1,8 @@
 //! The recorded OpenAPI v3 documents of a real server, cut to the served resources (`examples/capture.rs`),
 //! and an empty OpenAPI v2 document.
 //!
-//! kubectl requests version 2 before it creates an object that version 3 does not describe: a `List`, or a kind
-//! that is not served. It leaves the validation of objects without a description to the server.
+//! kubectl requests version 2 before it creates an object that version 3 does not describe: a `List`, or a
+//! kind that is not served. It leaves the validation of objects without a description to the server.
 
 use std::io::Read;
 

@@ -12,7 +12,8 @@ use tokio::sync::watch;
 use super::SimService;
 use crate::sim::Sim;
 
-/// The time to close connections after `stop`, so that a peer that does not read cannot keep the server alive.
+/// The time to close connections after `stop`, so that a peer that does not read cannot keep the server
+/// alive.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The pause after an accept error, such as too many open files.

@@ -336,7 +336,9 @@ mod tests {
             "metadata": {"name": "c", "creationTimestamp": "2025-12-31T23:00:00Z"},
             "spec": {"volumeName": "v", "storageClassName": "gold", "volumeMode": "Filesystem"},
             "status": {
-                "phase": "Bound", "capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
+                "phase": "Bound",
+                "capacity": {"storage": "2Gi"},
+                "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
             },
         });
         let cells = claim(&object, &since("2025-12-31T23:00:00Z", &Clock::default()));

@@ -1,8 +1,8 @@
-//! What changed, for messages about fields that may not.
+//! The difference of two values, for messages about immutable fields.
 
 use serde_json::Value;
 
-/// The lines that two values do not share, marked as in a unified diff.
+/// The differing lines of two values, as in a unified diff.
 pub(super) fn diff(old: &Value, new: &Value) -> String {
     let (mut removed, mut added) = (Vec::new(), Vec::new());
     lines(old, "", &mut removed);

@@ -115,8 +115,8 @@ fn owners(errors: &mut FieldErrors, value: &Value) {
             let this = format!("{}/{}", text(owner, "/kind"), text(owner, "/name"));
             if let Some(first) = &controller {
                 let why = format!(
-                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and \
-                     {this}"
+                    "Only one reference can have Controller set to true. Found \"true\" in references for \
+                     {first} and {this}"
                 );
                 let all = meta_field(value, "ownerReferences").cloned().unwrap_or(Value::Null);
                 errors.invalid(FIELD, all, why);
@@ -137,7 +137,8 @@ pub(super) fn check_update(errors: &mut FieldErrors, new: &Value, old: &Value) {
         if !added.is_empty() {
             let quoted: Vec<String> = added.iter().map(|name| format!("{name:?}")).collect();
             let why = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                "no new finalizers can be added if the object is being deleted, found new finalizers \
+                 []string{{{}}}",
                 quoted.join(", ")
             );
             errors.forbidden("metadata.finalizers", why);

@@ -92,8 +92,8 @@ pub(super) fn check_update(errors: &mut FieldErrors, resource: &Resource, new: &
 /// A pod's spec is immutable, except for images, tolerations and a few more fields.
 fn pod_update(errors: &mut FieldErrors, new: &Value, old: &Value) {
     const WHY: &str = "pod updates may not change fields other than \
-                       `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
-                       `spec.tolerations` (only additions to existing tolerations),\
+                       `spec.containers[*].image`,`spec.initContainers[*].image`,\
+                       `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
                        `spec.terminationGracePeriodSeconds` (allow it to be set \
                        to 1 if it was previously negative)";
     let gates = items(old, "/spec/schedulingGates");

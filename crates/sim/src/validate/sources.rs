@@ -8,46 +8,47 @@ use super::{in_range, names, required, required_name};
 use crate::field::FieldErrors;
 use crate::object::{items, text};
 
-/// The fields of a volume's spec that are sources, in upstream's order of checking.
-pub(super) const NAMES: [&str; 22] = [
-    "hostPath",
-    "gcePersistentDisk",
-    "awsElasticBlockStore",
-    "glusterfs",
-    "flocker",
-    "nfs",
-    "rbd",
-    "quobyte",
-    "cephfs",
-    "iscsi",
-    "cinder",
-    "fc",
-    "flexVolume",
-    "azureFile",
-    "vsphereVolume",
-    "photonPersistentDisk",
-    "portworxVolume",
-    "azureDisk",
-    "scaleIO",
-    "local",
-    "storageos",
-    "csi",
-];
+/// A volume source, as a field of a volume's spec.
+pub(super) struct Source {
+    pub(super) name: &'static str,
+    /// Whether its plugin takes mount options from the annotation.
+    pub(super) mountable: bool,
+    /// The texts that it must have.
+    required: &'static [&'static str],
+}
 
-/// The required texts of a source: the source, its name in messages, and the fields.
-const REQUIRED: [(&str, &str, &[&str]); 12] = [
-    ("gcePersistentDisk", "persistentDisk", &["pdName"]),
-    ("awsElasticBlockStore", "awsElasticBlockStore", &["volumeID"]),
-    ("glusterfs", "glusterfs", &["endpoints", "path"]),
-    ("rbd", "rbd", &["image"]),
-    ("cinder", "cinder", &["volumeID"]),
-    ("flexVolume", "flexVolume", &["driver"]),
-    ("azureFile", "azureFile", &["secretName", "shareName"]),
-    ("vsphereVolume", "vsphereVolume", &["volumePath"]),
-    ("photonPersistentDisk", "photonPersistentDisk", &["pdID"]),
-    ("portworxVolume", "portworxVolume", &["volumeID"]),
-    ("azureDisk", "azureDisk", &["diskName", "diskURI"]),
-    ("scaleIO", "scaleIO", &["gateway", "system", "volumeName"]),
+const fn source(name: &'static str, required: &'static [&'static str]) -> Source {
+    Source { name, mountable: false, required }
+}
+
+const fn mountable(name: &'static str, required: &'static [&'static str]) -> Source {
+    Source { name, mountable: true, required }
+}
+
+/// All sources in upstream's order of checking.
+pub(super) const SOURCES: [Source; 22] = [
+    source("hostPath", &[]),
+    mountable("gcePersistentDisk", &["pdName"]),
+    mountable("awsElasticBlockStore", &["volumeID"]),
+    mountable("glusterfs", &["endpoints", "path"]),
+    source("flocker", &[]),
+    mountable("nfs", &[]),
+    mountable("rbd", &["image"]),
+    mountable("quobyte", &[]),
+    mountable("cephfs", &[]),
+    mountable("iscsi", &[]),
+    mountable("cinder", &["volumeID"]),
+    source("fc", &[]),
+    source("flexVolume", &["driver"]),
+    mountable("azureFile", &["secretName", "shareName"]),
+    mountable("vsphereVolume", &["volumePath"]),
+    mountable("photonPersistentDisk", &["pdID"]),
+    source("portworxVolume", &["volumeID"]),
+    mountable("azureDisk", &["diskName", "diskURI"]),
+    source("scaleIO", &["gateway", "system", "volumeName"]),
+    source("local", &[]),
+    source("storageos", &[]),
+    source("csi", &[]),
 ];
 
 const HOST_PATH_TYPES: [&str; 8] =
@@ -56,7 +57,7 @@ const HOST_PATH_TYPES: [&str; 8] =
 /// Checks the sources of a volume's spec.
 pub(super) fn check(errors: &mut FieldErrors, spec: &Value, volume: &str, has_affinity: bool) {
     let mut found = false;
-    for name in NAMES {
+    for Source { name, required: fields, .. } in SOURCES {
         let Some(source) = spec.get(name).filter(|source| source.is_object()) else { continue };
         // Upstream accepts a flexVolume after another source.
         if found && name != "flexVolume" {
@@ -65,6 +66,8 @@ pub(super) fn check(errors: &mut FieldErrors, spec: &Value, volume: &str, has_af
             continue;
         }
         found = true;
+        let field = if name == "gcePersistentDisk" { "persistentDisk" } else { name };
+        required(errors, source, &format!("spec.{field}"), fields);
         one(errors, name, source, volume);
         if name == "local" && !has_affinity {
             errors.required("spec.nodeAffinity", "Local volume requires node affinity");
@@ -76,9 +79,6 @@ pub(super) fn check(errors: &mut FieldErrors, spec: &Value, volume: &str, has_af
 }
 
 fn one(errors: &mut FieldErrors, name: &str, source: &Value, volume: &str) {
-    if let Some((_, field, fields)) = REQUIRED.iter().find(|(source, ..)| *source == name) {
-        required(errors, source, &format!("spec.{field}"), fields);
-    }
     match name {
         "hostPath" | "local" => path(errors, name, source),
         "nfs" => nfs(errors, source),

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::sources::SOURCES;
 use super::{access_modes, diff, labels, meta, names, optional_name, sources, volume_mode};
 use crate::field::FieldErrors;
 use crate::object::{CLASS_ANNOTATION, annotation, items, text};
@@ -9,23 +10,6 @@ use crate::quantity::Quantity;
 use crate::registry::Resource;
 
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
-
-/// Sources whose plugins take mount options from the annotation.
-const MOUNTABLE: [&str; 13] = [
-    "gcePersistentDisk",
-    "awsElasticBlockStore",
-    "glusterfs",
-    "nfs",
-    "rbd",
-    "quobyte",
-    "iscsi",
-    "cinder",
-    "cephfs",
-    "azureFile",
-    "vsphereVolume",
-    "azureDisk",
-    "photonPersistentDisk",
-];
 
 /// Deprecated node labels: the old key, the version that deprecated it, and the current key.
 const DEPRECATED_LABELS: [(&str, &str, &str); 5] = [
@@ -39,7 +23,8 @@ const DEPRECATED_LABELS: [(&str, &str, &str); 5] = [
 /// `ValidatePersistentVolume`, then the checks of the volume plugins.
 pub(super) fn check(errors: &mut FieldErrors, volume: &Value) {
     spec(errors, volume);
-    let mountable = MOUNTABLE.iter().any(|source| volume["spec"].get(source).is_some());
+    let sources = SOURCES.iter().filter(|source| volume["spec"].get(source.name).is_some());
+    let mountable = sources.filter(|source| source.mountable).count() > 0;
     if annotation(volume, MOUNT_OPTIONS).is_some() && !mountable {
         let field = format!("metadata.annotations.{MOUNT_OPTIONS}");
         errors.forbidden(field, "may not specify mount options for this volume type");
@@ -150,7 +135,7 @@ fn source_of(volume: &Value) -> Map<String, Value> {
     let spec = volume.get("spec").and_then(Value::as_object);
     let fields = spec.into_iter().flatten();
     fields
-        .filter(|(name, _)| sources::NAMES.contains(&name.as_str()))
+        .filter(|(name, _)| SOURCES.iter().any(|source| source.name == name.as_str()))
         .map(|(name, source)| (name.clone(), source.clone()))
         .collect()
 }
@@ -192,14 +177,13 @@ pub(super) fn warnings(volume: &Value) -> Vec<String> {
                    dynamic provisioning.";
         warnings.push(format!("spec.persistentVolumeReclaimPolicy: {why}"));
     }
+    const TERMS: &str = "spec.nodeAffinity.required.nodeSelectorTerms";
     for (place, term) in items(volume, "/spec/nodeAffinity/required/nodeSelectorTerms").iter().enumerate() {
         for (index, expression) in items(term, "/matchExpressions").iter().enumerate() {
             let key = text(expression, "/key");
             if let Some((_, since, current)) = DEPRECATED_LABELS.iter().find(|(label, ..)| *label == key) {
-                warnings.push(format!(
-                    "spec.nodeAffinity.required.nodeSelectorTerms[{place}].matchExpressions[{index}].key: {key} is \
-                     deprecated since {since}; use {current:?} instead"
-                ));
+                let why = format!("{key} is deprecated since {since}; use {current:?} instead");
+                warnings.push(format!("{TERMS}[{place}].matchExpressions[{index}].key: {why}"));
             }
         }
     }

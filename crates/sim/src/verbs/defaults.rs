@@ -1,158 +1,87 @@
 //! Defaults, and the fields that only the server sets, by kind (upstream's `SetDefaults_…`, and `PrepareFor…`
 //! of the strategies).
 
+use std::sync::LazyLock;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use crate::clock::Clock;
 use crate::object::{self, child_mut, copy_field};
-use crate::registry::{CLAIM, CLASS, EVENT, NAMESPACE, POD, Resource, VOLUME};
+use crate::registry::{CLAIM, EVENT, NAMESPACE, POD, Resource, VOLUME};
+
+/// The fixed defaults of each kind. Missing objects are added, except for fields that begin with `?`.
+static DEFAULTS: LazyLock<Value> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../data/defaults.json")).expect("the defaults are JSON")
+});
 
 /// Fills in defaults.
 pub(super) fn apply(resource: &Resource, value: &mut Value) {
+    fill(value, &DEFAULTS[resource.kind]);
     match resource.kind {
-        VOLUME => volume(value),
-        CLAIM => claim(value),
-        CLASS => {
-            default(value, "reclaimPolicy", "Delete");
-            default(value, "volumeBindingMode", "Immediate");
+        VOLUME => fill(&mut value["spec"], &DEFAULTS["volume source"]),
+        POD => pod(&mut value["spec"]),
+        NAMESPACE if !object::name(value).is_empty() => {
+            let name = object::name(value).to_owned();
+            child_mut(value, "metadata");
+            child_mut(&mut value["metadata"], "labels")
+                .insert("kubernetes.io/metadata.name".to_owned(), name.into());
         }
-        "CSIDriver" => driver(value),
-        POD => pod(value),
-        NAMESPACE => namespace(value),
-        "Secret" => secret(value),
+        "Secret" => encode_plain_data(value),
         _ => {}
     }
 }
 
-fn secret(value: &mut Value) {
-    default(value, "type", "Opaque");
-    let Some(plain) = value.as_object_mut().and_then(|fields| fields.remove("stringData")) else {
+/// Adds the missing fields of an object.
+fn fill(object: &mut Value, defaults: &Value) {
+    if !object.is_object() {
         return;
-    };
-    for (key, text) in plain.as_object().into_iter().flatten() {
-        let encoded = BASE64_STANDARD.encode(text.as_str().unwrap_or(""));
-        child_mut(value, "data").insert(key.clone(), encoded.into());
+    }
+    for (field, default) in defaults.as_object().into_iter().flatten() {
+        if let Some(field) = field.strip_prefix('?') {
+            if let Some(child) = object.get_mut(field).filter(|child| child.is_object()) {
+                fill(child, default);
+            }
+        } else if default.is_object() {
+            child_mut(object, field);
+            fill(&mut object[field], default);
+        } else if object.get(field).is_none_or(Value::is_null) {
+            object[field] = default.clone();
+        }
     }
 }
 
-fn default(object: &mut Value, field: &str, value: impl Into<Value>) {
-    if let Some(fields) = object.as_object_mut()
-        && matches!(fields.get(field), None | Some(Value::Null))
-    {
-        fields.insert(field.to_owned(), value.into());
-    }
-}
-
-fn child<'a>(value: &'a mut Value, field: &str) -> &'a mut Value {
-    child_mut(value, field);
-    &mut value[field]
-}
-
-fn volume(value: &mut Value) {
-    default(child(value, "status"), "phase", "Pending");
-    let spec = child(value, "spec");
-    default(spec, "persistentVolumeReclaimPolicy", "Retain");
-    default(spec, "volumeMode", "Filesystem");
-    volume_source(spec);
-}
-
-/// Defaults of in-tree volume sources, of volumes and of pods.
-fn volume_source(source: &mut Value) {
-    for (name, field, text) in [
-        ("hostPath", "type", ""),
-        ("iscsi", "iscsiInterface", "default"),
-        ("rbd", "pool", "rbd"),
-        ("rbd", "user", "admin"),
-        ("rbd", "keyring", "/etc/ceph/keyring"),
-        ("azureDisk", "cachingMode", "ReadWrite"),
-        ("azureDisk", "fsType", "ext4"),
-        ("azureDisk", "kind", "Shared"),
-        ("scaleIO", "fsType", "xfs"),
-        ("scaleIO", "storageMode", "ThinProvisioned"),
-    ] {
-        default_of(source, name, field, text);
-    }
-    default_of(source, "azureDisk", "readOnly", false);
-}
-
-/// A default of a child object, if there is one.
-fn default_of(object: &mut Value, child: &str, field: &str, value: impl Into<Value>) {
-    if let Some(child) = object.get_mut(child).filter(|child| child.is_object()) {
-        default(child, field, value);
-    }
-}
-
-fn claim(value: &mut Value) {
-    default(child(value, "status"), "phase", "Pending");
-    default(child(value, "spec"), "volumeMode", "Filesystem");
-}
-
-fn driver(value: &mut Value) {
-    let spec = child(value, "spec");
-    default(spec, "attachRequired", true);
-    default(spec, "podInfoOnMount", false);
-    default(spec, "storageCapacity", false);
-    default(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
-    default(spec, "volumeLifecycleModes", json!(["Persistent"]));
-    default(spec, "requiresRepublish", false);
-    default(spec, "seLinuxMount", false);
-}
-
-fn namespace(value: &mut Value) {
-    let name = object::name(value).to_owned();
-    if !name.is_empty() {
-        let labels = child(child(value, "metadata"), "labels");
-        labels["kubernetes.io/metadata.name"] = name.into();
-    }
-    default(child(value, "status"), "phase", "Active");
-}
-
-fn pod(value: &mut Value) {
-    default(child(value, "status"), "phase", "Pending");
-    let spec = child(value, "spec");
-    default(spec, "restartPolicy", "Always");
-    default(spec, "terminationGracePeriodSeconds", 30);
-    default(spec, "dnsPolicy", "ClusterFirst");
-    default(spec, "schedulerName", "default-scheduler");
-    default(spec, "enableServiceLinks", true);
-    child_mut(spec, "securityContext");
+fn pod(spec: &mut Value) {
     for field in ["containers", "initContainers"] {
         for container in spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
-            self::container(container);
+            fill(container, &json!({"imagePullPolicy": pull_policy(object::text(container, "/image"))}));
+            fill(container, &DEFAULTS["container"]);
         }
     }
     for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
-        pod_volume(volume);
+        fill(volume, &DEFAULTS["volume source"]);
+        fill(volume, &DEFAULTS["pod volume"]);
+        if volume.as_object().is_some_and(|fields| fields.keys().all(|field| field == "name")) {
+            volume["emptyDir"] = json!({});
+        }
     }
 }
 
-fn container(container: &mut Value) {
-    let image = object::text(container, "/image");
+fn pull_policy(image: &str) -> &'static str {
     let tag = image.rsplit('/').next().unwrap_or("").split_once(':').map(|(_, tag)| tag);
-    let policy = match tag {
-        _ if image.contains('@') => "IfNotPresent",
-        None | Some("latest") => "Always",
-        Some(_) => "IfNotPresent",
-    };
-    default(container, "imagePullPolicy", policy);
-    default(container, "terminationMessagePath", "/dev/termination-log");
-    default(container, "terminationMessagePolicy", "File");
-    child_mut(container, "resources");
+    match tag {
+        None | Some("latest") if !image.contains('@') => "Always",
+        _ => "IfNotPresent",
+    }
 }
 
-fn pod_volume(volume: &mut Value) {
-    volume_source(volume);
-    for source in ["configMap", "secret", "projected", "downwardAPI"] {
-        default_of(volume, source, "defaultMode", 420);
-    }
-    let only_a_name = volume.as_object().is_some_and(|fields| fields.keys().all(|field| field == "name"));
-    if only_a_name {
-        volume["emptyDir"] = json!({});
-    }
-    if let Some(template) = volume.pointer_mut("/ephemeral/volumeClaimTemplate/spec") {
-        default(template, "volumeMode", "Filesystem");
+/// Moves `stringData` of a Secret to `data`.
+fn encode_plain_data(secret: &mut Value) {
+    let plain = secret.as_object_mut().and_then(|fields| fields.remove("stringData"));
+    for (key, text) in plain.as_ref().and_then(Value::as_object).into_iter().flatten() {
+        let encoded = BASE64_STANDARD.encode(text.as_str().unwrap_or(""));
+        child_mut(secret, "data").insert(key.clone(), encoded.into());
     }
 }
 
@@ -169,12 +98,11 @@ pub(super) fn prepare_for_create(resource: &Resource, value: &mut Value, clock: 
         POD => value["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"}),
         NAMESPACE => {
             value["status"] = json!({"phase": "Active"});
-            let spec = child(value, "spec");
-            let mut finalizers: Vec<Value> = object::items(spec, "/finalizers").to_vec();
+            let mut finalizers: Vec<Value> = object::items(value, "/spec/finalizers").to_vec();
             if !finalizers.iter().any(|finalizer| finalizer == "kubernetes") {
                 finalizers.push("kubernetes".into());
             }
-            spec["finalizers"] = finalizers.into();
+            child_mut(value, "spec").insert("finalizers".to_owned(), finalizers.into());
         }
         "VolumeAttachment" => value["status"] = json!({"attached": false}),
         EVENT => {

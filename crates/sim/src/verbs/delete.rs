@@ -120,8 +120,8 @@ fn check_preconditions(call: &Call, existing: &Value, options: &Options) -> ApiR
     let (uid, version) = (object::uid(existing), object::resource_version(existing));
     match (&options.uid, &options.resource_version) {
         (Some(wanted), _) if wanted != uid => refuse(format!(
-            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might \
-             have been deleted and then recreated"
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object \
+             might have been deleted and then recreated"
         )),
         (_, Some(wanted)) if wanted != version => refuse(format!(
             "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \

@@ -14,11 +14,11 @@ use crate::status::{ApiError, ApiResult};
 use crate::storage::Key;
 
 /// Upstream's message for a page that can no longer be continued.
-const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. \
-     You can start a new list without the continue parameter, or use the continue token in this response to \
-     retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - \
-     objects that were created, modified, or deleted between the time the first chunk was returned and now may \
-     show up in the list.";
+const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list \
+    result. You can start a new list without the continue parameter, or use the continue token in this \
+    response to retrieve the remainder of the results. Continuing with the provided token results in an \
+    inconsistent list - objects that were created, modified, or deleted between the time the first chunk was \
+    returned and now may show up in the list.";
 
 /// Upstream's message for a version that can no longer be listed.
 const VERSION_EXPIRED: &str = "The resourceVersion for the provided list is too old.";

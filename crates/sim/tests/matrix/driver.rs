@@ -29,8 +29,9 @@ pub(crate) trait Server {
     async fn compact(&mut self);
 }
 
-/// One request. `@uid(RESOURCE/NAME)` and `@rv(RESOURCE/NAME)` stand for the last UID and version of an object,
-/// `@rv(RESOURCE)` for the version of the last list, `@continue(RESOURCE)` for the last continue token.
+/// One request. `@uid(RESOURCE/NAME)` and `@rv(RESOURCE/NAME)` stand for the last UID and version of an
+/// object, `@rv(RESOURCE)` for the version of the last list, `@continue(RESOURCE)` for the last continue
+/// token.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Step {
     /// The name of the request.
@@ -43,8 +44,8 @@ pub(crate) struct Step {
     pub(crate) content_type: Option<String>,
     /// The accepted media types; JSON by default.
     pub(crate) accept: Option<String>,
-    /// A JSON pointer into the body of a complete answer. The plugins of a real server see earlier writes with a
-    /// delay, and a watch may end before it has sent all events. Only for requests that write nothing.
+    /// A JSON pointer into the body of a complete answer. The plugins of a real server see earlier writes
+    /// with a delay, and a watch may end before it has sent all events. Only for requests that write nothing.
     pub(crate) until: Option<String>,
     /// The body: a text is sent verbatim, other values as JSON.
     pub(crate) body: Option<Value>,

@@ -1,5 +1,5 @@
-//! Connections to the webhook, like those of an API server to a webhook behind a Service: TLS 1.3, HTTP/1.1, kept
-//! alive.
+//! Connections to the webhook, like those of an API server to a webhook behind a Service: TLS 1.3, HTTP/1.1,
+//! kept alive.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -114,8 +114,8 @@ impl Connection {
     }
 }
 
-/// Whether an answer to a review is correct: passed or denied as expected, and without a warning, which could mean
-/// that the webhook did not review.
+/// Whether an answer to a review is correct: passed or denied as expected, and without a warning, which could
+/// mean that the webhook did not review.
 fn is_answer(answer: &[u8], passes: bool) -> bool {
     let has = |text: &str| answer.windows(text.len()).any(|window| window == text.as_bytes());
     has(if passes { "\"allowed\":true" } else { "\"allowed\":false" }) && !has("\"warnings\"")

@@ -1,4 +1,5 @@
-//! The time that a reviewer adds to the creation of a claim: no reviewer, CEL in the API server, or the webhook.
+//! The time that a reviewer adds to the creation of a claim: no reviewer, CEL in the API server, or the
+//! webhook.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -11,12 +12,11 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::Api;
 use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::Arguments;
-use super::policy::{self, POLICIES, Parameter};
 use super::reviews::{PROVISIONED, claim};
 use super::webhook::Webhook;
 use crate::figures::{head, percentiles, row};
@@ -27,6 +27,12 @@ const TRY_EVERY: Duration = Duration::from_millis(100);
 const TRY_MAX: Duration = Duration::from_secs(300);
 /// The longest turn of a reviewer. If one creation takes seconds, a few are enough.
 const TURN_MAX: Duration = Duration::from_secs(30);
+
+/// The policy whose rules deny; the others warn.
+const DENIES: &str = "bindery-denies";
+/// The rules by which all reviewers deny the claims of this benchmark.
+const DENYING_RULES: [&str; 5] =
+    ["volume-too-small", "class-differs", "access-modes-missing", "volume-mode-differs", "volume-of-other"];
 
 /// A reviewer of claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +61,11 @@ enum ClaimShape {
     Named,
 }
 
-/// The cluster and its webhook.
+/// The cluster and its reviewers.
 struct Cluster<'a> {
     client: kube::Client,
     webhook: &'a Webhook,
+    policies: Vec<ValidatingAdmissionPolicy>,
 }
 
 impl Reviewer {
@@ -127,10 +134,11 @@ fn agreed_over_all_volumes() -> [(Value, Outcome); 2] {
 
 /// Prints a table: the time of a creation, by reviewer.
 pub(crate) async fn measure(client: kube::Client, webhook: &Webhook, arguments: &Arguments) -> Result<()> {
-    let cluster = Cluster { client, webhook };
+    let policies = serde_saphyr::from_str(include_str!("../../policies.yaml"))?;
+    let cluster = Cluster { client, webhook, policies };
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client.clone());
-    for policy in &POLICIES {
-        policies.create(&PostParams::default(), &serde_json::from_value(policy.object())?).await?;
+    for policy in &cluster.policies {
+        policies.create(&PostParams::default(), policy).await?;
     }
     let mut latencies = [const { [const { Vec::new() }; ClaimShape::ALL.len()] }; Reviewer::ALL.len()];
     for round in 0..arguments.rounds {
@@ -148,15 +156,7 @@ pub(crate) async fn measure(client: kube::Client, webhook: &Webhook, arguments: 
 
 fn print(latencies: &[[Vec<f64>; 2]; 4]) -> Result<()> {
     writeln!(std::io::stdout())?;
-    head(&[
-        "<claim",
-        "<reviewer",
-        "creations",
-        "p50 ms",
-        "p99 ms",
-        "added at p50 ms",
-        "added : the webhook's",
-    ])?;
+    head("<claim | <reviewer | creations | p50 ms | p99 ms | added at p50 ms | added : the webhook's")?;
     for (index, shape) in ClaimShape::ALL.into_iter().enumerate() {
         let figures = Reviewer::ALL
             .map(|reviewer| percentiles(latencies[reviewer as usize][index].iter().copied(), [500, 990]));
@@ -183,8 +183,7 @@ impl Cluster<'_> {
             Reviewer::OneVolume => self.bind_policies(Some(&free_name(0))).await?,
             Reviewer::EveryVolume => self.bind_policies(None).await?,
             Reviewer::Webhook => {
-                let configuration = serde_json::from_value(self.configuration())?;
-                self.webhooks().create(&PostParams::default(), &configuration).await?;
+                self.webhooks().create(&PostParams::default(), &self.configuration()?).await?;
             }
         }
         let (claim, outcome) = too_large();
@@ -208,8 +207,8 @@ impl Cluster<'_> {
         match reviewer {
             Reviewer::None => {}
             Reviewer::OneVolume | Reviewer::EveryVolume => {
-                for policy in &POLICIES {
-                    self.bindings().delete(policy.name, &now).await?;
+                for policy in &self.policies {
+                    self.bindings().delete(&policy.name_any(), &now).await?;
                 }
             }
             Reviewer::Webhook => drop(self.webhooks().delete("bindery", &now).await?),
@@ -217,13 +216,24 @@ impl Cluster<'_> {
         self.until(Reviewer::None, &too_large().0, Outcome::Passed).await
     }
 
+    /// Binds the policies to one volume and its class, or to all.
     async fn bind_policies(&self, volume: Option<&str>) -> Result<()> {
-        for policy in &POLICIES {
-            let parameter = match policy.parameter {
-                Parameter::Volume => volume,
-                Parameter::Class => volume.map(|_| PROVISIONED),
-            };
-            let binding = serde_json::from_value(policy.binding(parameter))?;
+        for policy in &self.policies {
+            let spec = policy.spec.as_ref().context("a policy has a spec")?;
+            let is_class =
+                spec.param_kind.as_ref().is_some_and(|kind| kind.kind.as_deref() == Some("StorageClass"));
+            let mut parameters = json!({"parameterNotFoundAction": "Allow"});
+            match volume {
+                Some(_) if is_class => parameters["name"] = PROVISIONED.into(),
+                Some(volume) => parameters["name"] = volume.into(),
+                None => parameters["selector"] = json!({}),
+            }
+            let name = policy.name_any();
+            let action = if name == DENIES { "Deny" } else { "Warn" };
+            let binding = serde_json::from_value(json!({
+                "metadata": {"name": name},
+                "spec": {"policyName": name, "validationActions": [action], "paramRef": parameters},
+            }))?;
             self.bindings().create(&PostParams::default(), &binding).await?;
         }
         Ok(())
@@ -281,46 +291,18 @@ impl Cluster<'_> {
             let is_warned = head.headers.contains_key(http::header::WARNING);
             return Ok(if is_warned { Outcome::Warned } else { Outcome::Passed });
         }
-        let rule = policy::denying().find(|rule| text.contains(rule));
+        let rule = DENYING_RULES.into_iter().find(|rule| text.contains(rule));
         rule.map(Outcome::Denied).with_context(|| format!("a dry run was answered {}: {text}", head.status))
     }
 
-    /// The webhook with the chart's match conditions on objects. The failure policy is Fail, so a failed review fails
-    /// the benchmark.
-    fn configuration(&self) -> Value {
-        let conditions = [
-            ("not-in-exempt-namespace", "!(request.namespace in ['kube-system'])"),
-            ("not-deleting", "!has(object.metadata.deletionTimestamp)"),
-            (
-                "may-matter",
-                "request.operation == \"CREATE\" || \
-                 object.metadata.?annotations[?\"pv.kubernetes.io/bind-completed\"] != \
-                 oldObject.metadata.?annotations[?\"pv.kubernetes.io/bind-completed\"] || \
-                 (oldObject.metadata.?annotations[?\"pv.kubernetes.io/bind-completed\"].hasValue() ? \
-                 object.spec.?volumeName != oldObject.spec.?volumeName : object.spec != oldObject.spec)",
-            ),
-        ];
-        let conditions = conditions.map(|(name, expression)| json!({"name": name, "expression": expression}));
-        let authority = ByteString(self.webhook.authority.clone());
-        json!({
-            "metadata": {"name": "bindery"},
-            "webhooks": [{
-                "name": "claims.bindery.dev",
-                "admissionReviewVersions": ["v1"],
-                "clientConfig": {
-                    "url": format!("https://127.0.0.1:{}/validate", self.webhook.port),
-                    "caBundle": authority,
-                },
-                "failurePolicy": "Fail",
-                "sideEffects": "None",
-                "timeoutSeconds": 3,
-                "matchConditions": conditions,
-                "rules": [{
-                    "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
-                    "resources": ["persistentvolumeclaims"], "scope": "Namespaced",
-                }],
-            }],
-        })
+    /// The configuration of the webhook.
+    fn configuration(&self) -> Result<ValidatingWebhookConfiguration> {
+        let mut configuration: Value = serde_saphyr::from_str(include_str!("../../webhook.yaml"))?;
+        configuration["webhooks"][0]["clientConfig"] = json!({
+            "url": format!("https://127.0.0.1:{}/validate", self.webhook.port),
+            "caBundle": ByteString(self.webhook.authority.clone()),
+        });
+        Ok(serde_json::from_value(configuration)?)
     }
 
     fn webhooks(&self) -> Api<ValidatingWebhookConfiguration> {

@@ -1,8 +1,8 @@
 //! Sends reviews as fast as they are answered, or at a given rate.
 //!
-//! Each connection has a thread and one review at a time. The next free connection takes the next review. At a
-//! given rate, a review that waits for a connection is late, and its latency counts from the planned time. So a
-//! webhook that stalls is charged for all reviews that were due meanwhile.
+//! Each connection has a thread and one review at a time. The next free connection takes the next review. At
+//! a given rate, a review that waits for a connection is late, and its latency counts from the planned time.
+//! So a webhook that stalls is charged for all reviews that were due meanwhile.
 
 use std::panic::resume_unwind;
 use std::sync::OnceLock;

@@ -46,15 +46,10 @@ pub(crate) fn measure(webhook: &Webhook, of_shapes: &[Vec<Review>], arguments: &
     let mut connections = target.connect(arguments.connections)?;
     let mut unknown = target.unknown().connect(arguments.connections)?;
 
-    head(&[
-        "<review",
-        "of the mix",
-        "bytes",
-        "reviews per second",
-        "webhook CPU us",
-        "reviews per CPU second",
-        "CPU : the mix's",
-    ])?;
+    head(
+        "<review | of the mix | bytes | reviews per second | webhook CPU us | reviews per CPU second | \
+         CPU : the mix's",
+    )?;
     let whole = measured.flat(&mut connections, &mix)?;
     let print = |what: &str, share: String, reviews: &[Review], Figures { rate, cpu }: &Figures| {
         let bytes = reviews.iter().map(|review| review.body.len()).sum::<usize>() / reviews.len().max(1);
@@ -72,16 +67,7 @@ pub(crate) fn measure(webhook: &Webhook, of_shapes: &[Vec<Review>], arguments: &
     print(UNKNOWN, String::new(), &mix, &measured.flat(&mut unknown, &mix)?)?;
 
     writeln!(std::io::stdout())?;
-    head(&[
-        "<sent",
-        "reviews per second",
-        "of the core",
-        "<review",
-        "reviews",
-        "p50 ms",
-        "p99 ms",
-        "p99.9 ms",
-    ])?;
+    head("<sent | reviews per second | of the core | <review | reviews | p50 ms | p99 ms | p99.9 ms")?;
     let all: Part<'_> = ("all", &|_| true);
     let parts: [Part<'_>; 3] =
         [all, ("that pass", &Shape::passes), ("that are denied", &|shape| !shape.passes())];

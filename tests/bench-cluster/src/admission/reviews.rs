@@ -1,7 +1,7 @@
 //! The reviews that are sent to the webhook.
 //!
-//! Their objects are the API server's answers to dry runs, so they have the defaults, UIDs and managedFields that
-//! the API server sends to webhooks.
+//! Their objects are the API server's answers to dry runs, so they have the defaults, UIDs and managedFields
+//! that the API server sends to webhooks.
 
 use std::fmt::Debug;
 

@@ -1,7 +1,7 @@
 //! Strategic merge patch, as in `apimachinery/pkg/util/strategicpatch`.
 //!
-//! Maps are merged field by field. Lists whose Go field has the patch strategy `merge` are merged too: lists of
-//! objects by their merge key, lists of plain values as sets. The directives `$patch`, `$retainKeys`,
+//! Maps are merged field by field. Lists whose Go field has the patch strategy `merge` are merged too: lists
+//! of objects by their merge key, lists of plain values as sets. The directives `$patch`, `$retainKeys`,
 //! `$deleteFromPrimitiveList/…` and `$setElementOrder/…` express other changes.
 
 use serde_json::{Map, Value};
@@ -263,7 +263,9 @@ mod tests {
         check(
             "PersistentVolumeClaim",
             json!({"metadata": {"ownerReferences": [{"uid": "1", "name": "a"}]}}),
-            json!({"metadata": {"ownerReferences": [{"uid": "2", "name": "b"}, {"uid": "1", "kind": "Pod"}]}}),
+            json!({"metadata": {"ownerReferences": [
+                {"uid": "2", "name": "b"}, {"uid": "1", "kind": "Pod"},
+            ]}}),
             json!({"metadata": {"ownerReferences": [
                 {"uid": "2", "name": "b"}, {"uid": "1", "name": "a", "kind": "Pod"},
             ]}}),
