@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::http::route::Verb;
-use crate::sim::RequestRecord;
+use crate::sim::LoggedRequest;
 use crate::status::ApiError;
 
 /// The request header of a read that a safety check makes.
@@ -167,7 +167,7 @@ impl Faults {
     }
 
     /// The fault of a request, if any. It counts as one use of the rule.
-    pub(crate) fn next(&self, request: &RequestRecord) -> Option<FaultAction> {
+    pub(crate) fn next(&self, request: &LoggedRequest) -> Option<FaultAction> {
         let mut rules = self.lock();
         let at = rules.iter_mut().position(|rule| {
             let matches = rule.matches(request.verb, &request.resource, request.live_read);
@@ -194,8 +194,8 @@ impl Faults {
 mod tests {
     use super::*;
 
-    fn request(verb: Verb, resource: &str, live_read: bool) -> RequestRecord {
-        RequestRecord {
+    fn request(verb: Verb, resource: &str, live_read: bool) -> LoggedRequest {
+        LoggedRequest {
             verb,
             resource: resource.to_owned(),
             subresource: String::new(),

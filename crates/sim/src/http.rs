@@ -28,7 +28,7 @@ use tower::Service;
 use self::accept::Accept;
 use self::route::{Call, Query, Route, Verb, route};
 use crate::faults::{FaultAction, GUARD_HEADER, GUARD_LIVE_READ};
-use crate::sim::{RequestRecord, Sim};
+use crate::sim::{LoggedRequest, Sim};
 use crate::status::{ApiError, ApiResult};
 use crate::verbs::Answer;
 use crate::{object, verbs, watch};
@@ -118,7 +118,7 @@ impl SimService {
     }
 
     async fn resource(&self, call: Call, headers: &HeaderMap) -> Result<Response<SimBody>, AnswerLost> {
-        let mut record = RequestRecord {
+        let mut logged = LoggedRequest {
             verb: call.verb,
             resource: call.resource.plural.to_owned(),
             subresource: call.subresource.clone(),
@@ -127,25 +127,25 @@ impl SimService {
             code: 0,
             live_read: headers.get(GUARD_HEADER).is_some_and(|value| value == GUARD_LIVE_READ),
         };
-        let mut fault = self.sim.inner.faults.next(&record);
+        let mut fault = self.sim.inner.faults.next(&logged);
         while let Some(FaultAction::Delay(time)) = fault {
             tokio::time::sleep(time).await;
-            fault = self.sim.inner.faults.next(&record);
+            fault = self.sim.inner.faults.next(&logged);
         }
         let accept = Accept::of(headers, &call.query);
         let response = match &fault {
             Some(FaultAction::Fail(error)) => refuse(error, &accept),
             _ => {
                 let (response, name) = self.serve(&call, &accept);
-                if record.name.is_empty() {
-                    record.name = name;
+                if logged.name.is_empty() {
+                    logged.name = name;
                 }
                 response
             }
         };
-        if record.verb.is_write() || self.sim.inner.log_reads {
-            record.code = response.status().as_u16();
-            self.sim.state().requests.push(record);
+        if logged.verb.is_write() || self.sim.inner.log_reads {
+            logged.code = response.status().as_u16();
+            self.sim.state().requests.push(logged);
         }
         if matches!(fault, Some(FaultAction::LoseAnswer)) { Err(AnswerLost) } else { Ok(response) }
     }

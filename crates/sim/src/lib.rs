@@ -57,4 +57,4 @@ pub use faults::{FaultRule, Faults, GUARD_HEADER, GUARD_LIVE_READ};
 pub use http::route::Verb;
 pub use http::{AnswerLost, SimBody, SimService};
 pub use schema::normalise;
-pub use sim::{RequestRecord, SeedError, Sim, SimOptions};
+pub use sim::{LoggedRequest, SeedError, Sim, SimOptions};

@@ -53,7 +53,7 @@ impl SimOptions {
 
 /// One answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestRecord {
+pub struct LoggedRequest {
     /// The verb.
     pub verb: Verb,
     /// The resource's plural.
@@ -187,12 +187,12 @@ impl Sim {
     }
 
     /// The answered requests in order: writes, and with [`SimOptions::log_reads`] also reads.
-    pub fn requests(&self) -> Vec<RequestRecord> {
+    pub fn requests(&self) -> Vec<LoggedRequest> {
         self.state().requests.clone()
     }
 
     /// Takes the requests of [`Sim::requests`] out of the log.
-    pub fn take_requests(&self) -> Vec<RequestRecord> {
+    pub fn take_requests(&self) -> Vec<LoggedRequest> {
         std::mem::take(&mut self.state().requests)
     }
 

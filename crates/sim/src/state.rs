@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::clock::Clock;
 use crate::object;
 use crate::registry::{NAMESPACE, Resource};
-use crate::sim::{RequestRecord, SimOptions};
+use crate::sim::{LoggedRequest, SimOptions};
 use crate::storage::{Key, Store};
 use crate::verbs::events::to_stored;
 
@@ -25,7 +25,7 @@ pub(crate) struct State {
     pub(crate) clock: Clock,
     pub(crate) controllers: bool,
     pub(crate) strategies: bool,
-    pub(crate) requests: Vec<RequestRecord>,
+    pub(crate) requests: Vec<LoggedRequest>,
     random: StdRng,
     /// The changes that the controllers have not seen yet.
     pub(crate) dirty: VecDeque<(&'static str, Key)>,

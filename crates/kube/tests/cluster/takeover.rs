@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bindery_kube::watch::until_current;
-use bindery_sim::{FaultRule, RequestRecord, Verb};
+use bindery_sim::{FaultRule, LoggedRequest, Verb};
 use bindery_store::Kind;
 use tokio::time::timeout;
 
@@ -12,12 +12,12 @@ use crate::wire::{PATIENCE, VOLUMES, Watching, Wire, lists, now};
 use crate::world::{World, volume};
 
 /// Watches among requests, by resource.
-fn watches(requests: &[RequestRecord]) -> Vec<&str> {
-    let is_watch = |request: &&RequestRecord| request.verb == Verb::Watch;
+fn watches(requests: &[LoggedRequest]) -> Vec<&str> {
+    let is_watch = |request: &&LoggedRequest| request.verb == Verb::Watch;
     requests.iter().filter(is_watch).map(|request| request.resource.as_str()).collect()
 }
 
-async fn requests_until_current(world: &World, watching: &Watching) -> Vec<RequestRecord> {
+async fn requests_until_current(world: &World, watching: &Watching) -> Vec<LoggedRequest> {
     world.sim.take_requests();
     let current = until_current(world.client(), watching.binder.intake());
     assert!(timeout(PATIENCE, current).await.is_ok(), "{:?}", world.sim.requests());

@@ -9,7 +9,7 @@ use bindery_controller::{Binder, Facts, Parts, Settings};
 use bindery_core::Version;
 use bindery_engine::DefaultEngine;
 use bindery_kube::{ApiClient, ApiPort, Events, watch};
-use bindery_sim::{AnswerLost, FaultRule, RequestRecord, SimService, Verb};
+use bindery_sim::{AnswerLost, FaultRule, LoggedRequest, SimService, Verb};
 use bindery_store::{Kind, Store};
 use bytes::Bytes;
 use futures::stream::unfold;
@@ -152,7 +152,7 @@ pub(crate) fn forbid_streamed_lists(world: &World) {
 }
 
 /// The lists among requests to the API server, by resource. A streamed list is a watch here.
-pub(crate) fn lists(requests: &[RequestRecord]) -> Vec<&str> {
-    let is_list = |request: &&RequestRecord| request.verb == Verb::List;
+pub(crate) fn lists(requests: &[LoggedRequest]) -> Vec<&str> {
+    let is_list = |request: &&LoggedRequest| request.verb == Verb::List;
     requests.iter().filter(is_list).map(|request| request.resource.as_str()).collect()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bindery_controller::{Binder, Facts, Parts, Plugin, Plugins, Settings};
 use bindery_engine::DefaultEngine;
 use bindery_kube::{ApiPort, Clock, Events, Template};
-use bindery_sim::{RequestRecord, Sim, SimOptions, Verb};
+use bindery_sim::{LoggedRequest, Sim, SimOptions, Verb};
 use bindery_store::Store;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -99,11 +99,11 @@ impl World {
 
     /// The writes of volumes and claims since the last call, as `VERB RESOURCE[/SUBRESOURCE] NAME CODE`.
     pub(crate) fn writes(&self) -> Vec<String> {
-        let is_write = |record: &RequestRecord| {
+        let is_write = |record: &LoggedRequest| {
             !matches!(record.verb, Verb::Get | Verb::List | Verb::Watch)
                 && record.resource.starts_with("persistentvolume")
         };
-        let line = |record: RequestRecord| {
+        let line = |record: LoggedRequest| {
             let slash = if record.subresource.is_empty() { "" } else { "/" };
             format!(
                 "{:?} {}{slash}{} {} {}",

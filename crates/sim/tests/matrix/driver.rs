@@ -212,7 +212,7 @@ fn normalise_fields(fields: &mut Map<String, Value>) {
 /// the keys of a map in the random order of Go's maps.
 fn order_causes(status: &mut Map<String, Value>) {
     let text = |cause: &Value, name: &str| cause[name].as_str().unwrap_or("").to_owned();
-    let told = |causes: &[Value]| {
+    let joined = |causes: &[Value]| {
         let mut parts: Vec<_> =
             causes.iter().map(|it| text(it, "field") + ": " + &text(it, "message")).collect();
         // The message has each sentence once.
@@ -224,9 +224,9 @@ fn order_causes(status: &mut Map<String, Value>) {
     let causes = status.get_mut("details").and_then(|details| details.get_mut("causes"));
     let Some(Value::Array(causes)) = causes else { return };
     for run in causes.chunk_by_mut(|one, next| one["field"] == next["field"]) {
-        let before = told(run);
+        let before = joined(run);
         run.sort_by_key(|cause| text(cause, "message"));
-        message = message.replace(&before, &told(run));
+        message = message.replace(&before, &joined(run));
     }
     status.insert("message".to_owned(), message.into());
 }
