@@ -20,6 +20,15 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     succeeded(command, status)
 }
 
+/// Runs a program to its end, and shows its output then.
+pub(crate) fn run_silently(command: &mut Command) -> Result<()> {
+    let output = prepared(command).output().with_context(|| format!("cannot start {}", shown(command)))?;
+    for text in [output.stderr, output.stdout] {
+        eprint!("{}", String::from_utf8_lossy(&text));
+    }
+    succeeded(command, output.status)
+}
+
 /// Runs a program to its end and returns its standard output; its standard error is shown.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = prepared(command)

@@ -23,7 +23,7 @@ const VARIED: [&[&str]; 2] =
 
 /// The tests that start control planes. Left out are those of a node, and the matrix, whose expectations are
 /// those of one version.
-const ON_CONTROL_PLANES: [&str; 5] = ["cluster", "door", "encodings", "operate", "serve"];
+const ON_CONTROL_PLANES: [&str; 5] = ["cluster", "encodings", "operate", "serve", "webhook"];
 
 /// The chart's tests that use Helm: all those without a cluster, and some of those on a control plane.
 const OF_CHART: [(&str, &[&str]); 2] =

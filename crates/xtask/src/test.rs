@@ -12,8 +12,10 @@ use crate::oci::Platform;
 use crate::tools::{self, Tool, debian};
 use crate::{chart, cluster, components, image, process, timing, workspace};
 
-/// The package of the tests that need root, most of them a whole node.
+/// The package of the tests that need root, most of them a whole node; its folder, and its test programs.
 const NODE_TESTS: &str = "bindery-node";
+const NODE_FOLDER: &str = "node";
+const NODE_PROGRAMS: [&str; 4] = ["image", "leftovers", "node", "release"];
 
 /// Tests on a whole node that only long runs run: with cert-manager, and with enforced NetworkPolicies.
 pub(crate) const CERT_MANAGER: &str = "cert_manager";
@@ -60,7 +62,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut command = prepared?;
     built?;
     timing::time_tests(&mut command, &this)?;
+    if arguments.arguments.is_empty() && process::is_root() {
+        return run_in_two_lanes(command);
+    }
     process::run(command.args(&arguments.arguments))
+}
+
+/// Runs all tests: those on a node, which mostly wait, beside the others. Both lanes select the whole workspace, so
+/// that cargo builds nothing again.
+fn run_in_two_lanes(mut others: Command) -> Result<()> {
+    let mut on_node = workspace::cargo();
+    on_node.args(["test", "--workspace"]).args(NODE_PROGRAMS.iter().flat_map(|name| ["--test", name]));
+    on_node.envs(others.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    others.env(timing::LEFT_OUT, NODE_FOLDER);
+    thread::scope(|scope| {
+        let on_node = scope.spawn(|| process::run_silently(&mut on_node));
+        let others = process::run(&mut others);
+        on_node.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        others
+    })
 }
 
 fn cargo_test() -> Command {

@@ -14,6 +14,8 @@ use anyhow::{Context as _, Result};
 use crate::toolchain;
 
 const VARIABLE: &str = "BINDERY_TIMINGS";
+/// Contains the name of a folder. The test programs of its package are not run.
+pub(crate) const LEFT_OUT: &str = "BINDERY_TESTS_LEFT_OUT";
 
 /// A part of a run that is under way; dropped at its end.
 pub(crate) struct Part {
@@ -39,23 +41,27 @@ impl Drop for Part {
     }
 }
 
-/// If parts are timed, has cargo run each test program by `this` program, which times it.
+/// Has cargo run each test program by `this` program.
 pub(crate) fn time_tests(command: &mut Command, this: &Path) -> Result<()> {
-    if std::env::var_os(VARIABLE).is_some() {
-        let host = toolchain::host()?.to_uppercase().replace('-', "_");
-        command.env(format!("CARGO_TARGET_{host}_RUNNER"), format!("{} timed", this.display()));
-    }
+    let host = toolchain::host()?.to_uppercase().replace('-', "_");
+    command.env(format!("CARGO_TARGET_{host}_RUNNER"), format!("{} timed", this.display()));
     Ok(())
 }
 
-/// Runs a test program and ends as it ended. Cargo starts it in the folder of its package.
+/// Runs a test program and ends as it ended. Cargo starts it in the folder of its package. A package that
+/// [`LEFT_OUT`] names is left out.
 pub(crate) fn run(command: &[OsString]) -> Result<()> {
     let (program, arguments) = command.split_first().context("no program is named")?;
     let package = std::env::current_dir()?;
+    let package = package.file_name().unwrap_or_default();
+    if std::env::var_os(LEFT_OUT).is_some_and(|left_out| left_out == package) {
+        eprintln!("     (beside the other tests)");
+        return Ok(());
+    }
     let stem = Path::new(program).file_stem().unwrap_or_default().to_string_lossy();
     // Cargo adds a digest to the name.
     let test = stem.rsplit_once('-').map_or(&*stem, |(test, _)| test);
-    let part = begin(&format!("test {} {test}", package.file_name().unwrap_or_default().to_string_lossy()));
+    let part = begin(&format!("test {} {test}", package.to_string_lossy()));
     let status = Command::new(program).args(arguments).status();
     drop(part);
     let status = status.with_context(|| format!("cannot start {}", program.display()))?;
