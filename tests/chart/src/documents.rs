@@ -4,9 +4,6 @@
 pub type Row = Vec<String>;
 
 /// The rows of the first table below a heading, without the table's head.
-///
-/// # Panics
-/// If there is no such heading, or no table below it.
 pub fn table(document: &str, heading: &str) -> Vec<Row> {
     let mut lines = document.lines().skip_while(|line| *line != heading);
     assert!(lines.next().is_some(), "there is no heading {heading:?}");
@@ -17,9 +14,6 @@ pub fn table(document: &str, heading: &str) -> Vec<Row> {
 }
 
 /// The commands of Helm and kubectl in the code blocks of a section.
-///
-/// # Panics
-/// If there is no such heading.
 pub fn commands(document: &str, heading: &str) -> Vec<String> {
     let mut lines = document.lines().skip_while(|line| *line != heading);
     assert!(lines.next().is_some(), "there is no heading {heading:?}");

@@ -1,4 +1,4 @@
-//! The Helm chart for tests: rendered by the real Helm, object by object.
+//! The Helm chart for tests: rendered by the real Helm, object by object. A function panics where a test must fail.
 
 mod documents;
 mod objects;
@@ -26,9 +26,6 @@ pub const NAMESPACE: &str = "bindery-system";
 pub const KUBERNETES: &str = "1.36.2";
 
 /// The root of the checkout.
-///
-/// # Panics
-/// If cargo was started outside the checkout, and so did not read its configuration.
 pub fn root() -> &'static Path {
     option_env!("BINDERY_CHECKOUT").map_or_else(|| panic!("start cargo within the checkout"), Path::new)
 }
@@ -39,25 +36,16 @@ pub fn chart() -> PathBuf {
 }
 
 /// A file of the checkout.
-///
-/// # Panics
-/// If it cannot be read.
 pub fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// Parses YAML.
-///
-/// # Panics
-/// If it is not YAML.
 pub fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
 /// The sets of values that chart-testing uses, with the names of their files, and the defaults.
-///
-/// # Panics
-/// If one cannot be read.
 pub fn sets() -> Vec<(String, Value)> {
     let files = fs::read_dir(chart().join("ci")).expect("the chart must have sets of values");
     let mut sets = vec![("defaults".to_owned(), Value::Object(serde_json::Map::new()))];
@@ -71,18 +59,12 @@ pub fn sets() -> Vec<(String, Value)> {
 }
 
 /// A path, or several, that `cargo xtask test` passes to tests in a variable.
-///
-/// # Panics
-/// If the variable is not set.
 pub fn offered(variable: &str) -> PathBuf {
     let path = std::env::var_os(variable).filter(|value| !value.is_empty());
     path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`")).into()
 }
 
 /// A program of the workspace, which cargo built beside the running test.
-///
-/// # Panics
-/// If it does not exist, because only this package was built.
 pub fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test must know where it lies");
     let folder = test.ancestors().nth(2).expect("a test must lie in cargo's target folder");
@@ -92,12 +74,6 @@ pub fn built(name: &str) -> PathBuf {
 }
 
 /// Runs a program with a text on its standard input, and returns its output.
-///
-/// # Errors
-/// All that it printed, if it does not exit with status 0.
-///
-/// # Panics
-/// If it cannot be run.
 pub fn run(command: &mut Command, input: &str) -> Result<String, String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -123,17 +99,11 @@ pub fn helm<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command 
 }
 
 /// The manifests of a release with these values, as text.
-///
-/// # Errors
-/// Helm's message, if it refuses.
 pub fn manifests(values: &Value) -> Result<String, String> {
     manifests_of(RELEASE, NAMESPACE, values)
 }
 
 /// The manifests of a release with this name in this namespace.
-///
-/// # Errors
-/// As for [`manifests`].
 pub fn manifests_of(release: &str, namespace: &str, values: &Value) -> Result<String, String> {
     let mut helm = helm(["template", release]);
     helm.arg(chart()).args(["--namespace", namespace, "--kube-version", KUBERNETES, "--values", "-"]);
@@ -141,17 +111,11 @@ pub fn manifests_of(release: &str, namespace: &str, values: &Value) -> Result<St
 }
 
 /// The objects of a release with these values.
-///
-/// # Errors
-/// As for [`manifests`].
 pub fn render(values: &Value) -> Result<Objects, String> {
     manifests(values).map(|text| Objects::read(&text))
 }
 
 /// The objects of a release with values that Helm accepts.
-///
-/// # Panics
-/// If Helm refuses.
 pub fn rendered(values: &Value) -> Objects {
     render(values).unwrap_or_else(|why| panic!("{why}\n{values:#}"))
 }

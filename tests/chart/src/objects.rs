@@ -19,9 +19,6 @@ pub struct Objects {
 
 impl Objects {
     /// Parses manifests.
-    ///
-    /// # Panics
-    /// If the text is not YAML, or contains an object twice.
     pub fn read(manifests: &str) -> Self {
         let documents: Vec<Value> =
             serde_saphyr::from_multiple(manifests).unwrap_or_else(|error| panic!("{error}\n{manifests}"));
@@ -47,9 +44,6 @@ impl Objects {
     }
 
     /// The pods' settings file.
-    ///
-    /// # Panics
-    /// If there is none.
     pub fn settings(&self) -> &str {
         let text =
             self.get("Deployment/bindery").and_then(|deployment| deployment.pointer(DOCUMENTS[0])?.as_str());

@@ -17,25 +17,16 @@ pub struct Operator {
 
 impl Operator {
     /// Uses this kubeconfig.
-    ///
-    /// # Panics
-    /// If there is no folder for temporary files.
     pub fn new(kubeconfig: PathBuf) -> Self {
         Self { kubeconfig, home: tempfile::tempdir().expect("there must be a folder for temporary files") }
     }
 
     /// Runs Helm in the release's namespace and returns its output.
-    ///
-    /// # Panics
-    /// If it fails.
     pub fn helm(&self, arguments: &[&str]) -> String {
         self.try_helm(arguments).unwrap_or_else(|why| panic!("helm {arguments:?}: {why}"))
     }
 
     /// As [`Operator::helm`], for commands that Helm may refuse.
-    ///
-    /// # Errors
-    /// If it fails.
     pub fn try_helm(&self, arguments: &[&str]) -> Result<String, String> {
         let mut helm = helm(arguments);
         self.configure(&mut helm);
@@ -44,9 +35,6 @@ impl Operator {
     }
 
     /// Upgrades the release to the chart with the values of before, and further arguments.
-    ///
-    /// # Errors
-    /// If it fails.
     pub fn upgrade(&self, further: &[&str]) -> Result<String, String> {
         let chart = chart();
         let chart = chart.to_str().expect("the checkout's path must be UTF-8");
@@ -54,9 +42,6 @@ impl Operator {
     }
 
     /// Runs kubectl with a text on its standard input and returns its output.
-    ///
-    /// # Errors
-    /// If it fails.
     pub fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String, String> {
         let mut kubectl = Command::new(offered("BINDERY_KUBECTL"));
         kubectl.args(arguments);
@@ -65,9 +50,6 @@ impl Operator {
     }
 
     /// Runs a line in a shell in which `kubectl` and `helm` are the real ones, and returns its output.
-    ///
-    /// # Errors
-    /// If it fails.
     pub fn shell(&self, line: &str) -> Result<String, String> {
         let mut shell = Command::new("sh");
         shell

@@ -20,9 +20,6 @@ pub struct Right {
 }
 
 /// The rights that the roles of a release grant.
-///
-/// # Panics
-/// If a role is not bound to the release's service account alone, or if a right is granted twice.
 pub fn granted(objects: &Objects) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for (role, binding) in [("ClusterRole", "ClusterRoleBinding"), ("Role", "RoleBinding")] {

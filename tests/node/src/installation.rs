@@ -83,9 +83,6 @@ impl Installation {
     }
 
     /// Tries to create a claim that names a volume and requests more than the volume has.
-    ///
-    /// # Errors
-    /// The result, if the claim is not refused by that rule.
     pub async fn try_hopeless_claim(&self, volume: &str) -> Result<(), String> {
         let refusal = format!("spec.volumeName: volume \"{volume}\" offers ");
         let claim: PersistentVolumeClaim = serde_json::from_value(json!({

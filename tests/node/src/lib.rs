@@ -34,9 +34,6 @@ pub struct Node {
 
 impl Node {
     /// Brings a cluster up, which takes some ten seconds.
-    ///
-    /// # Errors
-    /// If it does not come up; the reason is on standard error.
     pub fn start(name: &str) -> Result<Self> {
         let mut up = command("up", name)?;
         up.args(["--node", "--attached"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -63,9 +60,6 @@ impl Node {
     }
 
     /// A client.
-    ///
-    /// # Errors
-    /// If the kubeconfig cannot be read.
     pub async fn client(&self) -> Result<kube::Client> {
         let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -73,9 +67,6 @@ impl Node {
     }
 
     /// Starts a program on the node. Its output is appended to `log`.
-    ///
-    /// # Errors
-    /// If the program or the log cannot be opened.
     pub fn start_server(
         &self,
         program: &Path,
@@ -91,9 +82,6 @@ impl Node {
     }
 
     /// Kills the process that would take the cluster down.
-    ///
-    /// # Errors
-    /// If it cannot be killed.
     pub fn abandon(mut self) -> Result<()> {
         self.up.kill()?;
         self.up.wait()?;
@@ -110,9 +98,6 @@ impl Drop for Node {
 }
 
 /// `cargo xtask cluster COMMAND` for the cluster with this name.
-///
-/// # Errors
-/// If `BINDERY_XTASK` is not set.
 pub fn command(command: &str, name: &str) -> Result<Command> {
     let xtask =
         std::env::var_os("BINDERY_XTASK").context("BINDERY_XTASK is not set: run `cargo xtask test`")?;
