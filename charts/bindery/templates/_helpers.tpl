@@ -1,11 +1,11 @@
-{{/* The chart's name in labels: short enough that `-test` still fits behind it. */}}
+{{/* The chart's name in labels, short enough for the suffix `-test`. */}}
 {{- define "bindery.name" -}}
 {{- .Values.nameOverride | default .Chart.Name | trunc 58 | regexFind "^.*[a-z0-9]" -}}
 {{- end -}}
 
 {{/*
-The name of objects, one that a Service may have too: it begins with a letter, has no dots, and is short enough that a suffix of
-ten letters still makes a label.
+The name of objects. It is also valid for a Service: it begins with a letter, has no dots, and is short enough for a label with a
+suffix of ten letters.
 */}}
 {{- define "bindery.fullname" -}}
 {{- $name := include "bindery.name" . -}}
@@ -15,7 +15,7 @@ ten letters still makes a label.
 {{- $full | trunc 52 | regexFind "^.*[a-z0-9]" -}}
 {{- end -}}
 
-{{/* The maps of a list as one; of two that have a key, the later one says what it is. */}}
+{{/* The maps of a list, merged; a later map takes precedence. */}}
 {{- define "bindery.merged" -}}
 {{- $merged := dict -}}
 {{- range . -}}{{- range $key, $value := . -}}{{- $_ := set $merged $key $value -}}{{- end -}}{{- end -}}
@@ -27,13 +27,13 @@ app.kubernetes.io/name: {{ include "bindery.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
-{{/* Those of the pod of `helm test`: not those of the replicas, or the Service would send requests there. */}}
+{{/* Labels of the pod of `helm test`. They differ from those of the replicas, or the Service would select the pod. */}}
 {{- define "bindery.testLabels" -}}
 app.kubernetes.io/name: {{ printf "%s-test" (include "bindery.name" .) | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
-{{/* Labels of the chart's own. */}}
+{{/* The chart's own labels. */}}
 {{- define "bindery.chartLabels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
 {{ include "bindery.selectorLabels" . }}
@@ -46,7 +46,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- include "bindery.labelsWith" (list . dict) -}}
 {{- end -}}
 
-{{/* Labels of an object that has further ones: the context and these. */}}
+{{/* Labels of an object with further labels: a list of the context and these labels. */}}
 {{- define "bindery.labelsWith" -}}
 {{- $context := first . -}}
 {{- $chart := include "bindery.chartLabels" $context | fromYaml -}}
@@ -61,15 +61,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end -}}
 {{- end -}}
 
-{{/* An image by registry, repository, tag and digest; `tag` goes into the place of a tag that is empty. */}}
+{{/* An image by registry, repository, tag and digest; `tag` replaces an empty tag. */}}
 {{- define "bindery.image" -}}
 {{- $name := printf "%s/%s" .image.registry .image.repository | trimPrefix "/" -}}
 {{- if .image.digest -}}{{ $name }}@{{ .image.digest }}{{- else -}}{{ $name }}:{{ .image.tag | default .tag }}{{- end -}}
 {{- end -}}
 
 {{/*
-The Secret with the webhook's certificate. Each source has one of its own: cert-manager's stays when the source is another one, has
-another type, and belongs to no release.
+The Secret with the webhook's certificate. Each source has its own: cert-manager's has another type, belongs to no release, and stays
+when the source is changed.
 */}}
 {{- define "bindery.certificateSecret" -}}
 {{- $suffix := eq .Values.certificates.source "cert-manager" | ternary "cert-manager" "tls" -}}
@@ -101,7 +101,7 @@ made, where that is less.
 {{- $least -}}
 {{- end -}}
 
-{{/* The address that pods listen on, as it stands before a port: one of IPv6 in brackets. */}}
+{{/* The address that pods listen on, in the form for a port: IPv6 in brackets. */}}
 {{- define "bindery.listenAddress" -}}
 {{- if contains ":" .Values.listenAddress -}}
 {{- printf "[%s]" (trimAll "[]" .Values.listenAddress) -}}
@@ -115,12 +115,12 @@ made, where that is less.
 {{- if .Values.engine.configMap.name -}}/etc/bindery/engine/{{ .Values.engine.configMap.key }}{{- else -}}{{ .Values.engine.file }}{{- end -}}
 {{- end -}}
 
-{{/* Whether the engine is neither of the two that the image has: it may ask for what these never ask for. */}}
+{{/* Whether the engine is not one of the image's two. Another engine may ask other questions. */}}
 {{- define "bindery.hasOtherEngine" -}}
 {{- if not (has (include "bindery.engine" .) (list "native" "/bindery-engine.wasm")) -}}yes{{- end -}}
 {{- end -}}
 
-{{/* Whether a priority class is one of those that clusters reserve for themselves. */}}
+{{/* Whether a priority class is one of Kubernetes' own. */}}
 {{- define "bindery.isCritical" -}}
 {{- if has .Values.priorityClassName (list "system-cluster-critical" "system-node-critical") -}}yes{{- end -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-{{- /* Settings by the names that `bindery serve` gives them; docs/operate.md has them all. */}}
+{{- /* Settings by their names in `bindery serve`; docs/operate.md lists all. */}}
 {{- define "bindery.settings" -}}
 mode: {{ .Values.mode | quote }}
 log: {{ .Values.logging.level | quote }}
@@ -7,7 +7,7 @@ listen: {{ printf "%s:%v" (include "bindery.listenAddress" .) .Values.metrics.po
 in-flight: {{ .Values.inFlight }}
 engine: {{ include "bindery.engine" . | quote }}
 {{- if ne (include "bindery.engine" .) "native" }}
-# A folder of its own: that of the volume is open to others.
+# A subfolder, since other users may write into the volume's root.
 engine-cache: /var/cache/bindery/engines
 {{- end }}
 recycle: {{ .Values.recycling.enabled }}
