@@ -1,4 +1,4 @@
-//! Generates the types and services of `proto/`. protox reads them, so that no protoc needs to be installed.
+//! Generates the types and services of `proto/`. protox reads them, so no protoc is needed.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! Making and deleting volumes.
+//! Creates and deletes volumes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,7 +15,7 @@ use crate::{Folders, failed};
 
 #[tonic::async_trait]
 impl Controller for Folders {
-    /// A volume of a name that is there already is that volume: callers repeat what got no answer.
+    /// If a volume with the name exists, it is returned: callers repeat requests without an answer.
     async fn create_volume(
         &self,
         request: Request<CreateVolumeRequest>,
@@ -30,7 +30,7 @@ impl Controller for Folders {
         Ok(Response::new(CreateVolumeResponse { volume: Some(volume) }))
     }
 
-    /// A volume that is gone is deleted.
+    /// The deletion of a missing volume succeeds.
     async fn delete_volume(
         &self,
         request: Request<DeleteVolumeRequest>,

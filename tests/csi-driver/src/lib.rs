@@ -1,8 +1,8 @@
-//! A CSI driver for tests. Its volumes are folders below one folder of one machine: enough for an external
-//! provisioner and a kubelet, which know it by nothing but the Container Storage Interface.
+//! A CSI driver for tests. Its volumes are folders of one machine. An external provisioner and a kubelet use it through
+//! the Container Storage Interface only.
 //!
-//! [`Folders`] answers all of CSI's services; [`Registration`] tells kubelet of it, as the sidecar
-//! node-driver-registrar would.
+//! [`Folders`] answers all of CSI's services; [`Registration`] registers it with kubelet, as the sidecar
+//! node-driver-registrar does.
 
 mod controller;
 mod node;
@@ -22,7 +22,7 @@ use proto::csi::{
     PluginCapability, ProbeRequest, ProbeResponse,
 };
 
-/// Name of the driver, which classes give as their provisioner.
+/// The driver's name, which is the provisioner of storage classes.
 pub const NAME: &str = "csi.bindery.test";
 
 /// Volumes that are folders.
@@ -33,7 +33,7 @@ pub struct Folders {
 }
 
 impl Folders {
-    /// Keeps volumes in `folder`, on the node of this name.
+    /// Keeps volumes in `folder`, on the node with this name.
     pub fn new(folder: PathBuf, node: String) -> Self {
         Self { folder, node }
     }
@@ -72,7 +72,7 @@ impl Identity for Folders {
     }
 }
 
-/// What went wrong with a file, as CSI's callers are told.
+/// The gRPC status for a failed file operation.
 fn failed(what: &str, path: &Path, error: impl std::fmt::Display) -> Status {
     Status::internal(format!("cannot {what} {}: {error}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! The driver as a program: one socket for provisioner and kubelet, and one at which kubelet learns of it.
+//! The driver's program: one socket for provisioner and kubelet, and one for its registration.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ struct Arguments {
     /// Socket for kubelet, in its folder of plugins: `/var/lib/kubelet/plugins_registry`.
     #[arg(long, value_name = "FILE")]
     registration_socket: PathBuf,
-    /// Where the volumes are.
+    /// The folder of the volumes.
     #[arg(long, value_name = "FOLDER")]
     folder: PathBuf,
     /// Name of the node that this runs on.
@@ -40,7 +40,7 @@ async fn main() -> Result<()> {
         .add_service(ControllerServer::new(folders.clone()))
         .add_service(NodeServer::new(folders))
         .serve_with_incoming(listen(&arguments.socket)?);
-    // Second: whoever learns of the driver may call it.
+    // Second, since a registered driver must answer.
     let registration = Server::builder()
         .add_service(RegistrationServer::new(Registration::new(&arguments.socket)))
         .serve_with_incoming(listen(&arguments.registration_socket)?);
@@ -48,7 +48,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Listens at a socket; one that an earlier run has left is replaced.
+/// Listens on a socket, and replaces one that an earlier run has left.
 fn listen(path: &Path) -> Result<UnixListenerStream> {
     let why = || format!("cannot listen at {}", path.display());
     if path.exists() {

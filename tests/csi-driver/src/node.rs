@@ -1,4 +1,4 @@
-//! Showing volumes to pods: a bind mount of the volume's folder, where kubelet wants it.
+//! Mounts volumes for pods: a bind mount of the volume's folder at kubelet's path.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -17,7 +17,7 @@ use crate::{Folders, failed};
 
 #[tonic::async_trait]
 impl Node for Folders {
-    /// Kubelet repeats this for as long as the pod runs.
+    /// Kubelet repeats this while the pod runs.
     async fn node_publish_volume(
         &self,
         request: Request<NodePublishVolumeRequest>,
@@ -64,7 +64,7 @@ impl Node for Folders {
     }
 }
 
-/// Whether two paths lead to one folder, as they do while one is mounted on the other.
+/// Whether two paths are the same folder, because one is mounted on the other.
 fn is_same(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino()));
     matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)

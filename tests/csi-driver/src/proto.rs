@@ -1,4 +1,4 @@
-//! What the build generates of `proto/`.
+//! The code that the build generates from `proto/`.
 
 #![allow(
     missing_docs,

@@ -1,4 +1,4 @@
-//! How kubelet learns of the driver: it asks at every socket in its folder of plugins.
+//! The driver's registration: kubelet asks every socket in its folder of plugins.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use crate::NAME;
 use crate::proto::registration::registration_server::Registration as Service;
 use crate::proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 
-/// Answers kubelet's question who is there.
+/// Answers kubelet with the driver's name.
 #[derive(Clone, Debug)]
 pub struct Registration {
     endpoint: String,
 }
 
 impl Registration {
-    /// The driver that answers at this socket.
+    /// Registers the driver at this socket.
     pub fn new(socket: &Path) -> Self {
         Self { endpoint: socket.display().to_string() }
     }

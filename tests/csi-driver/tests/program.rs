@@ -1,4 +1,4 @@
-//! The driver as its callers see it: a program that answers at sockets.
+//! The driver's program, called through its sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -34,7 +34,7 @@ impl Driver {
 
     async fn connect(&mut self, socket: &str) -> Channel {
         let path = self.folder.path().join(socket);
-        // Nothing tells of a socket but that it answers.
+        // A socket is ready when it answers.
         let mut ticks = tokio::time::interval(Duration::from_millis(20));
         loop {
             ticks.tick().await;
@@ -59,7 +59,7 @@ impl Drop for Driver {
 }
 
 #[tokio::test]
-async fn a_volume_is_made_and_deleted_however_often_it_is_asked_for() {
+async fn a_repeated_creation_or_deletion_of_a_volume_succeeds() {
     let mut driver = Driver::start();
     let mut controller = ControllerClient::new(driver.connect("csi.sock").await);
     for _ in 0..2 {
@@ -76,7 +76,7 @@ async fn a_volume_is_made_and_deleted_however_often_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn nothing_outside_of_the_folder_is_a_volume() {
+async fn a_volume_id_outside_of_the_folder_is_refused() {
     let mut driver = Driver::start();
     let mut controller = ControllerClient::new(driver.connect("csi.sock").await);
     for id in ["", "..", "a/b", "/etc"] {
@@ -86,7 +86,7 @@ async fn nothing_outside_of_the_folder_is_a_volume() {
 }
 
 #[tokio::test]
-async fn kubelet_is_told_where_the_driver_answers() {
+async fn the_registration_names_the_drivers_socket() {
     let mut driver = Driver::start();
     let mut registration = RegistrationClient::new(driver.connect("registration.sock").await);
     let info = registration.get_info(InfoRequest {}).await.unwrap().into_inner();
