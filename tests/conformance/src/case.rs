@@ -1,4 +1,4 @@
-//! Recorded cases, as their files hold them.
+//! Recorded cases, in the format of their files.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// One recorded case: a world, a call, and what upstream made of it.
+/// One recorded case: a world, a call, and what upstream did.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Case {
     /// Unique name.
@@ -24,7 +24,7 @@ pub struct Case {
     /// Pod objects in the cache.
     #[serde(default)]
     pub pods: Vec<Value>,
-    /// Claims that the API server has and the cache has not seen.
+    /// Names of claims that exist and that the cache has not seen.
     #[serde(default)]
     pub uncached: Vec<String>,
     /// The objects that the world starts with.
@@ -34,7 +34,7 @@ pub struct Case {
     /// Requests that fail.
     #[serde(default)]
     pub api_errors: Vec<ApiError>,
-    /// What other actors do just before the operation starts.
+    /// What other actors change just before the operation starts.
     pub changed_before_operation: Option<Change>,
     /// The objects at the end.
     #[serde(rename = "final")]
@@ -64,7 +64,7 @@ impl Objects {
 
 impl Case {
     /// The classes and pods, each with its `apiVersion` and `kind`.
-    pub(crate) fn surroundings(&self) -> impl Iterator<Item = Value> {
+    pub(crate) fn environment(&self) -> impl Iterator<Item = Value> {
         let classes = of_kind(&self.classes, "storage.k8s.io/v1", "StorageClass");
         classes.into_iter().chain(of_kind(&self.pods, "v1", "Pod"))
     }
@@ -79,16 +79,16 @@ fn of_kind(objects: &[Value], api_version: &str, kind: &str) -> Vec<Value> {
     typed.collect()
 }
 
-/// Outcomes of the calls of the mock plugin; `None` as a list: it refuses to construct the operation.
+/// Results of the calls of the mock plugin. Without a list, the plugin refuses to start the operation.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct MockOutcomes {
-    /// Of provision.
+    /// Results of provision: `None` is success, a text is the error.
     pub provision: Option<Vec<Option<String>>>,
-    /// Of delete.
+    /// Results of delete.
     pub delete: Option<Vec<Option<String>>>,
-    /// Of recycle.
+    /// Results of recycle.
     pub recycle: Option<Vec<Option<String>>>,
-    /// Whether every in-tree name counts as migrated.
+    /// Whether every in-tree plugin is migrated to CSI.
     #[serde(default)]
     pub migrated: bool,
 }
@@ -104,7 +104,7 @@ pub struct ApiError {
     pub message: String,
 }
 
-/// The whole state that other actors leave.
+/// All objects after other actors have changed them.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Change {
     /// On the API server.
@@ -113,11 +113,11 @@ pub struct Change {
     pub cache: Objects,
 }
 
-/// A case, or what is wrong with its line.
+/// A line of a corpus.
 pub struct Line {
     /// File and line, for messages.
     pub place: String,
-    /// The case.
+    /// The case, or why the line is none.
     pub case: Result<Case>,
 }
 
@@ -131,8 +131,8 @@ pub fn read(path: &Path) -> Result<Vec<Line>> {
     Ok(lines(path)?.into_iter().map(line).collect())
 }
 
-/// The lines of a corpus that are not empty, by their numbers from 1: JSON lines, plain or gzip (by the
-/// first bytes, not the name).
+/// The lines of a corpus that are not empty, with their numbers from 1. The file is plain or gzip, by its
+/// first bytes.
 ///
 /// # Errors
 ///

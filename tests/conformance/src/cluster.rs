@@ -1,10 +1,9 @@
 //! Cases on a real API server.
 //!
-//! A recorded world is written down as nobody could have made it: with UIDs of its own, with statuses, on an
-//! API server without validation. Here it is made by requests that a real one accepts: claims first, so that
-//! pointers to them can carry the UIDs that it gave; statuses and deletions after that. What it leaves is
-//! translated back, and compared as ever. What cannot be said to a real API server is [`Scene::set`]'s
-//! reason, by which such cases are counted.
+//! A recording has UIDs of its own, statuses, and objects that validation refuses. Here its world is created
+//! by requests that a real API server accepts: first claims, so that volumes can carry the UIDs that the
+//! server gave them, then volumes, statuses and deletions. The result is translated back and compared. Where
+//! the server cannot hold a world, [`Setup::create`] returns the reason, and cases are counted by reason.
 
 mod errors;
 mod translation;
@@ -23,14 +22,14 @@ use self::errors::Errors;
 use self::translation::Translation;
 use crate::case::{Case, Objects};
 use crate::compare;
-use crate::world::{CLAIMS, NAMESPACE, VOLUMES, name};
+use crate::execution::{CLAIMS, NAMESPACE, VOLUMES, name};
 
-/// Admission plugins that would change what a case has: they are another test's matter.
+/// Admission plugins that would change the objects of a case.
 const UNPLUGGED: &str = "--disable-admission-plugins=StorageObjectInUseProtection,DefaultStorageClass";
-/// Objects that are deleted at the same time.
+/// How many objects are deleted at the same time.
 const AT_ONCE: usize = 16;
 
-/// A real API server, behind a proxy that makes the errors of a case.
+/// A real API server, and a proxy in front that makes the errors of a case.
 pub struct Cluster {
     direct: kube::Client,
     proxied: kube::Client,
@@ -38,8 +37,8 @@ pub struct Cluster {
     _plane: ControlPlane,
 }
 
-/// A world on a cluster.
-pub(crate) struct Scene<'a> {
+/// The objects of a case on a real API server.
+pub(crate) struct Setup<'a> {
     cluster: &'a Cluster,
     translation: Translation,
 }
@@ -56,13 +55,13 @@ impl Cluster {
         let kubeconfig = Kubeconfig::read_from(proxy.kubeconfig())?;
         let mut config =
             kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        // An error of the case is met once.
+        // The binder must meet each error of the case, without retries in between.
         config.default_retry = false;
         let proxied = kube::Client::try_from(config)?;
         Ok(Self { direct: plane.client().await?, proxied, proxy, _plane: plane })
     }
 
-    /// Removes what the last case has left.
+    /// Removes the objects of the last case.
     ///
     /// # Errors
     ///
@@ -82,7 +81,7 @@ impl Cluster {
             self.send(Method::PATCH, &path, &json!({"metadata": {"finalizers": null}})).await?;
         }
         match self.send(Method::DELETE, &path, &json!({"gracePeriodSeconds": 0})).await {
-            // It went with its last finalizer.
+            // It was gone with its last finalizer.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             result => Ok(result.map(|_| ())?),
         }
@@ -110,39 +109,39 @@ impl Cluster {
     }
 }
 
-/// Why a case cannot be set on a real API server.
+/// Why a real API server cannot hold the world of a case.
 pub type Refusal = String;
 
-impl<'a> Scene<'a> {
-    /// What a disk is called that has no name in a recording.
+impl<'a> Setup<'a> {
+    /// The name of a disk that has none in the recording.
     pub(crate) const DISK: &'static str = "disk";
 
-    /// Makes the world of a case on a cluster that has been cleared; or says why none can be made.
+    /// Creates the world of a case on a cluster without objects, or returns why the server cannot hold it.
     ///
     /// # Errors
     ///
     /// The cluster does not answer.
-    pub(crate) async fn set(cluster: &'a Cluster, case: &Case) -> Result<Result<Self, Refusal>> {
+    pub(crate) async fn create(cluster: &'a Cluster, case: &Case) -> Result<Result<Self, Refusal>> {
         if let Some(why) = translation::obstacle(case) {
             return Ok(Err(why));
         }
-        let mut scene = Self { cluster, translation: Translation::default() };
-        match scene.make(case).await {
+        let mut setup = Self { cluster, translation: Translation::default() };
+        match setup.make(case).await {
             Ok(()) => {}
             Err(SetError::Refused(why)) => return Ok(Err(why)),
             Err(SetError::Failed(error)) => return Err(error),
         }
-        let made = scene.translation.back(scene.held().await?);
+        let made = setup.translation.back(setup.held().await?);
         let differences = compare::objects(&translation::possible(&case.initial), &made);
-        if let Err(why) = scene.translation.learn(differences) {
+        if let Err(why) = setup.translation.learn(differences) {
             return Ok(Err(why));
         }
         cluster.proxy.set_weather(Errors::new(&case.api_errors));
-        Ok(Ok(scene))
+        Ok(Ok(setup))
     }
 
-    /// The case as a server can hold it, after a run in which the phases of these volumes were written: it
-    /// discards the status that a volume is created with, until one is written.
+    /// The case as a server can hold it, after a run that wrote the phases of these volumes. A server
+    /// discards the status that a volume is created with.
     pub(crate) fn possible(case: &Case, phased: &BTreeSet<Text>) -> Case {
         let (initial, mut end) = (translation::possible(&case.initial), translation::possible(&case.end));
         for volume in &mut end.volumes {
@@ -159,7 +158,7 @@ impl<'a> Scene<'a> {
         self.cluster.proxied.clone()
     }
 
-    /// All objects of a resource, as they are.
+    /// All objects of a resource.
     ///
     /// # Errors
     ///
@@ -172,10 +171,8 @@ impl<'a> Scene<'a> {
         Ok(objects)
     }
 
-    /// What the recording would have of the world's end.
-    ///
-    /// What was deleted and waits for finalizers of others is gone there: the recorded API server knew no
-    /// finalizers.
+    /// The end of the world as the recording has it. Volumes that wait for finalizers of others are gone
+    /// there, because the recorded API server had no finalizers.
     pub(crate) fn translated(&self, expected: &Objects, mut found: Objects) -> Objects {
         found.volumes.retain(|volume| {
             let is_deleted = volume["metadata"]["deletionTimestamp"].is_string();
@@ -184,7 +181,7 @@ impl<'a> Scene<'a> {
         self.translation.without_defaults(expected, self.translation.back(found))
     }
 
-    /// The recording's name of a volume.
+    /// The name of a volume in the recording.
     pub(crate) fn recorded(&self, name: &str) -> Text {
         self.translation.back_name(name).into()
     }
@@ -194,19 +191,19 @@ impl<'a> Scene<'a> {
     }
 
     async fn make(&mut self, case: &Case) -> Result<(), SetError> {
-        for object in case.surroundings() {
-            let made = self.create(translation::filled_surroundings(object.clone())).await?;
+        for object in case.environment() {
+            let made = self.post(translation::filled_environment(object.clone())).await?;
             if made["kind"] == "Pod" {
                 self.finish("pods", &object).await?;
             }
         }
         let initial = translation::filled(&case.initial);
         for claim in &initial.claims {
-            let made = self.create(typed(claim, "PersistentVolumeClaim")).await?;
+            let made = self.post(typed(claim, "PersistentVolumeClaim")).await?;
             self.translation.met(claim, &made)?;
         }
         for volume in &initial.volumes {
-            let made = self.create(self.translation.forth(typed(volume, "PersistentVolume"))).await?;
+            let made = self.post(self.translation.forth(typed(volume, "PersistentVolume"))).await?;
             self.translation.met(volume, &made)?;
         }
         for (resource, objects) in [(CLAIMS, &initial.claims), (VOLUMES, &initial.volumes)] {
@@ -217,11 +214,11 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    async fn create(&self, object: Value) -> Result<Value, SetError> {
+    async fn post(&self, object: Value) -> Result<Value, SetError> {
         let kind = object["kind"].as_str().unwrap_or_default().to_owned();
         let mut object = object;
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            // Given by the server, and deleted by a request of its own.
+            // The server sets these, and a request deletes the object.
             metadata
                 .retain(|key, _| !matches!(key.as_str(), "uid" | "resourceVersion" | "deletionTimestamp"));
         }
@@ -235,7 +232,7 @@ impl<'a> Scene<'a> {
         sent.map_err(|error| SetError::of(&kind, error))
     }
 
-    /// Gives an object its status, and deletes it where the recording has it so.
+    /// Sets the status of an object, and deletes it where the recording has it deleted.
     async fn finish(&self, resource: &str, object: &Value) -> Result<(), SetError> {
         let path = format!("{}/{}", path(resource)?, name(object));
         let status = translation::settable(&object["status"]);
@@ -252,16 +249,16 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Why a world was not made.
+/// Why a world was not created.
 enum SetError {
-    /// The API server does not take such an object.
+    /// The API server refuses the object.
     Refused(Refusal),
-    /// Something that says nothing about the case.
+    /// The cause is not in the case.
     Failed(anyhow::Error),
 }
 
 impl SetError {
-    /// The reason names the kind and the field, and not the object, so that cases can be counted by it.
+    /// The reason names the kind and the field, not the object, so that cases can be counted by it.
     fn of(kind: &str, error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) if status.code == 422 => {
@@ -291,7 +288,7 @@ fn typed(object: &Value, kind: &str) -> Value {
     object
 }
 
-/// Where objects of a resource are.
+/// The path of a resource.
 fn path(resource: &str) -> Result<&'static str> {
     Ok(match resource {
         VOLUMES => "/api/v1/persistentvolumes",

@@ -1,4 +1,4 @@
-//! Compares what the binder left with what upstream left, by meaning.
+//! Compares the objects that the binder left with those that upstream left, by meaning.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use serde_json::{Map, Value};
 
 use crate::case::Objects;
 
-/// One difference between expectation and result.
+/// One difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Where: the object and the path to the field, or `events`, or `fails`.
+    /// The object and the path of the field, or `events`, or `fails`.
     pub path: String,
-    /// What upstream left.
+    /// What upstream has.
     pub expected: String,
-    /// What the binder left.
+    /// What the binder has.
     pub found: String,
 }
 
-/// Fields that recordings leave out or that the API server, not a binder, writes.
+/// Fields that recordings omit or that the API server writes.
 const IGNORED: [&str; 5] =
     ["resourceVersion", "creationTimestamp", "lastPhaseTransitionTime", "managedFields", "generation"];
 
@@ -44,7 +44,7 @@ pub fn objects(expected: &Objects, found: &Objects) -> Vec<Difference> {
     differences
 }
 
-/// Those of some objects that are not held, or not held alike.
+/// The wanted objects that are missing or differ.
 pub fn differing(wanted: &Objects, held: &Objects) -> Objects {
     let pick = |wanted: &[Value], held: &[Value]| {
         let held = by_name(held);
@@ -81,8 +81,8 @@ fn by_name(objects: &[Value]) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// The object without what does not count: ignored fields, nulls, and empty texts, lists and maps that mean
-/// the same as none.
+/// The object without ignored fields, nulls, and empty texts, lists and maps that mean the same as absent
+/// ones.
 fn normal(object: &Value) -> Value {
     let mut object = object.clone();
     if let Value::Object(fields) = &mut object {
@@ -109,7 +109,7 @@ fn is_nothing(key: &str, value: &Value) -> bool {
         Value::String(text) => {
             text.is_empty() && matches!(key, "phase" | "message" | "reason" | "uid" | "pdName")
         }
-        // An empty selector matches everything, no selector is another thing; both stay as they are.
+        // An empty selector matches everything, which differs from no selector.
         Value::Object(fields) => fields.is_empty() && key != "selector",
         Value::Array(items) => items.is_empty(),
         _ => false,
@@ -137,7 +137,7 @@ fn fields(
 ) {
     for key in expected.keys().chain(found.keys().filter(|key| !expected.contains_key(*key))) {
         let path = format!("{path}.{key}");
-        // A recording without UID stands for any: the world was written down without one.
+        // A recording without a UID matches any UID.
         if key == "uid" && path.matches('.').count() == 2 && !expected.contains_key(key) {
             continue;
         }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_field_and_an_empty_map_are_alike_but_values_are_not() {
+    fn a_missing_field_equals_an_empty_map_and_no_other_value() {
         let named = volume(json!({"claimRef": {"name": "c", "resourceVersion": "7"}, "annotations": {}}));
         assert_eq!(objects(&named, &volume(json!({"claimRef": {"name": "c"}}))), []);
         let found = objects(&named, &volume(json!({"claimRef": {"name": "d"}})));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_too_many_is_a_difference() {
+    fn an_additional_object_is_a_difference() {
         assert_eq!(objects(&Objects::default(), &volume(json!({})))[0].found, "present");
     }
 }

@@ -1,8 +1,8 @@
-//! Where Bindery deliberately does better than upstream: the one list of them.
+//! The list of deliberate differences from upstream.
 //!
 //! Each entry says which cases differ, how, and why. A case that an entry applies to must differ in that way,
-//! any other must agree. An entry looks at the world of a case, and at what upstream made of it where that
-//! tells how far upstream got. Where no issue of upstream's is named, none is known.
+//! and any other case must agree. An entry looks at the world of a case, and at upstream's result where that
+//! shows how far upstream got. An entry that names no issue of upstream has none that is known.
 
 mod surplus;
 mod values;
@@ -11,8 +11,8 @@ use bindery_core::{FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Migration};
 use serde_json::Value;
 
 use crate::case::Case;
+use crate::execution::End;
 use crate::mock::migrations;
-use crate::world::End;
 
 /// One deliberate difference.
 pub(crate) struct Deviation {
@@ -20,17 +20,17 @@ pub(crate) struct Deviation {
     pub(crate) name: &'static str,
     /// Why, with upstream's issue where there is one.
     pub(crate) reason: &'static str,
-    /// Whether it applies to the case.
+    /// Whether the case differs.
     pub(crate) applies: fn(&Case) -> bool,
-    /// What it makes of the end of the case.
+    /// How the end of the case differs.
     pub(crate) effect: Effect,
 }
 
-/// What a deliberate difference makes of the end of a case.
+/// How the end of a case differs.
 pub(crate) enum Effect {
-    /// Exactly this end.
+    /// The end is exactly upstream's with this change.
     Exact(fn(&mut Case)),
-    /// An end for which this holds. Who gets what follows from the difference is not foreseen.
+    /// This holds for the end. Consequences of the difference are not predicted.
     Holds(fn(&Case, &End) -> bool),
 }
 
@@ -46,9 +46,10 @@ pub(crate) const DEVIATIONS: &[Deviation] = &[
 
 const CLEAN_ASSET_IS_NO_ORPHAN: Deviation = Deviation {
     name: "clean-asset-is-no-orphan",
-    reason: "upstream looks for the finalizer of a volume that was never created, takes its absence for a \
-             failed delete, and reports an orphan although the asset is gone \
-             (pv_controller.go, provisionClaimOperation: deleteVolumeOperation after five failed creates)",
+    reason: "upstream looks for the finalizer of a volume that was never created, takes its absence \
+             for a failed delete, and reports an orphan although the asset is deleted \
+             (pv_controller.go, provisionClaimOperation: deleteVolumeOperation after five failed \
+             creates)",
     applies: asset_is_deleted_after_failed_creates,
     effect: Effect::Exact(|case| {
         if let Some(events) = &mut case.events {
@@ -59,9 +60,10 @@ const CLEAN_ASSET_IS_NO_ORPHAN: Deviation = Deviation {
 
 const LIVE_CLAIM_KEEPS_ITS_VOLUME: Deviation = Deviation {
     name: "live-claim-keeps-its-volume",
-    reason: "for a volume that is Released or Failed upstream trusts its cache that the claim is gone, and reclaims \
-             the data of a claim that the cache has not seen yet; the guard reads the claim live before anything is \
-             reclaimed, and the volume waits until the cache has it too (pv_controller.go, syncVolume: the double check is made for other phases only; \
+    reason: "for a Released or Failed volume upstream trusts its cache that the claim is gone, and \
+             reclaims the data of a claim that the cache has not seen yet; the guard reads the claim \
+             live before a volume is reclaimed, and the volume waits until the cache has the claim \
+             (pv_controller.go, syncVolume, reads live in other phases only; \
              https://github.com/kubernetes/kubernetes/issues/46674)",
     applies: reclaims_from_an_unseen_claim,
     effect: Effect::Exact(|case| {
@@ -73,44 +75,46 @@ const LIVE_CLAIM_KEEPS_ITS_VOLUME: Deviation = Deviation {
 
 const CHOSEN_VOLUME_IS_KEPT: Deviation = Deviation {
     name: "chosen-volume-is-kept",
-    reason: "upstream deletes any provisioned volume of policy Delete whose claim has another one, also one that \
-             it chose itself for that claim and that may hold data of an earlier claim; only a volume whose name \
-             ends in the claim's UID, as provisioners name them, was made for that claim and is surplus, any \
-             other one is unbound (pv_controller.go, syncVolume)",
+    reason: "upstream deletes any provisioned volume of policy Delete whose claim has another volume, \
+             also one that it chose for that claim and that may hold data of an earlier claim; only a \
+             volume whose name ends in the UID of the claim was provisioned for it and is surplus, \
+             and any other volume is unbound (pv_controller.go, syncVolume)",
     applies: |case| surplus::wrongly_surplus(case).next().is_some(),
     effect: Effect::Holds(surplus::is_unbound_instead),
 };
 
 const SIZES_ARE_COMPARED_AS_THEY_ARE: Deviation = Deviation {
     name: "sizes-are-compared-as-they-are",
-    reason: "for a claim that names its volume upstream rounds both sizes up to 64-bit integers before it compares them, so \
-             that 1500m fits into 1200m, and what is beyond 64 bits counts as any number, often zero \
-             (pv_controller.go, checkVolumeSatisfyClaim; fixed for v1.38: https://github.com/kubernetes/kubernetes/pull/141618)",
+    reason: "for a claim that names its volume upstream rounds both sizes up to 64-bit integers \
+             before it compares them, so 1500m fits into 1200m, and a size beyond 64 bits counts as \
+             some number, often zero (pv_controller.go, checkVolumeSatisfyClaim; fixed for v1.38: \
+             https://github.com/kubernetes/kubernetes/pull/141618)",
     applies: |case| values::misjudged(case).next().is_some(),
     effect: Effect::Holds(values::is_bound_by_size),
 };
 
 const NO_CAPACITY_IS_NEGATIVE: Deviation = Deviation {
     name: "no-capacity-is-negative",
-    reason: "upstream publishes a negative pre-resize capacity, and the API server refuses such a status for good; a \
-             capacity below zero is none, like one that does not parse (pv_controller.go, updateClaimStatus)",
+    reason: "upstream publishes a negative pre-resize capacity, and the API server refuses this \
+             status forever; Bindery ignores a capacity below zero, like one that does not parse \
+             (pv_controller.go, updateClaimStatus)",
     applies: |case| values::made_negative(case).next().is_some(),
     effect: Effect::Exact(values::publish_volumes_capacity),
 };
 
 const UNREADABLE_IS_LEFT_ALONE: Deviation = Deviation {
     name: "unreadable-is-left-alone",
-    reason: "upstream takes a phase, mode or access mode that it does not know for any other, and a size below zero or from \
-             2^64 for some number; what a version of Kubernetes that Bindery does not know means by it cannot be \
-             guessed, so nothing is written to such an object, and an event says why",
+    reason: "upstream reads an unknown phase, mode or access mode as any other, and a size below zero \
+             or from 2^64 as some number; Bindery cannot know what a later version of Kubernetes \
+             means by such a value, so it does not write to the object, and an event says why",
     applies: values::meets_unreadable,
     effect: Effect::Holds(values::leaves_unreadable_alone),
 };
 
-/// What upstream reports of an asset that it takes for an orphan.
+/// Upstream's event about an asset that it takes for an orphan.
 const CLEANUP_FAILED: &str = "Warning ProvisioningCleanupFailed";
 
-/// Tries of a create before the asset is given up (`createProvisionedPVRetryCount`).
+/// How often a create is tried before the asset is deleted (`createProvisionedPVRetryCount`).
 const CREATES_MAX: usize = 5;
 
 fn asset_is_deleted_after_failed_creates(case: &Case) -> bool {
@@ -120,14 +124,13 @@ fn asset_is_deleted_after_failed_creates(case: &Case) -> bool {
     let messages: Vec<_> = failed_creates.take(CREATES_MAX).collect();
     let all_failed = messages.len() == CREATES_MAX;
     let deletes = plugin.delete.as_ref().is_some_and(|outcomes| outcomes.iter().any(Option::is_none));
-    // Many a case provisions nothing, or does not get as far as to create the volume.
+    // Many cases provision nothing, or end before the volume is created.
     let is_reported = case.events.iter().flatten().any(|event| event == CLEANUP_FAILED);
     plugin.provision.is_some() && all_failed && deletes && is_reported
 }
 
-/// Whether the one volume that the case syncs is to be reclaimed while its claim, which the cache has not
-/// seen, is on the API server and has it or may yet have it, or has another one and this one was not made for
-/// it.
+/// Whether the case syncs a volume that upstream reclaims although its claim exists, unseen by the cache: the
+/// claim has this volume or may still get it, or has another one and this one was not provisioned for it.
 fn reclaims_from_an_unseen_claim(case: &Case) -> bool {
     let Some(("sync-volume", name)) = case.call.split_once(' ') else { return false };
     let volume = named(&case.initial.volumes, &name.into());
@@ -145,15 +148,15 @@ fn reclaims_from_an_unseen_claim(case: &Case) -> bool {
     (uses_it || is_chosen) && is_to_go(case, volume)
 }
 
-/// Whether a sync of the volume, which was released before, reclaims it.
+/// Whether a sync of the released volume reclaims it.
 fn is_to_go(case: &Case, volume: &Value) -> bool {
     let policy = volume["spec"]["persistentVolumeReclaimPolicy"].as_str();
     let is_reclaimed = matches!(policy, Some("Delete" | "Recycle")) && !is_migrated(case, volume);
     is_released(volume) && is_reclaimed && !fails_before_it_is_decided(case, volume)
 }
 
-/// Whether a sync of the volume, which does not count as migrated, ends with its first write, the one of the
-/// migration's annotation and of the deletion finalizers: it is due, and fails.
+/// Whether a sync of the volume, which is not migrated, fails with its first write, that of the migration
+/// annotation and the deletion finalizers.
 fn fails_before_it_is_decided(case: &Case, volume: &Value) -> bool {
     let annotations = &volume["metadata"]["annotations"];
     let Some(provisioner) = annotations["pv.kubernetes.io/provisioned-by"].as_str() else { return false };
@@ -171,7 +174,7 @@ fn is_released(volume: &Value) -> bool {
     matches!(volume["status"]["phase"].as_str(), Some("Released" | "Failed"))
 }
 
-/// Whether a request of this kind is made to fail.
+/// Whether the case makes a request of this kind fail.
 fn is_failed(case: &Case, verb: &str, resource: &str) -> bool {
     case.api_errors.iter().any(|error| error.verb == verb && error.resource == resource)
 }
@@ -182,8 +185,7 @@ fn named<'a>(objects: &'a [Value], name: &Value) -> &'a Value {
     found.unwrap_or(&Value::Null)
 }
 
-/// Whether the volume counts as migrated once its annotations are brought up to date: then an external
-/// provisioner reclaims it.
+/// Whether the volume is migrated once its annotations are current. Then an external provisioner reclaims it.
 fn is_migrated(case: &Case, volume: &Value) -> bool {
     let annotations = &volume["metadata"]["annotations"];
     match annotations["pv.kubernetes.io/provisioned-by"].as_str() {

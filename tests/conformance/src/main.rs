@@ -17,29 +17,26 @@ use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, Options};
 use clap::{Parser, ValueEnum};
 
-/// Runs recorded cases of upstream's controller through the real binder on the simulator, or on a real API
+/// Runs recorded cases of upstream's controller through the real binder, on the simulator or on a real API
 /// server.
 ///
-/// Exits with status 0 when every case passed, 1 when one failed, and 2 when no case could be judged; then
-/// one sentence says why.
+/// Exit status: 0 if every case passed, 1 if one failed, 2 with a sentence if no case could be judged.
 #[derive(Parser)]
 struct Arguments {
-    /// The engine that decides; the other one replays every decision and must agree.
+    /// The engine that decides. The other one decides again from the same answers and must agree.
     #[arg(long, value_enum, default_value = "component")]
     engine: Which,
     /// The default engine as a component.
     #[arg(long, env = "BINDERY_ENGINE", value_name = "FILE")]
     component: PathBuf,
     /// The API server: the simulator, or a real etcd and kube-apiserver (`BINDERY_ETCD`,
-    /// `BINDERY_KUBE_APISERVER`), on which cases are set as far as it accepts them; the others are counted by
-    /// reason.
+    /// `BINDERY_KUBE_APISERVER`). Cases that a real one cannot hold are counted by reason.
     #[arg(long, value_enum, default_value = "simulator")]
     against: Against,
-    /// Run only so many cases of each file, evenly spread over it.
+    /// Run only N cases of each file, evenly spread.
     #[arg(long, value_name = "N")]
     sample: Option<usize>,
-    /// Real API servers that share the cases: most of the time is waiting, for operations that are tried
-    /// again after seconds.
+    /// How many real API servers share the cases. Most of the time is spent waiting for retries.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     clusters: u8,
     /// Print the whole trace of each failing case.
@@ -100,20 +97,20 @@ fn execute(arguments: &Arguments) -> Result<usize> {
         Against::Cluster => on_clusters(&lines, &engines, arguments)?,
     };
     tally.print(arguments.against);
-    // Nothing that was not judged agrees with upstream.
+    // A run that judges no case shows nothing.
     ensure!(
         tally.passed + tally.failed > 0,
         "no case was judged: {}",
         match (&arguments.only, lines.is_empty()) {
             (Some(text), true) => format!("no id contains {text:?}; give another --only, or other files"),
             (None, true) => "the files hold none; give a corpus of JSON lines".to_owned(),
-            (_, false) => "none can be set on a real API server; raise --sample, or leave it out".to_owned(),
+            (_, false) => "a real API server can hold none; raise --sample, or leave it out".to_owned(),
         }
     );
     Ok(tally.failed)
 }
 
-/// The lines of a file that are to be run.
+/// The lines of a file that are run.
 fn picked(lines: Vec<Line>, arguments: &Arguments) -> Vec<Line> {
     let wanted = |line: &Line| match (&arguments.only, &line.case) {
         (Some(text), Ok(case)) => case.id.contains(text.as_str()),
@@ -124,8 +121,8 @@ fn picked(lines: Vec<Line>, arguments: &Arguments) -> Vec<Line> {
     lines.into_iter().step_by(every).collect()
 }
 
-/// Runs cases on real API servers. Each has a thread and a runtime of its own: a case moves the clock of its
-/// runtime, by which another's requests would time out.
+/// Runs cases on real API servers. Each server has a thread and a runtime of its own, because a case moves
+/// the clock of its runtime, and requests of other cases would time out.
 fn on_clusters(lines: &[Line], engines: &Engines, arguments: &Arguments) -> Result<Tally> {
     let (tally, lines) = (Mutex::new(Tally::default()), Mutex::new(lines.iter()));
     let next = || lines.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -134,7 +131,7 @@ fn on_clusters(lines: &[Line], engines: &Engines, arguments: &Arguments) -> Resu
         runtime.block_on(async {
             let cluster = Cluster::start().await?;
             while let Some(line) = next() {
-                on_a_cluster(&cluster, line, engines, &tally, arguments).await?;
+                count_on_cluster(&cluster, line, engines, &tally, arguments).await?;
             }
             Ok(())
         })
@@ -148,7 +145,7 @@ fn on_clusters(lines: &[Line], engines: &Engines, arguments: &Arguments) -> Resu
     Ok(tally.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-async fn on_a_cluster(
+async fn count_on_cluster(
     cluster: &Cluster,
     line: &Line,
     engines: &Engines,
@@ -167,14 +164,14 @@ async fn on_a_cluster(
     Ok(())
 }
 
-/// What became of the cases.
+/// Counts of cases.
 #[derive(Default)]
 struct Tally {
     passed: usize,
     failed: usize,
-    /// Cases that passed, by the call that they make, and those with requests that fail.
+    /// Cases that passed, by their call, and those with requests that fail.
     passed_by: BTreeMap<String, usize>,
-    /// Cases that a real API server cannot be brought to, by reason.
+    /// Cases that a real API server cannot hold, by reason.
     untranslatable: BTreeMap<Refusal, usize>,
 }
 
@@ -196,7 +193,7 @@ impl Tally {
         for (why, cases) in untranslatable {
             println!("{cases} not translated: {why}");
         }
-        // Of the cases of a corpus, these are the ones that could be set.
+        // Only some cases can run on a real API server.
         if matches!(against, Against::Cluster) {
             for (kind, cases) in passed_by {
                 println!("{cases} passed: {kind}");
@@ -206,7 +203,7 @@ impl Tally {
     }
 }
 
-/// What a case is counted among: its call, and that requests fail.
+/// What a case counts as: its call, and that requests fail.
 fn kinds(case: &Case) -> impl Iterator<Item = String> {
     let call = case.call.split(' ').next().unwrap_or_default();
     let errors = (!case.api_errors.is_empty()).then_some("with API errors");

@@ -1,4 +1,4 @@
-//! The in-tree plugin that recorded cases install (upstream's `mockVolumePlugin`).
+//! The in-tree plugin of recorded cases (upstream's `mockVolumePlugin`).
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,14 +13,14 @@ use crate::case::{Case, MockOutcomes};
 
 /// Name of the plugin.
 pub(crate) const NAME: &str = "kubernetes.io/mock-volume";
-/// Driver that every in-tree plugin is migrated to, where a case says so.
+/// The driver of every migrated in-tree plugin.
 const MIGRATED_DRIVER: &str = "vendor.com/MockCSIDriver";
 
-/// The plugin: supports every source, does what the case says.
+/// The plugin. It supports every source, and its calls have the results that the case lists.
 pub(crate) struct MockPlugin {
     outcomes: MockOutcomes,
     policies: BTreeMap<String, Value>,
-    /// Name of every disk that it provisions.
+    /// The name of every disk that it provisions.
     disk: &'static str,
     calls: Mutex<BTreeMap<PluginOperation, usize>>,
 }
@@ -47,11 +47,11 @@ impl MockPlugin {
         }
     }
 
-    /// The outcome of the next call; the last one repeats.
+    /// The result of the next call. The last one repeats.
     fn call(&self, operation: PluginOperation) -> Result<(), PluginError> {
         let mut calls = self.calls.lock().expect("no holder of the lock panics");
         let call = calls.entry(operation).or_default();
-        // Upstream constructs what discards an asset only when it is needed.
+        // Upstream constructs the deleter of an asset only when it needs it.
         self.ready(operation).map_err(PluginError::Failed)?;
         let planned = self.planned(operation).map(Vec::as_slice).unwrap_or_default();
         let outcome = planned.get(*call).or(planned.last()).cloned().flatten();
@@ -120,7 +120,7 @@ impl Plugin<Template> for MockPlugin {
     }
 }
 
-/// Which in-tree plugins are migrated in a case.
+/// The in-tree plugins that are migrated in a case.
 pub(crate) fn migrations(case: &Case) -> Migrations {
     if case.plugin.as_ref().is_some_and(|plugin| plugin.migrated) {
         return Migrations::Every(MIGRATED_DRIVER.into());

@@ -1,4 +1,4 @@
-//! The port of a case: that of a cluster, with all that goes through it written down.
+//! The port of a case: that of a cluster, with a log.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,24 +7,24 @@ use bindery_controller::{Note, Port, Purpose, Write, WriteError, Written};
 use bindery_core::{Action, Claim, ClaimKey, Lookup, Text, Timestamp, Volume};
 use bindery_kube::ApiPort;
 
-use crate::world::NAMESPACE;
+use crate::execution::NAMESPACE;
 
-/// The port of a case: that of a cluster, with all that goes through it written down.
+/// The port of a case: that of a cluster, with a log.
 pub(crate) struct CasePort {
     api: ApiPort,
     log: Mutex<Log>,
 }
 
-/// What went through a port.
+/// The reads, writes and events of a port.
 #[derive(Default)]
 pub(crate) struct Log {
     /// The events, in order, as `TYPE REASON`.
     pub(crate) events: Vec<String>,
-    /// Every live read, write and event, in order, for a person.
+    /// A line for every live read, write and event, in order.
     pub(crate) trace: Vec<String>,
-    /// How many writes were carried out.
+    /// How many writes succeeded.
     pub(crate) writes: usize,
-    /// What was said of writes that the API server found invalid.
+    /// The messages of writes that the API server found invalid.
     pub(crate) invalid: Vec<String>,
     /// Volumes whose phase was written.
     pub(crate) phased: BTreeSet<Text>,
@@ -39,7 +39,7 @@ impl CasePort {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a line for a person.
+    /// Adds a line to the trace.
     pub(crate) fn trace(&self, line: String) {
         self.log().trace.push(line);
     }
@@ -55,9 +55,9 @@ impl Port for CasePort {
     }
 
     async fn read_claim(&self, key: &ClaimKey, purpose: Purpose) -> Lookup<Arc<Claim>> {
-        // The recorded API server looked claims up by their names alone, and every claim of a case is in one
-        // namespace. Upstream's reads get what they got, under the key that they asked for; the guard gets
-        // the truth.
+        // The recorded API server found claims by name alone, and all claims of a case are in one namespace.
+        // The engine's reads get the same answer as upstream's, under the key that was asked for. The guard's
+        // reads get the true one.
         let asked = match purpose {
             Purpose::Engine => &ClaimKey::new(NAMESPACE, &*key.name),
             Purpose::Guard => key,

@@ -1,4 +1,4 @@
-//! Runs one case and compares its end with the record.
+//! Runs one case and compares its end with the recording.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 use bindery_core::Engine;
 
 use crate::case::Case;
-use crate::cluster::{Cluster, Refusal, Scene};
+use crate::cluster::{Cluster, Refusal, Setup};
 use crate::compare::{self, Difference};
 use crate::deviations::{DEVIATIONS, Deviation, Effect};
+use crate::engines::ComparedEngines;
+use crate::execution::{End, Execution};
 use crate::server::Server;
-use crate::twin::Twin;
-use crate::world::{End, World};
 
-/// What a real API server says where upstream, and so Bindery, adds its finalizer to a volume that is being
-/// deleted.
+/// What a real API server answers where upstream, and therefore Bindery, adds its finalizer to a volume that
+/// is being deleted.
 const FINALIZER_TOO_LATE: &str = "no new finalizers can be added if the object is being deleted";
 
 /// The engine that decides and the one that replays.
 pub struct Engines {
     /// Decides.
     pub leader: Arc<dyn Engine>,
-    /// Replays every decision and must agree.
+    /// Decides again from the same answers, and must agree.
     pub follower: Arc<dyn Engine>,
 }
 
-/// The result of a case: the problems found, none if it passed.
+/// The result of a case: its problems, none if it passed.
 pub struct CaseResult {
     id: String,
     problems: Vec<String>,
@@ -43,7 +43,7 @@ impl CaseResult {
         self.problems.is_empty()
     }
 
-    /// What is wrong, for a person: a line that names the case and one for each problem.
+    /// A line that names the case, and one for each problem.
     pub fn report(&self, place: &str, verbose: bool) -> String {
         let mut report = format!("FAILED {} ({place})\n", self.id);
         let trace = if verbose { self.trace.as_slice() } else { &[] };
@@ -68,35 +68,35 @@ pub fn run(case: &Case, engines: &Engines) -> CaseResult {
     }
 }
 
-/// Runs a case on a real API server, or says why it cannot be set there. To be called on a runtime of one
-/// thread, whose clock it moves.
+/// Runs a case on a real API server, or returns why the server cannot hold its world. The caller's runtime
+/// must have one thread, because this moves its clock.
 ///
 /// # Errors
 ///
-/// The server does not answer.
+/// The API server does not answer.
 pub async fn run_on(
     cluster: &Cluster,
     case: &Case,
     engines: &Engines,
 ) -> anyhow::Result<Result<CaseResult, Refusal>> {
     cluster.clear().await?;
-    let scene = match Scene::set(cluster, case).await? {
-        Ok(scene) => scene,
+    let setup = match Setup::create(cluster, case).await? {
+        Ok(setup) => setup,
         Err(why) => return Ok(Err(why)),
     };
-    let mut run = run_case(case, engines, Server::Cluster(&scene)).await?;
-    let phased = run.end.phased.iter().map(|name| scene.recorded(name)).collect();
-    let case = Scene::possible(case, &phased);
-    run.end.objects = scene.translated(&case.end, run.end.objects);
+    let mut run = run_case(case, engines, Server::Cluster(&setup)).await?;
+    let phased = run.end.phased.iter().map(|name| setup.recorded(name)).collect();
+    let case = Setup::possible(case, &phased);
+    run.end.objects = setup.translated(&case.end, run.end.objects);
     let result = compared(&case, &run);
     if !result.passed() && run.end.invalid.iter().any(|message| message.contains(FINALIZER_TOO_LATE)) {
-        // What follows rests on a write that a real API server refuses to whoever makes it.
+        // The rest of the recording depends on a write that a real API server refuses.
         return Ok(Err(format!("a write that the recorded API server took: {FINALIZER_TOO_LATE}")));
     }
     Ok(Ok(result))
 }
 
-/// A case that has run.
+/// A case after its call.
 struct Run {
     end: End,
     failure: Option<String>,
@@ -104,10 +104,10 @@ struct Run {
 }
 
 async fn run_case(case: &Case, engines: &Engines, server: Server<'_>) -> anyhow::Result<Run> {
-    let twin = Arc::new(Twin::new(Arc::clone(&engines.leader), Arc::clone(&engines.follower)));
-    let mut world = World::new(case, twin.clone(), server).await?;
-    let failure = world.call().await?;
-    Ok(Run { end: world.end().await?, failure, disagreements: twin.take_disagreements() })
+    let engine = Arc::new(ComparedEngines::new(Arc::clone(&engines.leader), Arc::clone(&engines.follower)));
+    let mut execution = Execution::new(case, engine.clone(), server).await?;
+    let failure = execution.call().await?;
+    Ok(Run { end: execution.end().await?, failure, disagreements: engine.take_disagreements() })
 }
 
 fn compared(case: &Case, run: &Run) -> CaseResult {
@@ -126,23 +126,23 @@ fn problems(case: &Case, run: &Run) -> Vec<String> {
     problems
 }
 
-/// What differs from upstream otherwise than the deviations that apply say.
+/// Differences from upstream that the deviations that apply do not explain.
 fn beyond(case: &Case, run: &Run, applying: &[&Deviation]) -> Vec<String> {
     let mut expected = case.clone();
-    let mut is_foreseen = true;
+    let mut is_exact = true;
     let mut problems = Vec::new();
     for deviation in applying {
         match deviation.effect {
             Effect::Exact(change) => change(&mut expected),
             Effect::Holds(holds) => {
-                is_foreseen = false;
+                is_exact = false;
                 if !holds(case, &run.end) {
-                    problems.push(format!("not as {} has it", deviation.name));
+                    problems.push(format!("not as the deviation {} says", deviation.name));
                 }
             }
         }
     }
-    if is_foreseen || !problems.is_empty() {
+    if is_exact || !problems.is_empty() {
         problems.extend(differences(&expected, run).iter().map(describe));
     }
     problems

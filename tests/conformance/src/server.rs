@@ -7,26 +7,26 @@ use bindery_sim::{FaultRule, Sim, SimOptions};
 use serde_json::Value;
 
 use crate::case::Case;
-use crate::cluster::Scene;
-use crate::world::NAMESPACE;
+use crate::cluster::Setup;
+use crate::execution::NAMESPACE;
 
-/// The API server of a case, with its objects.
+/// The API server that has the objects of a case.
 pub(crate) enum Server<'a> {
-    /// The simulator, whose clock is paused.
+    /// The simulator, on a paused clock.
     Simulator(Box<Sim>),
-    /// A real one.
-    Cluster(&'a Scene<'a>),
+    /// A real API server.
+    Cluster(&'a Setup<'a>),
 }
 
 impl Server<'_> {
-    /// A simulator with the objects of a case, just as they are.
+    /// A simulator with the objects of a case as they are.
     ///
     /// # Errors
     ///
     /// An object cannot be seeded.
     pub(crate) fn simulator_of(case: &Case) -> Result<Self> {
         let sim = Sim::new(SimOptions::bare());
-        let seeds = case.surroundings().chain(case.initial.typed());
+        let seeds = case.environment().chain(case.initial.typed());
         sim.seed(seeds).context("the world cannot be seeded")?;
         let errors = case.api_errors.iter();
         errors.for_each(|e| sim.faults().add(FaultRule::api_error(&e.verb, &e.resource, &e.message)));
@@ -37,7 +37,7 @@ impl Server<'_> {
     ///
     /// # Errors
     ///
-    /// It is a real one.
+    /// It is a real API server.
     pub(crate) fn simulator(&self) -> Result<&Sim> {
         match self {
             Self::Simulator(sim) => Ok(sim),
@@ -49,7 +49,7 @@ impl Server<'_> {
     pub(crate) fn client(&self) -> kube::Client {
         match self {
             Self::Simulator(sim) => kube::Client::new(sim.service(), NAMESPACE),
-            Self::Cluster(scene) => scene.client(),
+            Self::Cluster(setup) => setup.client(),
         }
     }
 
@@ -61,20 +61,20 @@ impl Server<'_> {
     pub(crate) async fn objects(&self, resource: &str) -> Result<Vec<Value>> {
         match self {
             Self::Simulator(sim) => Ok(sim.objects(resource)),
-            Self::Cluster(scene) => scene.objects(resource).await,
+            Self::Cluster(setup) => setup.objects(resource).await,
         }
     }
 
-    /// Name of the disks that the case's plugin provisions: recordings have none, which a real API server
+    /// The name of the disks that the case's plugin provisions. Recordings have none, which a real API server
     /// refuses.
     pub(crate) fn disk(&self) -> &'static str {
         match self {
             Self::Simulator(_) => "",
-            Self::Cluster(_) => Scene::DISK,
+            Self::Cluster(_) => Setup::DISK,
         }
     }
 
-    /// Lets the binder's time go on.
+    /// Advances the binder's clock.
     pub(crate) async fn advance(&self, time: Duration) {
         match self {
             Self::Simulator(_) => tokio::time::advance(time).await,

@@ -1,8 +1,8 @@
 //! New worlds out of recorded ones: some fields of a world take values that the same fields have in other
 //! worlds.
 //!
-//! So new worlds hold what recorded ones hold, names that meet included, in combinations that nobody has
-//! thought of. What upstream makes of them is for the recorder to say (`cargo xtask record`).
+//! New worlds therefore have recorded values, including names that meet, in combinations that no author
+//! chose. The recorder says what upstream does with them (`cargo xtask record`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,16 @@ use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::Value;
 
-/// Fields of a case that make its world; the others tell what upstream made of it.
+/// Fields of a case that are its world. The other fields are upstream's result.
 const WORLD: [&str; 7] = ["call", "classes", "pods", "uncached", "initial", "plugin", "api_errors"];
 
 /// Fields of the world that take values as a whole.
 const WHOLES: [&str; 5] = ["/classes", "/pods", "/uncached", "/api_errors", "/plugin"];
 
-/// Where the objects are whose fields take values one by one.
+/// The lists of objects whose fields take values one by one.
 const OBJECTS: [&str; 2] = ["/initial/volumes", "/initial/claims"];
 
-/// Fields of an object that keep theirs: by these objects are told apart, or a volume of one type would be of
-/// two.
+/// Fields of an object that keep their values: they identify objects, or a volume would have two sources.
 const KEPT: [&str; 8] = [
     "/metadata/name",
     "/metadata/namespace",
@@ -34,16 +33,16 @@ const KEPT: [&str; 8] = [
     "/spec/gcePersistentDisk",
 ];
 
-/// Fields whose parts belong together; of any other that is an object, the parts take values one by one.
+/// Fields that take a value as a whole. The parts of any other object take values one by one.
 const ENTIRE: [&str; 4] = ["/spec/claimRef", "/spec/selector", "/spec/capacity", "/spec/resources"];
 
-/// The most changes that a world takes.
+/// The most changes of a world.
 const CHANGES_MAX: usize = 4;
 
-/// By field of an object, what it has in recorded worlds; `None` where it is absent.
+/// By field, its values in recorded worlds; `None` where it is absent.
 type Pool = BTreeMap<String, Vec<Option<Value>>>;
 
-/// Worlds without end, the same ones for the same seed and the same recorded worlds.
+/// An endless sequence of worlds, determined by the seed and the recorded worlds.
 pub struct Worlds {
     recorded: Vec<Value>,
     wholes: Pool,
@@ -55,8 +54,8 @@ pub struct Worlds {
 }
 
 impl Worlds {
-    /// Takes the worlds of recorded cases, one a line of JSON. Cases of single calls and of worlds that are
-    /// settled should not be mixed: a field of one has a meaning of its own.
+    /// Varies the worlds of recorded cases, one on each line of JSON. Do not mix cases of single calls with
+    /// cases that settle: their fields have different meanings.
     ///
     /// # Errors
     ///
@@ -76,7 +75,7 @@ impl Worlds {
 
     /// Gives one field another value.
     fn change(&mut self, world: &mut Value) -> Option<()> {
-        // Mostly of an object: those have the most fields.
+        // Mostly a field of an object: objects have the most fields.
         let kind = self.random.random_range(0..5);
         let (target, pool) = match OBJECTS.get(kind / 2) {
             Some(place) => {
@@ -111,7 +110,7 @@ impl Iterator for Worlds {
     }
 }
 
-/// The world of a case; `None` where more than a call is made in it, which is not recorded.
+/// The world of a case; `None` where more than one call is made in it, which the recorder cannot do.
 fn world(line: &str) -> Result<Option<Value>> {
     let case: Value = serde_json::from_str(line).context("the line is not a case in JSON")?;
     let fields = case.as_object().context("the line is not a case, which is an object")?;
@@ -156,7 +155,7 @@ fn collect_paths(value: &Value, path: &str, paths: &mut BTreeSet<String>) {
     }
 }
 
-/// Sets or takes out what the JSON pointer points at.
+/// Sets or removes the value at a JSON pointer.
 fn set(target: &mut Value, path: &str, value: Option<Value>) {
     let (parent, key) = path.rsplit_once('/').unwrap_or(("", path));
     let plain = |part: &str| part.replace("~1", "/").replace("~0", "~");
@@ -170,14 +169,14 @@ fn set(target: &mut Value, path: &str, value: Option<Value>) {
     parents.fold(target, |at, part| &mut at[part])[plain(key)] = value;
 }
 
-/// Mends what no API server and no cache can have.
+/// Corrects what no API server and no cache can have.
 fn make_possible(world: &mut Value) {
     for place in OBJECTS {
         let objects = world.pointer_mut(place).and_then(Value::as_array_mut);
         for object in objects.into_iter().flatten() {
             let is_held = object["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
             if !is_held {
-                // It would be gone.
+                // Without finalizers it would be gone.
                 set(object, "/metadata/deletionTimestamp", None);
             }
         }
@@ -198,12 +197,19 @@ mod tests {
     fn recorded() -> Vec<String> {
         let case = |name: &str, phase: &str, class: Value| {
             let volume = json!({
-                "metadata": {"name": name, "uid": name, "annotations": {"a/b": phase}, "deletionTimestamp": "2026-01-01T00:00:00Z"},
+                "metadata": {
+                    "name": name, "uid": name, "annotations": {"a/b": phase},
+                    "deletionTimestamp": "2026-01-01T00:00:00Z",
+                },
                 "spec": {"csi": {"driver": name}, "storageClassName": class},
                 "status": {"phase": phase},
             });
             let initial = json!({"volumes": [volume], "claims": []});
-            json!({"id": name, "call": "sync-claim c0", "uncached": ["c0", "c1"], "initial": initial, "final": {}}).to_string()
+            json!({
+                "id": name, "call": "sync-claim c0", "uncached": ["c0", "c1"],
+                "initial": initial, "final": {},
+            })
+            .to_string()
         };
         vec![case("v0", "Bound", json!("gold")), case("v1", "Released", json!(null))]
     }
@@ -214,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_makes_the_same_worlds_and_another_one_others() {
+    fn the_same_seed_makes_the_same_worlds() {
         assert_eq!(worlds(1), worlds(1));
         assert_ne!(worlds(1), worlds(2));
     }
 
     #[test]
-    fn fields_take_values_that_they_have_elsewhere_and_objects_stay_who_they_are() {
+    fn fields_take_recorded_values_and_objects_keep_their_identity() {
         let mut phases = BTreeMap::new();
         for world in worlds(3) {
             let volume = &world["initial"]["volumes"][0];
@@ -229,7 +235,7 @@ mod tests {
                 (&volume["metadata"]["uid"], &volume["spec"]["csi"]["driver"]),
                 (&json!(name), &json!(name))
             );
-            assert!(world.get("final").is_none(), "what upstream made of another world");
+            assert!(world.get("final").is_none(), "upstream's result for another world");
             let phase = volume["status"]["phase"].as_str().unwrap().to_owned();
             *phases.entry((name.to_owned(), phase)).or_insert(0) += 1;
         }
@@ -239,15 +245,15 @@ mod tests {
     }
 
     #[test]
-    fn no_world_is_impossible() {
+    fn every_world_is_possible() {
         for world in worlds(4) {
             assert!(world["initial"]["volumes"][0]["metadata"].get("deletionTimestamp").is_none());
-            assert!(!items(&world, "/uncached").contains(&json!("c0")), "its sync reads it from the cache");
+            assert!(!items(&world, "/uncached").contains(&json!("c0")), "the call reads it from the cache");
         }
     }
 
     #[test]
-    fn what_is_no_case_is_told() {
+    fn a_line_that_is_not_a_case_is_an_error() {
         assert!(Worlds::of([], 0).is_err());
         assert!(Worlds::of(["{"], 0).is_err());
         assert!(Worlds::of(["7"], 0).is_err());

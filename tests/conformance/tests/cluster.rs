@@ -3,15 +3,15 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a test fails by panicking, and tells what it left out"
+    reason = "a test fails by panicking, and prints what it left out"
 )]
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Cases of each corpus that are tried, evenly spread over it, and the API servers that share them. Some
-/// cannot be set on a real one. `BINDERY_SAMPLES` makes them so many times as large.
+/// For each corpus, how many cases run, evenly spread, and how many API servers share them. `BINDERY_SAMPLES`
+/// multiplies the number of cases.
 const SAMPLES: [(&str, usize, usize); 5] = [
     ("upstream-cases.jsonl.gz", 141, 4),
     ("single-step.jsonl.gz", 900, 1),
@@ -19,7 +19,7 @@ const SAMPLES: [(&str, usize, usize); 5] = [
     ("changed.jsonl.gz", 100, 2),
     ("values.jsonl.gz", 200, 1),
 ];
-/// Least number of cases of a kind that pass: that many have to be possible.
+/// The least number of cases of each kind that pass: some cases cannot run on a real API server.
 const PASSED_MIN: [(&str, usize); 5] = [
     ("passed, 0 failed", 500),
     ("passed: settle", 100),
@@ -29,10 +29,11 @@ const PASSED_MIN: [(&str, usize); 5] = [
 ];
 
 #[test]
-fn a_real_api_server_is_left_as_upstream_left_its_own() {
+fn on_a_real_api_server_cases_end_as_recorded() {
     let folder = Path::new(env!("BINDERY_CHECKOUT")).join("tests/conformance/corpora");
     let times = std::env::var("BINDERY_SAMPLES").map_or(1, |times| times.parse().unwrap());
-    // Each on control planes of its own, at the same time: most of it is waiting.
+    // Each corpus has control planes of its own. All run at the same time, because most of the time is
+    // waiting.
     let running = SAMPLES.map(|(corpus, sample, clusters)| {
         let sample = times * sample;
         let mut command = Command::new(env!("CARGO_BIN_EXE_bindery-conformance"));
@@ -46,7 +47,7 @@ fn a_real_api_server_is_left_as_upstream_left_its_own() {
         let printed = String::from_utf8(output.stdout).unwrap();
         println!("{corpus}:\n{printed}");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // Lines that begin with a number of cases; where none was judged, the command fails.
+        // Each line begins with a number of cases.
         for (cases, what) in printed.lines().filter_map(|line| line.split_once(' ')) {
             *sums.entry(what.to_owned()).or_default() += cases.parse::<usize>().unwrap();
         }

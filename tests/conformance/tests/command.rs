@@ -1,4 +1,4 @@
-//! What the runner prints and how it exits.
+//! The output and the exit status of the runner.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,12 +7,13 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bindery_kit::json;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The exit status, what went to standard output, and what to standard error.
+/// The exit status, standard output and standard error.
 struct Ended {
     status: Option<i32>,
     printed: String,
@@ -29,34 +30,24 @@ fn run(arguments: &[&str], files: &[&Path]) -> Ended {
     }
 }
 
-/// A volume and a claim that fit, and what the sync of the claim makes of them.
+/// A case that binds a claim to a volume.
 fn binding() -> Value {
     let volume = |claim_ref: Value, annotations: Value, phase: &str| {
-        json!({
-            "metadata": {"name": "v", "uid": "uid-v", "annotations": annotations},
-            "spec": {
-                "capacity": {"storage": "1Gi"},
-                "accessModes": ["ReadWriteOnce"],
-                "persistentVolumeReclaimPolicy": "Retain",
-                "hostPath": {"path": "/v"},
-                "claimRef": claim_ref,
-            },
-            "status": {"phase": phase},
-        })
+        let metadata = json!({"uid": "uid-v", "annotations": annotations});
+        json::volume(
+            "v",
+            json!({"metadata": metadata, "spec": {"claimRef": claim_ref}, "status": {"phase": phase}}),
+        )
     };
-    let claim = |spec: Value, annotations: Value, status: Value| {
-        let mut claim = json!({
-            "metadata": {"name": "c", "namespace": "default", "uid": "uid-c", "annotations": annotations},
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-            "status": status,
-        });
-        claim["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        claim
+    let claim = |volume: Value, annotations: Value, status: Value| {
+        let metadata = json!({"uid": "uid-c", "annotations": annotations});
+        json::claim("c", json!({"metadata": metadata, "spec": {"volumeName": volume}, "status": status}))
     };
     let by_controller = "pv.kubernetes.io/bound-by-controller";
     let bound = json!({by_controller: "yes", "pv.kubernetes.io/bind-completed": "yes"});
     let claim_ref = json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "c", "namespace": "default", "uid": "uid-c"
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "namespace": "default", "name": "c", "uid": "uid-c",
     });
     let status =
         json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1024Mi"}});
@@ -65,11 +56,11 @@ fn binding() -> Value {
         "call": "sync-claim c",
         "initial": {
             "volumes": [volume(Value::Null, Value::Null, "Available")],
-            "claims": [claim(json!({}), Value::Null, json!({"phase": "Pending"}))],
+            "claims": [claim(Value::Null, Value::Null, json!({"phase": "Pending"}))],
         },
         "final": {
             "volumes": [volume(claim_ref, json!({by_controller: "yes"}), "Bound")],
-            "claims": [claim(json!({"volumeName": "v"}), bound, status)],
+            "claims": [claim(json!("v"), bound, status)],
         },
         "plugin": null,
         "events": [],
@@ -84,7 +75,7 @@ fn corpus(folder: &TempDir, lines: &[String]) -> PathBuf {
 }
 
 #[test]
-fn a_case_that_agrees_passes_plain_or_gzip_whatever_the_file_is_called() {
+fn a_case_that_agrees_passes_plain_or_gzip_under_any_file_name() {
     let folder = TempDir::new().unwrap();
     let plain = corpus(&folder, &[binding().to_string()]);
     let gzip = folder.path().join("no-suffix");
@@ -123,7 +114,7 @@ fn verbose_adds_the_whole_trace() {
 }
 
 #[test]
-fn a_line_that_is_no_case_fails_alone() {
+fn a_line_that_is_not_a_case_fails_alone() {
     let folder = TempDir::new().unwrap();
     let lines = ["not JSON".to_owned(), binding().to_string(), r#"{"id": "no world"}"#.to_owned()];
     let ended = run(&[], &[&corpus(&folder, &lines)]);
@@ -134,7 +125,7 @@ fn a_line_that_is_no_case_fails_alone() {
 }
 
 #[test]
-fn an_unknown_call_says_which_there_are() {
+fn an_unknown_call_is_answered_by_the_known_ones() {
     let folder = TempDir::new().unwrap();
     let mut case = binding();
     case["call"] = json!("sync-node n");
@@ -158,7 +149,7 @@ fn a_missing_corpus_or_engine_is_named() {
 }
 
 #[test]
-fn where_no_case_is_judged_nothing_has_passed() {
+fn a_run_that_judges_no_case_fails() {
     let folder = TempDir::new().unwrap();
     let full = corpus(&folder, &[binding().to_string()]);
     let empty = folder.path().join("empty.jsonl");
@@ -175,6 +166,6 @@ fn where_no_case_is_judged_nothing_has_passed() {
         let expected = (Some(2), "0 passed, 0 failed\n", format!("error: {why}\n"));
         assert_eq!((ended.status, &*ended.printed, ended.complained), expected);
     }
-    // An empty one beside another changes nothing.
+    // An empty file beside another one changes nothing.
     assert_eq!(run(&[], &[&empty, &full]).status, Some(0));
 }

@@ -1,4 +1,5 @@
-//! The committed corpora, with either engine deciding and the other one replaying every decision.
+//! The committed corpora. Each engine decides all cases, and the other one decides again from the same
+//! answers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,13 +10,13 @@ use std::process::Command;
 
 use flate2::read::MultiGzDecoder;
 
-/// How many lines a corpus has, each of which is a case.
+/// How many cases a corpus has.
 fn lines(corpus: &PathBuf) -> usize {
     let reader = BufReader::new(MultiGzDecoder::new(File::open(corpus).unwrap()));
     reader.lines().filter(|line| !line.as_ref().unwrap().is_empty()).count()
 }
 
-/// Runs the committed corpora, every case of them; `engine` decides.
+/// Runs every case of the committed corpora; `engine` decides.
 fn passes(engine: &str) {
     let folder = Path::new(env!("BINDERY_CHECKOUT")).join("tests/conformance/corpora");
     let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -1,10 +1,11 @@
-//! A real API server says the same in JSON and in Protocol Buffers.
+//! A real API server sends the same objects in JSON and in Protocol Buffers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fmt::Debug;
 
 use bindery_cluster::{ControlPlane, Manager, Programs};
+use bindery_kit::json;
 use bindery_kube::decode;
 use bindery_kube::encoding::{ACCEPT, Encoding, Object};
 use http::{Method, Request, header};
@@ -16,25 +17,14 @@ const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
 
-fn merged(mut base: Value, change: Value) -> Value {
-    json_patch::merge(&mut base, &change);
-    base
-}
-
 fn volume(name: &str, change: Value) -> (&'static str, Value) {
-    let base = json!({
-        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
-        "spec": {"capacity": {"storage": "5Gi"}, "accessModes": ["ReadWriteOnce"]},
-    });
-    (VOLUMES, merged(base, change))
+    let base = json!({"spec": {"hostPath": null, "persistentVolumeReclaimPolicy": null}});
+    (VOLUMES, json::volume(name, json::merged(base, change)))
 }
 
 fn claim(name: &str, change: Value) -> (&'static str, Value) {
-    let base = json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1500m"}}},
-    });
-    (CLAIMS, merged(base, change))
+    let base = json!({"spec": {"resources": {"requests": {"storage": "1500m"}}, "storageClassName": null}});
+    (CLAIMS, json::claim(name, json::merged(base, change)))
 }
 
 fn volumes() -> Vec<(&'static str, Value)> {
@@ -109,7 +99,7 @@ fn others() -> Vec<(&'static str, Value)> {
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
             "spec": {"containers": [container], "automountServiceAccountToken": false},
         });
-        (PODS, merged(base, change))
+        (PODS, json::merged(base, change))
     };
     let template =
         json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
@@ -118,13 +108,7 @@ fn others() -> Vec<(&'static str, Value)> {
         {"name": "b", "ephemeral": {"volumeClaimTemplate": template}},
         {"name": "c", "emptyDir": {}},
     ]);
-    let class = |name: &str, change: Value| {
-        let base = json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
-            "provisioner": "p.example.com",
-        });
-        (CLASSES, merged(base, change))
-    };
+    let class = |name: &str, change: Value| (CLASSES, json::class(name, "p.example.com", change));
     let default = json!({"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}});
     vec![
         pod("bare", json!({})),
@@ -147,7 +131,7 @@ async fn send(client: &kube::Client, method: Method, path: &str, accept: &str, b
     Encoding::of(&parts.headers).object(bytes).unwrap()
 }
 
-/// Reads what is listed at a path in both encodings, and holds them against each other.
+/// Compares the list at a path in both encodings.
 async fn compare<T: PartialEq + Debug>(
     client: &kube::Client,
     path: &str,
@@ -157,25 +141,25 @@ async fn compare<T: PartialEq + Debug>(
     let preferred = send(client, Method::GET, path, ACCEPT, &Value::Null).await;
     assert!(matches!(preferred, Object::Protobuf(_)), "{path}");
     let preferred = preferred.page().unwrap();
-    // Of the same moment: the API server writes objects of its own all the time.
+    // Both lists have the same version: the API server writes objects of its own all the time.
     let same = format!("{path}?resourceVersion={}&resourceVersionMatch=Exact", preferred.version);
-    let json = send(client, Method::GET, &same, "application/json", &Value::Null).await;
-    assert!(matches!(json, Object::Json(_)), "{path}");
-    let json = json.page().unwrap();
-    assert_eq!((preferred.version, preferred.next), (json.version, json.next), "{path}");
-    assert!(json.items.len() >= count, "{path}: {} objects", json.items.len());
+    let text = send(client, Method::GET, &same, "application/json", &Value::Null).await;
+    assert!(matches!(text, Object::Json(_)), "{path}");
+    let text = text.page().unwrap();
+    assert_eq!((preferred.version, preferred.next), (text.version, text.next), "{path}");
+    assert!(text.items.len() >= count, "{path}: {} objects", text.items.len());
     let decoded = |items: &[Object]| items.iter().map(&decode).collect::<Vec<_>>();
-    assert_eq!(decoded(&preferred.items), decoded(&json.items), "{path}");
+    assert_eq!(decoded(&preferred.items), decoded(&text.items), "{path}");
 }
 
 #[tokio::test]
-async fn what_decisions_need_is_read_the_same_from_either_encoding() {
+async fn objects_are_decoded_alike_from_json_and_protocol_buffers() {
     let plane = ControlPlane::start(Programs::from_env().unwrap(), Manager::Off).await.unwrap();
     let client = plane.client().await.unwrap();
     for (path, object) in [volumes(), claims(), others()].concat() {
         send(&client, Method::POST, path, "application/json", &object).await;
     }
-    // What is being deleted, and what a binder has written.
+    // Objects that are being deleted, and statuses that a binder writes.
     send(&client, Method::DELETE, &format!("{VOLUMES}/rich"), ACCEPT, &Value::Null).await;
     send(&client, Method::DELETE, &format!("{CLAIMS}/rich"), ACCEPT, &Value::Null).await;
     for (path, name, status) in [
@@ -190,9 +174,9 @@ async fn what_decisions_need_is_read_the_same_from_either_encoding() {
         let Object::Json(object) =
             send(&client, Method::GET, &of(path), "application/json", &Value::Null).await
         else {
-            panic!("it was asked for in JSON")
+            panic!("the request accepts only JSON")
         };
-        let object = merged(serde_json::from_slice(&object).unwrap(), json!({"status": status}));
+        let object = json::merged(serde_json::from_slice(&object).unwrap(), json!({"status": status}));
         send(&client, Method::PUT, &format!("{}/status?fieldManager=bindery", of(path)), ACCEPT, &object)
             .await;
     }

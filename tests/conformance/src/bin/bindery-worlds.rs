@@ -1,5 +1,5 @@
-//! Makes new worlds out of recorded cases; `cargo xtask soak upstream` has upstream's controller make cases
-//! of them.
+//! Makes new worlds out of recorded cases. `cargo xtask soak upstream` records what upstream's controller
+//! does with them.
 
 #![expect(clippy::print_stdout, reason = "a command prints its result")]
 
@@ -10,17 +10,16 @@ use bindery_conformance::case;
 use bindery_conformance::vary::Worlds;
 use clap::Parser;
 
-/// Prints new worlds, a line of JSON each: recorded ones with up to four fields changed.
+/// Prints new worlds, one on each line of JSON: recorded worlds with up to four fields changed.
 #[derive(Parser)]
 struct Arguments {
-    /// The same seed makes the same worlds of the same files; by default another one each time, which is
-    /// printed.
+    /// The same seed makes the same worlds out of the same files. The default is random, and is printed.
     #[arg(long, env = "BINDERY_SEED")]
     seed: Option<u64>,
     /// How many worlds.
     #[arg(long)]
     count: usize,
-    /// Corpora: JSON lines, plain or gzip; of single calls, or of worlds that are settled.
+    /// Corpora: JSON lines, plain or gzip; either of single calls or of cases that settle.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! The errors of a case, made by the proxy.
+//! The proxy makes the errors of a case.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::case::ApiError;
 
-/// The errors that are still to come, each once.
+/// The errors that have not occurred yet. Each occurs once.
 pub(super) struct Errors {
     left: Mutex<Vec<ApiError>>,
 }
@@ -22,7 +22,7 @@ impl Errors {
 
 impl Weather for Errors {
     fn before(&self, asked: &Asked) -> Before {
-        // A read that only a safety check makes uses no error up.
+        // Upstream does not make the guard's reads, so they use up no error.
         if asked.headers.contains_key(GUARD_HEADER) {
             return Before::Pass;
         }

@@ -1,32 +1,31 @@
-//! Between a recording and a real API server.
+//! Translates between a recording and a real API server.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Refusal, Scene, SetError};
+use super::{Refusal, SetError, Setup};
 use crate::case::{Case, Objects};
 use crate::compare::{self, Difference};
-use crate::world::NAMESPACE;
+use crate::execution::NAMESPACE;
 
-/// A driver of recordings whose name is no name of a driver, and one that stands for it: decisions do not
-/// depend on it.
+/// A driver name of recordings that validation refuses, and its replacement. No decision depends on it.
 const DRIVER: [&str; 2] = ["vendor.example/disk", "disk.vendor.example"];
-/// A field that is not there, as a difference shows it.
+/// A missing field in a difference.
 const ABSENT: &str = "null";
-/// Stands for any time of a deletion.
+/// Replaces every time of deletion.
 const DELETED: &str = "deleted";
 
-/// What stands for what.
+/// What replaces what.
 #[derive(Default)]
 pub(crate) struct Translation {
-    /// UIDs: of the recording, and of the server.
+    /// UIDs of the recording and of the server.
     uids: Vec<(String, String)>,
-    /// Fields that the server fills where a recording has none: kind, path within the object, and value.
+    /// Fields that the server sets where the recording has none: kind, path in the object, and value.
     defaults: BTreeSet<(String, String, String)>,
 }
 
-/// Why a case cannot be set, as far as that can be said without a server.
+/// Why no server can hold the world of the case, if that is known beforehand.
 pub(super) fn obstacle(case: &Case) -> Option<Refusal> {
     if case.changed_before_operation.is_some() {
         return Some("other actors change the world in the middle of an operation".to_owned());
@@ -73,11 +72,11 @@ fn class_names(claim: &Value) -> [&Value; 2] {
     [&claim["spec"]["storageClassName"], &annotations["volume.beta.kubernetes.io/storage-class"]]
 }
 
-/// The objects with what validation requires.
+/// The objects with the fields that validation requires.
 pub(super) fn filled(objects: &Objects) -> Objects {
     let mut objects = objects.clone();
     for volume in &mut objects.volumes {
-        replace(&mut volume["spec"], "gcePersistentDisk", "pdName", ["", Scene::DISK]);
+        replace(&mut volume["spec"], "gcePersistentDisk", "pdName", ["", Setup::DISK]);
         replace(&mut volume["spec"], "csi", "driver", DRIVER);
     }
     objects
@@ -89,8 +88,8 @@ fn replace(spec: &mut Value, source: &str, field: &str, [from, to]: [&str; 2]) {
     }
 }
 
-/// A pod with a container, a class with a provisioner that provisions nothing: recordings have none.
-pub(super) fn filled_surroundings(mut object: Value) -> Value {
+/// A pod or class with the container or provisioner that validation requires.
+pub(super) fn filled_environment(mut object: Value) -> Value {
     if object["kind"] == "Pod" && object["spec"]["containers"].is_null() {
         object["spec"]["containers"] = json!([{"name": "main", "image": "none"}]);
     }
@@ -100,7 +99,7 @@ pub(super) fn filled_surroundings(mut object: Value) -> Value {
     object
 }
 
-/// The objects as a server can hold them: it reads an unset phase as Pending.
+/// The objects as a server can hold them. It reads an unset phase as Pending.
 pub(super) fn possible(objects: &Objects) -> Objects {
     let mut objects = objects.clone();
     for object in objects.volumes.iter_mut().chain(&mut objects.claims) {
@@ -114,7 +113,7 @@ pub(super) fn possible(objects: &Objects) -> Objects {
     objects
 }
 
-/// The part of a status that has to be set.
+/// The fields of a status that are not empty.
 pub(super) fn settable(status: &Value) -> Value {
     let mut status = status.clone();
     if let Some(status) = status.as_object_mut() {
@@ -124,7 +123,7 @@ pub(super) fn settable(status: &Value) -> Value {
 }
 
 impl Translation {
-    /// The server has made an object.
+    /// Learns the UID of an object that the server created.
     pub(super) fn met(&mut self, recorded: &Value, made: &Value) -> Result<(), SetError> {
         let uid = |object: &Value| object["metadata"]["uid"].as_str().map(ToOwned::to_owned);
         if let (Some(recorded), Some(made)) = (uid(recorded), uid(made)) {
@@ -136,7 +135,7 @@ impl Translation {
         Ok(())
     }
 
-    /// A recorded volume with the server's UIDs.
+    /// A recorded volume with the UIDs of the server.
     pub(super) fn forth(&self, mut volume: Value) -> Value {
         let given = |recorded: &str| self.uids.iter().find(|(known, _)| known == recorded);
         let recorded = volume["spec"]["claimRef"]["uid"].as_str();
@@ -146,8 +145,8 @@ impl Translation {
         volume
     }
 
-    /// The server's objects with the recording's UIDs, in names too, and other things that are written
-    /// differently.
+    /// The objects of the server with the UIDs of the recording, also in names, and without other
+    /// replacements.
     pub(super) fn back(&self, objects: Objects) -> Objects {
         let back = |objects: Vec<Value>| {
             let texts = objects.into_iter().map(|object| self.back_text(object));
@@ -156,13 +155,13 @@ impl Translation {
         let Objects { volumes, claims } = objects;
         let mut objects = possible(&Objects { volumes: back(volumes), claims: back(claims) });
         for volume in &mut objects.volumes {
-            replace(&mut volume["spec"], "gcePersistentDisk", "pdName", [Scene::DISK, ""]);
+            replace(&mut volume["spec"], "gcePersistentDisk", "pdName", [Setup::DISK, ""]);
             replace(&mut volume["spec"], "csi", "driver", [DRIVER[1], DRIVER[0]]);
         }
         objects
     }
 
-    /// A text with the recording's UIDs: one of the server's is nowhere by chance.
+    /// A text with the UIDs of the recording.
     pub(super) fn back_name(&self, text: &str) -> String {
         self.uids.iter().fold(text.to_owned(), |text, (recorded, made)| text.replace(made, recorded))
     }
@@ -178,7 +177,7 @@ impl Translation {
         }
     }
 
-    /// Takes what the world that was made has beyond the recorded one for defaults.
+    /// Learns the defaults: what the created world has and the recording does not.
     pub(super) fn learn(&mut self, differences: Vec<Difference>) -> Result<(), Refusal> {
         for difference in differences {
             let (kind, field) = place(&difference);
@@ -190,7 +189,7 @@ impl Translation {
         Ok(())
     }
 
-    /// The objects without what is a default and not expected.
+    /// The objects without defaults that the recording does not expect.
     pub(super) fn without_defaults(&self, expected: &Objects, found: Objects) -> Objects {
         let mut found = found;
         for difference in compare::objects(expected, &found) {
@@ -208,7 +207,7 @@ impl Translation {
     }
 }
 
-/// Kind, and path within the object, of a difference at `KIND NAME.PATH`.
+/// Kind and path in the object of a difference at `KIND NAME.PATH`.
 fn place(difference: &Difference) -> (String, String) {
     let (kind, rest) = difference.path.split_once(' ').unwrap_or((&difference.path, ""));
     (kind.to_owned(), rest.split_once('.').map_or("", |(_, field)| field).to_owned())

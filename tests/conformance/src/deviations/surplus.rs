@@ -1,4 +1,4 @@
-//! Volumes that upstream takes for surplus because they were provisioned, whichever claim that was for.
+//! Volumes that upstream takes for surplus because they were provisioned, although for another claim.
 
 use serde_json::Value;
 
@@ -6,9 +6,9 @@ use super::values::{is_settled, unreadable};
 use super::{fails_before_it_is_decided, is_failed, is_released, named};
 use crate::case::{Case, Objects};
 use crate::compare;
-use crate::world::End;
+use crate::execution::End;
 
-/// Volumes that upstream releases or deletes because their claim has another one, though they were not
+/// Volumes that upstream releases or deletes because their claim has another one, although they were not
 /// provisioned for it.
 pub(super) fn wrongly_surplus(case: &Case) -> impl Iterator<Item = &Value> {
     let is_wronged = |volume: &&Value| {
@@ -22,14 +22,14 @@ pub(super) fn wrongly_surplus(case: &Case) -> impl Iterator<Item = &Value> {
     case.initial.volumes.iter().filter(is_wronged)
 }
 
-/// Whether each of these volumes is unbound by the call; where the case is settled, whether it is there in
-/// the end and does not refer to a claim that has another volume. Who gets it then is not foreseen.
+/// Whether the call unbinds each of these volumes. Where the case settles, whether each exists in the end and
+/// is not reserved for a claim that has another volume; the next claim is not predicted.
 pub(super) fn is_unbound_instead(case: &Case, end: &End) -> bool {
     wrongly_surplus(case).all(|volume| {
         let now = named(&end.objects.volumes, &volume["metadata"]["name"]);
         if !is_settled(case) {
             let is_as_it_was = compare::differing(&only(volume), &end.objects).volumes.is_empty();
-            // Its one write is made to fail.
+            // The case makes its one write fail.
             return is_failed(case, "update", "persistentvolumes") && is_as_it_was
                 || is_offered(now, volume) && end.events.is_empty();
         }
@@ -37,7 +37,8 @@ pub(super) fn is_unbound_instead(case: &Case, end: &End) -> bool {
     })
 }
 
-/// Whether a volume is unbound as a binder does it: what it chose is cleared, what a user reserved stays.
+/// Whether a volume is unbound as a binder does it: it clears its own choice, and keeps a reservation of a
+/// user.
 fn is_offered(now: &Value, before: &Value) -> bool {
     let by_binder = before["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"].is_string();
     let reference = &now["spec"]["claimRef"];
@@ -45,15 +46,14 @@ fn is_offered(now: &Value, before: &Value) -> bool {
     now["status"]["phase"] == "Available" && is_cleared
 }
 
-/// Whether the one volume that the case syncs is disowned: upstream looks its claim up, which has another
-/// volume.
+/// Whether the case syncs this volume, and upstream finds that its claim has another volume.
 fn is_disowned(case: &Case, volume: &Value) -> bool {
     let is_synced = case.call.strip_prefix("sync-volume ") == volume["metadata"]["name"].as_str();
     let Some(claim) = elsewhere(&case.initial.claims, volume).filter(|_| is_synced) else { return false };
     let is_seen = claim["metadata"]["namespace"] == volume["spec"]["claimRef"]["namespace"]
         && !case.uncached.iter().any(|unseen| claim["metadata"]["name"] == unseen.as_str());
     let is_found = is_seen || !is_released(volume) && !is_failed(case, "get", "persistentvolumeclaims");
-    // A first write that fails changes nothing, whichever it is.
+    // If the first write fails, nothing changes.
     let fails_at_once = !is_released(volume) && is_failed(case, "update", "persistentvolumes");
     is_found
         && !fails_at_once
@@ -70,8 +70,7 @@ fn is_reclaimed_in_the_end(case: &Case, volume: &Value) -> bool {
     is_reclaimed && is_readable(case, volume) && claim.is_some_and(|claim| is_readable(case, claim))
 }
 
-/// The claim that the volume carries the UID of, where that claim has another volume and this one was not
-/// provisioned for it.
+/// The claim whose UID the volume carries, if it has another volume and this one was not provisioned for it.
 fn elsewhere<'a>(claims: &'a [Value], volume: &Value) -> Option<&'a Value> {
     let claim = named(claims, &volume["spec"]["claimRef"]["name"]);
     let uid = volume["spec"]["claimRef"]["uid"].as_str().filter(|uid| claim["metadata"]["uid"] == *uid)?;
@@ -81,7 +80,7 @@ fn elsewhere<'a>(claims: &'a [Value], volume: &Value) -> Option<&'a Value> {
     (is_elsewhere && !is_made_for(volume, uid)).then_some(claim)
 }
 
-/// Whether a provisioner has named the volume after the claim of that UID.
+/// Whether a provisioner made the volume for the claim of this UID, by the volume's name.
 pub(super) fn is_made_for(volume: &Value, uid: &str) -> bool {
     volume["metadata"]["name"].as_str().is_some_and(|name| name.ends_with(uid))
         && is_deleted_by_policy(volume)

@@ -1,5 +1,4 @@
-//! What deviations ask of the values in objects: sizes that 64 bits do not hold, and words that are not
-//! Kubernetes'.
+//! Deviations about values of fields: sizes beyond 64 bits, and words that Kubernetes does not define.
 
 use bindery_core::Quantity;
 use serde_json::Value;
@@ -7,18 +6,18 @@ use serde_json::Value;
 use super::{fails_before_it_is_decided, is_failed, is_released, is_to_go, named};
 use crate::case::{Case, Objects};
 use crate::compare;
-use crate::world::End;
+use crate::execution::End;
 
-/// Whether every misjudged pair is bound, or not, by its sizes as they are.
+/// Whether each misjudged pair is bound exactly if the volume is large enough.
 pub(super) fn is_bound_by_size(case: &Case, end: &End) -> bool {
     misjudged(case).all(|pair| {
         let is_bound = refers_to(named(&end.objects.volumes, pair.volume), pair.claim);
-        // A write that is made to fail binds nothing.
+        // A failed write binds nothing.
         is_bound == pair.fits || pair.fits && !case.api_errors.is_empty()
     })
 }
 
-/// Publishes the capacity of the volume where upstream has published a negative one.
+/// Replaces a negative capacity that upstream published by the capacity of the volume.
 pub(super) fn publish_volumes_capacity(case: &mut Case) {
     let names: Vec<_> = made_negative(case).map(|claim| claim["metadata"]["name"].clone()).collect();
     let Objects { volumes, claims } = &mut case.end;
@@ -28,8 +27,8 @@ pub(super) fn publish_volumes_capacity(case: &mut Case) {
     }
 }
 
-/// Whether upstream has changed an object that cannot be read, or what hangs on it, or the binder looks at
-/// one and says so.
+/// Whether upstream changes an object that cannot be read or one that depends on it, or the binder looks at
+/// such an object and reports it.
 pub(super) fn meets_unreadable(case: &Case) -> bool {
     let unreadable = unreadable(&case.initial);
     if is_empty(&unreadable) {
@@ -40,12 +39,12 @@ pub(super) fn meets_unreadable(case: &Case) -> bool {
     changes(&unreadable) || goes_on || looks_at(case, &unreadable)
 }
 
-/// Whether every object that cannot be read is as it was.
+/// Whether every object that cannot be read is unchanged.
 pub(super) fn leaves_unreadable_alone(case: &Case, end: &End) -> bool {
     is_empty(&compare::differing(&unreadable(&case.initial), &end.objects))
 }
 
-/// A claim and the volume that it names, which upstream's comparison of their sizes judges wrongly.
+/// A claim and the volume that it names, whose sizes upstream compares wrongly.
 pub(super) struct Pair<'a> {
     claim: &'a Value,
     /// The volume's name.
@@ -54,14 +53,14 @@ pub(super) struct Pair<'a> {
     fits: bool,
 }
 
-/// Pairs of the case that upstream misjudges.
+/// Pairs of the case whose sizes upstream compares wrongly.
 pub(super) fn misjudged(case: &Case) -> impl Iterator<Item = Pair<'_>> {
     let synced = case.call.strip_prefix("sync-claim ");
     let of_call = move |claim: &&Value| is_settled(case) || claim["metadata"]["name"].as_str() == synced;
     case.initial.claims.iter().filter(of_call).filter_map(|claim| {
         let name = &claim["spec"]["volumeName"];
         let volume = named(&case.initial.volumes, name);
-        // In the end, if not from the start.
+        // In a case that settles, the volume may become free later.
         let later = if is_settled(case) { named(&case.end.volumes, name) } else { volume };
         let is_free =
             [volume, later].iter().any(|volume| volume.is_object() && volume["spec"]["claimRef"].is_null());
@@ -75,7 +74,7 @@ pub(super) fn misjudged(case: &Case) -> impl Iterator<Item = Pair<'_>> {
     })
 }
 
-/// Whether upstream found the volume large enough; `None` where it did not get as far.
+/// Whether upstream found the volume large enough; `None` where it did not compare.
 fn upstream_binds(case: &Case, volume: &Value, claim: &Value) -> Option<bool> {
     if refers_to(named(&case.end.volumes, volume), claim) {
         return Some(true);
@@ -95,12 +94,12 @@ fn is_unbound(claim: &Value) -> bool {
     claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"].is_null()
 }
 
-/// Whether upstream's comparison loses something of it.
+/// Whether upstream's comparison changes this size.
 fn is_rounded(size: Quantity) -> bool {
     size.nanos > 0 || i64::try_from(size.whole).is_err()
 }
 
-/// What else upstream's `checkVolumeSatisfyClaim` compares.
+/// Whether the volume matches in everything else that upstream's `checkVolumeSatisfyClaim` compares.
 fn matches_but_for_size(volume: &Value, claim: &Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let class = |object: &Value| {
@@ -118,7 +117,7 @@ fn matches_but_for_size(volume: &Value, claim: &Value) -> bool {
         && items(&claim["spec"]["accessModes"]).iter().all(is_offered)
 }
 
-/// Claims whose status upstream has given a negative capacity.
+/// Claims whose status has a negative capacity that upstream wrote.
 pub(super) fn made_negative(case: &Case) -> impl Iterator<Item = &Value> {
     let is_negative = |claim: &Value| {
         let capacity = claim["status"]["capacity"]["storage"].as_str();
@@ -128,15 +127,14 @@ pub(super) fn made_negative(case: &Case) -> impl Iterator<Item = &Value> {
     case.end.claims.iter().filter(move |claim| is_negative(claim) && !was(claim))
 }
 
-/// Whether the case syncs an object that cannot be read, or looks at one on behalf of the object that it
-/// syncs.
+/// Whether the case syncs an object that cannot be read, or one for which such an object is looked at.
 fn looks_at(case: &Case, unreadable: &Objects) -> bool {
     let Objects { volumes, claims } = unreadable;
     let has = |objects: &[Value], name: &Value| named(objects, name).is_object();
     match case.call.split_once(' ') {
         Some(("sync-claim", name)) => {
             let claim = named(&case.initial.claims, &name.into());
-            // Reserved for it, so that upstream tries to bind it.
+            // A volume is reserved for the claim, so upstream tries to bind it.
             let refused = is_failed(case, "update", "persistentvolumes")
                 && case.fails == Some(true)
                 && case.events.as_ref().is_some_and(Vec::is_empty);
@@ -156,7 +154,7 @@ fn looks_at(case: &Case, unreadable: &Objects) -> bool {
     }
 }
 
-/// Whether a sync of the volume gets as far as to look at its claim.
+/// Whether a sync of the volume looks at its claim.
 fn looks_at_claim(case: &Case, volume: &Value) -> bool {
     let claim_ref = &volume["spec"]["claimRef"];
     let is_unseen = case.uncached.iter().any(|name| claim_ref["name"] == name.as_str());
@@ -167,8 +165,8 @@ fn looks_at_claim(case: &Case, volume: &Value) -> bool {
     !is_refused && !fails_before_it_is_decided(case, volume)
 }
 
-/// Objects that refer to those that cannot be read, or do in the end, as far as they are decided after
-/// looking at those: with the finalizers that they have in the end.
+/// Objects that refer to an object that cannot be read, at the beginning or in the end, with the finalizers
+/// that they have in the end: those are decided before the other object is looked at.
 fn referring(case: &Case, unreadable: &Objects) -> Objects {
     let Objects { volumes, claims } = unreadable;
     let is_of_claim = |volume: &&Value| {
@@ -188,7 +186,7 @@ fn referring(case: &Case, unreadable: &Objects) -> Objects {
     }
 }
 
-/// The objects that have a value which Bindery does not know.
+/// The objects with a value that Bindery does not know.
 pub(super) fn unreadable(objects: &Objects) -> Objects {
     let pick = |objects: &[Value], is_readable: fn(&Value) -> bool| {
         objects.iter().filter(|object| !is_readable(object)).cloned().collect()
@@ -216,7 +214,7 @@ fn is_readable(object: &Value, phases: &[&str]) -> bool {
         && access.into_iter().flat_map(items).all(|mode| is_one_of(mode, &words))
 }
 
-/// Whether a map of resources has a size that Bindery handles, or none.
+/// Whether a map of resources has no size, or one that Bindery can read.
 fn is_size(resources: &Value) -> bool {
     resources["storage"].as_str().is_none_or(|text| Quantity::parse(text).is_ok())
 }
@@ -229,8 +227,8 @@ fn request(claim: &Value) -> Option<Quantity> {
     Quantity::parse(claim["spec"]["resources"]["requests"]["storage"].as_str().unwrap_or("0")).ok()
 }
 
-/// Whether the volume is the claim's, or of an earlier one of that name. Where its reference has no UID,
-/// somebody has reserved it, and nobody looks the claim up.
+/// Whether the volume belongs to the claim or to an earlier claim of that name. Upstream does not look up the
+/// claim of a claimRef without UID.
 fn is_claim_of(volume: &Value, claim: &Value) -> bool {
     let reference = &volume["spec"]["claimRef"];
     reference["uid"].is_string()

@@ -1,4 +1,5 @@
-//! The world of a case: an API server with its objects, and a binder over a store filled past the watches.
+//! The execution of a case: an API server with its objects, and a binder whose caches are filled without
+//! watches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,9 +18,9 @@ use crate::mock::{MockPlugin, migrations};
 use crate::port::CasePort;
 use crate::server::Server;
 
-/// Longer than any backoff, so that between two rounds all of them expire.
+/// Longer than any backoff, so that all expire between two rounds.
 const BACKOFFS_EXPIRE: Duration = Duration::from_secs(600);
-/// The time of every case, in seconds since the Unix epoch: no decision may depend on it.
+/// The time of every case, in seconds since the Unix epoch. No decision may depend on it.
 const NOW: Timestamp = 1_700_000_000;
 /// Namespace of every claim and pod of a case.
 pub(crate) const NAMESPACE: &str = "default";
@@ -27,39 +28,39 @@ pub(crate) const NAMESPACE: &str = "default";
 pub(crate) const VOLUMES: &str = "persistentvolumes";
 pub(crate) const CLAIMS: &str = "persistentvolumeclaims";
 
-/// The world of a case.
-pub(crate) struct World<'a> {
+/// A case that is executed.
+pub(crate) struct Execution<'a> {
     server: Server<'a>,
     binder: Binder<CasePort>,
     case: Case,
-    /// Versions of the objects when they were looked at last.
+    /// Versions of the objects at the last look.
     seen: BTreeMap<Key, String>,
     changed: bool,
 }
 
-/// The objects of the world's API server and the events recorded about them.
+/// The result of an execution.
 pub(crate) struct End {
     /// The objects.
     pub(crate) objects: Objects,
     /// The events, in order, as `TYPE REASON`.
     pub(crate) events: Vec<String>,
-    /// Every live read, write and event, in order, for a person.
+    /// A line for every live read, write and event, in order.
     pub(crate) trace: Vec<String>,
-    /// What was said of writes that the API server found invalid.
+    /// The messages of writes that the API server found invalid.
     pub(crate) invalid: Vec<String>,
     /// Volumes whose phase was written.
     pub(crate) phased: BTreeSet<Text>,
 }
 
-impl<'a> World<'a> {
-    /// Builds the world of a case around a server that has its objects; `engine` decides in it.
+impl<'a> Execution<'a> {
+    /// Prepares a case on a server that has its objects. `engine` decides.
     ///
     /// # Errors
     ///
     /// The server cannot be read.
     pub(crate) async fn new(case: &Case, engine: Arc<dyn Engine>, server: Server<'a>) -> Result<Self> {
         let client = server.client();
-        // Events are written down as the binder records them; none goes to the API server.
+        // The port logs events. None is sent to the API server.
         let (events, _) = Events::new(client.clone());
         let binder = Binder::new(Parts {
             store: Arc::new(Store::new()),
@@ -70,16 +71,16 @@ impl<'a> World<'a> {
             journal: None,
         });
         let seen = versions(&server).await?;
-        let world = Self { server, binder, case: case.clone(), seen, changed: false };
-        world.fill_caches(&case.uncached).await?;
-        Ok(world)
+        let execution = Self { server, binder, case: case.clone(), seen, changed: false };
+        execution.fill_caches(&case.uncached).await?;
+        Ok(execution)
     }
 
-    /// Carries out the call of the case and what follows it; answers whether the call failed.
+    /// Makes the call of the case and what follows it. Returns why the call failed, if it did.
     ///
     /// # Errors
     ///
-    /// The call is of no known kind.
+    /// The kind of the call is unknown.
     pub(crate) async fn call(&mut self) -> Result<Option<String>> {
         let call = self.case.call.clone();
         if call == "settle" {
@@ -99,7 +100,7 @@ impl<'a> World<'a> {
         Ok(failure)
     }
 
-    /// What is there at the end.
+    /// The result so far.
     ///
     /// # Errors
     ///
@@ -132,7 +133,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Syncs each changed object until nothing changes, as watches make a binder do.
+    /// Syncs each changed object until nothing changes, as with watches.
     async fn follow_changes(&mut self) -> Result<()> {
         loop {
             let changed = self.take_changed().await?;
@@ -146,7 +147,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The objects whose version is not the one that was looked at last; it is from now on.
+    /// The objects whose version has changed since the last call.
     async fn take_changed(&mut self) -> Result<Vec<Key>> {
         let versions = versions(&self.server).await?;
         let is_new = |(key, version): &(&Key, &String)| self.seen.get(key) != Some(version);
@@ -155,12 +156,12 @@ impl<'a> World<'a> {
         Ok(changed)
     }
 
-    /// How many writes the API server has carried out.
+    /// How many writes have succeeded.
     fn writes(&self) -> usize {
         self.binder.port().log().writes
     }
 
-    /// Syncs one object and runs the operations that this starts; answers the failure of the sync.
+    /// Syncs one object and runs the operations that it starts. Returns why the sync failed, if it did.
     async fn sync(&mut self, key: &Key) -> Result<Option<String>> {
         let Synced { result, operations, .. } = self.binder.sync(key).await;
         for operation in operations {
@@ -178,8 +179,8 @@ impl<'a> World<'a> {
         store.claim_keys().into_iter().map(Key::Claim).chain(volumes).collect()
     }
 
-    /// Lets other actors change the world, once, when it has come as far as they expect: the versions that
-    /// the change builds upon count the writes since the beginning.
+    /// Lets other actors change the world once, when it has the versions that their change expects. A version
+    /// counts the writes since the beginning.
     async fn let_others_act(&mut self) -> Result<()> {
         let Some(change) = self.case.changed_before_operation.clone() else { return Ok(()) };
         if self.changed || !self.has_come_to(&change.api)? {
@@ -194,7 +195,7 @@ impl<'a> World<'a> {
                 }
             }
         }
-        // What is already so keeps its version, as the recorded API server left it.
+        // Equal objects keep their versions, as on the recorded API server.
         let held = Objects { volumes: sim.objects(VOLUMES), claims: sim.objects(CLAIMS) };
         let differing = compare::differing(&change.api, &held);
         differing.typed().for_each(|object| sim.put(object));
@@ -217,7 +218,7 @@ impl<'a> World<'a> {
             && objects.claims.iter().all(|c| reached(CLAIMS, c)))
     }
 
-    /// Fills the caches with what the API server has, but for some claims.
+    /// Fills the caches with the objects of the API server, except these claims.
     async fn fill_caches(&self, uncached: &[String]) -> Result<()> {
         let store = self.binder.store();
         for (kind, resource, uncached) in [
@@ -236,7 +237,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Lets the caches hold objects that the API server has no more, as a lagging watch does.
+    /// Keeps objects in the caches that are gone from the API server, as with a lagging watch.
     fn keep_in_caches(&self, cache: &Objects) -> Result<()> {
         let (store, sim) = (self.binder.store(), self.server.simulator()?);
         for volume in (Objects { volumes: cache.volumes.clone(), claims: Vec::new() }).typed() {
@@ -255,7 +256,7 @@ impl Case {
     }
 }
 
-/// What the operator of the case's cluster configured.
+/// The configuration of the case's binder.
 fn facts(case: &Case, server: &Server<'_>) -> Facts<Template> {
     let plugin =
         MockPlugin::new(case, server.disk()).map(|plugin| Arc::new(plugin) as Arc<dyn Plugin<Template>>);
@@ -271,7 +272,7 @@ pub(crate) fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// The versions of the volumes and claims that the API server holds.
+/// The versions of the volumes and claims of the API server.
 async fn versions(server: &Server<'_>) -> Result<BTreeMap<Key, String>> {
     let version = |object: &Value| object["metadata"]["resourceVersion"].to_string();
     let claim = |object: &Value| (Key::Claim(ClaimKey::new(NAMESPACE, name(object))), version(object));
