@@ -1,165 +1,134 @@
-//! What others do while the binder works: users, the scheduler, an external provisioner, and the network.
+//! What other actors do while the binder works: users, the scheduler, an external provisioner, the network.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_controller::WriteError;
-use bindery_core::{Claim, ClaimRef, ReclaimPolicy, Text, Uid, Volume};
+use bindery_core::{Claim, ClaimRef, ReclaimPolicy, Text, Uid, Volume, VolumePhase};
+use bindery_kit::{Choices, Fault};
 
-use crate::genes::Choices;
+use crate::law::{Api, State};
 use crate::plugin::provisioned;
-use crate::server::{Fault, Inner, Server};
 use crate::world::{self, CLAIMS, DRIVER, MIGRATED, VOLUMES, key, uid_of};
 
-/// One deed, after a while. Answers whether it is that the binder loses its Lease and gets it back.
-pub(crate) async fn act(server: &Server, bytes: &[u8; 4]) -> bool {
+/// One action, after a delay. Returns true where the action is that the binder loses its Lease and gets it
+/// back.
+pub(crate) async fn act(api: &Api, bytes: &[u8; 4]) -> bool {
     let c = &mut Choices::new(bytes);
     match c.pick(&[0, 0, 1, 40, 3_000, 700_000]) {
         0 => tokio::task::yield_now().await,
         delay => tokio::time::sleep(Duration::from_millis(delay)).await,
     }
-    let deeds: [fn(&mut Inner, &mut Choices<'_>); 14] = [
-        claim_goes,
-        claim_comes,
-        claim_leaves,
-        volume_goes,
-        volume_comes,
-        claim_ref_is_cleared,
-        claim_ref_is_set,
-        volume_name_is_set,
-        volume_is_edited,
-        external_provisioner_works,
-        node_is_selected,
-        write_fails,
-        write_conflicts,
-        answer_is_lost,
+    let actions: [fn(&mut State, &mut Choices<'_>); 14] = [
+        remove_claim,
+        create_claim,
+        |state, c| change_claim(state, c, |claim, _| claim.deleting = true),
+        |state, c| state.delete_volume(&c.pick(&VOLUMES).into()),
+        create_volume,
+        // An administrator offers a released volume again.
+        |state, c| change_volume(state, c, |volume, _| volume.claim_ref = None),
+        reserve_volume,
+        name_volume,
+        edit_volume,
+        provision_externally,
+        |state, c| change_claim(state, c, |claim, _| claim.annotations.selected_node = Some("node".into())),
+        |state, c| fail(state, c, Fault::Refused(WriteError::Failed("the server is down".to_owned()))),
+        |state, c| fail(state, c, Fault::Refused(WriteError::Conflict("the object has changed".to_owned()))),
+        |state, c| fail(state, c, Fault::AnswerLost),
     ];
-    let Some(deed) = deeds.get(c.below(deeds.len() + 1)) else { return true };
-    deed(&mut server.inner(), c);
+    let Some(action) = actions.get(c.below(actions.len() + 1)) else { return true };
+    api.change(|state| action(state, c));
     false
 }
 
-fn claim_goes(server: &mut Inner, c: &mut Choices<'_>) {
-    server.remove_claim(&key(c.pick(&CLAIMS)));
+fn remove_claim(state: &mut State, c: &mut Choices<'_>) {
+    state.remove_claim(&key(c.pick(&CLAIMS)));
 }
 
-/// A claim as users create it; of a name that was there before it has another UID.
-fn claim_comes(server: &mut Inner, c: &mut Choices<'_>) {
+/// A user creates a claim. Each claim of a name has its own UID.
+fn create_claim(state: &mut State, c: &mut Choices<'_>) {
     let name = c.pick(&CLAIMS);
-    if server.claims.contains_key(&key(name)) {
+    if state.claims.contains_key(&key(name)) {
         return;
     }
-    let generation = u32::try_from(server.past_claims.len()).expect("there are few");
+    let generation = u32::try_from(state.past_claims.len()).expect("there are few");
     let mut claim = world::claim(name, &[]);
     claim.uid = uid_of(name, generation + 1);
     claim.class = c.pick(&[Some("".into()), None, Some("gold".into()), Some("external".into())]);
-    server.put_claim(claim);
+    state.put_claim(claim);
 }
 
-fn claim_leaves(server: &mut Inner, c: &mut Choices<'_>) {
-    change_claim(server, c, |claim, _| claim.deleting = true);
-}
-
-fn volume_goes(server: &mut Inner, c: &mut Choices<'_>) {
-    server.delete_volume(&c.pick(&VOLUMES).into());
-}
-
-/// A volume as administrators create it, free or reserved by name.
-fn volume_comes(server: &mut Inner, c: &mut Choices<'_>) {
+/// An administrator creates a volume, free or reserved.
+fn create_volume(state: &mut State, c: &mut Choices<'_>) {
     let name: Text = c.pick(&VOLUMES).into();
-    if server.volumes.contains_key(&name) {
+    if state.volumes.contains_key(&name) {
         return;
     }
     let mut volume = world::volume(&name, &[]);
-    volume.uid = Uid(format!("uid-{name}-{}", server.past_volumes.len()).into());
-    volume.phase = bindery_core::VolumePhase::Pending;
+    volume.uid = Uid(format!("uid-{name}-{}", state.past_volumes.len()).into());
+    volume.phase = VolumePhase::Pending;
     if c.percent(50) {
-        volume.claim_ref = Some(reservation(server, c));
+        volume.claim_ref = Some(reservation(state, c));
     }
-    server.put_volume(volume);
+    state.put_volume(volume);
 }
 
-/// How an administrator lets a released volume be used again.
-fn claim_ref_is_cleared(server: &mut Inner, c: &mut Choices<'_>) {
-    change_volume(server, c, |volume, _| volume.claim_ref = None);
+fn reserve_volume(state: &mut State, c: &mut Choices<'_>) {
+    let reservation = reservation(state, c);
+    change_volume(state, c, |volume, _| _ = volume.claim_ref.get_or_insert(reservation));
 }
 
-fn claim_ref_is_set(server: &mut Inner, c: &mut Choices<'_>) {
-    let reservation = reservation(server, c);
-    change_volume(server, c, |volume, _| _ = volume.claim_ref.get_or_insert(reservation));
-}
-
-/// A reservation by name, as administrators make it, or of the claim that is there, as the scheduler does.
-fn reservation(server: &Inner, c: &mut Choices<'_>) -> ClaimRef {
+/// A reservation by name, as administrators make it, or with the claim's UID, as the scheduler does.
+fn reservation(state: &State, c: &mut Choices<'_>) -> ClaimRef {
     let key = key(c.pick(&CLAIMS));
-    let uid = server.claims.get(&key).filter(|_| c.percent(60)).map(|claim| claim.uid.clone());
+    let uid = state.claims.get(&key).filter(|_| c.percent(60)).map(|claim| claim.uid.clone());
     ClaimRef { namespace: key.namespace, name: key.name, uid }
 }
 
-fn volume_name_is_set(server: &mut Inner, c: &mut Choices<'_>) {
-    change_claim(server, c, |claim, c| {
+fn name_volume(state: &mut State, c: &mut Choices<'_>) {
+    change_claim(state, c, |claim, c| {
         claim.volume_name.get_or_insert_with(|| c.pick(&VOLUMES).into());
     });
 }
 
-fn volume_is_edited(server: &mut Inner, c: &mut Choices<'_>) {
-    change_volume(server, c, |volume, c| {
+fn edit_volume(state: &mut State, c: &mut Choices<'_>) {
+    change_volume(state, c, |volume, c| {
         volume.policy = c.pick(&[ReclaimPolicy::Delete, ReclaimPolicy::Retain, ReclaimPolicy::Recycle]);
         volume.labels = [("tier".into(), "slow".into())].into();
     });
 }
 
-/// Makes a volume for a claim that was handed to it.
-fn external_provisioner_works(server: &mut Inner, _: &mut Choices<'_>) {
-    let handed = |claim: &&std::sync::Arc<Claim>| {
+/// An external provisioner makes a volume for a claim that was handed to it.
+fn provision_externally(state: &mut State, _: &mut Choices<'_>) {
+    let is_handed = |claim: &&Arc<Claim>| {
         let by = claim.annotations.storage_provisioner.as_deref();
         matches!(by, Some(by) if by == DRIVER || by == MIGRATED.1) && claim.volume_name.is_none()
     };
-    let Some(claim) = server.claims.values().find(handed).cloned() else { return };
+    let Some(claim) = state.claims.values().find(is_handed).cloned() else { return };
     let by = claim.annotations.storage_provisioner.as_deref().unwrap_or_default();
     let volume = provisioned(&claim, by);
-    if !server.volumes.contains_key(&volume.name) {
-        server.put_volume(volume);
+    if !state.volumes.contains_key(&volume.name) {
+        state.put_volume(volume);
     }
 }
 
-fn node_is_selected(server: &mut Inner, c: &mut Choices<'_>) {
-    change_claim(server, c, |claim, _| claim.annotations.selected_node = Some("node".into()));
+/// One of the next writes meets a fault.
+fn fail(state: &mut State, c: &mut Choices<'_>, fault: Fault) {
+    state.faults.append(c.below(4), fault);
 }
 
-fn write_fails(server: &mut Inner, c: &mut Choices<'_>) {
-    fault(server, c, Fault::Refused(WriteError::Failed("the server is down".to_owned())));
-}
-
-fn write_conflicts(server: &mut Inner, c: &mut Choices<'_>) {
-    fault(server, c, Fault::Refused(WriteError::Conflict("somebody else was faster".to_owned())));
-}
-
-fn answer_is_lost(server: &mut Inner, c: &mut Choices<'_>) {
-    fault(server, c, Fault::AnswerLost);
-}
-
-/// One of the writes that come next meets the fault.
-fn fault(server: &mut Inner, c: &mut Choices<'_>, fault: Fault) {
-    server.faults.extend((0..c.below(4)).map(|_| None));
-    server.faults.push_back(Some(fault));
-}
-
-fn change_claim(server: &mut Inner, c: &mut Choices<'_>, change: impl FnOnce(&mut Claim, &mut Choices<'_>)) {
-    if let Some(claim) = server.claims.get(&key(c.pick(&CLAIMS))) {
+fn change_claim(state: &mut State, c: &mut Choices<'_>, change: impl FnOnce(&mut Claim, &mut Choices<'_>)) {
+    if let Some(claim) = state.claims.get(&key(c.pick(&CLAIMS))) {
         let mut changed = Claim::clone(claim);
         change(&mut changed, c);
-        server.put_claim(changed);
+        state.put_claim(changed);
     }
 }
 
-fn change_volume(
-    server: &mut Inner,
-    c: &mut Choices<'_>,
-    change: impl FnOnce(&mut Volume, &mut Choices<'_>),
-) {
-    if let Some(volume) = server.volumes.get(c.pick(&VOLUMES)) {
+fn change_volume(state: &mut State, c: &mut Choices<'_>, change: impl FnOnce(&mut Volume, &mut Choices<'_>)) {
+    if let Some(volume) = state.volumes.get(c.pick(&VOLUMES)) {
         let mut changed = Volume::clone(volume);
         change(&mut changed, c);
-        server.put_volume(changed);
+        state.put_volume(changed);
     }
 }

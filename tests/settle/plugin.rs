@@ -1,32 +1,30 @@
-//! The in-tree plugin of these worlds. What it destroys is held against the law.
+//! The in-tree plugin of these worlds. What it destroys is checked against the law.
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use bindery_controller::{Order, Plugin, PluginError};
 use bindery_core::{
-    Claim, ClaimRef, FINALIZER_IN_TREE, Plugin as Description, PluginOperation, ReclaimPolicy, Text, Uid,
-    Volume, VolumeAnnotations, VolumePhase,
+    Claim, ClaimRef, FINALIZER_IN_TREE, Plugin as Description, PluginOperation, ReclaimPolicy, Text, Volume,
+    VolumePhase,
 };
-use futures::future::{BoxFuture, FutureExt as _};
+use bindery_kit::VOLUME_PROTECTION;
+use futures::future::{BoxFuture, FutureExt as _, ready};
 
-use crate::law;
-use crate::server::Server;
-use crate::world::{PLUGIN, PROTECTION, SOURCE};
+use crate::law::{self, Api, Assets};
+use crate::world::{PLUGIN, SOURCE};
 
-/// The plugin: its first calls fail, the others succeed.
+/// The plugin. Its first calls fail, later ones succeed.
 pub(crate) struct MockPlugin {
-    server: Server,
+    api: Api,
     failures_left: Mutex<usize>,
 }
 
 impl MockPlugin {
-    pub(crate) fn new(server: &Server) -> Self {
-        let failures = server.weather().plugin_failures;
-        Self { server: server.clone(), failures_left: Mutex::new(failures) }
+    pub(crate) fn new(api: &Api, failures: usize) -> Self {
+        Self { api: api.clone(), failures_left: Mutex::new(failures) }
     }
 
-    fn fails(&self) -> Result<(), PluginError> {
+    fn succeed(&self) -> Result<(), PluginError> {
         let mut left = self.failures_left.lock().unwrap();
         if *left == 0 {
             return Ok(());
@@ -35,12 +33,32 @@ impl MockPlugin {
         Err(PluginError::Failed("the disk is on fire".into()))
     }
 
-    /// Takes the data of a volume away.
-    fn destroy(&self, volume: &Volume) {
-        let mut server = self.server.inner();
-        if let Err(violation) = law::may_destroy(&server, volume) {
-            server.accuse(format!("{violation}: the plugin and {volume:?}"));
+    /// Destroys the data of a volume and notes it.
+    fn destroy(&self, volume: &Volume, note: impl FnOnce(&mut Assets)) -> Result<(), PluginError> {
+        self.succeed()?;
+        let mut state = self.api.objects();
+        if let Err(violation) = law::may_destroy(&state, volume) {
+            state.extra.violations.push(format!("{violation}: the plugin and {volume:?}"));
         }
+        note(&mut state.extra.assets);
+        Ok(())
+    }
+
+    fn make(&self, claim: &Claim) -> Result<Volume, PluginError> {
+        self.succeed()?;
+        self.api.objects().extra.assets.provisioned.insert(claim.uid.clone());
+        let mut volume = provisioned(claim, PLUGIN);
+        volume.finalizers.push(FINALIZER_IN_TREE.into());
+        volume.source = SOURCE.into();
+        Ok(volume)
+    }
+
+    fn discard(&self, template: &Volume) -> Result<(), PluginError> {
+        self.succeed()?;
+        if let Some(uid) = law::uid_in(template) {
+            self.api.objects().extra.assets.provisioned.remove(uid);
+        }
+        Ok(())
     }
 }
 
@@ -64,65 +82,29 @@ impl Plugin<Volume> for MockPlugin {
     }
 
     fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Volume, PluginError>> {
-        async {
-            self.fails()?;
-            self.server.inner().assets.provisioned.insert(order.claim.uid.clone());
-            let mut volume = provisioned(&order.claim, PLUGIN);
-            volume.finalizers.push(FINALIZER_IN_TREE.into());
-            volume.source = SOURCE.into();
-            Ok(volume)
-        }
-        .boxed()
+        ready(()).map(|()| self.make(&order.claim)).boxed()
     }
 
     fn discard<'a>(&'a self, template: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
-        async {
-            self.fails()?;
-            let uid: Option<&Uid> = template.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref());
-            let mut server = self.server.inner();
-            uid.map(|uid| server.assets.provisioned.remove(uid));
-            Ok(())
-        }
-        .boxed()
+        ready(()).map(|()| self.discard(template)).boxed()
     }
 
     fn delete<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
-        async {
-            self.fails()?;
-            self.destroy(volume);
-            self.server.inner().assets.deleted.insert(volume.uid.clone());
-            Ok(())
-        }
-        .boxed()
+        let note = |assets: &mut Assets| _ = assets.deleted.insert(volume.uid.clone());
+        ready(()).map(move |()| self.destroy(volume, note)).boxed()
     }
 
     fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
-        async {
-            self.fails()?;
-            self.destroy(volume);
-            self.server.inner().assets.recycled.insert(volume.uid.clone());
-            Ok(())
-        }
-        .boxed()
+        let note = |assets: &mut Assets| _ = assets.recycled.insert(volume.uid.clone());
+        ready(()).map(move |()| self.destroy(volume, note)).boxed()
     }
 }
 
 /// The volume that a provisioner makes for a claim.
 pub(crate) fn provisioned(claim: &Claim, by: &str) -> Volume {
-    let name: Text = format!("pvc-{}", claim.uid).into();
-    Volume {
-        uid: Uid(format!("uid-{name}").into()),
-        name,
-        version: "0".into(),
-        deleting: false,
-        labels: BTreeMap::new(),
-        annotations: VolumeAnnotations {
-            bound_by_controller: true,
-            provisioned_by: Some(by.into()),
-            migrated_to: None,
-            pre_resize_capacity: None,
-        },
-        finalizers: vec![PROTECTION.into()],
+    let name = format!("pvc-{}", claim.uid);
+    let mut volume = Volume {
+        finalizers: vec![VOLUME_PROTECTION.into()],
         capacity: Some(claim.request),
         access_modes: claim.access_modes.clone(),
         class: claim.class.clone().unwrap_or_else(|| "".into()),
@@ -134,8 +116,11 @@ pub(crate) fn provisioned(claim: &Claim, by: &str) -> Volume {
             uid: Some(claim.uid.clone()),
         }),
         policy: ReclaimPolicy::Delete,
-        node_affinity: false,
         source: "csi".into(),
         phase: VolumePhase::Pending,
-    }
+        ..bindery_kit::volume(&name)
+    };
+    volume.annotations.bound_by_controller = true;
+    volume.annotations.provisioned_by = Some(by.into());
+    volume
 }

@@ -1,4 +1,4 @@
-//! The objects that a world begins with: small enough that they meet, and as odd as users make them.
+//! The objects that a world begins with. Their names and values are few, so that they meet.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +8,31 @@ use bindery_core::{
     Text, Uid, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
 };
 
-use crate::genes::{Choices, Genes};
+use bindery_kit::{Choices, VOLUME_PROTECTION, gib};
+
+use crate::bytes::WorldBytes;
 
 /// The in-tree plugin of these worlds, and the source of its volumes.
 pub(crate) const PLUGIN: &str = "kubernetes.io/mock";
 pub(crate) const SOURCE: &str = "mock";
 /// The external provisioner.
 pub(crate) const DRIVER: &str = "vendor.example/disk";
-/// The in-tree plugin that has migrated, and its driver.
+/// The in-tree plugin that is migrated, and its driver.
 pub(crate) const MIGRATED: (&str, &str) = ("kubernetes.io/old", "csi.old.example");
-/// Finalizer of volumes that the API server's other controllers remove.
-pub(crate) const PROTECTION: &str = "kubernetes.io/pv-protection";
 
-/// The claims, of which the last is a namesake of the first in another namespace: see [`key`].
+/// The claims. The last one has the name of the first, in another namespace: see [`key`].
 pub(crate) const CLAIMS: [&str; 4] = ["c0", "c1", "c2", NAMESAKE];
 pub(crate) const VOLUMES: [&str; 4] = ["v0", "v1", "v2", "v3"];
 const NAMESAKE: &str = "namesake";
-const GIB: u64 = 1 << 30;
 
-/// How a world behaves beside its objects.
+/// Delays and failures of a world.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Weather {
+pub(crate) struct Conditions {
     /// Milliseconds until a watch delivers a volume, and a claim.
     pub(crate) lag: [u64; 2],
-    /// How often others get their turn before a request is carried out.
+    /// How many turns other tasks get before a request is carried out.
     pub(crate) yields: usize,
-    /// How many calls of the plugin fail before the others succeed.
+    /// How many calls of the plugin fail before the first success.
     pub(crate) plugin_failures: usize,
 }
 
@@ -45,14 +44,14 @@ pub(crate) fn key(name: &str) -> ClaimKey {
     }
 }
 
-/// The UID of the so-manieth claim of a name.
+/// The UID of one of the claims that had this name.
 pub(crate) fn uid_of(name: &str, generation: u32) -> Uid {
     Uid(format!("uid-{name}-{generation}").into())
 }
 
-/// Classes and weather.
-pub(crate) fn surroundings(genes: &Genes) -> (Vec<Class>, Weather) {
-    let c = &mut Choices::new(&genes.surroundings);
+/// Classes and conditions.
+pub(crate) fn conditions(bytes: &WorldBytes) -> (Vec<Class>, Conditions) {
+    let c = &mut Choices::new(&bytes.conditions);
     let immediate = Some(BindingMode::Immediate);
     let mut classes = vec![
         ("gold", PLUGIN, immediate),
@@ -66,22 +65,18 @@ pub(crate) fn surroundings(genes: &Genes) -> (Vec<Class>, Weather) {
         classes.remove(c.below(6));
     }
     let default = c.pick(&["", "gold", "external", "nobody"]);
-    let class = |(name, provisioner, binding_mode): (&str, &str, _)| Class {
-        name: name.into(),
-        provisioner: provisioner.into(),
-        binding_mode,
-        mount_options: false,
+    let class = |(name, provisioner, mode)| Class {
         default: name == default,
-        created: 0,
+        ..bindery_kit::class(name, provisioner, mode)
     };
     let plugin_failures = c.pick(&[0, 0, 1, 2]);
-    let weather = if genes.deeds.is_empty() {
-        Weather { lag: [0; 2], yields: 0, plugin_failures }
+    let conditions = if bytes.actions.is_empty() {
+        Conditions { lag: [0; 2], yields: 0, plugin_failures }
     } else {
         let lags = [0, 1, 30, 2_000];
-        Weather { lag: [c.pick(&lags), c.pick(&lags)], yields: c.below(3), plugin_failures }
+        Conditions { lag: [c.pick(&lags), c.pick(&lags)], yields: c.below(3), plugin_failures }
     };
-    (classes.into_iter().map(class).collect(), weather)
+    (classes.into_iter().map(class).collect(), conditions)
 }
 
 /// Any claim of that name.
@@ -105,9 +100,7 @@ pub(crate) fn claim(name: &str, bytes: &[u8]) -> Claim {
     let phase = c.usually(&[ClaimPhase::Pending, ClaimPhase::Bound, ClaimPhase::Lost, ClaimPhase::Unset]);
     let is_bound = phase == ClaimPhase::Bound;
     Claim {
-        key: key(name),
         uid: uid_of(name, 0),
-        version: "1".into(),
         deleting: c.percent(5),
         annotations,
         request,
@@ -116,7 +109,6 @@ pub(crate) fn claim(name: &str, bytes: &[u8]) -> Claim {
         attributes_class: c.percent(8).then(|| "slow".into()),
         selector: c.percent(12).then(|| selector(c)),
         volume_name,
-        data_source: false,
         status: ClaimStatus {
             phase,
             access_modes: if is_bound { access_modes.clone() } else { Vec::new() },
@@ -125,6 +117,7 @@ pub(crate) fn claim(name: &str, bytes: &[u8]) -> Claim {
             attributes_class: None,
         },
         access_modes,
+        ..bindery_kit::claim(key(name))
     }
 }
 
@@ -149,12 +142,10 @@ pub(crate) fn volume(name: &str, bytes: &[u8]) -> Volume {
         ReclaimPolicy::Unknown,
     ]);
     let provisioned_by = c.percent(30).then(|| c.pick(&[PLUGIN, DRIVER, MIGRATED.0]).into());
-    let mut finalizers = vec![PROTECTION.into()];
+    let mut finalizers = vec![VOLUME_PROTECTION.into()];
     finalizers.extend(c.percent(25).then(|| c.pick(&[FINALIZER_IN_TREE, FINALIZER_EXTERNAL]).into()));
     Volume {
-        name: name.into(),
-        uid: Uid(format!("uid-{name}-0").into()),
-        version: "1".into(),
+        uid: uid_of(name, 0),
         deleting: c.percent(5),
         labels: BTreeMap::from([("tier".into(), c.usually(&["fast", "slow"]).into())]),
         annotations: VolumeAnnotations {
@@ -164,7 +155,7 @@ pub(crate) fn volume(name: &str, bytes: &[u8]) -> Volume {
             pre_resize_capacity: None,
         },
         finalizers,
-        // The API server admits none, but what is in its store may be older than it.
+        // The API server admits no volume without, but its store may have older ones.
         capacity: (!c.percent(5)).then_some(capacity),
         access_modes,
         class,
@@ -175,10 +166,11 @@ pub(crate) fn volume(name: &str, bytes: &[u8]) -> Volume {
         node_affinity: c.percent(10),
         source: c.usually(&[SOURCE, "csi", "nfs"]).into(),
         phase,
+        ..bindery_kit::volume(name)
     }
 }
 
-/// Makes some a pair, complete or as a crash between two of the four writes of a bind has left it.
+/// Makes a pair of some: complete, or as a crash between two of the four writes of a bind leaves it.
 pub(crate) fn pair(c: &mut Choices<'_>, claim: &mut Claim, volume: &mut Volume) {
     if !c.percent(35) {
         return;
@@ -212,7 +204,7 @@ fn claim_ref(c: &mut Choices<'_>) -> ClaimRef {
 }
 
 fn size(c: &mut Choices<'_>) -> Quantity {
-    Quantity::bytes(c.pick(&[GIB, GIB, 2 * GIB, 2 * GIB + 1]))
+    c.pick(&[gib(1), gib(1), gib(2), Quantity::bytes(gib(2).whole + 1)])
 }
 
 fn modes(c: &mut Choices<'_>) -> Vec<AccessMode> {

@@ -8,7 +8,7 @@ use axum::http::{Request, StatusCode};
 use bindery_controller::{Binder, Facts, Parts, Settings};
 use bindery_core::{ClaimKey, Engine};
 use bindery_engine::DefaultEngine;
-use bindery_kit::InMemoryApi;
+use bindery_kit::{InMemoryApi, json as kit};
 use bindery_kube::decode;
 use bindery_store::{Delivery, Kind, Object, Observed, Store};
 use bindery_webhook::{AdmissionMetrics, AdmissionSettings, PATH, admission};
@@ -40,35 +40,16 @@ pub struct Answer {
 
 /// A claim of namespace `ns` for this much, without a class, and with these fields of its spec.
 pub fn claim(name: &str, storage: &str, spec: Value) -> Value {
-    let base = json!({
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": storage}},
-        "storageClassName": "",
-    });
-    object(
-        "PersistentVolumeClaim",
-        json!({"name": name, "namespace": "ns", "uid": format!("uid-{name}")}),
-        base,
-        spec,
-    )
+    let metadata = json!({"namespace": "ns", "uid": format!("uid-{name}")});
+    let sized = json!({"resources": {"requests": {"storage": storage}}});
+    kit::claim(name, json!({"metadata": metadata, "spec": kit::merged(sized, spec)}))
 }
 
 /// A volume of this size without a class, and with these fields of its spec.
 pub fn volume(name: &str, storage: &str, spec: Value) -> Value {
-    let base = json!({
-        "accessModes": ["ReadWriteOnce"],
-        "capacity": {"storage": storage},
-        "hostPath": {"path": "/data"},
-        "persistentVolumeReclaimPolicy": "Retain",
-    });
-    object("PersistentVolume", json!({"name": name, "uid": format!("uid-{name}")}), base, spec)
-}
-
-fn object(kind: &str, metadata: Value, mut spec: Value, over: Value) -> Value {
-    if let (Value::Object(spec), Value::Object(over)) = (&mut spec, over) {
-        spec.extend(over);
-    }
-    json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec})
+    let metadata = json!({"uid": format!("uid-{name}")});
+    let sized = json!({"capacity": {"storage": storage}});
+    kit::volume(name, json!({"metadata": metadata, "spec": kit::merged(sized, spec)}))
 }
 
 /// The review of a creation.
@@ -215,10 +196,10 @@ impl Replica {
 
     /// The text of the metrics.
     pub fn scrape(&self) -> String {
-        let mut told = String::new();
+        let mut metrics = String::new();
         // Writing to a string cannot fail.
-        let _ = text::encode(&mut told, &self.registry);
-        told
+        let _ = text::encode(&mut metrics, &self.registry);
+        metrics
     }
 
     /// Sends a review and returns its `response`.

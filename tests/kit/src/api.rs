@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bindery_controller::{Intake, Journal, Key, Note, Port, Purpose, Verdict, Write, WriteError, Written};
 use bindery_core::{Action, Claim, ClaimKey, Evidence, Lookup, Regarding, Subject, Text, Timestamp, Volume};
-use bindery_store::{Delivery, Kind, Object, ObjectKey};
+use bindery_store::{Delivery, Kind, Object};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
 pub use apply::Change;
@@ -32,7 +32,7 @@ pub struct InMemoryApi<X = ()> {
 
 struct Shared<X> {
     objects: Mutex<Objects<X>>,
-    watch: Mutex<Option<Arc<dyn Fn(Event) + Send + Sync>>>,
+    watch: Mutex<Option<Arc<dyn Fn(Delivery) + Send + Sync>>>,
     delay: Mutex<Delay>,
     /// Notified of each write that was carried out.
     written: Notify,
@@ -45,27 +45,6 @@ enum Delay {
     Yields(usize),
     /// This much time of tokio's clock passes.
     Lasts(Duration),
-}
-
-/// What a watch reports: an object, or `None` once it is gone.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// Of a volume.
-    Volume(Text, Option<Arc<Volume>>),
-    /// Of a claim.
-    Claim(ClaimKey, Option<Arc<Claim>>),
-}
-
-impl Event {
-    /// Delivers the event to a binder's caches.
-    pub fn deliver(self, intake: &Intake) {
-        intake.deliver(match self {
-            Self::Volume(_, Some(volume)) => Delivery::applied(volume),
-            Self::Volume(name, None) => Delivery::Gone(ObjectKey::Volume(name)),
-            Self::Claim(_, Some(claim)) => Delivery::applied(claim),
-            Self::Claim(key, None) => Delivery::Gone(ObjectKey::Claim(key)),
-        });
-    }
 }
 
 impl<X> Clone for InMemoryApi<X> {
@@ -116,7 +95,7 @@ impl<X> InMemoryApi<X> {
     }
 
     /// Reports each later change: before the answer of the write that made it.
-    pub fn on_event(&self, watch: impl Fn(Event) + Send + Sync + 'static) {
+    pub fn on_event(&self, watch: impl Fn(Delivery) + Send + Sync + 'static) {
         self.objects().take_events();
         *lock(&self.shared.watch) = Some(Arc::new(watch));
     }
@@ -126,15 +105,15 @@ impl<X> InMemoryApi<X> {
     pub fn watch(&self, intake: &Intake, lag: Duration) {
         let intake = intake.clone();
         if lag.is_zero() {
-            return self.on_event(move |event| event.deliver(&intake));
+            return self.on_event(move |event| intake.deliver(event));
         }
-        let (sender, mut receiver) = mpsc::unbounded_channel::<Event>();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
         // The receiver is gone once the test's runtime has ended.
         self.on_event(move |event| drop(sender.send(event)));
         tokio::spawn(async move {
             while let Some(event) = receiver.recv().await {
                 pass(lag).await;
-                event.deliver(&intake);
+                intake.deliver(event);
             }
         });
     }
@@ -149,7 +128,8 @@ impl<X> InMemoryApi<X> {
         *lock(&self.shared.delay) = Delay::Yields(turns);
     }
 
-    /// Delivers a complete list of volumes to a binder's caches, as a watch does when the binder asks for one.
+    /// Delivers a complete list of volumes to a binder's caches, as a watch does when the binder asks for
+    /// one.
     pub fn list_volumes(&self, intake: &Intake) {
         intake.list_begins(Kind::Volume);
         self.deliver_list(intake, Kind::Volume, "");

@@ -18,7 +18,8 @@ pub fn volume(name: &str, change: Value) -> Value {
     merged(volume, change)
 }
 
-/// A PersistentVolumeClaim for 1Gi in namespace `default` with the empty class, changed by a JSON merge patch.
+/// A PersistentVolumeClaim for 1Gi in namespace `default` with the empty class, changed by a JSON merge
+/// patch.
 pub fn claim(name: &str, change: Value) -> Value {
     let claim = json!({
         "apiVersion": "v1",

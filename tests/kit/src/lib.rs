@@ -18,7 +18,7 @@ mod objects;
 mod random;
 
 #[cfg(feature = "api")]
-pub use api::{Change, Event, Fault, Faults, InMemoryApi, Objects, VOLUME_PROTECTION};
+pub use api::{Change, Fault, Faults, InMemoryApi, Objects, VOLUME_PROTECTION};
 pub use files::allow_files;
 pub use logged::Logged;
 pub use memory::{peak_kib, resident_kib};

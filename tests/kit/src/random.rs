@@ -49,8 +49,8 @@ pub fn check_all<S: Strategy, T>(
     results.into_inner()
 }
 
-/// Choices drawn from bytes, so that property tests shrink and fuzzers mutate bytes. After the last byte, each
-/// choice is the first one, which is the usual one.
+/// Choices drawn from bytes, so that property tests shrink and fuzzers mutate bytes. After the last byte,
+/// each choice is the first one, which is the usual one.
 pub struct Choices<'a>(std::slice::Iter<'a, u8>);
 
 impl<'a> Choices<'a> {

@@ -1,17 +1,16 @@
-//! What may become of a claim.
+//! Which changes of a claim are allowed.
 
 use std::sync::Arc;
 
 use bindery_controller::Write;
 use bindery_core::{Action, Claim, ClaimPhase, Text, Volume, VolumePhase};
 
-use super::{check_that, may_meet, uid_in, volume_states};
-use crate::server::Inner;
+use super::{State, check_that, may_meet, states_now, uid_in, volume_states};
 use crate::world::MIGRATED;
 
 /// A write to a claim.
 pub(super) struct Changed<'a> {
-    pub(super) server: &'a Inner,
+    pub(super) state: &'a State,
     pub(super) write: &'a Write<Volume>,
     pub(super) before: &'a Arc<Claim>,
     pub(super) after: &'a Claim,
@@ -37,21 +36,22 @@ impl Changed<'_> {
         if before.annotations.storage_provisioner != after.annotations.storage_provisioner {
             self.provisioner()?;
         }
-        let took = before.annotations.selected_node.is_some() && after.annotations.selected_node.is_none();
+        let removes = before.annotations.selected_node.is_some() && after.annotations.selected_node.is_none();
         check_that(
-            !took || matches!(self.write.action, Action::RemoveSelectedNode { .. }),
-            "G9: takes the node that the scheduler has chosen",
+            !removes || matches!(self.write.action, Action::RemoveSelectedNode { .. }),
+            "G9: removes the node that the scheduler selected",
         )?;
         self.migrated()
     }
 
-    /// The claim became bound: its volume carries its UID and is Bound, and may be its own (G3), on the
-    /// server and not only in a cache.
+    /// The claim becomes bound: on the server, and not only in a cache, its volume carries its UID, is Bound,
+    /// and may belong to it (G3).
     fn bound(&self) -> Result<(), String> {
         check_that(self.after.annotations.bind_completed, "G9: sets volumeName without bind-completed")?;
-        let mut volumes = self.server.states_now(self.volume_name()?).flatten();
-        let is_own = volumes
-            .any(|volume| self.is_held_by(volume) && may_meet(&self.server.classes, self.before, volume));
+        let mut volumes = states_now(self.state, self.volume_name()?).flatten();
+        let is_own = volumes.any(|volume| {
+            self.is_held_by(volume) && may_meet(&self.state.extra.classes, self.before, volume)
+        });
         check_that(is_own, "G3: binds a claim to a volume that is not Bound to it")
     }
 
@@ -61,7 +61,7 @@ impl Changed<'_> {
         let is_bare =
             after.access_modes.is_empty() && !after.has_capacity && after.attributes_class.is_none();
         match after.phase {
-            ClaimPhase::Unset => Err("G9: takes a claim's phase back".to_owned()),
+            ClaimPhase::Unset => Err("G9: resets a claim's phase".to_owned()),
             ClaimPhase::Pending => check_that(!bind_completed && is_bare, "G9: Pending, but was bound"),
             ClaimPhase::Lost => {
                 check_that(bind_completed && is_bare, "G9: Lost, but was never bound")?;
@@ -70,8 +70,8 @@ impl Changed<'_> {
             ClaimPhase::Bound => {
                 let capacity =
                     |volume: &Volume| before.phase == ClaimPhase::Bound || after.capacity == volume.capacity;
-                // The status can be put right, so it may rest on what a cache has.
-                let mut volumes = volume_states(self.server, self.volume_name()?);
+                // A later write can correct the status, so it may rest on a cache.
+                let mut volumes = volume_states(self.state, self.volume_name()?);
                 let is_own = volumes.any(|volume| {
                     self.is_held_by(volume) && after.access_modes == volume.access_modes && capacity(volume)
                 });
@@ -80,25 +80,25 @@ impl Changed<'_> {
         }
     }
 
-    /// volumeName is empty, or on the server there is no such volume, or it is another's.
+    /// The claim has no volumeName, or on the server its volume is gone or belongs to another claim.
     fn has_lost(&self) -> Result<(), String> {
         let Some(name) = &self.before.volume_name else { return Ok(()) };
         let is_others =
             |volume: &Arc<Volume>| volume.claim_ref.is_some() && uid_in(volume) != Some(&self.before.uid);
-        let has_lost = self.server.states_now(name).any(|state| state.is_none_or(is_others));
-        check_that(has_lost, "G9: Lost, but its volume is its own")
+        let has_lost = states_now(self.state, name).any(|state| state.is_none_or(is_others));
+        check_that(has_lost, "G9: Lost, but it has its volume")
     }
 
     /// KEP-3333: a default class, once, for a claim that has no volume.
     fn class(&self) -> Result<(), String> {
-        let class = self.after.class.as_ref().and_then(|name| self.server.classes.get(name));
+        let class = self.after.class.as_ref().and_then(|name| self.state.extra.classes.get(name));
         let may =
             self.before.class.is_none() && !self.is_settled() && class.is_some_and(|class| class.default);
-        check_that(may, "G9: gives a class that it may not give")
+        check_that(may, "G9: sets another class than a default one, or on a settled claim")
     }
 
     fn provisioner(&self) -> Result<(), String> {
-        let class = self.before.class.as_ref().and_then(|name| self.server.classes.get(name));
+        let class = self.before.class.as_ref().and_then(|name| self.state.extra.classes.get(name));
         let due = class.map(|class| match &*class.provisioner {
             name if name == MIGRATED.0 => MIGRATED.1,
             name => name,
@@ -112,7 +112,7 @@ impl Changed<'_> {
         let by = after.storage_provisioner.as_deref().or(after.beta_storage_provisioner.as_deref());
         let driver = (by == Some(MIGRATED.0)).then_some(MIGRATED.1);
         let is_due = by.is_some() && after.migrated_to.as_deref() == driver;
-        check_that(before.migrated_to == after.migrated_to || is_due, "G9: migrated-to says something untrue")
+        check_that(before.migrated_to == after.migrated_to || is_due, "G9: wrong migrated-to")
     }
 
     /// The volume that the claim points at after the write.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bindery_core::{AccessModes, BindingMode, Claim, Class, Selector, Text, Volume, VolumePhase};
 
-/// Whether the claim, as it is, may get the volume, as it is.
+/// Whether the claim may get the volume, both as they are.
 pub(crate) fn may_meet(classes: &BTreeMap<Text, Class>, claim: &Claim, volume: &Volume) -> bool {
     let points_here = claim.volume_name.as_ref().map(|name| *name == volume.name);
     let same_name =
@@ -55,7 +55,7 @@ fn selects(claim: &Claim, volume: &Volume) -> bool {
     }
 }
 
-/// Whether the class leaves the choice to the binder; one that does not exist does.
+/// Whether the binder chooses volumes of the class, also of one that does not exist.
 fn binds_at_once(classes: &BTreeMap<Text, Class>, claim: &Claim) -> bool {
     let class = claim.class.as_ref().and_then(|name| classes.get(name));
     class.is_none_or(|class| class.binding_mode == Some(BindingMode::Immediate))

@@ -1,4 +1,4 @@
-//! What may become of a volume.
+//! Which changes of a volume are allowed.
 
 use std::sync::Arc;
 
@@ -7,13 +7,12 @@ use bindery_core::{
     Action, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, IN_TREE_PREFIX, ReclaimPolicy, Text, Volume, VolumePhase,
 };
 
-use super::{check_that, claim_ref_key, claim_states, claim_then, fate, is_surplus, may_meet, uid_in};
-use crate::server::Inner;
+use super::{State, check_that, claim_ref_key, claim_states, claim_then, fate, is_surplus, may_meet, uid_in};
 use crate::world::MIGRATED;
 
 /// A write to a volume that exists.
 pub(super) struct Changed<'a> {
-    pub(super) server: &'a Inner,
+    pub(super) state: &'a State,
     pub(super) write: &'a Write<Volume>,
     pub(super) before: &'a Arc<Volume>,
     pub(super) after: &'a Volume,
@@ -37,24 +36,24 @@ impl Changed<'_> {
         self.migrated()
     }
 
-    /// G2 and G3: claimRef became that of a claim.
+    /// G2 and G3: claimRef gets the UID of a claim.
     fn reserved(&self) -> Result<(), String> {
         let Action::ReserveVolume { claim: target, .. } = &self.write.action else {
             return Err("G9: another write than a reservation sets claimRef".to_owned());
         };
-        let claim = claim_then(self.server, target)?;
+        let claim = claim_then(self.state, target)?;
         check_that(uid_in(self.after) == Some(&claim.uid), "G2: reserves for another UID")?;
         check_that(
             uid_in(self.before).is_none_or(|uid| *uid == claim.uid),
             "G1: puts another UID over the one in claimRef",
         )?;
         check_that(
-            may_meet(&self.server.classes, claim, self.before),
+            may_meet(&self.state.extra.classes, claim, self.before),
             "G3: the claim may not have the volume",
         )
     }
 
-    /// G4 and G9: claimRef lost its UID, so that the next claim may have the volume.
+    /// G4 and G9: claimRef loses its UID, so another claim may have the volume.
     fn unbound(&self) -> Result<(), String> {
         check_that(
             matches!(self.write.action, Action::UnbindVolume { .. }),
@@ -63,12 +62,12 @@ impl Changed<'_> {
         let whole = self.after.claim_ref.is_none();
         check_that(
             whole == self.before.annotations.bound_by_controller,
-            "G9: clears what the user has reserved, or not what the binder has",
+            "G9: clears a user's reservation, or keeps the binder's",
         )?;
-        let is_unused = fate(self.server, self.before)?.is_elsewhere && !is_surplus(self.before);
+        let is_unused = fate(self.state, self.before)?.is_elsewhere && !is_surplus(self.before);
         check_that(
-            is_unused || self.server.assets.recycled.contains(&self.before.uid),
-            "G9: offers a volume with the data of the last claim",
+            is_unused || self.state.extra.assets.recycled.contains(&self.before.uid),
+            "G9: offers a volume that has data of its last claim",
         )
     }
 
@@ -81,29 +80,29 @@ impl Changed<'_> {
             VolumePhase::Bound => self.is_bound(),
             VolumePhase::Released => {
                 check_that(!was_released, "G9: releases a volume again")?;
-                let is_gone = fate(self.server, self.before)?.is_gone;
+                let is_gone = fate(self.state, self.before)?.is_gone;
                 check_that(is_gone || is_surplus(self.before), "G9: releases a volume that is to be unbound")
             }
             VolumePhase::Failed => {
                 check_that(was_released, "G9: fails a volume that was not released")?;
-                let claim = claim_ref_key(self.before).and_then(|key| self.server.claims.get(&key));
+                let claim = claim_ref_key(self.before).and_then(|key| self.state.claims.get(&key));
                 let needed = claim.is_some_and(|claim| {
                     uid_in(self.before) == Some(&claim.uid)
                         && claim.volume_name.as_ref() == Some(&self.before.name)
                 });
-                check_that(!needed || !self.server.calm, "G1: fails a volume that its claim points at")
+                check_that(!needed || !self.state.extra.calm, "G1: fails a volume that its claim names")
             }
-            VolumePhase::Pending | VolumePhase::Unset => Err("G9: takes a volume's phase back".to_owned()),
+            VolumePhase::Pending | VolumePhase::Unset => Err("G9: resets a volume's phase".to_owned()),
         }
     }
 
-    /// The claim of the UID points at the volume, or may have it.
+    /// The claim with the UID in claimRef names the volume, or may have it.
     fn is_bound(&self) -> Result<(), String> {
         let uid = uid_in(self.before).ok_or("G3: Bound without a claim's UID")?;
-        let mut claims = claim_states(self.server, uid);
+        let mut claims = claim_states(self.state, uid);
         let belongs = claims.any(|claim| {
             claim.volume_name.as_ref() == Some(&self.before.name)
-                || may_meet(&self.server.classes, claim, self.before)
+                || may_meet(&self.state.extra.classes, claim, self.before)
         });
         check_that(belongs, "G3: Bound to a claim that may not have it")
     }
@@ -121,7 +120,7 @@ impl Changed<'_> {
             FINALIZER_IN_TREE => {
                 by == Some(MIGRATED.0)
                     || (is_in_tree(self.before) && self.before.policy != ReclaimPolicy::Delete)
-                    || self.server.assets.deleted.contains(&self.before.uid)
+                    || self.state.extra.assets.deleted.contains(&self.before.uid)
             }
             FINALIZER_EXTERNAL => is_in_tree(self.before),
             _ => false,
@@ -133,27 +132,27 @@ impl Changed<'_> {
         let (before, after) = (&self.before.annotations, &self.after.annotations);
         let driver = (before.provisioned_by.as_deref() == Some(MIGRATED.0)).then_some(MIGRATED.1);
         let is_due = before.provisioned_by.is_some() && after.migrated_to.as_deref() == driver;
-        check_that(before.migrated_to == after.migrated_to || is_due, "G9: migrated-to says something untrue")
+        check_that(before.migrated_to == after.migrated_to || is_due, "G9: wrong migrated-to")
     }
 }
 
-/// A volume is created: the plugin has provisioned it for this claim, and its name follows from the claim's
-/// UID (G5).
-pub(super) fn created(server: &Inner, write: &Write<Volume>, volume: &Volume) -> Result<(), String> {
+/// A volume may be created where the plugin has provisioned it for this claim and the claim's UID makes its
+/// name (G5).
+pub(super) fn created(state: &State, write: &Write<Volume>, volume: &Volume) -> Result<(), String> {
     let Action::CreateVolume { claim: target, name, .. } = &write.action else {
         return Err("G9: another write than a creation creates a volume".to_owned());
     };
-    let claim = claim_then(server, target)?;
-    check_that(**name == *format!("pvc-{}", claim.uid), "G5: a volume's name that is not deterministic")?;
-    check_that(server.assets.provisioned.contains(&claim.uid), "G9: creates a volume without an asset")?;
+    let claim = claim_then(state, target)?;
+    check_that(**name == *format!("pvc-{}", claim.uid), "G5: the name is not that of the claim's volume")?;
+    check_that(state.extra.assets.provisioned.contains(&claim.uid), "G9: creates a volume without an asset")?;
     check_that(uid_in(volume) == Some(&claim.uid), "G2: creates a volume for another UID")?;
     check_that(claim.volume_name.is_none(), "G9: provisions for a claim that has a volume")
 }
 
-/// A volume is deleted: its asset is gone, and so is its claim (G4).
-pub(super) fn deleted(server: &Inner, volume: &Volume) -> Result<(), String> {
-    check_that(server.assets.deleted.contains(&volume.uid), "G9: deletes a volume whose asset exists")?;
-    if uid_in(volume).is_some() { fate(server, volume).map(|_| ()) } else { Ok(()) }
+/// A volume may be deleted once its asset is deleted and its claim does not need it (G4).
+pub(super) fn deleted(state: &State, volume: &Volume) -> Result<(), String> {
+    check_that(state.extra.assets.deleted.contains(&volume.uid), "G9: deletes a volume whose asset exists")?;
+    if uid_in(volume).is_some() { fate(state, volume).map(|_| ()) } else { Ok(()) }
 }
 
 fn is_in_tree(volume: &Volume) -> bool {

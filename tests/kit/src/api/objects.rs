@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bindery_controller::{Note, Purpose, Write, WriteError, Written};
 use bindery_core::{Claim, ClaimKey, FINALIZER_EXTERNAL, Lookup, Text, Version, Volume, VolumePhase};
+use bindery_store::{Delivery, ObjectKey};
 use tokio::time::Instant;
 
-use super::Event;
 use super::apply::{self, Change};
 
 /// The finalizer of the controller that protects volumes in use.
@@ -77,7 +77,7 @@ pub struct Objects<X> {
     pub(super) notes: Vec<Note>,
     pub(super) story: Vec<&'static str>,
     version: u64,
-    events: Vec<Event>,
+    events: Vec<Delivery>,
 }
 
 impl<X> Objects<X> {
@@ -115,8 +115,11 @@ impl<X> Objects<X> {
             self.volumes.insert(volume.name.clone(), Arc::clone(&volume))
         };
         self.ended.push((Instant::now(), volume.name.clone(), before));
-        let left = (!is_gone).then(|| Arc::clone(&volume));
-        self.events.push(Event::Volume(volume.name.clone(), left));
+        self.events.push(if is_gone {
+            Delivery::Gone(ObjectKey::Volume(volume.name.clone()))
+        } else {
+            Delivery::applied(Arc::clone(&volume))
+        });
         if self.protection_lasts.is_zero() {
             self.unprotect(&volume.name);
         }
@@ -129,14 +132,14 @@ impl<X> Objects<X> {
         let claim = Arc::new(claim);
         self.past_claims.push(Arc::clone(&claim));
         self.claims.insert(claim.key.clone(), Arc::clone(&claim));
-        self.events.push(Event::Claim(claim.key.clone(), Some(Arc::clone(&claim))));
+        self.events.push(Delivery::applied(Arc::clone(&claim)));
         claim
     }
 
     /// Removes a claim at once, without regard to finalizers.
     pub fn remove_claim(&mut self, key: &ClaimKey) {
         if self.claims.remove(key).is_some() {
-            self.events.push(Event::Claim(key.clone(), None));
+            self.events.push(Delivery::Gone(ObjectKey::Claim(key.clone())));
         }
     }
 
@@ -161,7 +164,7 @@ impl<X> Objects<X> {
         }
     }
 
-    pub(super) fn take_events(&mut self) -> Vec<Event> {
+    pub(super) fn take_events(&mut self) -> Vec<Delivery> {
         std::mem::take(&mut self.events)
     }
 
