@@ -1,8 +1,9 @@
-//! Whether a volume fits a claim, by the side that chose.
+//! Whether a volume fits a claim. The checks depend on which side made the choice.
 
 use crate::object::{Claim, Requirement, Volume};
 
-/// Why a volume that the binder found free does not fit (`findMatchingVolume`); phase and binding mode aside.
+/// Why a free volume that the binder chose does not fit (`findMatchingVolume`, without phase and binding
+/// mode).
 pub(crate) fn free(volume: &Volume, claim: &Claim) -> Option<String> {
     named(volume, claim).or_else(|| {
         let failed = claim.selector.iter().find(|requirement| !holds(requirement, volume))?;
@@ -18,7 +19,7 @@ pub(crate) fn named(volume: &Volume, claim: &Claim) -> Option<String> {
     })
 }
 
-/// Why a volume that its owner reserved for the claim is not found.
+/// Why the binder does not choose a volume that is reserved for the claim.
 pub(crate) fn reserved(volume: &Volume, claim: &Claim) -> Option<String> {
     let missing = claim.access_modes.difference(&volume.access_modes).next();
     if volume.capacity < claim.request {
@@ -33,10 +34,10 @@ pub(crate) fn reserved(volume: &Volume, claim: &Claim) -> Option<String> {
     }
 }
 
-/// Why what the binder chose of a complete pair does not fit: what the users chose is theirs.
+/// Why the binder's choice in a complete pair does not fit. Choices of users need not fit.
 pub(crate) fn chosen(volume: &Volume, claim: &Claim) -> Option<String> {
     match (volume.meta.is_bound_by_controller(), claim.meta.is_bound_by_controller()) {
-        // A provisioner made it for this claim; labels are not its to give.
+        // A provisioner made it for this claim, and sets no labels.
         (true, true) if volume.meta.provisioned_by().is_some() => named(volume, claim),
         (true, true) => free(volume, claim),
         (true, false) => named(volume, claim),
@@ -53,7 +54,7 @@ fn holds(requirement: &Requirement, volume: &Volume) -> bool {
         "NotIn" => !is_among,
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
-        // The API server refuses others.
+        // The API server refuses other operators.
         _ => false,
     }
 }

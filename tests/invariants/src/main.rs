@@ -1,7 +1,7 @@
-//! `kubectl get persistentvolumes,persistentvolumeclaims,storageclasses -A -o json | bindery-invariants`:
-//! says what of a cluster at rest breaks upstream's invariants, and fails where anything does.
+//! `kubectl get persistentvolumes,persistentvolumeclaims,storageclasses -A -o json | bindery-invariants`
+//! prints how a cluster at rest breaks upstream's invariants. The exit status is 1 if it does.
 
-#![allow(clippy::print_stdout, reason = "this is what the program is for")]
+#![allow(clippy::print_stdout, reason = "a command prints its result")]
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the violations; answers how many there are.
+/// Prints the violations and returns their number.
 fn violations() -> Result<usize, String> {
     let list: Value = serde_json::from_reader(std::io::stdin().lock())
         .map_err(|error| format!("the standard input is not JSON: {error}"))?;

@@ -1,4 +1,4 @@
-//! Volumes and claims, as far as the rules speak of them.
+//! The fields of volumes and claims that the rules need.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::quantity::thousandths;
 
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-/// What volumes and claims have in common.
+/// Metadata of a volume or claim.
 #[derive(Clone, Debug)]
 pub(crate) struct Meta {
     pub(crate) uid: String,
@@ -24,7 +24,7 @@ pub(crate) struct Reservation {
     pub(crate) kind: String,
     /// `namespace/name`.
     pub(crate) key: String,
-    /// `""`: for any claim of that name.
+    /// `""`: any claim of that name.
     pub(crate) uid: String,
 }
 
@@ -56,8 +56,8 @@ pub(crate) struct Claim {
     /// `""`: none.
     pub(crate) volume_name: String,
     pub(crate) phase: String,
-    pub(crate) told_capacity: Option<i128>,
-    pub(crate) told_access_modes: BTreeSet<String>,
+    pub(crate) status_capacity: Option<i128>,
+    pub(crate) status_access_modes: BTreeSet<String>,
 }
 
 /// One requirement of a label selector.
@@ -71,7 +71,7 @@ pub(crate) struct Requirement {
 impl Volume {
     /// # Errors
     ///
-    /// A field has no value that an API server stores; the text names object and field.
+    /// A field has a value that no API server stores; the text names object and field.
     pub(crate) fn of(object: &Value) -> Result<Self, String> {
         let name = text(object, "/metadata/name");
         let capacity =
@@ -112,12 +112,12 @@ impl Volume {
 impl Claim {
     /// # Errors
     ///
-    /// A field has no value that an API server stores; the text names object and field.
+    /// A field has a value that no API server stores; the text names object and field.
     pub(crate) fn of(object: &Value) -> Result<Self, String> {
         let key = format!("{}/{}", text(object, "/metadata/namespace"), text(object, "/metadata/name"));
         let named = |why: String| format!("claim {key}: {why}");
         let request = amount(object, "/spec/resources/requests/storage").map_err(named)?;
-        let told_capacity = amount(object, "/status/capacity/storage").map_err(named)?;
+        let status_capacity = amount(object, "/status/capacity/storage").map_err(named)?;
         let meta = Meta::of(object);
         Ok(Self {
             request: request.unwrap_or_default(),
@@ -128,14 +128,14 @@ impl Claim {
             selector: selector(object),
             volume_name: text(object, "/spec/volumeName"),
             phase: text(object, "/status/phase"),
-            told_capacity,
-            told_access_modes: texts(object, "/status/accessModes"),
+            status_capacity,
+            status_access_modes: texts(object, "/status/accessModes"),
             key,
             meta,
         })
     }
 
-    /// Whether its first bind is over.
+    /// Whether its first bind is complete.
     pub(crate) fn is_completed(&self) -> bool {
         self.meta.annotations.contains_key("pv.kubernetes.io/bind-completed")
     }
@@ -183,7 +183,7 @@ fn amount(object: &Value, pointer: &str) -> Result<Option<i128>, String> {
     amount.map(Some).ok_or_else(|| format!("{pointer} is {value}, which is not a quantity"))
 }
 
-/// The annotation of old counts before the field.
+/// The deprecated annotation takes precedence over the field.
 fn class(object: &Value, meta: &Meta) -> String {
     meta.annotations.get(BETA_CLASS).cloned().unwrap_or_else(|| text(object, "/spec/storageClassName"))
 }

@@ -1,9 +1,7 @@
 //! Amounts of storage.
 
-/// Thousandths of a byte of a quantity such as `1Gi`, `1.5G`, `500m` or `1e9`; `None` where it is no
-/// quantity.
-///
-/// Fractions of a thousandth are cut off: the API server keeps none.
+/// Thousandths of a byte in a quantity such as `1Gi`, `1.5G`, `500m` or `1e9`, rounded down; `None` where the
+/// text is not a quantity.
 pub(crate) fn thousandths(text: &str) -> Option<i128> {
     let digits =
         text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '+' | '-')).unwrap_or(text.len());
@@ -18,7 +16,7 @@ pub(crate) fn thousandths(text: &str) -> Option<i128> {
     unscaled.checked_mul(numerator)?.checked_mul(1_000)?.checked_div(scale.checked_mul(denominator)?)
 }
 
-/// What a suffix multiplies with, as a fraction.
+/// The factor of a suffix, as a fraction.
 fn factor(suffix: &str) -> Option<(i128, i128)> {
     let binary = |power: u32| Some((1_024_i128.pow(power), 1));
     let decimal = |power: u32| Some((1_000_i128.pow(power), 1));
@@ -50,7 +48,7 @@ mod tests {
     use super::thousandths;
 
     #[test]
-    fn amounts_are_read_as_kubernetes_writes_them() {
+    fn quantities_are_read_as_kubernetes_writes_them() {
         for (text, bytes) in [
             ("0", 0),
             ("1", 1),

@@ -1,4 +1,4 @@
-//! What was left undone, where nothing moves any more.
+//! Rules that hold in a cluster at rest.
 
 use crate::object::{Claim, Volume};
 use crate::snapshot::Found;
@@ -30,10 +30,10 @@ impl Snapshot {
                 let claim = self.claims.get(&reservation.key).filter(|claim| claim.meta.uid == uid);
                 match claim.map(|claim| claim.volume_name.as_str()) {
                     None => &["Released", "Failed"],
-                    // Who of the two is to move is said where the claim is looked at.
+                    // The rules of the claim say which of the two should change.
                     Some("") => &["Pending", "Available", "Bound", "Released", "Failed"],
                     Some(name) if name == volume.name => &["Bound"],
-                    // It was provisioned for a claim that then got another.
+                    // It was provisioned for a claim that then got another volume.
                     Some(_) if volume.meta.provisioned_by().is_some() && volume.policy == "Delete" => {
                         &["Released", "Failed"]
                     }
@@ -54,17 +54,17 @@ impl Snapshot {
         found.check(volume, Rule::DeletionEnds, is_stuck.then(|| finalizers_of(volume)));
     }
 
-    /// A claim whose first bind is over (`syncBoundClaim`).
+    /// A claim whose first bind is complete (`syncBoundClaim`).
     fn check_completed(&self, claim: &Claim, found: &mut Found) {
         let volume = self.volumes.get(&claim.volume_name);
         match volume.map(|volume| (volume, volume.claim_uid())) {
             Some((volume, None)) if volume.reservation.is_none() => {
-                let why = format!("its volume {} is not reserved for it any more", volume.name);
+                let why = format!("its volume {} has lost its claimRef", volume.name);
                 found.check(claim, Rule::PairCompleted, Some(why));
             }
             Some((volume, Some(uid))) if uid == claim.meta.uid => {
                 check_phase(claim, "Bound", found);
-                found.check(claim, Rule::ClaimStatus, untold(claim, volume));
+                found.check(claim, Rule::ClaimStatus, stale_status(claim, volume));
             }
             _ => check_phase(claim, "Lost", found),
         }
@@ -83,14 +83,14 @@ impl Snapshot {
         let Some(volume) = self.volumes.get(&claim.volume_name) else { return };
         let accepts = match &volume.reservation {
             None => !volume.meta.is_deleted && fit::named(volume, claim).is_none(),
-            // Both users have decided, so the match is not checked.
+            // A claim and a volume that name each other bind even if they do not match.
             Some(_) => volume.is_reserved_for(claim),
         };
         let why = format!("it names volume {}, which accepts it", volume.name);
         found.check(claim, Rule::PairCompleted, accepts.then_some(why));
     }
 
-    /// Whether the binder finds this volume for a claim that names none.
+    /// Whether the binder chooses this volume for a claim without volumeName.
     fn is_to_be_found(&self, volume: &Volume, claim: &Claim) -> bool {
         if volume.meta.is_deleted {
             return false;
@@ -108,24 +108,24 @@ fn check_phase(claim: &Claim, phase: &str, found: &mut Found) {
     found.check(claim, Rule::ClaimPhase, (claim.phase != phase).then_some(why));
 }
 
-fn untold(claim: &Claim, volume: &Volume) -> Option<String> {
-    if claim.told_capacity != Some(volume.capacity) {
+fn stale_status(claim: &Claim, volume: &Volume) -> Option<String> {
+    if claim.status_capacity != Some(volume.capacity) {
         Some(format!("its status.capacity is not that of volume {}", volume.name))
-    } else if claim.told_access_modes != volume.access_modes {
+    } else if claim.status_access_modes != volume.access_modes {
         Some(format!("its status.accessModes are not those of volume {}", volume.name))
     } else {
         None
     }
 }
 
-/// A reservation that the binder wrote (it has a UID) names everything that upstream's names.
+/// A claimRef that the binder wrote has all fields that upstream writes.
 fn odd_reservation(volume: &Volume) -> Option<String> {
     let reservation = volume.reservation.as_ref()?;
     let is_odd = volume.meta.is_bound_by_controller() && reservation.kind != "v1 PersistentVolumeClaim";
     is_odd.then(|| format!("the binder reserved it for a {:?}", reservation.kind))
 }
 
-/// HonorPVReclaimPolicy: who will delete what a volume stands for holds the volume until that is done.
+/// HonorPVReclaimPolicy: the binder keeps a volume that it will delete until its asset is deleted.
 fn wrong_finalizer(volume: &Volume) -> Option<String> {
     let is_in_tree = volume.meta.provisioned_by().is_some_and(|name| name.starts_with(IN_TREE));
     let has = volume.meta.finalizers.contains(FINALIZER);

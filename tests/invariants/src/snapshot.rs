@@ -1,4 +1,4 @@
-//! The volumes and claims of one moment, and the harm that can be seen in them.
+//! The volumes and claims of one moment, and the rules that hold at any moment.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 use crate::object::{Claim, Volume, text};
 use crate::{Rule, Violation, fit};
 
-/// Volumes, claims and classes, as they were at one moment.
+/// Volumes, claims and classes at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub(crate) volumes: BTreeMap<String, Volume>,
     pub(crate) claims: BTreeMap<String, Claim>,
-    /// Whether the binder leaves free volumes of the class to the scheduler, by name of class.
+    /// By class name, whether its claims wait for a consumer.
     pub(crate) waits_for_consumer: BTreeMap<String, bool>,
 }
 
@@ -21,7 +21,7 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// An amount of storage makes no sense; the text names object and field.
+    /// A field has no quantity; the text names object and field.
     pub fn read(volumes: &[Value], claims: &[Value], classes: &[Value]) -> Result<Self, String> {
         let volumes = volumes.iter().map(|object| Volume::of(object).map(|it| (it.name.clone(), it)));
         let claims = claims.iter().map(|object| Claim::of(object).map(|it| (it.key.clone(), it)));
@@ -41,13 +41,13 @@ impl Snapshot {
         (self.volumes.len(), self.claims.len())
     }
 
-    /// What no moment may show, in order.
+    /// Violations that must not occur at any moment, sorted.
     pub fn harms(&self) -> Vec<Violation> {
         let mut found = Found::default();
         let mut taken = BTreeMap::new();
         for claim in self.claims.values() {
             found.check(claim, Rule::Protected, unprotected(&claim.meta, "kubernetes.io/pvc-protection"));
-            // A claim that has become Lost was bound: what it lost is what matters.
+            // A Lost claim was bound, so its volume matters too.
             if !claim.is_completed() && claim.phase != "Bound" {
                 continue;
             }
@@ -57,7 +57,7 @@ impl Snapshot {
                 continue;
             };
             let other = taken.insert(&volume.name, &claim.key);
-            let shared = other.map(|other| format!("its volume {} is also that of {other}", volume.name));
+            let shared = other.map(|other| format!("{other} has its volume {} too", volume.name));
             found.check(claim, Rule::OneClaim, shared);
             if volume.claim_uid() == Some(&claim.meta.uid) {
                 let misfit = fit::chosen(volume, claim).map(|why| format!("volume {}: {why}", volume.name));
@@ -76,7 +76,7 @@ impl Snapshot {
         found.sorted()
     }
 
-    /// What a world at rest may not show, harm included, in order.
+    /// Violations that must not occur in a cluster at rest, harms included, sorted.
     pub fn violations(&self) -> Vec<Violation> {
         let mut found = Found(self.harms());
         self.check_rest(&mut found);

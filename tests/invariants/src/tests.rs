@@ -1,4 +1,4 @@
-//! Worlds with one thing wrong each, and sound ones.
+//! Clusters with one violation each, and clusters without.
 
 use serde_json::{Value, json};
 
@@ -56,41 +56,32 @@ fn claim() -> Value {
     })
 }
 
-/// What makes a volume free, laid over the bound one.
+/// The change that makes the bound volume free.
 fn free() -> Value {
     json!({"metadata": {"annotations": null}, "spec": {"claimRef": null}, "status": {"phase": "Available"}})
 }
 
-/// What makes a claim wait that names no volume.
+/// The change that makes the bound claim wait for any volume.
 fn waiting() -> Value {
     json!({"metadata": {"annotations": null}, "spec": {"volumeName": null}, "status": null})
 }
 
 /// `object` with a JSON merge patch applied.
 fn with(mut object: Value, change: Value) -> Value {
-    let Value::Object(changes) = change else { return change };
-    if !object.is_object() {
-        object = json!({});
-    }
-    for (key, change) in changes {
-        match change {
-            Value::Null => drop(object.as_object_mut().expect("it is an object").remove(&key)),
-            change => object[&key] = with(object[&key].take(), change),
-        }
-    }
+    json_patch::merge(&mut object, &change);
     object
 }
 
 fn broken(volumes: &[Value], claims: &[Value]) -> Vec<(Rule, String)> {
     let class = json!({"metadata": {"name": "late"}, "volumeBindingMode": "WaitForFirstConsumer"});
-    let snapshot = Snapshot::read(volumes, claims, &[class]).expect("the world can be read");
+    let snapshot = Snapshot::read(volumes, claims, &[class]).expect("the objects can be read");
     let violations = snapshot.violations();
     let harms: Vec<_> = violations.iter().filter(|it| it.rule.is_of_any_moment()).cloned().collect();
     assert_eq!(snapshot.harms(), harms);
     violations.into_iter().map(|violation| (violation.rule, violation.object)).collect()
 }
 
-/// A change of the bound volume, one of the bound claim, and the rules that are then broken.
+/// A change of the bound volume, a change of the bound claim, and the rules that they break.
 type Row<'a> = (Value, Value, &'a [(Rule, &'a str)]);
 
 fn check_pair(rows: &[Row<'_>]) {
@@ -110,7 +101,7 @@ fn a_sound_pair_breaks_no_rule() {
 }
 
 #[test]
-fn harm_is_seen_in_a_pair() {
+fn a_pair_that_loses_its_volume_or_its_fit_breaks_a_rule() {
     use Rule::{ClaimPhase, Fits, NotReclaimed, PointsBack, Protected, VolumePhase};
     let gone = json!({"metadata": {"finalizers": null}});
     check_pair(&[
@@ -151,7 +142,7 @@ fn harm_is_seen_in_a_pair() {
 }
 
 #[test]
-fn what_users_chose_need_not_fit() {
+fn a_choice_of_a_user_need_not_fit() {
     let unmarked = json!({"pv.kubernetes.io/bound-by-controller": null});
     let reserved = json!({"metadata": {"annotations": unmarked}});
     let named = json!({"metadata": {"annotations": unmarked}});
@@ -169,13 +160,13 @@ fn what_users_chose_need_not_fit() {
         (json!({}), with(named.clone(), selects.clone()), &[]),
         (lead.clone(), named.clone(), misfit),
         (json!({}), selects, misfit),
-        // Both, so the match is not checked.
+        // Both chose, so the match is not checked.
         (with(reserved, with(small, lead)), with(named, told), &[]),
     ]);
 }
 
 #[test]
-fn a_claim_that_lost_its_volume_is_seen_whatever_it_says() {
+fn a_bound_or_lost_claim_without_its_volume_breaks_a_rule() {
     let lost = with(claim(), json!({"status": {"phase": "Lost"}}));
     assert_eq!(broken(&[], &[lost]), [(Rule::VolumeKept, CLAIM.to_owned())]);
     let found = broken(&[], &[claim()]);
@@ -183,7 +174,7 @@ fn a_claim_that_lost_its_volume_is_seen_whatever_it_says() {
 }
 
 #[test]
-fn a_volume_with_two_claims_is_seen() {
+fn two_claims_with_one_volume_break_a_rule() {
     let second = with(claim(), json!({"metadata": {"name": "d", "uid": "uid-d"}}));
     let found = broken(&[volume()], &[claim(), second]);
     let second = || "claim default/d".to_owned();
@@ -194,13 +185,16 @@ fn a_volume_with_two_claims_is_seen() {
 }
 
 #[test]
-fn what_was_left_undone_is_seen_in_a_pair() {
+fn an_unfinished_pair_breaks_a_rule() {
     use Rule::{
         ClaimPhase, ClaimStatus, Finalizer, Marked, PairCompleted, PointsBack, Reservation, VolumePhase,
     };
     let provisioned = |policy: &str, finalizers: Value| {
         json!({
-            "metadata": {"annotations": {"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path"}, "finalizers": finalizers},
+            "metadata": {
+                "annotations": {"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path"},
+                "finalizers": finalizers,
+            },
             "spec": {"persistentVolumeReclaimPolicy": policy},
         })
     };
@@ -224,7 +218,7 @@ fn what_was_left_undone_is_seen_in_a_pair() {
 }
 
 #[test]
-fn a_claim_that_waits_for_nothing_is_seen() {
+fn a_claim_that_waits_beside_a_fitting_volume_breaks_a_rule() {
     use Rule::{NoneWaits, PairCompleted};
     let late = json!({"spec": {"storageClassName": "late"}});
     let names = with(waiting(), json!({"spec": {"volumeName": "v"}}));
@@ -255,7 +249,7 @@ fn a_claim_that_waits_for_nothing_is_seen() {
 }
 
 #[test]
-fn a_volume_without_claim_is_released_or_free() {
+fn a_volume_without_a_claim_must_be_released_or_free() {
     use Rule::{Reservation, VolumePhase};
     let released = json!({"status": {"phase": "Released"}});
     for (change, expected) in [
@@ -270,7 +264,7 @@ fn a_volume_without_claim_is_released_or_free() {
             broken(&[with(volume(), change.clone())], &[]).into_iter().map(|(rule, _)| rule).collect();
         assert_eq!(found, expected, "{change}");
     }
-    // The claim of that name is a new one, and waits for another volume.
+    // A new claim of the same name waits for another volume.
     let large =
         json!({"metadata": {"uid": "uid-new"}, "spec": {"resources": {"requests": {"storage": "6Gi"}}}});
     assert_eq!(broken(&[with(volume(), released)], &[with(with(claim(), waiting()), large)]), []);
@@ -286,7 +280,7 @@ fn a_volume_without_claim_is_released_or_free() {
 }
 
 #[test]
-fn an_amount_that_makes_no_sense_is_named() {
+fn a_capacity_that_is_not_a_quantity_is_an_error() {
     let odd = with(volume(), json!({"spec": {"capacity": {"storage": "lots"}}}));
     let error = Snapshot::read(&[odd], &[], &[]).expect_err("it cannot be read");
     assert_eq!(error, r#"volume v: /spec/capacity/storage is "lots", which is not a quantity"#);

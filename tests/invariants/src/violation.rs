@@ -1,4 +1,4 @@
-//! What can be wrong.
+//! Rules, and how an object breaks one.
 
 use std::fmt;
 
@@ -9,20 +9,20 @@ pub struct Violation {
     pub rule: Rule,
     /// The object: `volume NAME` or `claim NAMESPACE/NAME`.
     pub object: String,
-    /// What of the object breaks it.
+    /// How the object breaks it.
     pub why: String,
 }
 
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// No two bound claims have one volume.
+    /// No two bound claims have the same volume.
     OneClaim,
     /// A bound claim has a volume that exists.
     VolumeKept,
     /// A bound claim's volume is reserved for this claim, by UID.
     PointsBack,
-    /// What the binder chose fits what was asked for.
+    /// The binder's choice fits the request.
     Fits,
     /// The volume of a complete pair is neither released nor failed.
     NotReclaimed,
@@ -34,22 +34,23 @@ pub enum Rule {
     VolumePhase,
     /// A claim's phase is what its volume says.
     ClaimPhase,
-    /// A bound claim tells the capacity and the access modes of its volume.
+    /// The status of a bound claim has the capacity and the access modes of its volume.
     ClaimStatus,
-    /// A reservation names its claim in full, and none is for a claim that has another volume.
+    /// A claimRef names its claim in full, and no claimRef is for a claim that has another volume.
     Reservation,
-    /// A pair that was begun, by the binder or by the user, is completed.
+    /// A pair that the binder or a user began is complete.
     PairCompleted,
-    /// No claim waits while a volume is free that fits it.
+    /// No claim waits while a free volume fits it.
     NoneWaits,
-    /// The binder's finalizer is on the volumes that it will delete, and on no others.
+    /// Exactly the volumes that the binder will delete have its finalizer.
     Finalizer,
-    /// A volume that is being deleted and has no claim goes.
+    /// The deletion of a volume without a claim ends.
     DeletionEnds,
 }
 
 impl Rule {
-    /// Whether to break it does harm that nothing mends, at any moment; the others hold of a world at rest.
+    /// Whether it holds at any moment, because breaking it does lasting harm. Other rules hold in a cluster
+    /// at rest.
     pub fn is_of_any_moment(self) -> bool {
         match self {
             Self::OneClaim
