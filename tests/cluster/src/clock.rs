@@ -1,8 +1,8 @@
-//! A time of day that jumps, for one program.
+//! A time of day that a test can set for one program.
 //!
-//! A machine's clock cannot be set for a test without setting it for everything else, and time namespaces
-//! shift only the clocks that measure durations. So the program is started with a library in front of the C
-//! library's `clock_gettime`, which Rust's `SystemTime` asks. Nothing of it is in Bindery.
+//! A test cannot set the machine's clock, and time namespaces shift only the clocks that measure durations.
+//! So the program is started with a library that replaces the C library's `clock_gettime`, which Rust's
+//! `SystemTime` calls. Bindery itself contains nothing of it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -12,10 +12,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
-/// The library. Rust links by a C compiler, so there is one wherever this is compiled.
+/// The library. Rust links with a C compiler, so one is installed.
 const SHIM: &str = include_str!("clock/shim.c");
 
-/// The time of day as the programs see it that are started with [`Clock::environment`].
+/// The time of day of the programs that are started with [`Clock::environment`].
 #[derive(Debug)]
 pub struct Clock {
     folder: TempDir,
@@ -24,7 +24,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that is right at first.
+    /// A clock that shows the right time.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl Clock {
         fs::write(&source, SHIM)?;
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]).arg(&library).arg(&source);
-        let output = compiler.output().context("cc, by which Rust links, cannot be started")?;
+        let output = compiler.output().context("the C compiler cc cannot be started")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let path = folder.path().join("offset");
         let offset = File::options().create_new(true).write(true).open(path)?;
@@ -44,16 +44,16 @@ impl Clock {
         Ok(clock)
     }
 
-    /// What a program's environment needs.
+    /// The environment variables of a program with this clock.
     pub fn environment(&self) -> [(&'static str, PathBuf); 2] {
         [("LD_PRELOAD", self.library.clone()), ("BINDERY_TEST_CLOCK", self.offset_path())]
     }
 
-    /// Sets it to so many seconds after the right time, or before it.
+    /// Sets it to this many seconds after the right time; before it if negative.
     ///
     /// # Errors
     ///
-    /// The file that tells the programs cannot be written.
+    /// The file that the programs read cannot be written.
     pub fn set(&self, seconds_ahead: i64) -> Result<()> {
         let written = self.offset.write_all_at(&seconds_ahead.to_ne_bytes(), 0);
         written.with_context(|| format!("{} cannot be written", self.offset_path().display()))

@@ -20,15 +20,15 @@ use tempfile::TempDir;
 
 use crate::Server;
 
-/// How often a server is asked whether it is ready, and how often at most: a slow machine takes half a
+/// How often, and how many times at most, a server is asked whether it is ready. A slow machine takes half a
 /// minute.
 const READY_EVERY: Duration = Duration::from_millis(100);
 const READY_TRIES: usize = 1_200;
 
-/// The namespaces that an API server makes itself.
+/// The namespaces that an API server creates.
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// Where the programs are.
+/// Paths of the programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// etcd.
@@ -42,14 +42,13 @@ pub struct Programs {
 /// Which loops of upstream's controller manager run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manager {
-    /// None: no controller manager at all.
+    /// No controller manager runs.
     Off,
-    /// All but the binder: what a cluster has that runs on Bindery.
+    /// All but the binder, as in a cluster with Bindery.
     WithoutBinder,
-    /// The binder alone, without its rate limits: what Bindery is compared with.
+    /// The binder alone, without rate limits, for comparisons with Bindery.
     BinderAlone,
-    /// The two that let go of volumes and claims which are being deleted: the least that a binder cannot do
-    /// without.
+    /// The two that remove the protection finalizers of deleted volumes and claims. Every binder needs them.
     ProtectionAlone,
 }
 
@@ -57,7 +56,7 @@ pub enum Manager {
 #[derive(Debug)]
 pub struct ControlPlane {
     programs: Programs,
-    // Servers end before their folder does: fields are dropped in this order.
+    // Fields are dropped in this order: servers end before their folder is removed.
     manager: Option<Server>,
     /// Which of its loops run.
     controllers: Manager,
@@ -65,7 +64,7 @@ pub struct ControlPlane {
     etcd: Server,
     folder: TempDir,
     layout: Layout,
-    /// Of the API server.
+    /// Arguments of the API server.
     arguments: Vec<OsString>,
 }
 
@@ -105,7 +104,7 @@ impl ControlPlane {
     ///
     /// As [`ControlPlane::start`].
     pub async fn start_with(programs: Programs, manager: Manager, further: &[&str]) -> Result<Self> {
-        // Before ports are chosen: whoever waits does not hold them.
+        // Wait before ports are chosen, so that none is kept meanwhile.
         let _turn = turn().await?;
         let folder = tempfile::Builder::new().prefix("bindery-cluster-").tempdir()?;
         let layout = Layout::on_loopback(folder.path())?;
@@ -129,7 +128,7 @@ impl ControlPlane {
         Ok(started)
     }
 
-    /// The file by which clients find the server.
+    /// The kubeconfig of clients.
     pub fn kubeconfig(&self) -> PathBuf {
         self.layout.kubeconfig.clone()
     }
@@ -160,12 +159,12 @@ impl ControlPlane {
         &mut self.etcd
     }
 
-    /// The controller manager, where one runs.
+    /// The controller manager, if one runs.
     pub fn manager(&mut self) -> Option<&mut Server> {
         self.manager.as_mut()
     }
 
-    /// Lets other loops of upstream run than do now.
+    /// Starts these loops of upstream instead of those that run.
     ///
     /// # Errors
     ///
@@ -188,7 +187,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// What upstream's controller managers printed so far, one after the other.
+    /// The output of all controller managers so far.
     ///
     /// # Errors
     ///
@@ -204,7 +203,7 @@ impl ControlPlane {
         self.folder.path().join("kube-controller-manager.log")
     }
 
-    /// Kills the API server and starts it again on the same port; ends when it is ready.
+    /// Kills the API server, starts it again on the same port, and waits until it is ready.
     ///
     /// # Errors
     ///
@@ -215,7 +214,7 @@ impl ControlPlane {
         self.until_ready().await
     }
 
-    /// Saves what etcd holds to a file, as `etcdctl snapshot save` does.
+    /// Saves a snapshot of etcd to a file, as `etcdctl snapshot save` does.
     ///
     /// # Errors
     ///
@@ -232,9 +231,9 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// Stops etcd and the API server, sets etcd back to a snapshot by `etcdutl snapshot restore`
-    /// (`BINDERY_ETCDUTL`) with further arguments, and starts both again; ends when they are ready. The
-    /// controller manager is restarted too: its watches would wait for versions that etcd does not have.
+    /// Stops etcd and the API server, restores a snapshot by `etcdutl snapshot restore` (`BINDERY_ETCDUTL`)
+    /// with further arguments, starts both again, and waits until they are ready. The controller manager is
+    /// restarted too, because its watches would wait for versions that etcd does not have.
     ///
     /// # Errors
     ///
@@ -248,8 +247,12 @@ impl ControlPlane {
         fs::remove_dir_all(&self.layout.data)?;
         let mut restore = Command::new(etcdutl);
         restore.args(["snapshot", "restore"]).arg(snapshot).arg("--data-dir").arg(&self.layout.data);
-        let told = restore.args(further).output()?;
-        anyhow::ensure!(told.status.success(), "etcdutl fails: {}", String::from_utf8_lossy(&told.stderr));
+        let output = restore.args(further).output()?;
+        anyhow::ensure!(
+            output.status.success(),
+            "etcdutl fails: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         self.etcd =
             Server::start(&self.programs.etcd, self.layout.etcd(), &self.folder.path().join("etcd.log"))?;
         self.api_server = start_api_server(&self.programs, self.folder.path(), &self.arguments)?;
@@ -257,29 +260,28 @@ impl ControlPlane {
         self.set_manager(self.controllers)
     }
 
-    /// Has etcd count so many revisions, as other clients do that write.
+    /// Advances the revision of etcd by this many writes, as other clients do.
     ///
     /// # Errors
     ///
     /// etcd cannot be reached, or refuses.
     pub async fn advance_revision(&self, revisions: usize) -> Result<()> {
         for _ in 0..revisions {
-            // Below no prefix of the API server.
+            // A key outside the prefix of the API server.
             self.ask_etcd("/v3/kv/put", &json!({"key": "YmluZGVyeQ==", "value": ""})).await?;
         }
         Ok(())
     }
 
-    /// Has etcd forget everything but what is there now, as API servers do every five minutes.
+    /// Compacts the history of etcd, as API servers do every five minutes.
     ///
     /// # Errors
     ///
     /// etcd cannot be reached, or refuses.
     pub async fn compact(&self) -> Result<()> {
-        // The key is the first that there can be: what it holds does not matter, but the answer tells the
-        // revision.
+        // The answer has the revision, whatever the key.
         let now = self.ask_etcd("/v3/kv/range", &json!({"key": "AA=="})).await?;
-        let revision = now["header"]["revision"].as_str().context("etcd tells no revision")?;
+        let revision = now["header"]["revision"].as_str().context("the answer of etcd has no revision")?;
         self.ask_etcd("/v3/kv/compaction", &json!({"revision": revision, "physical": true})).await.map(drop)
     }
 
@@ -298,7 +300,7 @@ impl ControlPlane {
         Ok(answer)
     }
 
-    /// Ends when the API server is ready.
+    /// Waits until the API server is ready.
     async fn until_ready(&mut self) -> Result<()> {
         let mut ticks = tokio::time::interval(READY_EVERY);
         for _ in 0..READY_TRIES {
@@ -319,7 +321,7 @@ impl ControlPlane {
                 anyhow::Ok(client.request_text(http::Request::get(path).body(Vec::new())?).await?)
             };
             let is_ready = ask("/readyz").await? == "ok";
-            // It may say so before it has made them.
+            // It may be ready before it has created them.
             for name in NAMESPACES {
                 ask(&format!("/api/v1/namespaces/{name}")).await?;
             }
@@ -329,12 +331,12 @@ impl ControlPlane {
     }
 }
 
-/// Waits until no other control plane of this machine is being started, and keeps others from it until the
-/// answer is dropped: an API server that takes half a minute for what it does first ends itself.
+/// Waits until no other control plane of this machine is starting, and makes others wait until the file is
+/// dropped: an API server whose start takes half a minute ends itself.
 async fn turn() -> Result<File> {
     let path = std::env::temp_dir().join("bindery-cluster.lock");
     let take = move || {
-        // It may be another user's.
+        // The file may belong to another user.
         let file = File::open(&path).or_else(|_| File::options().create(true).append(true).open(&path))?;
         file.lock()?;
         std::io::Result::Ok(file)

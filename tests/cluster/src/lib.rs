@@ -1,9 +1,12 @@
-//! A real control plane for tests and benchmarks: etcd and kube-apiserver on loopback, and upstream's
-//! controller manager where it is wanted.
+//! A real control plane for tests and benchmarks: etcd, kube-apiserver, and if wanted upstream's controller
+//! manager, on loopback.
 //!
-//! [`ControlPlane::start`] takes about five seconds. Everything it starts ends with it: the servers are
-//! killed when it is dropped, and by the kernel when the process that holds it dies. A [`Proxy`] in front of
-//! it makes faults, and [`snapshot`] is what it looks like to a checker that knows nothing of Bindery.
+//! [`ControlPlane::start`] takes about five seconds. Its servers are killed when it is dropped, and by the
+//! kernel when the process that holds it dies. A [`Proxy`] in front of it makes faults. [`snapshot`] reads
+//! its objects for the checker of invariants.
+//!
+//! This is no part of the kit because it depends on kube and hyper, which tests without a cluster need not
+//! compile.
 
 mod clock;
 mod control_plane;

@@ -1,4 +1,4 @@
-//! What a cluster looks like at one moment.
+//! The objects of a cluster at one moment.
 
 use anyhow::{Result, anyhow};
 use bindery_invariants::Snapshot;
@@ -8,14 +8,14 @@ use serde_json::Value;
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 const CLAIMS: &str = "/api/v1/persistentvolumeclaims";
 const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
-/// Most attempts: the version of the first list may be compacted before the second is made.
+/// The most attempts: the version of the first list may be compacted before the second list.
 const ATTEMPTS_MAX: usize = 3;
 
 /// The volumes, claims and classes of a cluster, in lists of the same resourceVersion.
 ///
 /// # Errors
 ///
-/// The cluster cannot be read, or has an amount of storage that makes no sense.
+/// The cluster cannot be read, or a field has no quantity.
 pub async fn snapshot(client: &Client) -> Result<Snapshot> {
     let mut attempts = 1;
     loop {

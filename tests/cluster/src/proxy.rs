@@ -1,4 +1,4 @@
-//! A proxy in front of the API server that makes what goes wrong between the two.
+//! A proxy in front of the API server that makes faults.
 
 mod serve;
 mod tls;
@@ -22,20 +22,20 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::ControlPlane;
 
-/// What becomes of the requests that go through a [`Proxy`].
+/// What a [`Proxy`] does with requests, answers and events.
 pub trait Weather: Send + Sync + 'static {
-    /// A request has come.
+    /// What to do with a request.
     fn before(&self, _: &Asked) -> Before {
         Before::Pass
     }
 
-    /// The API server has answered a request other than a watch.
+    /// What to do with an answer of the API server to a request other than a watch.
     fn after(&self, _: &Asked, _: &Answered) -> After {
         After::Pass
     }
 
-    /// An event has come for a watch of a proxy that [speaks JSON](Proxy::start_in_json): what is sent back
-    /// in its place. Both are a line each, or nothing.
+    /// What to send instead of an event of a watch, where the proxy [speaks JSON](Proxy::start_in_json). An
+    /// event is one line; an empty result sends nothing.
     fn event(&self, _: &Asked, line: Bytes) -> Bytes {
         line
     }
@@ -50,7 +50,7 @@ impl Weather for Fair {}
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Which of the proxy's requests it is.
+    /// Its number among the proxy's requests.
     pub number: u64,
     /// Its method.
     pub method: Method,
@@ -73,40 +73,41 @@ pub struct Answered {
     pub body: Bytes,
 }
 
-/// What becomes of a request.
+/// What the proxy does with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// It is sent on.
+    /// Forwards it.
     Pass,
-    /// It is sent on after a while.
+    /// Forwards it after this time.
     Delay(Duration),
-    /// It is answered with this status, and never sent on.
+    /// Answers with this status instead of forwarding it.
     Refuse {
         /// The status.
         status: StatusCode,
         /// Seconds of the header `Retry-After`.
         retry_after: Option<u32>,
     },
-    /// It is answered in the API server's place, and never sent on.
+    /// Answers this instead of forwarding it.
     Answer(Answered),
-    /// The connection is cut, and it is never sent on.
+    /// Cuts the connection instead of forwarding it.
     Cut,
-    /// All connections are cut, those of watches too, and it is never sent on.
+    /// Cuts all connections, also those of watches, instead of forwarding it.
     CutAll,
 }
 
-/// What becomes of an answer.
+/// What the proxy does with an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum After {
-    /// It is sent back.
+    /// Sends it back.
     Pass,
-    /// The connection is cut, and it is lost.
+    /// Cuts the connection, so the answer is lost.
     Lose,
-    /// Another body is sent back in its place.
+    /// Sends another body back.
     Forge(Bytes),
 }
 
-/// A proxy that ends TLS with a certificate of its own. What it does is up to its [`Weather`]; fair at first.
+/// A proxy that terminates TLS with its own certificate. Its [`Weather`] decides what it does; at first it
+/// makes no faults.
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
@@ -117,20 +118,20 @@ pub struct Proxy {
 
 struct Shared {
     upstream: kube::Client,
-    /// Whether the proxy asks the API server for JSON, regardless of what clients accept.
+    /// Whether the proxy asks the API server for JSON, whatever clients accept.
     in_json: bool,
     weather: RwLock<Arc<dyn Weather>>,
-    /// Cancelled, all connections that there are now end.
+    /// Cancelled to cut all current connections.
     connections: Mutex<CancellationToken>,
-    /// How many requests have come.
+    /// How many requests have arrived.
     count: AtomicU64,
-    /// How many connections have come.
+    /// How many connections were accepted.
     connections_count: AtomicU64,
-    /// So many connections, the first that came, are dead.
+    /// How many of the first connections are dead.
     dead: AtomicU64,
-    /// Requests that were sent on, in the order in which they came.
+    /// Forwarded requests, in the order of arrival.
     asked: Mutex<Vec<Asked>>,
-    /// What to send lines into watches by, with the path of each.
+    /// Senders of lines into watches, each with the path of its watch.
     watches: Mutex<Vec<(String, mpsc::UnboundedSender<Bytes>)>>,
     /// Watches whose events are held back.
     held: watch::Sender<Held>,
@@ -140,7 +141,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Held {
     all: bool,
-    /// Of each path those whose numbers are lower.
+    /// A path, and the number below which its watches are stalled.
     stalled: Vec<(String, u64)>,
 }
 
@@ -175,8 +176,8 @@ impl Proxy {
         Self::start_with(plane, false).await
     }
 
-    /// Starts a proxy that has the API server answer in JSON, so that answers and events can be read and
-    /// forged.
+    /// Starts a proxy that asks the API server for JSON, so that a test can read and replace answers and
+    /// events.
     ///
     /// # Errors
     ///
@@ -211,41 +212,40 @@ impl Proxy {
         Ok(started)
     }
 
-    /// The file by which clients find the proxy.
+    /// The kubeconfig of clients.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
     }
 
-    /// Changes what it does, from the next request on.
+    /// Sets what it does from the next request on.
     pub fn set_weather(&self, weather: impl Weather) {
         *self.shared.weather.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(weather);
     }
 
-    /// Cuts all connections that there are now, watches among them.
+    /// Cuts all current connections, also those of watches.
     pub fn cut(&self) {
         self.shared.cut();
     }
 
-    /// Answers no request any more on the connections that there are now, and leaves them open: as where a
-    /// router has forgotten them.
+    /// Leaves all current connections open and answers no more requests on them, like a router that has
+    /// forgotten them.
     pub fn forget_connections(&self) {
         let count = self.shared.connections_count.load(Ordering::Relaxed);
         self.shared.dead.store(count, Ordering::Relaxed);
     }
 
-    /// Holds back all events of watches, or lets them flow again.
+    /// Holds back all events of watches, or releases them.
     pub fn hold_watches(&self, held: bool) {
         self.shared.held.send_modify(|watches| watches.all = held);
     }
 
-    /// The watches of a path that are open tell nothing any more, as over a connection that died without a
-    /// word. Those that are opened later do.
+    /// Stalls the open watches of a path, like a dead connection that was not closed. Later watches work.
     pub fn stall_watches_of(&self, path: &str) {
         let stalled = (path.to_owned(), self.shared.count.load(Ordering::Relaxed));
         self.shared.held.send_modify(|watches| watches.stalled.push(stalled));
     }
 
-    /// Sends a line into every watch of a path, which are in JSON; answers how many there are.
+    /// Sends a line into every watch of a path, and returns how many there are. The proxy must speak JSON.
     pub fn tell(&self, path: &str, event: &Value) -> usize {
         let line = Bytes::from(format!("{event}\n"));
         let mut watches = lock(&self.shared.watches);
@@ -254,7 +254,7 @@ impl Proxy {
         of_path.filter(|(_, sender)| sender.send(line.clone()).is_ok()).count()
     }
 
-    /// The requests that were sent on to the API server since the last call, watches among them.
+    /// The requests that were forwarded since the last call, also watches.
     pub fn take_asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *lock(&self.shared.asked))
     }
@@ -276,7 +276,7 @@ impl Shared {
     }
 }
 
-/// A client that hides nothing of what the API server answers.
+/// A client that retries nothing.
 async fn upstream(plane: &ControlPlane) -> Result<kube::Client> {
     let kubeconfig = Kubeconfig::read_from(plane.kubeconfig())?;
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -291,6 +291,6 @@ impl std::fmt::Debug for Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change is one call, so a panic elsewhere leaves the value sound.
+    // Each change is one call, so a panic elsewhere leaves the value consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,21 +1,19 @@
-//! A program that runs until it is stopped.
+//! A program that runs beside a test.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// How much of a log is shown when its program has failed.
+/// How many bytes of its log an error shows when a program has failed.
 const LOG_SHOWN: usize = 4_000;
-/// How often it is looked whether one has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A running program, whose output goes to a file. Killed when it is dropped, and when the thread that
-/// started it ends.
+/// A running program, whose output goes to a file. It is killed when this is dropped, and when the thread
+/// that started it ends.
 #[derive(Debug)]
 pub struct Server {
     name: String,
@@ -24,7 +22,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a program; what it prints goes to the end of `log`.
+    /// Starts a program. Its output is appended to `log`.
     ///
     /// # Errors
     ///
@@ -33,7 +31,7 @@ impl Server {
         Self::start_in(&[], program, arguments, log)
     }
 
-    /// Starts a program with further variables in its environment.
+    /// Starts a program with these variables added to its environment.
     ///
     /// # Errors
     ///
@@ -47,14 +45,14 @@ impl Server {
         let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let output = File::options().create(true).append(true).open(log);
         let output = output.with_context(|| format!("the log {} cannot be written", log.display()))?;
-        // The kernel ends the program with us, however we end.
+        // The kernel kills the program when this process ends, for any reason.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
         command.envs(environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        let child = command
-            .spawn()
-            .context("setpriv (Debian package util-linux), which ends programs with us, cannot be started")?;
+        let child = command.spawn().context(
+            "setpriv (Debian package util-linux), which ends programs with this one, cannot be started",
+        )?;
         Ok(Self { name, child, log: log.to_owned() })
     }
 
@@ -63,7 +61,7 @@ impl Server {
         self.child.id()
     }
 
-    /// What it printed so far.
+    /// Its output so far.
     ///
     /// # Errors
     ///
@@ -73,11 +71,11 @@ impl Server {
             .with_context(|| format!("the log {} cannot be read", self.log.display()))
     }
 
-    /// Whether it still runs.
+    /// Checks that it still runs.
     ///
     /// # Errors
     ///
-    /// It does not; the error shows the end of its log.
+    /// It has ended; the error shows the end of its log.
     pub fn check(&mut self) -> Result<()> {
         let Some(status) = self.child.try_wait()? else { return Ok(()) };
         let log = self.log()?;
@@ -91,26 +89,28 @@ impl Server {
     ///
     /// It has ended and was waited for.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        let pid =
-            i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("it has no process id")?;
-        kill_process(pid, signal).with_context(|| format!("{} cannot be signalled", self.name))
+        kill_process(self.pid()?, signal).with_context(|| format!("{} cannot be signalled", self.name))
     }
 
-    /// Waits until it has ended. Others go on meanwhile, such as a proxy of this process that answers it
-    /// until then.
+    fn pid(&self) -> Result<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("it has no process id")
+    }
+
+    /// Waits until it has ended. Other tasks of this process run meanwhile.
     ///
     /// # Errors
     ///
     /// It cannot be waited for.
     pub async fn wait(&mut self) -> Result<ExitStatus> {
-        let mut looks = tokio::time::interval(LOOK_EVERY);
-        loop {
-            looks.tick().await;
-            let ended = self.child.try_wait();
-            if let Some(status) = ended.with_context(|| format!("{} cannot be waited for", self.name))? {
-                return Ok(status);
-            }
+        if let Some(status) = self.child.try_wait()? {
+            return Ok(status);
         }
+        let pid = self.pid()?;
+        // Leaves the status for `Child`.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let until_ended = move || retry_on_intr(|| waitid(WaitId::Pid(pid), options));
+        tokio::task::spawn_blocking(until_ended).await??;
+        self.child.wait().with_context(|| format!("{} cannot be waited for", self.name))
     }
 
     /// Kills it with SIGKILL and waits for its end.
@@ -119,7 +119,7 @@ impl Server {
     ///
     /// It cannot be waited for.
     pub fn kill(&mut self) -> Result<ExitStatus> {
-        // An error means that it has ended already.
+        // An error means that it has ended.
         let _ = self.child.kill();
         self.child.wait().with_context(|| format!("{} cannot be waited for", self.name))
     }

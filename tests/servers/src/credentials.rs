@@ -1,6 +1,6 @@
-//! Who may use a control plane: one user, who may do everything.
+//! Credentials of a control plane: one user, who may do everything.
 //!
-//! This protects nothing. The servers listen on loopback or in a network of their own, and are gone soon.
+//! They protect nothing. The servers are short-lived, and listen on loopback or in a network of their own.
 
 use std::fs;
 use std::path::Path;
@@ -10,16 +10,16 @@ use serde_json::json;
 
 /// The user's token.
 const TOKEN: &str = "bindery";
-/// Files: users and their tokens, the two halves of the key of service accounts' tokens, and the certificate
-/// that kube-apiserver makes for itself.
+/// Names of files: tokens of users, the private and the public key of service accounts' tokens, and the
+/// certificate that kube-apiserver generates.
 pub(crate) const TOKENS: &str = "tokens.csv";
 pub(crate) const KEY: &str = "service-account.key";
 pub(crate) const PUBLIC_KEY: &str = "service-account.pub";
 pub(crate) const CERTIFICATE: &str = "apiserver.crt";
 
-/// Writes the user, and the key that service accounts' tokens are signed with.
+/// Writes the user, and the key that signs tokens of service accounts.
 pub(crate) fn write(folder: &Path) -> Result<()> {
-    let key = rcgen::KeyPair::generate().context("no key can be made")?;
+    let key = rcgen::KeyPair::generate().context("no key can be generated")?;
     let write = |name: &str, content: String| {
         let path = folder.join(name);
         fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
@@ -29,8 +29,8 @@ pub(crate) fn write(folder: &Path) -> Result<()> {
     write(TOKENS, format!("{TOKEN},admin,admin,\"system:masters\"\n"))
 }
 
-/// Writes a kubeconfig for the API server of this folder on this port of loopback, wherever its reader's
-/// loopback leads.
+/// Writes a kubeconfig for the API server of this folder, on this port of loopback in the network of its
+/// reader.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn write_kubeconfig(folder: &Path, path: &Path, port: u16) -> Result<()> {
         "clusters": [{"name": "bindery", "cluster": {
             "server": format!("https://127.0.0.1:{port}"),
             "certificate-authority": folder.join(CERTIFICATE),
-            // Of the certificate's names the one that does not depend on where the server listens.
+            // This name of the certificate does not depend on the address of the server.
             "tls-server-name": "kubernetes",
         }}],
         "users": [{"name": "bindery", "user": {"token": TOKEN}}],

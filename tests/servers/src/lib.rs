@@ -1,8 +1,8 @@
-//! How etcd, kube-apiserver and upstream's controller manager are started on this machine: their arguments,
-//! and who may use them.
+//! Arguments and credentials of etcd, kube-apiserver and upstream's controller manager on this machine.
 //!
-//! What a server's life is tied to is the caller's: those of `cargo xtask cluster` outlive it, those of tests
-//! end with them.
+//! The caller starts them: servers of `cargo xtask cluster` outlive it, servers of tests end with the tests.
+//! This is a crate of its own, without heavy dependencies, because `cargo xtask` is compiled before
+//! everything else.
 
 mod credentials;
 
@@ -15,41 +15,41 @@ use anyhow::{Context as _, Result};
 
 pub use credentials::write_kubeconfig;
 
-/// Upstream's binder, as [`Layout::manager`] is told of it.
+/// Upstream's binder, for [`Layout::manager`].
 pub const THE_BINDER: &str = "persistentvolume-binder-controller";
-/// All controllers but it.
+/// All controllers but the binder, for [`Layout::manager`].
 pub const ALL_BUT_THE_BINDER: &str = "*,-persistentvolume-binder-controller";
 
 /// Where a control plane listens and writes.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Where keys, tokens and certificates are.
+    /// The folder of keys, tokens and certificates.
     pub folder: PathBuf,
-    /// etcd's data.
+    /// The folder of etcd's data.
     pub data: PathBuf,
     /// etcd's port for clients, on loopback.
     pub etcd_port: u16,
-    /// etcd's port for its peers, of which there are none.
+    /// etcd's port for peers. It has none.
     pub peer_port: u16,
     /// kube-apiserver's port.
     pub port: u16,
-    /// Where nodes find kube-apiserver; without nodes it is on loopback only.
+    /// The address of kube-apiserver for nodes. Without nodes it listens on loopback only.
     pub advertised: Option<Ipv4Addr>,
-    /// By which the cluster's own programs find kube-apiserver.
+    /// The kubeconfig of the cluster's own programs.
     pub kubeconfig: PathBuf,
 }
 
 /// Whether kube-apiserver gives pods the service account of their namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accounts {
-    /// It does, and refuses pods while there is none: the controller manager makes them.
+    /// It does, and refuses pods until the controller manager has created the account.
     Given,
     /// It does not.
     Ignored,
 }
 
 impl Layout {
-    /// Of a control plane on free ports of loopback, with everything in one folder.
+    /// A control plane on free ports of loopback, with all files in one folder.
     ///
     /// # Errors
     ///
@@ -66,16 +66,16 @@ impl Layout {
         })
     }
 
-    /// Where etcd listens for clients.
+    /// The URL of etcd for clients.
     pub fn etcd_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.etcd_port)
     }
 
-    /// Writes the key that service accounts' tokens are signed with, the one user, and the kubeconfig.
+    /// Writes the key that signs tokens of service accounts, the only user, and the kubeconfig.
     ///
     /// # Errors
     ///
-    /// A key cannot be made, or a file not be written.
+    /// A key cannot be generated, or a file cannot be written.
     pub fn write_credentials(&self) -> Result<()> {
         credentials::write(&self.folder)?;
         write_kubeconfig(&self.folder, &self.kubeconfig, self.port)
@@ -89,7 +89,7 @@ impl Layout {
             format!("--listen-client-urls={url}").into(),
             format!("--advertise-client-urls={url}").into(),
             format!("--listen-peer-urls=http://127.0.0.1:{}", self.peer_port).into(),
-            // Nothing is to survive the machine.
+            // The data need not survive the machine.
             "--unsafe-no-fsync".into(),
         ]
     }
@@ -122,7 +122,7 @@ impl Layout {
         arguments
     }
 
-    /// The controller manager's arguments: which controllers run is told as to its `--controllers`.
+    /// The controller manager's arguments. `controllers` is the value of `--controllers`.
     ///
     /// # Errors
     ///
@@ -148,26 +148,26 @@ fn path(option: &str, value: &Path) -> OsString {
     argument
 }
 
-/// A port on loopback that is nobody else's for a minute: neither this function nor the system gives it to
-/// another one.
+/// A port on loopback that is reserved for the caller for a minute: neither this function nor the system
+/// assigns it again.
 ///
-/// A connection to it was ended from its side, and the system remembers such a one for a minute (TIME-WAIT,
-/// RFC 9293, section 3.6.1). Meanwhile it gives the port to nobody who asks for any, but lets who names it
-/// listen on it, as servers do that set `SO_REUSEADDR`. Of two programs that start at the same time, none
-/// finds its port taken.
+/// The port was the closing end of a connection, which the system remembers for a minute (TIME-WAIT, RFC
+/// 9293, section 3.6.1). Meanwhile the system does not assign the port to a program that asks for any port,
+/// but a program that names the port and sets `SO_REUSEADDR`, as servers do, can listen on it. So two
+/// programs that start at the same time never get the same port.
 ///
 /// # Errors
 ///
-/// There is none.
+/// No port is free.
 pub fn free_port() -> Result<u16> {
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port on loopback")?;
     let address = listener.local_addr()?;
-    let mut client = TcpStream::connect(address).context("a free port cannot be kept")?;
-    let (server, _) = listener.accept().context("a free port cannot be kept")?;
+    let mut client = TcpStream::connect(address).context("a free port cannot be reserved")?;
+    let (server, _) = listener.accept().context("a free port cannot be reserved")?;
     drop(server);
-    // Who ends a connection first is the one who remembers it.
-    io::copy(&mut client, &mut io::sink()).context("a free port cannot be kept")?;
+    // The end that closes a connection first is the one that the system remembers.
+    io::copy(&mut client, &mut io::sink()).context("a free port cannot be reserved")?;
     Ok(address.port())
 }
 
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_given_once_and_can_be_listened_on() {
+    fn a_port_is_assigned_once_and_a_server_can_listen_on_it() {
         let ports: Vec<_> = (0..1_000).map(|_| free_port().unwrap()).collect();
         let distinct: HashSet<_> = ports.iter().collect();
         assert_eq!(distinct.len(), ports.len());

@@ -26,10 +26,10 @@ use super::{After, Answered, Asked, Before, Held, Shared, Weather, lock};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// What is sent back; an error of its stream ends the connection in the middle of it.
+/// An answer to a client. An error of its body ends the connection.
 type Answer = Response<BoxBody<Bytes, io::Error>>;
 
-/// Why a connection ends without an answer.
+/// The error that ends a connection without an answer.
 #[derive(Clone, Copy, Debug)]
 struct Cut;
 
@@ -52,7 +52,7 @@ pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener, acceptor: Tl
 }
 
 async fn serve(shared: Arc<Shared>, stream: TcpStream, acceptor: TlsAcceptor) {
-    // Small requests and answers in turn: none is to wait for another.
+    // Requests and answers are small and alternate, so none should wait for more data.
     let _ = stream.set_nodelay(true);
     let Ok(stream) = acceptor.accept(stream).await else { return };
     let connection = shared.connections_count.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +60,7 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream, acceptor: TlsAcceptor) {
         let shared = Arc::clone(&shared);
         async move { shared.answer(connection, request).await }
     });
-    // An error here is a cut, which is what was wanted, or the client's end.
+    // An error is an intended cut, or the client has closed the connection.
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -76,13 +76,13 @@ impl Shared {
             body: body.collect().await.map_err(|_| Cut)?.to_bytes(),
         };
         if connection < self.dead.load(Ordering::Relaxed) {
-            // Until the client ends the connection.
+            // The client closes the connection.
             pending::<()>().await;
         }
         let weather = Arc::clone(&self.weather.read().unwrap_or_else(PoisonError::into_inner));
         match weather.before(&asked) {
             Before::Pass => {}
-            // The one who waits is the client under test, not the test.
+            // The client under test waits, not the test.
             Before::Delay(delay) => tokio::time::sleep_until(Instant::now() + delay).await,
             Before::Refuse { status, retry_after } => return Ok(refusal(status, retry_after)),
             Before::Answer(answer) => return Ok(json_answer(answer)),
@@ -93,7 +93,7 @@ impl Shared {
             }
         }
         lock(&self.asked).push(asked.clone());
-        let response = self.upstream.send(self.sent_on(&asked)).await.map_err(|_| Cut)?;
+        let response = self.upstream.send(self.forwarded(&asked)).await.map_err(|_| Cut)?;
         if asked.is_watch() && response.status().is_success() {
             return Ok(self.watch(asked, weather, response));
         }
@@ -108,11 +108,11 @@ impl Shared {
         Ok(sent_back(parts, Full::new(body).map_err(io::Error::other).boxed()))
     }
 
-    fn sent_on(&self, asked: &Asked) -> Request<Body> {
+    fn forwarded(&self, asked: &Asked) -> Request<Body> {
         let query = if asked.query.is_empty() { String::new() } else { format!("?{}", asked.query) };
         let mut request = Request::new(Body::from(asked.body.clone()));
         *request.method_mut() = asked.method.clone();
-        *request.uri_mut() = format!("{}{query}", asked.path).parse().expect("a path that came is a path");
+        *request.uri_mut() = format!("{}{query}", asked.path).parse().expect("a received path is valid");
         *request.headers_mut() = asked.headers.clone();
         if self.in_json {
             request.headers_mut().insert(ACCEPT, JSON);
@@ -125,11 +125,11 @@ impl Shared {
 
     fn watch(&self, asked: Asked, weather: Arc<dyn Weather>, response: Response<Body>) -> Answer {
         let (parts, events) = response.into_parts();
-        let (teller, told) = mpsc::unbounded_channel();
-        lock(&self.watches).push((asked.path.clone(), teller));
+        let (sender_of_test, lines_of_test) = mpsc::unbounded_channel();
+        lock(&self.watches).push((asked.path.clone(), sender_of_test));
         let (sender, mut lines) = mpsc::channel::<io::Result<Bytes>>(1);
         let pump = Pump { asked, weather, in_json: self.in_json, begun: BytesMut::new() };
-        tokio::spawn(pump.run(events, told, self.held.subscribe(), sender));
+        tokio::spawn(pump.run(events, lines_of_test, self.held.subscribe(), sender));
         let frames = stream::poll_fn(move |context| {
             lines.poll_recv(context).map(|lines| lines.map(|lines| lines.map(Frame::data)))
         });
@@ -137,12 +137,12 @@ impl Shared {
     }
 }
 
-/// Sends the events of a watch back; those in JSON in whole lines, and others between them.
+/// Sends the events of a watch back, in JSON as whole lines, and lines of the test between them.
 struct Pump {
     asked: Asked,
     weather: Arc<dyn Weather>,
     in_json: bool,
-    /// A line whose end has not come.
+    /// The beginning of a line whose end has not arrived.
     begun: BytesMut,
 }
 
@@ -150,14 +150,14 @@ impl Pump {
     async fn run(
         mut self,
         mut events: Body,
-        mut told: mpsc::UnboundedReceiver<Bytes>,
+        mut lines_of_test: mpsc::UnboundedReceiver<Bytes>,
         mut held: watch::Receiver<Held>,
         to: mpsc::Sender<io::Result<Bytes>>,
     ) {
         loop {
             let lines = tokio::select! {
                 () = to.closed() => return,
-                Some(line) = told.recv() => Ok(line),
+                Some(line) = lines_of_test.recv() => Ok(line),
                 frame = events.frame() => match frame.map(|frame| frame.map(Frame::into_data)) {
                     None => return,
                     Some(Ok(Ok(data))) => Ok(if self.in_json { self.lines(&data) } else { data }),
@@ -167,7 +167,7 @@ impl Pump {
                 },
             };
             let is_end = lines.is_err();
-            // An error means that the proxy has ended.
+            // After an error the proxy has ended.
             let has_ended = tokio::select! {
                 () = to.closed() => return,
                 flows = held.wait_for(|held| !held.holds(&self.asked)) => flows.is_err(),
@@ -178,7 +178,7 @@ impl Pump {
         }
     }
 
-    /// The lines that end in what has come, as the weather has them.
+    /// The lines that end in this data, after the weather has replaced them.
     fn lines(&mut self, data: &[u8]) -> Bytes {
         self.begun.extend_from_slice(data);
         let whole = self.begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);

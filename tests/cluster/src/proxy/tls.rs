@@ -10,7 +10,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
-/// A certificate for loopback, of an authority that exists for nothing else.
+/// A certificate for loopback, signed by an authority of its own.
 pub(super) struct Identity {
     /// The authority's certificate, as PEM.
     pub(super) authority: String,
