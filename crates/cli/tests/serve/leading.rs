@@ -264,8 +264,9 @@ fn status_of(status: StatusCode) -> Answered {
 #[tokio::test]
 async fn a_leader_with_refused_credentials_or_a_late_list_hands_over() {
     let (cluster, proxy) = cluster_and_proxy().await;
-    // Longer than a late list is waited for, so that the Lease does not expire.
-    let mut leader = Replica::behind(&proxy, "first", &["--lease-duration=60"]);
+    // Shorter than a late list is waited for: the leader renews the Lease meanwhile, and then releases it. With
+    // refused credentials it cannot, and the Lease expires.
+    let mut leader = Replica::behind(&proxy, "first", &["--lease-duration=8"]);
     leader.until_leading().await;
     for (refused, cause, check) in [
         (Refused::Pods, "the list of Pod is not complete", "[+]lists ok\n[+]credentials ok\n"),
