@@ -22,26 +22,26 @@ const CAUSE: [&str; 3] = ["error", "fault", "why"];
 /// requests does not fill the log. Events in a span are about one object, and all of them pass.
 pub(super) struct OncePerSecond {
     now: fn() -> Instant,
-    told: Mutex<HashMap<u64, Instant>>,
+    logged: Mutex<HashMap<u64, Instant>>,
 }
 
 impl OncePerSecond {
     pub(super) fn new(now: fn() -> Instant) -> Self {
-        Self { now, told: Mutex::default() }
+        Self { now, logged: Mutex::default() }
     }
 
     fn passes(&self, cause: u64) -> bool {
         let now = (self.now)();
         // Any state that a panic leaves in a map of times is usable.
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < EVERY;
-        if told.get(&cause).is_some_and(is_recent) {
+        if logged.get(&cause).is_some_and(is_recent) {
             return false;
         }
-        if told.len() >= CAUSES_MAX {
-            told.retain(|_, at| is_recent(at));
+        if logged.len() >= CAUSES_MAX {
+            logged.retain(|_, at| is_recent(at));
         }
-        told.insert(cause, now);
+        logged.insert(cause, now);
         true
     }
 }
@@ -123,7 +123,7 @@ mod tests {
                 *SECONDS.lock().unwrap() = second;
                 for kind in ["Pod", "Node", "Pod"] {
                     tracing::warn!(kind, error = "down", "watching failed");
-                    tracing::info!(kind, error = "down", "told");
+                    tracing::info!(kind, error = "down", "an information");
                 }
                 tracing::warn!(kind = "Pod", error = "late", "watching failed");
                 for object in ["a", "b"] {

@@ -154,12 +154,12 @@ fn outcome(claim: &Claim, decided: &Decided) -> Outcome {
         ClaimPhase::Lost => return Outcome::Lost,
         ClaimPhase::Unset | ClaimPhase::Pending => {}
     }
-    let told = |is: fn(&EventKind) -> bool| events(decided).any(|event| is(&event.kind));
-    if told(|kind| matches!(kind, EventKind::ExternalProvisioning(_))) {
+    let emitted = |is: fn(&EventKind) -> bool| events(decided).any(|event| is(&event.kind));
+    if emitted(|kind| matches!(kind, EventKind::ExternalProvisioning(_))) {
         Outcome::Provisioning
-    } else if told(|kind| matches!(kind, EventKind::WaitForFirstConsumer)) {
+    } else if emitted(|kind| matches!(kind, EventKind::WaitForFirstConsumer)) {
         Outcome::WaitsForConsumer
-    } else if told(|kind| matches!(kind, EventKind::WaitForPodScheduled(_))) {
+    } else if emitted(|kind| matches!(kind, EventKind::WaitForPodScheduled(_))) {
         Outcome::WaitsForScheduler
     } else {
         Outcome::Pending
@@ -167,11 +167,11 @@ fn outcome(claim: &Claim, decided: &Decided) -> Outcome {
 }
 
 fn provisioner(claim: &Claim, decided: &Decided) -> Option<Text> {
-    let told = events(decided).find_map(|event| match &event.kind {
+    let named = events(decided).find_map(|event| match &event.kind {
         EventKind::ExternalProvisioning(provisioner) => Some(provisioner.clone()),
         _ => None,
     });
-    told.or_else(|| claim.annotations.storage_provisioner.clone())
+    named.or_else(|| claim.annotations.storage_provisioner.clone())
 }
 
 fn events(decided: &Decided) -> impl Iterator<Item = &Event> {
@@ -186,9 +186,9 @@ fn messages(planner: &Planner, claim: &Claim, decided: &Decided) -> Vec<String> 
     let missing = claim.volume_name.as_deref().filter(|name| planner.volume(name).is_none());
     // Upstream records no event for this.
     let missing = missing.map(|name| format!("spec.volumeName: there is no volume {name:?} yet"));
-    let told = events(decided).map(|event| event.kind.to_string());
+    let emitted = events(decided).map(|event| event.kind.to_string());
     let mut messages: Vec<String> = Vec::new();
-    for message in told.chain(missing).chain(decided.error.clone()) {
+    for message in emitted.chain(missing).chain(decided.error.clone()) {
         if !messages.iter().any(|known| known.contains(&message)) {
             messages.push(message);
         }

@@ -18,11 +18,11 @@ fn listed() -> BTreeSet<String> {
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
     let is_metric = |name: &str| name.starts_with(|first: char| first.is_ascii_lowercase());
     let metrics = rows.filter(|(name, _)| is_metric(name));
-    let told = metrics.inspect(|(name, row)| {
+    let checked = metrics.inspect(|(name, row)| {
         let cells: Vec<_> = row.trim_end_matches('|').split(" | ").map(str::trim).collect();
         assert!(cells.len() == 2 && cells.iter().all(|cell| !cell.is_empty()), "{name}: {cells:?}");
     });
-    told.map(|(name, _)| name.to_owned()).collect()
+    checked.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// Names of the metrics of a scrape, which must be in the OpenMetrics text format.
@@ -99,9 +99,9 @@ async fn a_leader_whose_writes_all_fail_is_not_ready() {
     proxy.set_weather(Broken);
     cluster.create_volume("a", "1Gi").await;
     cluster.create_volume("b", "1Gi").await;
-    let (_, told) =
+    let (_, answer) =
         replica.until_answer("/readyz", "[+]lists ok\n[+]credentials ok\n[-]writes failed: ").await;
-    assert!(told.ends_with("readyz check failed\n"), "{told}");
+    assert!(answer.ends_with("readyz check failed\n"), "{answer}");
     // Kubelet's probe excludes this check: the replica still answers reviews, and the failures may concern
     // one tenant's objects.
     assert_eq!(replica.probe("/readyz?exclude=writes").await, (StatusCode::OK, "ok".to_owned()));
@@ -156,8 +156,8 @@ async fn a_replica_without_a_list_names_it_is_not_ready_and_writes_nothing() {
         replica.until_answer("/readyz", &missing).await;
         // It retries, and decides nothing meanwhile.
         in_time("a retry", seen.wait_for(|asked| *asked >= 2)).await.unwrap();
-        let told = replica.until_answer("/readyz", &missing).await;
-        assert_eq!(told, (StatusCode::INTERNAL_SERVER_ERROR, format!("{missing}readyz check failed\n")));
+        let answer = replica.until_answer("/readyz", &missing).await;
+        assert_eq!(answer, (StatusCode::INTERNAL_SERVER_ERROR, format!("{missing}readyz check failed\n")));
         assert_eq!(replica.probe("/livez").await, (StatusCode::OK, "ok".to_owned()));
         assert_eq!(replica.metric("bindery_lists_complete").await, 0);
         // It does not compete for the Lease.
@@ -193,7 +193,7 @@ async fn every_log_line_about_an_object_has_its_name_and_uid() {
     // Lines may come late; none comes after the end.
     replica.terminate().await;
     let log = replica.log();
-    let mut told = [0; 2];
+    let mut lines = [0; 2];
     for line in log.lines() {
         let parsed: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         for field in ["timestamp", "level", "target", "message"] {
@@ -206,7 +206,7 @@ async fn every_log_line_about_an_object_has_its_name_and_uid() {
         let about = objects.iter().position(|(object, _)| field("object") == Some(object));
         let about = about.unwrap_or_else(|| panic!("it does not say what it is about: {line}"));
         assert_eq!(field("uid"), Some(objects[about].1.as_str()), "{line}");
-        told[about] += 1;
+        lines[about] += 1;
     }
-    assert!(told.iter().all(|lines| *lines >= 2), "{told:?} in {log}");
+    assert!(lines.iter().all(|count| *count >= 2), "{lines:?} in {log}");
 }

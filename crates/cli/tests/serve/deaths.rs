@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use bindery_cluster::Manager;
+use bindery_kit::number_from_env;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use rustix::process::Signal;
@@ -12,7 +13,7 @@ use super::load::{LEFT, Load};
 use crate::kit::{Cluster, Replica, until_settled};
 
 /// Leaders that are killed; `cargo xtask soak` sets a higher number (`BINDERY_KILLS`).
-const KILLS: usize = 20;
+const KILLS: u64 = 20;
 /// How long tenants come without a leader.
 const LEADERLESS: Duration = Duration::from_millis(500);
 /// Most milliseconds for which tenants come between two deaths: enough to serve those that have waited.
@@ -22,8 +23,7 @@ const WITHOUT_LEADER: Duration = Duration::from_secs(60);
 
 /// Random choices from a seed, which is printed and can be set by `BINDERY_SEED`.
 pub(crate) fn chance() -> StdRng {
-    let seed = std::env::var("BINDERY_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(rand::random::<u64>);
+    let seed = number_from_env("BINDERY_SEED").unwrap_or_else(rand::random);
     println!("BINDERY_SEED={seed}");
     StdRng::seed_from_u64(seed)
 }
@@ -74,7 +74,7 @@ async fn leaders_that_are_killed_lose_no_claim_and_bind_none_twice() {
     let mut trial = Trial::new().await;
     let mut leader = trial.replica("0");
     leader.until_leading().await;
-    let kills = std::env::var("BINDERY_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    let kills = number_from_env("BINDERY_KILLS").unwrap_or(KILLS);
     let mut takeovers = Vec::new();
     for kill in 1..=kills {
         let mut next = trial.replica(&kill.to_string());

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bindery_cluster::{After, Answered, Asked, Before, Clock, Fair, Manager, Proxy, Weather, snapshot};
+use bindery_kit::number_from_env;
 use http::StatusCode;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -104,10 +105,9 @@ impl Weather for Storm {
 impl Trial {
     async fn new(setting: Setting<'_>) -> Self {
         let chance = chance();
-        let seconds = std::env::var("BINDERY_FAULT_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
         let cluster = Cluster::start_with(Manager::ProtectionAlone, setting.api_server).await;
         let proxy = cluster.proxy().await;
-        let lasts = Duration::from_secs(seconds.unwrap_or(SECONDS));
+        let lasts = Duration::from_secs(number_from_env("BINDERY_FAULT_SECONDS").unwrap_or(SECONDS));
         let load = Load::new(&cluster, lasts + setting.gone).await;
         let further = setting.replica.iter().map(|&argument| argument.to_owned());
         let arguments: Vec<_> = std::iter::once(load.argument()).chain(further).collect();

@@ -1,7 +1,6 @@
 //! Ten thousand idle connections to the webhook, and many to the server of health and metrics.
 
 use std::fs;
-use std::path::PathBuf;
 
 use bindery_kit::{allow_files, resident_kib};
 use futures::future::join_all;
@@ -22,19 +21,14 @@ const WITHOUT_TLS_MAX: usize = 64;
 /// Other open files of a replica.
 const FILES: usize = 64;
 
-/// What the system tells of a replica's process.
-fn told(webhook: &WebhookReplica, what: &str) -> PathBuf {
-    format!("/proc/{}/{what}", webhook.replica.pid().as_raw_nonzero()).into()
-}
-
 /// Memory of a replica's process in KiB.
 fn memory(webhook: &WebhookReplica) -> u64 {
     resident_kib(webhook.replica.pid().as_raw_nonzero())
 }
 
-/// How many files it has open.
+/// The number of open files of a replica's process.
 fn files(webhook: &WebhookReplica) -> usize {
-    fs::read_dir(told(webhook, "fd")).unwrap().count()
+    fs::read_dir(format!("/proc/{}/fd", webhook.replica.pid().as_raw_nonzero())).unwrap().count()
 }
 
 /// Tries a claim, and again where the API server has paused between head and body of its request: the webhook

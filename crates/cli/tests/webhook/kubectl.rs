@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use bindery_kit::json;
 use serde_json::{Value, json};
 
 use super::scene::{ON_LOOPBACK, Scene, WebhookReplica, configuration};
@@ -56,17 +57,8 @@ async fn start() -> (Scene, WebhookReplica) {
 
 /// A claim that names a volume.
 fn claim(name: &str, storage: &str, volume: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": storage}},
-            "storageClassName": "",
-            "volumeName": volume,
-        },
-    })
+    let resources = json!({"requests": {"storage": storage}});
+    json::claim(name, json!({"spec": {"resources": resources, "volumeName": volume}}))
 }
 
 #[tokio::test]
@@ -83,20 +75,20 @@ async fn kubectl_shows_the_message_of_a_denial_and_of_a_warning() {
     // The API server generates the name before the review.
     let mut unnamed = claim("", "2Gi", "small");
     unnamed["metadata"] = json!({"generateName": "greedy-", "namespace": "default"});
-    let (succeeded, told) = scene.create(&unnamed, &[]);
-    assert!(!succeeded && told.contains("\"greedy-") && told.ends_with(offer), "{told}");
+    let (succeeded, message) = scene.create(&unnamed, &[]);
+    assert!(!succeeded && message.contains("\"greedy-") && message.ends_with(offer), "{message}");
 
     // A claim that fits is bound without a warning, and its volume is denied to others.
     assert_eq!(scene.create(&claim("fits", "1Gi", "small"), &[]), (true, String::new()));
     scene.cluster.until_claim("fits", is_bound_to("small")).await;
-    let (succeeded, told) = scene.create(&claim("late", "1Gi", "small"), &[]);
+    let (succeeded, message) = scene.create(&claim("late", "1Gi", "small"), &[]);
     let sentence = "spec.volumeName: volume \"small\" is bound to claim \"fits\"; pick another volume";
     let beginning = "Error from server (Forbidden): error when creating \"STDIN\": admission webhook \
         \"claims.bindery.dev\"";
-    assert!(!succeeded && told.starts_with(beginning) && told.ends_with(sentence), "{told}");
+    assert!(!succeeded && message.starts_with(beginning) && message.ends_with(sentence), "{message}");
     // A claim that exists is answered with AlreadyExists, which tools expect.
-    let (succeeded, told) = scene.create(&claim("fits", "1Gi", "small"), &[]);
-    assert!(!succeeded && told.contains("(AlreadyExists)"), "{told}");
+    let (succeeded, message) = scene.create(&claim("fits", "1Gi", "small"), &[]);
+    assert!(!succeeded && message.contains("(AlreadyExists)"), "{message}");
 
     let warning =
         "Warning: spec.volumeName: there is no volume \"none\" yet; the claim waits until it is created";
@@ -106,22 +98,13 @@ async fn kubectl_shows_the_message_of_a_denial_and_of_a_warning() {
     assert_eq!(webhook.replica.metric("bindery_admission_shed_total").await, 0);
 }
 
-/// A volume with further fields of its spec.
-fn volume(name: &str, storage: &str, further: &Value) -> Value {
-    let mut volume = json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        // So that it is gone only when the test removes it.
-        "metadata": {"name": name, "finalizers": ["bindery.test/kept"]},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": storage},
-            "persistentVolumeReclaimPolicy": "Retain",
-            "hostPath": {"path": "/nonexistent"},
-        },
+/// A volume with further fields of its spec. Its finalizer keeps it until the test removes that.
+fn volume(name: &str, storage: &str, further: Value) -> Value {
+    let change = json!({
+        "metadata": {"finalizers": ["bindery.test/kept"]},
+        "spec": {"capacity": {"storage": storage}},
     });
-    volume["spec"].as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
-    volume
+    json::merged(json::volume(name, change), json!({"spec": further}))
 }
 
 #[tokio::test]
@@ -132,7 +115,7 @@ async fn a_change_or_volume_that_introduces_a_conflict_is_denied() {
         |kind: &str, name: &str, why: &str| (false, format!("The {kind} \"{name}\" is invalid: {why}"));
 
     // A claim that waits gets the name of a volume that does not fit.
-    assert_eq!(scene.create(&volume("small", "1Gi", &json!({})), &[]), quiet);
+    assert_eq!(scene.create(&volume("small", "1Gi", json!({})), &[]), quiet);
     scene.cluster.create_claim("waits", "2Gi").await;
     // Both are in the cache.
     scene.cluster.until_volume("small", is_in_phase("Available")).await;
@@ -146,24 +129,21 @@ async fn a_change_or_volume_that_introduces_a_conflict_is_denied() {
     let waits = json!({"claimRef": {"namespace": "default", "name": "waits"}});
     let why = "spec.capacity.storage: the volume offers 1Gi and claim \"default/waits\" asks for 2Gi; \
         offer at least 2Gi or leave out claimRef";
-    let (succeeded, told) = scene.create(&volume("reserved", "1Gi", &waits), &[]);
-    assert_eq!((succeeded, told), invalid("PersistentVolume", "reserved", why));
+    let (succeeded, message) = scene.create(&volume("reserved", "1Gi", waits.clone()), &[]);
+    assert_eq!((succeeded, message), invalid("PersistentVolume", "reserved", why));
     assert_eq!(scene.patch("pv/small", &json!({"spec": waits})), invalid("PersistentVolume", "small", why));
 
     // A bound claim may grow, and its volume stays its own.
-    let class = json!({
-        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "grows"},
-        "provisioner": "kubernetes.io/no-provisioner", "allowVolumeExpansion": true,
-    });
+    let class = json::class("grows", "kubernetes.io/no-provisioner", json!({"allowVolumeExpansion": true}));
     assert_eq!(scene.create(&class, &[]), quiet);
-    assert_eq!(scene.create(&volume("large", "4Gi", &json!({"storageClassName": "grows"})), &[]), quiet);
+    assert_eq!(scene.create(&volume("large", "4Gi", json!({"storageClassName": "grows"})), &[]), quiet);
     scene.cluster.create_claim_of("grows", "bound", None).await;
     scene.cluster.until_claim("bound", is_bound_to("large")).await;
     let grown = json!({"spec": {"resources": {"requests": {"storage": "8Gi"}}}});
     assert_eq!(scene.patch("pvc/bound", &grown), quiet);
     let stolen = json!({"spec": {"claimRef": {"name": "waits", "uid": null}}});
-    let (succeeded, told) = scene.patch("pv/large", &stolen);
-    assert!(!succeeded && told.contains("the volume is bound to claim \"default/bound\""), "{told}");
+    let (succeeded, message) = scene.patch("pv/large", &stolen);
+    assert!(!succeeded && message.contains("the volume is bound to claim \"default/bound\""), "{message}");
     // The usual recovery of a volume whose claim is gone.
     assert_eq!(scene.kubectl(&["delete", "pvc/bound", "--wait=false"], &Value::Null), quiet);
     // No controller removes the finalizer.
