@@ -36,7 +36,11 @@ impl Cluster {
     /// Starts a cluster whose API server has further arguments.
     pub(crate) async fn start_with(manager: Manager, api_server: &[&str]) -> Self {
         let programs = Programs::from_env().unwrap();
-        let plane = ControlPlane::start_with(programs, manager, api_server).await.unwrap();
+        Self::connect(ControlPlane::start_with(programs, manager, api_server).await.unwrap()).await
+    }
+
+    /// A cluster with new clients: those from before a change of the API server's certificate do not trust it.
+    pub(crate) async fn connect(plane: ControlPlane) -> Self {
         let client = plane.client().await.unwrap();
         let (volumes, claims) = (Api::all(client.clone()), Api::default_namespaced(client.clone()));
         Self { plane, client, volumes, claims }

@@ -222,6 +222,7 @@ async fn credentials_that_rotate_are_used_without_a_restart() {
         fs::remove_file(cluster.kubeconfig().with_file_name(own)).unwrap();
     }
     cluster.plane.restart_api_server().await.unwrap();
+    let cluster = Cluster::connect(cluster.plane).await;
     let not_ready = "[+]lists ok\n[-]credentials failed: the API server refuses them: it answers 401";
     for replica in &mut replicas {
         replica.until_answer("/readyz", not_ready).await;
