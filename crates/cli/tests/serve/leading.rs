@@ -237,22 +237,12 @@ async fn a_replica_leads_where_rights_cannot_be_reviewed() {
     }
 }
 
-/// Refuses requests for good: all of them for their credentials, or the lists and watches of pods.
-enum Refused {
-    Credentials,
-    Pods,
-}
+/// Refuses every request for its credentials.
+struct Refused;
 
 impl Weather for Refused {
-    fn before(&self, asked: &Asked) -> Before {
-        let status = match self {
-            Self::Credentials => StatusCode::UNAUTHORIZED,
-            Self::Pods if asked.path != "/api/v1/pods" => return Before::Pass,
-            // Expired, so that the replica needs a list.
-            Self::Pods if asked.is_watch() && !asked.query.contains("sendInitialEvents") => StatusCode::GONE,
-            Self::Pods => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        Before::Answer(status_of(status))
+    fn before(&self, _: &Asked) -> Before {
+        Before::Answer(status_of(StatusCode::UNAUTHORIZED))
     }
 }
 
@@ -262,31 +252,23 @@ fn status_of(status: StatusCode) -> Answered {
 }
 
 #[tokio::test]
-async fn a_leader_with_refused_credentials_or_a_late_list_hands_over() {
+async fn a_leader_whose_credentials_are_refused_hands_over() {
     let (cluster, proxy) = cluster_and_proxy().await;
-    // Shorter than a late list is waited for: the leader renews the Lease meanwhile, and then releases it. With
-    // refused credentials it cannot, and the Lease expires.
-    let mut leader = Replica::behind(&proxy, "first", &["--lease-duration=8"]);
+    let mut leader = Replica::behind(&proxy, "first", &[]);
     leader.until_leading().await;
-    for (refused, cause, check) in [
-        (Refused::Pods, "the list of Pod is not complete", "[+]lists ok\n[+]credentials ok\n"),
-        (Refused::Credentials, "its credentials are refused", "[+]lists ok\n[-]credentials failed: "),
-    ] {
-        let mut next = cluster.replica("second");
-        next.until_ready().await;
-        proxy.set_weather(refused);
-        proxy.cut();
-        leader.until_metrics(&format!("bindery_cannot_lead{{cause=\"{cause}\"}} 1\n")).await;
-        let (status, answer) = leader.until_answer("/readyz", check).await;
-        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
-        assert!(answer.contains(&format!("this replica cannot lead: {cause}")), "{answer}");
-        leader.until_following().await;
-        next.until_leading().await;
-        proxy.set_weather(Fair);
-        leader.until_ready().await;
-        next.terminate().await;
-        leader.until_leading().await;
-    }
+    let mut next = cluster.replica("second");
+    next.until_ready().await;
+    proxy.set_weather(Refused);
+    proxy.cut();
+    let cause = "its credentials are refused";
+    leader.until_metrics(&format!("bindery_cannot_lead{{cause=\"{cause}\"}} 1\n")).await;
+    let (status, answer) = leader.until_answer("/readyz", "[+]lists ok\n[-]credentials failed: ").await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
+    assert!(answer.contains(&format!("this replica cannot lead: {cause}")), "{answer}");
+    leader.until_following().await;
+    next.until_leading().await;
+    proxy.set_weather(Fair);
+    leader.until_ready().await;
 }
 
 /// Never answers the first write of a claim or volume, nor any renewal after it.
@@ -402,6 +384,8 @@ async fn after_an_outage_the_first_bind_takes_few_requests_for_the_lease() {
     // A request for the Lease every two seconds.
     let mut replica = Replica::behind(&proxy, "first", &["--lease-duration=16"]);
     replica.until_leading().await;
+    // Decisions have begun, so no list is awaited when the outage begins.
+    cluster.bind_pair("before").await;
     let (attempts, mut attempted) = watch::channel(0);
     let leases = Arc::<AtomicUsize>::default();
     proxy.set_weather(Counted { attempts, leases: Arc::clone(&leases) });
@@ -410,7 +394,7 @@ async fn after_an_outage_the_first_bind_takes_few_requests_for_the_lease() {
     in_time("six attempts", attempted.wait_for(|attempts| *attempts >= 6)).await.unwrap();
     cluster.plane.restart_api_server().await.unwrap();
     let (returned, before) = (Instant::now(), leases.load(Ordering::Relaxed));
-    cluster.bind_pair("v").await;
+    cluster.bind_pair("after").await;
     let requests = leases.load(Ordering::Relaxed) - before;
     println!("the first bind came {:.1?} and {requests} requests after the return", returned.elapsed());
     assert!(requests <= 6, "{requests} requests: {}", replica.log());
