@@ -20,7 +20,7 @@ new patch version: components that people have built link against the contract a
   1. copy the released package into crates/host/wit/, where the bindings of the previous minor version are
      generated from (a new minor version only);
   2. set the version in every `package` line of wit/, and `@since` of what is new;
-  3. add the lines below to wit/VERSIONS and list the change in CHANGELOG.md. Lines that were committed stay as
+  3. add the lines below to wit/VERSIONS and list the change in CHANGELOG.md. Committed lines stay as
      they are: the history is compared.";
 
 fn wit() -> PathBuf {

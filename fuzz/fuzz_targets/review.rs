@@ -1,5 +1,5 @@
-//! Any bytes are a request to the webhook: the API server understands the answer, the same request gets the same
-//! answer, and nothing is written.
+//! Any bytes are a request to the webhook: the API server understands the answer, the same request gets the
+//! same answer, and nothing is written.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -178,11 +178,14 @@ impl StepCheck<'_> {
 
     /// Whether this volume's own delete operation has just deleted its asset.
     fn asset_is_gone(&self, volume: &Volume) -> bool {
+        self.has_reached(OperationKind::Delete, volume, &[Point::Deleted])
+    }
+
+    /// Whether the volume's own operation of that kind has successfully reached one of these points.
+    fn has_reached(&self, kind: OperationKind, volume: &Volume, points: &[Point]) -> bool {
         self.facts.running().is_some_and(|running| {
-            running.kind == OperationKind::Delete
-                && *running.uid == volume.uid
-                && running.point == Point::Deleted
-                && running.succeeded()
+            let is_own = running.kind == kind && *running.uid == volume.uid;
+            is_own && points.contains(&running.point) && running.succeeded()
         })
     }
 
@@ -198,12 +201,7 @@ impl StepCheck<'_> {
             );
             return self.refuse_volume(Breach::UnbindWrong, &volume, sentence);
         }
-        let recycled = self.facts.running().is_some_and(|running| {
-            running.kind == OperationKind::Recycle
-                && *running.uid == volume.uid
-                && running.point == Point::Recycled
-                && running.succeeded()
-        });
+        let recycled = self.has_reached(OperationKind::Recycle, &volume, &[Point::Recycled]);
         match self.former_claim(&volume)? {
             FormerClaim::Elsewhere if is_surplus(&volume) => {
                 let sentence = "it was provisioned with policy Delete for its claim, which has another \
@@ -230,13 +228,7 @@ impl StepCheck<'_> {
     /// Deletes the volume object, after its own delete operation deleted the asset; no claim needs it.
     pub(super) fn delete(&self, target: &VolumeTarget) -> Result<(), Objection> {
         let volume = self.volume(target)?;
-        let is_due = self.facts.running().is_some_and(|running| {
-            running.kind == OperationKind::Delete
-                && *running.uid == volume.uid
-                && matches!(running.point, Point::Deleted | Point::FinalizerRemoved)
-                && running.succeeded()
-        });
-        if !is_due {
+        if !self.has_reached(OperationKind::Delete, &volume, &[Point::Deleted, Point::FinalizerRemoved]) {
             let sentence = "the object may go only after its own delete operation has deleted the asset";
             return self.refuse_volume(Breach::OutOfPlace, &volume, sentence);
         }
