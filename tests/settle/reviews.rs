@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bindery_controller::{Binder, Reviewed, Sight};
+use bindery_controller::{Binder, Reads, Reviewed};
 use bindery_core::{
     Answer, Claim, ClaimKey, ClaimRef, Exchange, Finding, Lookup, Quantity, Question, Rule, Source, Text,
     Uid, Volume, guard,
@@ -187,8 +187,8 @@ impl Reviewer<'_> {
     /// The findings about an object. Live reads find the same as caches, and the guard agrees.
     async fn review(&self, reviewed: Reviewed) -> Result<Vec<Finding>, String> {
         let why = |error| format!("{reviewed:?} cannot be reviewed: {error}");
-        let findings = self.binder.review(reviewed.clone(), Sight::Watched).await.map_err(why)?;
-        let again = self.binder.review(reviewed.clone(), Sight::Live).await.map_err(why)?;
+        let findings = self.binder.review(reviewed.clone(), Reads::Cached).await.map_err(why)?;
+        let again = self.binder.review(reviewed.clone(), Reads::Live).await.map_err(why)?;
         if findings != again {
             return Err(format!("{reviewed:?}: {findings:?}, then {again:?}"));
         }

@@ -32,7 +32,7 @@ use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Router, body::Body};
-use bindery_controller::{Binder, Port, ReviewError, Reviewed, Sight};
+use bindery_controller::{Binder, Port, Reads, ReviewError, Reviewed};
 use bindery_core::{Finding, ReclaimPolicy, Regarding, Rule, Text, Volume};
 use futures::FutureExt as _;
 use tokio::sync::Semaphore;
@@ -98,13 +98,13 @@ pub trait Reviewer: Send + Sync + 'static {
     fn review(
         &self,
         reviewed: Reviewed,
-        sight: Sight,
+        reads: Reads,
     ) -> impl Future<Output = Result<Vec<Finding>, ReviewError>> + Send;
 }
 
 impl<P: Port> Reviewer for Binder<P> {
-    async fn review(&self, reviewed: Reviewed, sight: Sight) -> Result<Vec<Finding>, ReviewError> {
-        Self::review(self, reviewed, sight).await
+    async fn review(&self, reviewed: Reviewed, reads: Reads) -> Result<Vec<Finding>, ReviewError> {
+        Self::review(self, reviewed, reads).await
     }
 }
 
@@ -238,7 +238,7 @@ impl<R: Reviewer> Admission<R> {
     /// What is wrong with an object. A denial is confirmed by live reads, and so is a missing volume: a
     /// client that applies a volume and its claim together is faster than a watch.
     async fn confirmed_findings(&self, reviewed: &Reviewed, deadline: Instant) -> Result<Findings, Fault> {
-        let findings = self.findings(reviewed, Sight::Watched, deadline).await?;
+        let findings = self.findings(reviewed, Reads::Cached, deadline).await?;
         let lacks_volume =
             findings.iter().any(|finding| finding.rule == AdmissionRule::Engine(Rule::VolumeMissing));
         let findings = Findings::by_level(findings, &self.settings.levels);
@@ -247,17 +247,17 @@ impl<R: Reviewer> Admission<R> {
         }
         let permit = timeout_at(deadline, self.live_reviews.acquire()).await;
         let _permit = permit.map_err(|_| Fault::Overdue)?;
-        let findings = self.findings(reviewed, Sight::Live, deadline).await?;
+        let findings = self.findings(reviewed, Reads::Live, deadline).await?;
         Ok(Findings::by_level(findings, &self.settings.levels))
     }
 
     async fn findings(
         &self,
         reviewed: &Reviewed,
-        sight: Sight,
+        reads: Reads,
         deadline: Instant,
     ) -> Result<Vec<AdmissionFinding>, Fault> {
-        let findings = match timeout_at(deadline, self.reviewer.review(reviewed.clone(), sight)).await {
+        let findings = match timeout_at(deadline, self.reviewer.review(reviewed.clone(), reads)).await {
             Ok(findings) => findings.map_err(Fault::Review)?,
             Err(_) => return Err(Fault::Overdue),
         };

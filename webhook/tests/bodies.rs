@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bindery_controller::{ReviewError, Reviewed, Sight};
+use bindery_controller::{Reads, ReviewError, Reviewed};
 use bindery_core::Finding;
 use bindery_kit::{peak_kib, resident_kib};
 use bindery_webhook::server::Limits;
@@ -42,7 +42,7 @@ struct Holding {
 }
 
 impl Reviewer for Holding {
-    async fn review(&self, _reviewed: Reviewed, _: Sight) -> Result<Vec<Finding>, ReviewError> {
+    async fn review(&self, _reviewed: Reviewed, _: Reads) -> Result<Vec<Finding>, ReviewError> {
         self.holds.fetch_add(1, Ordering::Relaxed);
         let _ = self.permits.acquire().await;
         self.holds.fetch_sub(1, Ordering::Relaxed);

@@ -1,16 +1,13 @@
 //! The binder: decides one object at a time and carries out what the guard lets pass.
 
 mod decide;
-mod execute;
 mod foresee;
-mod known;
 mod perform;
 mod refresh;
 mod review;
 mod run;
-mod world;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use bindery_core::{
@@ -22,39 +19,35 @@ use tokio::sync::Semaphore;
 use tracing::{Instrument as _, Span};
 
 use self::decide::Decided;
-use self::execute::again_after;
 pub use self::refresh::EVENT_REFRESH;
-pub use self::review::{Reviewed, Sight};
+pub use self::review::Reviewed;
+use crate::decider::{Decider, chosen};
+use crate::executor::{AGAIN_MIN, Executor, KnownObjects, again_after};
 use crate::intake::Intake;
 use crate::note::{REASON_REFUSED, REASON_UNWRITABLE};
 use crate::observe::Observation;
 use crate::operations::{OperationMap, Ticket};
-use crate::passage::Passage;
-use crate::queue::{Queue, Slot};
+use crate::queue::{KeyLock, Queue, Timer};
 use crate::upstream::UpstreamMetrics;
-use crate::{Facts, Journal, Key, Metrics, Note, Port, SyncError, WriteError};
-
-/// How soon an object is decided again after a write failed that its decision tolerates: upstream leaves that
-/// to its resync, whose period this is.
-const TOLERATED_RETRY: Duration = Duration::from_secs(15);
+use crate::{Facts, Journal, Key, Metrics, Note, Port, SyncError, WriteError, WriteHealth};
 
 /// What a binder is made of.
 pub struct Parts<P: Port> {
-    /// What the watches know; shared with the [`Intake`] that fills it.
+    /// The watched objects; shared with the [`Intake`] that fills it.
     pub store: Arc<Store>,
     /// The cluster.
     pub port: P,
-    /// Who decides.
+    /// The engine that decides.
     pub engine: Arc<dyn Engine>,
     /// What the operator configured.
     pub facts: Facts<P::Template>,
-    /// Numbers that bound it.
+    /// Its mode and limits.
     pub settings: Settings,
-    /// Where decisions are written down.
+    /// Records decisions; may be left out.
     pub journal: Option<Arc<dyn Journal>>,
 }
 
-/// What becomes of decisions.
+/// Whether decisions are carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// They are carried out.
@@ -67,7 +60,7 @@ pub enum Mode {
 /// How a binder works, and the numbers that bound it.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// What becomes of decisions.
+    /// Whether decisions are carried out.
     pub mode: Mode,
     /// Most objects that are decided and written at the same time.
     pub in_flight_max: usize,
@@ -108,25 +101,24 @@ impl Default for Settings {
 ///   but for what the decision says follows regardless.
 /// - A volume that a decision picks is reserved until its writes are done, so any number of decisions may be
 ///   in flight at the same time.
-/// - Of one object one decision is in flight. A sync holds the object's slot from its decision to its last
+/// - Of one object one decision is in flight. A sync holds the object's lock from its decision to its last
 ///   write, and an operation from step to step, but not while a plugin works or while it waits: then syncs go
 ///   on.
 pub struct Binder<P: Port> {
     store: Arc<Store>,
-    port: P,
-    engine: RwLock<Arc<dyn Engine>>,
-    facts: Facts<P::Template>,
+    port: Arc<P>,
+    decider: Decider<P>,
+    executor: Executor<P>,
     settings: Settings,
     journal: Option<Arc<dyn Journal>>,
     operations: Arc<OperationMap>,
     intake: Intake,
     metrics: Arc<Metrics>,
-    passage: Passage,
     observation: Observation,
-    room_to_recycle: Semaphore,
+    recycle_permits: Semaphore,
 }
 
-/// What a sync came to.
+/// The result of a sync.
 pub struct Synced {
     /// Whether it succeeded. A conflict is an error like others: the key is tried again.
     pub result: Result<(), SyncError>,
@@ -146,9 +138,9 @@ pub struct Synced {
 /// An operation that was started and has not run yet. Dropped, it counts as never started, and its object is
 /// to be decided again.
 pub struct PendingOperation {
-    operation: Operation,
-    subject: OperationSubject,
-    ticket: Ticket,
+    pub(crate) operation: Operation,
+    pub(crate) subject: OperationSubject,
+    pub(crate) ticket: Ticket,
 }
 
 /// What an operation is about, as the sync that started it left it.
@@ -203,33 +195,56 @@ impl<P: Port> Binder<P> {
     /// A binder over these parts. It does nothing until it is asked to.
     pub fn new(parts: Parts<P>) -> Self {
         let queue = Arc::<Queue>::default();
-        // Until somebody runs it.
+        // Until the binder runs.
         queue.close();
         let operations = Arc::new(OperationMap::new(Arc::clone(&queue)));
         let metrics = Arc::<Metrics>::default();
+        let Parts { store, port, engine, facts, settings, journal } = parts;
+        let (port, facts) = (Arc::new(port), Arc::new(facts));
+        let intake = Intake::new(
+            settings.mode,
+            Arc::clone(&store),
+            queue,
+            Arc::clone(&operations),
+            Arc::clone(&metrics),
+        );
+        let decider = Decider {
+            store: Arc::clone(&store),
+            port: Arc::clone(&port),
+            engine: RwLock::new(engine),
+            facts: Arc::clone(&facts),
+            operations: Arc::clone(&operations),
+            limits: settings.session,
+            metrics: Arc::clone(&metrics),
+            intake: intake.clone(),
+        };
+        let executor = Executor {
+            port: Arc::clone(&port),
+            store: Arc::clone(&store),
+            intake: intake.clone(),
+            facts,
+            operations: Arc::clone(&operations),
+            metrics: Arc::clone(&metrics),
+            write_health: WriteHealth::default(),
+        };
+        let recycle_permits = Semaphore::new(settings.recycles_max);
+        let observation = Observation::default();
         Self {
-            intake: Intake::new(
-                parts.settings.mode,
-                Arc::clone(&parts.store),
-                queue,
-                Arc::clone(&operations),
-                Arc::clone(&metrics),
-            ),
-            store: parts.store,
-            port: parts.port,
-            engine: RwLock::new(parts.engine),
-            facts: parts.facts,
-            room_to_recycle: Semaphore::new(parts.settings.recycles_max),
-            settings: parts.settings,
-            journal: parts.journal,
+            store,
+            port,
+            decider,
+            executor,
+            settings,
+            journal,
             operations,
+            intake,
             metrics,
-            passage: Passage::default(),
-            observation: Observation::default(),
+            observation,
+            recycle_permits,
         }
     }
 
-    /// The door for what watches deliver.
+    /// The way in for what watches deliver.
     pub fn intake(&self) -> &Intake {
         &self.intake
     }
@@ -239,7 +254,7 @@ impl<P: Port> Binder<P> {
         &self.port
     }
 
-    /// What the watches know.
+    /// The watched objects.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
@@ -255,8 +270,8 @@ impl<P: Port> Binder<P> {
     }
 
     /// Whether its writes get through.
-    pub fn passage(&self) -> &Passage {
-        &self.passage
+    pub fn write_health(&self) -> &WriteHealth {
+        &self.executor.write_health
     }
 
     /// How many keys wait for their turn.
@@ -274,22 +289,18 @@ impl<P: Port> Binder<P> {
         self.operations.running()
     }
 
-    /// Lets another engine decide from the next decision on; answers the one that did so far. A decision in
-    /// flight is finished by the engine that began it.
+    /// Replaces the engine from the next decision on; answers the old one. A decision in flight is finished by
+    /// the engine that began it.
     pub fn swap_engine(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
-        std::mem::replace(&mut *self.engine.write().unwrap_or_else(PoisonError::into_inner), engine)
-    }
-
-    fn engine(&self) -> Arc<dyn Engine> {
-        Arc::clone(&self.engine.read().unwrap_or_else(PoisonError::into_inner))
+        self.decider.swap_engine(engine)
     }
 
     /// Decides one object and carries the decision out, but for operations: those are handed back.
     ///
     /// Waits while another decision about the object is in flight.
     pub async fn sync(&self, key: &Key) -> Synced {
-        let mut slot = self.intake.queue().slot(key).await;
-        self.sync_in(&mut slot).instrument(self.span(key)).await
+        let mut lock = self.intake.queue().lock(key).await;
+        self.sync_in(&mut lock).instrument(self.span(key)).await
     }
 
     /// The span of a sync: what is logged meanwhile has the object and its UID.
@@ -311,8 +322,8 @@ impl<P: Port> Binder<P> {
         Some(uid.0)
     }
 
-    async fn sync_in(&self, slot: &mut Slot) -> Synced {
-        let synced = self.sync_inner(slot).await;
+    async fn sync_in(&self, lock: &mut KeyLock) -> Synced {
+        let synced = self.sync_inner(lock).await;
         if let Err(error) = &synced.result {
             self.metrics.sync_errors.count();
             if error.is_conflict() {
@@ -324,24 +335,24 @@ impl<P: Port> Binder<P> {
         synced
     }
 
-    async fn sync_inner(&self, slot: &mut Slot) -> Synced {
-        let decided = match self.decide_sync(slot).await {
+    async fn sync_inner(&self, lock: &mut KeyLock) -> Synced {
+        let decided = match self.decide_sync(lock).await {
             Ok(Some(decided)) => decided,
             Ok(None) => {
-                return Synced { refresh_after: self.refresh_of_unreadable(slot.key()), ..Synced::nothing() };
+                return Synced { refresh_after: self.refresh_of_unreadable(lock.key()), ..Synced::nothing() };
             }
             Err(error) => return Synced::ended(Err(error)),
         };
         let Decided { request, exchanges, decision, hold } = decided;
         if self.settings.mode == Mode::Observe {
             let requeue_after = match &request.subject {
-                Subject::SyncClaim(claim) => self.observation.decided(claim, foresee::chosen(&decision)),
+                Subject::SyncClaim(claim) => self.observation.decided(claim, chosen(&decision)),
                 _ => None,
             };
             return Synced { requeue_after, ..Synced::nothing() };
         }
-        let known = known::Known::new(&request, &exchanges);
-        let carried = self.carry_out(&request, &decision, known, None).await;
+        let known = KnownObjects::new(&request, &exchanges);
+        let carried = self.executor.carry_out(&request, &decision, known, None).await;
         drop(hold);
         self.report_unwritable(&request, carried.failure.as_ref());
         let requeue_after = again_after(&decision, &carried);
@@ -356,6 +367,18 @@ impl<P: Port> Binder<P> {
             requeue_after,
             refresh_after: self.refresh_after(&decision),
             decision: Some(decision),
+        }
+    }
+
+    /// Has claims decided soon, as a decision asks for. A decision about a claim may name that claim, and two
+    /// may name each other: they wait for a while, or they would be decided without end.
+    fn enqueue(&self, by: &Key, keys: Vec<Key>) {
+        let queue = self.intake.queue();
+        match by {
+            Key::Volume(_) => queue.add_all(keys),
+            Key::Claim(_) => {
+                keys.into_iter().for_each(|key| queue.add_after(key, Timer::Requeue, AGAIN_MIN));
+            }
         }
     }
 

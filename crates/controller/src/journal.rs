@@ -1,4 +1,4 @@
-//! Where decisions are written down.
+//! Records decisions.
 
 use bindery_core::Evidence;
 
@@ -6,13 +6,13 @@ use crate::Key;
 
 /// A sink of decisions. Called on the decision's own task, so it must not block.
 pub trait Journal: Send + Sync {
-    /// A decision was made and judged.
-    fn decided(&self, key: &Key, evidence: Evidence, verdict: Verdict);
+    /// A decision was made, and the guard has checked it.
+    fn decided(&self, key: &Key, evidence: Evidence, outcome: DecisionOutcome);
 }
 
-/// What became of a decision.
+/// Whether a decision was carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum DecisionOutcome {
     /// The guard passed it; it was carried out.
     Passed,
     /// The guard refused it: why. Nothing of it was carried out.

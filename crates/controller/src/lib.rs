@@ -19,8 +19,10 @@
 //! - Everything here may be killed at any point: what a decision needs is read from the cluster again.
 
 mod binder;
+mod decider;
 mod deletions;
 mod error;
+mod executor;
 mod facts;
 mod foreign_writers;
 mod freshness;
@@ -31,30 +33,31 @@ mod metrics;
 mod note;
 mod observe;
 mod operations;
-mod passage;
 mod plugin;
 mod port;
 mod queue;
 mod upstream;
 mod write;
+mod write_health;
 
 pub use binder::{
-    Binder, EVENT_REFRESH, Mode, OperationSubject, Parts, PendingOperation, Reviewed, Settings, Sight, Synced,
+    Binder, EVENT_REFRESH, Mode, OperationSubject, Parts, PendingOperation, Reviewed, Settings, Synced,
 };
+pub use decider::Reads;
 pub use error::{OperationError, ReviewError, SyncError};
 pub use facts::{Facts, Migrations};
 pub use foreign_writers::{ForeignWrite, ForeignWriters};
 pub use freshness::{Freshness, Regression, Regressions, Sent, WatchTicket};
 pub use intake::Intake;
-pub use journal::{Journal, Verdict};
+pub use journal::{DecisionOutcome, Journal};
 pub use key::Key;
 pub use metrics::{Counter, Metrics};
 pub use note::{Note, REASON_REFUSED, REASON_UNWRITABLE};
 pub use observe::{Compared, Observation};
 pub use operations::{OPERATION_BACKOFF, OPERATION_BACKOFF_MAX};
-pub use passage::Passage;
 pub use plugin::{Order, Plugin, PluginError, Plugins};
 pub use port::{Port, Purpose, WriteError, Written};
 pub use queue::{RETRY_BACKOFF, RETRY_BACKOFF_MAX};
 pub use upstream::{CallLabels, Histograms, UpstreamMetrics, WholeLabels};
 pub use write::{Target, Write};
+pub use write_health::WriteHealth;

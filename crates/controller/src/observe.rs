@@ -42,11 +42,11 @@ pub enum Compared {
 
 /// How a watch delivered a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum Via {
     /// By itself, in order.
-    Watched,
+    Watch,
     /// In a list, with everything else that has changed since the last one.
-    Listed,
+    List,
 }
 
 /// What observe mode has learnt so far. In own mode it stays empty.

@@ -1,8 +1,8 @@
-//! The work queue: de-duplicating, one slot per key, with timers and a backoff per key (client-go's
+//! The work queue: de-duplicating, one lock per key, with timers and a backoff per key (client-go's
 //! rate-limiting work queue without its global token bucket), and a second lane for what a list brings, which
 //! is seldom anything to do: a claim that waits does not queue behind 100,000 that are bound.
 
-mod slot;
+mod key_lock;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -13,7 +13,7 @@ use bindery_store::Offer;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-pub(crate) use self::slot::Slot;
+pub(crate) use self::key_lock::KeyLock;
 use crate::Key;
 
 /// Delay after the first failure of a key (client-go's `ItemExponentialFailureRateLimiter`).
@@ -66,7 +66,7 @@ struct State {
     /// Nobody takes keys, so none is kept: a replica that only watches would else keep one of every object
     /// that ever was.
     closed: bool,
-    /// Keys to be taken, in order. The slot of one may be taken while it waits here: then it is passed over.
+    /// Keys to be taken, in order. The lock of one may be taken while it waits here: then it is passed over.
     ready: VecDeque<Key>,
     queued: HashSet<Key>,
     /// Keys of the slow lane. There may be very many, so nothing else is kept of them: one that is added to
@@ -80,11 +80,11 @@ struct State {
     failures: HashMap<Key, u32>,
 }
 
-/// A key whose slot is taken: what becomes of it when the slot is given back.
+/// A key whose lock is taken: what becomes of it when the lock is given back.
 #[derive(Default)]
 struct InFlight {
-    /// Who waits for the slot, in order; whoever has given up waiting is still among them.
-    waiting: VecDeque<oneshot::Sender<Slot>>,
+    /// Who waits for the lock, in order; whoever has given up waiting is still among them.
+    waiting: VecDeque<oneshot::Sender<KeyLock>>,
     /// The key was added meanwhile: it gets a turn after those.
     again: bool,
     /// A volume was offered meanwhile: it gets a turn, unless the last one has failed.
@@ -153,17 +153,17 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Takes the slot of the next key, waiting for one. [`Queue::succeeded`] or [`Queue::failed`] should be
-    /// told how its turn ended before the slot is dropped.
+    /// Takes the lock of the next key, waiting for one. [`Queue::succeeded`] or [`Queue::failed`] should be
+    /// told how its turn ended before the lock is dropped.
     ///
     /// Meant for one caller: a second one could sleep through a notification.
-    pub(crate) async fn next(self: &Arc<Self>) -> Slot {
+    pub(crate) async fn next(self: &Arc<Self>) -> KeyLock {
         loop {
             let due = {
                 let mut state = self.state();
                 state.fire(Instant::now());
                 if let Some(key) = state.take() {
-                    return Slot::new(self, key);
+                    return KeyLock::new(self, key);
                 }
                 state.due.first().map(|(at, ..)| *at)
             };
@@ -353,7 +353,7 @@ mod tests {
     }
 
     /// The next turn, which comes within an hour.
-    async fn next(queue: &Arc<Queue>) -> Slot {
+    async fn next(queue: &Arc<Queue>) -> KeyLock {
         tokio::time::timeout(Duration::from_secs(3_600), queue.next()).await.expect("a key is added")
     }
 
@@ -423,10 +423,10 @@ mod tests {
         queue.add(a.clone());
         let mut expected = RETRY_BACKOFF;
         for _ in 0..40 {
-            let slot = next(&queue).await;
+            let lock = next(&queue).await;
             let before = Instant::now();
-            assert_eq!(queue.failed(slot.key(), None), expected);
-            drop(slot);
+            assert_eq!(queue.failed(lock.key(), None), expected);
+            drop(lock);
             drop(next(&queue).await);
             assert!(Instant::now() - before >= expected);
             queue.add(a.clone());
@@ -451,16 +451,16 @@ mod tests {
     async fn a_volume_is_offered_to_who_waits_and_a_returned_one_to_nobody_who_backs_off() {
         let (queue, a) = (queue(), key("a"));
         assert!(queue.offer(&a, Offer::Returned));
-        let slot = next(&queue).await;
+        let lock = next(&queue).await;
         // Its turn succeeds: it gets another one.
         assert!(!queue.offer(&a, Offer::New));
         queue.held_back(&a, None);
-        drop(slot);
-        let slot = next(&queue).await;
+        drop(lock);
+        let lock = next(&queue).await;
         // Its turn fails: it is left to its timer.
         assert!(!queue.offer(&a, Offer::Returned));
         assert_eq!(queue.failed(&a, None), RETRY_BACKOFF);
-        drop(slot);
+        drop(lock);
         assert!(!queue.offer(&a, Offer::Returned));
         assert!(idle(&queue).await);
         // A new volume may be what it lacks.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
 use bindery_admission_tests::{Replica, claim, create, volume, warnings};
-use bindery_controller::{ReviewError, Reviewed, Sight};
+use bindery_controller::{Reads, ReviewError, Reviewed};
 use bindery_core::{Cluster, Decision, Engine, EngineFault, Finding, Outcome, Rule, Source, Subject};
 use bindery_kit::Logged;
 use bindery_webhook::{AdmissionMetrics, AdmissionSettings, BODY_MAX, PATH, Reviewer, admission};
@@ -104,7 +104,7 @@ async fn a_starting_replica_denies_nothing_and_logs_what_passes() {
 struct Slow(Semaphore);
 
 impl Reviewer for Slow {
-    async fn review(&self, _: Reviewed, _: Sight) -> Result<Vec<Finding>, ReviewError> {
+    async fn review(&self, _: Reviewed, _: Reads) -> Result<Vec<Finding>, ReviewError> {
         let _ = self.0.acquire().await;
         Ok(Vec::new())
     }
@@ -267,7 +267,7 @@ async fn bodies_under_review_keep_their_bytes_of_the_budget() {
 struct Thorough;
 
 impl Reviewer for Thorough {
-    async fn review(&self, reviewed: Reviewed, _: Sight) -> Result<Vec<Finding>, ReviewError> {
+    async fn review(&self, reviewed: Reviewed, _: Reads) -> Result<Vec<Finding>, ReviewError> {
         match reviewed {
             Reviewed::Claim { new, .. } if &*new.key.name == "large" => std::future::pending().await,
             _ => Ok(Vec::new()),
@@ -303,7 +303,7 @@ impl Reviewer for Broken {
     fn review(
         &self,
         reviewed: Reviewed,
-        _: Sight,
+        _: Reads,
     ) -> impl Future<Output = Result<Vec<Finding>, ReviewError>> + Send {
         let findings = match reviewed {
             Reviewed::Claim { .. } => panic!("a bug, as this test wants"),
@@ -337,8 +337,8 @@ struct CountingLive {
 }
 
 impl Reviewer for CountingLive {
-    async fn review(&self, _: Reviewed, sight: Sight) -> Result<Vec<Finding>, ReviewError> {
-        if sight == Sight::Live {
+    async fn review(&self, _: Reviewed, reads: Reads) -> Result<Vec<Finding>, ReviewError> {
+        if reads == Reads::Live {
             self.most.fetch_max(self.live.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
             tokio::task::yield_now().await;
             self.live.fetch_sub(1, Ordering::Relaxed);

@@ -7,7 +7,9 @@ mod waiting;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bindery_controller::{Intake, Journal, Key, Note, Port, Purpose, Verdict, Write, WriteError, Written};
+use bindery_controller::{
+    DecisionOutcome, Intake, Journal, Key, Note, Port, Purpose, Write, WriteError, Written,
+};
 use bindery_core::{Action, Claim, ClaimKey, Evidence, Lookup, Regarding, Subject, Text, Timestamp, Volume};
 use bindery_store::{Delivery, Kind, Object};
 use tokio::sync::{Notify, Semaphore, mpsc};
@@ -316,7 +318,7 @@ impl<X: Send + 'static> Port for InMemoryApi<X> {
 }
 
 impl<X: Send + 'static> Journal for InMemoryApi<X> {
-    fn decided(&self, _: &Key, evidence: Evidence, _: Verdict) {
+    fn decided(&self, _: &Key, evidence: Evidence, _: DecisionOutcome) {
         self.note(match evidence.request.subject {
             Subject::SyncClaim(_) => "claim decided",
             Subject::SyncVolume(_) => "volume decided",

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::post;
-use bindery_controller::{ReviewError, Reviewed, Sight};
+use bindery_controller::{Reads, ReviewError, Reviewed};
 use bindery_core::Finding;
 use bindery_webhook::Reviewer;
 use bindery_webhook::certificates::{Authorities, Identity};
@@ -328,7 +328,7 @@ pub(crate) fn check(answer: &Answer) {
 pub(crate) struct NoFindings;
 
 impl Reviewer for NoFindings {
-    async fn review(&self, _: Reviewed, _: Sight) -> Result<Vec<Finding>, ReviewError> {
+    async fn review(&self, _: Reviewed, _: Reads) -> Result<Vec<Finding>, ReviewError> {
         Ok(Vec::new())
     }
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, anyhow, bail};
 use bindery_controller::{
-    Binder, Facts, Journal, Key, OperationError, Parts, PendingOperation, Plugin, Settings, SyncError,
-    Synced, Verdict,
+    Binder, DecisionOutcome, Facts, Journal, Key, OperationError, Parts, PendingOperation, Plugin, Settings,
+    SyncError, Synced,
 };
 use bindery_core::{Claim, ClaimKey, Decision, Engine, Evidence, Lookup, OperationKind, Source, Text};
 use bindery_kube::plugins::{HostPath, Nfs};
@@ -49,8 +49,8 @@ pub(super) struct Decided {
 }
 
 impl Journal for Decisions {
-    fn decided(&self, key: &Key, evidence: Evidence, verdict: Verdict) {
-        if verdict == Verdict::Passed {
+    fn decided(&self, key: &Key, evidence: Evidence, outcome: DecisionOutcome) {
+        if outcome == DecisionOutcome::Passed {
             self.by_key().entry(key.clone()).or_default().decisions.push(evidence.decision);
         }
     }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
-use bindery_controller::{Journal, Key, Verdict};
+use bindery_controller::{DecisionOutcome, Journal, Key};
 use bindery_core::Evidence;
 use bindery_journal::{Record, Writer};
 
@@ -63,10 +63,12 @@ fn write(mut writer: Writer<BufWriter<File>>, records: &Receiver<Record>) -> std
 }
 
 impl Journal for Sink {
-    fn decided(&self, _key: &Key, evidence: Evidence, verdict: Verdict) {
-        let refused = match verdict {
-            Verdict::Passed => None,
-            Verdict::Refused(why) | Verdict::Unproven(why) | Verdict::Stale(why) => Some(why),
+    fn decided(&self, _key: &Key, evidence: Evidence, outcome: DecisionOutcome) {
+        let refused = match outcome {
+            DecisionOutcome::Passed => None,
+            DecisionOutcome::Refused(why) | DecisionOutcome::Unproven(why) | DecisionOutcome::Stale(why) => {
+                Some(why)
+            }
         };
         // The thread has logged why it ended.
         let _ = self.0.send(Record { evidence, refused });

@@ -106,7 +106,8 @@ impl Health for ReplicaHealth {
     }
 
     fn ready(&self) -> Vec<Check> {
-        let writes = self.leads().then(|| Check { name: "writes", result: self.binder.passage().check() });
+        let writes =
+            self.leads().then(|| Check { name: "writes", result: self.binder.write_health().check() });
         let candidate = self.eligibility.as_ref();
         let candidate = candidate.map(|candidate| Check { name: "candidate", result: candidate.check() });
         [self.lists(), self.credentials()].into_iter().chain(writes).chain(candidate).collect()

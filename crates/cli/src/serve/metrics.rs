@@ -126,7 +126,7 @@ impl Own {
             (
                 "writes_blocked",
                 "Whether the last writes all failed",
-                usize::from(binder.passage().check().is_err()),
+                usize::from(binder.write_health().check().is_err()),
             ),
             ("keys_waiting", "Objects that wait to be decided", binder.keys_waiting()),
             ("keys_failing", "Objects whose last sync failed, to be retried", binder.keys_failing()),

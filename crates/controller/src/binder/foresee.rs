@@ -1,24 +1,23 @@
-//! What would be decided, without a step being taken.
+//! What would be decided for a claim, in one run of the decider and without a step being taken.
 
 use std::sync::Arc;
 
 use bindery_core::guard::{Object, Objection};
-use bindery_core::{Action, Claim, Decision, Outcome, Request, Subject, Text};
+use bindery_core::{Claim, Decision, Outcome, Request, Subject};
 use bindery_store::LiveReads;
 
 use super::Binder;
-use super::decide::Ran;
-use super::world::Proofs;
 use crate::Port;
+use crate::decider::{Proofs, Reads, chosen};
 use crate::observe::{Foreseen, Observation, Observer};
 
 impl<P: Port> Binder<P> {
-    /// Looks on as others bind, from now on; see [`Observation`].
+    /// Compares the binds of other programs from now on; see [`Observation`].
     pub fn observe(self: &Arc<Self>) {
         self.intake.set_observer(Box::new(Observer(Arc::downgrade(self))));
     }
 
-    /// What it has learnt as it looked on.
+    /// What the comparison has shown so far.
     pub fn observation(&self) -> &Observation {
         &self.observation
     }
@@ -26,12 +25,13 @@ impl<P: Port> Binder<P> {
     /// What would be decided for a claim at this moment. No live read is made: the moment would pass.
     pub(crate) fn foresee(&self, claim: &Arc<Claim>) -> Foreseen {
         let request = Request { now: self.port.now(), subject: Subject::SyncClaim(claim.clone()) };
-        let Ran { answer, exchanges, .. } = self.run_engine(&*self.engine(), &request, &LiveReads::default());
+        let engine = self.decider.engine();
+        let (answer, run) = self.decider.run(&*engine, &request, Reads::Cached, &LiveReads::default());
         let decision = match answer {
             Ok(decision) => decision,
             Err(fault) => return Foreseen::Unknown(fault.to_string()),
         };
-        match self.check(&request, &exchanges, &decision, &Proofs::default()) {
+        match self.decider.check(&request, &run.exchanges, &decision, &Proofs::default()) {
             // The claim has been bound meanwhile; the decision is about what it was. A live read of a
             // volume would only confirm what the cache said at this moment.
             Ok(()) | Err(Objection::Stale { .. } | Objection::Prove(Object::Volume(_))) => {
@@ -45,14 +45,6 @@ impl<P: Port> Binder<P> {
             Err(Objection::Refused(refusal)) => Foreseen::Waits(format!("the guard refuses it: {refusal}")),
         }
     }
-}
-
-/// The volume that a decision binds the claim to that it is about.
-pub(super) fn chosen(decision: &Decision) -> Option<&Text> {
-    decision.actions().find_map(|action| match action {
-        Action::ReserveVolume { volume, .. } | Action::BindClaim { volume, .. } => Some(&volume.name),
-        _ => None,
-    })
 }
 
 fn foreseen(decision: &Decision) -> Foreseen {

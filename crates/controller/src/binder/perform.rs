@@ -10,19 +10,18 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::decide::Decided;
-use super::execute::{Carried, again_after};
-use super::known::Known;
 use super::{Binder, OperationSubject, PendingOperation};
+use crate::executor::{Carried, KnownObjects, again_after};
 use crate::intake::Role;
-use crate::queue::{Slot, Timer};
+use crate::queue::{KeyLock, Timer};
 use crate::{Key, OperationError, Order, PluginError, Plugins, Port, SyncError, WriteError};
 
 /// Most steps of one operation. The longest, a provision whose volume cannot be created and whose asset
 /// cannot be deleted, takes 13.
 const STEPS_MAX: u32 = 64;
 
-/// An operation while it runs.
-struct Course<T> {
+/// The state of an operation between its steps.
+struct RunningOperation<T> {
     operation: Operation,
     subject: OperationSubject,
     fresh: Option<Volume>,
@@ -33,7 +32,7 @@ struct Course<T> {
 }
 
 /// How an operation goes on after a step.
-enum Onward {
+enum Progression {
     Ended,
     Continues,
 }
@@ -61,12 +60,12 @@ impl<P: Port> Binder<P> {
     async fn perform_in_span(&self, key: Key, pending: PendingOperation) -> Result<(), OperationError> {
         let PendingOperation { operation, subject, ticket } = pending;
         let uid = operation.uid.clone();
-        // Before anything is decided: who has waited for long must not act on what was so then.
-        let _room = self.room_for(operation.kind).await;
-        let mut slot = self.intake.queue().slot(&key).await;
-        let mut course = Course::new(operation, subject);
-        let result = self.run_steps(&mut slot, &mut course).await;
-        course.has_ended = true;
+        // Before anything is decided: an operation that has waited must not act on what was true before.
+        let _permit = self.permit_for(operation.kind).await;
+        let mut lock = self.intake.queue().lock(&key).await;
+        let mut running = RunningOperation::new(operation, subject);
+        let result = self.run_steps(&mut lock, &mut running).await;
+        running.has_ended = true;
         match &result {
             Ok(()) => self.metrics.operations.count(),
             Err(error) => {
@@ -75,29 +74,29 @@ impl<P: Port> Binder<P> {
                 tracing::warn!(%error, "operation failed");
             }
         }
-        // Before the slot is given back: whoever decides next finds it ended.
+        // Before the lock is released: the next decision finds it ended.
         ticket.finish(result.is_ok());
         result
     }
 
     /// Waits until one more operation of that kind may run.
-    async fn room_for(&self, kind: OperationKind) -> Option<SemaphorePermit<'_>> {
+    async fn permit_for(&self, kind: OperationKind) -> Option<SemaphorePermit<'_>> {
         match kind {
-            // Nobody closes it.
-            OperationKind::Recycle => self.room_to_recycle.acquire().await.ok(),
+            // It is never closed.
+            OperationKind::Recycle => self.recycle_permits.acquire().await.ok(),
             OperationKind::Delete | OperationKind::Provision | OperationKind::ProvisionExternal => None,
         }
     }
 
     async fn run_steps(
         &self,
-        slot: &mut Slot,
-        course: &mut Course<P::Template>,
+        lock: &mut KeyLock,
+        running: &mut RunningOperation<P::Template>,
     ) -> Result<(), OperationError> {
         for _ in 0..STEPS_MAX {
-            match self.run_step(slot, course).await? {
-                Onward::Ended => return Ok(()),
-                Onward::Continues => {}
+            match self.run_step(lock, running).await? {
+                Progression::Ended => return Ok(()),
+                Progression::Continues => {}
             }
         }
         Err(OperationError::Endless(STEPS_MAX))
@@ -105,90 +104,93 @@ impl<P: Port> Binder<P> {
 
     async fn run_step(
         &self,
-        slot: &mut Slot,
-        course: &mut Course<P::Template>,
-    ) -> Result<Onward, OperationError> {
-        let request = course.request(self.port.now());
-        let decided = self.decide(slot, Role::Operation, || Some(request.clone())).await?;
+        lock: &mut KeyLock,
+        running: &mut RunningOperation<P::Template>,
+    ) -> Result<Progression, OperationError> {
+        let request = running.request(self.port.now());
+        let decided = self.decide(lock, Role::Operation, || Some(request.clone())).await?;
         let Some(Decided { request, exchanges, decision, hold }) = decided else {
-            return Ok(Onward::Ended);
+            return Ok(Progression::Ended);
         };
         // A volume's operations delete it or recycle it: each step brings that nearer.
-        if matches!(course.subject, OperationSubject::Volume(_)) {
-            self.may_reclaim(course)?;
+        if matches!(running.subject, OperationSubject::Volume(_)) {
+            self.may_reclaim(running)?;
         }
-        let known = Known::new(&request, &exchanges);
-        let mut carried = self.carry_out(&request, &decision, known, course.template.as_ref()).await;
+        let known = KnownObjects::new(&request, &exchanges);
+        let mut carried =
+            self.executor.carry_out(&request, &decision, known, running.template.as_ref()).await;
         drop(hold);
-        self.enqueue(slot.key(), std::mem::take(&mut carried.enqueue));
+        self.enqueue(lock.key(), std::mem::take(&mut carried.enqueue));
         if let Some(delay) = again_after(&decision, &carried) {
-            self.intake.queue().add_after(slot.key().clone(), Timer::Requeue, delay);
+            self.intake.queue().add_after(lock.key().clone(), Timer::Requeue, delay);
         }
         // What a sync told stays to be told again where a step of its operation tells nothing.
         if let Some(delay) = self.refresh_after(&decision) {
-            self.intake.queue().add_after(slot.key().clone(), Timer::Refresh, delay);
+            self.intake.queue().add_after(lock.key().clone(), Timer::Refresh, delay);
         }
-        course.learn(&exchanges, &carried);
+        running.learn(&exchanges, &carried);
         match (decision.outcome, carried.failure.take()) {
-            (Outcome::Done, None) => Ok(Onward::Ended),
+            (Outcome::Done, None) => Ok(Progression::Ended),
             (Outcome::Failed(failure), None) => Err(SyncError::Failed(failure).into()),
             (Outcome::Done | Outcome::Failed(_), Some(error)) => Err(error.into()),
             (Outcome::Continue(point), Some(error)) => {
-                course.goes_on(point, returned(error));
-                Ok(Onward::Continues)
+                running.goes_on(point, returned(error));
+                Ok(Progression::Continues)
             }
             (Outcome::Continue(point), None) => {
                 let returned = match &carried.call {
                     None => Returned::Success,
                     // It may work for minutes, and syncs go on meanwhile.
-                    Some((plugin, call)) => slot.lend_during(self.call_plugin(course, plugin, *call)).await?,
+                    Some((plugin, call)) => {
+                        lock.release_during(self.call_plugin(running, plugin, *call)).await?
+                    }
                 };
-                course.goes_on(point, returned);
-                Ok(Onward::Continues)
+                running.goes_on(point, returned);
+                Ok(Progression::Continues)
             }
         }
     }
 
     /// Fails while recycling and deleting are stopped; the object is decided again when they may go on.
-    fn may_reclaim(&self, course: &Course<P::Template>) -> Result<(), SyncError> {
-        if self.operations.holds_back(&course.subject.key()) { Err(SyncError::Held) } else { Ok(()) }
+    fn may_reclaim(&self, running: &RunningOperation<P::Template>) -> Result<(), SyncError> {
+        if self.operations.holds_back(&running.subject.key()) { Err(SyncError::Held) } else { Ok(()) }
     }
 
     async fn call_plugin(
         &self,
-        course: &mut Course<P::Template>,
+        running: &mut RunningOperation<P::Template>,
         plugin: &Text,
         call: PluginOperation,
     ) -> Result<Returned, OperationError> {
-        let plugins: &Plugins<P::Template> = &self.facts.plugins;
+        let plugins: &Plugins<P::Template> = &self.decider.facts.plugins;
         let Some(plugin) = plugins.get(plugin) else {
             return Err(OperationError::Nonsense(format!("there is no plugin {plugin:?}")));
         };
         // Discarding deletes too: another binder provisions under the same name.
         if call != PluginOperation::Provision {
-            self.may_reclaim(course)?;
+            self.may_reclaim(running)?;
         }
         let (name, began) = (plugin.describe().name, Instant::now());
-        let result = match (call, &course.subject) {
+        let result = match (call, &running.subject) {
             (PluginOperation::Provision, OperationSubject::Claim(claim)) => {
                 let order = Order::of(claim);
-                plugin.provision(&order).await.map(|template| course.template = Some(template))
+                plugin.provision(&order).await.map(|template| running.template = Some(template))
             }
             (PluginOperation::Delete, OperationSubject::Volume(volume)) => plugin.delete(volume).await,
             (PluginOperation::Recycle, OperationSubject::Volume(volume)) => {
-                plugin.recycle(course.fresh.as_ref().unwrap_or(volume)).await
+                plugin.recycle(running.fresh.as_ref().unwrap_or(volume)).await
             }
-            (PluginOperation::Delete, OperationSubject::Claim(_)) => match course.template.take() {
+            (PluginOperation::Delete, OperationSubject::Claim(_)) => match running.template.take() {
                 Some(template) => {
                     let result = plugin.discard(&template).await;
-                    course.template = Some(template);
+                    running.template = Some(template);
                     result
                 }
                 None => return Err(OperationError::Nonsense("nothing was provisioned".to_owned())),
             },
             (PluginOperation::Provision, OperationSubject::Volume(_))
             | (PluginOperation::Recycle, OperationSubject::Claim(_)) => {
-                return Err(OperationError::Nonsense(format!("{call:?} of {}", course.subject.key())));
+                return Err(OperationError::Nonsense(format!("{call:?} of {}", running.subject.key())));
             }
         };
         self.operations.metrics.called(&name, call, began.elapsed(), result.is_ok());
@@ -200,7 +202,7 @@ impl<P: Port> Binder<P> {
     }
 }
 
-impl<T> Course<T> {
+impl<T> RunningOperation<T> {
     fn new(operation: Operation, subject: OperationSubject) -> Self {
         let (point, returned) = (Point::Start, Returned::Success);
         Self { operation, subject, fresh: None, point, returned, template: None, has_ended: false }
@@ -224,7 +226,7 @@ impl<T> Course<T> {
         }
     }
 
-    /// Takes over what a step read and wrote: the claim and the fresh volume as the writes left them. A
+    /// Takes the objects that a step read and wrote: the claim and the fresh volume as the writes left them. A
     /// volume that the sync passed stays as it was, as upstream's does.
     fn learn(&mut self, exchanges: &[Exchange], carried: &Carried) {
         let read = exchanges.iter().rev().find_map(|exchange| match (&exchange.question, &exchange.answer) {
@@ -251,19 +253,19 @@ impl<T> Course<T> {
     }
 }
 
-impl<T> Drop for Course<T> {
+impl<T> Drop for RunningOperation<T> {
     fn drop(&mut self) {
-        // Nobody may delete it: whoever leads next may have given it to the same claim, by the same name.
+        // It must not be deleted here: the next leader may have given it to the same claim, by the same name.
         if !self.has_ended && self.template.is_some() {
             tracing::warn!(
-                "abandoned when the volume was provisioned and not known to be created: where its claim goes before it is \
-                 decided again, what was provisioned is left"
+                "abandoned after provisioning, before the volume was known to be created; if the claim is deleted now, the \
+                 provisioned storage is left behind"
             );
         }
     }
 }
 
-/// What an operation is told of a write that failed.
+/// How a failed write is reported to the operation.
 fn returned(error: SyncError) -> Returned {
     match error {
         SyncError::Write { error: WriteError::AlreadyExists(_), .. } => Returned::AlreadyExists,

@@ -10,14 +10,14 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, Span};
 
 use super::{Binder, Mode, PendingOperation, Synced};
-use crate::queue::Slot;
+use crate::queue::KeyLock;
 use crate::{Key, Port, SyncError};
 
 /// The tasks of a running binder.
 #[derive(Clone)]
 struct Tasks {
     tracker: TaskTracker,
-    /// No new turn begins, and operations are abandoned: each is started anew by whoever comes next.
+    /// No new turn begins, and operations are abandoned: the next run starts each of them anew.
     shutdown: CancellationToken,
     /// Turns in flight are abandoned too.
     abandon: CancellationToken,
@@ -26,13 +26,13 @@ struct Tasks {
 /// A turn of a key. Dropped before it ended well, by a panic or at shutdown, the key counts as failed.
 struct Turn<P: Port> {
     binder: Arc<Binder<P>>,
-    slot: Slot,
+    lock: KeyLock,
     span: Span,
     has_ended: bool,
 }
 
 impl<P: Port> Binder<P> {
-    /// Decides whatever is to be decided until `shutdown`. Ends when the decisions in flight have ended, or
+    /// Decides the keys of the queue until `shutdown`. Ends when the decisions in flight have ended, or
     /// after [`super::Settings::shutdown_grace`]; operations are abandoned at once.
     ///
     /// Not to be called twice at the same time. It may be called again, as by a replica that loses its lease
@@ -53,35 +53,33 @@ impl<P: Port> Binder<P> {
             tasks.tracker.wait().await;
         }
         self.intake.close();
-        // Told that an operation backs off, the next run would leave its object to a timer that there is none
-        // of.
+        // Backoff timers end with the queue; an operation left backing off would strand its object.
         self.operations.reset();
-        // What became of its last writes is no news of those of the next one.
-        self.passage.reset();
+        self.executor.write_health.reset();
     }
 
     /// Starts turns for ever.
     async fn dispatch(self: &Arc<Self>, tasks: &Tasks) {
         self.intake.until_synced().await;
         if self.settings.mode == Mode::Own {
-            self.facts.plugins.take_over().await;
+            self.decider.facts.plugins.take_over().await;
         }
         tracing::info!("all lists are complete; decisions begin");
         self.intake.open();
-        let room = Arc::new(Semaphore::new(self.settings.in_flight_max));
+        let permits = Arc::new(Semaphore::new(self.settings.in_flight_max));
         loop {
-            // The room is waited for before the key is taken: the longer a key waits in the queue, the more
+            // The permit is waited for before the key is taken: the longer a key waits in the queue, the more
             // changes one decision answers.
-            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             if !self.store.synced() {
                 self.intake.until_synced().await;
                 self.observation.forget_versions();
                 tracing::info!("all lists are complete again; decisions go on");
             }
-            let slot = self.intake.queue().next().await;
+            let lock = self.intake.queue().next().await;
             // Made here and not in the task, which may be abandoned before it begins.
-            let span = self.span(slot.key());
-            let turn = Turn { binder: Arc::clone(self), slot, span: span.clone(), has_ended: false };
+            let span = self.span(lock.key());
+            let turn = Turn { binder: Arc::clone(self), lock, span: span.clone(), has_ended: false };
             let tasks = tasks.clone();
             let abandon = tasks.abandon.clone();
             tasks.tracker.clone().spawn(async move {
@@ -95,14 +93,14 @@ impl<P: Port> Binder<P> {
 impl<P: Port> Turn<P> {
     async fn take(mut self, permit: OwnedSemaphorePermit, tasks: &Tasks) {
         // A claim is about to write the volume: what it leaves is decided, once.
-        if matches!(self.slot.key(), Key::Volume(_)) && self.slot.gives_way() {
+        if matches!(self.lock.key(), Key::Volume(_)) && self.lock.yields() {
             self.has_ended = true;
             return;
         }
         let binder = Arc::clone(&self.binder);
-        let synced = binder.sync_in(&mut self.slot).await;
+        let synced = binder.sync_in(&mut self.lock).await;
         let operations = self.end(synced);
-        // Operations take as long as they take, so they hold no room.
+        // Operations take as long as they take, so they hold no permit.
         drop(permit);
         for pending in operations {
             let (binder, shutdown) = (Arc::clone(&binder), tasks.shutdown.clone());
@@ -114,7 +112,7 @@ impl<P: Port> Turn<P> {
     }
 
     fn end(mut self, synced: Synced) -> Vec<PendingOperation> {
-        let (queue, key) = (self.binder.intake.queue(), self.slot.key());
+        let (queue, key) = (self.binder.intake.queue(), self.lock.key());
         if synced.result.is_ok() {
             queue.refresh_after(key, synced.refresh_after);
         }
@@ -148,7 +146,7 @@ impl<P: Port> Drop for Turn<P> {
         if !self.has_ended {
             let why = "a decision ended without result; it is tried again";
             self.span.in_scope(|| tracing::error!(why));
-            self.binder.intake.queue().failed(self.slot.key(), None);
+            self.binder.intake.queue().failed(self.lock.key(), None);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use bindery_core::{BindingMode, Claim, ClaimKey, Lookup, Source, Text, Uid, Version, Volume};
 use bindery_store::{Author, Delivered, Delivery, Object, Observed, Store, is_newer};
 
-use super::{Compared, Observation, Seen, State};
+use super::{Compared, Observation, State, Via};
 use crate::{Binder, Key, Port, intake};
 
 /// What Bindery would do for a claim, on the store as it is now.
@@ -33,7 +33,7 @@ struct Comparison {
 impl<P: Port> intake::Observer for Observer<P> {
     fn before(&self, delivery: &Delivery) {
         let Some(binder) = self.0.upgrade() else { return };
-        let seen = if matches!(delivery, Delivery::Listed { .. }) { Seen::Listed } else { Seen::Watched };
+        let via = if matches!(delivery, Delivery::Listed { .. }) { Via::List } else { Via::Watch };
         for Delivered { object, authors } in delivery.objects() {
             let authors = authors.as_deref();
             match object {
@@ -42,7 +42,7 @@ impl<P: Port> intake::Observer for Observer<P> {
                         && before.uid == after.uid
                     {
                         let is_own = authors.is_some_and(|authors| authors.claim_ref == Author::Bindery);
-                        binder.before_volume(&before, after, is_own, seen);
+                        binder.before_volume(&before, after, is_own, via);
                     }
                 }
                 Object::Claim(key, Observed::Readable(after)) => {
@@ -50,7 +50,7 @@ impl<P: Port> intake::Observer for Observer<P> {
                         && before.uid == after.uid
                     {
                         let is_own = authors.is_some_and(|authors| authors.bind_completed == Author::Bindery);
-                        binder.before_claim(&before, after, is_own, seen);
+                        binder.before_claim(&before, after, is_own, via);
                     }
                 }
                 _ => {}
@@ -71,7 +71,7 @@ impl<P: Port> intake::Observer for Observer<P> {
 
 impl<P: Port> Binder<P> {
     /// A volume is about to change; `is_own` where a replica of Bindery reserved it.
-    fn before_volume(&self, before: &Volume, after: &Volume, is_own: bool, seen: Seen) {
+    fn before_volume(&self, before: &Volume, after: &Volume, is_own: bool, via: Via) {
         let uid_of = |volume: &Volume| volume.claim_ref.as_ref()?.uid.clone();
         let (Some(uid), Some(claim_ref)) = (uid_of(after), &after.claim_ref) else { return };
         // A volume that was free and does not get the mark was not chosen by a binder: a user has reserved
@@ -101,13 +101,13 @@ impl<P: Port> Binder<P> {
         if claim.annotations.bind_completed || waits_for_consumer(self.store(), &claim) {
             return;
         }
-        let comparison = compare(self, &state, &claim, before, seen);
+        let comparison = compare(self, &state, &claim, before, via);
         state.last_choice = Some(after.version.clone());
         self.observation().count_in(&mut state, &key, &uid, before, comparison);
     }
 
     /// A claim is about to change; `is_own` where a replica of Bindery completed its bind.
-    fn before_claim(&self, before: &Arc<Claim>, after: &Claim, is_own: bool, seen: Seen) {
+    fn before_claim(&self, before: &Arc<Claim>, after: &Claim, is_own: bool, via: Via) {
         if before.annotations.bind_completed || !after.annotations.bind_completed {
             return;
         }
@@ -123,7 +123,7 @@ impl<P: Port> Binder<P> {
         }
         match self.store().volume(Source::Cache, name) {
             Lookup::Found(volume) if is_reserved_for(&volume, &after.uid) => {
-                let comparison = compare(self, &state, before, &volume, seen);
+                let comparison = compare(self, &state, before, &volume, via);
                 self.observation().count_in(&mut state, &after.key, &after.uid, &volume, comparison);
             }
             // The watch of volumes lags behind: it tells in which order volumes were chosen.
@@ -175,12 +175,12 @@ fn compare<P: Port>(
     state: &State,
     claim: &Arc<Claim>,
     volume: &Volume,
-    seen: Seen,
+    via: Via,
 ) -> Comparison {
     if !binder.store().synced() {
         return Comparison::unknown("the first lists were not complete");
     }
-    if seen == Seen::Listed {
+    if via == Via::List {
         return Comparison::unknown("the watch was interrupted meanwhile");
     }
     let ours = match binder.foresee(claim) {

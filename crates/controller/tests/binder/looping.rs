@@ -207,9 +207,9 @@ async fn a_binder_that_does_not_run_keeps_nothing_for_its_loop() {
     assert_eq!(binder.keys_waiting(), 0);
     // The writes of both fail: nothing gets through, and the loop ends.
     (1..=100).for_each(|nth| double.fail_write(nth, WriteError::Failed("the line is dead".to_owned())));
-    let both_fail = || binder.passage().check().is_err() && binder.keys_failing() == 2;
+    let both_fail = || binder.write_health().check().is_err() && binder.keys_failing() == 2;
     run_during(&binder, double.until("no write gets through", both_fail)).await;
-    assert_eq!((binder.keys_waiting(), binder.keys_failing(), binder.passage().check()), (0, 0, Ok(())));
+    assert_eq!((binder.keys_waiting(), binder.keys_failing(), binder.write_health().check()), (0, 0, Ok(())));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bindery_controller::{Key, Purpose, ReviewError, Reviewed, Sight};
+use bindery_controller::{Key, Purpose, Reads, ReviewError, Reviewed};
 use bindery_core::{
     Action, Claim, Cluster, Decision, EngineFault, Failure, Finding, Outcome, Quantity, Request, Rule, Source,
 };
@@ -29,7 +29,7 @@ async fn any_number_of_reviews_beside_each_other_leave_no_trace() {
     let before = (double.activity(), binder.keys_waiting(), binder.metrics().decisions.get());
     let reviews = (0..64).map(|at| {
         let binder = Arc::clone(&binder);
-        tokio::spawn(async move { binder.review(created(greedy(&format!("c{at}"))), Sight::Watched).await })
+        tokio::spawn(async move { binder.review(created(greedy(&format!("c{at}"))), Reads::Cached).await })
     });
     for ended in join_all(reviews).await {
         let findings = ended.expect("no review panics").expect("the store knows all");
@@ -54,22 +54,22 @@ async fn a_second_look_reads_every_claim_and_volume_from_the_cluster_and_no_othe
     let mut grown = volume("v");
     grown.capacity = Some(Quantity::bytes(2 << 30));
     double.add_volume(&grown);
-    let review = |sight| binder.review(created(greedy("c")), sight);
-    assert_eq!(review(Sight::Watched).await.map(|findings| findings.len()), Ok(1));
+    let review = |reads| binder.review(created(greedy("c")), reads);
+    assert_eq!(review(Reads::Cached).await.map(|findings| findings.len()), Ok(1));
     assert_eq!(double.reads(), []);
-    assert_eq!(review(Sight::Live).await, Ok(Vec::new()));
+    assert_eq!(review(Reads::Live).await, Ok(Vec::new()));
     assert_eq!(double.reads(), [("v".to_owned(), Purpose::Engine)]);
     // One that fails is no answer.
     double.fail_reads(1);
     let failed = Err(ReviewError::Failed(Failure::Read("no answer".into())));
-    assert_eq!(review(Sight::Live).await, failed);
+    assert_eq!(review(Reads::Live).await, failed);
 }
 
 #[tokio::test]
 async fn nothing_is_reviewed_before_the_lists_are_complete() {
     let double = Double::new();
     let binder = unsynced(&double, DefaultEngine);
-    let answer = binder.review(created(greedy("c")), Sight::Watched).await;
+    let answer = binder.review(created(greedy("c")), Reads::Cached).await;
     assert_eq!(answer, Err(ReviewError::NotSynced));
 }
 
@@ -115,7 +115,7 @@ async fn an_engine_that_fails_acts_or_reads_without_end_has_found_nothing() {
         let binder = binder(&double, Scripted(engine));
         let mut named = claim("c");
         named.volume_name = Some("v".into());
-        let error = binder.review(created(named), Sight::Live).await.expect_err("it has found nothing");
+        let error = binder.review(created(named), Reads::Live).await.expect_err("it has found nothing");
         assert!(error.to_string().starts_with(told), "{error}");
         assert_eq!(double.writes(), []);
     }

@@ -1,4 +1,4 @@
-//! The right to decide a key, one of each.
+//! The right to decide a key; one task has it at a time.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use super::{InFlight, Queue};
 use crate::Key;
 
 /// The right to decide a key: there is one of each key, so decisions about one object follow each other.
-/// Given back when this is dropped, wherever the future that holds it is dropped.
+/// Released when this is dropped, wherever the future that holds it is dropped.
 ///
 /// A sync holds it for its turn; an operation while it decides and writes. The sync of a claim that writes a
-/// volume holds that one's too. A turn that has a volume's slot waits for no other slot, so no deadlock is
+/// volume holds that one's too. A turn that has a volume's lock waits for no other lock, so no deadlock is
 /// possible.
-pub(crate) struct Slot {
+pub(crate) struct KeyLock {
     queue: Arc<Queue>,
     key: Key,
-    /// Whether it is lent to others at the moment.
-    lent: bool,
+    /// Whether others may have it at the moment.
+    is_released: bool,
 }
 
 impl Queue {
-    /// Takes the slot of a key, waiting until whoever has it gives it back. It comes before the turns that
-    /// the key is queued for, and after who waited earlier.
-    pub(crate) async fn slot(self: &Arc<Self>, key: &Key) -> Slot {
+    /// Takes the lock of a key, waiting until it is free. Callers that wait get it in order, and before the
+    /// turns that the key is queued for.
+    pub(crate) async fn lock(self: &Arc<Self>, key: &Key) -> KeyLock {
         let handed_over = match self.state().in_flight.entry(key.clone()) {
             Entry::Vacant(free) => {
                 free.insert(InFlight::default());
-                return Slot::new(self, key.clone());
+                return KeyLock::new(self, key.clone());
             }
             Entry::Occupied(mut taken) => {
                 let (sender, receiver) = oneshot::channel();
@@ -36,13 +36,13 @@ impl Queue {
                 receiver
             }
         };
-        handed_over.await.expect("a slot is handed to all that wait before its key is forgotten")
+        handed_over.await.expect("a lock is handed to all that wait before its key is forgotten")
     }
 }
 
-impl Slot {
+impl KeyLock {
     pub(super) fn new(queue: &Arc<Queue>, key: Key) -> Self {
-        Self { queue: Arc::clone(queue), key, lent: false }
+        Self { queue: Arc::clone(queue), key, is_released: false }
     }
 
     /// The key that may be decided.
@@ -50,36 +50,36 @@ impl Slot {
         &self.key
     }
 
-    /// Whether somebody waits for the slot. Then the key gets another turn after them, and this one need
-    /// not be taken.
-    pub(crate) fn gives_way(&self) -> bool {
+    /// Whether a caller waits for the lock. Then the key gets another turn afterwards, and this one need not be
+    /// taken.
+    pub(crate) fn yields(&self) -> bool {
         let mut state = self.queue.state();
         let Some(in_flight) = state.in_flight.get_mut(&self.key) else { return false };
         in_flight.waiting.retain(|waiting| !waiting.is_closed());
-        let gives_way = !in_flight.waiting.is_empty();
-        in_flight.again |= gives_way;
-        gives_way
+        let yields = !in_flight.waiting.is_empty();
+        in_flight.again |= yields;
+        yields
     }
 
     /// Lets others decide the key while `work` goes on, which is no decision and may take long.
-    pub(crate) async fn lend_during<T>(&mut self, work: impl Future<Output = T>) -> T {
-        self.give_back();
+    pub(crate) async fn release_during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        self.release();
         let result = work.await;
-        *self = self.queue.slot(&self.key).await;
+        *self = self.queue.lock(&self.key).await;
         result
     }
 
-    fn give_back(&mut self) {
-        if self.lent {
+    fn release(&mut self) {
+        if self.is_released {
             return;
         }
-        self.lent = true;
+        self.is_released = true;
         let mut state = self.queue.state();
         let Some(in_flight) = state.in_flight.get_mut(&self.key) else { return };
         while let Some(next) = in_flight.waiting.pop_front() {
             let Err(mut refused) = next.send(Self::new(&self.queue, self.key.clone())) else { return };
-            // Whoever waited has given up; this slot is not theirs to give back.
-            refused.lent = true;
+            // The caller that waited has given up; dropping its lock must not release the key.
+            refused.is_released = true;
         }
         let Some(InFlight { again, offered, .. }) = state.in_flight.remove(&self.key) else { return };
         if again || (offered && !state.backs_off(&self.key)) {
@@ -90,9 +90,9 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for KeyLock {
     fn drop(&mut self) {
-        self.give_back();
+        self.release();
     }
 }
 
@@ -113,19 +113,19 @@ mod tests {
     }
 
     /// The next turn, if there is one now.
-    fn turn(queue: &Arc<Queue>) -> Option<Slot> {
+    fn turn(queue: &Arc<Queue>) -> Option<KeyLock> {
         queue.next().now_or_never()
     }
 
-    /// Somebody who waits for the slot, in line.
-    fn waiter(queue: &Arc<Queue>) -> BoxFuture<'_, Slot> {
-        let mut waiter = async { queue.slot(&key()).await }.boxed();
-        assert!((&mut waiter).now_or_never().is_none(), "the slot is free");
+    /// Somebody who waits for the lock, in line.
+    fn waiter(queue: &Arc<Queue>) -> BoxFuture<'_, KeyLock> {
+        let mut waiter = async { queue.lock(&key()).await }.boxed();
+        assert!((&mut waiter).now_or_never().is_none(), "the lock is free");
         waiter
     }
 
     fn is_free(queue: &Arc<Queue>) -> bool {
-        queue.slot(&key()).now_or_never().is_some()
+        queue.lock(&key()).now_or_never().is_some()
     }
 
     #[tokio::test]
@@ -140,7 +140,7 @@ mod tests {
         drop(first.await);
         assert!(turn(&queue).is_none());
         drop(second.await);
-        drop(turn(&queue).expect("it was added while the slot was taken"));
+        drop(turn(&queue).expect("it was added while the lock was taken"));
         assert!(turn(&queue).is_none() && is_free(&queue));
     }
 
@@ -148,24 +148,24 @@ mod tests {
     async fn a_key_that_waits_for_its_turn_gets_it_though_its_slot_is_taken_meanwhile() {
         let queue = queue();
         queue.add(key());
-        let operation = queue.slot(&key()).await;
+        let operation = queue.lock(&key()).await;
         assert!(turn(&queue).is_none());
         drop(operation);
-        drop(turn(&queue).expect("it was queued before the slot was taken"));
+        drop(turn(&queue).expect("it was queued before the lock was taken"));
         assert!(turn(&queue).is_none());
     }
 
     #[tokio::test]
-    async fn a_turn_gives_way_to_those_who_wait_and_comes_again() {
+    async fn a_turn_yields_to_those_who_wait_and_comes_again() {
         let queue = queue();
         queue.add(key());
         let sync = queue.next().await;
-        assert!(!sync.gives_way());
+        assert!(!sync.yields());
         let gives_up = waiter(&queue);
         drop(gives_up);
-        assert!(!sync.gives_way());
+        assert!(!sync.yields());
         let waits = waiter(&queue);
-        assert!(sync.gives_way());
+        assert!(sync.yields());
         drop(sync);
         drop(waits.await);
         drop(turn(&queue).expect("it has given way"));
@@ -175,37 +175,37 @@ mod tests {
     #[tokio::test]
     async fn whoever_gives_up_waiting_takes_no_slot_along() {
         let queue = queue();
-        let taken = queue.slot(&key()).await;
+        let taken = queue.lock(&key()).await;
         let [before, after, third, last] = std::array::from_fn(|_| waiter(&queue));
-        // One goes before the slot is handed over, the next one when it has it and has not looked yet.
+        // One goes before the lock is handed over, the next one when it has it and has not looked yet.
         drop(before);
         drop(taken);
         drop(after);
         drop(last);
         queue.add(key());
         drop(third.await);
-        drop(turn(&queue).expect("it was added while the slot was taken"));
+        drop(turn(&queue).expect("it was added while the lock was taken"));
         assert!(is_free(&queue));
     }
 
     #[tokio::test]
-    async fn a_slot_that_is_lent_is_taken_back_after_whoever_has_it() {
+    async fn a_slot_that_is_is_released_is_taken_back_after_whoever_has_it() {
         let queue = queue();
-        let mut operation = queue.slot(&key()).await;
+        let mut operation = queue.lock(&key()).await;
         queue.add(key());
         let work = tokio::sync::Notify::new();
-        let mut lent = Box::pin(operation.lend_during(work.notified()));
-        assert!((&mut lent).now_or_never().is_none());
-        let sync = turn(&queue).expect("it was added before, and the slot is lent");
+        let mut is_released = Box::pin(operation.release_during(work.notified()));
+        assert!((&mut is_released).now_or_never().is_none());
+        let sync = turn(&queue).expect("it was added before, and the lock is is_released");
         work.notify_one();
-        assert!((&mut lent).now_or_never().is_none());
+        assert!((&mut is_released).now_or_never().is_none());
         drop(sync);
-        lent.await;
+        is_released.await;
         assert!(!is_free(&queue));
 
-        // Dropped while it is lent, it is not given back twice.
-        assert!(operation.lend_during(std::future::pending::<()>()).now_or_never().is_none());
-        let other = queue.slot(&key()).await;
+        // Dropped while it is is_released, it is not given back twice.
+        assert!(operation.release_during(std::future::pending::<()>()).now_or_never().is_none());
+        let other = queue.lock(&key()).await;
         drop(operation);
         assert!(!is_free(&queue));
         drop(other);

@@ -1,38 +1,49 @@
-//! Carries out the steps of a decision that the guard has passed.
+//! Carries out the steps of a decision that the guard has passed: one request each, each in the version that
+//! the one before left.
 
+mod known;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::{
     Action, ClaimPhase, Decision, Follows, Lookup, Operation, PluginMatch, PluginOperation, Request, Subject,
     Text,
 };
+use bindery_store::Store;
 use tracing::Instrument as _;
 
-use super::known::Known;
-use super::{Binder, TOLERATED_RETRY};
-use crate::operations::Refusal;
-use crate::queue::Timer;
+pub(crate) use self::known::KnownObjects;
+use crate::intake::Intake;
+use crate::operations::{OperationMap, Refusal};
 use crate::write::{edited_finalizers, targets_mut};
-use crate::{Key, Note, OperationSubject, PendingOperation, Port, SyncError, Write, WriteError, Written};
+use crate::{
+    Facts, Key, Metrics, Note, OperationSubject, PendingOperation, Port, SyncError, Write, WriteError,
+    WriteHealth, Written,
+};
+
+/// How soon an object is decided again after a write failed that its decision tolerates: upstream leaves that
+/// to its resync, whose period this is.
+const TOLERATED_RETRY: Duration = Duration::from_secs(15);
 
 /// Soonest that an object is decided again because its own decision says so; the default engine asks for 15
 /// s.
-const AGAIN_MIN: Duration = Duration::from_secs(1);
+pub(crate) const AGAIN_MIN: Duration = Duration::from_secs(1);
 
-/// What carrying out the steps came to.
-pub(super) struct Carried {
+/// The result of carrying out the steps.
+pub(crate) struct Carried {
     /// The failure that ended the steps, where one did.
-    pub(super) failure: Option<SyncError>,
+    pub(crate) failure: Option<SyncError>,
     /// Operations that were started.
-    pub(super) operations: Vec<PendingOperation>,
+    pub(crate) operations: Vec<PendingOperation>,
     /// Keys to be decided soon.
-    pub(super) enqueue: Vec<Key>,
+    pub(crate) enqueue: Vec<Key>,
     /// Decide again after this delay: an operation backs off, or a tolerated write failed.
-    pub(super) again_after: Option<Duration>,
+    pub(crate) again_after: Option<Duration>,
     /// The plugin call that ends the steps.
-    pub(super) call: Option<(Text, PluginOperation)>,
+    pub(crate) call: Option<(Text, PluginOperation)>,
     /// The objects as the writes left them.
-    pub(super) known: Known,
+    pub(crate) known: KnownObjects,
 }
 
 /// Whether the steps still follow each other.
@@ -43,7 +54,7 @@ enum Chain {
 }
 
 impl Carried {
-    fn new(known: Known) -> Self {
+    fn new(known: KnownObjects) -> Self {
         Self {
             failure: None,
             operations: Vec::new(),
@@ -59,13 +70,24 @@ impl Carried {
     }
 }
 
-impl<P: Port> Binder<P> {
+/// Makes the writes of decisions, and lays their results over the store.
+pub(crate) struct Executor<P: Port> {
+    pub(crate) port: Arc<P>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) intake: Intake,
+    pub(crate) facts: Arc<Facts<P::Template>>,
+    pub(crate) operations: Arc<OperationMap>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) write_health: WriteHealth,
+}
+
+impl<P: Port> Executor<P> {
     /// Carries out the steps in order, each as its [`Follows`] says.
-    pub(super) async fn carry_out(
+    pub(crate) async fn carry_out(
         &self,
         request: &Request,
         decision: &Decision,
-        known: Known,
+        known: KnownObjects,
         template: Option<&P::Template>,
     ) -> Carried {
         let mut carried = Carried::new(known);
@@ -132,7 +154,7 @@ impl<P: Port> Binder<P> {
             tracing::debug_span!("write", write = name, written = object, written_uid = uid.as_deref());
         let sent = self.intake.sent(target.kind());
         let result = self.port.write(write).instrument(span).await;
-        self.passage.tried(&object, result.as_ref().err());
+        self.write_health.tried(&object, result.as_ref().err());
         self.measure(write, result.is_ok());
         match result {
             Ok(written) => {
@@ -202,23 +224,9 @@ impl<P: Port> Binder<P> {
             Err(Refusal::BackingOff(delay)) => carried.again_within(delay),
         }
     }
-}
 
-impl<P: Port> Binder<P> {
-    /// Has claims decided soon, as a decision asks for. One about a claim may name that claim, and two may
-    /// name each other: they take their time, or they would be decided without end.
-    pub(super) fn enqueue(&self, by: &Key, keys: Vec<Key>) {
-        let queue = self.intake.queue();
-        match by {
-            Key::Volume(_) => queue.add_all(keys),
-            Key::Claim(_) => {
-                keys.into_iter().for_each(|key| queue.add_after(key, Timer::Requeue, AGAIN_MIN));
-            }
-        }
-    }
-
-    /// Who deletes a volume, as upstream's metrics name it: the in-tree plugin, else the provisioner of its
-    /// class.
+    /// The plugin that deletes a volume, as upstream's metrics name it: the in-tree plugin, else the provisioner
+    /// of its class.
     fn plugin_of(&self, subject: &OperationSubject) -> Option<Text> {
         let OperationSubject::Volume(volume) = subject else { return None };
         match self.facts.plugins.supporting(volume) {
@@ -233,7 +241,7 @@ impl<P: Port> Binder<P> {
 
 /// When the object of a decision is decided again, whatever else happens: where the engine asks for it, not
 /// so soon that it could keep the binder busy for ever.
-pub(super) fn again_after(decision: &Decision, carried: &Carried) -> Option<Duration> {
+pub(crate) fn again_after(decision: &Decision, carried: &Carried) -> Option<Duration> {
     let asked = decision.requeue_after_ms.map(|delay| Duration::from_millis(delay).max(AGAIN_MIN));
     [asked, carried.again_after].into_iter().flatten().min()
 }
@@ -248,7 +256,11 @@ fn is_awaited(action: &Action) -> bool {
 /// # Errors
 ///
 /// The action edits the finalizers of a volume that its decision never read; the text says which.
-fn to_write<T: Clone>(action: &Action, known: &Known, template: Option<&T>) -> Result<Write<T>, String> {
+fn to_write<T: Clone>(
+    action: &Action,
+    known: &KnownObjects,
+    template: Option<&T>,
+) -> Result<Write<T>, String> {
     let mut write = Write::from(action.clone());
     let (volume, claim) = targets_mut(&mut write.action);
     if let Some(volume) = volume {

@@ -13,8 +13,8 @@ use bindery_store::{Environment, Store};
 use crate::Facts;
 use crate::operations::OperationMap;
 
-/// The guard's world: the store, and the guard's live reads.
-pub(super) struct Witness<'a> {
+/// The guard's view: the store, and the guard's live reads.
+pub(super) struct GuardView<'a> {
     pub(super) store: &'a Store,
     pub(super) proofs: &'a Proofs,
     pub(super) offer_again: bool,
@@ -22,18 +22,18 @@ pub(super) struct Witness<'a> {
 
 /// The live reads that the guard had made for one decision.
 #[derive(Default)]
-pub(super) struct Proofs {
+pub(crate) struct Proofs {
     pub(super) claims: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
     pub(super) volumes: BTreeMap<Text, Lookup<Arc<Volume>>>,
 }
 
 impl Proofs {
-    pub(super) fn len(&self) -> usize {
-        self.claims.len() + self.volumes.len()
+    pub(super) fn is_empty(&self) -> bool {
+        self.claims.is_empty() && self.volumes.is_empty()
     }
 }
 
-impl View for Witness<'_> {
+impl View for GuardView<'_> {
     fn synced(&self) -> bool {
         self.store.synced()
     }
@@ -64,12 +64,12 @@ impl View for Witness<'_> {
 }
 
 /// The facts of a session that no watch tells.
-pub(super) struct Surroundings<'a, T> {
+pub(super) struct BinderEnvironment<'a, T> {
     pub(super) facts: &'a Facts<T>,
     pub(super) operations: &'a OperationMap,
 }
 
-impl<T> Environment for Surroundings<'_, T> {
+impl<T> Environment for BinderEnvironment<'_, T> {
     fn plugin(&self, name: &str) -> Option<Plugin> {
         self.facts.plugins.describe(name)
     }

@@ -4,15 +4,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::WriteError;
 
-/// So many writes must fail in a row before it is said that none gets through.
+/// Writes that must fail in a row before none is said to get through.
 const FAILURES_MIN: u32 = 3;
 
-/// What became of the last writes. One that the API server refused for what has happened to its object has
-/// got through: only those count that it did not carry out whatever they are. A policy or a webhook that
-/// refuses what Bindery writes does so with 400 or 422 too, unless it says otherwise. One object that is
-/// refused says nothing about others, so it takes two.
+/// The outcome of the last writes. A write that the API server refused because its object has changed has got
+/// through. Failures of any other cause count. A policy or a webhook that refuses Bindery's writes answers
+/// with 400 or 422 too, unless it says otherwise. One refused object says nothing about others, so it takes
+/// two.
 #[derive(Debug, Default)]
-pub struct Passage(Mutex<Option<Blocked>>);
+pub struct WriteHealth(Mutex<Option<Blocked>>);
 
 #[derive(Debug)]
 struct Blocked {
@@ -24,12 +24,12 @@ struct Blocked {
     error: String,
 }
 
-impl Passage {
+impl WriteHealth {
     /// Whether writes get through, as far as the last ones tell.
     ///
     /// # Errors
     ///
-    /// They do not; says what the last one was answered.
+    /// They do not; says how the last one was answered.
     pub fn check(&self) -> Result<(), String> {
         match &*self.blocked() {
             Some(Blocked { failures, several: true, error, .. }) if *failures >= FAILURES_MIN => {
@@ -63,7 +63,7 @@ impl Passage {
         entry.error = error;
     }
 
-    /// What was seen is of another time.
+    /// Forgets the outcomes: the next run of the binder is judged by its own writes.
     pub(crate) fn reset(&self) {
         *self.blocked() = None;
     }
@@ -101,11 +101,11 @@ mod tests {
                 true,
             ),
         ] {
-            let passage = Passage::default();
+            let health = WriteHealth::default();
             for (object, error) in &writes {
-                passage.tried(object, error.as_ref());
+                health.tried(object, error.as_ref());
             }
-            assert_eq!(passage.check().is_ok(), gets_through, "{writes:?}");
+            assert_eq!(health.check().is_ok(), gets_through, "{writes:?}");
         }
     }
 }

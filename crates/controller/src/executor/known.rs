@@ -9,19 +9,19 @@ use bindery_core::{
 
 use crate::Written;
 
-/// Whence the steps of a decision take the version to send (G5 of the design) and the fields that a write
-/// has to repeat.
+/// The versions that the steps of a decision send (G5 of the design), and the fields that a write has to
+/// repeat.
 #[derive(Default)]
-pub(super) struct Known {
+pub(crate) struct KnownObjects {
     /// Volumes as the decision read them; of one name there may be several, from a cache and read live.
     read: Vec<Arc<Volume>>,
     claims: BTreeMap<ClaimKey, Arc<Claim>>,
     volumes: BTreeMap<Text, Arc<Volume>>,
 }
 
-impl Known {
-    /// What a request and the answers to its engine's questions hold.
-    pub(super) fn new(request: &Request, exchanges: &[Exchange]) -> Self {
+impl KnownObjects {
+    /// The objects in a request and in the answers to its engine's questions.
+    pub(crate) fn new(request: &Request, exchanges: &[Exchange]) -> Self {
         let mut known = Self::default();
         match &request.subject {
             Subject::SyncVolume(volume) => known.read.push(volume.clone()),
@@ -39,7 +39,7 @@ impl Known {
         known
     }
 
-    /// Takes what a write returned.
+    /// Takes the result of a write.
     pub(super) fn wrote(&mut self, written: &Written) {
         match written {
             Written::Volume(volume) => drop(self.volumes.insert(volume.name.clone(), volume.clone())),
@@ -70,12 +70,12 @@ impl Known {
     }
 
     /// The volume as an earlier write left it, if one wrote it.
-    pub(super) fn written_volume(&self, target: &VolumeTarget) -> Option<&Arc<Volume>> {
+    pub(crate) fn written_volume(&self, target: &VolumeTarget) -> Option<&Arc<Volume>> {
         self.volumes.get(&target.name).filter(|volume| volume.uid == target.uid)
     }
 
     /// The claim as an earlier write left it, if one wrote it.
-    pub(super) fn written_claim(&self, target: &ClaimTarget) -> Option<&Arc<Claim>> {
+    pub(crate) fn written_claim(&self, target: &ClaimTarget) -> Option<&Arc<Claim>> {
         self.claims.get(&target.key).filter(|claim| claim.uid == target.uid)
     }
 }

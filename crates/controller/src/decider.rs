@@ -1,0 +1,315 @@
+//! Decides: runs the engine on a session of the store, with the live reads that it needs, and has the guard
+//! check what it decided.
+//!
+//! Syncs, steps of operations, reviews and the foresight of observe mode all decide here. A decider writes
+//! nothing and locks nothing.
+
+mod views;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bindery_core::guard::{self, Case, Object, Objection};
+use bindery_core::{
+    Action, Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Question,
+    Recorder, Request, Source, Stop, Subject, Text,
+};
+use bindery_store::{Kind, LiveReads, Revision, Session, Store};
+
+pub(crate) use self::views::Proofs;
+use self::views::{BinderEnvironment, GuardView};
+use crate::freshness::Freshness;
+use crate::intake::Intake;
+use crate::operations::OperationMap;
+use crate::{Facts, Metrics, Port, Purpose, ReviewError, SyncError};
+
+/// Most live reads of one decision; the default engine makes at most three.
+const LIVE_READS_MAX: usize = 8;
+/// Most objects that the guard has read for one decision; a decision names few.
+const PROOFS_MAX: usize = 8;
+
+/// The engine and the guard, over the store and live reads.
+pub(crate) struct Decider<P: Port> {
+    pub(crate) store: Arc<Store>,
+    pub(crate) port: Arc<P>,
+    pub(crate) engine: RwLock<Arc<dyn Engine>>,
+    pub(crate) facts: Arc<Facts<P::Template>>,
+    pub(crate) operations: Arc<OperationMap>,
+    pub(crate) limits: DecisionLimits,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) intake: Intake,
+}
+
+/// Where a decision reads claims and volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reads {
+    /// From the watched store, with own writes laid over it: costs no request, and may be a moment old.
+    Cached,
+    /// From the API server, each object for this decision; classes are read from the store.
+    Live,
+}
+
+/// What one run of an engine rested on.
+pub(crate) struct EngineRun {
+    /// What it asked and was told. A review of cached objects needs none.
+    pub(crate) exchanges: Vec<Exchange>,
+    /// The store that it saw.
+    pub(crate) since: Revision,
+    /// A volume that it could not have because a decision in flight has picked it.
+    pub(crate) in_flight: Option<Text>,
+}
+
+/// Why an engine has not decided.
+pub(crate) enum Undecided {
+    /// It failed.
+    Fault(EngineFault),
+    /// It asked for more live reads than this.
+    TooManyReads(usize),
+}
+
+/// Why a decision cannot be carried out.
+pub(crate) enum Unsound {
+    /// The world has changed under it; says what. It is decided again at once.
+    Changed(String),
+    /// Deciding again at once would not help.
+    Final(SyncError),
+}
+
+impl From<Undecided> for SyncError {
+    fn from(undecided: Undecided) -> Self {
+        match undecided {
+            Undecided::Fault(fault) => fault.into(),
+            Undecided::TooManyReads(reads) => Self::TooManyReads(reads),
+        }
+    }
+}
+
+impl From<Undecided> for ReviewError {
+    fn from(undecided: Undecided) -> Self {
+        match undecided {
+            Undecided::Fault(fault) => fault.into(),
+            Undecided::TooManyReads(reads) => Self::TooManyReads(reads),
+        }
+    }
+}
+
+impl<P: Port> Decider<P> {
+    pub(crate) fn swap_engine(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
+        std::mem::replace(&mut *self.engine.write().unwrap_or_else(PoisonError::into_inner), engine)
+    }
+
+    pub(crate) fn engine(&self) -> Arc<dyn Engine> {
+        Arc::clone(&self.engine.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Runs the engine, reads live what it asks for, and runs it again with the answers, until it decides.
+    ///
+    /// # Errors
+    ///
+    /// It fails, or asks for too many live reads.
+    pub(crate) async fn decide(
+        &self,
+        engine: &dyn Engine,
+        request: &Request,
+        reads: Reads,
+    ) -> Result<(Decision, EngineRun), Undecided> {
+        let mut live = LiveReads::default();
+        for _ in 0..=LIVE_READS_MAX {
+            let (answer, run) = self.run(engine, request, reads, &live);
+            match answer {
+                Ok(decision) => return Ok((decision, run)),
+                Err(EngineFault::Stopped(Stop::LiveRead(question))) => {
+                    // Reviews are not counted, whatever they ask.
+                    if !is_review(request) {
+                        self.metrics.live_reads.count();
+                    }
+                    let answer = self.read(&question).await.map_err(Undecided::Fault)?;
+                    live.push(question, answer);
+                }
+                Err(fault) => return Err(Undecided::Fault(fault)),
+            }
+        }
+        Err(Undecided::TooManyReads(LIVE_READS_MAX))
+    }
+
+    /// Runs the engine once, on the store as it is now and on what was read live.
+    pub(crate) fn run(
+        &self,
+        engine: &dyn Engine,
+        request: &Request,
+        reads: Reads,
+        live: &LiveReads,
+    ) -> (Result<Decision, EngineFault>, EngineRun) {
+        let environment = BinderEnvironment { facts: &self.facts, operations: &self.operations };
+        let mut session = self.store.session(&environment, live, self.limits);
+        if let Subject::SyncClaim(claim) = &request.subject {
+            session = session.for_claim(claim.key.clone(), claim.uid.clone());
+        }
+        let (answer, exchanges) = match reads {
+            Reads::Cached if is_review(request) => (engine.decide(request, &mut session), Vec::new()),
+            Reads::Cached => recorded(engine, request, &mut session),
+            Reads::Live => {
+                recorded(engine, request, &mut LiveObjects { session: &mut session, told: Vec::new() })
+            }
+        };
+        // The store's lock ends with the session: subscriptions take another lock, and a wake takes both.
+        (answer, EngineRun { exchanges, since: session.revision(), in_flight: session.in_flight() })
+    }
+
+    /// Reads the answer to a question that the store cannot answer.
+    async fn read(&self, question: &Question) -> Result<Answer, EngineFault> {
+        match question {
+            Question::Claim(Source::Live, key) => {
+                Ok(Answer::Claim(self.port.read_claim(key, Purpose::Engine).await))
+            }
+            Question::Volume(Source::Live, name) => {
+                Ok(Answer::Volume(self.port.read_volume(name, Purpose::Engine).await))
+            }
+            _ => Err(Stop::Nonsense("only claims and volumes are read live").into()),
+        }
+    }
+
+    /// The guard's answer on a decision, with these live reads.
+    pub(crate) fn check(
+        &self,
+        request: &Request,
+        exchanges: &[Exchange],
+        decision: &Decision,
+        proofs: &Proofs,
+    ) -> Result<(), Objection> {
+        let view = GuardView { store: &self.store, proofs, offer_again: self.facts.offer_again };
+        guard::check(&Case { request, exchanges, decision, view: &view })
+    }
+
+    /// Has the guard check a decision, with the live reads that it wants.
+    pub(crate) async fn check_with_reads(
+        &self,
+        request: &Request,
+        exchanges: &[Exchange],
+        decision: &Decision,
+    ) -> Result<(), Unsound> {
+        let mut proofs = Proofs::default();
+        for _ in 0..=PROOFS_MAX {
+            match self.check(request, exchanges, decision, &proofs) {
+                Ok(()) => return Ok(()),
+                Err(Objection::Prove(object)) => {
+                    self.prove(object, &mut proofs).await.map_err(Unsound::Final)?
+                }
+                Err(stale @ Objection::Stale { .. }) if proofs.is_empty() => {
+                    return Err(Unsound::Changed(stale.to_string()));
+                }
+                // The store has yet to see what a live read shows: deciding at once would not help.
+                Err(stale @ Objection::Stale { .. }) => {
+                    let why = stale.to_string();
+                    return Err(Unsound::Final(SyncError::Stale { attempts: 1, why }));
+                }
+                Err(contradicted @ Objection::Contradicted { .. }) => {
+                    let why = contradicted.to_string();
+                    self.want_volumes(&why);
+                    return Err(Unsound::Final(SyncError::Stale { attempts: 1, why }));
+                }
+                Err(unproven @ Objection::Unproven { .. }) => {
+                    return Err(Unsound::Final(SyncError::Unproven(unproven.to_string())));
+                }
+                Err(Objection::Refused(refusal)) => {
+                    return Err(Unsound::Final(SyncError::Refused(refusal.to_string())));
+                }
+            }
+        }
+        Err(Unsound::Final(SyncError::Refused(format!("it needs more than {PROOFS_MAX} live reads"))))
+    }
+
+    /// Reads an object for the guard.
+    ///
+    /// # Errors
+    ///
+    /// It is a volume, and a new list of volumes is awaited: it proves as much, in one request for all.
+    async fn prove(&self, object: Object, proofs: &mut Proofs) -> Result<(), SyncError> {
+        match object {
+            Object::Claim(key) => {
+                let proof = self.read_for_guard(|| self.port.read_claim(&key, Purpose::Guard)).await;
+                proofs.claims.insert(key, proof);
+            }
+            Object::Volume(_) if self.freshness().is_list_wanted(Kind::Volume) => {
+                return Err(SyncError::AwaitsList);
+            }
+            Object::Volume(name) => {
+                let proof = self.read_for_guard(|| self.port.read_volume(&name, Purpose::Guard)).await;
+                proofs.volumes.insert(name, proof);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a live read for the guard; a failure is retried once before the decision is given up.
+    async fn read_for_guard<T, F>(&self, read: impl Fn() -> F) -> Lookup<T>
+    where
+        F: Future<Output = Lookup<T>>,
+    {
+        self.metrics.guard_reads.count();
+        match read().await {
+            Lookup::Failed(error) => {
+                tracing::debug!(%error, "a live read for the guard failed; it is retried once");
+                self.metrics.guard_reads.count();
+                read().await
+            }
+            proof => proof,
+        }
+    }
+
+    /// Has the volumes listed again, unless that is under way: a live read contradicts the cache.
+    fn want_volumes(&self, why: &str) {
+        if !self.freshness().is_list_wanted(Kind::Volume) {
+            tracing::warn!(why, "the cache of volumes is stale; they are listed again");
+            self.freshness().want_list(Kind::Volume);
+        }
+    }
+
+    fn freshness(&self) -> &Freshness {
+        self.intake.freshness()
+    }
+}
+
+fn is_review(request: &Request) -> bool {
+    matches!(request.subject, Subject::ReviewClaim { .. } | Subject::ReviewVolume { .. })
+}
+
+/// Runs an engine, and records what it asks and is told.
+fn recorded(
+    engine: &dyn Engine,
+    request: &Request,
+    cluster: &mut dyn Cluster,
+) -> (Result<Decision, EngineFault>, Vec<Exchange>) {
+    let mut recorder = Recorder::new(cluster);
+    let answer = engine.decide(request, &mut recorder);
+    (answer, recorder.into_exchanges())
+}
+
+/// The volume that a decision binds its claim to.
+pub(crate) fn chosen(decision: &Decision) -> Option<&Text> {
+    decision.actions().find_map(|action| match action {
+        Action::ReserveVolume { volume, .. } | Action::BindClaim { volume, .. } => Some(&volume.name),
+        _ => None,
+    })
+}
+
+/// A session in which claims and volumes are as they were read live, each read once.
+struct LiveObjects<'a, 'b> {
+    session: &'a mut Session<'b>,
+    told: Vec<Exchange>,
+}
+
+impl Cluster for LiveObjects<'_, '_> {
+    fn ask(&mut self, question: Question) -> Result<Answer, Stop> {
+        let question = match question {
+            Question::Claim(_, key) => Question::Claim(Source::Live, key),
+            Question::Volume(_, name) => Question::Volume(Source::Live, name),
+            question => return self.session.ask(question),
+        };
+        if let Some(told) = self.told.iter().find(|told| told.question == question) {
+            return Ok(told.answer.clone());
+        }
+        let answer = self.session.ask(question.clone())?;
+        self.told.push(Exchange { question, answer: answer.clone() });
+        Ok(answer)
+    }
+}
