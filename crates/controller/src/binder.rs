@@ -289,8 +289,8 @@ impl<P: Port> Binder<P> {
         self.operations.running()
     }
 
-    /// Replaces the engine from the next decision on; answers the old one. A decision in flight is finished by
-    /// the engine that began it.
+    /// Replaces the engine from the next decision on; answers the old one. A decision in flight is finished
+    /// by the engine that began it.
     pub fn swap_engine(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
         self.decider.swap_engine(engine)
     }

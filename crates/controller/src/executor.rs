@@ -225,8 +225,8 @@ impl<P: Port> Executor<P> {
         }
     }
 
-    /// The plugin that deletes a volume, as upstream's metrics name it: the in-tree plugin, else the provisioner
-    /// of its class.
+    /// The plugin that deletes a volume, as upstream's metrics name it: the in-tree plugin, else the
+    /// provisioner of its class.
     fn plugin_of(&self, subject: &OperationSubject) -> Option<Text> {
         let OperationSubject::Volume(volume) = subject else { return None };
         match self.facts.plugins.supporting(volume) {

@@ -34,7 +34,11 @@ pub type Regressions = watch::Receiver<Option<Regression>>;
 
 /// A version that went back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("resource versions went back, as after a restore of etcd: {kind} was at {}, and is at {}", known.0, told.0)]
+#[error(
+    "resource versions went back, as after a restore of etcd: {kind} was at {}, and is at {}",
+    known.0,
+    told.0
+)]
 pub struct Regression {
     /// The kind of object that the versions are of.
     pub kind: &'static str,
@@ -305,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_version_goes_back_where_it_is_lower_than_one_that_was_known_when_it_was_asked_for() {
+    async fn an_answer_older_than_a_version_known_at_the_request_went_back() {
         let freshness = Freshness::new();
         let [old, known, own] = ["7", "100", "103"].map(Version::from);
         let early = freshness.sent(Kind::Volume);
@@ -327,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_versions_went_back_every_kind_is_listed_and_old_versions_count_no_more() {
+    async fn after_a_restore_every_kind_is_listed_and_old_versions_are_forgotten() {
         let freshness = Freshness::new();
         let [old, known] = ["7", "100"].map(Version::from);
         freshness.reached(Kind::Volume, &known);

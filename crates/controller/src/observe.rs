@@ -102,8 +102,8 @@ impl Observation {
         self.state().awaited.len()
     }
 
-    /// Notes the volume that a decision would bind a claim to. Answers after how long the claim is to be decided
-    /// again, to log by then that upstream has not bound it.
+    /// Notes the volume that a decision would bind a claim to. Answers after how long the claim is to be
+    /// decided again, to log by then that upstream has not bound it.
     pub(crate) fn decided(&self, claim: &Claim, chosen: Option<&Text>) -> Option<Duration> {
         let mut state = self.state();
         let Some(volume) = chosen.filter(|_| !claim.annotations.bind_completed) else {
@@ -124,7 +124,10 @@ impl Observation {
             return Some(left);
         }
         awaited.is_told = true;
-        tracing::info!(bindery = %volume, "upstream has not bound a claim for a minute that Bindery would bind");
+        tracing::info!(
+            bindery = %volume,
+            "upstream has not bound a claim for a minute that Bindery would bind"
+        );
         None
     }
 

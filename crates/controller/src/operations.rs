@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_abandoned_operation_counts_as_never_started_and_its_object_is_decided_again() {
+    async fn an_abandoned_operation_is_forgotten_and_its_object_decided_again() {
         let map = map();
         drop(map.started(OperationKind::Delete));
         assert!(map.wakes());

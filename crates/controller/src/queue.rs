@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_that_fails_is_tried_again_no_more_often_than_upstreams_client_asks() {
+    fn many_failing_keys_are_retried_at_most_at_the_rate_of_client_go() {
         for (failing, longest) in [(0, 15), (1, 15), (300, 15), (1_200, 60), (6_000, 300), (usize::MAX, 300)]
         {
             assert_eq!(longest_backoff(failing), Duration::from_secs(longest), "{failing} fail");
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_volume_is_offered_to_who_waits_and_a_returned_one_to_nobody_who_backs_off() {
+    async fn a_volume_is_offered_to_waiting_keys_and_not_again_to_those_backing_off() {
         let (queue, a) = (queue(), key("a"));
         assert!(queue.offer(&a, Offer::Returned));
         let lock = next(&queue).await;

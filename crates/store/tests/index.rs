@@ -168,7 +168,7 @@ fn a_volume_is_not_offered_once_the_overlay_says_that_it_is_taken() {
 
 /// Enough volumes for chunks to be split and merged, with labels that have to follow.
 #[test]
-fn thousands_of_volumes_keep_order_and_labels_through_growth_and_shrinkage() {
+fn thousands_of_volumes_keep_order_and_labels_as_they_come_and_go() {
     let (store, mut model) = (Store::new(), Model::default());
     // Deterministic and out of order: multiples of a number that is prime to the length.
     let shuffled = |step: usize| (0..4_000_usize).map(move |n| n * step % 4_000);

@@ -44,7 +44,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (version.clone(), 0..2_u8, prop::bool::weighted(0.8))
             .prop_map(|(version, incarnation, readable)| Step::Watch { version, incarnation, readable }),
-        4 => (version.clone(), 0..2_u8).prop_map(|(version, incarnation)| Step::Write { version, incarnation }),
+        4 => (version.clone(), 0..2_u8)
+            .prop_map(|(version, incarnation)| Step::Write { version, incarnation }),
         1 => Just(Step::Gone),
         1 => Just(Step::ListBegins),
         1 => (prop::option::of(version), 0..2_u8)
@@ -62,7 +63,7 @@ proptest! {
     /// The model: what the watch delivered last, and the newest own write since it knows the object. The
     /// write ends with the object, with what is as new, and with a list that began after it.
     #[test]
-    fn the_overlay_is_the_newer_of_watch_and_write_and_never_more_than_the_watch_knows(
+    fn the_overlay_is_the_newer_of_watch_and_own_write(
         steps in prop::collection::vec(any_step(), 0..24),
     ) {
         let store = Store::new();
@@ -109,7 +110,8 @@ proptest! {
                 Step::Relist { version, incarnation: number } => {
                     let listed = version.map(|version| incarnation(version, number));
                     list(&store, Kind::Volume, listed.clone());
-                    watch = version.zip(listed).map(|(v, volume)| (v, number, Lookup::Found(Arc::new(volume))));
+                    let listed = version.zip(listed);
+                    watch = listed.map(|(v, volume)| (v, number, Lookup::Found(Arc::new(volume))));
                     write = write.filter(|_| !is_write_listed);
                 }
             }

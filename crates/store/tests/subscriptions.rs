@@ -48,11 +48,13 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => name.clone().prop_map(Step::Remove),
         1 => prop::collection::vec((name.clone(), any_volume()), 0..8).prop_map(Step::Relist),
         2 => (name, any_key()).prop_map(|(name, key)| Step::Unreserve(name, key)),
-        1 => (any_key(), prop::option::of(any::<bool>())).prop_map(|(key, readable)| Step::Claim(key, readable)),
+        1 => (any_key(), prop::option::of(any::<bool>()))
+            .prop_map(|(key, readable)| Step::Claim(key, readable)),
         1 => any_key().prop_map(Step::AssumeClaim),
         1 => (select(vec!["fast", "slow"]), prop::option::of(any::<bool>()))
             .prop_map(|(name, default)| Step::Class(name, default)),
-        1 => (any_key(), prop::option::of(any::<bool>())).prop_map(|(key, scheduled)| Step::Pod(key, scheduled)),
+        1 => (any_key(), prop::option::of(any::<bool>()))
+            .prop_map(|(key, scheduled)| Step::Pod(key, scheduled)),
         1 => select(vec!["another", "pod"]).prop_map(Step::BreakPod),
         1 => select(vec!["another", "pod"]).prop_map(Step::RemovePod),
         1 => any::<bool>().prop_map(Step::Node),
@@ -205,7 +207,8 @@ proptest! {
             for (number, (asked, describe)) in keys.iter().enumerate() {
                 let (facts, since) = converse(&store, asked, *describe);
                 let altered = facts != learnt[number];
-                prop_assert!(woken.contains(&number) || !altered, "{:?} slept through {:?}", learnt[number], step);
+                let slept = altered && !woken.contains(&number);
+                prop_assert!(!slept, "{:?} slept through {:?}", learnt[number], step);
                 if altered || (woken.contains(&number) && is_once(&number)) {
                     prop_assert!(!subscriptions.subscribe(number, since, topics_of(&facts.0)));
                     learnt[number] = facts;

@@ -29,8 +29,8 @@ pub(super) enum RequestError {
     #[error("the body is no AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
     #[error(
-        "the body is {kind:?} of {api_version:?}; this server answers AdmissionReview of admission.k8s.io/v1: \
-         list v1 in admissionReviewVersions of the webhook configuration"
+        "the body is {kind:?} of {api_version:?}; this server answers AdmissionReview of \
+         admission.k8s.io/v1: list v1 in admissionReviewVersions of the webhook configuration"
     )]
     Version { kind: String, api_version: String },
     #[error("the review has no request")]

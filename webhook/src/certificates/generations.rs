@@ -25,8 +25,8 @@ use super::mint::{MintError, Names};
 const EXPIRED_MAX: usize = 2;
 
 /// The keys of the Secret for the chain and the key of each generation, the newest first. The first are those
-/// of Kubernetes and cert-manager. Two generations are usual; more come from replicas whose clocks differ, and
-/// from a person who deletes the Secret again and again.
+/// of Kubernetes and cert-manager. Two generations are usual; more come from replicas whose clocks differ,
+/// and from a person who deletes the Secret again and again.
 const KEYS: [(&str, &str); 8] = [
     ("tls.crt", "tls.key"),
     ("earlier-1.crt", "earlier-1.key"),

@@ -14,8 +14,8 @@ use crate::intake::{Intake, Role, Subscriber};
 use crate::queue::KeyLock;
 use crate::{DecisionOutcome, Key, Mode, Port, SyncError};
 
-/// Most times that one object is decided in a row because the world has changed: after that the key backs off,
-/// so that a busy world cannot keep a task for ever.
+/// Most times that one object is decided in a row because the world has changed: after that the key backs
+/// off, so that a busy world cannot keep a task for ever.
 const ATTEMPTS_MAX: u32 = 4;
 /// Longest that a decision may wait before its first step; the default engine waits 10 s at most, and an
 /// engine that answers nonsense must not hold an operation for ever.
@@ -59,8 +59,8 @@ impl<P: Port> Binder<P> {
         self.decide(lock, Role::Sync, || self.request(&key)).await
     }
 
-    /// Decides a request, and again where the world changes meanwhile: then `request` returns the new one. The
-    /// lock is to be kept until the decision is carried out.
+    /// Decides a request, and again where the world changes meanwhile: then `request` returns the new one.
+    /// The lock is to be kept until the decision is carried out.
     pub(super) async fn decide(
         &self,
         lock: &mut KeyLock,

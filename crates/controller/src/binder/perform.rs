@@ -226,8 +226,8 @@ impl<T> RunningOperation<T> {
         }
     }
 
-    /// Takes the objects that a step read and wrote: the claim and the fresh volume as the writes left them. A
-    /// volume that the sync passed stays as it was, as upstream's does.
+    /// Takes the objects that a step read and wrote: the claim and the fresh volume as the writes left them.
+    /// A volume that the sync passed stays as it was, as upstream's does.
     fn learn(&mut self, exchanges: &[Exchange], carried: &Carried) {
         let read = exchanges.iter().rev().find_map(|exchange| match (&exchange.question, &exchange.answer) {
             (Question::Volume(Source::Live, _), Answer::Volume(Lookup::Found(volume))) => Some(volume),
@@ -258,8 +258,8 @@ impl<T> Drop for RunningOperation<T> {
         // It must not be deleted here: the next leader may have given it to the same claim, by the same name.
         if !self.has_ended && self.template.is_some() {
             tracing::warn!(
-                "abandoned after provisioning, before the volume was known to be created; if the claim is deleted now, the \
-                 provisioned storage is left behind"
+                "abandoned after provisioning, before the volume was known to be created; if the claim is deleted \
+                 now, the provisioned storage is left behind"
             );
         }
     }

@@ -1,7 +1,7 @@
 //! What is wrong with an object that is about to be written: the same engine, on the same store.
 //!
-//! A review reads and answers. It takes no key lock, reserves nothing, subscribes to nothing and is not in the
-//! journal, so any number of reviews may run beside the decisions, on every replica, leader or not.
+//! A review reads and answers. It takes no key lock, reserves nothing, subscribes to nothing and is not in
+//! the journal, so any number of reviews may run beside the decisions, on every replica, leader or not.
 
 use std::sync::Arc;
 
@@ -44,8 +44,8 @@ impl<P: Port> Binder<P> {
     ///
     /// # Errors
     ///
-    /// It cannot be told: the lists are not complete, the engine failed, or an object that the review depends on
-    /// cannot be read. That is no reason to refuse the object.
+    /// It cannot be told: the lists are not complete, the engine failed, or an object that the review depends
+    /// on cannot be read. That is no reason to refuse the object.
     pub async fn review(&self, reviewed: Reviewed, reads: Reads) -> Result<Vec<Finding>, ReviewError> {
         if !self.store.synced() {
             return Err(ReviewError::NotSynced);
@@ -57,8 +57,8 @@ impl<P: Port> Binder<P> {
         self.findings(&request, decision, told)
     }
 
-    /// The findings of a review. Those of a live review that may deny a write are checked by the guard against
-    /// the objects that the engine was `told`.
+    /// The findings of a review. Those of a live review that may deny a write are checked by the guard
+    /// against the objects that the engine was `told`.
     fn findings(
         &self,
         request: &Request,

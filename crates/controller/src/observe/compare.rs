@@ -161,7 +161,10 @@ impl Observation {
                 tracing::warn!(%object, %uid, %upstream, bindery, why, "upstream bound the claim otherwise");
             }
             Compared::NotComparable => {
-                tracing::info!(%object, %uid, %upstream, bindery, why, "upstream's choice cannot be compared");
+                tracing::info!(
+                    %object, %uid, %upstream, bindery, why,
+                    "upstream's choice cannot be compared"
+                );
             }
         }
         // Afterwards: a reader of the counter finds the line.

@@ -50,8 +50,8 @@ impl KeyLock {
         &self.key
     }
 
-    /// Whether a caller waits for the lock. Then the key gets another turn afterwards, and this one need not be
-    /// taken.
+    /// Whether a caller waits for the lock. Then the key gets another turn afterwards, and this one need not
+    /// be taken.
     pub(crate) fn yields(&self) -> bool {
         let mut state = self.queue.state();
         let Some(in_flight) = state.in_flight.get_mut(&self.key) else { return false };
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_that_waits_for_its_turn_gets_it_though_its_slot_is_taken_meanwhile() {
+    async fn a_key_keeps_its_turn_although_its_slot_is_taken_meanwhile() {
         let queue = queue();
         queue.add(key());
         let operation = queue.lock(&key()).await;

@@ -304,7 +304,7 @@ fn relist(double: &Double, binder: &Binder<Double>, kind: Kind, version: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_versions_went_back_nothing_is_decided_before_every_kind_is_listed_again() {
+async fn after_a_restore_nothing_is_decided_before_every_kind_is_listed() {
     let double = Double::new();
     double.add_volume(&Volume { version: "90".into(), ..volume("v1") });
     let binder = binder(&double, DefaultEngine);
@@ -332,7 +332,7 @@ async fn after_versions_went_back_nothing_is_decided_before_every_kind_is_listed
 
 /// With bumped revisions the version of the list is a higher one, and what it has is older.
 #[tokio::test(start_paused = true)]
-async fn a_listed_volume_that_went_back_is_not_given_to_a_claim_that_may_be_gone() {
+async fn a_volume_that_went_back_is_not_given_to_a_claim_that_may_be_gone() {
     let double = Double::new();
     let mut lost = claim("c1");
     (lost.volume_name, lost.status.phase, lost.annotations.bind_completed) =

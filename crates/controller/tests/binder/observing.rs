@@ -165,7 +165,7 @@ fn the_order_in_which_volumes_were_chosen_is_theirs_whichever_watch_lags() {
 }
 
 #[test]
-fn a_volume_that_others_made_or_reserved_for_the_claim_is_compared_when_the_claim_is_bound() {
+fn a_volume_made_or_reserved_by_others_is_compared_at_the_bind() {
     let claim = claim("c");
     // An external provisioner creates it so.
     let mut stage = Stage::new(&[volume("closer")], std::slice::from_ref(&claim));

@@ -306,7 +306,7 @@ async fn a_plugin_that_panics_backs_off_and_is_called_again() {
 
 /// As by a replica that loses its Lease and gets it back.
 #[tokio::test(start_paused = true)]
-async fn an_operation_that_backs_off_when_the_loop_ends_is_tried_by_the_next_one() {
+async fn an_operation_that_backs_off_at_the_end_is_tried_by_the_next_loop() {
     let double = Double::new();
     double.add_volume(&released());
     let (disk, faults) = (Disk::new(&double), AtomicU32::new(1));
@@ -324,7 +324,7 @@ async fn an_operation_that_backs_off_when_the_loop_ends_is_tried_by_the_next_one
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_a_list_brings_back_after_its_deletion_was_accepted_is_deleted_again() {
+async fn a_deleted_volume_that_a_list_brings_back_is_deleted_again() {
     let double = Double::new();
     let restored = Volume { finalizers: vec![PROTECTION.into()], ..released() };
     double.add_volume(&restored);

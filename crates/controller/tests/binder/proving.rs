@@ -70,7 +70,7 @@ async fn a_claim_is_lost_only_after_its_volume_was_read() {
 }
 
 #[tokio::test]
-async fn a_claim_whose_volume_was_reserved_before_is_bound_only_after_that_was_read() {
+async fn a_claim_with_a_reserved_volume_is_bound_only_after_a_live_read() {
     // An earlier decision has made the first two writes of the bind.
     let world = || {
         let double = Double::new();

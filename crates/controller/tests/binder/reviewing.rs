@@ -47,7 +47,7 @@ async fn any_number_of_reviews_beside_each_other_leave_no_trace() {
 }
 
 #[tokio::test]
-async fn a_second_look_reads_every_claim_and_volume_from_the_cluster_and_no_other() {
+async fn a_live_review_reads_every_claim_and_volume_from_the_cluster() {
     let double = Double::new();
     double.add_volume(&volume("v"));
     let binder = binder(&double, DefaultEngine);

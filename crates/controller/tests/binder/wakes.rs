@@ -105,7 +105,7 @@ async fn a_volume_that_a_claim_does_not_take_is_offered_to_the_next_one_at_once(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_another_ones_reservation_kept_waiting_goes_on_when_the_volume_is_taken() {
+async fn a_claim_behind_a_reservation_goes_on_when_the_volume_is_taken() {
     let double = Double::new();
     double.add_volume(&volume("v1"));
     ["c1", "c2"].iter().for_each(|name| double.add_claim(&claim(name)));

@@ -99,7 +99,7 @@ fn a_key_that_is_decided_again_by_a_timer_keeps_its_place() {
 }
 
 #[test]
-fn a_volume_wakes_the_key_that_waits_longest_of_those_that_it_fits_and_then_the_next() {
+fn a_volume_wakes_the_fitting_key_that_waits_longest_then_the_next() {
     let (desk, subscriptions) = (Desk::default(), Subscriptions::new());
     let tier = bindery_core::Requirement {
         key: "tier".into(),
@@ -183,7 +183,8 @@ fn any_deed() -> impl Strategy<Value = Deed> {
         3 => volume().prop_map(|(name, volume)| Deed::Volume(Box::new(Step::Apply(name, volume)))),
         1 => volume().prop_map(|(name, volume)| Deed::Volume(Box::new(Step::Assume(name, volume)))),
         1 => (0..4_usize).prop_map(|name| Deed::Volume(Box::new(Step::Remove(name)))),
-        1 => prop::collection::vec(volume(), 0..4).prop_map(|list| Deed::Volume(Box::new(Step::Relist(list)))),
+        1 => prop::collection::vec(volume(), 0..4)
+            .prop_map(|list| Deed::Volume(Box::new(Step::Relist(list)))),
         6 => Just(Deed::Decide),
         6 => (any::<usize>(), prop::bool::weighted(0.8)).prop_map(|(nth, works)| Deed::Settle(nth, works)),
         4 => (any::<usize>(), any::<bool>()).prop_map(|(nth, works)| Deed::Bind(nth, works)),
@@ -366,7 +367,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_096))]
 
     #[test]
-    fn at_rest_every_key_that_waits_has_been_asked_about_every_free_volume_that_fits_it(
+    fn at_rest_every_waiting_key_was_offered_every_free_volume_that_fits(
         keys in prop::collection::vec(any_waits(), 1..6),
         deeds in prop::collection::vec(any_deed(), 0..60),
     ) {
@@ -379,7 +380,8 @@ proptest! {
             for volume in fitting.values() {
                 // Another version of it may offer the same.
                 let seen = world.seen[&key].get(&volume.name).cloned();
-                let seen = seen.map(|seen| Volume { version: volume.version.clone(), ..seen.as_ref().clone() });
+                let version = volume.version.clone();
+                let seen = seen.map(|seen| Volume { version, ..seen.as_ref().clone() });
                 prop_assert_eq!(seen.as_ref(), Some(volume.as_ref()), "{} was not asked about it", key);
             }
         }
