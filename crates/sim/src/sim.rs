@@ -223,7 +223,8 @@ fn check(object: &Value) -> Result<&'static Resource, SeedError> {
     let name = object::name(object);
     let why = match registry::by_kind(api_version, kind) {
         None => format!(
-            "object {name:?} has apiVersion {api_version:?} and kind {kind:?}, which the simulator does not serve"
+            "object {name:?} has apiVersion {api_version:?} and kind {kind:?}, which the simulator \
+             does not serve"
         ),
         Some(_) if name.is_empty() => format!("a {kind} has no metadata.name: give it one"),
         Some(resource) if resource.namespaced && object::namespace(object).is_empty() => {

@@ -68,8 +68,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     process::run(command.args(&arguments.arguments))
 }
 
-/// Runs all tests: those on a node, which mostly wait, beside the others. Both lanes select the whole workspace, so
-/// that cargo builds nothing again.
+/// Runs all tests: those on a node, which mostly wait, beside the others. Both lanes select the whole
+/// workspace, so that cargo builds nothing again.
 fn run_in_two_lanes(mut others: Command) -> Result<()> {
     let mut on_node = workspace::cargo();
     on_node.args(["test", "--workspace"]).args(NODE_PROGRAMS.iter().flat_map(|name| ["--test", name]));

@@ -1,4 +1,5 @@
-//! The Helm chart for tests: rendered by the real Helm, object by object. A function panics where a test must fail.
+//! The Helm chart for tests: rendered by the real Helm, object by object. A function panics where a test must
+//! fail.
 
 mod documents;
 mod objects;

@@ -1,5 +1,5 @@
-//! A CSI driver for tests. Its volumes are folders of one machine. An external provisioner and a kubelet use it through
-//! the Container Storage Interface only.
+//! A CSI driver for tests. Its volumes are folders of one machine. An external provisioner and a kubelet use
+//! it through the Container Storage Interface only.
 //!
 //! [`Folders`] answers all of CSI's services; [`Registration`] registers it with kubelet, as the sidecar
 //! node-driver-registrar does.

@@ -39,7 +39,8 @@ impl Cluster {
         Self::connect(ControlPlane::start_with(programs, manager, api_server).await.unwrap()).await
     }
 
-    /// A cluster with new clients: those from before a change of the API server's certificate do not trust it.
+    /// A cluster with new clients: those from before a change of the API server's certificate do not trust
+    /// it.
     pub(crate) async fn connect(plane: ControlPlane) -> Self {
         let client = plane.client().await.unwrap();
         let (volumes, claims) = (Api::all(client.clone()), Api::default_namespaced(client.clone()));

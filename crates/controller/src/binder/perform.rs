@@ -258,8 +258,8 @@ impl<T> Drop for RunningOperation<T> {
         // It must not be deleted here: the next leader may have given it to the same claim, by the same name.
         if !self.has_ended && self.template.is_some() {
             tracing::warn!(
-                "abandoned after provisioning, before the volume was known to be created; if the claim is deleted \
-                 now, the provisioned storage is left behind"
+                "abandoned after provisioning, before the volume was known to be created; if the claim is \
+                 deleted now, the provisioned storage is left behind"
             );
         }
     }

@@ -93,7 +93,8 @@ pub(super) fn check_update(errors: &mut FieldErrors, resource: &Resource, new: &
 fn pod_update(errors: &mut FieldErrors, new: &Value, old: &Value) {
     const WHY: &str = "pod updates may not change fields other than \
                        `spec.containers[*].image`,`spec.initContainers[*].image`,\
-                       `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
+                       `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
+                       tolerations),\
                        `spec.terminationGracePeriodSeconds` (allow it to be set \
                        to 1 if it was previously negative)";
     let gates = items(old, "/spec/schedulingGates");
