@@ -345,7 +345,7 @@ fn binder(
     let recycler = |settings| arguments.recycler.recycler(client, events, settings);
     let host_path =
         HostPath::new(client.clone(), arguments.host_path.clone(), recycler(RecyclerSettings::host_path())?);
-    let nfs = Nfs::new(client.clone(), recycler(RecyclerSettings::nfs())?);
+    let nfs = Nfs::new(recycler(RecyclerSettings::nfs())?);
     let plugins: [Arc<dyn Plugin<Template>>; 2] = [Arc::new(host_path), Arc::new(nfs)];
     let settings = Settings::default();
     Ok(Binder::new(Parts {

@@ -1,4 +1,4 @@
-//! A client of an API server, with what all who use it must know: how much the server bears.
+//! A client of an API server, and what all its users must know of the server's load.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,47 +13,46 @@ use tokio::time::Instant;
 use crate::credentials::{Credentials, CredentialsError};
 use crate::encoding::Object;
 use crate::limit::{Limit, Permit, Pressure};
+use crate::metrics::RequestMetrics;
 use crate::rest::{self, Fault};
-use crate::traffic::Traffic;
 
-/// A client of one API server that spares the server. Cheap to clone.
+/// A client of one API server that limits its own load on it. Cheap to clone.
 ///
-/// All clones of one client share what is known of the server: how many requests it answers without queueing
-/// them, and until when it has asked not to be sent any (`Retry-After`; what it may ask for is bounded). So a
-/// process is to make one of each server, and give clones of it to everything that asks that server. One that
-/// is made from a [`kube::Client`] anew knows nothing of what others were told, and its credentials stay as
-/// they are.
+/// All clones share what is known of the server: how many requests it answers without queueing them, and how
+/// long it asked to be left alone (`Retry-After`, up to a maximum). So a process should make one client for
+/// each server and clone it. A client made from a [`kube::Client`] starts without that knowledge, and keeps
+/// its credentials.
 ///
-/// [`ApiClient::from_kubeconfig`] and [`ApiClient::in_cluster`] follow credentials as they rotate: files are
-/// read again when they change, credential plugins are asked again before what they issued expires, and both
-/// when the API server refuses.
+/// [`ApiClient::from_kubeconfig`] and [`ApiClient::in_cluster`] follow credentials as they rotate. They read
+/// files again when they change, run credential plugins again before their credentials expire, and do both
+/// when the API server refuses the credentials.
 ///
-/// The watches of a [`crate::CertificateStore`] are kube-runtime's: they back off by its rules.
+/// The watches of a [`crate::CertificateStore`] belong to kube-runtime and back off by its rules.
 #[derive(Clone)]
 pub struct ApiClient {
     credentials: Arc<Credentials>,
     limit: Arc<Limit>,
     pause: Arc<Pause>,
-    traffic: Traffic,
-    /// How many requests were answered 403.
+    metrics: RequestMetrics,
+    /// Requests that were answered 403.
     denials: watch::Sender<u64>,
     /// Notified of each success.
     successes: Arc<Notify>,
-    way: Way,
+    waits: Waits,
 }
 
 /// What a request waits for before it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Room under the limit, and the end of a pause.
-    Limited,
-    /// The end of a pause: of who asks thus, each has one request under way at most.
-    Patient,
-    /// Nothing.
-    AtOnce,
+enum Waits {
+    /// Waits for a permit of the limit, and for Retry-After.
+    ForPermit,
+    /// Waits for Retry-After only; for callers that have at most one request in flight.
+    ForPause,
+    /// Never waits.
+    Never,
 }
 
-/// Until when the server has asked not to be sent requests.
+/// Until when the server has asked to be left alone.
 #[derive(Default)]
 struct Pause(Mutex<Option<Instant>>);
 
@@ -69,23 +68,23 @@ impl From<Credentials> for ApiClient {
             credentials: Arc::new(credentials),
             limit: Arc::new(Limit::new()),
             pause: Arc::default(),
-            traffic: Traffic::new(),
+            metrics: RequestMetrics::new(),
             denials: watch::Sender::new(0),
             successes: Arc::default(),
-            way: Way::Patient,
+            waits: Waits::ForPause,
         }
     }
 }
 
 impl ApiClient {
-    /// The client of the current context of a kubeconfig. The kubeconfig itself is read once, as by
-    /// client-go; the files that it names are followed.
+    /// The client of the current context of a kubeconfig. The kubeconfig is read once, as by client-go; the
+    /// files that it names are read again when they change.
     ///
-    /// May be dropped at any time: a credential plugin that runs then is killed.
+    /// The future may be dropped at any time: this kills a credential plugin that runs.
     ///
     /// # Errors
     ///
-    /// The kubeconfig, or what it names, cannot be used, or asks for something that is not supported.
+    /// The kubeconfig, or a file that it names, cannot be used or asks for something that is not supported.
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, CredentialsError> {
         Ok(Credentials::from_kubeconfig(path).await?.into())
     }
@@ -99,8 +98,8 @@ impl ApiClient {
         Ok(Credentials::in_cluster().await?.into())
     }
 
-    /// The same, over connections that no other request has used. A client that was made of a
-    /// [`kube::Client`] keeps its connections.
+    /// The same client over new connections of its own. A client made from a [`kube::Client`] keeps its
+    /// connections.
     pub fn with_new_connections(&self) -> Self {
         Self { credentials: Arc::new(self.credentials.with_new_connections()), ..self.clone() }
     }
@@ -112,38 +111,38 @@ impl ApiClient {
         self.credentials.refusal()
     }
 
-    /// How many requests of this client and its clones the API server has answered with 403: for lack of a
-    /// right, or by a policy.
+    /// Number of requests of this client and its clones that the API server answered with 403: the user
+    /// lacks a right, or a policy denies the request.
     pub fn denials(&self) -> watch::Receiver<u64> {
         self.denials.subscribe()
     }
 
-    /// The same for who has many requests under way: they share one limit.
+    /// For callers with many requests in flight, which share one limit.
     pub(crate) fn limited(self) -> Self {
-        Self { way: Way::Limited, ..self }
+        Self { waits: Waits::ForPermit, ..self }
     }
 
-    /// The same for who cannot wait for pauses that others were asked for.
+    /// For callers that cannot wait while the server has asked others to pause.
     pub(crate) fn at_once(self) -> Self {
-        Self { way: Way::AtOnce, ..self }
+        Self { waits: Waits::Never, ..self }
     }
 
-    /// Has the registry tell what was asked of the server, by this client and its clones:
-    /// `rest_client_requests_total` and `rest_client_request_duration_seconds`, as client-go names them.
+    /// Registers the metrics of this client and its clones: `rest_client_requests_total` and
+    /// `rest_client_request_duration_seconds`.
     pub fn register(&self, registry: &mut Registry) {
-        self.traffic.register(registry);
+        self.metrics.register(registry);
     }
 
-    pub(crate) fn traffic(&self) -> &Traffic {
-        &self.traffic
+    pub(crate) fn metrics(&self) -> &RequestMetrics {
+        &self.metrics
     }
 
-    /// Sends a request at once.
+    /// Sends a request without waiting.
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
         self.credentials.send(request).await
     }
 
-    /// The same for kube-runtime; it knows of no limit and no pause.
+    /// The same client for kube-runtime, without limit and pauses.
     pub(crate) fn kube(&self) -> kube::Client {
         let credentials = Arc::clone(&self.credentials);
         let service = tower::service_fn(move |request| {
@@ -153,23 +152,22 @@ impl ApiClient {
         kube::Client::new(service, "default")
     }
 
-    /// How many requests are sent at the same time, and why no more.
     pub(crate) fn pressure(&self) -> Pressure {
         self.limit.pressure()
     }
 
-    /// Waits until a request may be sent; what it answers is to be kept until the request has ended.
-    pub(crate) async fn turn(&self) -> Option<Permit<'_>> {
-        match self.way {
-            Way::AtOnce => None,
-            Way::Patient => {
+    /// Waits until a request may be sent. The caller keeps the permit until the request has ended.
+    pub(crate) async fn ready(&self) -> Option<Permit<'_>> {
+        match self.waits {
+            Waits::Never => None,
+            Waits::ForPause => {
                 self.pause.end().await;
                 None
             }
-            Way::Limited => loop {
+            Waits::ForPermit => loop {
                 self.pause.end().await;
                 let permit = self.limit.acquire().await;
-                // While it waited for room, the server may have refused what was under way.
+                // While this waited for a permit, the server may have refused a request in flight.
                 if self.pause.left().is_none() {
                     return Some(permit);
                 }
@@ -177,7 +175,7 @@ impl ApiClient {
         }
     }
 
-    /// Takes note that the server has carried out a request.
+    /// Reports that the server has carried out a request.
     pub(crate) fn succeeded(&self) {
         self.successes.notify_waiters();
     }
@@ -187,8 +185,8 @@ impl ApiClient {
         self.successes.notified().await;
     }
 
-    /// Takes note of a fault: whether the server was too busy, and what it asks for.
-    pub(crate) fn heed(&self, fault: &Fault) {
+    /// Counts a fault, and starts the pause that it asks for.
+    pub(crate) fn failed(&self, fault: &Fault) {
         if fault.is_overload() {
             self.limit.count_refusal();
         }
@@ -197,39 +195,40 @@ impl ApiClient {
         }
         if let Some(pause) = fault.pause() {
             tracing::debug!(%fault, ?pause, "the API server asks for a pause");
-            self.pause.ask(pause);
+            self.pause.begin(pause);
         }
     }
 
-    /// What an object that stands for a failure says, in the middle of a stream; takes note of it.
+    /// The fault in an ERROR event of a stream, counted as [`failed`](Self::failed) does.
     pub(crate) fn failure(&self, object: &Object) -> Fault {
         let fault = rest::failure(object);
-        self.heed(&fault);
+        self.failed(&fault);
         fault
     }
 }
 
 impl Pause {
-    fn ask(&self, pause: Duration) {
+    /// Begins a pause; one that ends later continues.
+    fn begin(&self, pause: Duration) {
         let until = Instant::now() + pause;
         let mut known = self.known();
         *known = Some(known.map_or(until, |known| known.max(until)));
     }
 
-    /// When the pause ends, while it lasts.
+    /// The end of the pause, while it lasts.
     fn left(&self) -> Option<Instant> {
         self.known().filter(|until| *until > Instant::now())
     }
 
     async fn end(&self) {
-        // It may be made longer meanwhile.
+        // The pause may become longer meanwhile.
         while let Some(until) = self.left() {
             tokio::time::sleep_until(until).await;
         }
     }
 
     fn known(&self) -> MutexGuard<'_, Option<Instant>> {
-        // Every change is one assignment.
+        // Each change is one assignment, so a panic elsewhere leaves the value sound.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Connections to an API server that notice when the other end is gone.
+//! Connections to an API server that notice a dead peer.
 
 use std::time::Duration;
 
@@ -9,30 +9,25 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{ClientBuilder, ConfigExt as _};
 use tower::{BoxError, ServiceBuilder};
 
-/// Time without a packet after which the other end is asked whether it is there.
+/// Idle time before the first keepalive probe.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Time between such questions.
+/// Time between probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// Questions without an answer after which the connection is closed.
+/// Unanswered probes after which the connection is closed.
 const KEEPALIVE_RETRIES: u32 = 3;
-/// Time without an acknowledgement of what was sent after which the connection is closed.
+/// Time without acknowledgement of sent data after which the connection is closed.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 
-/// The client of a cluster. This follows `kube::Client::try_from`, which has no option for TCP
-/// keepalive: a connection whose server has lost its power would be kept for requests to come, each of which
-/// would wait for its own time limit.
+/// A client of a cluster. This follows `kube::Client::try_from`, which has no option for TCP keepalive. Without
+/// it, a connection whose server has lost its power would stay in the pool, and each request on it would wait for
+/// its own time limit.
 ///
 /// # Errors
 ///
 /// The configuration cannot be used.
 pub(crate) fn connect(config: kube::Config) -> kube::Result<kube::Client> {
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
-    connector.set_keepalive(Some(KEEPALIVE));
-    connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
-    connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
-    connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX));
-    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
+    let connector = config.rustls_https_connector_with_connector(tcp_connector())?;
+    let mut connector = TimeoutConnector::new(connector);
     connector.set_connect_timeout(config.connect_timeout);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
@@ -41,4 +36,36 @@ pub(crate) fn connect(config: kube::Config) -> kube::Result<kube::Client> {
         .map_err(BoxError::from)
         .service(Client::builder(TokioExecutor::new()).build(connector));
     Ok(ClientBuilder::new(service, config.default_namespace).build())
+}
+
+fn tcp_connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_keepalive(Some(KEEPALIVE));
+    connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+    connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX));
+    connector
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::sockopt;
+    use tokio::net::TcpListener;
+    use tower::Service as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_is_closed_within_half_a_minute_of_its_peers_death() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let connection = tcp_connector().call(uri).await.unwrap();
+        let socket = connection.inner();
+        assert!(sockopt::socket_keepalive(socket).unwrap());
+        let idle = sockopt::tcp_keepidle(socket).unwrap();
+        let probes = sockopt::tcp_keepintvl(socket).unwrap() * sockopt::tcp_keepcnt(socket).unwrap();
+        assert_eq!(idle + probes, Duration::from_secs(30), "while nothing is sent");
+        assert_eq!(sockopt::tcp_user_timeout(socket).unwrap(), 30_000, "while data is not acknowledged");
+    }
 }

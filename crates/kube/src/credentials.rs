@@ -1,10 +1,9 @@
 //! The credentials that a client shows its API server, and whether the server accepts them.
 //!
-//! kube reads certificates and keys once, and runs a credential plugin again only if the plugin
-//! printed when its token expires. Here every file is read again when its content changes, a plugin is asked again before what
-//! it issued expires, and both happen when the API server refuses. A new [`kube::Client`] then serves all
-//! clones of an [`crate::ApiClient`]. Requests and watches under way end on the connections on which they
-//! began.
+//! kube reads certificates and keys once, and runs a credential plugin again only before its token expires.
+//! Here each file is read again when its content changes, a plugin is run again before its credentials expire,
+//! and both happen when the API server refuses the credentials. All clones of an [`crate::ApiClient`] then use
+//! a new [`kube::Client`]. Requests and watches in flight end on the connections on which they began.
 
 mod keeper;
 mod kubeconfig;
@@ -28,14 +27,14 @@ use self::keeper::Keeper;
 use self::source::Source;
 use crate::connect::connect;
 
-/// How long credentials are refused, and not accepted once, until they count as refused. An API server also
-/// answers 401 while a webhook that authenticates for it does not respond.
+/// Credentials count as refused when they have been refused, and never accepted, for this long. An API server
+/// also answers 401 while its authentication webhook does not respond.
 const REFUSED_AFTER: Duration = Duration::from_secs(10);
 
 /// Why credentials cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
-    /// The process does not run in a pod that has a service account.
+    /// The process does not run in a pod with a service account.
     #[error("{0}")]
     NotInCluster(String),
     /// The kubeconfig cannot be read or lacks something.
@@ -44,7 +43,7 @@ pub enum CredentialsError {
     /// A field of the kubeconfig, or a file of the service account, cannot be used.
     #[error("{field} {why}")]
     Field {
-        /// Its name, its path where it is a file, and the cluster or user that it belongs to.
+        /// Name of the field, path if it is a file, and the cluster or user that it belongs to.
         field: String,
         /// The reason and the remedy.
         why: String,
@@ -52,66 +51,66 @@ pub enum CredentialsError {
     /// A credential plugin failed.
     #[error("credential plugin {command} {why}")]
     Plugin {
-        /// Its command.
+        /// Command of the plugin.
         command: String,
         /// The reason.
         why: String,
     },
 }
 
-/// The client in use, and what its API server says of its credentials.
+/// The client in use, and whether its API server accepts the credentials.
 pub(crate) struct Credentials {
     shared: Arc<Shared>,
-    /// A client beside the one of all others, and the generation of its credentials.
+    /// A client with connections of its own, and the generation of its credentials.
     own: Option<Mutex<(u64, kube::Client)>>,
-    /// Ends the task that follows files and plugins.
+    /// Stops the task that follows files and plugins.
     following: Option<Arc<DropGuard>>,
 }
 
 struct Shared {
     current: Mutex<Current>,
-    /// Why they are refused.
+    /// Why the credentials are refused.
     refusal: watch::Sender<Option<String>>,
-    /// Tells of the first refusal after they were accepted.
+    /// Notified of the first refusal after the credentials were accepted.
     refused: Notify,
 }
 
 struct Current {
-    made: Made,
-    /// How many credentials were in use before.
+    connected: Connected,
+    /// Number of credentials that were in use before.
     generation: u64,
     /// The first refusal since credentials were last accepted.
     refused_since: Option<Instant>,
 }
 
-/// A client.
-struct Made {
+/// A client, and how it was made.
+struct Connected {
     client: kube::Client,
-    /// What makes another one of the same credentials.
+    /// Makes another client with the same credentials; `None` for a client that was given.
     config: Option<kube::Config>,
 }
 
-/// What an answer says of the credentials of its request.
+/// What an answer says about the credentials of its request.
 enum Acceptance {
     Accepted,
     Refused(String),
-    /// Nothing: the server failed before it looked at them, or there was no answer.
+    /// Nothing: the server failed before it checked them, or there was no answer.
     Unknown,
 }
 
 impl Credentials {
-    /// The credentials of an existing client; they never change.
+    /// The credentials of an existing client, which never change.
     pub(crate) fn fixed(client: kube::Client) -> Self {
-        let shared = Arc::new(Shared::new(Made { client, config: None }));
+        let shared = Arc::new(Shared::new(Connected { client, config: None }));
         Self { shared, own: None, following: None }
     }
 
-    /// Those of the current context of a kubeconfig, followed as long as this lives.
+    /// The credentials of a kubeconfig's current context, followed as long as this lives.
     pub(crate) async fn from_kubeconfig(path: &Path) -> Result<Self, CredentialsError> {
         Self::follow(kubeconfig::read(path).await?).await
     }
 
-    /// Those of the pod's service account, followed as long as this lives.
+    /// The credentials of the pod's service account, followed as long as this lives.
     pub(crate) async fn in_cluster() -> Result<Self, CredentialsError> {
         Self::follow(kubeconfig::in_cluster()?).await
     }
@@ -126,8 +125,7 @@ impl Credentials {
         Ok(Self { shared, own: None, following: Some(Arc::new(stop.drop_guard())) })
     }
 
-    /// The same over connections that no other request has used; the same connections where a client was
-    /// given.
+    /// The same credentials over new connections. A client that was given keeps its connections.
     pub(crate) fn with_new_connections(&self) -> Self {
         let own = self.shared.current().reconnected();
         Self {
@@ -137,7 +135,7 @@ impl Credentials {
         }
     }
 
-    /// Sends a request with the credentials of the moment.
+    /// Sends a request with the current credentials.
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
         let (generation, client) = self.client();
         self.shared.send_by(generation, client, request).await
@@ -146,7 +144,7 @@ impl Credentials {
     fn client(&self) -> (u64, kube::Client) {
         let current = self.shared.current();
         let Some(own) = &self.own else { return current.client() };
-        // Every change is one assignment.
+        // Each change is one assignment, so a panic elsewhere leaves the value sound.
         let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
         if own.0 != current.generation {
             *own = current.reconnected();
@@ -154,15 +152,15 @@ impl Credentials {
         own.clone()
     }
 
-    /// Why they are refused; `None` while they are not, as far as is known.
+    /// Why the credentials are refused; `None` while they are accepted or nothing is known.
     pub(crate) fn refusal(&self) -> watch::Receiver<Option<String>> {
         self.shared.refusal.subscribe()
     }
 }
 
 impl Shared {
-    fn new(made: Made) -> Self {
-        let current = Mutex::new(Current { made, generation: 0, refused_since: None });
+    fn new(connected: Connected) -> Self {
+        let current = Mutex::new(Current { connected, generation: 0, refused_since: None });
         Self { current, refusal: watch::Sender::new(None), refused: Notify::new() }
     }
 
@@ -184,7 +182,7 @@ impl Shared {
 
     fn note(&self, generation: u64, acceptance: Acceptance) {
         let mut current = self.current();
-        // An answer to credentials that are no longer in use says nothing of those that are.
+        // An answer to credentials of before says nothing about the current ones.
         if current.generation != generation {
             return;
         }
@@ -207,7 +205,7 @@ impl Shared {
         }
     }
 
-    /// Answers whether it is news.
+    /// Publishes a refusal. Returns whether none was published before.
     fn publish(&self, why: &str) -> bool {
         self.refusal.send_if_modified(|told| {
             let is_news = told.is_none();
@@ -218,33 +216,33 @@ impl Shared {
         })
     }
 
-    /// Whether they were refused, and not accepted since.
+    /// Whether the credentials were refused, and not accepted since.
     fn is_refused(&self) -> bool {
         self.current().refused_since.is_some()
     }
 
-    fn replace(&self, made: Made) {
+    fn replace(&self, connected: Connected) {
         let mut current = self.current();
-        current.made = made;
+        current.connected = connected;
         current.generation += 1;
     }
 
     fn current(&self) -> MutexGuard<'_, Current> {
-        // Nothing panics while it is held.
+        // No code panics while this is locked.
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Current {
     fn client(&self) -> (u64, kube::Client) {
-        (self.generation, self.made.client.clone())
+        (self.generation, self.connected.client.clone())
     }
 
     fn reconnected(&self) -> (u64, kube::Client) {
-        match self.made.config.clone().map(connect) {
+        match self.connected.config.clone().map(connect) {
             Some(Ok(client)) => (self.generation, client),
             Some(Err(error)) => {
-                tracing::warn!(%error, "new connections to the API server cannot be made; those in use stay");
+                tracing::warn!(%error, "new connections to the API server cannot be made; the current ones stay in use");
                 self.client()
             }
             None => self.client(),
@@ -263,7 +261,7 @@ impl Acceptance {
     }
 }
 
-/// Why a TLS handshake failed, where the reason is a certificate of either side.
+/// Why a TLS handshake failed, if a certificate of either side is the reason.
 fn handshake_refusal(error: &kube::Error) -> Option<String> {
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -276,14 +274,14 @@ fn handshake_refusal(error: &kube::Error) -> Option<String> {
             }
             _ => {}
         }
-        // The source of an `io::Error` is not the error that it wraps, but the source of that.
+        // `source` of an `io::Error` skips the error that it wraps.
         let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         cause = wrapped.map(|wrapped| wrapped as &(dyn StdError + 'static)).or_else(|| error.source());
     }
     None
 }
 
-/// Whether a server ends a handshake so because of the client's certificate, or because there is none.
+/// Whether a server sends this alert because of the client's certificate or the lack of one.
 fn is_about_certificates(alert: AlertDescription) -> bool {
     matches!(
         alert,

@@ -1,14 +1,14 @@
-//! Kubernetes events (core/v1), aggregated and limited so that stuck claims do not flood the API server.
+//! Kubernetes events (core/v1), correlated and limited so that stuck claims do not flood the API server.
 //!
-//! Recording never waits: a note waits in memory until [`EventWorker::run`] writes it, and at most one note
-//! waits for each event. All events of a process together are limited as client-go limits all requests of
-//! kube-controller-manager. First events of an object and reason are written before all others, so that every
-//! stuck claim is explained before any explanation is repeated.
+//! Emitting an event never waits: the entry is queued until [`EventWorker::run`] writes it, and at most one entry
+//! is queued for each event. All events of a process share one rate limit, which is that of all requests of
+//! kube-controller-manager. The first event of an object and reason is written before any repetition, so every
+//! stuck claim is explained before an explanation is repeated.
 
 mod correlate;
 mod loss;
 mod object;
-mod pending;
+mod queue;
 mod rate;
 mod recent;
 
@@ -26,31 +26,31 @@ use tracing::{Instrument as _, Span};
 use self::correlate::{Correlated, Correlator};
 pub use self::loss::EventLoss;
 use self::loss::Losses;
-pub(crate) use self::object::time;
-use self::pending::{Pending, PendingNote};
+pub(crate) use self::object::{body, time};
+use self::queue::{Queue, Queued};
 use self::rate::Rate;
 use crate::client::ApiClient;
 use crate::rest::{self, Fault};
 
-/// Source component of every event; upstream's, because tools filter by it.
+/// Source component of every event. It is upstream's, because tools filter by it.
 pub const COMPONENT: &str = "persistentvolume-controller";
 /// Most attempts to write one event.
 const ATTEMPTS_MAX: u32 = 3;
-/// Pause between two of them.
+/// Pause between two attempts.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Records events. Cheap to clone.
+/// Emits events. Cheap to clone.
 #[derive(Clone)]
 pub struct Events {
     shared: Arc<Shared>,
     wake: mpsc::Sender<()>,
 }
 
-/// Writes what [`Events`] records.
+/// Writes the events that [`Events`] emits.
 pub struct EventWorker {
     client: ApiClient,
     shared: Arc<Shared>,
-    /// Correlated when a note waits.
+    /// Receives when an entry is queued.
     woken: mpsc::Receiver<()>,
     rate: Rate,
 }
@@ -58,16 +58,16 @@ pub struct EventWorker {
 struct Shared {
     state: Mutex<State>,
     losses: Losses,
-    /// Whether everything that was recorded is written or given up.
+    /// Whether every entry has been written or given up.
     idle: watch::Sender<bool>,
 }
 
 struct State {
     correlator: Correlator,
-    pending: Pending,
+    queue: Queue,
 }
 
-/// An event to be recorded for an object.
+/// An event before it is correlated with earlier ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) regarding: Regarding,
@@ -77,26 +77,26 @@ pub(crate) struct Entry {
 }
 
 impl Events {
-    /// A recorder, and the worker that has to run for anything to be written.
+    /// A sender of events, and the worker that writes them.
     pub fn new(client: impl Into<ApiClient>) -> (Self, EventWorker) {
         Self::with_refresh(client, EVENT_REFRESH)
     }
 
-    /// The same, for a binder that records the event of a waiting object again each time `refresh` has
-    /// passed. The limit for a single object admits one event in each `refresh`.
+    /// The same, for a binder that emits the event of a waiting object again each `refresh`. The limit for one
+    /// object then admits one event in each `refresh`.
     pub fn with_refresh(client: impl Into<ApiClient>, refresh: Duration) -> (Self, EventWorker) {
         let (wake, woken) = mpsc::channel(1);
         let refresh = Timestamp::try_from(refresh.as_secs()).unwrap_or(Timestamp::MAX);
         let correlator = Correlator::new(refresh.clamp(1, correlate::REFILL));
-        let state = Mutex::new(State { correlator, pending: Pending::default() });
+        let state = Mutex::new(State { correlator, queue: Queue::default() });
         let shared = Arc::new(Shared { state, losses: Losses::default(), idle: watch::Sender::new(true) });
         let worker =
             EventWorker { client: client.into(), shared: Arc::clone(&shared), woken, rate: Rate::new() };
         (Self { shared, wake }, worker)
     }
 
-    /// Records a note, at this time.
-    pub fn record(&self, note: &Note, now: Timestamp) {
+    /// Emits an event.
+    pub fn emit(&self, note: &Note, now: Timestamp) {
         let entry = Entry {
             regarding: note.regarding.clone(),
             event_type: note.event_type,
@@ -106,7 +106,7 @@ impl Events {
         self.submit(entry, now);
     }
 
-    /// Records an entry, or drops it if the worker has ended.
+    /// Queues an entry, or drops it if the worker has ended.
     pub(crate) fn submit(&self, entry: Entry, now: Timestamp) {
         if self.wake.is_closed() {
             return;
@@ -117,20 +117,20 @@ impl Events {
             return;
         }
         self.shared.submit(entry, now);
-        // An error means that the worker is already woken, or has ended.
+        // An error means that the worker will wake anyway, or has ended.
         let _ = self.wake.try_send(());
     }
 
-    /// How many events were not written because of this.
+    /// Number of events that were not written for this cause.
     pub fn dropped(&self, cause: EventLoss) -> u64 {
         self.shared.losses.get(cause)
     }
 
-    /// Ends when everything that was recorded has been written or given up; at once where no worker is left.
+    /// Waits until every entry has been written or given up. Returns at once if the worker has ended.
     pub async fn flush(&self) {
         let mut idle = self.shared.idle.subscribe();
         tokio::select! {
-            // This value holds the sender too, so the wait cannot fail.
+            // `self` holds the sender, so this cannot fail.
             _ = idle.wait_for(|idle| *idle) => {}
             () = self.wake.closed() => {}
         }
@@ -140,25 +140,25 @@ impl Events {
 impl Shared {
     fn submit(&self, entry: Entry, now: Timestamp) {
         let mut state = self.state();
-        let State { correlator, pending } = &mut *state;
+        let State { correlator, queue } = &mut *state;
         let correlated = correlator.observe(&entry, now);
-        // A note that takes the place of one that waits makes no further write.
-        if !pending.has(correlated.id) && !correlator.take_token(&entry, now) {
+        // An entry that replaces a queued one causes no further write.
+        if !queue.has(correlated.id) && !correlator.take_token(&entry, now) {
             tracing::debug!(?entry, "an event is suppressed: too many of its object");
             return;
         }
-        if let Some(surplus) = pending.put(PendingNote { entry, correlated }) {
+        if let Some(surplus) = queue.put(Queued { entry, correlated }) {
             correlator.forget(&surplus.entry);
             self.losses.count(EventLoss::QueueFull);
-            tracing::debug!(entry = ?surplus.entry, "an event is dropped: too many wait");
+            tracing::debug!(entry = ?surplus.entry, "an event is dropped: the queue is full");
         }
         self.idle.send_replace(false);
     }
 
-    /// Whether nothing is left to be written.
+    /// Whether the queue is empty; if so, wakes those that wait in [`Events::flush`].
     fn is_done(&self) -> bool {
         let state = self.state();
-        let is_done = state.pending.is_empty();
+        let is_done = state.queue.is_empty();
         if is_done {
             self.idle.send_replace(true);
         }
@@ -166,20 +166,20 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics between two changes that belong together.
+        // No change to the state panics midway, so a panic elsewhere leaves it sound.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl EventWorker {
-    /// Writes events until every [`Events`] is dropped.
+    /// Writes events until all [`Events`] are dropped.
     pub async fn run(mut self) {
         while self.woken.recv().await.is_some() {
             while !self.shared.is_done() {
-                // Before a note is taken: a first one may come meanwhile.
+                // This waits before it takes an entry, because a first one may be queued meanwhile.
                 self.rate.ready().await;
-                let note = self.shared.state().pending.pop();
-                let Some(PendingNote { entry, correlated }) = note else { continue };
+                let next = self.shared.state().queue.pop();
+                let Some(Queued { entry, correlated }) = next else { continue };
                 let span = entry.span();
                 self.write(&entry, &correlated).instrument(span).await;
             }
@@ -187,12 +187,12 @@ impl EventWorker {
     }
 
     async fn write(&mut self, entry: &Entry, correlated: &Correlated) {
-        // It was looked at when the note was recorded.
+        // `submit` has dropped entries without a folder.
         let Ok(folder) = object::folder(&entry.regarding) else { return };
         if !correlated.is_new {
             match self.count(&folder, entry, correlated).await {
                 Ok(()) => return,
-                // It has expired on the API server.
+                // The event has expired on the API server.
                 Err(Fault::Refused { code: 404, .. }) => {}
                 Err(fault) => return self.lose(entry, &fault),
             }
@@ -208,17 +208,17 @@ impl EventWorker {
         tracing::warn!(%fault, reason = %entry.reason, "an event cannot be written");
     }
 
-    /// Writes a new event.
+    /// Creates a new event.
     async fn create(&mut self, folder: &str, entry: &Entry, correlated: &Correlated) -> Result<(), Fault> {
         let event = object::event(entry, correlated);
         match self.send(http::Method::POST, folder, "application/json", &event).await {
-            // An attempt before this one has made it, though no answer came.
+            // An earlier attempt without an answer has created it.
             Err(Fault::Refused { reason, .. }) if reason == "AlreadyExists" => Ok(()),
             sent => sent,
         }
     }
 
-    /// Counts a note in the event that was written.
+    /// Counts an entry in an event that exists.
     async fn count(&mut self, folder: &str, entry: &Entry, correlated: &Correlated) -> Result<(), Fault> {
         let path = format!("{folder}/{}", rest::encode(&object::event_name(entry, correlated)));
         let patch = object::patch(correlated);
@@ -252,13 +252,13 @@ impl EventWorker {
 }
 
 impl Entry {
-    /// What is logged meanwhile has the object and its UID.
+    /// The span of the entry's log lines, with object and UID.
     fn span(&self) -> Span {
         tracing::error_span!("event", object = self.regarding.to_string(), uid = &*self.regarding.uid().0)
     }
 }
 
-/// Whether another attempt would be answered alike.
+/// Whether another attempt would get the same answer.
 fn is_final(fault: &Fault) -> bool {
     matches!(fault, Fault::Refused { code: 400..=428, .. })
 }

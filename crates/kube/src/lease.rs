@@ -1,15 +1,16 @@
-//! Competing for a Lease, as client-go's `leaderelection` does.
+//! Leader election by a Lease, as in client-go's `leaderelection`.
 //!
-//! Whether another one's Lease has expired is measured by the time that has passed here since it was last
-//! seen to change, never by the times in it: clocks of machines differ, and jump when they are set. A holder
-//! that cannot renew stands down well before others may take over.
+//! An elector measures by its own clock how long another holder's Lease has not changed. It never compares
+//! the times in the Lease: clocks of machines differ, and jump when they are set. A holder that cannot renew
+//! stands down well before another replica may take over.
 //!
-//! A renewal is one small write every few seconds, and all others depend on it: it does not wait for a pause
-//! that the API server has asked others for. Where the Lease itself is refused with `Retry-After`, a
-//! candidate waits for as long, and a holder only until two attempts are left before it had to stand down.
+//! A renewal is one small write every few seconds, and everything else depends on it. So it does not wait
+//! while the API server asks other requests to pause (`Retry-After`). If the Lease itself is refused with
+//! `Retry-After`, a follower waits that long, and a holder waits only until two attempts are left before it
+//! would stand down.
 //!
-//! A connection may die without a word, and others of the same pool with it. So an attempt takes only a part
-//! of the time that a holder has, and the next one uses new connections.
+//! A connection may die silently, and with it others of the same pool. So one attempt takes only a part of
+//! the time that a holder has, and the next attempt uses new connections.
 
 use std::time::Duration;
 
@@ -23,35 +24,35 @@ use crate::client::ApiClient;
 use crate::request::segment;
 use crate::rest::{self, Fault};
 
-/// How often the holder renews, and the others look, in parts of the Lease's duration: client-go's default is
-/// 2 s of 15.
+/// The holder renews, and followers read, once in each of these parts of the Lease's duration. client-go
+/// does so every 2 s of 15.
 const RETRY_PARTS: u32 = 8;
-/// After how many of these parts without renewal a holder stands down: client-go's default is 10 s of 15.
+/// After this many parts without renewal a holder stands down. client-go waits for 10 s of 15.
 const DEADLINE_PARTS: u32 = 5;
-/// How many unanswered attempts fit between a renewal and the time when the holder stands down.
-/// kube-controller-manager gives its Lease client half of that time as a timeout, which leaves two.
+/// Unanswered attempts that fit between a renewal and the time when the holder stands down.
+/// kube-controller-manager's client for the Lease has a timeout of half that time, which leaves two.
 const ATTEMPTS: u32 = 3;
-/// What a holder that has stood down may still take to end what it began, in parts of the duration. With
-/// [`DEADLINE_PARTS`] of [`RETRY_PARTS`] before it, that is over before another may take the Lease.
+/// Divides the duration into the time that a holder has after standing down to finish its writes. Together
+/// with [`DEADLINE_PARTS`] of [`RETRY_PARTS`] that is less than the duration.
 const GRACE_PARTS: u32 = 3;
-/// How often a cause that stays the same is logged.
+/// How often the same error is logged.
 const LOG_EVERY: Duration = Duration::from_secs(30);
 
-/// The Lease, and the replica that competes for it.
+/// A Lease, and the replica that competes for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseSettings {
-    /// Its namespace.
+    /// Namespace of the Lease.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Lease.
     pub name: String,
-    /// The name of this replica. Never empty: an empty holder means that the Lease is free.
+    /// Name of this replica. Never empty: an empty holder means that the Lease is free.
     pub identity: String,
     /// Time without a renewal after which another replica takes the Lease; whole seconds.
     pub duration: Duration,
 }
 
 impl LeaseSettings {
-    /// Time that a holder that stands down has to finish its writes before another replica may take the
+    /// Time that a holder has to finish its writes after standing down, before another replica may take the
     /// Lease.
     pub fn grace(&self) -> Duration {
         self.duration / GRACE_PARTS
@@ -66,33 +67,32 @@ impl LeaseSettings {
         self.part() * DEADLINE_PARTS
     }
 
-    /// Longest that one attempt may take. The first begins a part after the last renewal.
+    /// Longest time for one attempt. The first attempt begins one part after the last renewal.
     fn attempt_max(&self) -> Duration {
         (self.deadline() - self.part()) / ATTEMPTS
     }
 }
 
-/// Why a Lease cannot be used.
+/// Why a Lease cannot be released.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Lease {lease}: {why}")]
 pub struct LeaseError {
     /// `namespace/name`.
     lease: String,
-    /// What the API server said.
+    /// What the API server answered.
     why: String,
 }
 
 /// A replica that competes for a Lease.
-pub struct Candidate {
+pub struct Elector {
     client: ApiClient,
     settings: LeaseSettings,
     observed: Option<Observed>,
-    /// `acquireTime` as this candidate wrote it. It tells this candidate's hold from that of another one with
-    /// the same identity.
+    /// `acquireTime` as this elector wrote it. Another elector with the same identity writes another time.
     acquired: Option<String>,
-    /// Why the Lease could not be reached for as long as a holder may go without renewal.
+    /// Why the Lease has been out of reach for longer than a holder may go without renewal.
     fault: watch::Sender<Option<String>>,
-    /// The cause that was logged last, and when.
+    /// The last error that was logged, and when.
     logged: Option<(String, Instant)>,
     /// Receives each version of the Lease.
     intake: Option<Intake>,
@@ -105,8 +105,8 @@ struct Observed {
     at: Instant,
 }
 
-impl Candidate {
-    /// A candidate. `fault` holds the reason while the Lease has been out of reach for longer than a holder
+impl Elector {
+    /// An elector. `fault` holds the reason while the Lease has been out of reach for longer than a holder
     /// may go without renewal.
     pub fn new(
         client: impl Into<ApiClient>,
@@ -117,22 +117,22 @@ impl Candidate {
         Self { client, settings, observed: None, acquired: None, fault, logged: None, intake: None }
     }
 
-    /// Passes each version of the Lease to the binder, which notices a restore of etcd by a version that goes
-    /// back. No further request is needed for that.
+    /// Passes each version of the Lease to the binder. A version that goes back tells of a restore of etcd;
+    /// this needs no request of its own.
     pub fn tells(self, intake: Intake) -> Self {
         Self { intake: Some(intake), ..self }
     }
 
-    /// Competes until all receivers of `holds` are dropped, then releases the Lease. `holds` says whether
-    /// this candidate holds the Lease.
+    /// Competes until all receivers of `holds` are dropped, then releases the Lease. `holds` tells whether
+    /// this elector holds the Lease.
     ///
     /// # Errors
     ///
-    /// The Lease cannot be released; it expires.
+    /// The Lease cannot be released; it will expire.
     pub async fn run(mut self, holds: watch::Sender<bool>) -> Result<(), LeaseError> {
         let (part, deadline) = (self.settings.part(), self.settings.deadline());
         let mut ticks = tokio::time::interval(part);
-        // After a sleep one attempt is enough.
+        // After the machine has slept, one attempt is enough.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut renewed = Instant::now();
         let mut answered = renewed;
@@ -154,7 +154,7 @@ impl Candidate {
             if began < due {
                 continue;
             }
-            // An attempt under way may finish: a Lease that it takes must be released.
+            // An attempt in flight may finish: if it takes the Lease, the Lease must be released.
             let ended = async {
                 holds.closed().await;
                 tokio::time::sleep(part).await;
@@ -172,7 +172,7 @@ impl Candidate {
                     if held {
                         renewed = began;
                     }
-                    self.reached();
+                    self.succeeded();
                     holds.send_if_modified(|holds| std::mem::replace(holds, held) != held);
                 }
                 Err(fault) => {
@@ -195,13 +195,12 @@ impl Candidate {
             .map_err(|fault| LeaseError { lease: self.named(), why: fault.to_string() })
     }
 
-    /// An attempt was answered.
-    fn reached(&mut self) {
+    fn succeeded(&mut self) {
         self.logged = None;
         self.fault.send_if_modified(|fault| fault.take().is_some());
     }
 
-    /// An attempt has failed. Several pooled connections may be dead, so the next attempt opens a new one.
+    /// Reports a failed attempt. Several pooled connections may be dead, so the next attempt opens a new one.
     fn failed(&mut self, fault: &Fault, for_long: bool) {
         let text = fault.to_string();
         let is_logged =
@@ -222,7 +221,7 @@ impl Candidate {
         Fault::NoAnswer(format!("it took more than {:?}", self.settings.attempt_max()))
     }
 
-    /// Takes the Lease if it is free or expired, or renews it. Returns whether this candidate holds it.
+    /// Takes the Lease if it is free or expired, or renews it. Returns whether this elector holds it.
     async fn acquire_or_renew(&mut self) -> Result<bool, Fault> {
         // The holder knows the version that it wrote, and no other client should write: no read is needed.
         if self.is_ours() {
@@ -237,7 +236,7 @@ impl Candidate {
             return Ok(false);
         }
         match self.take().await {
-            // Another candidate was faster.
+            // Another elector was faster.
             Err(Fault::Refused { code: 409, .. }) => Ok(false),
             outcome => outcome.map(|()| true),
         }
@@ -256,7 +255,7 @@ impl Candidate {
                 });
                 let folder = path.rsplit_once('/').map_or(path.as_str(), |(folder, _)| folder);
                 match rest::json(&self.client, Method::POST, folder, Some(lease)).await {
-                    // Another candidate was faster.
+                    // Another elector was faster.
                     Err(Fault::Refused { code: 409, .. }) => {
                         rest::json(&self.client, Method::GET, &path, None).await?
                     }
@@ -266,7 +265,7 @@ impl Candidate {
             lease => lease?,
         };
         let at = match &self.observed {
-            // A write to its metadata is not a renewal.
+            // A change of its metadata is no renewal.
             Some(observed) if observed.lease["spec"] == lease["spec"] => observed.at,
             _ => Instant::now(),
         };
@@ -279,7 +278,7 @@ impl Candidate {
         lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str()).unwrap_or_default()
     }
 
-    /// Whether this candidate holds the Lease; another candidate with the same identity does not count.
+    /// Whether this elector holds the Lease; another elector with the same identity does not count.
     fn is_ours(&self) -> bool {
         let Some(Observed { lease, .. }) = &self.observed else { return false };
         let acquired = lease["spec"]["acquireTime"].as_str();
@@ -293,7 +292,7 @@ impl Candidate {
         !self.holder().is_empty() && observed.at.elapsed() < Duration::from_secs(duration)
     }
 
-    /// Writes this candidate as holder, over the version that was read.
+    /// Writes this elector as holder, over the version that was read.
     async fn take(&mut self) -> Result<(), Fault> {
         let now = now();
         let is_ours = self.is_ours();
@@ -314,7 +313,7 @@ impl Candidate {
         .await
     }
 
-    /// Releases the Lease, so that another candidate can take it at once. If the last attempt had no answer,
+    /// Releases the Lease, so that another elector can take it at once. If the last attempt had no answer,
     /// it may have taken the Lease.
     async fn release(&mut self, is_known: bool) -> Result<(), Fault> {
         if !is_known {
@@ -323,16 +322,16 @@ impl Candidate {
         if !self.is_ours() {
             return Ok(());
         }
-        let empty_now = |spec: &mut Value| {
+        let clear = |spec: &mut Value| {
             spec["holderIdentity"] = "".into();
             // The smallest allowed value, for clients that look at the duration only.
             spec["leaseDurationSeconds"] = 1.into();
             spec["renewTime"] = now().into();
         };
-        match self.write(empty_now).await {
+        match self.write(clear).await {
             Err(Fault::Refused { code: 409, .. }) => {
                 self.read().await?;
-                if self.is_ours() { self.write(empty_now).await } else { Ok(()) }
+                if self.is_ours() { self.write(clear).await } else { Ok(()) }
             }
             outcome => outcome,
         }
@@ -353,7 +352,7 @@ impl Candidate {
         Ok(())
     }
 
-    /// Takes the Lease as it was read or written. Each was requested after the one before was answered.
+    /// Notes the Lease as it was read or written. Requests follow one another, so versions come in order.
     fn observe(&mut self, lease: Value, at: Instant) {
         if let (Some(intake), Some(version)) = (&self.intake, lease["metadata"]["resourceVersion"].as_str()) {
             intake.lease_reached(&version.into());

@@ -1,14 +1,16 @@
-//! How many requests may be under way at the same time: as many as the API server answers without queueing
-//! them, and no fewer than its own fairness would let through.
+//! Limits how many requests are in flight: to what the API server answers without queueing them, but no lower
+//! than the share that its own fairness gives this client.
 //!
-//! Gradient2 of Netflix's concurrency-limits: the limit follows the ratio of the usual time of an answer to
-//! that of the last one, and grows slowly where nothing is the matter. What is usual is learned where there
-//! is room to spare. A queue leaves [`QUEUED_MIN`], for who yields to every queue yields to all who do not;
-//! only answers that are late by Kubernetes' own objective shrink the limit further. Refusals (429, 503 with
-//! `Retry-After`) and answers that do not come at all cut it, as TCP cuts its window: once for everything
-//! that was under way at that moment. Requests come in their order, so that a key whose writes are many does
-//! not keep others from their first. The port and the plugins share it. Watches are not counted; nor are the
-//! requests of lists, events, the Lease and certificates, of which each has one under way at most.
+//! The algorithm is Gradient2 of Netflix's concurrency-limits. The limit follows the ratio of the usual latency
+//! to that of the last answer, and grows slowly while they are equal. The usual latency is measured while less
+//! than half of the limit is used. Queueing reduces the limit to [`QUEUED_MIN`] at least, because a client that
+//! yields to every queue yields to all clients that do not. Only answers that miss Kubernetes' latency objective
+//! reduce it further. Refusals (429, 503 with `Retry-After`) and requests without an answer cut the limit as TCP
+//! cuts its window: once for everything that was in flight at that moment.
+//!
+//! Requests get permits in the order in which they ask, so a key with many writes does not delay the first
+//! write of others. The port and the plugins share the limit. Watches need no permit, nor do lists, events, the
+//! Lease and certificates, which have at most one request in flight each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,91 +19,88 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// Limit at the start, and the least that answers leave of it which are slow and not late: no more than the
-/// seats that the chart's priority level has on an API server with default settings, which are 40 shares of
-/// 285 of its 600.
+/// Limit at the start, and the lowest limit while answers are slow but not late. The chart's priority level has
+/// this many seats on an API server with default settings: 40 of 285 shares of 600.
 const QUEUED_MIN: f64 = 80.0;
-/// After how long an answer is late whoever waits for it: Kubernetes' objective for changes of a single
-/// object (sig-scalability, API call latency).
+/// An answer that takes longer is late: Kubernetes' latency objective for a change of a single object
+/// (sig-scalability).
 const LATE: Duration = Duration::from_secs(1);
-/// How often it is logged that answers come late.
-const LATE_TOLD_EVERY: Duration = Duration::from_secs(60);
-/// Least limit: a server that is slow for all is not made faster by fewer requests than these.
+/// How often late answers are logged.
+const LATE_LOG_EVERY: Duration = Duration::from_secs(60);
+/// Lowest limit. Even fewer requests would not make a slow server faster.
 const MIN: f64 = 4.0;
-/// Greatest limit.
+/// Highest limit.
 const MAX: f64 = 256.0;
-/// An answer may take this many times as long as usual before the limit shrinks.
+/// The limit shrinks when an answer takes longer than this many times the usual latency.
 const TOLERANCE: f64 = 1.5;
-/// Least part of the limit that one slow answer leaves.
+/// One slow answer reduces the limit to this part of it at least.
 const GRADIENT_MIN: f64 = 0.5;
-/// Part of the limit that a refusal leaves.
+/// A refusal reduces the limit to this part of it.
 const REFUSED: f64 = 0.7;
-/// How much of a newly reckoned limit is taken over at once.
+/// Weight of a newly computed limit.
 const SMOOTHING: f64 = 0.2;
-/// Weight of an answer in the usual time: of a moving average over 600 answers.
+/// Weight of one answer in the usual latency, a moving average over 600 answers.
 const WEIGHT: f64 = 2.0 / 601.0;
-/// Answers whose plain average is the usual time at the start.
+/// The first answers, whose plain average is the usual latency.
 const WARM_UP: f64 = 10.0;
-/// Where an answer comes this many times faster than usual, what counted as usual was measured under load.
+/// If an answer comes this many times faster than usual, the usual latency was measured under load.
 const DRIFT: f64 = 2.0;
-/// Part of such a usual time that is kept.
+/// Such a usual latency is reduced to this part of it.
 const DRIFT_KEPT: f64 = 0.95;
 
-/// What the limit is, and what it came from.
+/// The limit, and its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pressure {
-    /// Requests that may be under way at the same time.
+    /// Requests that may be in flight at the same time.
     pub limit: usize,
-    /// Requests that are.
+    /// Requests in flight.
     pub in_flight: usize,
-    /// Requests that the API server refused because it was too busy, or did not answer within a minute, since
-    /// the start.
+    /// Requests since the start that an overloaded API server refused, or did not answer within a minute.
     pub refused: u64,
-    /// Requests that took longer than a second, since the start.
+    /// Requests since the start that took longer than a second.
     pub late: u64,
 }
 
 /// The limit of one [`crate::ApiClient`].
 pub(crate) struct Limit {
     state: Mutex<State>,
-    /// Room for as many requests as [`State::places`] says; who waits for it comes before who comes later.
-    room: Semaphore,
+    /// Permits in use and free are [`State::permits`] together. Waiting requests get them in their order.
+    semaphore: Semaphore,
     refused: AtomicU64,
     late: AtomicU64,
 }
 
 struct State {
     limit: f64,
-    /// Places that there are, taken and free: the limit, or more until those who have too many give them
-    /// back.
-    places: usize,
+    /// Permits in use and free: as many as the limit, or more until enough are given back after it shrank.
+    permits: usize,
     in_flight: usize,
-    /// Seconds that an answer usually takes.
+    /// Usual latency in seconds.
     usual: f64,
-    /// Answers that it is made of, up to [`WARM_UP`].
+    /// Answers measured so far, up to [`WARM_UP`].
     answers: f64,
-    /// When the limit was cut last: requests from before say nothing about the limit since.
+    /// When the limit was cut last. Requests from before say nothing about the limit since.
     cut: Option<Instant>,
-    /// When it was logged last that an answer came late.
-    told: Option<Instant>,
+    /// When a late answer was logged last.
+    logged: Option<Instant>,
 }
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The API server has answered, whatever it said.
+    /// The API server answered.
     Answered,
-    /// It was too busy to.
+    /// The API server was overloaded.
     Refused,
-    /// The request says nothing about how busy the server is: the connection failed.
+    /// The connection failed, which says nothing about the server's load.
     Lost,
 }
 
-/// Room for one request. Dropped before [`Permit::end`], the request was abandoned, which says nothing.
+/// The permission to send one request. If it is dropped without [`Permit::end`], the request was abandoned.
 pub(crate) struct Permit<'a> {
     limit: &'a Limit,
-    /// Its place; there is always one until it is dropped.
-    place: Option<SemaphorePermit<'a>>,
+    /// `Some` until this is dropped.
+    permit: Option<SemaphorePermit<'a>>,
     began: Instant,
 }
 
@@ -109,24 +108,24 @@ impl Limit {
     pub(crate) fn new() -> Self {
         let mut state = State {
             limit: QUEUED_MIN,
-            places: 0,
+            permits: 0,
             in_flight: 0,
             usual: 0.0,
             answers: 0.0,
             cut: None,
-            told: None,
+            logged: None,
         };
-        state.places = state.limit();
-        let room = Semaphore::new(state.places);
-        Self { state: Mutex::new(state), room, refused: AtomicU64::new(0), late: AtomicU64::new(0) }
+        state.permits = state.limit();
+        let semaphore = Semaphore::new(state.permits);
+        Self { state: Mutex::new(state), semaphore, refused: AtomicU64::new(0), late: AtomicU64::new(0) }
     }
 
-    /// Waits for room.
+    /// Waits for a permit.
     pub(crate) async fn acquire(&self) -> Permit<'_> {
-        // It is never closed.
-        let place = self.room.acquire().await.ok();
+        // An error would mean that the semaphore is closed, which it never is.
+        let permit = self.semaphore.acquire().await.ok();
         self.state().in_flight += 1;
-        Permit { limit: self, place, began: Instant::now() }
+        Permit { limit: self, permit, began: Instant::now() }
     }
 
     pub(crate) fn pressure(&self) -> Pressure {
@@ -139,7 +138,7 @@ impl Limit {
         }
     }
 
-    /// The server was too busy for a request, whether that has room here or not.
+    /// Counts a request that an overloaded server refused, with a permit or without.
     pub(crate) fn count_refusal(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
@@ -151,8 +150,8 @@ impl Limit {
             return;
         }
         self.late.fetch_add(1, Ordering::Relaxed);
-        if state.told.is_none_or(|told| now - told >= LATE_TOLD_EVERY) {
-            state.told = Some(now);
+        if state.logged.is_none_or(|logged| now - logged >= LATE_LOG_EVERY) {
+            state.logged = Some(now);
             let limit = state.limit();
             drop(state);
             tracing::warn!(?took, limit, "the API server answers late");
@@ -160,7 +159,7 @@ impl Limit {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics between two changes that belong together.
+        // No change to the state panics midway, so a panic elsewhere leaves it sound.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -177,9 +176,8 @@ impl State {
         if took <= 0.0 {
             return;
         }
-        // Where the limit is not half used, answers say what is usual and nothing about the limit. Where it
-        // is, they may come late because of it: taken for usual, they would raise it for as long as it is
-        // used.
+        // While less than half of the limit is used, an answer shows the usual latency, and nothing about the
+        // limit. Otherwise it may be slow because of the limit and must not count as usual.
         let used = self.in_flight * 2 >= self.limit();
         if self.answers < WARM_UP {
             self.answers += 1.0;
@@ -193,13 +191,13 @@ impl State {
         if !used {
             return;
         }
-        // What is late is not usual, though all that was ever answered came so.
+        // A late answer is never usual, even if all answers so far were late.
         let usual = self.usual.min(LATE.as_secs_f64() / TOLERANCE);
         let gradient = (TOLERANCE * usual / took).clamp(GRADIENT_MIN, 1.0);
-        let reckoned = self.limit * gradient + self.limit.log10().ceil();
-        // What refusals have cut grows again or stays.
+        let computed = self.limit * gradient + self.limit.log10().ceil();
+        // Below QUEUED_MIN after refusals, the limit grows again or stays.
         let least = if is_late { MIN } else { self.limit.min(QUEUED_MIN) };
-        self.limit = (self.limit + (reckoned - self.limit) * SMOOTHING).clamp(least, MAX);
+        self.limit = (self.limit + (computed - self.limit) * SMOOTHING).clamp(least, MAX);
     }
 
     fn refused(&mut self, began: Instant, now: Instant) {
@@ -211,7 +209,7 @@ impl State {
 }
 
 impl Permit<'_> {
-    /// The request has ended.
+    /// Ends the request, and adapts the limit to its outcome.
     pub(crate) fn end(self, outcome: Outcome) {
         let now = Instant::now();
         match outcome {
@@ -227,13 +225,13 @@ impl Drop for Permit<'_> {
         let mut state = self.limit.state();
         state.in_flight -= 1;
         let limit = state.limit();
-        if state.places > limit {
-            // Given back, it would go to who waits for it.
-            self.place.take().into_iter().for_each(SemaphorePermit::forget);
-            state.places -= 1 + self.limit.room.forget_permits(state.places - 1 - limit);
+        if state.permits > limit {
+            // A permit that is given back would go to a waiting request.
+            self.permit.take().into_iter().for_each(SemaphorePermit::forget);
+            state.permits -= 1 + self.limit.semaphore.forget_permits(state.permits - 1 - limit);
         } else {
-            self.limit.room.add_permits(limit - state.places);
-            state.places = limit;
+            self.limit.semaphore.add_permits(limit - state.permits);
+            state.permits = limit;
         }
     }
 }
@@ -242,44 +240,33 @@ impl Drop for Permit<'_> {
 mod tests {
     use std::pin::pin;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
 
     use futures::FutureExt as _;
 
     use super::*;
 
-    /// A server that works on so many requests at a time, each for so many milliseconds; the others queue.
-    struct Slow {
-        room: tokio::sync::Semaphore,
+    /// A server that works on a number of requests at a time, each for `millis`; the others queue.
+    struct Server {
+        workers: Semaphore,
         millis: AtomicU64,
-        most: AtomicUsize,
-        in_flight: AtomicUsize,
     }
 
-    impl Slow {
-        fn new(room: usize) -> Self {
-            let room = tokio::sync::Semaphore::new(room);
-            Self {
-                room,
-                millis: AtomicU64::new(10),
-                most: AtomicUsize::new(0),
-                in_flight: AtomicUsize::new(0),
-            }
+    impl Server {
+        fn new(workers: usize, millis: u64) -> Arc<Self> {
+            Arc::new(Self { workers: Semaphore::new(workers), millis: AtomicU64::new(millis) })
         }
 
         async fn answer(&self) {
-            let now = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most.fetch_max(now, Ordering::SeqCst);
-            let turn = self.room.acquire().await.expect("never closed");
+            let worker = self.workers.acquire().await.expect("never closed");
             tokio::time::advance(Duration::ZERO).await;
             let takes = Duration::from_millis(self.millis.load(Ordering::SeqCst));
             tokio::time::timeout(takes, std::future::pending::<()>()).await.unwrap_err();
-            drop(turn);
-            self.in_flight.fetch_sub(1, Ordering::SeqCst);
+            drop(worker);
         }
     }
 
-    async fn load(limit: &Arc<Limit>, server: &Arc<Slow>, requests: usize) {
+    /// Sends requests all at once; returns the limit afterwards.
+    async fn load(limit: &Arc<Limit>, server: &Arc<Server>, requests: usize) -> usize {
         let sent = (0..requests).map(|_| {
             let (limit, server) = (Arc::clone(limit), Arc::clone(server));
             tokio::spawn(async move {
@@ -289,107 +276,72 @@ mod tests {
             })
         });
         futures::future::try_join_all(sent).await.expect("no request panics");
+        limit.pressure().limit
     }
 
-    /// Takes all the room that there is at the start.
+    /// Takes all permits.
     async fn full(limit: &Limit) -> Vec<Permit<'_>> {
         futures::future::join_all((0..limit.pressure().limit).map(|_| limit.acquire())).await
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_keeps_up_gets_more_and_one_that_queues_gets_less() {
-        let (limit, quick) = (Arc::new(Limit::new()), Arc::new(Slow::new(1_000)));
-        load(&limit, &quick, 20_000).await;
-        assert_eq!(limit.pressure().limit, 256);
-        let slow = Arc::new(Slow::new(8));
-        load(&limit, &slow, 2_000).await;
-        assert_eq!(
-            limit.pressure().limit,
-            80,
-            "a server with room for 8 gets the least that leaves it to queue fairly"
-        );
-        load(&limit, &quick, 20_000).await;
-        assert_eq!(limit.pressure().limit, 256, "what was learned of a bad hour is forgotten");
+    async fn refuse(limit: &Limit, requests: usize) {
+        for _ in 0..requests {
+            tokio::time::advance(Duration::from_millis(5)).await;
+            limit.acquire().await.end(Outcome::Refused);
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_whose_answers_are_late_gets_less_than_its_share() {
-        let (limit, server) = (Arc::new(Limit::new()), Arc::new(Slow::new(8)));
-        load(&limit, &server, 1_000).await;
-        assert_eq!(limit.pressure().limit, 80, "80 wait for a tenth of a second");
-        server.millis.store(400, Ordering::SeqCst);
-        load(&limit, &server, 1_000).await;
-        let reached = limit.pressure().limit;
-        assert!(
-            (4..=20).contains(&reached),
-            "of {reached} at a time the last waits for longer than a second"
-        );
+    async fn the_limit_follows_the_latency_of_answers() {
+        let (quick, queueing) = (Server::new(1_000, 10), Server::new(8, 10));
+        let limit = Arc::new(Limit::new());
+        assert_eq!(load(&limit, &quick, 20_000).await, 256);
+        assert_eq!(load(&limit, &queueing, 2_000).await, 80, "queueing alone leaves the fair share");
+        assert_eq!(load(&limit, &quick, 20_000).await, 256, "a slow hour is forgotten");
+
+        let limit = Arc::new(Limit::new());
+        assert_eq!(load(&limit, &queueing, 1_000).await, 80, "80 wait for a tenth of a second");
+        queueing.millis.store(400, Ordering::SeqCst);
+        let late = load(&limit, &queueing, 1_000).await;
+        assert!((4..=20).contains(&late), "{late}: more would wait for longer than a second");
         assert!(limit.pressure().late > 0);
+
+        let always_late = load(&Arc::new(Limit::new()), &Server::new(1_000, 2_000), 2_000).await;
+        assert!(always_late < 20, "{always_late}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_was_never_quick_gets_less_too() {
-        let (limit, server) = (Arc::new(Limit::new()), Arc::new(Slow::new(1_000)));
-        server.millis.store(2_000, Ordering::SeqCst);
-        load(&limit, &server, 2_000).await;
-        assert!(limit.pressure().limit < 20, "{:?}", limit.pressure());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn refusals_cut_once_for_all_that_was_under_way() {
+    async fn refusals_cut_once_for_all_that_was_in_flight() {
         let limit = Limit::new();
         let mut permits = full(&limit).await;
         tokio::time::advance(Duration::from_millis(5)).await;
         permits.drain(..10).for_each(|permit| permit.end(Outcome::Refused));
         assert_eq!(limit.pressure(), Pressure { limit: 56, in_flight: 70, refused: 0, late: 0 });
         drop(permits);
-        for _ in 0..100 {
-            tokio::time::advance(Duration::from_millis(5)).await;
-            limit.acquire().await.end(Outcome::Refused);
-        }
+        refuse(&limit, 100).await;
         assert_eq!(limit.pressure(), Pressure { limit: 4, in_flight: 0, refused: 0, late: 0 });
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_refusals_have_cut_grows_again_once_there_are_none() {
-        let (limit, slow) = (Arc::new(Limit::new()), Arc::new(Slow::new(8)));
-        for _ in 0..100 {
-            tokio::time::advance(Duration::from_millis(5)).await;
-            limit.acquire().await.end(Outcome::Refused);
-        }
+    async fn a_limit_that_refusals_have_cut_grows_again() {
+        let limit = Arc::new(Limit::new());
+        refuse(&limit, 100).await;
         assert_eq!(limit.pressure().limit, 4);
-        load(&limit, &slow, 2_000).await;
-        let reached = limit.pressure().limit;
-        assert!((4..=80).contains(&reached), "a server with room for 8 gets {reached} at a time");
-        load(&limit, &Arc::new(Slow::new(1_000)), 20_000).await;
-        assert_eq!(limit.pressure().limit, 256);
+        let reached = load(&limit, &Server::new(8, 10), 2_000).await;
+        assert!((4..=80).contains(&reached), "{reached}, of a server with 8 workers");
+        assert_eq!(load(&limit, &Server::new(1_000, 10), 20_000).await, 256);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_just_had_room_comes_behind_who_waits() {
+    async fn a_request_that_waits_gets_the_permit_before_later_ones() {
         let limit = Limit::new();
         let mut permits = full(&limit).await;
         let mut waits = pin!(limit.acquire());
         assert!(waits.as_mut().now_or_never().is_none());
         permits.pop();
-        let mut again = pin!(limit.acquire());
-        assert!(again.as_mut().now_or_never().is_none());
-        drop(waits.now_or_never().expect("it came first"));
-        assert!(again.now_or_never().is_some());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_waits_gets_the_room_of_who_gives_up() {
-        let limit = Arc::new(Limit::new());
-        let mut permits = full(&limit).await;
-        let waits = tokio::spawn({
-            let limit = Arc::clone(&limit);
-            async move { limit.acquire().await.end(Outcome::Lost) }
-        });
-        tokio::task::yield_now().await;
-        assert!(!waits.is_finished());
-        permits.pop();
-        waits.await.expect("it gets the room");
-        assert_eq!(limit.pressure(), Pressure { limit: 80, in_flight: 79, refused: 0, late: 0 });
+        let mut later = pin!(limit.acquire());
+        assert!(later.as_mut().now_or_never().is_none());
+        drop(waits.now_or_never().expect("the first in line"));
+        assert!(later.now_or_never().is_some());
     }
 }

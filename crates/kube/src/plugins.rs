@@ -6,6 +6,13 @@ mod live;
 mod nfs;
 mod recycler;
 
+use bindery_controller::PluginError;
+use bindery_core::Text;
+
 pub use host_path::{HOST_PATH, HostPath};
 pub use nfs::{NFS, Nfs};
 pub use recycler::{RECYCLER_IMAGE, Recycler, RecyclerSettings, TemplateError};
+
+fn failed(why: impl Into<Text>) -> PluginError {
+    PluginError::Failed(why.into())
+}

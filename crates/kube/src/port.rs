@@ -103,7 +103,7 @@ impl Port for ApiPort {
     }
 
     fn emit(&self, note: &Note) {
-        self.events.record(note, self.now());
+        self.events.emit(note, self.now());
     }
 
     fn now(&self) -> Timestamp {

@@ -135,7 +135,7 @@ fn reservation(claim: &ClaimTarget, mark: bool) -> Value {
     change
 }
 
-fn reference(claim: &ClaimTarget) -> Value {
+pub(crate) fn reference(claim: &ClaimTarget) -> Value {
     json!({
         "kind": "PersistentVolumeClaim",
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-//! Sends requests to an API server and tells its refusals apart.
+//! Sends requests to an API server and classifies its answers.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::decode::Encoded as _;
 use crate::encoding::{self, Encoding, Object};
 use crate::limit::Outcome;
 
-/// Longest that a request other than a watch may take: an API server gives up after a minute at the latest.
+/// Longest time for a request other than a watch. An API server gives up after a minute at the latest.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a write waits that was throttled where the server does not say.
+/// How long a throttled write waits if the server does not say.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Longest that a server may ask to wait: priority and fairness asks for 32 s at most, and nobody is to be
-/// stopped for an hour by a proxy that was misconfigured for a minute.
+/// Longest pause that a server may ask for. Priority and fairness asks for 32 s at most; a misconfigured proxy
+/// must not stop this replica for an hour.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
-/// Why a request came to nothing.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
     /// The API server refused it.
@@ -31,29 +31,28 @@ pub(crate) enum Fault {
     Refused {
         /// HTTP status.
         code: u16,
-        /// `reason` of the Status, `""` where the answer was none.
+        /// `reason` of the Status; `""` if the answer was no Status.
         reason: String,
-        /// `message` of the Status, or the beginning of whatever was answered.
+        /// `message` of the Status, or the beginning of another answer.
         message: String,
         /// `Retry-After`, at most [`RETRY_AFTER_MAX`].
         retry_after: Option<Duration>,
-        /// `details.kind` of the Status, the plural of a resource; `""` where the answer has none.
+        /// `details.kind` of the Status, the plural of a resource; `""` if absent.
         kind: String,
-        /// `details.name` of the Status; `""` where the answer has none.
+        /// `details.name` of the Status; `""` if absent.
         name: String,
     },
-    /// There was no answer: the connection failed, or it took too long. The request may have been carried
-    /// out.
+    /// The connection failed. The request may have been carried out.
     #[error("no answer from the API server: {0}")]
     NoAnswer(String),
-    /// There was no answer in time. The request may have been carried out.
+    /// No answer came in time. The request may have been carried out.
     #[error("no answer from the API server: it took more than {TIMEOUT:?}")]
     TooLate,
 }
 
 impl Fault {
-    /// Whether it says that the API server has more to do than it can: priority and fairness (KEP-1040)
-    /// refuses with 429, a request that is given up on is a 504.
+    /// Whether the API server is overloaded. Priority and fairness (KEP-1040) refuses with 429; a request that
+    /// the server gives up on is a 504.
     pub(crate) fn is_overload(&self) -> bool {
         match self {
             Self::Refused { code, retry_after, .. } => {
@@ -64,19 +63,19 @@ impl Fault {
         }
     }
 
-    /// Whether it says that the user of the client may not do that.
+    /// Whether the client's user may not do this.
     pub(crate) fn is_denial(&self) -> bool {
         matches!(self, Self::Refused { code: 403, .. })
     }
 
-    /// Whether the API server says that this very object does not exist. Other answers have status 404 and
-    /// reason NotFound too: of an API that is not served, of a proxy, of an aggregated server that is gone.
+    /// Whether the API server says that exactly this object does not exist. Status 404 with reason NotFound
+    /// may also mean that an API is not served, or come from a proxy or an aggregated server.
     pub(crate) fn is_absence_of(&self, plural: &str, object: &str) -> bool {
         let Self::Refused { code: 404, reason, kind, name, .. } = self else { return false };
         reason == "NotFound" && kind == plural && name == object
     }
 
-    /// Whether it may mean that there is no API server at the moment: no answer, or one of a load balancer's.
+    /// Whether no API server may be running: no answer came, or a load balancer answered.
     pub(crate) fn is_outage(&self) -> bool {
         match self {
             Self::Refused { code, retry_after, .. } => *code >= 500 && retry_after.is_none(),
@@ -84,7 +83,7 @@ impl Fault {
         }
     }
 
-    /// What the API server or the connection said, without a word of ours: upstream puts it into its events.
+    /// The message of the API server or the connection, as upstream puts it into its events.
     pub(crate) fn message(&self) -> Cow<'_, str> {
         match self {
             Self::Refused { message, .. } => Cow::Borrowed(message),
@@ -92,8 +91,8 @@ impl Fault {
         }
     }
 
-    /// For how long the API server wants to be left alone. Where it is busy it says so; other refusals of the
-    /// same code, such as those of the EventRateLimit admission, are about one kind of request.
+    /// How long the API server asks to be left alone. A refusal with the same code and no `Retry-After`, such
+    /// as that of the EventRateLimit admission, is about one kind of request.
     pub(crate) fn pause(&self) -> Option<Duration> {
         match self {
             Self::Refused { code: 429 | 503, retry_after, .. } => *retry_after,
@@ -101,7 +100,7 @@ impl Fault {
         }
     }
 
-    /// What an answer, or that there was none, says of how busy the server is.
+    /// What an answer says about the server's load.
     fn outcome<T>(answer: &Result<T, Self>) -> Outcome {
         match answer {
             Err(fault) if fault.is_overload() => Outcome::Refused,
@@ -138,11 +137,11 @@ struct Details {
 
 /// Sends a request when it may be sent, and collects the answer.
 pub(crate) async fn send(client: &ApiClient, request: http::Request<Body>) -> Result<Object, Fault> {
-    let permit = client.turn().await;
-    // Dropped also where nobody waits for the answer any more, as for the Lease's.
-    let _timing = client.traffic().timing(request.method());
+    let permit = client.ready().await;
+    // Counts also if this future is dropped, as in the elector of the Lease.
+    let _timed = client.metrics().time(request.method());
     let answer = tokio::time::timeout(TIMEOUT, exchange(client, request)).await.unwrap_or_else(|_| {
-        client.heed(&Fault::TooLate);
+        client.failed(&Fault::TooLate);
         Err(Fault::TooLate)
     });
     if let Some(permit) = permit {
@@ -151,15 +150,15 @@ pub(crate) async fn send(client: &ApiClient, request: http::Request<Body>) -> Re
     answer
 }
 
-/// Sends a request when it may be sent; the answer is still to come when it is not refused. Its headers have
-/// `limit` to come.
+/// Sends a request when it may be sent, and returns the answer's body as a stream. The headers must come within
+/// `limit`.
 pub(crate) async fn open(
     client: &ApiClient,
     request: http::Request<Body>,
     limit: Duration,
 ) -> Result<(Encoding, Body), Fault> {
-    // A stream that lasts for minutes is nothing that is under way: it keeps no room.
-    drop(client.turn().await);
+    // A stream lasts for minutes, so it holds no permit.
+    drop(client.ready().await);
     let late = |_| Err(Fault::NoAnswer(format!("no headers within {limit:?}")));
     tokio::time::timeout(limit, begin(client, request)).await.unwrap_or_else(late)
 }
@@ -170,12 +169,13 @@ async fn exchange(client: &ApiClient, request: http::Request<Body>) -> Result<Ob
     encoding.object(bytes).map_err(|error| Fault::NoAnswer(format!("the answer makes no sense: {error}")))
 }
 
-/// Every request passes here.
+/// Sends a request and returns the body of a successful answer. Every request passes here.
 async fn begin(client: &ApiClient, mut request: http::Request<Body>) -> Result<(Encoding, Body), Fault> {
     request.headers_mut().entry(ACCEPT).or_insert(const { HeaderValue::from_static(encoding::ACCEPT) });
-    let mut counted = client.traffic().asked(request.method());
+    let mut counted = client.metrics().count(request.method());
     let answer = client.send(request).await;
-    counted.answered(answer.as_ref().ok().map(http::Response::status));
+    counted.status = answer.as_ref().ok().map(http::Response::status);
+    drop(counted);
     let (parts, body) = answer.map_err(no_answer)?.into_parts();
     let encoding = Encoding::of(&parts.headers);
     if parts.status.is_success() {
@@ -184,7 +184,7 @@ async fn begin(client: &ApiClient, mut request: http::Request<Body>) -> Result<(
     }
     let bytes = body.collect().await.map_err(no_answer)?.to_bytes();
     let fault = refused(&parts, encoding, &bytes);
-    client.heed(&fault);
+    client.failed(&fault);
     Err(fault)
 }
 
@@ -198,9 +198,9 @@ fn no_answer(error: impl std::error::Error) -> Fault {
     Fault::NoAnswer(text)
 }
 
-/// What the refusal says.
+/// The fault in an answer that is no success.
 fn refused(parts: &http::response::Parts, encoding: Encoding, bytes: &Bytes) -> Fault {
-    // Proxies answer text: its beginning says enough.
+    // Proxies answer with text; its beginning is enough.
     const TEXT_MAX: usize = 512;
     let status: Status = encoding.object(bytes.clone()).and_then(|status| status.read()).unwrap_or_default();
     let header = parts.headers.get(http::header::RETRY_AFTER);
@@ -228,7 +228,7 @@ impl Status {
     }
 }
 
-/// What an object that stands for a failure says.
+/// The fault in an ERROR event.
 pub(crate) fn failure(object: &Object) -> Fault {
     let status: Status = match object.read() {
         Ok(status) => status,
@@ -266,7 +266,7 @@ impl From<Fault> for WriteError {
     }
 }
 
-/// Sends a request with a JSON body, or none, and reads the answer as JSON. A patch is a merge patch.
+/// Sends a request, with a JSON body or none, and parses the answer as JSON. A patch is a merge patch.
 pub(crate) async fn json(
     client: &ApiClient,
     method: http::Method,
@@ -279,7 +279,7 @@ pub(crate) async fn json(
     typed(client, method, path, content_type, bytes).await
 }
 
-/// Sends a JSON patch (RFC 6902), and reads the answer as JSON.
+/// Sends a JSON patch (RFC 6902), and parses the answer as JSON.
 pub(crate) async fn json_patch(
     client: &ApiClient,
     path: &str,
@@ -308,7 +308,7 @@ async fn typed(
         .map_err(|error| Fault::NoAnswer(format!("the API server's answer is not JSON: {error}")))
 }
 
-/// Percent-encodes a value of a query or a segment of a path.
+/// Percent-encodes a value for a query or a path segment.
 pub(crate) fn encode(value: &str) -> String {
     value
         .bytes()

@@ -1,4 +1,4 @@
-//! What the user of a client may do, asked of the API server.
+//! Asks the API server what the client's user may do.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tokio::time::timeout;
 use crate::client::ApiClient;
 use crate::rest::{self, Fault};
 
-/// Where a user asks what it may do itself (`SelfSubjectAccessReview`). By default every user may ask that,
-/// by the ClusterRole `system:basic-user`.
+/// A user asks here what it may do itself (`SelfSubjectAccessReview`). By default every user may ask, by the
+/// ClusterRole `system:basic-user`.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-/// Longest that one review may take.
+/// Longest time for one review.
 const REVIEW_MAX: Duration = Duration::from_secs(5);
 
-/// One thing that a user may do or not.
+/// Something that a user may or may not do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
     /// As RBAC names it: `patch`.
@@ -27,14 +27,14 @@ pub struct Right {
     pub resource: &'static str,
     /// `status`, or `""`.
     pub subresource: &'static str,
-    /// Namespace and name of the one object that it is about; `None`: every object of every namespace.
+    /// Namespace and name of one object; `None` means every object in every namespace.
     pub object: Option<(String, String)>,
 }
 
 /// Why it is not known what a user may do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RightsError {
-    /// The API server does not answer such a review at all, or not to this user.
+    /// The API server does not answer such reviews, or not to this user.
     #[error("the API server does not review rights: {0}")]
     Unsupported(String),
     /// The API server did not answer this time, or does not accept the user's credentials.
@@ -42,11 +42,11 @@ pub enum RightsError {
     NoAnswer(String),
 }
 
-/// Asks which of these rights the user of a client lacks.
+/// Returns those of these rights that the client's user lacks.
 ///
 /// # Errors
 ///
-/// It is not known; no review after the first that failed was asked for.
+/// A review failed; the rights after it were not asked for.
 pub async fn missing_rights(client: &ApiClient, rights: &[Right]) -> Result<Vec<Right>, RightsError> {
     let mut missing = Vec::new();
     for right in rights {

@@ -78,7 +78,7 @@ impl Planner {
         let (events, _) = Events::new(client.clone());
         // Known and switched off, as in `serve` with default settings.
         let plugins: [Arc<dyn Plugin<Template>>; 2] =
-            [Arc::new(HostPath::new(client.clone(), None, None)), Arc::new(Nfs::new(client.clone(), None))];
+            [Arc::new(HostPath::new(client.clone(), None, None)), Arc::new(Nfs::new(None))];
         let binder = Binder::new(Parts {
             store: Arc::new(Store::new()),
             port: ApiPort::new(client, system_clock(), events),

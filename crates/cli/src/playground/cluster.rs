@@ -145,7 +145,7 @@ fn plugins(client: &ApiClient, events: &Events, volumes: &Path) -> Result<[Arc<d
         |settings| Recycler::new(client.clone(), system_clock(), events.clone(), settings).map(Some);
     let host_path =
         HostPath::new(client.clone(), Some(volumes.to_owned()), recycler(RecyclerSettings::host_path())?);
-    let nfs = Nfs::new(client.clone(), recycler(RecyclerSettings::nfs())?);
+    let nfs = Nfs::new(recycler(RecyclerSettings::nfs())?);
     Ok([Arc::new(host_path), Arc::new(nfs)])
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bindery_controller::{Binder, ForeignWrite, ForeignWriters, Note};
 use bindery_core::EventType;
-use bindery_kube::{Alarm, ApiPort, Clock, Events, FOREIGN_WRITER, Raised};
+use bindery_kube::{ApiPort, Clock, Events, FOREIGN_WRITER, ForeignWriterMark};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +26,7 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// and none after that while the annotation is not set.
 pub(super) struct ForeignWriterCheck {
     pub(super) binder: Arc<Binder<ApiPort>>,
-    pub(super) alarm: Alarm,
+    pub(super) mark: ForeignWriterMark,
     pub(super) events: Events,
     pub(super) clock: Clock,
     /// Namespace and name of the Lease.
@@ -39,7 +39,7 @@ impl ForeignWriterCheck {
     /// Reads the annotation; to be awaited before this replica decides anything.
     pub(super) async fn catch_up(&self) {
         loop {
-            match self.alarm.read().await {
+            match self.mark.read().await {
                 Ok(None) => return,
                 Ok(Some(why)) => {
                     tracing::error!(
@@ -77,12 +77,12 @@ impl ForeignWriterCheck {
             let now = (self.clock)();
             if self.writers().holds()
                 && let Err(error) =
-                    self.alarm.raise("another binder was seen before etcd was restored", now).await
+                    self.mark.set("another binder was seen before etcd was restored", now).await
             {
                 tracing::error!(%error, "the annotation about another binder cannot be set again");
             }
             let message = format!("{regression}; all kinds are listed again before more is decided");
-            if let Err(error) = self.alarm.tell(VERSIONS_WENT_BACK, &message, now).await {
+            if let Err(error) = self.mark.emit(VERSIONS_WENT_BACK, &message, now).await {
                 tracing::warn!(%error, reason = VERSIONS_WENT_BACK, "an event cannot be created");
             }
         }
@@ -118,9 +118,9 @@ impl ForeignWriterCheck {
         let now = (self.clock)();
         let text = format!("{author} wrote {what} of {}", regarding);
         loop {
-            match self.alarm.raise(&text, now).await {
-                Ok(Raised::Before) => return,
-                Ok(Raised::Now) => break,
+            match self.mark.set(&text, now).await {
+                Ok(false) => return,
+                Ok(true) => break,
                 Err(error) => {
                     tracing::error!(%error, "other replicas cannot be told of another binder");
                     tokio::time::sleep(RETRY_EVERY).await;
@@ -139,13 +139,13 @@ impl ForeignWriterCheck {
         );
         let note =
             Note { regarding: regarding.clone(), event_type: EventType::Warning, reason: REASON, message };
-        self.events.record(&note, now);
+        self.events.emit(&note, now);
     }
 
     /// Resumes recycling and deleting where the operator has removed the annotation, unless more than
     /// `writes` writes have been seen by then.
     async fn check_acknowledgement(&self, writes: u64) {
-        match self.alarm.read().await {
+        match self.mark.read().await {
             Ok(Some(_)) => {}
             Ok(None) if self.writers().release(writes) => {
                 tracing::warn!(

@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bindery_controller::Binder;
 use bindery_kube::watch::until_current;
-use bindery_kube::{Alarm, ApiClient, ApiPort, Candidate, Events, LeaseSettings, Right, system_clock};
+use bindery_kube::{
+    ApiClient, ApiPort, Elector, Events, ForeignWriterMark, LeaseSettings, Right, system_clock,
+};
 use tokio::sync::Notify;
 use tokio::sync::watch::{self, Receiver};
 use tokio_util::sync::CancellationToken;
@@ -55,7 +57,7 @@ impl LeaseArguments {
     ) -> ForeignWriterCheck {
         ForeignWriterCheck {
             binder: Arc::clone(binder),
-            alarm: Alarm::new(client.clone(), &self.lease_namespace, &self.lease_name),
+            mark: ForeignWriterMark::new(client.clone(), &self.lease_namespace, &self.lease_name),
             events: events.clone(),
             clock: system_clock(),
             lease: format!("{}/{}", self.lease_namespace, self.lease_name),
@@ -122,11 +124,11 @@ impl Leadership {
     /// Competes until the round ends, then releases the Lease. Returns whether the binder has failed.
     async fn compete(&self, round: &CancellationToken) -> bool {
         let fault = self.eligibility.lease_fault.clone();
-        let candidate = Candidate::new(self.client.clone(), self.lease.clone(), fault);
-        let candidate = candidate.tells(self.binder.intake().clone());
+        let elector = Elector::new(self.client.clone(), self.lease.clone(), fault);
+        let elector = elector.tells(self.binder.intake().clone());
         tracing::info!(identity = self.lease.identity, "competing for the Lease");
         let (sender, mut holds) = watch::channel(false);
-        let competing = tokio::spawn(candidate.run(sender));
+        let competing = tokio::spawn(elector.run(sender));
         let mut has_failed = false;
         while !has_failed && until(&mut holds, true, round).await {
             has_failed = self.lead(&mut holds, round).await;

@@ -1,4 +1,4 @@
-//! Follows files and plugins.
+//! Follows credentials that rotate: files that change, plugins whose credentials expire.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,60 +9,60 @@ use kube::client::Body;
 use super::source::{Material, Source};
 use super::{CredentialsError, Shared};
 
-/// How often files are read and plugins' expiry is looked at. A Secret that is mounted changes by a symbolic
-/// link that is swapped, others rename or write over a file: reading the content works for all of them.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The least between two looks, where an API server accepts and refuses in turn.
-const LOOK_APART: Duration = Duration::from_secs(1);
-/// Longest that a look waits for the API server to accept or refuse.
+/// How often files are read and the expiry of plugins is checked. A mounted Secret changes by a swapped symbolic
+/// link, other files are renamed or overwritten; reading the content covers all of these.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// Shortest time between two checks, for an API server that accepts and refuses in turn.
+const CHECK_PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Longest time that a check waits for the API server to accept or refuse.
 const PROBE_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Keeper {
     shared: Arc<Shared>,
     source: Source,
-    /// What the client in use is made of.
+    /// The inputs of the client in use.
     used: Material,
     /// The last error, which is logged once.
-    told: Option<CredentialsError>,
+    logged: Option<CredentialsError>,
 }
 
 impl Keeper {
     pub(super) fn new(shared: Arc<Shared>, source: Source, used: Material) -> Self {
-        Self { shared, source, used, told: None }
+        Self { shared, source, used, logged: None }
     }
 
     pub(super) async fn run(mut self) {
         loop {
-            tokio::time::sleep(LOOK_APART).await;
-            let wait = LOOK_EVERY - LOOK_APART;
-            // Either way it is time to look.
+            tokio::time::sleep(CHECK_PAUSE_MIN).await;
+            let wait = CHECK_EVERY - CHECK_PAUSE_MIN;
+            // A timeout and a refusal are both a reason to check.
             let _ = tokio::time::timeout(wait, self.shared.refused.notified()).await;
-            self.look().await;
+            self.check().await;
         }
     }
 
-    /// Takes what has changed into use. Where it cannot be used, as the new half of a pair whose other half
-    /// is still to be written, that is logged once and tried again; the client in use stays.
-    async fn look(&mut self) {
+    /// Uses credentials that have changed. If they are invalid, as one half of a pair whose other half is still
+    /// to be written, this logs it once and the next check tries again; the current client stays in use.
+    async fn check(&mut self) {
         let is_refused = self.shared.is_refused();
         if let Some(plugin) = &mut self.source.plugin {
             plugin.renew_if_due(is_refused).await;
         }
-        let taken = self.source.read().and_then(|material| {
+        let read = self.source.read().and_then(|material| {
             let client = (material != self.used).then(|| self.source.client(&material)).transpose()?;
             Ok((material, client))
         });
-        match taken {
-            Ok((_, None)) => self.told = None,
+        match read {
+            Ok((_, None)) => self.logged = None,
             Ok((material, Some(client))) => {
-                (self.used, self.told) = (material, None);
+                (self.used, self.logged) = (material, None);
                 tracing::info!("the credentials have changed; the new ones are in use");
                 self.shared.replace(client);
             }
-            Err(error) if self.told.as_ref() == Some(&error) => {}
+            Err(error) if self.logged.as_ref() == Some(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "new credentials cannot be used; the old ones stay in use");
-                self.told = Some(error);
+                self.logged = Some(error);
             }
         }
         if is_refused {
@@ -70,11 +70,10 @@ impl Keeper {
         }
     }
 
-    /// Sends a request, because others may back off for long and it is to be known soon whether the
-    /// credentials are accepted.
+    /// Sends a request that shows whether the credentials are accepted. Other requests may back off for long.
     async fn probe(&self) {
         let request = Request::get("/version").body(Body::empty()).expect("the path is valid");
-        // The answer is noted as any other is.
+        // `send` notes the answer.
         let _ = tokio::time::timeout(PROBE_MAX, self.shared.send(request)).await;
     }
 }

@@ -1,7 +1,7 @@
 //! Reads the current context of a kubeconfig, or the pod's service account.
 //!
-//! A kubeconfig comes from elsewhere: what it asks for is either done or refused with the name of the field.
-//! kube ignores some fields, such as a second way to authenticate.
+//! Each field of a kubeconfig is either used or refused by its name. kube ignores some, such as a second way to
+//! authenticate.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,10 +15,10 @@ use super::CredentialsError;
 use super::plugin::Plugin;
 use super::source::{Field, FieldValue, Source};
 
-/// By which kube takes a proxy where the kubeconfig names none.
+/// kube takes a proxy from these if the kubeconfig names none.
 const PROXY_VARIABLES: [&str; 2] = ["HTTPS_PROXY", "https_proxy"];
 
-/// What the current context of this kubeconfig names.
+/// The server and user of the kubeconfig's current context.
 pub(super) async fn read(path: &Path) -> Result<Source, CredentialsError> {
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| refused(error.to_string()))?;
     source(kubeconfig).await
@@ -61,7 +61,7 @@ async fn source(mut kubeconfig: Kubeconfig) -> Result<Source, CredentialsError> 
         token: None,
         plugin: None,
     };
-    // A context without a user is one of a server that lets everyone in.
+    // A context without a user is for a server that accepts everyone.
     if let Some(name) = context.user.as_deref().filter(|name| !name.is_empty()) {
         let user = kubeconfig.auth_infos.iter_mut().find(|named| named.name == name);
         let absent = || refused(format!("there is no user {name:?}, which {in_context} names"));
@@ -72,7 +72,7 @@ async fn source(mut kubeconfig: Kubeconfig) -> Result<Source, CredentialsError> 
             take_user(&owner, user, told, &mut source)?;
         }
     }
-    // What is left is kube's: the server, its name, impersonation, and the like.
+    // kube reads the rest: the server, its name, impersonation and so on.
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     source.config = config.map_err(|error| refused(error.to_string()))?;
     Ok(source)
@@ -113,7 +113,7 @@ fn take_authorities(owner: &str, cluster: &mut Cluster) -> Result<Option<Field>,
     field(owner, ["certificate-authority-data", "certificate-authority"], data, file)
 }
 
-/// Moves what is followed from the user to the source.
+/// Moves the fields that are followed from the user to the source.
 fn take_user(
     owner: &str,
     user: &mut AuthInfo,
@@ -157,7 +157,7 @@ fn take_user(
         }
     };
     let token = inline(user.token.take());
-    // As in client-go, the file comes first: it is what rotates.
+    // As in client-go, the file is preferred, because it rotates.
     source.token = match (user.token_file.take(), token) {
         (Some(path), _) => Some(at(owner, "tokenFile", path)),
         (None, Some(token)) => {
@@ -174,7 +174,7 @@ fn take_user(
     Ok(())
 }
 
-/// A field that a kubeconfig may give inline, in base64, or as a file; inline goes first.
+/// A field that a kubeconfig may give inline, in base64, or as a file; inline is preferred.
 fn field(
     owner: &str,
     [inline, by_path]: [&'static str; 2],
@@ -196,7 +196,7 @@ fn at(owner: &str, name: &'static str, path: String) -> Field {
     Field { name, owner: owner.to_owned(), value: FieldValue::File(path.into()) }
 }
 
-/// Refuses fields that kube does not know: mistyped ones, above all.
+/// Refuses fields that kube does not know, which are mostly mistyped.
 fn refuse_unknown<const N: usize>(
     owner: &str,
     others: [&BTreeMap<String, Value>; N],

@@ -15,34 +15,34 @@ use tokio::time::Instant;
 use super::CredentialsError;
 use super::source::Identity;
 
-/// Longest that a plugin may take; then it is killed.
+/// A plugin that takes longer is killed.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// After which it is logged that it takes long.
+/// A plugin that takes longer is logged.
 const SLOW: Duration = Duration::from_secs(5);
-/// How long before they expire credentials are renewed; of short-lived ones, a third of their lifetime.
+/// Credentials are renewed this long before they expire, but no earlier than in the last third of their lifetime.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
-/// Pauses of a plugin that failed, or whose credentials are refused all the same.
+/// Pauses before a plugin is run again that failed, or whose credentials are refused.
 const PAUSE_MIN: Duration = Duration::from_secs(5);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How much of what it printed is shown.
-const SHOWN: usize = 512;
+/// How much of a plugin's error output an error message shows.
+const SHOWN_BYTES_MAX: usize = 512;
 
-/// The versions of the API.
+/// Supported versions of the API.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 
 pub(super) struct Plugin {
     exec: ExecConfig,
-    /// The cluster that the plugin is given, if the kubeconfig asks for it.
+    /// The cluster that the plugin is told, if the kubeconfig asks for that.
     cluster: Option<Cluster>,
     issued: Issued,
-    /// When it is asked again, refused or not.
+    /// When it is run again in any case.
     due: Option<Instant>,
-    /// Before which it is not asked again.
+    /// It is not run again before.
     not_before: Instant,
     pause: Duration,
 }
 
-/// What it printed last.
+/// The credentials that a plugin printed last.
 #[derive(Default)]
 pub(super) struct Issued {
     pub(super) token: Option<String>,
@@ -67,19 +67,18 @@ struct Status {
     client_key_data: Option<String>,
 }
 
-/// A running plugin and the processes that it started: all are killed where this is dropped before the plugin
-/// ends.
+/// A running plugin and the processes that it started. Dropping this kills those that still run.
 struct Running {
     group: Option<Pid>,
     ended: oneshot::Receiver<std::io::Result<Output>>,
 }
 
 impl Plugin {
-    /// The plugin of a user, which has not been asked yet.
+    /// The plugin of a user, which has not run yet.
     ///
     /// # Errors
     ///
-    /// It can only run at a terminal, or by an API that does not exist.
+    /// It needs a terminal, or an API version that is not supported.
     pub(super) fn new(exec: ExecConfig, cluster: Option<Cluster>) -> Result<Self, CredentialsError> {
         let now = Instant::now();
         let issued = Issued::default();
@@ -110,8 +109,8 @@ impl Plugin {
         CredentialsError::Plugin { command: self.command().to_owned(), why: why.into() }
     }
 
-    /// Asks it again where its credentials expire soon or are refused. Where it fails, what it issued before
-    /// stays, and it is asked again after a pause that grows to half a minute.
+    /// Runs the plugin again if its credentials expire soon or are refused. If it fails, its earlier credentials
+    /// stay, and it runs again after a pause that grows to half a minute.
     pub(super) async fn renew_if_due(&mut self, is_refused: bool) {
         let is_due = self.due.is_some_and(|due| due <= Instant::now());
         if !is_due && !is_refused {
@@ -121,17 +120,17 @@ impl Plugin {
             self.not_before = Instant::now() + self.pause;
             self.pause = (self.pause * 2).min(PAUSE_MAX);
             match renewed {
-                Ok(()) => tracing::info!(plugin = self.command(), "the credential plugin was asked again"),
-                Err(error) => tracing::warn!(%error, "the credentials in use stay; it is asked again"),
+                Ok(()) => tracing::info!(plugin = self.command(), "the credential plugin has run again"),
+                Err(error) => tracing::warn!(%error, "the credentials in use stay; the plugin will run again"),
             }
         }
     }
 
-    /// Asks it.
+    /// Runs the plugin and takes its credentials.
     ///
     /// # Errors
     ///
-    /// It fails, takes too long, or prints no credentials.
+    /// The plugin fails, takes too long, or prints no credentials.
     pub(super) async fn renew(&mut self) -> Result<(), CredentialsError> {
         let output = self.run().await?;
         if !output.status.success() {
@@ -147,7 +146,7 @@ impl Plugin {
     }
 
     fn parse(&self, printed: &[u8]) -> Result<Issued, CredentialsError> {
-        // client-go reads YAML too, and there are plugins that print it.
+        // client-go reads YAML too, and some plugins print it.
         let Credential { api_version, status } = serde_saphyr::from_slice(printed)
             .map_err(|error| self.error(format!("printed no ExecCredential: {error}")))?;
         if self.exec.api_version.as_ref() != Some(&api_version) {
@@ -179,7 +178,7 @@ impl Plugin {
         Ok(Issued { token, identity, expires: expires.transpose()? })
     }
 
-    /// Runs it to its end.
+    /// Runs the plugin to its end.
     async fn run(&self) -> Result<Output, CredentialsError> {
         let mut running = self.start()?;
         let output = match tokio::time::timeout(SLOW, &mut running.ended).await {
@@ -220,9 +219,9 @@ impl Plugin {
             })?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let (sender, ended) = oneshot::channel();
-        // Not a task: the end of the program waits for blocking tasks.
+        // A thread and no blocking task: the program's end would wait for the task.
         std::thread::spawn(move || {
-            // Where the answer is not awaited any more, the plugin was killed.
+            // An error means that the plugin was killed and the output is not needed.
             let _ = sender.send(child.wait_with_output());
         });
         Ok(Running { group, ended })
@@ -243,15 +242,15 @@ impl Drop for Running {
         if let Some(group) = self.group
             && matches!(self.ended.try_recv(), Err(TryRecvError::Empty))
         {
-            // It may have ended at this moment.
+            // An error means that it has just ended.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }
 
-/// The end of what a plugin printed, on one line.
+/// The last words of a plugin, on one line.
 fn shown(printed: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&printed[printed.len().saturating_sub(SHOWN)..]).into_owned();
+    let text = String::from_utf8_lossy(&printed[printed.len().saturating_sub(SHOWN_BYTES_MAX)..]).into_owned();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -278,7 +277,7 @@ mod tests {
         };
         let mut plugin = Plugin::new(exec, None).unwrap();
         let asked = tokio::spawn(async move { plugin.renew().await });
-        // It runs once its end of the pipe is open.
+        // The plugin runs once its end of the pipe is open.
         let mut pipe = spawn_blocking(move || File::open(pipe).unwrap()).await.unwrap();
         tokio::time::pause();
         let error = asked.await.unwrap().unwrap_err().to_string();

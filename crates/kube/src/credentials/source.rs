@@ -1,4 +1,4 @@
-//! The inputs that credentials are made of, and the client that they make.
+//! The inputs of credentials, and the client that is made from them.
 
 use std::fmt;
 use std::fs;
@@ -14,25 +14,25 @@ use tokio_rustls::rustls::{Error as TlsError, InconsistentKeys};
 use x509_parser::prelude::{FromDer as _, X509Certificate, X509Version};
 
 use super::plugin::Plugin;
-use super::{CredentialsError, Made};
+use super::{CredentialsError, Connected};
 use crate::connect::connect;
 
-/// A value that credentials are made of, by its name and the cluster or user that it belongs to.
+/// An input of credentials, with its name and the cluster or user that it belongs to.
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) owner: String,
     pub(super) value: FieldValue,
 }
 
-/// Where the value is.
+/// Where a field's value is.
 pub(super) enum FieldValue {
     Inline(Vec<u8>),
     File(PathBuf),
 }
 
-/// Everything that a client is made of.
+/// All inputs of a client.
 pub(super) struct Source {
-    /// The server, and what does not change: no certificate, key or token.
+    /// The server, and settings that do not change; without certificate, key and token.
     pub(super) config: kube::Config,
     pub(super) authorities: Option<Field>,
     /// A certificate and its key.
@@ -60,7 +60,7 @@ impl Field {
     pub(super) fn read(&self) -> Result<Vec<u8>, CredentialsError> {
         match &self.value {
             FieldValue::Inline(value) => Ok(value.clone()),
-            // The end of what is not a file may never come.
+            // A read of another kind of file, such as a pipe, may never end.
             FieldValue::File(path) if path.exists() && !path.is_file() => {
                 Err(self.error("is not a regular file"))
             }
@@ -86,7 +86,7 @@ impl fmt::Display for Field {
 }
 
 impl Source {
-    /// Asks the plugin for the first time, where there is one.
+    /// Runs the plugin for the first time, if there is one.
     pub(super) async fn ask_plugin(&mut self) -> Result<(), CredentialsError> {
         match &mut self.plugin {
             Some(plugin) => plugin.renew().await,
@@ -94,7 +94,7 @@ impl Source {
         }
     }
 
-    /// Reads every file; of a plugin, what it issued last.
+    /// Reads all files, and takes what the plugin issued last.
     pub(super) fn read(&self) -> Result<Material, CredentialsError> {
         let issued = self.plugin.as_ref().map(Plugin::issued);
         let identity = match (issued.and_then(|issued| issued.identity.clone()), &self.identity) {
@@ -112,12 +112,12 @@ impl Source {
         Ok(Material { authorities: self.authorities.as_ref().map(Field::read).transpose()?, identity, token })
     }
 
-    /// A client that uses this material.
+    /// A client with these credentials.
     ///
     /// # Errors
     ///
-    /// Something in it is malformed, or the key is not that of the certificate.
-    pub(super) fn client(&self, material: &Material) -> Result<Made, CredentialsError> {
+    /// An input is malformed, or the key does not belong to the certificate.
+    pub(super) fn client(&self, material: &Material) -> Result<Connected, CredentialsError> {
         let mut config = self.config.clone();
         if let (Some(field), Some(pem)) = (&self.authorities, &material.authorities) {
             config.root_cert = Some(authorities(field, pem)?);
@@ -128,11 +128,11 @@ impl Source {
             config.auth_info.client_key_data = Some(base64(key).into());
         }
         config.auth_info.token = material.token.clone().map(Into::into);
-        // Otherwise the client sends again for minutes what is refused with 429, 503 or 504, and nothing here
-        // can hold back, decide again, or log it.
+        // kube would repeat requests that are refused with 429, 503 or 504 for minutes, without this crate's
+        // limit, log or new decision.
         config.default_retry = false;
         let client = connect(config.clone()).map_err(|error| self.unusable(error))?;
-        Ok(Made { client, config: Some(config) })
+        Ok(Connected { client, config: Some(config) })
     }
 
     /// rustls rejects certificates of version 1 with an error about the private key.
@@ -150,7 +150,7 @@ impl Source {
         }
     }
 
-    /// An error of kube, by the field that it is about.
+    /// Translates an error of kube into one that names the field.
     fn unusable(&self, error: kube::Error) -> CredentialsError {
         let kube::Error::RustlsTls(error) = error else {
             return CredentialsError::Kubeconfig(error.to_string());
@@ -178,7 +178,7 @@ impl Source {
         self.identity_error(why, "clientKeyData", |(_, key)| key)
     }
 
-    /// An error about the certificate or the key, named by its source.
+    /// An error about the certificate or the key that names where it came from.
     fn identity_error(
         &self,
         why: &str,
@@ -195,15 +195,14 @@ impl Source {
     }
 }
 
-/// The token in a file or a field. Files end in a newline where an editor or `echo` wrote them; client-go
-/// cuts it off.
+/// Reads a token, without the newline at the end of many files, as client-go does.
 fn token(field: &Field) -> Result<String, CredentialsError> {
     let bytes = field.read()?;
     let token = String::from_utf8_lossy(&bytes).trim().to_owned();
     if token.is_empty() {
         return Err(field.error("is empty"));
     }
-    // kube panics on one that it cannot put into a header.
+    // kube panics on a token that cannot be a header value.
     HeaderValue::from_str(&token)
         .map_err(|_| field.error("holds more than a token: it has characters that a header may not have"))?;
     Ok(token)
@@ -220,8 +219,7 @@ fn authorities(field: &Field, pem: &[u8]) -> Result<Vec<Vec<u8>>, CredentialsErr
         found.push(der.to_vec());
     }
     if found.is_empty() {
-        // With an empty bundle every handshake fails, as if the server's certificate were of an unknown
-        // issuer.
+        // With an empty bundle each handshake would fail with an error about the server's certificate.
         return Err(field.error("holds no certificate in PEM (-----BEGIN CERTIFICATE-----)"));
     }
     Ok(found)

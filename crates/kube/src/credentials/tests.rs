@@ -1,4 +1,4 @@
-//! What answers, and failed handshakes, say of credentials.
+//! What answers and failed handshakes say about credentials.
 
 use std::net::Ipv4Addr;
 
@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use super::source::{Field, FieldValue};
 use super::*;
 
-/// A client whose API server answers as the request's path says: by a status.
+/// A client whose API server answers with the status in the request's path.
 fn credentials() -> Credentials {
     let service = tower::service_fn(async |request: Request<Body>| {
         let status = request.uri().path().trim_start_matches('/').parse::<u16>().unwrap();
@@ -29,7 +29,7 @@ async fn answer(credentials: &Credentials, status: u16) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_refusals_that_last_count_and_one_accepted_request_ends_them() {
+async fn refusals_count_after_ten_seconds_until_one_request_is_accepted() {
     let credentials = credentials();
     assert_eq!(answer(&credentials, 401).await, None);
     tokio::time::advance(REFUSED_AFTER - Duration::from_millis(1)).await;
@@ -39,18 +39,18 @@ async fn only_refusals_that_last_count_and_one_accepted_request_ends_them() {
     let why = Some("it answers 401 Unauthorized".to_owned());
     assert_eq!(answer(&credentials, 401).await, why);
     assert_eq!(answer(&credentials, 500).await, why);
-    // 403 is about a known user.
+    // 403 means that the user is known.
     assert_eq!(answer(&credentials, 403).await, None);
     assert_eq!(answer(&credentials, 401).await, None);
 }
 
 #[tokio::test]
-async fn answers_to_credentials_that_were_replaced_do_not_count() {
+async fn an_answer_to_replaced_credentials_changes_nothing() {
     let credentials = credentials();
     let shared = &credentials.shared;
     let replaced = shared.current().generation;
     let client = shared.current().client().1;
-    shared.replace(Made { client, config: None });
+    shared.replace(Connected { client, config: None });
     shared.note(replaced, Acceptance::Refused(String::new()));
     assert!(!shared.is_refused());
     assert_eq!(answer(&credentials, 401).await, None);
@@ -64,7 +64,7 @@ fn authority() -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Serves loopback with a certificate of this authority, and lets in the clients of it alone.
+/// Serves on loopback with a certificate of this authority, and requires one from clients.
 async fn serve_tls(authority: &CertifiedIssuer<'static, KeyPair>) -> http::Uri {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new([Ipv4Addr::LOCALHOST.to_string()]).unwrap();
@@ -91,8 +91,8 @@ async fn serve_tls(authority: &CertifiedIssuer<'static, KeyPair>) -> http::Uri {
     uri
 }
 
-/// What a failed request to this server says of a client whose certificate is of one authority, and that
-/// trusts another.
+/// What a failed request to this server says about a client with a certificate of `own` that trusts
+/// `trusted`.
 async fn acceptance(
     server: &http::Uri,
     own: &CertifiedIssuer<'static, KeyPair>,
@@ -117,7 +117,7 @@ async fn acceptance(
 }
 
 #[tokio::test]
-async fn a_handshake_that_fails_for_a_certificate_of_either_side_is_a_refusal() {
+async fn a_handshake_that_fails_for_a_certificate_is_a_refusal() {
     let [server, stranger] = [authority(), authority()];
     let uri = serve_tls(&server).await;
     let refused = acceptance(&uri, &stranger, &server).await;

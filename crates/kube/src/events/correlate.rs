@@ -1,5 +1,5 @@
-//! Which events are new, which repeat an earlier one, and which are too many (client-go's `EventCorrelator`,
-//! with its numbers; RATIONALE.md says where it differs).
+//! Decides which events are new, which repeat an earlier one, and which are too many: client-go's
+//! `EventCorrelator`, with its numbers. RATIONALE.md lists the differences.
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,87 +9,86 @@ use bindery_core::{EventType, Timestamp, Uid};
 use super::Entry;
 use super::recent::Recent;
 
-/// From this many different messages of one reason on, they are combined (`defaultAggregateMaxEvents`).
+/// From this many different messages of one reason on, events are combined (`defaultAggregateMaxEvents`).
 const MESSAGES_MAX: usize = 10;
-/// Within this many seconds (`defaultAggregateIntervalInSeconds`).
+/// Seconds within which messages are counted (`defaultAggregateIntervalInSeconds`).
 const MESSAGES_WITHIN: Timestamp = 600;
-/// How many events of one object and type may be written at once (`defaultSpamBurst`).
+/// Events of one object and type that may be written at once (`defaultSpamBurst`).
 const BURST: i64 = 25;
-/// Seconds until one more may be written (`defaultSpamQPS` is 1/300).
+/// Seconds until another event may be written (`defaultSpamQPS` is 1/300).
 pub(super) const REFILL: Timestamp = 300;
-/// Most objects that are remembered. Of each there are some 250 bytes where it has one event, so 16 MiB in
-/// all. client-go remembers 4,096, and knows nothing any more of a crowd of stuck claims that is larger.
+/// Most objects that are remembered. An object with one event takes about 250 bytes, so all take 16 MiB.
+/// client-go remembers 4,096, too few for a larger number of stuck claims.
 pub(super) const OBJECTS_MAX: usize = 65_536;
-/// What a combined message begins with.
+/// Begin of a combined message.
 const COMBINED: &str = "(combined from similar events): ";
 
-/// The events of the objects that had events last.
+/// The events of the objects with the latest events.
 pub(super) struct Correlator {
     objects: Recent<Uid, ObjectEvents>,
     refill: Timestamp,
 }
 
-/// A note, correlated with the notes before it.
+/// An entry's event, correlated with earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Correlated {
-    /// Identifies the event, and ends its name.
+    /// Identifies the event; the end of its name.
     pub(super) id: u64,
-    /// The message, with the words before it that combined messages have.
+    /// The message, with the prefix of combined messages.
     pub(super) message: String,
-    /// How often the note was recorded, including the times when nothing was written.
+    /// Number of entries of the event, including those that were not written.
     pub(super) count: u32,
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
-    /// No event is known that it could be counted in.
+    /// The event must be created: none is known to count this entry in.
     pub(super) is_new: bool,
-    /// It is the first of its object and reason.
+    /// The entry is the first of its object and reason.
     pub(super) is_first: bool,
 }
 
 struct ObjectEvents {
     normal: Tokens,
     warning: Tokens,
-    /// One for each reason, of which there are some twenty.
+    /// One for each reason; there are about twenty.
     series: Vec<Series>,
 }
 
-/// The notes of one object, type and reason.
+/// The entries of one object, type and reason.
 struct Series {
     event_type: EventType,
     reason: Cow<'static, str>,
     /// Hashes of the different messages, the oldest first; fewer than [`MESSAGES_MAX`].
     messages: Vec<u64>,
-    /// When the last note came.
+    /// Time of the last entry.
     last: Timestamp,
-    /// Its events, the least recently used first; at most [`MESSAGES_MAX`].
-    records: Vec<EventRecord>,
+    /// Events, the least recently used first; at most [`MESSAGES_MAX`].
+    events: Vec<KnownEvent>,
 }
 
-/// An event as it is or is to be on the API server.
-struct EventRecord {
-    /// Hash of the message; `None` where messages are combined.
+/// An event that is on the API server, or will be.
+struct KnownEvent {
+    /// Hash of the message; `None` for the combined event.
     message: Option<u64>,
     id: u64,
     count: u32,
     first: Timestamp,
 }
 
-/// How many events may be written at once.
+/// A token bucket.
 struct Tokens {
     left: i64,
-    /// When the last one was added.
+    /// When the last token was added.
     since: Timestamp,
 }
 
 impl Correlator {
-    /// A correlator that lets one more event of an object be written each time that so many seconds have
-    /// passed.
+    /// A correlator that admits one more event of an object every `refill` seconds.
     pub(super) fn new(refill: Timestamp) -> Self {
         Self { objects: Recent::new(OBJECTS_MAX), refill }
     }
 
-    /// Counts a note. A note that is not written counts too: the next one that is written tells how many
-    /// there were.
+    /// Counts an entry. Entries that are not written count too; the next event that is written shows their
+    /// number.
     pub(super) fn observe(&mut self, entry: &Entry, now: Timestamp) -> Correlated {
         let object = self.objects.get_or_insert_with(entry.regarding.uid(), || ObjectEvents::new(now));
         let found = object.series.iter().position(|series| series.is_of(entry));
@@ -101,7 +100,7 @@ impl Correlator {
         Correlated { is_first: found.is_none(), ..correlated }
     }
 
-    /// Whether one more event of the object may be written now.
+    /// Takes a token of the object. Returns whether there was one.
     pub(super) fn take_token(&mut self, entry: &Entry, now: Timestamp) -> bool {
         let object = self.objects.get_or_insert_with(entry.regarding.uid(), || ObjectEvents::new(now));
         let tokens = match entry.event_type {
@@ -111,7 +110,7 @@ impl Correlator {
         tokens.take(now, self.refill)
     }
 
-    /// A note was not written after all: the next one of its object and reason is the first again.
+    /// Forgets an entry that was not written: the next one of its object and reason is the first again.
     pub(super) fn forget(&mut self, entry: &Entry) {
         if let Some(object) = self.objects.peek_mut(entry.regarding.uid()) {
             object.series.retain(|series| !series.is_of(entry));
@@ -129,7 +128,7 @@ impl ObjectEvents {
 impl Series {
     fn new(entry: &Entry, now: Timestamp) -> Self {
         let (event_type, reason) = (entry.event_type, entry.reason.clone());
-        Self { event_type, reason, messages: Vec::new(), last: now, records: Vec::new() }
+        Self { event_type, reason, messages: Vec::new(), last: now, events: Vec::new() }
     }
 
     fn is_of(&self, entry: &Entry) -> bool {
@@ -144,24 +143,24 @@ impl Series {
         } else {
             (Some(message), entry.message.clone())
         };
-        let known = self.records.iter().position(|record| record.message == message);
-        let mut record = match known {
-            Some(at) => self.records.remove(at),
+        let known = self.events.iter().position(|event| event.message == message);
+        let mut event = match known {
+            Some(at) => self.events.remove(at),
             None => {
                 let id = hash(&(entry.regarding.uid(), self.event_type.name(), &self.reason, message, now));
-                EventRecord { message, id, count: 0, first: now }
+                KnownEvent { message, id, count: 0, first: now }
             }
         };
-        record.count += 1;
-        let (id, count, first) = (record.id, record.count, record.first);
-        if self.records.len() >= MESSAGES_MAX {
-            self.records.remove(0);
+        event.count += 1;
+        let (id, count, first) = (event.id, event.count, event.first);
+        if self.events.len() >= MESSAGES_MAX {
+            self.events.remove(0);
         }
-        self.records.push(record);
+        self.events.push(event);
         Correlated { id, message: text, count, first, last: now, is_new: known.is_none(), is_first: false }
     }
 
-    /// Whether this message is one of too many.
+    /// Whether this message is to be combined with others.
     fn is_combined(&mut self, message: u64, now: Timestamp) -> bool {
         if now - self.last > MESSAGES_WITHIN {
             self.messages.clear();
@@ -172,7 +171,7 @@ impl Series {
         }
         let is_combined = self.messages.len() >= MESSAGES_MAX;
         if is_combined {
-            // As client-go does: the set stays just below the limit.
+            // As in client-go, the set stays just below the limit.
             self.messages.remove(0);
         }
         is_combined
@@ -181,7 +180,7 @@ impl Series {
 
 impl Tokens {
     fn take(&mut self, now: Timestamp, refill: Timestamp) -> bool {
-        // A clock that was set back must not silence the object until it has caught up.
+        // A clock that was set back must not silence the object.
         self.since = self.since.min(now);
         let refilled = (now - self.since) / refill;
         self.left = (self.left + refilled).min(BURST);
@@ -221,7 +220,7 @@ mod tests {
         Correlator::new(REFILL)
     }
 
-    /// How often a note was recorded when it may be written; `None` where it may not.
+    /// The count of an entry that may be written; `None` if it may not be.
     fn written(correlator: &mut Correlator, now: Timestamp) -> Option<u32> {
         let entry = entry("u", "R", "m");
         let correlated = correlator.observe(&entry, now);
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_note_is_counted_in_its_event() {
+    fn a_repeated_entry_is_counted_in_its_event() {
         let mut correlator = correlator();
         let first = correlator.observe(&entry("u", "R", "m"), 100);
         assert!(first.is_new && first.is_first);
@@ -248,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_object_is_silenced_and_heard_again() {
+    fn a_stuck_object_is_silenced_until_tokens_are_added() {
         let mut correlator = correlator();
         let mut written = |now| written(&mut correlator, now);
         assert_eq!((0..100).filter_map(|_| written(1_000)).collect::<Vec<_>>(), Vec::from_iter(1..=25));
         assert_eq!(written(1_299), None);
-        // What was not written is counted.
+        // Entries that were not written are counted.
         assert_eq!(written(1_300), Some(102));
         assert_eq!(written(1_300), None);
         assert_eq!((0..100).filter_map(|_| written(1_000_000)).count(), 25);
@@ -285,18 +284,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_of_one_object_is_bounded() {
+    fn the_memory_of_one_object_is_bounded() {
         let mut correlator = correlator();
         for number in 0..100 {
             // So far apart that they are not combined.
             correlator.observe(&entry("u", "R", &format!("m{number}")), number * (MESSAGES_WITHIN + 1));
         }
         let object = correlator.objects.peek_mut(&"u".into()).unwrap();
-        assert_eq!((object.series.len(), object.series[0].records.len()), (1, MESSAGES_MAX));
+        assert_eq!((object.series.len(), object.series[0].events.len()), (1, MESSAGES_MAX));
     }
 
     #[test]
-    fn ten_thousand_objects_that_are_told_of_in_turn_are_remembered() {
+    fn ten_thousand_objects_with_events_in_turn_are_remembered() {
         let mut correlator = correlator();
         for round in 0..3 {
             for number in 0..10_000 {

@@ -7,21 +7,21 @@ use crate::rest::Fault;
 /// Why an event was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventLoss {
-    /// Bindery may not write it (401, 403).
+    /// Bindery may not write the event (401, 403).
     Forbidden,
     /// The namespace is gone or is being deleted.
     NamespaceGone,
-    /// The API server refused it for another reason (4xx).
+    /// The API server refused the event for another reason (4xx).
     Refused,
     /// The API server failed (5xx), or did not answer.
     NoAnswer,
-    /// Too many events waited.
+    /// The queue was full.
     QueueFull,
     /// The engine named an object with an invalid name.
     NoObject,
 }
 
-/// How many events were not written, by cause.
+/// Number of events that were not written, by cause.
 #[derive(Default)]
 pub(super) struct Losses([AtomicU64; EventLoss::ALL.len()]);
 
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_is_counted_by_what_the_operator_can_do_about_it() {
+    fn a_fault_is_counted_by_its_cause() {
         let refused = |code, message: &str| Fault::Refused {
             code,
             reason: String::new(),

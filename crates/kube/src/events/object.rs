@@ -1,7 +1,7 @@
 //! Events as the API server takes them (core/v1).
 
 use bindery_controller::WriteError;
-use bindery_core::{Regarding, Timestamp};
+use bindery_core::{EventType, Regarding, Timestamp};
 use serde_json::{Value, json};
 
 use super::correlate::Correlated;
@@ -11,47 +11,64 @@ use crate::request;
 /// Longest message that the API server takes (events.k8s.io).
 const MESSAGE_BYTES_MAX: usize = 1_024;
 
-/// The event of a note that is new.
-pub(super) fn event(entry: &Entry, correlated: &Correlated) -> Value {
+/// An Event with reason and message, which happened once.
+pub(crate) fn body(
+    metadata: Value,
+    involved: Value,
+    event_type: EventType,
+    (reason, message): (&str, &str),
+    now: Timestamp,
+) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": event_name(entry, correlated), "namespace": namespace(&entry.regarding)},
-        "involvedObject": involved(&entry.regarding),
-        "type": entry.event_type.name(),
-        "reason": entry.reason,
-        "message": message(&correlated.message),
+        "metadata": metadata,
+        "involvedObject": involved,
+        "type": event_type.name(),
+        "reason": reason,
+        "message": truncated(message),
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
         "reportingInstance": "",
-        "firstTimestamp": time(correlated.first),
-        "lastTimestamp": time(correlated.last),
-        "count": correlated.count,
+        "firstTimestamp": time(now),
+        "lastTimestamp": time(now),
+        "count": 1,
     })
 }
 
-/// The merge patch that counts a note in its event.
+/// The event that is created for an entry.
+pub(super) fn event(entry: &Entry, correlated: &Correlated) -> Value {
+    let (namespace, name) = (namespace(&entry.regarding), event_name(entry, correlated));
+    let metadata = json!({"name": name, "namespace": namespace});
+    let texts = (&*entry.reason, &*correlated.message);
+    let mut event = body(metadata, involved(&entry.regarding), entry.event_type, texts, correlated.last);
+    event["firstTimestamp"] = time(correlated.first).into();
+    event["count"] = correlated.count.into();
+    event
+}
+
+/// The merge patch that counts an entry in an event that exists.
 pub(super) fn patch(correlated: &Correlated) -> Value {
     json!({
         "count": correlated.count,
         "lastTimestamp": time(correlated.last),
-        "message": message(&correlated.message),
+        "message": truncated(&correlated.message),
     })
 }
 
-/// `<object>.<16 hexadecimal digits>`, as client-go names events: unique by what it says and when.
+/// `<object>.<16 hexadecimal digits>`, as client-go names events.
 pub(super) fn event_name(entry: &Entry, correlated: &Correlated) -> String {
     let object = name(&entry.regarding);
-    // A name has at most 253 characters; the rest is a dot and the digits.
+    // A name has at most 253 characters, of which a dot and the digits take 17.
     let object = object.get(..object.len().min(236)).unwrap_or_default().trim_end_matches(['.', '-']);
     format!("{object}.{:016x}", correlated.id)
 }
 
-/// Where the events of an object are.
+/// Path of the events of an object.
 ///
 /// # Errors
 ///
-/// Its names, which an engine may have given, cannot be those of an object.
+/// Namespace or name, which an engine may have given, cannot belong to an object.
 pub(super) fn folder(regarding: &Regarding) -> Result<String, WriteError> {
     request::segment(name(regarding))?;
     Ok(format!("/api/v1/namespaces/{}/events", request::segment(namespace(regarding))?))
@@ -64,7 +81,7 @@ fn name(regarding: &Regarding) -> &str {
     }
 }
 
-/// Events of claims go where the claim is; volumes have no namespace, so theirs go to `default`.
+/// Events of claims go to the claim's namespace. Volumes have no namespace, so their events go to `default`.
 fn namespace(regarding: &Regarding) -> &str {
     match regarding {
         Regarding::Claim(claim) => &claim.key.namespace,
@@ -74,14 +91,7 @@ fn namespace(regarding: &Regarding) -> &str {
 
 fn involved(regarding: &Regarding) -> Value {
     match regarding {
-        Regarding::Claim(claim) => json!({
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "namespace": *claim.key.namespace,
-            "name": *claim.key.name,
-            "uid": *claim.uid.0,
-            "resourceVersion": *claim.version.0,
-        }),
+        Regarding::Claim(claim) => request::reference(claim),
         Regarding::Volume(volume) => json!({
             "apiVersion": "v1",
             "kind": "PersistentVolume",
@@ -96,10 +106,6 @@ pub(crate) fn time(seconds: Timestamp) -> String {
     jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_string()
 }
 
-fn message(text: &str) -> &str {
-    let mut end = text.len().min(MESSAGE_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+fn truncated(message: &str) -> &str {
+    &message[..message.floor_char_boundary(MESSAGE_BYTES_MAX)]
 }

@@ -1,17 +1,17 @@
-//! How many requests events may make.
+//! The rate limit of all requests for events.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time between two requests: kube-controller-manager's client sends 20 a second (`--kube-api-qps`).
+/// Time between two requests: 20 a second, as kube-controller-manager (`--kube-api-qps`).
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Requests that may be sent at once after a pause (`--kube-api-burst`).
+/// Requests that may be sent at once after a pause, as kube-controller-manager (`--kube-api-burst`).
 const BURST: u32 = 30;
 
-/// A token bucket, filled at the start.
+/// A token bucket that is full at the start.
 pub(super) struct Rate {
-    /// When the bucket is full again.
+    /// When the bucket will be full.
     full: Instant,
 }
 

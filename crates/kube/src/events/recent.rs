@@ -1,31 +1,31 @@
-//! A table that forgets the least recently used entry when it is full.
+//! A map that drops the least recently used entry when it is full.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// Values by key, of the keys that were used last.
+/// Values of the keys that were used last.
 pub(super) struct Recent<K, V> {
     entries: HashMap<K, Entry<V>>,
     /// The keys in the order of their last use.
     order: BTreeMap<u64, K>,
-    /// How often a key was used.
+    /// Number of uses of all keys.
     uses: u64,
     capacity: usize,
 }
 
 struct Entry<V> {
     value: V,
-    /// Its place in the order.
+    /// Place in the order.
     used: u64,
 }
 
 impl<K: Clone + Eq + Hash, V> Recent<K, V> {
-    /// An empty table for so many entries.
+    /// An empty map for `capacity` entries.
     pub(super) fn new(capacity: usize) -> Self {
         Self { entries: HashMap::new(), order: BTreeMap::new(), uses: 0, capacity }
     }
 
-    /// The value of a key, which counts as used. A key that is not known gets this value.
+    /// Uses a key and returns its value, which is made for a new key.
     pub(super) fn get_or_insert_with(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
         if !self.entries.contains_key(key)
             && self.entries.len() >= self.capacity
@@ -42,7 +42,7 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
         &mut entry.value
     }
 
-    /// The value of a key, which does not count as used.
+    /// The value of a key, without using it.
     pub(super) fn peek_mut(&mut self, key: &K) -> Option<&mut V> {
         self.entries.get_mut(key).map(|entry| &mut entry.value)
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_recently_used_entry_is_forgotten() {
+    fn the_least_recently_used_entry_is_dropped() {
         let mut recent = Recent::new(2);
         recent.get_or_insert_with(&"a", || 1);
         recent.get_or_insert_with(&"b", || 2);

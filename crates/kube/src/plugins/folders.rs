@@ -9,21 +9,21 @@ use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Component, Path, PathBuf};
 
-/// Name of the folder with the records. No volume has it: names of objects begin with a letter or a digit.
-const RECORDS: &str = ".bindery";
+/// Name of the folder with the markers. No volume has this name: names of objects begin with a letter or a digit.
+const MARKERS: &str = ".bindery";
 /// Most symbolic links that one path may follow, as in Linux (`MAXSYMLINKS`).
 const LINKS_MAX: usize = 40;
 
 /// Folders directly below a root, each with the name of its volume.
 ///
-/// `.bindery/NAME` below the root records that the folder `NAME` was made here. Only a folder with a record
-/// is deleted. The record is outside of the folder, because pods can write to the folder and could remove or
-/// forge a record in it.
+/// The marker `.bindery/NAME` below the root says that the folder `NAME` was made here. Only a folder with a
+/// marker is deleted. The marker is outside the folder, because pods can write to the folder and could remove or
+/// forge a marker in it.
 pub(super) struct Folders {
     root: PathBuf,
 }
 
-/// A path on a node that another volume names.
+/// A path that another volume names.
 #[derive(Debug)]
 pub(super) struct Neighbour {
     /// The volume.
@@ -33,47 +33,46 @@ pub(super) struct Neighbour {
 }
 
 impl Folders {
-    /// Folders below `root`. A root that is relative makes every call fail.
+    /// Folders below `root`. If it is relative, every call fails.
     pub(super) fn new(root: PathBuf) -> Self {
         Self { root }
     }
 
-    /// Makes the folder of a volume, and the root where it is missing. Succeeds where an earlier call has
-    /// made the folder.
+    /// Makes the folder of a volume, and the root if it is missing. Succeeds if an earlier call has made the
+    /// folder.
     ///
     /// # Errors
     ///
-    /// Something else has the folder's name, or the file system refuses.
+    /// A file or folder of that name was not made here, or the file system refuses.
     pub(super) fn make(&self, volume: &str) -> Result<PathBuf, String> {
-        let (folder, record) = self.paths(volume)?;
-        if found(&folder)?.is_some() && found(&record)?.is_none() {
+        let (folder, marker) = self.paths(volume)?;
+        if found(&folder)?.is_some() && found(&marker)?.is_none() {
             let folder = folder.display();
             return Err(format!("{folder} exists and was not made by Bindery: move it away"));
         }
-        let records = self.root.join(RECORDS);
+        let markers = self.root.join(MARKERS);
         let builder = |mode| {
             let mut builder = DirBuilder::new();
             builder.recursive(true).mode(mode);
             builder
         };
         builder(0o750).create(&self.root).map_err(|error| at(&self.root, error))?;
-        builder(0o700).create(&records).map_err(|error| at(&records, error))?;
-        // The record comes first: a folder without a record would never be deleted.
-        File::create(&record).map_err(|error| at(&record, error))?;
+        builder(0o700).create(&markers).map_err(|error| at(&markers, error))?;
+        // The marker comes first: a folder without a marker would never be deleted.
+        File::create(&marker).map_err(|error| at(&marker, error))?;
         builder(0o750).create(&folder).map_err(|error| at(&folder, error))?;
         Ok(folder)
     }
 
-    /// Deletes the folder of a volume and everything in it. Succeeds where the folder is gone. No symbolic
-    /// link is followed.
+    /// Deletes the folder of a volume and everything in it. Succeeds if the folder is gone. Follows no symbolic
+    /// link.
     ///
     /// # Errors
     ///
-    /// The file system refuses, or the folder may not be this volume's alone, and is left as it is: `path` is
-    /// another folder, no record says that the folder was made here, or one of the neighbours names it, a
-    /// path in it or a path above it.
+    /// The file system refuses, or the folder may not be this volume's alone and is left as it is: `path` is
+    /// another folder, there is no marker, or a neighbour names the folder, a path in it or a path above it.
     pub(super) fn remove(&self, volume: &str, path: &Path, neighbours: &[Neighbour]) -> Result<(), String> {
-        let (folder, record) = self.paths(volume)?;
+        let (folder, marker) = self.paths(volume)?;
         if path != folder {
             return Err(format!(
                 "only folders directly below {} that have the name of their volume are deleted, and the path of volume \
@@ -82,28 +81,26 @@ impl Folders {
                 path.display()
             ));
         }
-        let Some(metadata) = found(&folder)? else { return forget(&record) };
+        let Some(metadata) = found(&folder)? else { return remove_marker(&marker) };
         if !metadata.is_dir() {
             return Err(format!("{} is not a folder, and is left", folder.display()));
         }
-        if found(&record)?.is_none() {
+        if found(&marker)?.is_none() {
             return Err(format!(
                 "{} may not be Bindery's: there is no {}; delete the folder by hand",
                 folder.display(),
-                record.display()
+                marker.display()
             ));
         }
         self.check_neighbours(&folder, neighbours)?;
-        // It opens each folder, this one too, without following a link (O_NOFOLLOW), whatever has been put
-        // there meanwhile.
+        // This opens each folder with O_NOFOLLOW, so it follows no link that was put there meanwhile.
         match fs::remove_dir_all(&folder) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(at(&folder, error)),
-            _ => forget(&record),
+            _ => remove_marker(&marker),
         }
     }
 
-    /// Fails where a neighbour names the folder, a path in it, or a path above it: by its text, or by where
-    /// links lead.
+    /// Fails if a neighbour names the folder, a path in it, or a path above it, by its text or through links.
     fn check_neighbours(&self, folder: &Path, neighbours: &[Neighbour]) -> Result<(), String> {
         let (real, text) = (resolve(folder)?, without_dots(folder));
         for Neighbour { volume, path } in neighbours {
@@ -120,22 +117,22 @@ impl Folders {
         Ok(())
     }
 
-    /// The folder of a volume, and its record.
+    /// The folder of a volume, and its marker.
     fn paths(&self, volume: &str) -> Result<(PathBuf, PathBuf), String> {
         let mut parts = Path::new(volume).components();
         let is_plain =
             matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == volume);
-        if !is_plain || volume == RECORDS {
+        if !is_plain || volume == MARKERS {
             return Err(format!("{volume:?} is not the name of a volume"));
         }
         if !self.root.is_absolute() {
             return Err(format!("{} is a relative path", self.root.display()));
         }
-        Ok((self.root.join(volume), self.root.join(RECORDS).join(volume)))
+        Ok((self.root.join(volume), self.root.join(MARKERS).join(volume)))
     }
 }
 
-/// What there is at a path, a symbolic link itself where it is one.
+/// The file or folder at a path; of a symbolic link, the link itself.
 fn found(path: &Path) -> Result<Option<Metadata>, String> {
     match fs::symlink_metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),
@@ -144,10 +141,9 @@ fn found(path: &Path) -> Result<Option<Metadata>, String> {
     }
 }
 
-/// Removes a record.
-fn forget(record: &Path) -> Result<(), String> {
-    match fs::remove_file(record) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(at(record, error)),
+fn remove_marker(marker: &Path) -> Result<(), String> {
+    match fs::remove_file(marker) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(at(marker, error)),
         _ => Ok(()),
     }
 }
@@ -156,12 +152,12 @@ fn at(path: &Path, error: impl Display) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// Whether one of the paths is the other, or is above it.
+/// Whether the paths are equal, or one is above the other.
 fn overlap(one: &Path, other: &Path) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }
 
-/// The path with each `..` applied to the text before it.
+/// The path with `..` resolved by text alone.
 fn without_dots(path: &Path) -> PathBuf {
     let mut text = PathBuf::new();
     for part in path.components() {
@@ -173,12 +169,11 @@ fn without_dots(path: &Path) -> PathBuf {
     text
 }
 
-/// Where an absolute path leads. Unlike [`fs::canonicalize`] it also answers for a path that does not exist,
-/// or not yet.
+/// Where an absolute path leads. Unlike [`fs::canonicalize`], this also resolves a path that does not exist.
 ///
 /// # Errors
 ///
-/// It cannot be known: a folder may not be read, or links lead in a circle.
+/// A folder may not be read, or links lead in a circle.
 fn resolve(path: &Path) -> Result<PathBuf, String> {
     let mut real = PathBuf::from("/");
     let (mut rest, mut links) = (parts(path), 0);
@@ -200,7 +195,7 @@ fn resolve(path: &Path) -> Result<PathBuf, String> {
                 rest.extend(parts(&target));
             }
             Err(error) => match error.kind() {
-                // No link, or nothing at all.
+                // It is no link, or does not exist.
                 ErrorKind::InvalidInput | ErrorKind::NotFound | ErrorKind::NotADirectory => real = next,
                 _ => return Err(at(&next, error)),
             },
@@ -209,7 +204,7 @@ fn resolve(path: &Path) -> Result<PathBuf, String> {
     Ok(real)
 }
 
-/// The names in a path and its `..`, the last one first.
+/// The names in a path, with `..`, the last one first.
 fn parts(path: &Path) -> Vec<PathBuf> {
     let is_part = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
     let parts = path.components().filter(is_part).map(|part| PathBuf::from(part.as_os_str()));

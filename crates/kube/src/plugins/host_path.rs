@@ -9,6 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::failed;
 use super::folders::{Folders, Neighbour};
 use super::live::live_source;
 use super::recycler::{Recycler, recycling_is_off};
@@ -23,10 +24,9 @@ const PAGE: u32 = 500;
 
 /// Serves volumes of source `hostPath`.
 ///
-/// Folders are made and deleted on the machine that the binder runs on, below one folder that the operator
-/// names; where none is named, nothing is provisioned or deleted. Upstream deletes whatever matches
-/// `/tmp/.+`; here a folder is deleted if it was made here for that volume and no other volume names it, a
-/// path in it or a path above it.
+/// Makes and deletes folders on the binder's machine, below one folder that the operator names; without it,
+/// nothing is provisioned or deleted. Upstream deletes any path that matches `/tmp/.+`. This plugin deletes a
+/// folder only if it made it for that volume, and no other volume names it, a path in it or a path above it.
 pub struct HostPath {
     client: ApiClient,
     folders: Option<Arc<Folders>>,
@@ -34,8 +34,8 @@ pub struct HostPath {
 }
 
 impl HostPath {
-    /// Provisions below `root`, an absolute path, and recycles by `recycler`; without one of them, that is
-    /// off.
+    /// A plugin that provisions below `root`, an absolute path, and recycles with `recycler`. Either may be
+    /// missing; the plugin then does not do that.
     pub fn new(client: impl Into<ApiClient>, root: Option<PathBuf>, recycler: Option<Recycler>) -> Self {
         let folders = root.map(|root| Arc::new(Folders::new(root)));
         Self { client: client.into().limited(), folders, recycler }
@@ -46,11 +46,11 @@ impl HostPath {
         if order.claim.mode == VolumeMode::Block {
             return Err(failed("hostPath does not support block volume provisioning"));
         }
-        let class = request::segment(&order.class).map_err(|error| failed(&error.to_string()))?;
+        let class = request::segment(&order.class).map_err(|error| failed(error.to_string()))?;
         let path = format!("/apis/storage.k8s.io/v1/storageclasses/{class}");
         let class = rest::json(&self.client, http::Method::GET, &path, None)
             .await
-            .map_err(|fault| failed(&format!("storage class {:?} cannot be read: {fault}", order.class)))?;
+            .map_err(|fault| failed(format!("storage class {:?} cannot be read: {fault}", order.class)))?;
         let name = order.name.clone();
         let path = blocking(move || folders.make(&name)).await?;
         let modes: Vec<&str> = order.claim.access_modes.iter().map(|mode| mode.name()).collect();
@@ -65,7 +65,7 @@ impl HostPath {
         })))
     }
 
-    /// Deletes the folder of a volume. The volume of that UID may name the folder, and no other.
+    /// Deletes the folder of a volume. Only the volume with that UID may name the folder.
     async fn remove(&self, name: Text, uid: Option<&Uid>, path: &Value) -> Result<(), PluginError> {
         let folders = Arc::clone(self.folders()?);
         let path = path.as_str().ok_or_else(|| failed("the volume has no spec.hostPath.path"))?;
@@ -74,14 +74,14 @@ impl HostPath {
         blocking(move || folders.remove(&name, &path, &neighbours)).await
     }
 
-    /// The paths on nodes that other volumes name, by a consistent list.
+    /// The paths on nodes that other volumes name, from a consistent list.
     async fn neighbours(&self, uid: Option<&Uid>) -> Result<Vec<Neighbour>, PluginError> {
         let (mut neighbours, mut next) = (Vec::new(), String::new());
         loop {
             let path = format!("/api/v1/persistentvolumes?limit={PAGE}&continue={}", rest::encode(&next));
             let page = rest::json(&self.client, http::Method::GET, &path, None).await;
             let page = page.map_err(|fault| {
-                failed(&format!("the volumes cannot be listed, and one may name the same folder: {fault}"))
+                failed(format!("the volumes cannot be listed, and one may name the same folder: {fault}"))
             })?;
             if page["kind"] != "PersistentVolumeList" {
                 return Err(failed("the list of volumes makes no sense, and one may name the same folder"));
@@ -105,7 +105,7 @@ impl HostPath {
     }
 
     fn folders(&self) -> Result<&Arc<Folders>, PluginError> {
-        self.folders.as_ref().ok_or_else(|| failed(&disabled()))
+        self.folders.as_ref().ok_or_else(|| failed(disabled()))
     }
 }
 
@@ -151,7 +151,7 @@ impl Plugin<Template> for HostPath {
 
     fn delete<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
         async move {
-            let source = live_source(&self.client, volume, "hostPath").await?;
+            let source = live_source(&self.client, volume).await?;
             self.remove(volume.name.clone(), Some(&volume.uid), &source["path"]).await
         }
         .boxed()
@@ -162,17 +162,8 @@ impl Plugin<Template> for HostPath {
     }
 
     fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
-        async move {
-            let recycler = self.recycler.as_ref().ok_or_else(|| failed(&recycling_is_off()))?;
-            let source = live_source(&self.client, volume, "hostPath").await?;
-            recycler.run(volume, json!({"hostPath": {"path": source["path"]}})).await
-        }
-        .boxed()
+        Recycler::recycle(self.recycler.as_ref(), volume, &["path"]).boxed()
     }
-}
-
-fn failed(text: &str) -> PluginError {
-    PluginError::Failed(text.into())
 }
 
 fn disabled() -> String {
@@ -186,5 +177,5 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, PluginError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(format!("the folder could not be worked on: {error}")))
-        .map_err(|error| failed(&error))
+        .map_err(failed)
 }

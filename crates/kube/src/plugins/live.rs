@@ -1,33 +1,30 @@
-//! Volumes as the API server has them when a plugin is about to touch what is on them.
+//! Reads a volume from the API server right before a plugin touches its data.
 
 use bindery_controller::PluginError;
 use bindery_core::{ReclaimPolicy, Volume};
 use serde_json::Value;
 
+use super::failed;
 use crate::client::ApiClient;
 use crate::request;
 use crate::rest;
 
-/// The source of a volume: decisions know its kind only.
+/// The source of a volume, of which decisions know the name only.
 ///
 /// # Errors
 ///
-/// The volume is not the one that was decided about, or its claim has changed: another leader may have
-/// scrubbed it and given it to another claim. Or it cannot be read.
-pub(super) async fn live_source(
-    client: &ApiClient,
-    volume: &Volume,
-    source: &str,
-) -> Result<Value, PluginError> {
-    Ok(read(client, volume).await?["spec"][source].clone())
+/// The volume cannot be read, or it is not the one of the decision, or its claim has changed: another leader
+/// may have scrubbed it and given it to another claim.
+pub(super) async fn live_source(client: &ApiClient, volume: &Volume) -> Result<Value, PluginError> {
+    Ok(read(client, volume).await?["spec"][&*volume.source].clone())
 }
 
-/// Fails unless a volume that is to be recycled is still as it was when that was decided: released by the
-/// same claim, and with the policy to recycle it.
+/// Checks that a volume is still as it was when recycling it was decided: released by the same claim, and with
+/// the same policy.
 ///
 /// # Errors
 ///
-/// As [`live_source`], and where phase or policy are others.
+/// As [`live_source`], or phase or policy have changed.
 pub(super) async fn check_released(client: &ApiClient, volume: &Volume) -> Result<(), PluginError> {
     let live = read(client, volume).await?;
     let phase = live["status"]["phase"].as_str().unwrap_or_default();
@@ -42,7 +39,7 @@ pub(super) async fn check_released(client: &ApiClient, volume: &Volume) -> Resul
     Ok(())
 }
 
-/// The volume, with the UID and the claim that were decided about.
+/// Reads the volume, and checks that UID and claim are those of the decision.
 async fn read(client: &ApiClient, volume: &Volume) -> Result<Value, PluginError> {
     let path = request::volume_path(&volume.name).map_err(|error| failed(error.to_string()))?;
     let live = rest::json(client, http::Method::GET, &path, None)
@@ -56,8 +53,4 @@ async fn read(client: &ApiClient, volume: &Volume) -> Result<Value, PluginError>
         return Err(failed(format!("volume {:?} is no longer the one that its claim has left", volume.name)));
     }
     Ok(live)
-}
-
-fn failed(text: String) -> PluginError {
-    PluginError::Failed(text.into())
 }

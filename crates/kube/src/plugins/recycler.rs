@@ -1,4 +1,4 @@
-//! Scrubs volumes by a pod (policy Recycle, deprecated upstream; reference section 10.5).
+//! Scrubs volumes with a pod (policy Recycle, which upstream has deprecated).
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use bindery_core::{EventType, Regarding, Volume, VolumeTarget};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::live::check_released;
+use super::failed;
+use super::live::{check_released, live_source};
 use crate::client::ApiClient;
 use crate::events::{Entry, Events};
 use crate::keys::FIELD_MANAGER;
@@ -19,41 +20,41 @@ use crate::rest::{self, Fault};
 const NAMESPACE: &str = "default";
 /// Keeps a pod from being scheduled until its volume has been read once more.
 const GATE: &str = "bindery.dev/volume-read";
-/// Longest time that removing the pods of earlier leaders may hold up the decisions of a new one.
+/// Longest time for removing the pods of earlier leaders, which delays the first decision.
 const TAKE_OVER_MAX: Duration = Duration::from_secs(5);
 /// The image of upstream v1.36.
 pub const RECYCLER_IMAGE: &str = "registry.k8s.io/build-image/debian-base:bookworm-v1.0.6";
-/// Deletes everything below `/scrub` and fails unless it is empty then.
+/// Deletes everything below `/scrub`, and fails if something is left.
 const SCRIPT: &str =
     "test -e /scrub && find /scrub -mindepth 1 -delete && test -z \"$(ls -A /scrub)\" || exit 1";
-/// Pause between two looks at the pod. A pod takes seconds, and recycling is rare.
+/// Pause between two reads of the pod. A pod takes seconds, and recycling is rare.
 const POLL: Duration = Duration::from_secs(2);
-/// How long a pod may take to start beyond its deadline, which counts from its start only: upstream waits for
-/// ever, and one pod that cannot be scheduled then blocks its volume until somebody deletes it.
+/// Time that a pod may take to start, in addition to its deadline, which counts from its start. Upstream waits
+/// for ever, so a pod that cannot be scheduled blocks its volume until it is deleted by hand.
 const START_MAX: Duration = Duration::from_secs(600);
 const GIB: u64 = 1 << 30;
 
-/// How recycler pods look and how long they may run.
+/// The template of recycler pods, and how long they may run.
 #[derive(Clone, Debug)]
 pub struct RecyclerSettings {
-    /// The pod; its first volume's source is replaced. It may not name its node.
+    /// The pod. The source of its first volume is replaced. It may not name a node.
     pub pod: Value,
-    /// `activeDeadlineSeconds` at least.
+    /// Lowest `activeDeadlineSeconds`.
     pub minimum_seconds: u64,
-    /// Seconds for each GiB.
+    /// `activeDeadlineSeconds` for each GiB of capacity.
     pub seconds_per_gib: u64,
 }
 
 /// Why a recycler pod's template cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// A pod with a node starts at once, and the API server refuses it a gate.
+    /// A pod that names its node starts at once, and the API server does not let it have a gate.
     #[error(
         "the recycler pod's template has spec.nodeName, so it could not be held back until its volume has been read once \
          more: choose its node by spec.nodeSelector or spec.affinity"
     )]
     NodeName,
-    /// There is no place for the volume that is scrubbed.
+    /// There is no volume to replace by the one that is scrubbed.
     #[error("the recycler pod's template has no metadata or no entry in spec.volumes")]
     NoVolume,
 }
@@ -63,7 +64,7 @@ struct Pod {
     namespace: String,
     path: String,
     uid: String,
-    /// As the API server has answered it.
+    /// The pod in the API server's answer.
     object: Value,
 }
 
@@ -87,8 +88,8 @@ impl RecyclerSettings {
         Self { pod: default_pod(), minimum_seconds: 300, seconds_per_gib: 30 }
     }
 
-    /// The same with another image, whose shell and `find` scrub: for clusters that cannot reach upstream's
-    /// registry.
+    /// The same settings with another image, which must have a shell and `find`. For clusters that cannot reach
+    /// upstream's registry.
     #[must_use]
     pub fn with_image(mut self, image: &str) -> Self {
         self.pod["spec"]["containers"][0]["image"] = image.into();
@@ -118,8 +119,8 @@ impl RecyclerSettings {
         self.pod["metadata"]["namespace"].as_str().unwrap_or(NAMESPACE)
     }
 
-    /// The pod that scrubs a volume: a copy of its own, so that recycles side by side do not meet. It is
-    /// gated, and it goes with its volume.
+    /// The pod that scrubs a volume. It has a name of its own, so that concurrent recycles do not meet, a gate,
+    /// and the volume as its owner.
     fn pod_for(&self, volume: &Volume, source: Value) -> Value {
         let mut pod = self.pod.clone();
         let meta = &mut pod["metadata"];
@@ -145,11 +146,11 @@ impl RecyclerSettings {
 }
 
 impl Recycler {
-    /// Runs pods in the cluster of this client and tells of them by `events`.
+    /// A recycler that runs pods in the cluster of this client, and reports their events through `events`.
     ///
     /// # Errors
     ///
-    /// The settings have a pod that cannot be used.
+    /// The pod's template cannot be used.
     pub fn new(
         client: impl Into<ApiClient>,
         clock: Clock,
@@ -162,7 +163,7 @@ impl Recycler {
 
     /// Removes the gated pods that earlier leaders have left, before a binder begins to decide.
     ///
-    /// An earlier leader that still runs could open such a pod: see [`Self::run`].
+    /// An earlier leader that still runs could start such a pod: see [`Self::run`].
     pub(super) async fn take_over(recycler: Option<&Self>) {
         let Some(recycler) = recycler else { return };
         let removed = tokio::time::timeout(TAKE_OVER_MAX, recycler.remove_gated()).await;
@@ -190,26 +191,42 @@ impl Recycler {
         Ok(())
     }
 
-    /// Scrubs a volume, which is as it was when this was decided.
+    /// Scrubs a volume, whose source has these fields.
     ///
-    /// A leader may stand still at any point here, and go on when another one leads. It then must not scrub
-    /// what the volume's next claim has written. There is no request that changes a pod if a volume is as it
-    /// was, so there are three: the pod is created gated, the volume is read, and the gate is removed from
-    /// the pod with the UID that was created.
+    /// # Errors
     ///
-    /// - The pod's name is the volume's, and a volume is given to another claim when a pod of that name has
-    ///   scrubbed it. So the next leader has created that pod, and before that, this leader's pod was gone:
-    ///   it deletes a pod that it finds, by its UID, and waits until the name is free.
-    /// - A leader that goes on before the volume is read finds it with another claim, or none, and removes
-    ///   its pod.
-    /// - A leader that goes on after that finds no pod of its UID: the gate's removal is refused.
-    /// - A volume whose `claimRef` somebody has cleared by hand needs no scrubbing. Gated pods of earlier
-    ///   leaders are therefore removed before a new leader decides anything ([`Self::take_over`]).
-    pub(super) async fn run(&self, volume: &Volume, source: Value) -> Result<(), PluginError> {
+    /// Recycling is off, the volume has changed since the decision, or the pod failed.
+    pub(super) async fn recycle(
+        recycler: Option<&Self>,
+        volume: &Volume,
+        fields: &[&str],
+    ) -> Result<(), PluginError> {
+        let recycler = recycler.ok_or_else(|| failed(recycling_is_off()))?;
+        let live = live_source(&recycler.client, volume).await?;
+        let source = fields.iter().map(|field| ((*field).to_owned(), live[field].clone())).collect();
+        recycler.run(volume, json!({&*volume.source: Value::Object(source)})).await
+    }
+
+    /// Scrubs a volume that has not changed since the decision.
+    ///
+    /// A leader may be suspended at any point here, and continue when another replica leads. It then must not
+    /// scrub what the volume's next claim has written. No single request changes a pod on the condition that a
+    /// volume is unchanged. So there are three: create the pod with a gate, read the volume, and remove the
+    /// gate of the pod with the UID that was created.
+    ///
+    /// - The pod is named after the volume, and the volume goes to another claim only after a pod of that name
+    ///   has scrubbed it. So the next leader has created that pod, and this leader's pod was gone before: the
+    ///   next leader deletes a pod that it finds, by its UID, and waits until the name is free.
+    /// - A leader that continues before the read finds the volume with another claim, or none, and deletes its
+    ///   pod.
+    /// - A leader that continues after the read finds no pod of its UID: removing the gate is refused.
+    /// - A volume whose `claimRef` was cleared by hand needs no scrubbing. So gated pods of earlier leaders are
+    ///   removed before a new leader decides anything ([`Self::take_over`]).
+    async fn run(&self, volume: &Volume, source: Value) -> Result<(), PluginError> {
         let pod = self.create(volume, source).await?;
         let scrubbed = async {
             check_released(&self.client, volume).await?;
-            self.open(&pod).await?;
+            self.start(&pod).await?;
             self.wait(volume, &pod).await
         };
         let scrubbed = scrubbed.await;
@@ -225,9 +242,9 @@ impl Recycler {
         let object = match rest::json(&self.client, http::Method::POST, &pods, Some(pod)).await {
             Ok(object) => object,
             Err(Fault::Refused { reason, .. }) if reason == "AlreadyExists" => {
-                // A stale pod cannot be told from a forged one.
+                // A pod of an earlier recycle looks the same as one that a user has created.
                 self.delete_old(&path).await?;
-                return Err(failed("old recycler pod found, will retry later".to_owned()));
+                return Err(failed("old recycler pod found, will retry later"));
             }
             Err(fault) => {
                 return Err(failed(format!("unexpected error creating recycler pod:  {}", fault.message())));
@@ -237,12 +254,12 @@ impl Recycler {
         Ok(Pod { namespace: self.settings.namespace().to_owned(), path, uid, object })
     }
 
-    /// Lets a pod run.
-    async fn open(&self, pod: &Pod) -> Result<(), PluginError> {
+    /// Removes the pod's gate.
+    async fn start(&self, pod: &Pod) -> Result<(), PluginError> {
         if !is_gated(&pod.object) {
             return Err(failed(format!("the recycler pod was created without its scheduling gate {GATE}")));
         }
-        // Others may have gates of their own.
+        // Other controllers may have added gates.
         let gates: Vec<Value> =
             gates(&pod.object["spec"]).into_iter().filter(|gate| gate["name"] != GATE).collect();
         let patch = json!({
@@ -250,8 +267,8 @@ impl Recycler {
             "spec": {"schedulingGates": gates},
         });
         let path = format!("{}?fieldManager={FIELD_MANAGER}", pod.path);
-        let opened = rest::json(&self.client, http::Method::PATCH, &path, Some(patch)).await;
-        opened
+        let started = rest::json(&self.client, http::Method::PATCH, &path, Some(patch)).await;
+        started
             .map(drop)
             .map_err(|fault| failed(format!("the recycler pod cannot be started: {}", fault.message())))
     }
@@ -262,31 +279,29 @@ impl Recycler {
         let mut told = HashSet::new();
         while Instant::now() < give_up {
             tokio::time::sleep(POLL).await;
-            self.tell(volume, namespace, uid, &mut told).await;
+            self.repeat_events(volume, namespace, uid, &mut told).await;
             let pod = match rest::json(&self.client, http::Method::GET, path, None).await {
                 Ok(pod) if pod["metadata"]["uid"] == uid.as_str() => pod,
                 Ok(_) | Err(Fault::Refused { code: 404, .. }) => {
-                    return Err(failed("recycler pod was deleted".to_owned()));
+                    return Err(failed("recycler pod was deleted"));
                 }
-                // The API server is away; the pod runs on.
+                // The API server does not answer; the pod continues.
                 Err(_) => continue,
             };
             match pod["status"]["phase"].as_str() {
                 Some("Succeeded") => return Ok(()),
                 Some("Failed") => {
                     let message = pod["status"]["message"].as_str().filter(|message| !message.is_empty());
-                    return Err(failed(
-                        message.unwrap_or("pod failed, pod.Status.Message unknown.").to_owned(),
-                    ));
+                    return Err(failed(message.unwrap_or("pod failed, pod.Status.Message unknown.")));
                 }
                 _ => {}
             }
         }
-        Err(failed("the recycler pod did not end in time".to_owned()))
+        Err(failed("the recycler pod did not end in time"))
     }
 
-    /// Tells the volume what its pod was told. Best effort.
-    async fn tell(&self, volume: &Volume, namespace: &str, uid: &str, told: &mut HashSet<String>) {
+    /// Repeats the pod's new events as events of the volume. Best effort.
+    async fn repeat_events(&self, volume: &Volume, namespace: &str, uid: &str, told: &mut HashSet<String>) {
         let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.uid%3D{uid}");
         let Ok(list) = rest::json(&self.client, http::Method::GET, &path, None).await else { return };
         for event in list["items"].as_array().into_iter().flatten() {
@@ -304,7 +319,7 @@ impl Recycler {
         }
     }
 
-    /// Deletes the pod of another recycle, whichever it is.
+    /// Deletes the pod of that name, of whichever recycle it is.
     async fn delete_old(&self, path: &str) -> Result<(), PluginError> {
         match rest::json(&self.client, http::Method::GET, path, None).await {
             Ok(pod) => self.delete(path, pod["metadata"]["uid"].as_str().unwrap_or_default()).await,
@@ -313,7 +328,7 @@ impl Recycler {
         }
     }
 
-    /// Deletes the pod of that UID. Another one of its name is left to whoever has created it.
+    /// Deletes the pod with that UID, and no other pod of its name.
     async fn delete(&self, path: &str, uid: &str) -> Result<(), PluginError> {
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
         match rest::json(&self.client, http::Method::DELETE, path, Some(options)).await {
@@ -336,10 +351,6 @@ fn gates(spec: &Value) -> Vec<Value> {
 
 fn is_gated(pod: &Value) -> bool {
     gates(&pod["spec"]).iter().any(|gate| gate["name"] == GATE)
-}
-
-fn failed(text: String) -> PluginError {
-    PluginError::Failed(text.into())
 }
 
 /// Upstream's `NewPersistentVolumeRecyclerPodTemplate`.
@@ -367,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_image_is_the_operators() {
+    fn a_template_with_another_image_keeps_the_script() {
         let settings = RecyclerSettings::nfs().with_image("registry.example/scrub@sha256:0");
         let container = &settings.pod["spec"]["containers"][0];
         assert_eq!(container["image"], "registry.example/scrub@sha256:0");
@@ -375,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_cannot_be_gated_or_has_no_volume_is_refused() {
+    fn a_template_without_volume_or_with_a_node_is_refused() {
         let with = |field: &str, value: Value| {
             let mut settings = RecyclerSettings::nfs();
             settings.pod["spec"][field] = value;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bindery_kube::{Candidate, LeaseError, LeaseSettings};
+use bindery_kube::{Elector, LeaseError, LeaseSettings};
 use bindery_sim::FaultRule;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -28,9 +28,9 @@ impl Replica {
             identity: identity.to_owned(),
             duration: DURATION,
         };
-        let candidate = Candidate::new(world.client(), settings, watch::Sender::new(None));
+        let elector = Elector::new(world.client(), settings, watch::Sender::new(None));
         let (sender, holds) = watch::channel(false);
-        Self { holds, running: tokio::spawn(candidate.run(sender)) }
+        Self { holds, running: tokio::spawn(elector.run(sender)) }
     }
 
     /// Waits until it holds the Lease, or no more; answers how long that took.

@@ -9,7 +9,7 @@ use bindery_controller::{Binder, Facts, Parts, Plugin as _, Port, Purpose, Setti
 use bindery_core::{ClaimKey, Lookup, Text, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_kube::plugins::HostPath;
-use bindery_kube::{ApiClient, ApiPort, Candidate, Events, LeaseSettings, watch};
+use bindery_kube::{ApiClient, ApiPort, Elector, Events, LeaseSettings, watch};
 use bindery_sim::FaultRule;
 use bindery_store::Store;
 use futures::future::join_all;
@@ -194,9 +194,9 @@ async fn held(world: &World, client: &ApiClient) -> tokio::sync::watch::Receiver
         identity: "replica".to_owned(),
         duration: LEASE,
     };
-    let candidate = Candidate::new(client.clone(), settings, tokio::sync::watch::Sender::new(None));
+    let elector = Elector::new(client.clone(), settings, tokio::sync::watch::Sender::new(None));
     let (sender, mut holds) = tokio::sync::watch::channel(false);
-    tokio::spawn(candidate.run(sender));
+    tokio::spawn(elector.run(sender));
     let came = holds.wait_for(|holds| *holds).await.map(|_| ());
     came.expect("the candidate runs");
     assert!(world.sim.object("leases", Some("kube-system"), "bindery").is_some());

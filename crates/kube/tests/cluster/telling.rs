@@ -100,13 +100,13 @@ async fn what_cannot_be_an_object_is_told_nothing() {
     ];
     // Twice, because the second of a kind is counted in the first.
     for note in odd.iter().chain(&odd) {
-        events.record(note, 0);
+        events.emit(note, 0);
     }
     events.flush().await;
     assert_eq!(events.dropped(EventLoss::NoObject), 2 * odd.len() as u64);
     assert!(world.sim.requests().is_empty(), "{:?}", world.sim.requests());
-    events.record(&claim("default", "c1"), 0);
-    events.record(&volume("v1"), 0);
+    events.emit(&claim("default", "c1"), 0);
+    events.emit(&volume("v1"), 0);
     events.flush().await;
     assert_eq!(world.sim.objects("events").len(), 2);
     assert_eq!(EventLoss::ALL.map(|cause| events.dropped(cause)).iter().sum::<u64>(), 2 * odd.len() as u64);
@@ -140,12 +140,12 @@ async fn every_one_of_5000_stuck_claims_is_explained_within_five_minutes_and_bef
     let world = World::new();
     let (events, worker) = Events::new(world.client());
     tokio::spawn(worker.run());
-    events.record(&stuck(CLAIMS), 0);
+    events.emit(&stuck(CLAIMS), 0);
     events.flush().await;
     assert_eq!(writes(&world), [Verb::Create]);
     let begin = Instant::now();
-    events.record(&stuck(CLAIMS), 0);
-    (0..CLAIMS).for_each(|number| events.record(&stuck(number), 0));
+    events.emit(&stuck(CLAIMS), 0);
+    (0..CLAIMS).for_each(|number| events.emit(&stuck(number), 0));
     events.flush().await;
     let took = begin.elapsed();
     assert!(took <= Duration::from_secs(300), "{took:?}");
@@ -174,7 +174,7 @@ async fn stuck_claims_that_are_told_of_in_turn_have_one_event_each_however_many_
         if number % AT_ONCE == 0 {
             ticks.tick().await;
         }
-        events.record(&stuck(number % CLAIMS), 0);
+        events.emit(&stuck(number % CLAIMS), 0);
     }
     let meanwhile = writes(&world);
     assert!(meanwhile.len() <= BURST + PER_SECOND * SECONDS, "{}", meanwhile.len());
@@ -198,12 +198,12 @@ async fn events_that_are_not_written_are_counted_by_cause_and_told_when_they_can
     {
         let before = dropped();
         world.sim.faults().add(FaultRule::new("create", "events").always().fail(code, reason, "injected"));
-        events.record(&stuck(usize::from(code)), 0);
+        events.emit(&stuck(usize::from(code)), 0);
         events.flush().await;
         let counted = dropped().into_iter().zip(before).map(|((cause, now), (_, then))| (cause, now - then));
         assert_eq!(counted.filter(|(_, lost)| *lost > 0).collect::<Vec<_>>(), [(cause, 1)]);
         world.sim.faults().clear();
-        events.record(&stuck(usize::from(code)), 0);
+        events.emit(&stuck(usize::from(code)), 0);
         events.flush().await;
     }
     assert_eq!(world.sim.objects("events").len(), 3);

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Random worlds of one run.
+/// Random machines in one run.
 const WORLDS: u64 = 400;
 /// Names of folders below the root, and of volumes.
 const NAMES: [&str; 4] = ["pvc-a", "pvc-b", "pvc-c", "by-hand"];
@@ -17,7 +17,7 @@ const PARTS: [&str; 12] = [
     "pvc-a", "pvc-b", "pvc-c", "by-hand", "inner", "data", "link-0", "link-1", "link-2", "..", ".", "missing",
 ];
 
-/// A machine: a root with folders, a folder outside of it, and links everywhere.
+/// A root with folders, a folder outside it, and links between them.
 struct Machine {
     folder: TempDir,
     folders: Folders,
@@ -49,10 +49,10 @@ impl Machine {
         }
         for number in 0..3 {
             let (place, target) = (machine.any_place(), machine.any_path());
-            // Where there is no such folder, there is no link.
+            // This fails if the folder does not exist.
             let _ = symlink(target, place.join(format!("link-{number}")));
         }
-        // A folder is put elsewhere, and a link in its place.
+        // A folder is moved elsewhere, with a link in its place.
         if machine.chance.random_bool(0.2) {
             let moved = machine.path("root/pvc-a");
             if fs::rename(&moved, machine.path("outside/pvc-a")).is_ok() {
@@ -88,8 +88,7 @@ impl Machine {
         path
     }
 
-    /// All that there is, by path: what a file holds, where a link leads. Records and the root are none of
-    /// it.
+    /// The content of each file and the target of each link, by path; without markers.
     fn contents(&self) -> BTreeSet<(PathBuf, String)> {
         let mut contents = BTreeSet::new();
         let mut folders = vec![self.folder.path().to_owned()];
@@ -100,7 +99,7 @@ impl Machine {
                 let holds = if metadata.is_symlink() {
                     fs::read_link(&path).unwrap().display().to_string()
                 } else if metadata.is_dir() {
-                    if path.ends_with(RECORDS) {
+                    if path.ends_with(MARKERS) {
                         continue;
                     }
                     folders.push(path.clone());
@@ -115,8 +114,7 @@ impl Machine {
     }
 }
 
-/// What a path leads to, and the folders from there up to `/`, as the kernel walks them: device and inode of
-/// each.
+/// Device and inode of what a path leads to, and of each folder from there up to `/`, as the kernel walks them.
 fn chain(path: &Path) -> Option<Vec<(u64, u64)>> {
     let metadata = fs::metadata(path).ok()?;
     let mut chain = vec![(metadata.dev(), metadata.ino())];
@@ -133,14 +131,13 @@ fn chain(path: &Path) -> Option<Vec<(u64, u64)>> {
     }
 }
 
-/// Whether the kernel finds one path in, at or above a folder. What does not exist is nowhere.
+/// Whether the kernel finds one path in, at or above a folder. A path that does not exist touches nothing.
 fn touches(path: &Path, folder: &Path) -> bool {
     let (Some(path), Some(folder)) = (chain(path), chain(folder)) else { return false };
     path.contains(&folder[0]) || folder.contains(&path[0])
 }
 
-/// Whether the text of one path is at, in or above the folder, or may be: `..` and links are not looked at
-/// closely.
+/// Whether the text of a path may be at, in or above the folder. A path with `..` or a link may always be.
 fn may_touch(path: &Path, folder: &Path) -> bool {
     let text = path.display().to_string();
     let is_plain = !["..", "link-", "missing", "pvc-a"].iter().any(|part| text.contains(part));
@@ -148,7 +145,7 @@ fn may_touch(path: &Path, folder: &Path) -> bool {
 }
 
 #[test]
-fn only_the_folder_that_was_made_for_the_volume_and_no_other_names_is_deleted() {
+fn only_the_volumes_own_folder_that_no_other_volume_names_is_deleted() {
     let first = std::env::var("BINDERY_SEED").ok().and_then(|seed| seed.parse().ok());
     let first = first.unwrap_or_else(rand::random::<u64>);
     let (mut deleted, mut kept) = (0, 0);
@@ -185,24 +182,24 @@ fn only_the_folder_that_was_made_for_the_volume_and_no_other_names_is_deleted() 
 }
 
 #[test]
-fn a_folder_is_made_once_and_deleted_as_often_as_it_takes() {
+fn making_or_deleting_a_folder_again_changes_nothing() {
     let folder = TempDir::new().unwrap();
     let folders = Folders::new(folder.path().join("root"));
     let made = folders.make("pvc-a").unwrap();
-    fs::write(made.join("data"), "dear").unwrap();
-    // The volume was not created in time, and is provisioned again.
+    fs::write(made.join("data"), "data").unwrap();
+    // The volume was not created, and is provisioned again.
     assert_eq!(folders.make("pvc-a").as_ref(), Ok(&made));
-    assert_eq!(fs::read_to_string(made.join("data")).unwrap(), "dear");
+    assert_eq!(fs::read_to_string(made.join("data")).unwrap(), "data");
     for _ in 0..2 {
         assert_eq!(folders.remove("pvc-a", &made, &[]), Ok(()));
         assert!(!made.exists());
     }
-    let records = fs::read_dir(folder.path().join("root").join(RECORDS)).unwrap();
-    assert_eq!(records.count(), 0);
+    let markers = fs::read_dir(folder.path().join("root").join(MARKERS)).unwrap();
+    assert_eq!(markers.count(), 0);
 }
 
 #[test]
-fn a_folder_that_somebody_else_has_made_is_neither_used_nor_deleted() {
+fn a_folder_without_marker_is_neither_used_nor_deleted() {
     let root = TempDir::new().unwrap();
     let folders = Folders::new(root.path().to_owned());
     let folder = root.path().join("pvc-a");
@@ -212,9 +209,8 @@ fn a_folder_that_somebody_else_has_made_is_neither_used_nor_deleted() {
     assert!(folder.is_dir());
 }
 
-/// As where the root belongs to a volume of another class, or a link leads in a circle.
 #[test]
-fn a_neighbour_whose_path_cannot_be_followed_keeps_the_folder() {
+fn a_neighbour_whose_path_cannot_be_resolved_keeps_the_folder() {
     let root = TempDir::new().unwrap();
     let folders = Folders::new(root.path().to_owned());
     let folder = folders.make("pvc-a").unwrap();
@@ -230,10 +226,10 @@ fn a_neighbour_whose_path_cannot_be_followed_keeps_the_folder() {
 }
 
 #[test]
-fn what_is_no_name_of_a_volume_has_no_folder() {
+fn a_name_that_no_volume_may_have_gets_no_folder() {
     let root = TempDir::new().unwrap();
     let folders = Folders::new(root.path().to_owned());
-    for name in ["", ".", "..", "a/b", "/", "a/", RECORDS] {
+    for name in ["", ".", "..", "a/b", "/", "a/", MARKERS] {
         assert!(folders.make(name).is_err() && folders.remove(name, &root.path().join(name), &[]).is_err());
     }
 }

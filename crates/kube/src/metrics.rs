@@ -1,6 +1,5 @@
-//! What was asked of an API server, under the names of client-go's metrics
-//! (`k8s.io/component-base/metrics/prometheus/restclient`): there is one server, so what it is called is no
-//! label.
+//! Metrics of the requests to the API server, named as client-go names them
+//! (`k8s.io/component-base/metrics/prometheus/restclient`). There is one API server, so no label names it.
 
 use http::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -12,12 +11,12 @@ use tokio::time::Instant;
 
 /// Upper bounds of the buckets, in seconds: client-go's.
 const BUCKETS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
-/// In place of a status where there was no answer: client-go's.
+/// `code` of a request without an answer: client-go's.
 const NO_ANSWER: &str = "<error>";
 
-/// Requests by what became of them, and how long they took. Clones count together.
+/// Counts and times requests. Clones count together.
 #[derive(Clone, Debug)]
-pub(crate) struct Traffic {
+pub(crate) struct RequestMetrics {
     requests: Family<RequestLabels, Counter>,
     durations: Family<DurationLabels, Histogram, fn() -> Histogram>,
 }
@@ -33,7 +32,21 @@ struct DurationLabels {
     verb: String,
 }
 
-impl Traffic {
+/// Counts its request when it is dropped: as unanswered, unless [`status`](Self::status) is set.
+pub(crate) struct Counted {
+    metrics: RequestMetrics,
+    method: Method,
+    pub(crate) status: Option<StatusCode>,
+}
+
+/// Times its request until it is dropped.
+pub(crate) struct Timed {
+    metrics: RequestMetrics,
+    method: Method,
+    began: Instant,
+}
+
+impl RequestMetrics {
     pub(crate) fn new() -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
         Self { requests: Family::default(), durations: Family::new_with_constructor(histogram) }
@@ -52,48 +65,27 @@ impl Traffic {
         );
     }
 
-    /// A request is sent.
-    pub(crate) fn asked(&self, method: &Method) -> Asked {
-        Asked { traffic: self.clone(), method: method.clone(), status: None }
+    pub(crate) fn count(&self, method: &Method) -> Counted {
+        Counted { metrics: self.clone(), method: method.clone(), status: None }
     }
 
-    /// Starts to time a request; not used for watches.
-    pub(crate) fn timing(&self, method: &Method) -> Timing {
-        Timing { traffic: self.clone(), method: method.clone(), began: Instant::now() }
-    }
-}
-
-/// A request, counted when this is dropped; it counts as unanswered if no answer was noted.
-pub(crate) struct Asked {
-    traffic: Traffic,
-    method: Method,
-    status: Option<StatusCode>,
-}
-
-impl Asked {
-    pub(crate) fn answered(&mut self, status: Option<StatusCode>) {
-        self.status = status;
+    /// Not used for watches.
+    pub(crate) fn time(&self, method: &Method) -> Timed {
+        Timed { metrics: self.clone(), method: method.clone(), began: Instant::now() }
     }
 }
 
-impl Drop for Asked {
+impl Drop for Counted {
     fn drop(&mut self) {
         let code = self.status.as_ref().map_or(NO_ANSWER, StatusCode::as_str).to_owned();
         let labels = RequestLabels { code, method: self.method.to_string() };
-        self.traffic.requests.get_or_create(&labels).inc();
+        self.metrics.requests.get_or_create(&labels).inc();
     }
 }
 
-/// A request, measured until this is dropped, however it ends.
-pub(crate) struct Timing {
-    traffic: Traffic,
-    method: Method,
-    began: Instant,
-}
-
-impl Drop for Timing {
+impl Drop for Timed {
     fn drop(&mut self) {
         let labels = DurationLabels { verb: self.method.to_string() };
-        self.traffic.durations.get_or_create(&labels).observe(self.began.elapsed().as_secs_f64());
+        self.metrics.durations.get_or_create(&labels).observe(self.began.elapsed().as_secs_f64());
     }
 }
