@@ -1,24 +1,23 @@
-//! Kubernetes objects to core types, lean: only what decisions need is kept, everything else (managedFields
-//! above all) is skipped while it is read.
+//! Decodes Kubernetes objects to core types. Fields that decisions do not need, managedFields above all, are
+//! skipped while they are read.
 //!
-//! Objects come in JSON or in Protocol Buffers, whatever the API server prefers; each is read into the same
-//! structures, which are named as in JSON and numbered as in the `generated.proto` files of k8s.io/api and
-//! k8s.io/apimachinery.
+//! Objects come in JSON or in Protocol Buffers. Both are read into the same structures, whose fields have the
+//! names of JSON and the numbers of the `generated.proto` files in k8s.io/api and k8s.io/apimachinery.
 //!
-//! What cannot be understood is [`Observed::Unreadable`] with a sentence that names the field, never absent
-//! and never guessed (G7 of the design). A value that upstream knows how to treat, such as an unknown reclaim
-//! policy, is a value.
+//! An object that cannot be understood is [`Observed::Unreadable`], with a sentence that names the field; it is
+//! never absent and never guessed (G7 of the design). A value that upstream handles, such as an unknown reclaim
+//! policy, is readable.
 
 mod authors;
 mod claim;
 mod class;
+mod fields;
 mod meta;
 mod pod;
 mod selector;
 #[cfg(test)]
 mod tests;
 mod volume;
-mod wire;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,25 +27,24 @@ use bindery_store::{Authors, Kind, Object, ObjectKey, Observed, PodRecord, Unrea
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use self::fields::Amount;
+pub use self::fields::Decodable;
 use self::meta::Meta;
-use self::wire::Amount;
-pub use self::wire::Wire;
 
-/// An object that can be read more than once: first for itself, and once more for its name where it makes no
-/// sense.
+/// An encoded object. It can be read again: for its name, if reading all of it failed.
 pub trait Encoded {
-    /// Reads it as `T`.
+    /// Decodes the object.
     ///
     /// # Errors
     ///
-    /// It is no `T`; says which field is wrong, and how.
-    fn read<T: Wire>(&self) -> Result<T, String>;
+    /// Says which field is wrong, and how.
+    fn read<T: Decodable>(&self) -> Result<T, String>;
 }
 
 /// JSON.
 impl Encoded for [u8] {
-    fn read<T: Wire>(&self) -> Result<T, String> {
-        // Naming the field costs time on every object, so it is done for those that make no sense only.
+    fn read<T: Decodable>(&self) -> Result<T, String> {
+        // Naming the field takes time, so only objects that cannot be read are read this way.
         serde_json::from_slice(self).or_else(|_| {
             serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(self)).map_err(explain)
         })
@@ -54,13 +52,13 @@ impl Encoded for [u8] {
 }
 
 impl Encoded for RawValue {
-    fn read<T: Wire>(&self) -> Result<T, String> {
+    fn read<T: Decodable>(&self) -> Result<T, String> {
         self.get().as_bytes().read()
     }
 }
 
 impl Encoded for Value {
-    fn read<T: Wire>(&self) -> Result<T, String> {
+    fn read<T: Decodable>(&self) -> Result<T, String> {
         T::deserialize(self).or_else(|_| serde_path_to_error::deserialize(self).map_err(explain))
     }
 }
@@ -73,7 +71,7 @@ fn explain(error: serde_path_to_error::Error<serde_json::Error>) -> String {
 /// The resource of volumes and claims.
 const STORAGE: &str = "storage";
 
-/// An object without a name: there is nothing that could be said about it.
+/// The bytes are no object with a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a Kubernetes object: {0}")]
 pub struct DecodeError(String);
@@ -113,7 +111,7 @@ pub fn object_key<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<ObjectK
 ///
 /// # Errors
 ///
-/// It is no object with a name.
+/// The bytes are no object with a name.
 pub fn volume<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Volume>), DecodeError> {
     decode(object, volume::decode, |meta| meta.name.as_str().into())
 }
@@ -122,7 +120,7 @@ pub fn volume<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Volume>
 ///
 /// # Errors
 ///
-/// It is no object with a name.
+/// The bytes are no object with a name.
 pub fn claim<E: Encoded + ?Sized>(object: &E) -> Result<(ClaimKey, Observed<Claim>), DecodeError> {
     decode(object, claim::decode, Meta::key)
 }
@@ -131,7 +129,7 @@ pub fn claim<E: Encoded + ?Sized>(object: &E) -> Result<(ClaimKey, Observed<Clai
 ///
 /// # Errors
 ///
-/// It is no object with a name.
+/// The bytes are no object with a name.
 pub fn class<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Class>), DecodeError> {
     decode(object, class::decode, |meta| meta.name.as_str().into())
 }
@@ -140,7 +138,7 @@ pub fn class<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Class>),
 ///
 /// # Errors
 ///
-/// It is no object with a name.
+/// The bytes are no object with a name.
 pub fn pod<E: Encoded + ?Sized>(object: &E) -> Result<PodRecord, DecodeError> {
     object.read().map(pod::decode).or_else(|why| {
         let ClaimKey { namespace, name } = key(object)?;
@@ -148,11 +146,11 @@ pub fn pod<E: Encoded + ?Sized>(object: &E) -> Result<PodRecord, DecodeError> {
     })
 }
 
-/// The name of an object of any kind, such as a Node: all that is asked of nodes is whether they exist.
+/// The name of an object of any kind, such as a Node, of which only the name matters.
 ///
 /// # Errors
 ///
-/// It is no object with a name.
+/// The bytes are no object with a name.
 pub fn name<E: Encoded + ?Sized>(object: &E) -> Result<Text, DecodeError> {
     meta(object).map(|meta| meta.name.into())
 }
@@ -161,12 +159,12 @@ pub fn name<E: Encoded + ?Sized>(object: &E) -> Result<Text, DecodeError> {
 ///
 /// # Errors
 ///
-/// It is no object with a name.
+/// The bytes are no object with a name.
 pub fn key<E: Encoded + ?Sized>(object: &E) -> Result<ClaimKey, DecodeError> {
     meta(object).map(|meta| meta.key())
 }
 
-/// UID of an object of any kind; empty where it has none that can be read.
+/// UID of an object of any kind; empty if it has none.
 pub fn uid<E: Encoded + ?Sized>(object: &E) -> String {
     meta(object).map(|meta| meta.uid).unwrap_or_default()
 }
@@ -178,11 +176,11 @@ pub fn authors<E: Encoded + ?Sized>(object: &E) -> Authors {
 }
 
 fn meta<E: Encoded + ?Sized>(object: &E) -> Result<Meta, DecodeError> {
-    object.read::<wire::Bare>().map(|bare| bare.metadata).map_err(DecodeError)
+    object.read::<fields::Bare>().map(|bare| bare.metadata).map_err(DecodeError)
 }
 
-/// Reads an object; where it makes no sense, at least its metadata.
-fn decode<E: Encoded + ?Sized, W: Wire, T, N>(
+/// Decodes an object, or at least its metadata.
+fn decode<E: Encoded + ?Sized, W: Decodable, T, N>(
     object: &E,
     convert: impl FnOnce(W) -> Result<T, String>,
     name: impl FnOnce(&Meta) -> N,
@@ -201,7 +199,7 @@ where
     }
 }
 
-/// What names an object.
+/// The name of an object.
 trait Named<N> {
     fn named(&self) -> N;
 }
@@ -224,7 +222,7 @@ impl Named<Text> for Class {
     }
 }
 
-/// The storage in the list of resources that `field` holds.
+/// The storage in a list of resources; `field` names the list in errors.
 fn quantity(list: &BTreeMap<String, Amount>, field: &str) -> Result<Option<Quantity>, String> {
     let parse = |amount: &Amount| {
         Quantity::parse(&amount.text).map_err(|error| format!("{field}.{STORAGE}: {error}"))

@@ -1,9 +1,9 @@
-//! How API servers encode what they send: Protocol Buffers, which cost them and us the least, or JSON where
-//! they serve nothing else.
+//! The encodings of API servers: Protocol Buffers, which cost both sides the least, or JSON if the server offers
+//! nothing else.
 //!
-//! Follows `runtime/serializer/protobuf` and `runtime/serializer/streaming` of k8s.io/apimachinery: an object
-//! is the bytes `k8s\0` and a `runtime.Unknown` that holds it; an event of a watch is a `metav1.WatchEvent`
-//! behind its length.
+//! Follows `runtime/serializer/protobuf` and `runtime/serializer/streaming` of k8s.io/apimachinery. An object is
+//! the bytes `k8s\0` and a `runtime.Unknown` with the object inside. An event of a watch is a `metav1.WatchEvent`
+//! after its length.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap};
@@ -11,15 +11,15 @@ use prost::Message as _;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::decode::{Encoded, Wire};
+use crate::decode::{Decodable, Encoded};
 
-/// What is asked for: the first of these that the server knows.
+/// `Accept` of all requests: the server sends the first encoding that it knows.
 pub const ACCEPT: &str = "application/vnd.kubernetes.protobuf,application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// What every encoded object begins with.
+/// The first bytes of every object in Protocol Buffers.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// One of the two.
+/// An encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// `application/json`.
@@ -28,7 +28,7 @@ pub enum Encoding {
     Protobuf,
 }
 
-/// An object, or a list of objects, as it was sent.
+/// An encoded object, or an encoded list of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
     /// In JSON.
@@ -42,9 +42,9 @@ pub enum Object {
 pub struct Page {
     /// resourceVersion of the list.
     pub version: String,
-    /// By what the next page is asked for; `None` after the last one.
+    /// The continue token of the next page; `None` on the last page.
     pub next: Option<String>,
-    /// How many objects there are beyond this page; 0 where the server does not say.
+    /// Number of objects after this page; 0 if the server does not say.
     pub remaining: u64,
     /// The objects.
     pub items: Vec<Object>,
@@ -55,7 +55,7 @@ pub struct Page {
 pub struct Event {
     /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`.
     pub kind: String,
-    /// The object as it is now, as it was before it went, or a Status.
+    /// The object, as it was before its deletion for `DELETED`; a Status for `ERROR`.
     pub object: Object,
 }
 
@@ -66,11 +66,11 @@ impl Encoding {
         if content_type.starts_with(PROTOBUF.as_bytes()) { Self::Protobuf } else { Self::Json }
     }
 
-    /// The object that an answer holds.
+    /// The object in an answer.
     ///
     /// # Errors
     ///
-    /// The answer is not what it says.
+    /// The answer is malformed.
     pub fn object(self, bytes: Bytes) -> Result<Object, String> {
         match self {
             Self::Json => Ok(Object::Json(bytes)),
@@ -78,11 +78,11 @@ impl Encoding {
         }
     }
 
-    /// The event that a frame of a watch holds.
+    /// The event in a frame of a watch.
     ///
     /// # Errors
     ///
-    /// The frame is not what it should be.
+    /// The frame is malformed.
     pub fn event(self, frame: Bytes) -> Result<Event, String> {
         match self {
             Self::Json => {
@@ -100,11 +100,11 @@ impl Encoding {
 }
 
 impl Object {
-    /// Reads it as a page of a list.
+    /// The page of a list.
     ///
     /// # Errors
     ///
-    /// It is none.
+    /// The object is no list.
     pub fn page(&self) -> Result<Page, String> {
         let (metadata, items) = match self {
             Self::Json(bytes) => {
@@ -124,7 +124,7 @@ impl Object {
 }
 
 impl Encoded for Object {
-    fn read<T: Wire>(&self) -> Result<T, String> {
+    fn read<T: Decodable>(&self) -> Result<T, String> {
         match self {
             Self::Json(bytes) => bytes.as_ref().read(),
             Self::Protobuf(bytes) => T::decode(bytes.as_ref()).map_err(|error| error.to_string()),
@@ -132,7 +132,7 @@ impl Encoded for Object {
     }
 }
 
-/// A part of the bytes, without a copy.
+/// A part of the bytes, which is not copied.
 fn part(bytes: &Bytes, part: &RawValue) -> Bytes {
     bytes.slice_ref(part.get().as_bytes())
 }
@@ -140,7 +140,7 @@ fn part(bytes: &Bytes, part: &RawValue) -> Bytes {
 /// Takes an object out of its envelope.
 fn unwrapped(bytes: Bytes) -> Result<Bytes, String> {
     if !bytes.starts_with(MAGIC) {
-        return Err("it does not begin as Kubernetes' Protocol Buffers do".to_owned());
+        return Err("it does not begin with the bytes of Kubernetes' Protocol Buffers".to_owned());
     }
     let envelope = Unknown::decode(bytes.slice(MAGIC.len()..)).map_err(|error| error.to_string())?;
     Ok(envelope.raw)
@@ -188,7 +188,7 @@ struct RawExtension {
     raw: Bytes,
 }
 
-/// A list of objects of any kind, which stay as they are.
+/// A list of encoded objects of any kind.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ProtobufList {
     #[prost(message, required, tag = "1")]
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_says_how_it_is_encoded() {
+    fn the_content_type_tells_the_encoding() {
         for content_type in
             ["application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf;stream=watch"]
         {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn a_malformed_object_is_unreadable_or_an_error() {
         for (amount, why) in
             [("5GB", "spec.capacity.storage: \"5GB\""), ("-1", "spec.capacity.storage: \"-1\"")]
         {

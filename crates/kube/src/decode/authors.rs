@@ -7,7 +7,7 @@ use bindery_store::{Author, Authors};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::wire::{Fields, nullable};
+use super::fields::{Fields, nullable};
 use crate::keys;
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]

@@ -7,11 +7,11 @@ use serde::Deserialize;
 
 use super::meta::Meta;
 use super::selector::{self, LabelSelector};
-use super::wire::{Amount, Presence, nullable};
+use super::fields::{Amount, Presence, nullable};
 use super::{access_modes, quantity, volume_mode};
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
-pub(super) struct Wire {
+pub(super) struct PersistentVolumeClaim {
     #[prost(message, required, tag = "1")]
     metadata: Meta,
     #[serde(default)]
@@ -66,8 +66,8 @@ struct Status {
     current_volume_attributes_class_name: Option<String>,
 }
 
-pub(super) fn decode(wire: Wire) -> Result<Claim, String> {
-    let Wire { metadata: meta, spec, status } = wire;
+pub(super) fn decode(claim: PersistentVolumeClaim) -> Result<Claim, String> {
+    let PersistentVolumeClaim { metadata: meta, spec, status } = claim;
     let requests = spec.resources.unwrap_or_default().requests;
     Ok(Claim {
         key: meta.key(),

@@ -4,7 +4,7 @@ use bindery_core::{BindingMode, Class};
 use serde::Deserialize;
 
 use super::meta::Meta;
-use super::wire::nullable;
+use super::fields::nullable;
 
 /// Either annotation marks a default class.
 const DEFAULT_CLASS: [&str; 2] =
@@ -12,7 +12,7 @@ const DEFAULT_CLASS: [&str; 2] =
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Wire {
+pub(super) struct StorageClass {
     #[prost(message, required, tag = "1")]
     metadata: Meta,
     #[serde(default)]
@@ -26,15 +26,15 @@ pub(super) struct Wire {
     volume_binding_mode: Option<String>,
 }
 
-pub(super) fn decode(wire: Wire) -> Result<Class, String> {
-    let meta = wire.metadata;
+pub(super) fn decode(class: StorageClass) -> Result<Class, String> {
+    let meta = class.metadata;
     let marked = |key: &&str| meta.annotation(key).as_deref() == Some("true");
     Ok(Class {
         default: DEFAULT_CLASS.iter().any(marked),
         created: meta.created(),
-        provisioner: wire.provisioner.into(),
-        binding_mode: binding_mode(wire.volume_binding_mode.as_deref())?,
-        mount_options: !wire.mount_options.is_empty(),
+        provisioner: class.provisioner.into(),
+        binding_mode: binding_mode(class.volume_binding_mode.as_deref())?,
+        mount_options: !class.mount_options.is_empty(),
         name: meta.name.into(),
     })
 }

@@ -1,4 +1,4 @@
-//! `metadata`, as far as decisions need it.
+//! The parts of `metadata` that decisions need.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -6,7 +6,7 @@ use std::mem;
 use bindery_core::{ClaimKey, Text, Timestamp};
 use serde::Deserialize;
 
-use super::wire::{Presence, Time, nullable};
+use super::fields::{Presence, Time, nullable};
 
 /// `volume.beta.kubernetes.io/storage-class`: takes precedence over the field where the key exists.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
@@ -19,7 +19,7 @@ pub(super) struct Meta {
     #[serde(default, deserialize_with = "nullable")]
     #[prost(string, tag = "3")]
     pub(super) namespace: String,
-    /// Empty in a manifest that no API server has seen.
+    /// Empty in a manifest, which no API server has seen.
     #[serde(default)]
     #[prost(string, tag = "5")]
     pub(super) uid: String,
@@ -52,12 +52,12 @@ impl Meta {
         self.deletion_timestamp.is_some()
     }
 
-    /// `creationTimestamp`; zero where it is missing or null, as in a manifest.
+    /// `creationTimestamp`; zero if it is missing, as in a manifest.
     pub(super) fn created(&self) -> Timestamp {
         self.creation_timestamp.as_ref().map_or(0, |time| time.seconds)
     }
 
-    /// Takes the labels: what there are many of is not kept twice.
+    /// Takes the labels, so that they are not kept twice.
     pub(super) fn take_labels(&mut self) -> BTreeMap<Text, Text> {
         let labels = mem::take(&mut self.labels).into_iter();
         labels.map(|(key, value)| (key.into(), value.into())).collect()

@@ -5,10 +5,10 @@ use bindery_store::{PodContent, PodRecord};
 use serde::Deserialize;
 
 use super::meta::Meta;
-use super::wire::{Presence, nullable};
+use super::fields::{Presence, nullable};
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
-pub(super) struct Wire {
+pub(super) struct Pod {
     #[prost(message, required, tag = "1")]
     metadata: Meta,
     #[serde(default)]
@@ -87,8 +87,8 @@ struct State {
     terminated: Option<Presence>,
 }
 
-pub(super) fn decode(wire: Wire) -> PodRecord {
-    let Wire { metadata: meta, spec, status } = wire;
+pub(super) fn decode(pod: Pod) -> PodRecord {
+    let Pod { metadata: meta, spec, status } = pod;
     let content = PodContent {
         claims: spec.volumes.iter().filter_map(|volume| claim(volume, &meta.name)).collect(),
         scheduled: spec.node_name.is_some_and(|node| !node.is_empty()),
@@ -97,8 +97,8 @@ pub(super) fn decode(wire: Wire) -> PodRecord {
     PodRecord { namespace: meta.key().namespace, name: meta.name.into(), content: Ok(content) }
 }
 
-/// The claim of a volume: named, or made for the pod (ownership is not checked, as upstream's index does
-/// not).
+/// The claim of a pod's volume: named, or made for the pod. Like upstream's index, this does not check the
+/// owner.
 fn claim(volume: &PodVolume, pod: &str) -> Option<Text> {
     match (&volume.source.persistent_volume_claim, &volume.source.ephemeral) {
         (Some(claim), _) => Some(claim.claim_name.as_str().into()),
@@ -107,7 +107,7 @@ fn claim(volume: &PodVolume, pod: &str) -> Option<Text> {
     }
 }
 
-/// Upstream's `IsPodTerminated`: it has ended, or it is being deleted and none of its containers runs.
+/// Upstream's `IsPodTerminated`: the pod has ended, or it is being deleted and none of its containers runs.
 fn is_terminated(meta: &Meta, status: &Status) -> bool {
     let ended = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     let mut containers =

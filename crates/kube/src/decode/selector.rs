@@ -6,7 +6,7 @@ use bindery_core::{Requirement, Selector, SelectorOperator};
 use serde::Deserialize;
 
 use super::texts;
-use super::wire::nullable;
+use super::fields::nullable;
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase")]
@@ -32,19 +32,19 @@ struct Expression {
     values: Vec<String>,
 }
 
-/// The selector; what is none is kept as such with apimachinery's complaint, because matching then fails with
-/// it, as upstream's does.
+/// Parses a selector. An invalid one is kept with apimachinery's message, because upstream's matching fails with
+/// that message.
 ///
 /// # Errors
 ///
-/// It is larger than what claims are decided by.
-pub(super) fn decode(wire: LabelSelector) -> Result<Selector, String> {
-    let labels = wire.match_labels.into_iter().map(|(key, value)| Requirement {
+/// The selector is larger than the limits of a decision.
+pub(super) fn decode(selector: LabelSelector) -> Result<Selector, String> {
+    let labels = selector.match_labels.into_iter().map(|(key, value)| Requirement {
         key: key.into(),
         operator: SelectorOperator::In,
         values: vec![value.into()],
     });
-    let expressions = wire.match_expressions.into_iter().map(|expression| {
+    let expressions = selector.match_expressions.into_iter().map(|expression| {
         Ok(Requirement {
             operator: operator(&expression.operator)?,
             key: expression.key.into(),
@@ -105,7 +105,7 @@ fn check(requirement: Requirement) -> Result<Requirement, String> {
     }
 }
 
-/// What is wrong with a qualified name, if anything (`validation.IsQualifiedName`).
+/// The fault in a qualified name, if there is one (`validation.IsQualifiedName`).
 fn key_fault(key: &str) -> Option<&'static str> {
     let name = match key.split_once('/') {
         Some((prefix, _)) if !is_subdomain(prefix) => {
@@ -149,9 +149,8 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_is_read_up_to_its_limits_and_one_beyond_is_no_guess() {
+    fn a_selector_beyond_the_limits_is_unreadable() {
         let values = |count: usize| (0..count).map(|at| format!("value-{at}")).collect::<Vec<_>>();
-        // What API servers take and people write: all nodes of a rack, all zones of a region.
         for count in [1, 300, Selector::LABELS_MAX - 1] {
             let read = decoded(vec![expression("zone", values(count))]);
             assert!(matches!(read, Ok(Selector::Requirements(_))), "{count}: {read:?}");

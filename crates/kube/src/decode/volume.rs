@@ -8,11 +8,11 @@ use bindery_core::{
 use serde::Deserialize;
 
 use super::meta::Meta;
-use super::wire::{Amount, Presence, nullable};
+use super::fields::{Amount, Presence, nullable};
 use super::{access_modes, quantity, volume_mode};
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
-pub(super) struct Wire {
+pub(super) struct PersistentVolume {
     #[prost(message, required, tag = "1")]
     metadata: Meta,
     #[serde(default)]
@@ -81,9 +81,8 @@ macro_rules! source {
             )*
         }
 
-        /// A [`Spec`] in JSON, where the fields of the source are among the others. serde's `flatten` would
-        /// say so too, but keeps whatever else is there until all has been read, in many times the memory
-        /// that it took to send it.
+        /// A [`Spec`] in JSON, where the fields of the source are among the others. serde's `flatten` would do,
+        /// but buffers all unknown fields, in many times the memory of the JSON.
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
         struct Json {
@@ -120,7 +119,7 @@ macro_rules! source {
         }
 
         impl Source {
-            /// Name of the field that holds the source.
+            /// Name of the field with the source.
             fn name(&self) -> &'static str {
                 $(if self.$source.is_some() { return $name; })*
                 ""
@@ -129,7 +128,7 @@ macro_rules! source {
     };
 }
 
-// Every PersistentVolumeSource of core/v1. The list is closed: new drivers are served through `csi`.
+// Every PersistentVolumeSource of core/v1. The list is closed: new drivers use `csi`.
 source! {
     gce_persistent_disk = "gcePersistentDisk" = "1",
     aws_elastic_block_store = "awsElasticBlockStore" = "2",
@@ -155,8 +154,8 @@ source! {
     csi = "csi" = "22",
 }
 
-pub(super) fn decode(wire: Wire) -> Result<Volume, String> {
-    let Wire { metadata: mut meta, spec, status } = wire;
+pub(super) fn decode(volume: PersistentVolume) -> Result<Volume, String> {
+    let PersistentVolume { metadata: mut meta, spec, status } = volume;
     Ok(Volume {
         uid: Uid(meta.uid.as_str().into()),
         version: Version(meta.version.as_str().into()),
@@ -193,7 +192,7 @@ fn annotations(meta: &Meta) -> VolumeAnnotations {
     }
 }
 
-/// The API server sets a policy on every volume; what no version knows makes the volume Failed.
+/// The API server sets a policy on every volume. An unknown one makes the volume Failed.
 fn policy(name: Option<&str>) -> ReclaimPolicy {
     match name {
         Some("Retain") => ReclaimPolicy::Retain,

@@ -1,4 +1,4 @@
-//! What the structures that objects are read into have in common.
+//! Fields that objects of several kinds have.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use serde_json::value::RawValue;
 
 use super::meta::Meta;
 
-/// Part of an object, as it is sent in either encoding.
-pub trait Wire: DeserializeOwned + prost::Message + Default {}
+/// An object, or a part of one, that can be decoded from JSON and from Protocol Buffers.
+pub trait Decodable: DeserializeOwned + prost::Message + Default {}
 
-impl<T: DeserializeOwned + prost::Message + Default> Wire for T {}
+impl<T: DeserializeOwned + prost::Message + Default> Decodable for T {}
 
 /// An object of any kind.
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
@@ -20,7 +20,7 @@ pub(super) struct Bare {
     pub(super) metadata: Meta,
 }
 
-/// That a field is there, whatever it holds.
+/// A field of which only the presence matters.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Presence {}
 
@@ -30,7 +30,7 @@ impl<'de> Deserialize<'de> for Presence {
     }
 }
 
-/// `resource.Quantity`: API servers write text, people also write numbers.
+/// `resource.Quantity`. API servers write text, people also write numbers.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Amount {
     #[prost(string, tag = "1")]
@@ -39,7 +39,7 @@ pub(super) struct Amount {
 
 impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // serde's `untagged` would say so too, but keeps whatever is there before it is looked at.
+        // serde's `untagged` would do, but copies the value before it is examined.
         struct Visitor;
 
         impl serde::de::Visitor<'_> for Visitor {
@@ -114,7 +114,7 @@ impl<'de> Deserialize<'de> for Fields {
     }
 }
 
-/// Reads null as nothing, as Go does with lists and maps.
+/// Reads null as an empty value, as Go does for lists and maps.
 pub(super) fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
