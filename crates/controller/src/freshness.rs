@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bindery_core::Version;
 use bindery_store::{Kind, is_newer};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 /// What is known of every kind's watch. The watches report to it; takeovers, metrics and decisions read it.
@@ -63,7 +63,8 @@ pub struct Sent {
 struct KindFreshness {
     heard: watch::Sender<Heard>,
     lists: watch::Sender<Requests>,
-    watches: watch::Sender<Requests>,
+    /// Notified when a bookmark is wanted.
+    bookmarks: Notify,
 }
 
 /// What a watch has told last.
@@ -75,8 +76,8 @@ struct Heard {
     version: Option<Version>,
 }
 
-/// Requests for a list or a new watch, by number: each raises `wanted`. A list or a watch serves all requests
-/// that were made before it began.
+/// Requests for a list, by number: each raises `wanted`. A list serves all requests that were made before it
+/// began.
 #[derive(Clone, Copy, Debug, Default)]
 struct Requests {
     wanted: u64,
@@ -85,9 +86,6 @@ struct Requests {
     served: u64,
 }
 
-/// The requests that a watch serves: those that were made before it began.
-#[derive(Clone, Copy, Debug)]
-pub struct WatchTicket(u64);
 
 impl Heard {
     fn has_reached(&self, version: &Version) -> bool {
@@ -228,31 +226,14 @@ impl Freshness {
         let _ = lists.wait_for(|lists| lists.served >= lists.wanted).await;
     }
 
-    /// Asks for a new watch of the kind, from the version that it has reached.
-    pub fn want_watch(&self, kind: Kind) {
-        self.of(kind).watches.send_modify(|watches| watches.wanted += 1);
+    /// Asks for a bookmark of the kind within seconds. An idle watch gets one each minute otherwise.
+    pub fn want_bookmark(&self, kind: Kind) {
+        self.of(kind).bookmarks.notify_one();
     }
 
-    /// A watch of the kind is about to be requested.
-    pub fn watch_begins(&self, kind: Kind) -> WatchTicket {
-        WatchTicket(self.of(kind).watches.borrow().wanted)
-    }
-
-    /// Waits until a watch is wanted that begins after this one.
-    pub async fn until_watch_wanted(&self, kind: Kind, ticket: WatchTicket) {
-        let mut watches = self.of(kind).watches.subscribe();
-        let _ = watches.wait_for(|watches| ticket.0 < watches.wanted).await;
-    }
-
-    /// The watch is open, and the store has what changed before that.
-    pub fn watching(&self, kind: Kind, ticket: WatchTicket) {
-        self.of(kind).watches.send_modify(|watches| watches.served = watches.served.max(ticket.0));
-    }
-
-    /// Waits until no new watch of the kind is wanted.
-    pub async fn until_watched(&self, kind: Kind) {
-        let mut watches = self.of(kind).watches.subscribe();
-        let _ = watches.wait_for(|watches| watches.served >= watches.wanted).await;
+    /// Waits until a bookmark is wanted: the kind's watch then asks the server for one.
+    pub async fn until_bookmark_wanted(&self, kind: Kind) {
+        self.of(kind).bookmarks.notified().await;
     }
 
     fn of(&self, kind: Kind) -> &KindFreshness {

@@ -47,7 +47,7 @@ pub use decider::Reads;
 pub use error::{OperationError, ReviewError, SyncError};
 pub use facts::{Facts, Migrations};
 pub use foreign_writers::{ForeignWrite, ForeignWriters};
-pub use freshness::{Freshness, Regression, Regressions, Sent, WatchTicket};
+pub use freshness::{Freshness, Regression, Regressions, Sent};
 pub use intake::Intake;
 pub use journal::{DecisionOutcome, Journal};
 pub use key::Key;

@@ -1,11 +1,10 @@
-//! Lists and watches into the binder's [`Intake`], which is told how current they are
+//! Lists and watches into the binder's [`Intake`], which learns how current they are
 //! ([`bindery_controller::Freshness`]).
 //!
-//! One loop for each kind: list, hand the complete list over, watch from its version with bookmarks, list
-//! again when the server has forgotten that version (410). A server that can streams the list as the first
-//! events of the watch (KEP-3157, on by default since 1.34), which costs it no memory; of others it is
-//! fetched in pages. Objects are read one by one from the bytes, so a list of 100,000 is never in memory as
-//! it was sent, and one that makes no sense spoils none of the others.
+//! Each kind has one loop: list, deliver the complete list, watch from its version with bookmarks, and list again
+//! when that version has expired (410). A server that can streams the list as the first events of the watch
+//! (KEP-3157, on by default since 1.34), which costs it no memory; other servers send pages. Objects are decoded
+//! one by one, so an encoded list of 100,000 is never in memory, and an unreadable object affects no other.
 
 mod feed;
 mod newest;
@@ -28,36 +27,38 @@ use crate::client::ApiClient;
 use crate::encoding::Page;
 use crate::rest::{self, Fault};
 
-/// Seconds after which the server is asked to end the watch (client-go asks for 5 to 10 minutes).
+/// `timeoutSeconds` of a watch (client-go asks for 5 to 10 minutes).
 const WATCH_SECONDS: u64 = 300;
+/// `timeoutSeconds` of a watch whose bookmark is wanted soon. An API server sends the last bookmark 2 s before the
+/// end of a watch (`nextBookmarkTime` of apiserver's watch cache), so this one comes after 1 to 2.3 s.
+const BOOKMARK_SECONDS: u64 = 3;
 /// Objects in one page of a list (client-go's default).
 const PAGE: u32 = 500;
-/// First pause after a failure, doubled by each that follows (client-go's reflector). It is longer where the
-/// API server asks for that.
+/// First pause after a failure, doubled by each further one (client-go's reflector). `Retry-After` may make it
+/// longer.
 const BACKOFF: Duration = Duration::from_millis(800);
 /// Longest pause.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// A watch that ended sooner, and told of nothing, was none.
+/// A watch that ends sooner, without an event, counts as failed.
 const SHORT: Duration = Duration::from_secs(1);
-/// A watch that lasted this long was a good one: the next failure starts at [`BACKOFF`] again.
+/// After a watch that lasted this long, the next failure starts at [`BACKOFF`] again.
 const BACKOFF_RESET: Duration = Duration::from_secs(120);
-/// After this many failures in a row streamed lists are fetched in pages.
+/// After this many failures in a row, a list is fetched in pages.
 const STREAM_FAILURES_MAX: u32 = 2;
-/// After this many paged lists in a row whose continue token expired, all objects are fetched in one answer.
+/// After this many paged lists in a row whose continue token expired, a list is fetched in one answer.
 const EXPIRED_PAGES_MAX: u32 = 2;
 
-/// How long a list or a watch may keep silent before it counts as dead.
+/// How long a list or a watch may be silent before it counts as dead.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchLimits {
-    /// Longest time from the request of a watch to the headers of its answer, and from one object of a
-    /// streamed list to the next.
+    /// Longest time from the request of a watch to the headers of its answer, and between two objects of a
+    /// streamed list.
     pub answer: Duration,
-    /// Longest time without bytes on an open watch. A server that sends bookmarks sends one each minute or
-    /// so.
+    /// Longest time without bytes on an open watch. A server that sends bookmarks sends one about each minute.
     pub silence: Duration,
-    /// The same where the server sends no bookmarks. It is taken to send none where the first two watches of
-    /// a kind were silent for [`silence`](Self::silence). An idle watch then tells nothing until it ends,
-    /// after 5 minutes.
+    /// The same for a server that sends no bookmarks, on which an idle watch is silent until it ends after 5
+    /// minutes. A server is assumed to send none if the first two watches of a kind were silent for
+    /// [`silence`](Self::silence).
     pub silence_without_bookmarks: Duration,
 }
 
@@ -71,12 +72,12 @@ impl Default for WatchLimits {
     }
 }
 
-/// Keeps a binder's store up to date until `shutdown`.
+/// Keeps a binder's store current until `shutdown`.
 pub async fn run(client: impl Into<ApiClient>, intake: Intake, shutdown: CancellationToken) {
     run_with_limits(client, intake, WatchLimits::default(), shutdown).await;
 }
 
-/// As [`run`], with other limits.
+/// Like [`run`], with other limits.
 pub async fn run_with_limits(
     client: impl Into<ApiClient>,
     intake: Intake,
@@ -93,6 +94,7 @@ pub async fn run_with_limits(
             stream_failures: 0,
             expired_pages: 0,
             bookmarks: Bookmarks::Awaited { silences: 0 },
+            wants_bookmark: false,
         };
         Box::pin(watch.run())
     });
@@ -104,44 +106,46 @@ struct Watch {
     client: ApiClient,
     feed: Feed,
     limits: WatchLimits,
-    /// Whether the server has the feature of streamed lists; so until it refuses one.
+    /// Whether the server streams lists; assumed until it refuses one.
     streams_lists: bool,
-    /// Streamed lists in a row that failed for another reason.
+    /// Streamed lists in a row that failed otherwise.
     stream_failures: u32,
     /// Paged lists in a row whose continue token expired.
     expired_pages: u32,
     bookmarks: Bookmarks,
+    /// Whether the next watch is to be short, for its bookmark.
+    wants_bookmark: bool,
 }
 
 /// Whether the server sends bookmarks on watches of a kind.
 #[derive(Clone, Copy, Debug)]
 enum Bookmarks {
-    /// None has come; so many watches have fallen silent.
+    /// None has come; this many watches have fallen silent.
     Awaited { silences: u32 },
     /// One has come.
     Sent,
-    /// The server is taken to send none.
+    /// The server is assumed to send none.
     Absent,
 }
 
-/// How a watch ended that did not fail.
+/// How a watch ended without a failure.
 #[derive(Clone, Copy, Debug)]
 enum Ended {
     /// The server ended it.
     ByServer,
     /// A list of the kind is wanted.
     ListWanted,
-    /// The watch is to be opened anew, from the version that it has reached.
-    WatchWanted,
+    /// A bookmark is wanted soon: a short watch follows.
+    BookmarkWanted,
 }
 
-/// Why a list or a watch came to nothing.
+/// Why a list or a watch failed.
 #[derive(Debug, thiserror::Error)]
 enum WatchError {
-    /// The API server has forgotten the version or the page that was asked for: list anew.
+    /// The requested version or continue token has expired: list again.
     #[error("the API server has forgotten the version")]
     Expired,
-    /// It ended as soon as it was open.
+    /// The watch ended as soon as it was open.
     #[error("the watch was ended at once, without an event")]
     Short,
     /// No bytes came for too long.
@@ -153,7 +157,7 @@ enum WatchError {
     /// Anything else.
     #[error(transparent)]
     Fault(Fault),
-    /// The answer is not what it should be.
+    /// The answer is malformed.
     #[error("the API server's answer makes no sense: {0}")]
     Nonsense(String),
 }
@@ -172,7 +176,7 @@ impl From<Fault> for WatchError {
 }
 
 impl WatchError {
-    /// Whether it may mean that there is no API server at the moment.
+    /// Whether no API server may be running.
     fn is_outage(&self) -> bool {
         match self {
             Self::Fault(fault) => fault.is_outage(),
@@ -187,14 +191,14 @@ impl Watch {
         let kind = self.feed.kind();
         let mut pause = BACKOFF;
         let mut version: Option<String> = None;
-        // Whether the last list's version expired before a watch from it was a good one.
+        // Whether a version has expired since the last good watch.
         let mut has_expired = false;
         let mut hastened: Option<Instant> = None;
         loop {
             let (began, before) = (Instant::now(), version.clone());
             let error = match self.turn(&mut version).await {
-                // Who ends every watch at once would be asked again without a pause: client-go calls it "very
-                // short watch".
+                // A server that ends every watch at once must not be asked again without a pause (client-go's
+                // "very short watch").
                 Ok(Ended::ByServer) if began.elapsed() < SHORT && before.is_some() && before == version => {
                     WatchError::Short
                 }
@@ -206,29 +210,32 @@ impl Watch {
                     version = None;
                     continue;
                 }
-                Ok(Ended::WatchWanted) => continue,
+                Ok(Ended::BookmarkWanted) => {
+                    self.wants_bookmark = true;
+                    continue;
+                }
                 Err(error) => error,
             };
-            // One that fell silent was open.
+            // A watch that fell silent was open.
             if began.elapsed() >= BACKOFF_RESET || matches!(error, WatchError::Silent(_)) {
                 (pause, has_expired) = (BACKOFF, false);
             }
             if matches!(error, WatchError::Expired) && version.take().is_some() {
                 self.feed.intake().watch_expired();
-                // A server that forgets every version at once is not to be asked for lists without a pause.
+                // A server on which every version expires at once must not be asked for lists without a pause.
                 if !std::mem::replace(&mut has_expired, true) {
                     tracing::info!(%kind, "the watch has expired; listing again");
                     continue;
                 }
             }
-            // A watch from a version that etcd does not have, as after a restore, is silent too.
+            // After a restore, a watch from a version that etcd does not have is silent too.
             if matches!(error, WatchError::Silent(_)) {
                 newest::compare(&self.client, self.feed.intake(), kind).await;
             }
             self.feed.intake().watch_failed();
             tracing::warn!(%kind, %error, ?pause, "watching failed; trying again");
-            // After an outage all watches are to be back with the server, and not half a minute later. One
-            // that fails while other requests succeed goes on to back off.
+            // After an outage all watches open again as soon as the server answers. A watch that fails while other
+            // requests succeed continues to back off.
             let may_hasten =
                 error.is_outage() && hastened.is_none_or(|hastened| hastened.elapsed() >= BACKOFF_MAX);
             tokio::select! {
@@ -241,11 +248,10 @@ impl Watch {
         }
     }
 
-    /// Lists where there is no version to watch from, and watches until the server ends the watch or
-    /// something else is wanted.
+    /// Lists if there is no version to watch from, then watches until the server ends the watch or something else
+    /// is wanted.
     async fn turn(&mut self, version: &mut Option<String>) -> Result<Ended, WatchError> {
         let (intake, kind) = (self.feed.intake().clone(), self.feed.kind());
-        let ticket = intake.freshness().watch_begins(kind);
         let (from, events) = match version {
             Some(version) => (version, None),
             None => {
@@ -256,13 +262,12 @@ impl Watch {
         tokio::select! {
             biased;
             () = intake.freshness().until_list_wanted(kind) => Ok(Ended::ListWanted),
-            () = intake.freshness().until_watch_wanted(kind, ticket) => Ok(Ended::WatchWanted),
-            ended = self.watch(from, events, ticket) => ended.map(|()| Ended::ByServer),
+            () = intake.freshness().until_bookmark_wanted(kind) => Ok(Ended::BookmarkWanted),
+            ended = self.watch(from, events) => ended.map(|()| Ended::ByServer),
         }
     }
 
-    /// Lists all objects and hands them over. Answers the version of the list, and the watch that sent it
-    /// where one did.
+    /// Lists and delivers all objects. Returns the version of the list, and the rest of the watch that streamed it.
     async fn list(&mut self) -> Result<(String, Option<Events>), WatchError> {
         if self.streams_lists && self.stream_failures < STREAM_FAILURES_MAX {
             match self.stream_list().await {
@@ -283,12 +288,12 @@ impl Watch {
             }
         }
         let version = self.list_pages().await?;
-        // What made streams fail may be over: the next list is tried as a stream once.
+        // The next list is tried as a stream once.
         self.stream_failures = self.stream_failures.min(STREAM_FAILURES_MAX - 1);
         Ok((version, None))
     }
 
-    /// Lists all objects page by page. Answers the version of the list.
+    /// Lists and delivers all objects page by page. Returns the version of the list.
     async fn list_pages(&mut self) -> Result<String, WatchError> {
         let mut next: Option<String> = None;
         self.feed.begin();
@@ -312,12 +317,12 @@ impl Watch {
         }
     }
 
-    /// The page behind a continue token, or the first one.
+    /// The page of a continue token, or the first page.
     async fn page(&self, next: Option<&str>) -> Result<Page, WatchError> {
         let path = self.feed.path();
         let uri = match next {
             Some(token) => format!("{path}?limit={PAGE}&continue={}", rest::encode(token)),
-            // Without a limit the answer is the whole list: no token can expire.
+            // Without a limit the answer is the whole list, so no token can expire.
             None if self.expired_pages >= EXPIRED_PAGES_MAX => path.to_owned(),
             None => format!("{path}?limit={PAGE}"),
         };

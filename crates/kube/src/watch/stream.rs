@@ -1,12 +1,12 @@
-//! One watch request: a frame for each event, for as long as the server keeps it open. The first ones may be
-//! a list.
+//! One watch request: a frame for each event, as long as the server keeps it open. The first events may be a
+//! list.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::mem::take;
 use std::pin::Pin;
 use std::time::Duration;
 
-use bindery_controller::WatchTicket;
 use bytes::Bytes;
 use futures::stream::{BoxStream, unfold};
 use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, StreamExt, TryStreamExt};
@@ -15,24 +15,21 @@ use kube::client::Body;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{Bookmarks, WATCH_SECONDS, Watch, WatchError};
+use super::{BOOKMARK_SECONDS, Bookmarks, WATCH_SECONDS, Watch, WatchError};
 use crate::decode::Encoded as _;
 use crate::encoding::{Encoding, Event};
 use crate::rest::{self, Fault};
 
-/// Longest streamed list, however steadily its objects come: the objects of a busy cluster may come for ever.
+/// Longest time for a streamed list, even if objects come steadily: in a busy cluster they may never end.
 const LIST_MAX: Duration = Duration::from_secs(120);
-/// An API server sends what changed before a watch was opened right behind its headers. When nothing has come
-/// for so long, all of it has.
-const REPLAY: Duration = Duration::from_millis(200);
-/// After this many watches without a bookmark that fell silent, the server is taken to send none.
+/// After this many silent watches without a bookmark, the server is assumed to send none.
 const SILENCES_MAX: u32 = 2;
-/// Longest frame. An API server stores objects of 1.5 MiB or so at most.
+/// Longest frame. An API server stores objects of about 1.5 MiB at most.
 const FRAME_BYTES_MAX: u32 = 16 * 1024 * 1024;
 /// Marks the bookmark at the end of a streamed list (KEP-3157).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// As much of an object as a watch needs to go on.
+/// The part of an object that a watch needs to continue.
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(default)]
 struct Versioned {
@@ -47,7 +44,7 @@ struct Version {
     resource_version: String,
 }
 
-/// As much of a bookmark as tells whether it ends a list.
+/// The part of a bookmark that tells whether it ends a list.
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(default)]
 struct Bookmark {
@@ -68,12 +65,12 @@ struct BookmarkMeta {
 pub(super) struct Events {
     encoding: Encoding,
     stream: Pin<Box<dyn AsyncBufRead + Send>>,
-    /// How long no bytes may come.
+    /// Longest time without bytes.
     silence: Duration,
 }
 
 impl Events {
-    /// The next event; `None` where the server has ended the watch.
+    /// The next event; `None` if the server has ended the watch.
     async fn next(&mut self) -> Result<Option<Event>, WatchError> {
         let frame = match self.encoding {
             Encoding::Json => self.line().await,
@@ -101,12 +98,12 @@ impl Events {
         match line.last() {
             None => Ok(None),
             Some(b'\n') => Ok(Some(line.into())),
-            // The connection ended within a line: the event comes again on the next one.
+            // The connection ended within a line: the next one repeats the event.
             Some(_) => Err(broken_off()),
         }
     }
 
-    /// A block behind its length, which is 4 bytes, the highest first.
+    /// A block after its length, 4 bytes in big-endian order.
     async fn block(&mut self) -> io::Result<Option<Bytes>> {
         if self.stream.fill_buf().await?.is_empty() {
             return Ok(None);
@@ -128,33 +125,23 @@ fn broken_off() -> io::Error {
 }
 
 impl Watch {
-    /// Watches from `version` on, and moves it along, until the server ends the watch, which `events` may
-    /// have begun.
+    /// Watches from `version` on, and advances it, until the server ends the watch. `events` is the rest of a
+    /// watch that began with a list.
     pub(super) async fn watch(
         &mut self,
         version: &mut String,
         events: Option<Events>,
-        ticket: WatchTicket,
     ) -> Result<(), WatchError> {
         let events = match events {
             Some(events) => events,
-            None => self.open(&format!("resourceVersion={}", rest::encode(version))).await?,
+            None => {
+                let seconds = if take(&mut self.wants_bookmark) { BOOKMARK_SECONDS } else { WATCH_SECONDS };
+                self.open(&format!("resourceVersion={}", rest::encode(version)), seconds).await?
+            }
         };
         let mut events = events.into_stream();
-        let mut is_replayed = false;
         loop {
-            let event = if is_replayed {
-                events.next().await
-            } else {
-                match timeout(REPLAY, events.next()).await {
-                    Ok(event) => event,
-                    Err(_) => {
-                        is_replayed = true;
-                        self.feed.intake().freshness().watching(self.feed.kind(), ticket);
-                        continue;
-                    }
-                }
-            };
+            let event = events.next().await;
             let event = match event {
                 Some(Ok(event)) => event,
                 None => return Ok(()),
@@ -171,12 +158,12 @@ impl Watch {
         }
     }
 
-    /// Has all objects sent as the first events of a watch and hands them over. Answers the version of the
-    /// list, and the watch, which goes on.
+    /// Opens a watch that begins with all objects, and delivers them. Returns the version of the list, and the
+    /// rest of the watch.
     pub(super) async fn stream_list(&mut self) -> Result<(String, Events), WatchError> {
         self.feed.begin();
         let end = Instant::now() + LIST_MAX;
-        let mut events = self.open("sendInitialEvents=true&resourceVersionMatch=NotOlderThan").await?;
+        let mut events = self.open("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", WATCH_SECONDS).await?;
         // Objects that change while the list is sent are sent again among it.
         let mut is_late = false;
         let mut stall = Instant::now() + self.limits.answer;
@@ -215,13 +202,13 @@ impl Watch {
         Ok((version, events))
     }
 
-    async fn open(&self, from: &str) -> Result<Events, WatchError> {
+    async fn open(&self, from: &str, seconds: u64) -> Result<Events, WatchError> {
         let uri = format!(
-            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&{from}",
+            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&{from}",
             self.feed.path(),
         );
         let request = http::Request::get(uri)
-            // A compressed stream holds events back until a block is full.
+            // A compressed stream would delay events until a block is full.
             .header(http::header::ACCEPT_ENCODING, "identity")
             .body(Body::empty())
             .map_err(|error| WatchError::Nonsense(error.to_string()))?;
@@ -234,7 +221,7 @@ impl Watch {
         Ok(Events { encoding, stream: self.stream(body, silence), silence })
     }
 
-    /// The bytes of a body. Each chunk is told to the feed; without one for so long they end with `TimedOut`.
+    /// The bytes of a body. Each chunk counts as a sign of life. Ends with `TimedOut` after `silence` without one.
     fn stream(&self, body: Body, silence: Duration) -> Pin<Box<dyn AsyncBufRead + Send>> {
         let (intake, kind) = (self.feed.intake().clone(), self.feed.kind());
         let chunks = unfold((body.into_data_stream(), intake), move |(mut body, intake)| async move {
@@ -261,7 +248,7 @@ impl Watch {
             "ADDED" | "MODIFIED" => self.feed.apply(&event.object, &seen),
             "DELETED" => self.feed.gone(&event.object, &seen),
             "BOOKMARK" if !seen.is_empty() => self.feed.reached(&seen),
-            // A kind of event that is not known yet tells nothing that could be acted on.
+            // Unknown kinds of events are ignored.
             _ => return Ok(None),
         }
         Ok(Some(seen).filter(|version| !version.is_empty()))
@@ -269,7 +256,7 @@ impl Watch {
 }
 
 impl Bookmarks {
-    /// What is known after a watch has failed.
+    /// The state after a watch has failed.
     fn after(self, error: &WatchError) -> Self {
         match (self, error) {
             (Self::Awaited { silences }, WatchError::Silent(_)) if silences + 1 >= SILENCES_MAX => {

@@ -1,15 +1,16 @@
-//! Replicas compete for a Lease.
+//! Leader election by a Lease.
 
 use std::time::Duration;
 
-use bindery_kube::{Elector, LeaseError, LeaseSettings};
+use bindery_kube::{ApiClient, Elector, LeaseError, LeaseSettings};
 use bindery_sim::FaultRule;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::world::World;
+use crate::pauses::{port, read, refuse_a_read, seconds};
+use crate::simulated::{Cluster, claim};
 
 const DURATION: Duration = Duration::from_secs(16);
 /// How often a holder renews.
@@ -21,24 +22,28 @@ struct Replica {
 }
 
 impl Replica {
-    fn start(world: &World, identity: &str) -> Self {
+    fn start(cluster: &Cluster, identity: &str) -> Self {
+        Self::with_client(cluster.client(), identity)
+    }
+
+    fn with_client(client: impl Into<ApiClient>, identity: &str) -> Self {
         let settings = LeaseSettings {
             namespace: "kube-system".to_owned(),
             name: "bindery".to_owned(),
             identity: identity.to_owned(),
             duration: DURATION,
         };
-        let elector = Elector::new(world.client(), settings, watch::Sender::new(None));
+        let elector = Elector::new(client, settings, watch::Sender::new(None));
         let (sender, holds) = watch::channel(false);
         Self { holds, running: tokio::spawn(elector.run(sender)) }
     }
 
-    /// Waits until it holds the Lease, or no more; answers how long that took.
+    /// Waits until the replica holds the Lease or not. Returns the time that this took.
     async fn until(&mut self, held: bool) -> Duration {
         let began = Instant::now();
         let came =
             tokio::time::timeout(Duration::from_secs(600), self.holds.wait_for(|holds| *holds == held));
-        came.await.expect("it comes within minutes").unwrap();
+        came.await.expect("it takes minutes at most").unwrap();
         began.elapsed()
     }
 
@@ -56,69 +61,69 @@ impl Replica {
     }
 }
 
-/// Waits until the Lease has been renewed so many times.
-async fn renewals(world: &World, times: usize) {
-    let renewed = || lease(world)["spec"]["renewTime"].clone();
+/// Waits for renewals of the Lease.
+async fn renewals(cluster: &Cluster, times: usize) {
+    let renewed = || lease(cluster)["spec"]["renewTime"].clone();
     for _ in 0..times {
         let before = renewed();
-        world.until("the Lease is renewed", || renewed() != before).await;
+        cluster.until("the Lease is renewed", || renewed() != before).await;
     }
 }
 
-fn lease(world: &World) -> Value {
-    world.sim.object("leases", Some("kube-system"), "bindery").unwrap()
+fn lease(cluster: &Cluster) -> Value {
+    cluster.sim.object("leases", Some("kube-system"), "bindery").unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_holds_it_and_the_next_takes_over_when_it_dies_or_ends() {
-    let world = World::new();
-    let mut first = Replica::start(&world, "first");
+async fn one_replica_leads_until_it_dies_or_stops() {
+    let cluster = Cluster::new();
+    let mut first = Replica::start(&cluster, "first");
     first.until(true).await;
-    let mut second = Replica::start(&world, "second");
-    renewals(&world, 50).await;
+    let mut second = Replica::start(&cluster, "second");
+    renewals(&cluster, 50).await;
     assert!(first.holds() && !second.holds());
-    assert_eq!(lease(&world)["spec"]["holderIdentity"], "first");
+    assert_eq!(lease(&cluster)["spec"]["holderIdentity"], "first");
     first.kill();
     let takeover = second.until(true).await;
     assert!((DURATION - RETRY..=DURATION + RETRY).contains(&takeover), "{takeover:?}");
-    assert_eq!(lease(&world)["spec"]["leaseTransitions"], 2);
-    let mut third = Replica::start(&world, "third");
+    assert_eq!(lease(&cluster)["spec"]["leaseTransitions"], 2);
+    let mut third = Replica::start(&cluster, "third");
     second.stop().await;
     let takeover = third.until(true).await;
     assert!(takeover <= RETRY, "{takeover:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn times_in_it_count_for_nothing() {
+async fn the_times_in_a_lease_are_not_compared_with_the_clock() {
     for renewed in ["1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"] {
-        let world = World::new();
-        world.add(json!({
+        let cluster = Cluster::new();
+        cluster.add(json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"namespace": "kube-system", "name": "bindery"},
             "spec": {"holderIdentity": "other", "leaseDurationSeconds": 16, "acquireTime": renewed, "renewTime": renewed},
         }));
-        let mut replica = Replica::start(&world, "replica");
+        let mut replica = Replica::start(&cluster, "replica");
         let takeover = replica.until(true).await;
         assert!((DURATION..=DURATION + RETRY).contains(&takeover), "{renewed}: {takeover:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_write_beside_its_spec_stays_and_is_no_sign_of_life() {
-    let world = World::new();
-    let mut first = Replica::start(&world, "first");
+async fn a_change_of_the_leases_metadata_is_kept_and_is_no_renewal() {
+    let cluster = Cluster::new();
+    let mut first = Replica::start(&cluster, "first");
     first.until(true).await;
     let annotate = |round: u32| {
-        let mut annotated = lease(&world);
+        let mut annotated = lease(&cluster);
         annotated["metadata"]["annotations"] = json!({"example.com/round": round.to_string()});
-        world.sim.put(annotated);
+        cluster.sim.put(annotated);
     };
     annotate(0);
-    renewals(&world, 5).await;
+    renewals(&cluster, 5).await;
     assert!(first.holds());
-    assert_eq!(lease(&world)["metadata"]["annotations"]["example.com/round"], "0");
-    let mut second = Replica::start(&world, "second");
+    assert_eq!(lease(&cluster)["metadata"]["annotations"]["example.com/round"], "0");
+    let mut second = Replica::start(&cluster, "second");
     first.kill();
     let began = Instant::now();
     for round in 1.. {
@@ -131,66 +136,69 @@ async fn what_others_write_beside_its_spec_stays_and_is_no_sign_of_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_renew_stands_down_before_another_may_take_over() {
-    let world = World::new();
-    let mut first = Replica::start(&world, "first");
+async fn a_holder_that_cannot_renew_stands_down_in_time() {
+    let cluster = Cluster::new();
+    let mut first = Replica::start(&cluster, "first");
     first.until(true).await;
-    world.sim.faults().add(FaultRule::new("update", "leases").always().fail(
+    cluster.sim.faults().add(FaultRule::new("update", "leases").always().fail(
         500,
         "InternalError",
         "injected",
     ));
-    world.sim.faults().add(FaultRule::new("get", "leases").always().fail(500, "InternalError", "injected"));
+    cluster.sim.faults().add(FaultRule::new("get", "leases").always().fail(500, "InternalError", "injected"));
     let stood_down = first.until(false).await;
     assert!(stood_down < DURATION - RETRY, "{stood_down:?}");
-    world.sim.faults().clear();
+    cluster.sim.faults().clear();
     let back = first.until(true).await;
     assert!(back <= RETRY, "{back:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_never_comes_is_not_waited_for() {
-    let world = World::new();
-    let mut first = Replica::start(&world, "first");
+async fn a_holder_whose_renewal_is_not_answered_stands_down_in_time() {
+    let cluster = Cluster::new();
+    let mut first = Replica::start(&cluster, "first");
     first.until(true).await;
-    world.sim.faults().add(FaultRule::new("update", "leases").always().delay(Duration::from_secs(600)));
+    cluster.sim.faults().add(FaultRule::new("update", "leases").always().delay(Duration::from_secs(600)));
     let stood_down = first.until(false).await;
     assert!(stood_down < DURATION - RETRY, "{stood_down:?}");
-    assert!(first.stop_in_time().await);
+    // The Lease cannot be released, and the replica stops all the same.
+    drop(first.holds);
+    let stopped = tokio::time::timeout(DURATION, first.running).await;
+    assert!(stopped.is_ok(), "it waits for an answer");
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_unanswered_request_costs_no_leadership() {
-    let world = World::new();
-    let mut first = Replica::start(&world, "first");
+async fn two_unanswered_renewals_cost_no_leadership() {
+    let cluster = Cluster::new();
+    let mut first = Replica::start(&cluster, "first");
     first.until(true).await;
-    let mut second = Replica::start(&world, "second");
-    // Two of the three attempts that fit may stay without an answer.
+    let mut second = Replica::start(&cluster, "second");
+    // Two of the three attempts may stay unanswered.
     for unanswered in 1..=2 {
         first.holds.mark_unchanged();
-        let faults = world.sim.faults();
+        let faults = cluster.sim.faults();
         for _ in 0..unanswered {
             faults.add(FaultRule::new("update", "leases").delay(Duration::from_secs(600)));
         }
-        world.until("the requests were sent", || world.sim.faults().pending() == 0).await;
-        renewals(&world, 2).await;
+        cluster.until("the requests were sent", || cluster.sim.faults().pending() == 0).await;
+        renewals(&cluster, 2).await;
         assert!(!first.holds.has_changed().unwrap(), "{unanswered}: it has stood down");
         assert!(first.holds() && !second.holds(), "{unanswered}");
     }
-    // A follower, too, tries again before the holder would have stood down.
+    // A follower also tries again after an unanswered request.
     first.kill();
-    world.sim.faults().add(FaultRule::new("get", "leases").delay(Duration::from_secs(600)));
+    cluster.sim.faults().add(FaultRule::new("get", "leases").delay(Duration::from_secs(600)));
     let takeover = second.until(true).await;
     assert!(takeover <= DURATION + RETRY * 3, "{takeover:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_with_the_same_identity_one_holds_it() {
-    let world = World::new();
-    let mut first = Replica::start(&world, "same");
+async fn of_two_replicas_with_the_same_identity_one_leads() {
+    let cluster = Cluster::new();
+    let mut first = Replica::start(&cluster, "same");
     first.until(true).await;
-    let mut second = Replica::start(&world, "same");
-    renewals(&world, 10).await;
+    let mut second = Replica::start(&cluster, "same");
+    renewals(&cluster, 10).await;
     assert!(first.holds() && !second.holds());
     first.kill();
     let takeover = second.until(true).await;
@@ -198,25 +206,55 @@ async fn of_two_with_the_same_identity_one_holds_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_ends_while_it_takes_the_lease_gives_it_back() {
+async fn a_replica_that_stops_while_it_takes_the_lease_releases_it() {
     let slow = FaultRule::new("update", "leases").delay(RETRY / 2);
     let lost = FaultRule::new("update", "leases").lose_answer();
     for (what, fault) in [("the answer is late", slow), ("the answer is lost", lost)] {
-        let world = World::new();
-        world.sim.faults().add(fault);
-        let first = Replica::start(&world, "first");
-        world.until("it was asked for", || world.sim.faults().pending() == 0).await;
+        let cluster = Cluster::new();
+        cluster.sim.faults().add(fault);
+        let first = Replica::start(&cluster, "first");
+        cluster.until("it was asked for", || cluster.sim.faults().pending() == 0).await;
         assert!(!first.holds(), "{what}");
         first.stop().await;
-        let spec = &lease(&world)["spec"];
+        let spec = &lease(&cluster)["spec"];
         assert_eq!((&spec["holderIdentity"], &spec["leaseTransitions"]), (&"".into(), &1.into()), "{what}");
     }
 }
 
-impl Replica {
-    /// Ends it; answers whether it ended within the Lease's duration, given back or not.
-    async fn stop_in_time(self) -> bool {
-        drop(self.holds);
-        tokio::time::timeout(DURATION, self.running).await.is_ok()
-    }
+/// Requests for the Lease that were answered.
+fn lease_requests(cluster: &Cluster) -> usize {
+    cluster.sim.requests().iter().filter(|request| request.resource == "leases").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_renewed_while_other_requests_pause() {
+    let cluster = Cluster::new();
+    cluster.add(claim("c1"));
+    let client = ApiClient::from(cluster.client());
+    let mut replica = Replica::with_client(client.clone(), "replica");
+    replica.until(true).await;
+    refuse_a_read(&cluster, 50);
+    let port = port(&cluster, &client);
+    assert!(!read(&port).await);
+    replica.holds.mark_unchanged();
+    assert_eq!(seconds(read(&port)).await, (50, true));
+    assert!(!replica.holds.has_changed().unwrap(), "it stood down");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_heeds_retry_after_until_two_attempts_are_left() {
+    let cluster = Cluster::new();
+    let mut replica = Replica::start(&cluster, "replica");
+    replica.until(true).await;
+    let before = lease_requests(&cluster);
+    cluster.sim.faults().add(FaultRule::new("update", "leases").busy(60));
+    cluster.until("a renewal is refused", || cluster.sim.faults().pending() == 0).await;
+    let refused = Instant::now();
+    assert_eq!(lease_requests(&cluster), before + 1);
+    replica.holds.mark_unchanged();
+    cluster.until("the next attempt is made", || lease_requests(&cluster) > before + 1).await;
+    // The last renewal was one part earlier. The holder would stand down after five, and tries from the third on.
+    assert!(refused.elapsed() > RETRY && refused.elapsed() <= RETRY * 3, "{:?}", refused.elapsed());
+    cluster.until("it is renewed for minutes", || lease_requests(&cluster) > before + 60).await;
+    assert!(!replica.holds.has_changed().unwrap(), "it stood down");
 }

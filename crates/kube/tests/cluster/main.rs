@@ -1,15 +1,15 @@
-//! The binder on a simulated cluster: the same code, requests and watches as on a real one.
+//! The binder on a simulated cluster, with the requests and watches of a real one.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod binding;
+mod events;
 mod faults;
 mod lease;
+mod network;
 mod pauses;
 mod reclaim;
 mod recycle;
+mod simulated;
 mod takeover;
-mod telling;
 mod watching;
-mod wire;
-mod world;

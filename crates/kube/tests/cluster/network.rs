@@ -1,4 +1,4 @@
-//! Watches into a binder that decides nothing, over connections that fail.
+//! Watches into a binder that decides nothing, over a network that fails.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::world::{ApiBinder, World};
+use crate::simulated::{ApiBinder, Cluster};
 
-/// How long something may take by the virtual clock before it counts as never.
+/// Virtual time after which an event counts as one that never comes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3_600);
 pub(crate) const VOLUMES: &str = "persistentvolumes";
 
@@ -34,10 +34,10 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    pub(crate) fn start(world: &World, client: &ApiClient) -> Self {
+    pub(crate) fn start(cluster: &Cluster, client: &ApiClient) -> Self {
         let binder = Binder::new(Parts {
             store: Arc::new(Store::new()),
-            port: ApiPort::new(client.clone(), world.clock(), Events::new(client.clone()).0),
+            port: ApiPort::new(client.clone(), cluster.clock(), Events::new(client.clone()).0),
             engine: Arc::new(DefaultEngine),
             facts: Facts::default(),
             settings: Settings::default(),
@@ -53,9 +53,9 @@ impl Watching {
     }
 
     /// Waits until every kind is listed.
-    pub(crate) async fn until_listed(&self, world: &World) {
+    pub(crate) async fn until_listed(&self, cluster: &Cluster) {
         for kind in Kind::ALL {
-            self.until_reached(kind, &now(world)).await;
+            self.until_reached(kind, &now(cluster)).await;
         }
     }
 }
@@ -66,35 +66,37 @@ impl Drop for Watching {
     }
 }
 
-/// The version of the newest change in the cluster.
-pub(crate) fn now(world: &World) -> Version {
-    Version::from(world.sim.revision().to_string().as_str())
+/// The cluster's resource version.
+pub(crate) fn now(cluster: &Cluster) -> Version {
+    Version::from(cluster.sim.revision().to_string().as_str())
 }
 
-/// How the network treats watches of volumes.
+/// The network's treatment of watches of volumes.
 #[derive(Default)]
-pub(crate) struct Wire {
-    /// Requests of new ones are never answered.
+pub(crate) struct Network {
+    /// New watches are never answered.
     pub(crate) is_unanswered: AtomicBool,
-    /// No bytes come any more on those that are open.
+    /// No bytes come on open watches.
     pub(crate) is_silent: AtomicBool,
+    /// Bytes of watches are delayed while this is set.
+    pub(crate) is_held: tokio::sync::watch::Sender<bool>,
     /// The server sends no bookmarks.
     pub(crate) is_without_bookmarks: AtomicBool,
-    /// How many were asked for.
+    /// Watches that were requested.
     asked: AtomicUsize,
-    /// How many frames did not come through.
+    /// Frames that were lost.
     lost: AtomicUsize,
-    /// Whether all requests fail, those of other kinds too, and open watches end.
+    /// All requests fail, those for other kinds too, and open watches end.
     pub(crate) is_down: tokio::sync::watch::Sender<bool>,
 }
 
-impl Wire {
-    /// A client whose watches of volumes go over this wire.
-    pub(crate) fn client(self: &Arc<Self>, world: &World) -> ApiClient {
-        let (wire, sim) = (Arc::clone(self), world.sim.service());
+impl Network {
+    /// A client on this network.
+    pub(crate) fn client(self: &Arc<Self>, cluster: &Cluster) -> ApiClient {
+        let (network, sim) = (Arc::clone(self), cluster.sim.service());
         let service = tower::service_fn(move |request: http::Request<Body>| {
-            let (wire, sim) = (Arc::clone(&wire), sim.clone());
-            async move { wire.send(request, sim).await }
+            let (network, sim) = (Arc::clone(&network), sim.clone());
+            async move { network.send(request, sim).await }
         });
         kube::Client::new(service, "default").into()
     }
@@ -104,7 +106,7 @@ impl Wire {
         mut request: http::Request<Body>,
         sim: SimService,
     ) -> Result<http::Response<UnsyncBoxBody<Bytes, Infallible>>, AnswerLost> {
-        let down = self.is_down.subscribe();
+        let (down, held) = (self.is_down.subscribe(), self.is_held.subscribe());
         if *down.borrow() {
             return Err(AnswerLost);
         }
@@ -120,17 +122,21 @@ impl Wire {
             }
         }
         Ok(sim.oneshot(request).await?.map(|body| {
-            let frames = unfold((body, self, down), move |(mut body, wire, mut down)| async move {
+            let frames = unfold((body, self, down, held), move |(mut body, network, mut down, mut held)| async move {
                 let frame = tokio::select! {
                     biased;
                     _ = down.wait_for(|is_down| *is_down) => return None,
                     frame = body.frame() => frame?,
                 };
-                if is_watch_of_volumes && wire.is_silent.load(Ordering::Relaxed) {
-                    wire.lost.fetch_add(1, Ordering::Relaxed);
+                if is_watch_of_volumes && network.is_silent.load(Ordering::Relaxed) {
+                    network.lost.fetch_add(1, Ordering::Relaxed);
                     std::future::pending::<()>().await;
                 }
-                Some((frame, (body, wire, down)))
+                if is_watch_of_volumes {
+                    // The sender lives as long as `network`, so this cannot fail.
+                    let _ = held.wait_for(|is_held| !is_held).await;
+                }
+                Some((frame, (body, network, down, held)))
             });
             StreamBody::new(Box::pin(frames)).boxed_unsync()
         }))
@@ -145,14 +151,20 @@ impl Wire {
     }
 }
 
-/// As before Kubernetes 1.27: the first request of each kind is refused.
-pub(crate) fn forbid_streamed_lists(world: &World) {
+/// Refuses the first request of each kind, as before Kubernetes 1.27.
+pub(crate) fn forbid_streamed_lists(cluster: &Cluster) {
     let refused = FaultRule::any().times(Kind::ALL.len());
-    world.sim.faults().add(refused.fail(422, "Invalid", "sendInitialEvents is forbidden"));
+    cluster.sim.faults().add(refused.fail(422, "Invalid", "sendInitialEvents is forbidden"));
 }
 
+<<<<<<< HEAD:crates/kube/tests/cluster/wire.rs
 /// The lists among requests to the API server, by resource. A streamed list is a watch here.
 pub(crate) fn lists(requests: &[LoggedRequest]) -> Vec<&str> {
     let is_list = |request: &&LoggedRequest| request.verb == Verb::List;
+=======
+/// The resources of all list requests. A streamed list counts as a watch.
+pub(crate) fn lists(requests: &[LoggedRequest]) -> Vec<&str> {
+    let is_list = |request: &&LoggedRequest| request.verb == Verb::List;
+>>>>>>> 6fd95d4 (Prove a large kind current by a bookmark after a takeover):crates/kube/tests/cluster/network.rs
     requests.iter().filter(is_list).map(|request| request.resource.as_str()).collect()
 }

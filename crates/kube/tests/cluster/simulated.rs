@@ -1,10 +1,12 @@
-//! A simulated cluster with a running binder.
+//! A simulated cluster, and a binder on it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_controller::{Binder, Facts, Parts, Plugin, Plugins, Settings};
 use bindery_engine::DefaultEngine;
+use bindery_kit::json;
+pub(crate) use bindery_kit::json::merged;
 use bindery_kube::{ApiPort, Clock, Events, Template};
 use bindery_sim::{LoggedRequest, Sim, SimOptions, Verb};
 use bindery_store::Store;
@@ -14,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) type ApiBinder = Binder<ApiPort>;
 
-/// A cluster. Time is virtual: it passes when everything waits.
-pub(crate) struct World {
+/// A simulated cluster. Its time is virtual: it passes while every task waits.
+pub(crate) struct Cluster {
     pub(crate) sim: Sim,
     plugins: Vec<Arc<dyn Plugin<Template>>>,
 }
 
-/// A binder on it, with its watches.
+/// A running binder with its watches.
 pub(crate) struct Running {
     pub(crate) binder: Arc<ApiBinder>,
     pub(crate) events: Events,
@@ -28,7 +30,7 @@ pub(crate) struct Running {
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl World {
+impl Cluster {
     pub(crate) fn new() -> Self {
         Self { sim: Sim::new(SimOptions { log_reads: true, ..SimOptions::default() }), plugins: Vec::new() }
     }
@@ -113,14 +115,12 @@ impl World {
         };
         self.sim.take_requests().into_iter().filter(is_write).map(line).collect()
     }
-}
 
-impl World {
-    /// Waits until no request has come for a minute of the virtual clock.
+    /// Waits until no request has come for a minute of virtual time.
     ///
     /// # Panics
     ///
-    /// They come for ever; the message tells the last ones.
+    /// Requests come for an hour; the message shows the last ones.
     pub(crate) async fn settle(&self) {
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
         let (mut come, mut still) = (self.sim.requests().len(), 0);
@@ -133,31 +133,31 @@ impl World {
                 return;
             }
         }
-        panic!("no end of requests: {:?}", self.sim.requests().split_off(come.saturating_sub(5)));
+        panic!("requests still come: {:?}", self.sim.requests().split_off(come.saturating_sub(5)));
     }
 
-    /// Waits until it is so, and for an hour of the virtual clock at the most.
+    /// Waits until a condition holds.
     ///
     /// # Panics
     ///
-    /// It does not become so.
-    pub(crate) async fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+    /// It does not hold within an hour of virtual time.
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn() -> bool) {
         let mut ticks = tokio::time::interval(Duration::from_millis(100));
         let begin = ticks.tick().await;
-        while !is_so() {
-            assert!(begin.elapsed() < Duration::from_secs(3_600), "{what}: not so in an hour");
+        while !holds() {
+            assert!(begin.elapsed() < Duration::from_secs(3_600), "not in an hour: {what}");
             ticks.tick().await;
         }
     }
 }
 
 impl Running {
-    /// Ends it as a crash does.
+    /// Stops the binder like a crash.
     pub(crate) fn kill(self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 
-    /// Ends it in order.
+    /// Stops the binder in order.
     pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         for task in self.tasks.into_iter().skip(1) {
@@ -168,50 +168,13 @@ impl Running {
 
 /// A volume of 1 GiB, free and Available.
 pub(crate) fn volume(name: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": "1Gi"},
-            "hostPath": {"path": format!("/srv/{name}")},
-            "persistentVolumeReclaimPolicy": "Retain",
-            "volumeMode": "Filesystem",
-        },
-        "status": {"phase": "Available"},
-    })
+    let spec = json!({"hostPath": {"path": format!("/srv/{name}")}, "volumeMode": "Filesystem"});
+    json::volume(name, json!({"spec": spec, "status": {"phase": "Available"}}))
 }
 
-/// A claim for 1 GiB.
+/// A claim for 1 GiB without a class.
 pub(crate) fn claim(name: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}")},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-            "volumeMode": "Filesystem",
-        },
-        "status": {"phase": "Pending"},
-    })
-}
-
-/// `object` with a JSON merge patch applied: what is null goes, what is an object merges.
-pub(crate) fn with(mut object: Value, change: Value) -> Value {
-    fn merge(object: &mut Value, change: Value) {
-        let Value::Object(change) = change else { return *object = change };
-        if !object.is_object() {
-            *object = json!({});
-        }
-        for (key, value) in change {
-            match value {
-                Value::Null => drop(object.as_object_mut().unwrap().remove(&key)),
-                value => merge(&mut object[&key], value),
-            }
-        }
-    }
-    merge(&mut object, change);
-    object
+    let spec = json!({"storageClassName": null, "volumeMode": "Filesystem"});
+    let metadata = json!({"uid": format!("uid-{name}")});
+    json::claim(name, json!({"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}))
 }

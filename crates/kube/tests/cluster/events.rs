@@ -1,4 +1,4 @@
-//! What users are told.
+//! Kubernetes events.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use bindery_sim::{FaultRule, Verb};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::world::{World, claim, volume, with};
+use crate::simulated::{Cluster, claim, volume, merged};
 
-fn events(world: &World, reason: &str) -> Vec<Value> {
-    world.sim.objects("events").into_iter().filter(|event| event["reason"] == reason).collect()
+fn events(cluster: &Cluster, reason: &str) -> Vec<Value> {
+    cluster.sim.objects("events").into_iter().filter(|event| event["reason"] == reason).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stuck_claim_is_told_of_in_one_event_that_counts() {
-    let world = World::new();
-    world.add(claim("c1"));
-    let running = world.start();
-    world.settle().await;
+async fn a_stuck_claim_gets_one_event_that_counts() {
+    let cluster = Cluster::new();
+    cluster.add(claim("c1"));
+    let running = cluster.start();
+    cluster.settle().await;
     for size in 1..100 {
         let small = json!({"spec": {"capacity": {"storage": format!("{size}Mi")}}});
-        world.add(with(volume(&format!("v{size}")), small));
-        world
+        cluster.add(merged(volume(&format!("v{size}")), small));
+        cluster
             .sim
-            .put(with(world.claim("c1"), json!({"metadata": {"labels": {"touched": size.to_string()}}})));
-        world.settle().await;
+            .put(merged(cluster.claim("c1"), json!({"metadata": {"labels": {"touched": size.to_string()}}})));
+        cluster.settle().await;
     }
     running.events.flush().await;
-    let told = events(&world, "FailedBinding");
+    let told = events(&cluster, "FailedBinding");
     assert_eq!(told.len(), 1);
     let event = &told[0];
     assert_eq!(event["metadata"]["namespace"], "default");
@@ -38,43 +38,43 @@ async fn a_stuck_claim_is_told_of_in_one_event_that_counts() {
     assert_eq!(event["source"]["component"], "persistentvolume-controller");
     assert_eq!(event["involvedObject"]["kind"], "PersistentVolumeClaim");
     assert_eq!(event["involvedObject"]["uid"], "uid-c1");
-    let requests = world.sim.requests();
+    let requests = cluster.sim.requests();
     let written = requests.iter().filter(|request| request.resource == "events").count();
     assert!(
         (25..=60).contains(&written),
-        "{written} of 100 notes are written: 25 at once, then one in 300 s"
+        "{written} of 100 events are written: 25 at once, then one in 300 s"
     );
-    // Those that were not are counted when the next one is.
+    // The next event that is written counts those that were not.
     let count = event["count"].as_u64().unwrap();
-    assert!((90..=100).contains(&count), "{count} of 100 notes are counted");
+    assert!((90..=100).contains(&count), "{count} of 100 events are counted");
     assert_ne!(event["firstTimestamp"], event["lastTimestamp"]);
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn events_of_volumes_go_to_the_default_namespace() {
-    let world = World::new();
+    let cluster = Cluster::new();
     let reference = json!({"namespace": "default", "name": "c1", "uid": "uid-c1"});
     let change = json!({"spec": {"claimRef": reference, "persistentVolumeReclaimPolicy": "Delete"}, "status": {"phase": "Bound"}});
-    world.add(with(volume("v1"), change));
-    let running = world.start();
-    world.settle().await;
-    assert_eq!(world.phases("c1", "v1").1, "Failed");
+    cluster.add(merged(volume("v1"), change));
+    let running = cluster.start();
+    cluster.settle().await;
+    assert_eq!(cluster.phases("c1", "v1").1, "Failed");
     let message = "error getting deleter volume plugin for volume \"v1\": no volume plugin matched";
-    assert_eq!(world.volume("v1")["status"]["message"], message);
+    assert_eq!(cluster.volume("v1")["status"]["message"], message);
     running.events.flush().await;
-    let told = events(&world, "VolumeFailedDelete");
+    let told = events(&cluster, "VolumeFailedDelete");
     assert_eq!(told.len(), 1);
     assert_eq!((&told[0]["metadata"]["namespace"], &told[0]["type"]), (&json!("default"), &json!("Warning")));
     assert_eq!(told[0]["involvedObject"]["kind"], "PersistentVolume");
     running.stop().await;
 }
 
-/// An engine says whom an event is about. Where that cannot be an object, its name must not lead elsewhere.
+/// The engine names the object of an event. An invalid name must not become another path.
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_an_object_is_told_nothing() {
-    let world = World::new();
-    let (events, worker) = Events::new(world.client());
+async fn an_event_about_an_invalid_name_is_dropped() {
+    let cluster = Cluster::new();
+    let (events, worker) = Events::new(cluster.client());
     tokio::spawn(worker.run());
     let note = |regarding| Note {
         regarding,
@@ -98,25 +98,25 @@ async fn what_cannot_be_an_object_is_told_nothing() {
         volume("v1/status"),
         volume(""),
     ];
-    // Twice, because the second of a kind is counted in the first.
+    // Twice, because the second event would be counted in the first.
     for note in odd.iter().chain(&odd) {
         events.emit(note, 0);
     }
     events.flush().await;
     assert_eq!(events.dropped(EventLoss::NoObject), 2 * odd.len() as u64);
-    assert!(world.sim.requests().is_empty(), "{:?}", world.sim.requests());
+    assert!(cluster.sim.requests().is_empty(), "{:?}", cluster.sim.requests());
     events.emit(&claim("default", "c1"), 0);
     events.emit(&volume("v1"), 0);
     events.flush().await;
-    assert_eq!(world.sim.objects("events").len(), 2);
+    assert_eq!(cluster.sim.objects("events").len(), 2);
     assert_eq!(EventLoss::ALL.map(|cause| events.dropped(cause)).iter().sum::<u64>(), 2 * odd.len() as u64);
 }
 
-/// Requests of events that may be sent at once, and in each second after (kube-controller-manager's client).
+/// The limit of requests for events: at once, and in each second after (kube-controller-manager's client).
 const BURST: usize = 30;
 const PER_SECOND: usize = 20;
 
-/// What is told of a claim that no volume fits.
+/// The event of a claim that no volume fits.
 fn stuck(number: usize) -> Note {
     let name = &*format!("stuck-{number}");
     let (key, uid) = (ClaimKey::new("default", name), name.into());
@@ -128,28 +128,28 @@ fn stuck(number: usize) -> Note {
     }
 }
 
-/// The writes of events since the last call, in their order.
-fn writes(world: &World) -> Vec<Verb> {
-    let requests = world.sim.take_requests().into_iter();
+/// The writes of events since the last call, in order.
+fn writes(cluster: &Cluster) -> Vec<Verb> {
+    let requests = cluster.sim.take_requests().into_iter();
     requests.filter(|request| request.resource == "events").map(|request| request.verb).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_one_of_5000_stuck_claims_is_explained_within_five_minutes_and_before_any_repetition() {
+async fn five_thousand_stuck_claims_are_explained_before_any_repetition() {
     const CLAIMS: usize = 5_000;
-    let world = World::new();
-    let (events, worker) = Events::new(world.client());
+    let cluster = Cluster::new();
+    let (events, worker) = Events::new(cluster.client());
     tokio::spawn(worker.run());
     events.emit(&stuck(CLAIMS), 0);
     events.flush().await;
-    assert_eq!(writes(&world), [Verb::Create]);
+    assert_eq!(writes(&cluster), [Verb::Create]);
     let begin = Instant::now();
     events.emit(&stuck(CLAIMS), 0);
     (0..CLAIMS).for_each(|number| events.emit(&stuck(number), 0));
     events.flush().await;
     let took = begin.elapsed();
     assert!(took <= Duration::from_secs(300), "{took:?}");
-    let written = writes(&world);
+    let written = writes(&cluster);
     assert!(
         written.len() <= BURST + PER_SECOND * (took.as_secs() as usize + 1),
         "{} in {took:?}",
@@ -159,14 +159,14 @@ async fn every_one_of_5000_stuck_claims_is_explained_within_five_minutes_and_bef
 }
 
 #[tokio::test(start_paused = true)]
-async fn stuck_claims_that_are_told_of_in_turn_have_one_event_each_however_many_they_are() {
+async fn five_thousand_stuck_claims_in_turn_get_one_event_each() {
     const CLAIMS: usize = 5_000;
     const ROUNDS: usize = 40;
     const SECONDS: usize = 200;
-    let world = World::new();
-    let (events, worker) = Events::new(world.client());
+    let cluster = Cluster::new();
+    let (events, worker) = Events::new(cluster.client());
     tokio::spawn(worker.run());
-    // Notes come evenly over the time, which is virtual.
+    // Events are emitted evenly over virtual time.
     const AT_ONCE: usize = 100;
     let period = Duration::from_secs(SECONDS as u64) * AT_ONCE as u32 / (CLAIMS * ROUNDS) as u32;
     let mut ticks = tokio::time::interval(period);
@@ -176,35 +176,35 @@ async fn stuck_claims_that_are_told_of_in_turn_have_one_event_each_however_many_
         }
         events.emit(&stuck(number % CLAIMS), 0);
     }
-    let meanwhile = writes(&world);
+    let meanwhile = writes(&cluster);
     assert!(meanwhile.len() <= BURST + PER_SECOND * SECONDS, "{}", meanwhile.len());
     events.flush().await;
-    let told = world.sim.objects("events");
+    let told = cluster.sim.objects("events");
     assert_eq!(told.len(), CLAIMS);
-    // Each is counted as often as it was told.
+    // Each counts all its repetitions.
     assert!(told.iter().all(|event| event["count"] == ROUNDS), "{:?}", told[0]);
-    let afterwards = writes(&world).len();
+    let afterwards = writes(&cluster).len();
     assert!(afterwards <= 2 * CLAIMS, "{afterwards}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_are_not_written_are_counted_by_cause_and_told_when_they_can_be() {
-    let world = World::new();
-    let (events, worker) = Events::new(world.client());
+async fn a_lost_event_is_counted_by_cause_and_written_later() {
+    let cluster = Cluster::new();
+    let (events, worker) = Events::new(cluster.client());
     tokio::spawn(worker.run());
     let dropped = || EventLoss::ALL.map(|cause| (cause.name(), events.dropped(cause))).to_vec();
     for (code, reason, cause) in
         [(403, "Forbidden", "forbidden"), (422, "Invalid", "refused"), (500, "InternalError", "no_answer")]
     {
         let before = dropped();
-        world.sim.faults().add(FaultRule::new("create", "events").always().fail(code, reason, "injected"));
+        cluster.sim.faults().add(FaultRule::new("create", "events").always().fail(code, reason, "injected"));
         events.emit(&stuck(usize::from(code)), 0);
         events.flush().await;
         let counted = dropped().into_iter().zip(before).map(|((cause, now), (_, then))| (cause, now - then));
         assert_eq!(counted.filter(|(_, lost)| *lost > 0).collect::<Vec<_>>(), [(cause, 1)]);
-        world.sim.faults().clear();
+        cluster.sim.faults().clear();
         events.emit(&stuck(usize::from(code)), 0);
         events.flush().await;
     }
-    assert_eq!(world.sim.objects("events").len(), 3);
+    assert_eq!(cluster.sim.objects("events").len(), 3);
 }
