@@ -50,7 +50,7 @@ fn tcp_connector() -> HttpConnector {
 
 #[cfg(test)]
 mod tests {
-    use rustix::net::sockopt;
+    use socket2::SockRef;
     use tokio::net::TcpListener;
     use tower::Service as _;
 
@@ -61,11 +61,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
         let connection = tcp_connector().call(uri).await.unwrap();
-        let socket = connection.inner();
-        assert!(sockopt::socket_keepalive(socket).unwrap());
-        let idle = sockopt::tcp_keepidle(socket).unwrap();
-        let probes = sockopt::tcp_keepintvl(socket).unwrap() * sockopt::tcp_keepcnt(socket).unwrap();
-        assert_eq!(idle + probes, Duration::from_secs(30), "while nothing is sent");
-        assert_eq!(sockopt::tcp_user_timeout(socket).unwrap(), 30_000, "while data is not acknowledged");
+        let socket = SockRef::from(connection.inner());
+        assert!(socket.keepalive().unwrap());
+        let probes = socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
+        let half_a_minute = Duration::from_secs(30);
+        assert_eq!(socket.tcp_keepalive_time().unwrap() + probes, half_a_minute, "an idle connection");
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(half_a_minute), "unacknowledged data");
     }
 }
