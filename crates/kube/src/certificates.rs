@@ -1,12 +1,10 @@
-//! Where certificates of the webhook are kept and made known: in a Secret, and in the
-//! ValidatingWebhookConfiguration.
+//! The certificates of the webhook: kept in a Secret, and trusted by the ValidatingWebhookConfiguration.
 //!
-//! Who vouches for the webhook is written by a JSON patch of `clientConfig.caBundle` and of nothing else,
-//! under a field manager of its own. Of all ways that leaves alone whoever applies the rest of the
-//! configuration: with a server-side apply Bindery would own the webhooks themselves by half, and the API
-//! server would refuse a release of the chart that drops or renames one (its name and its caBundle would stay
-//! behind, which is no valid webhook). With a full update it would undo what it has not seen. A chart must
-//! not name `caBundle` at all: then nobody else owns it.
+//! A JSON patch sets `clientConfig.caBundle` and nothing else, under a field manager of its own. This leaves the
+//! rest of the configuration to the chart. With server-side apply, Bindery would co-own the webhooks, and the API
+//! server would refuse a release of the chart that drops or renames one: the name and caBundle left behind are no
+//! valid webhook. A full update would undo changes that Bindery has not seen. The chart must not name `caBundle`;
+//! then no other field manager owns it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,11 +25,11 @@ use crate::rest::{self, Fault};
 
 /// The field manager of these writes.
 const FIELD_MANAGER: &str = "bindery-certificates";
-/// On the Secret: that its content is Bindery's.
+/// Annotation of the Secret: its content is Bindery's.
 const MARK: &str = "bindery.dev/certificates";
-/// An annotation for people who read the Secret.
+/// The annotation's text, for people who read the Secret.
 const MARK_TEXT: &str = "made and renewed by Bindery; its guide for operators says how to replace them";
-/// Of the type by which tools that look for certificates find them.
+/// Tools that look for certificates find them by this type.
 const SECRET_TYPE: &str = "kubernetes.io/tls";
 
 /// A Secret and a ValidatingWebhookConfiguration.
@@ -43,20 +41,20 @@ pub struct CertificateStore {
     configuration: String,
 }
 
-/// An object as it was read: it is changed only where it is still so.
+/// An object as it was read. A write over it fails if the object has changed since.
 pub struct Read(Value);
 
-/// Why they cannot be used.
+/// Why the Secret or the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateStoreError {
     /// The API server refused, or did not answer.
     #[error("the {object} cannot be {verb}: {fault}")]
     Fault {
-        /// The object, as people name it.
+        /// Kind and name of the object.
         object: String,
-        /// What was tried.
+        /// The attempted action.
         verb: &'static str,
-        /// What the API server said.
+        /// The API server's answer.
         fault: String,
     },
     /// Another program owns the Secret.
@@ -71,24 +69,20 @@ pub enum CertificateStoreError {
 }
 
 impl CertificateStore {
-    /// The Secret of that namespace and name, and the configuration of that name. None of them must exist
-    /// yet.
+    /// The Secret with that namespace and name, and the configuration with that name. They need not exist yet.
     pub fn new(client: impl Into<ApiClient>, namespace: &str, secret: &str, configuration: &str) -> Self {
         let [namespace, secret, configuration] = [namespace, secret, configuration].map(str::to_owned);
         Self { client: client.into(), namespace, secret, configuration }
     }
 
-    /// What the Secret holds, by key; `None` where there is none.
+    /// The Secret's data by key; `None` if there is no Secret.
     ///
     /// # Errors
     ///
     /// The Secret cannot be read, or another program owns it.
     pub async fn secret(&self) -> Result<Option<(BTreeMap<String, Vec<u8>>, Read)>, CertificateStoreError> {
-        let object = match rest::json(&self.client, Method::GET, &self.secret_path(), None).await {
-            Ok(object) => object,
-            Err(Fault::Refused { code: 404, .. }) => return Ok(None),
-            Err(fault) => return Err(self.secret_error("read", &fault)),
-        };
+        let object = self.read(&self.secret_path()).await.map_err(|fault| self.secret_error("read", &fault))?;
+        let Some(object) = object else { return Ok(None) };
         let data = object["data"].as_object().into_iter().flatten();
         let data: BTreeMap<_, _> = data.map(|(key, value)| (key.clone(), decoded(value))).collect();
         if !data.is_empty() && object["metadata"]["annotations"][MARK].is_null() {
@@ -97,12 +91,12 @@ impl CertificateStore {
         Ok(Some((data, Read(object))))
     }
 
-    /// Has the Secret hold this, in the place of what was read, or makes it. Answers whether that was
-    /// possible: not where somebody else has written since.
+    /// Writes the Secret's data over the version that was read, or creates the Secret. Returns `false` if another
+    /// client was faster.
     ///
     /// # Errors
     ///
-    /// It cannot be written.
+    /// The Secret cannot be written.
     pub async fn keep(
         &self,
         data: &BTreeMap<String, Vec<u8>>,
@@ -122,22 +116,19 @@ impl CertificateStore {
         };
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
         let outcome = rest::json(&self.client, method, &path, Some(object)).await;
-        // A Secret that was read and is gone is not made anew in the version that was read.
+        // A Secret that was deleted since the read is not created again with old data.
         is_done(outcome, over.is_some()).map_err(|fault| self.secret_error("written", &fault))
     }
 
-    /// The authorities that the configuration trusts, by the name of each webhook; `None` where there is no
-    /// such configuration.
+    /// The authorities that the configuration trusts, by webhook; `None` if there is no configuration.
     ///
     /// # Errors
     ///
-    /// It cannot be read.
+    /// The configuration cannot be read.
     pub async fn bundles(&self) -> Result<Option<(BTreeMap<String, Vec<u8>>, Read)>, CertificateStoreError> {
-        let object = match rest::json(&self.client, Method::GET, &self.configuration_path(), None).await {
-            Ok(object) => object,
-            Err(Fault::Refused { code: 404, .. }) => return Ok(None),
-            Err(fault) => return Err(self.configuration_error("read", &fault)),
-        };
+        let object = self.read(&self.configuration_path()).await;
+        let object = object.map_err(|fault| self.configuration_error("read", &fault))?;
+        let Some(object) = object else { return Ok(None) };
         let webhooks = object["webhooks"].as_array().into_iter().flatten();
         let bundles = webhooks.map(|webhook| {
             let name = webhook["name"].as_str().unwrap_or_default().to_owned();
@@ -146,12 +137,12 @@ impl CertificateStore {
         Ok(Some((bundles.collect(), Read(object))))
     }
 
-    /// Has all webhooks of the configuration trust these authorities, in PEM. Answers whether that was
-    /// possible: not where somebody else has written since it was read.
+    /// Makes all webhooks of the configuration trust these authorities, in PEM. Returns `false` if another client
+    /// was faster.
     ///
     /// # Errors
     ///
-    /// It cannot be patched.
+    /// The configuration cannot be patched.
     pub async fn entrust(&self, authorities: &[u8], over: &Read) -> Result<bool, CertificateStoreError> {
         let version = &over.0["metadata"]["resourceVersion"];
         let mut patch = vec![json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version})];
@@ -168,7 +159,7 @@ impl CertificateStore {
         is_done(outcome, true).map_err(|fault| self.configuration_error("patched", &fault))
     }
 
-    /// Tells `changes` of every change of the two objects, for as long as it is polled.
+    /// Notifies `changes` of every change of the two objects, while it is polled.
     pub async fn watch(&self, changes: Arc<Notify>) {
         let client = self.client.kube();
         let secrets = Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), &self.namespace);
@@ -188,6 +179,14 @@ impl CertificateStore {
                     "one of them cannot be watched; trying again"
                 ),
             }
+        }
+    }
+
+    /// Reads an object; `None` if it does not exist.
+    async fn read(&self, path: &str) -> Result<Option<Value>, Fault> {
+        match rest::json(&self.client, Method::GET, path, None).await {
+            Err(Fault::Refused { code: 404, .. }) => Ok(None),
+            read => read.map(Some),
         }
     }
 
@@ -219,7 +218,7 @@ impl CertificateStore {
     }
 }
 
-/// Whether a write was carried out; `false` if another client was faster.
+/// Whether a write succeeded; `false` if another client was faster.
 fn is_done(outcome: Result<Value, Fault>, was_there: bool) -> Result<bool, Fault> {
     match outcome {
         Ok(_) => Ok(true),
@@ -229,12 +228,12 @@ fn is_done(outcome: Result<Value, Fault>, was_there: bool) -> Result<bool, Fault
     }
 }
 
-/// Bytes as Kubernetes' JSON has them.
+/// Bytes in Kubernetes' JSON.
 fn encoded(bytes: &[u8]) -> Value {
     serde_json::to_value(ByteString(bytes.to_vec())).expect("base64 is text")
 }
 
-/// The reverse; what makes no sense is as good as nothing.
+/// The reverse; malformed bytes count as empty.
 fn decoded(value: &Value) -> Vec<u8> {
     serde_json::from_value::<ByteString>(value.clone()).map(|bytes| bytes.0).unwrap_or_default()
 }

@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::credentials::{Credentials, CredentialsError};
+use crate::credentials::{Credentials, CredentialsError, kubeconfig};
 use crate::encoding::Object;
 use crate::limit::{Limit, Permit, Pressure};
 use crate::metrics::RequestMetrics;
@@ -86,7 +86,7 @@ impl ApiClient {
     ///
     /// The kubeconfig, or a file that it names, cannot be used or asks for something that is not supported.
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, CredentialsError> {
-        Ok(Credentials::from_kubeconfig(path).await?.into())
+        Ok(Credentials::follow(kubeconfig::read(path).await?).await?.into())
     }
 
     /// The client of the pod's service account.
@@ -95,7 +95,7 @@ impl ApiClient {
     ///
     /// [`CredentialsError::NotInCluster`]: there is no service account.
     pub async fn in_cluster() -> Result<Self, CredentialsError> {
-        Ok(Credentials::in_cluster().await?.into())
+        Ok(Credentials::follow(kubeconfig::in_cluster()?).await?.into())
     }
 
     /// The same client over new connections of its own. A client made from a [`kube::Client`] keeps its

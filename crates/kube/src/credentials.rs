@@ -6,13 +6,12 @@
 //! a new [`kube::Client`]. Requests and watches in flight end on the connections on which they began.
 
 mod keeper;
-mod kubeconfig;
+pub(crate) mod kubeconfig;
 mod plugin;
 mod source;
 
 use std::error::Error as StdError;
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -105,22 +104,13 @@ impl Credentials {
         Self { shared, own: None, following: None }
     }
 
-    /// The credentials of a kubeconfig's current context, followed as long as this lives.
-    pub(crate) async fn from_kubeconfig(path: &Path) -> Result<Self, CredentialsError> {
-        Self::follow(kubeconfig::read(path).await?).await
-    }
-
-    /// The credentials of the pod's service account, followed as long as this lives.
-    pub(crate) async fn in_cluster() -> Result<Self, CredentialsError> {
-        Self::follow(kubeconfig::in_cluster()?).await
-    }
-
-    async fn follow(mut source: Source) -> Result<Self, CredentialsError> {
+    /// The credentials that these inputs make, followed as long as this lives.
+    pub(crate) async fn follow(mut source: Source) -> Result<Self, CredentialsError> {
         source.ask_plugin().await?;
         let used = source.read()?;
         let shared = Arc::new(Shared::new(source.client(&used)?));
         let stop = CancellationToken::new();
-        let keeper = Keeper::new(Arc::clone(&shared), source, used);
+        let keeper = Keeper { shared: Arc::clone(&shared), source, used, logged: None };
         tokio::spawn(stop.clone().run_until_cancelled_owned(keeper.run()));
         Ok(Self { shared, own: None, following: Some(Arc::new(stop.drop_guard())) })
     }

@@ -18,19 +18,15 @@ const CHECK_PAUSE_MIN: Duration = Duration::from_secs(1);
 const PROBE_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Keeper {
-    shared: Arc<Shared>,
-    source: Source,
+    pub(super) shared: Arc<Shared>,
+    pub(super) source: Source,
     /// The inputs of the client in use.
-    used: Material,
+    pub(super) used: Material,
     /// The last error, which is logged once.
-    logged: Option<CredentialsError>,
+    pub(super) logged: Option<CredentialsError>,
 }
 
 impl Keeper {
-    pub(super) fn new(shared: Arc<Shared>, source: Source, used: Material) -> Self {
-        Self { shared, source, used, logged: None }
-    }
-
     pub(super) async fn run(mut self) {
         loop {
             tokio::time::sleep(CHECK_PAUSE_MIN).await;

@@ -19,13 +19,13 @@ use super::source::{Field, FieldValue, Source};
 const PROXY_VARIABLES: [&str; 2] = ["HTTPS_PROXY", "https_proxy"];
 
 /// The server and user of the kubeconfig's current context.
-pub(super) async fn read(path: &Path) -> Result<Source, CredentialsError> {
+pub(crate) async fn read(path: &Path) -> Result<Source, CredentialsError> {
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| refused(error.to_string()))?;
     source(kubeconfig).await
 }
 
 /// The service account of the pod.
-pub(super) fn in_cluster() -> Result<Source, CredentialsError> {
+pub(crate) fn in_cluster() -> Result<Source, CredentialsError> {
     let not_there = |error: kube::config::InClusterError| CredentialsError::NotInCluster(error.to_string());
     let mut config = kube::Config::incluster().map_err(not_there)?;
     let field =

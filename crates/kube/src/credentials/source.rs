@@ -31,7 +31,7 @@ pub(super) enum FieldValue {
 }
 
 /// All inputs of a client.
-pub(super) struct Source {
+pub(crate) struct Source {
     /// The server, and settings that do not change; without certificate, key and token.
     pub(super) config: kube::Config,
     pub(super) authorities: Option<Field>,

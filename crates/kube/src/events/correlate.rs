@@ -293,19 +293,4 @@ mod tests {
         let object = correlator.objects.peek_mut(&"u".into()).unwrap();
         assert_eq!((object.series.len(), object.series[0].events.len()), (1, MESSAGES_MAX));
     }
-
-    #[test]
-    fn ten_thousand_objects_with_events_in_turn_are_remembered() {
-        let mut correlator = correlator();
-        for round in 0..3 {
-            for number in 0..10_000 {
-                let correlated = correlator.observe(&entry(&format!("u{number}"), "R", "m"), round);
-                assert_eq!(
-                    (correlated.is_new, i64::from(correlated.count)),
-                    (round == 0, round + 1),
-                    "{number}"
-                );
-            }
-        }
-    }
 }
