@@ -81,7 +81,8 @@ impl CertificateStore {
     ///
     /// The Secret cannot be read, or another program owns it.
     pub async fn secret(&self) -> Result<Option<(BTreeMap<String, Vec<u8>>, Read)>, CertificateStoreError> {
-        let object = self.read(&self.secret_path()).await.map_err(|fault| self.secret_error("read", &fault))?;
+        let object =
+            self.read(&self.secret_path()).await.map_err(|fault| self.secret_error("read", &fault))?;
         let Some(object) = object else { return Ok(None) };
         let data = object["data"].as_object().into_iter().flatten();
         let data: BTreeMap<_, _> = data.map(|(key, value)| (key.clone(), decoded(value))).collect();

@@ -121,7 +121,9 @@ impl Plugin {
             self.pause = (self.pause * 2).min(PAUSE_MAX);
             match renewed {
                 Ok(()) => tracing::info!(plugin = self.command(), "the credential plugin has run again"),
-                Err(error) => tracing::warn!(%error, "the credentials in use stay; the plugin will run again"),
+                Err(error) => {
+                    tracing::warn!(%error, "the credentials in use stay; the plugin will run again")
+                }
             }
         }
     }
@@ -250,7 +252,8 @@ impl Drop for Running {
 
 /// The last words of a plugin, on one line.
 fn shown(printed: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&printed[printed.len().saturating_sub(SHOWN_BYTES_MAX)..]).into_owned();
+    let text =
+        String::from_utf8_lossy(&printed[printed.len().saturating_sub(SHOWN_BYTES_MAX)..]).into_owned();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

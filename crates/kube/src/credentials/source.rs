@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{Error as TlsError, InconsistentKeys};
 use x509_parser::prelude::{FromDer as _, X509Certificate, X509Version};
 
 use super::plugin::Plugin;
-use super::{CredentialsError, Connected};
+use super::{Connected, CredentialsError};
 use crate::connect::connect;
 
 /// An input of credentials, with its name and the cluster or user that it belongs to.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use bindery_core::{Claim, ClaimAnnotations, ClaimPhase, ClaimStatus, Quantity, Text, Uid, Version};
 use serde::Deserialize;
 
+use super::fields::{Amount, Presence, nullable};
 use super::meta::Meta;
 use super::selector::{self, LabelSelector};
-use super::fields::{Amount, Presence, nullable};
 use super::{access_modes, quantity, volume_mode};
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]

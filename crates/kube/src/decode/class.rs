@@ -3,8 +3,8 @@
 use bindery_core::{BindingMode, Class};
 use serde::Deserialize;
 
-use super::meta::Meta;
 use super::fields::nullable;
+use super::meta::Meta;
 
 /// Either annotation marks a default class.
 const DEFAULT_CLASS: [&str; 2] =

@@ -4,8 +4,8 @@ use bindery_core::Text;
 use bindery_store::{PodContent, PodRecord};
 use serde::Deserialize;
 
-use super::meta::Meta;
 use super::fields::{Presence, nullable};
+use super::meta::Meta;
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
 pub(super) struct Pod {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bindery_core::{Requirement, Selector, SelectorOperator};
 use serde::Deserialize;
 
-use super::texts;
 use super::fields::nullable;
+use super::texts;
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
 #[serde(rename_all = "camelCase")]

@@ -7,8 +7,8 @@ use bindery_core::{
 };
 use serde::Deserialize;
 
-use super::meta::Meta;
 use super::fields::{Amount, Presence, nullable};
+use super::meta::Meta;
 use super::{access_modes, quantity, volume_mode};
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]

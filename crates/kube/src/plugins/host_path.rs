@@ -176,6 +176,5 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, PluginError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(format!("the folder could not be worked on: {error}")))
-        .map_err(failed)
+    done.unwrap_or_else(|error| Err(format!("the folder could not be worked on: {error}"))).map_err(failed)
 }

@@ -1,4 +1,4 @@
-//! The newest version of a kind, asked for again and again.
+//! Reads the newest version of a kind, to notice a restore of etcd.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::takeover::read;
 use crate::client::ApiClient;
 
-/// How often.
+/// Time between two reads.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Asks for the newest version of volumes every minute, for as long as it is polled: an API server accepts a
-/// watch from a version that its etcd does not have, as after a restore, and tells nothing by it. A replica
-/// that competes for a Lease needs no more than that: the Lease's version tells.
+/// Reads the newest version of volumes every minute, while it is polled. After a restore an API server accepts a
+/// watch from a version that its etcd does not have, and the watch is silent. A replica that competes for a Lease
+/// does not need this: the Lease's version shows the restore.
 pub async fn ask_for_newest(client: impl Into<ApiClient>, intake: Intake) {
     let client = client.into();
     let mut ticks = interval(EVERY);
@@ -26,12 +26,12 @@ pub async fn ask_for_newest(client: impl Into<ApiClient>, intake: Intake) {
     }
 }
 
-/// Asks for the newest version of a kind, so that it is noticed where versions went back.
+/// Reads the newest version of a kind, and notices if versions went back.
 pub(super) async fn compare(client: &ApiClient, intake: &Intake, kind: Kind) {
     let sent = intake.sent(kind);
     match read(client, kind).await {
         Ok(page) => intake.answered(&sent, &Version::from(page.version.as_str())),
-        // The watch tells what is wrong.
+        // The watch logs what is wrong.
         Err(fault) => tracing::debug!(%kind, %fault, "the newest version is not known"),
     }
 }

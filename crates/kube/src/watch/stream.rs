@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::mem::take;
 use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream::{BoxStream, unfold};
+use futures::stream::unfold;
 use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use kube::client::Body;
@@ -84,14 +83,6 @@ impl Events {
         }
     }
 
-    fn into_stream(self) -> BoxStream<'static, Result<Event, WatchError>> {
-        unfold(self, |mut events| async move {
-            let event = events.next().await.transpose()?;
-            Some((event, events))
-        })
-        .boxed()
-    }
-
     async fn line(&mut self) -> io::Result<Option<Bytes>> {
         let mut line = Vec::new();
         (&mut self.stream).take(FRAME_BYTES_MAX.into()).read_until(b'\n', &mut line).await?;
@@ -132,20 +123,18 @@ impl Watch {
         version: &mut String,
         events: Option<Events>,
     ) -> Result<(), WatchError> {
-        let events = match events {
+        let mut events = match events {
             Some(events) => events,
             None => {
-                let seconds = if take(&mut self.wants_bookmark) { BOOKMARK_SECONDS } else { WATCH_SECONDS };
+                let seconds = if std::mem::take(&mut self.wants_bookmark) { BOOKMARK_SECONDS } else { WATCH_SECONDS };
                 self.open(&format!("resourceVersion={}", rest::encode(version)), seconds).await?
             }
         };
-        let mut events = events.into_stream();
         loop {
-            let event = events.next().await;
-            let event = match event {
-                Some(Ok(event)) => event,
-                None => return Ok(()),
-                Some(Err(error)) => {
+            let event = match events.next().await {
+                Ok(Some(event)) => event,
+                Ok(None) => return Ok(()),
+                Err(error) => {
                     self.bookmarks = self.bookmarks.after(&error);
                     return Err(error);
                 }
@@ -163,7 +152,8 @@ impl Watch {
     pub(super) async fn stream_list(&mut self) -> Result<(String, Events), WatchError> {
         self.feed.begin();
         let end = Instant::now() + LIST_MAX;
-        let mut events = self.open("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", WATCH_SECONDS).await?;
+        let mut events =
+            self.open("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", WATCH_SECONDS).await?;
         // Objects that change while the list is sent are sent again among it.
         let mut is_late = false;
         let mut stall = Instant::now() + self.limits.answer;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::simulated::{Cluster, claim, volume, merged};
+use crate::simulated::{Cluster, claim, merged, volume};
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_binds_in_four_writes() {

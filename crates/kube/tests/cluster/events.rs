@@ -9,7 +9,7 @@ use bindery_sim::{FaultRule, Verb};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::simulated::{Cluster, claim, volume, merged};
+use crate::simulated::{Cluster, claim, merged, volume};
 
 fn events(cluster: &Cluster, reason: &str) -> Vec<Value> {
     cluster.sim.objects("events").into_iter().filter(|event| event["reason"] == reason).collect()

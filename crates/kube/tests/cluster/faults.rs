@@ -3,7 +3,7 @@
 use bindery_sim::FaultRule;
 use serde_json::json;
 
-use crate::simulated::{Cluster, claim, volume, merged};
+use crate::simulated::{Cluster, claim, merged, volume};
 
 #[tokio::test(start_paused = true)]
 async fn after_a_crash_at_any_write_of_a_bind_the_next_binder_completes_it() {

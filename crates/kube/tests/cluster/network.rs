@@ -122,22 +122,23 @@ impl Network {
             }
         }
         Ok(sim.oneshot(request).await?.map(|body| {
-            let frames = unfold((body, self, down, held), move |(mut body, network, mut down, mut held)| async move {
-                let frame = tokio::select! {
-                    biased;
-                    _ = down.wait_for(|is_down| *is_down) => return None,
-                    frame = body.frame() => frame?,
-                };
-                if is_watch_of_volumes && network.is_silent.load(Ordering::Relaxed) {
-                    network.lost.fetch_add(1, Ordering::Relaxed);
-                    std::future::pending::<()>().await;
-                }
-                if is_watch_of_volumes {
-                    // The sender lives as long as `network`, so this cannot fail.
-                    let _ = held.wait_for(|is_held| !is_held).await;
-                }
-                Some((frame, (body, network, down, held)))
-            });
+            let frames =
+                unfold((body, self, down, held), move |(mut body, network, mut down, mut held)| async move {
+                    let frame = tokio::select! {
+                        biased;
+                        _ = down.wait_for(|is_down| *is_down) => return None,
+                        frame = body.frame() => frame?,
+                    };
+                    if is_watch_of_volumes && network.is_silent.load(Ordering::Relaxed) {
+                        network.lost.fetch_add(1, Ordering::Relaxed);
+                        std::future::pending::<()>().await;
+                    }
+                    if is_watch_of_volumes {
+                        // The sender lives as long as `network`, so this cannot fail.
+                        let _ = held.wait_for(|is_held| !is_held).await;
+                    }
+                    Some((frame, (body, network, down, held)))
+                });
             StreamBody::new(Box::pin(frames)).boxed_unsync()
         }))
     }

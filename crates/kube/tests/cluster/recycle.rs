@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tracing::level_filters::LevelFilter;
 
 use crate::reclaim::{bound_to, policy};
-use crate::simulated::{Cluster, claim, volume, merged};
+use crate::simulated::{Cluster, claim, merged, volume};
 
 /// A cluster whose binder scrubs volumes of policy Recycle.
 fn with_recycler() -> Cluster {
@@ -191,7 +191,8 @@ async fn decided(cluster: &Cluster, name: &str) -> Volume {
 
 /// A leader is suspended at one of its requests. The next leader scrubs the volume and binds it again.
 async fn suspend_at(request: FaultRule, is_next_there: bool, continues_early: bool) {
-    let story = format!("{request:?}, next leader there: {is_next_there}, continues early: {continues_early}");
+    let story =
+        format!("{request:?}, next leader there: {is_next_there}, continues early: {continues_early}");
     let cluster = with_recycler();
     cluster.add(merged(left_by("c1", "v1"), json!({"status": {"phase": "Released"}})));
     let (suspended, decided) = (recycling(&cluster, events(&cluster), None), decided(&cluster, "v1").await);

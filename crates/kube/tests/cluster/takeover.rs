@@ -10,7 +10,7 @@ use bindery_sim::{FaultRule, LoggedRequest, Verb};
 use bindery_store::Kind;
 use tokio::time::timeout;
 
-use crate::network::{PATIENCE, VOLUMES, Watching, Network, lists, now};
+use crate::network::{Network, PATIENCE, VOLUMES, Watching, lists, now};
 use crate::simulated::{Cluster, volume};
 
 /// Watches among requests, by resource.

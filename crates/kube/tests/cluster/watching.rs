@@ -10,7 +10,7 @@ use bindery_sim::FaultRule;
 use bindery_store::Kind;
 use tokio::time::{Instant, timeout};
 
-use crate::network::{PATIENCE, VOLUMES, Watching, Network, forbid_streamed_lists, lists, now};
+use crate::network::{Network, PATIENCE, VOLUMES, Watching, forbid_streamed_lists, lists, now};
 use crate::simulated::{Cluster, volume};
 
 #[tokio::test(start_paused = true)]
