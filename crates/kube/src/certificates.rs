@@ -1,10 +1,10 @@
 //! The certificates of the webhook: kept in a Secret, and trusted by the ValidatingWebhookConfiguration.
 //!
-//! A JSON patch sets `clientConfig.caBundle` and nothing else, under a field manager of its own. This leaves the
-//! rest of the configuration to the chart. With server-side apply, Bindery would co-own the webhooks, and the API
-//! server would refuse a release of the chart that drops or renames one: the name and caBundle left behind are no
-//! valid webhook. A full update would undo changes that Bindery has not seen. The chart must not name `caBundle`;
-//! then no other field manager owns it.
+//! A JSON patch sets `clientConfig.caBundle` and nothing else, under a field manager of its own. This leaves
+//! the rest of the configuration to the chart. With server-side apply, Bindery would co-own the webhooks,
+//! and the API server would refuse a release of the chart that drops or renames one: the name and caBundle
+//! left behind are no valid webhook. A full update would undo changes that Bindery has not seen. The chart
+//! must not name `caBundle`; then no other field manager owns it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ pub enum CertificateStoreError {
     },
     /// Another program owns the Secret.
     #[error(
-        "the Secret {secret} holds data that Bindery has not written (it has no annotation {MARK}): name another one, \
-         or delete it if it is not needed"
+        "the Secret {secret} holds data that Bindery has not written (it has no annotation {MARK}): name another \
+         one, or delete it if it is not needed"
     )]
     Foreign {
         /// Its namespace and name.
@@ -69,7 +69,8 @@ pub enum CertificateStoreError {
 }
 
 impl CertificateStore {
-    /// The Secret with that namespace and name, and the configuration with that name. They need not exist yet.
+    /// The Secret with that namespace and name, and the configuration with that name. They need not exist
+    /// yet.
     pub fn new(client: impl Into<ApiClient>, namespace: &str, secret: &str, configuration: &str) -> Self {
         let [namespace, secret, configuration] = [namespace, secret, configuration].map(str::to_owned);
         Self { client: client.into(), namespace, secret, configuration }
@@ -92,8 +93,8 @@ impl CertificateStore {
         Ok(Some((data, Read(object))))
     }
 
-    /// Writes the Secret's data over the version that was read, or creates the Secret. Returns `false` if another
-    /// client was faster.
+    /// Writes the Secret's data over the version that was read, or creates the Secret. Returns `false` if
+    /// another client was faster.
     ///
     /// # Errors
     ///
@@ -138,8 +139,8 @@ impl CertificateStore {
         Ok(Some((bundles.collect(), Read(object))))
     }
 
-    /// Makes all webhooks of the configuration trust these authorities, in PEM. Returns `false` if another client
-    /// was faster.
+    /// Makes all webhooks of the configuration trust these authorities, in PEM. Returns `false` if another
+    /// client was faster.
     ///
     /// # Errors
     ///

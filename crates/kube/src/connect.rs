@@ -18,9 +18,9 @@ const KEEPALIVE_RETRIES: u32 = 3;
 /// Time without acknowledgement of sent data after which the connection is closed.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 
-/// A client of a cluster. This follows `kube::Client::try_from`, which has no option for TCP keepalive. Without
-/// it, a connection whose server has lost its power would stay in the pool, and each request on it would wait for
-/// its own time limit.
+/// A client of a cluster. This follows `kube::Client::try_from`, which has no option for TCP keepalive.
+/// Without it, a connection whose server has lost its power would stay in the pool, and each request on it
+/// would wait for its own time limit.
 ///
 /// # Errors
 ///

@@ -1,9 +1,10 @@
 //! The credentials that a client shows its API server, and whether the server accepts them.
 //!
 //! kube reads certificates and keys once, and runs a credential plugin again only before its token expires.
-//! Here each file is read again when its content changes, a plugin is run again before its credentials expire,
-//! and both happen when the API server refuses the credentials. All clones of an [`crate::ApiClient`] then use
-//! a new [`kube::Client`]. Requests and watches in flight end on the connections on which they began.
+//! Here each file is read again when its content changes, a plugin is run again before its credentials
+//! expire, and both happen when the API server refuses the credentials. All clones of an
+//! [`crate::ApiClient`] then use a new [`kube::Client`]. Requests and watches in flight end on the
+//! connections on which they began.
 
 mod keeper;
 pub(crate) mod kubeconfig;
@@ -232,7 +233,7 @@ impl Current {
         match self.connected.config.clone().map(connect) {
             Some(Ok(client)) => (self.generation, client),
             Some(Err(error)) => {
-                tracing::warn!(%error, "new connections to the API server cannot be made; the current ones stay in use");
+                tracing::warn!(%error, "new connections to the API server cannot be made; the old ones are used");
                 self.client()
             }
             None => self.client(),

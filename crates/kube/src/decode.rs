@@ -4,9 +4,9 @@
 //! Objects come in JSON or in Protocol Buffers. Both are read into the same structures, whose fields have the
 //! names of JSON and the numbers of the `generated.proto` files in k8s.io/api and k8s.io/apimachinery.
 //!
-//! An object that cannot be understood is [`Observed::Unreadable`], with a sentence that names the field; it is
-//! never absent and never guessed (G7 of the design). A value that upstream handles, such as an unknown reclaim
-//! policy, is readable.
+//! An object that cannot be understood is [`Observed::Unreadable`], with a sentence that names the field; it
+//! is never absent and never guessed (G7 of the design). A value that upstream handles, such as an unknown
+//! reclaim policy, is readable.
 
 mod authors;
 mod claim;

@@ -1,9 +1,9 @@
-//! The encodings of API servers: Protocol Buffers, which cost both sides the least, or JSON if the server offers
-//! nothing else.
+//! The encodings of API servers: Protocol Buffers, which cost both sides the least, or JSON if the server
+//! offers nothing else.
 //!
-//! Follows `runtime/serializer/protobuf` and `runtime/serializer/streaming` of k8s.io/apimachinery. An object is
-//! the bytes `k8s\0` and a `runtime.Unknown` with the object inside. An event of a watch is a `metav1.WatchEvent`
-//! after its length.
+//! Follows `runtime/serializer/protobuf` and `runtime/serializer/streaming` of k8s.io/apimachinery. An
+//! object is the bytes `k8s\0` and a `runtime.Unknown` with the object inside. An event of a watch is a
+//! `metav1.WatchEvent` after its length.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap};

@@ -1,9 +1,9 @@
 //! Kubernetes events (core/v1), correlated and limited so that stuck claims do not flood the API server.
 //!
-//! Emitting an event never waits: the entry is queued until [`EventWorker::run`] writes it, and at most one entry
-//! is queued for each event. All events of a process share one rate limit, which is that of all requests of
-//! kube-controller-manager. The first event of an object and reason is written before any repetition, so every
-//! stuck claim is explained before an explanation is repeated.
+//! Emitting an event never waits: the entry is queued until [`EventWorker::run`] writes it, and at most one
+//! entry is queued for each event. All events of a process share one rate limit, which is that of all
+//! requests of kube-controller-manager. The first event of an object and reason is written before any
+//! repetition, so every stuck claim is explained before an explanation is repeated.
 
 mod correlate;
 mod loss;
@@ -82,8 +82,8 @@ impl Events {
         Self::with_refresh(client, EVENT_REFRESH)
     }
 
-    /// The same, for a binder that emits the event of a waiting object again each `refresh`. The limit for one
-    /// object then admits one event in each `refresh`.
+    /// The same, for a binder that emits the event of a waiting object again each `refresh`. The limit for
+    /// one object then admits one event in each `refresh`.
     pub fn with_refresh(client: impl Into<ApiClient>, refresh: Duration) -> (Self, EventWorker) {
         let (wake, woken) = mpsc::channel(1);
         let refresh = Timestamp::try_from(refresh.as_secs()).unwrap_or(Timestamp::MAX);

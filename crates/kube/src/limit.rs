@@ -1,16 +1,16 @@
 //! Limits how many requests are in flight: to what the API server answers without queueing them, but no lower
 //! than the share that its own fairness gives this client.
 //!
-//! The algorithm is Gradient2 of Netflix's concurrency-limits. The limit follows the ratio of the usual latency
-//! to that of the last answer, and grows slowly while they are equal. The usual latency is measured while less
-//! than half of the limit is used. Queueing reduces the limit to [`QUEUED_MIN`] at least, because a client that
-//! yields to every queue yields to all clients that do not. Only answers that miss Kubernetes' latency objective
-//! reduce it further. Refusals (429, 503 with `Retry-After`) and requests without an answer cut the limit as TCP
-//! cuts its window: once for everything that was in flight at that moment.
+//! The algorithm is Gradient2 of Netflix's concurrency-limits. The limit follows the ratio of the usual
+//! latency to that of the last answer, and grows slowly while they are equal. The usual latency is measured
+//! while less than half of the limit is used. Queueing reduces the limit to [`QUEUED_MIN`] at least, because
+//! a client that yields to every queue yields to all clients that do not. Only answers that miss Kubernetes'
+//! latency objective reduce it further. Refusals (429, 503 with `Retry-After`) and requests without an
+//! answer cut the limit as TCP cuts its window: once for everything that was in flight at that moment.
 //!
 //! Requests get permits in the order in which they ask, so a key with many writes does not delay the first
-//! write of others. The port and the plugins share the limit. Watches need no permit, nor do lists, events, the
-//! Lease and certificates, which have at most one request in flight each.
+//! write of others. The port and the plugins share the limit. Watches need no permit, nor do lists, events,
+//! the Lease and certificates, which have at most one request in flight each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,8 +19,8 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// Limit at the start, and the lowest limit while answers are slow but not late. The chart's priority level has
-/// this many seats on an API server with default settings: 40 of 285 shares of 600.
+/// Limit at the start, and the lowest limit while answers are slow but not late. The chart's priority level
+/// has this many seats on an API server with default settings: 40 of 285 shares of 600.
 const QUEUED_MIN: f64 = 80.0;
 /// An answer that takes longer is late: Kubernetes' latency objective for a change of a single object
 /// (sig-scalability).

@@ -60,7 +60,8 @@ impl RequestMetrics {
         );
         registry.register(
             "rest_client_request_duration_seconds",
-            "Time from sending a request to the API server until all of its answer is there, watches excluded",
+            "Time from sending a request to the API server until all of its answer is there, watches \
+             excluded",
             self.durations.clone(),
         );
     }

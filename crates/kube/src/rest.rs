@@ -19,8 +19,8 @@ use crate::limit::Outcome;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a throttled write waits if the server does not say.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Longest pause that a server may ask for. Priority and fairness asks for 32 s at most; a misconfigured proxy
-/// must not stop this replica for an hour.
+/// Longest pause that a server may ask for. Priority and fairness asks for 32 s at most; a misconfigured
+/// proxy must not stop this replica for an hour.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// Why a request failed.
@@ -51,8 +51,8 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Whether the API server is overloaded. Priority and fairness (KEP-1040) refuses with 429; a request that
-    /// the server gives up on is a 504.
+    /// Whether the API server is overloaded. Priority and fairness (KEP-1040) refuses with 429; a request
+    /// that the server gives up on is a 504.
     pub(crate) fn is_overload(&self) -> bool {
         match self {
             Self::Refused { code, retry_after, .. } => {
@@ -150,8 +150,8 @@ pub(crate) async fn send(client: &ApiClient, request: http::Request<Body>) -> Re
     answer
 }
 
-/// Sends a request when it may be sent, and returns the answer's body as a stream. The headers must come within
-/// `limit`.
+/// Sends a request when it may be sent, and returns the answer's body as a stream. The headers must come
+/// within `limit`.
 pub(crate) async fn open(
     client: &ApiClient,
     request: http::Request<Body>,
@@ -202,46 +202,41 @@ fn no_answer(error: impl std::error::Error) -> Fault {
 fn refused(parts: &http::response::Parts, encoding: Encoding, bytes: &Bytes) -> Fault {
     // Proxies answer with text; its beginning is enough.
     const TEXT_MAX: usize = 512;
-    let status: Status = encoding.object(bytes.clone()).and_then(|status| status.read()).unwrap_or_default();
+    let status = encoding.object(bytes.clone()).and_then(|status| status.read());
+    let mut status: Status = status.unwrap_or_default();
+    status.code = parts.status.as_u16().into();
+    if status.message.is_empty() {
+        status.message = match bytes.len() {
+            0 => parts.status.to_string(),
+            length => String::from_utf8_lossy(&bytes[..length.min(TEXT_MAX)]).trim().to_owned(),
+        };
+    }
     let header = parts.headers.get(http::header::RETRY_AFTER);
-    let seconds = header.and_then(|value| value.to_str().ok()?.trim().parse().ok()).map(Duration::from_secs);
-    let Details { name, kind, .. } = status.details.clone().unwrap_or_default();
-    let message = match status.message.as_str() {
-        "" if bytes.is_empty() => parts.status.to_string(),
-        "" => String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_MAX)]).trim().to_owned(),
-        message => message.to_owned(),
-    };
-    Fault::Refused {
-        code: parts.status.as_u16(),
-        retry_after: seconds.map(|asked| asked.min(RETRY_AFTER_MAX)).or_else(|| status.retry_after()),
-        reason: status.reason,
-        message,
-        kind,
-        name,
-    }
-}
-
-impl Status {
-    fn retry_after(&self) -> Option<Duration> {
-        let seconds = u64::try_from(self.details.as_ref()?.retry_after_seconds).ok()?;
-        (seconds > 0).then(|| Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
-    }
+    status.into_fault(header.and_then(|value| value.to_str().ok()?.trim().parse().ok()))
 }
 
 /// The fault in an ERROR event.
 pub(crate) fn failure(object: &Object) -> Fault {
-    let status: Status = match object.read() {
-        Ok(status) => status,
-        Err(error) => return Fault::NoAnswer(format!("the failure makes no sense: {error}")),
-    };
-    let Details { name, kind, .. } = status.details.clone().unwrap_or_default();
-    Fault::Refused {
-        code: status.code.try_into().unwrap_or_default(),
-        retry_after: status.retry_after(),
-        reason: status.reason,
-        message: status.message,
-        kind,
-        name,
+    match object.read::<Status>() {
+        Ok(status) => status.into_fault(None),
+        Err(error) => Fault::NoAnswer(format!("the failure makes no sense: {error}")),
+    }
+}
+
+impl Status {
+    /// A fault; `Retry-After` in seconds overrides `details.retryAfterSeconds`.
+    fn into_fault(self, retry_after: Option<u64>) -> Fault {
+        let Details { name, kind, retry_after_seconds } = self.details.unwrap_or_default();
+        let seconds =
+            retry_after.or_else(|| u64::try_from(retry_after_seconds).ok().filter(|seconds| *seconds > 0));
+        Fault::Refused {
+            code: self.code.try_into().unwrap_or_default(),
+            retry_after: seconds.map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX)),
+            reason: self.reason,
+            message: self.message,
+            kind,
+            name,
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Lists and watches into the binder's [`Intake`], which learns how current they are
 //! ([`bindery_controller::Freshness`]).
 //!
-//! Each kind has one loop: list, deliver the complete list, watch from its version with bookmarks, and list again
-//! when that version has expired (410). A server that can streams the list as the first events of the watch
-//! (KEP-3157, on by default since 1.34), which costs it no memory; other servers send pages. Objects are decoded
-//! one by one, so an encoded list of 100,000 is never in memory, and an unreadable object affects no other.
+//! Each kind has one loop: list, deliver the complete list, watch from its version with bookmarks, and list
+//! again when that version has expired (410). A server that can streams the list as the first events of the
+//! watch (KEP-3157, on by default since 1.34), which costs it no memory; other servers send pages. Objects
+//! are decoded one by one, so an encoded list of 100,000 is never in memory, and an unreadable object
+//! affects no other.
 
 mod feed;
 mod newest;
@@ -29,13 +30,14 @@ use crate::rest::{self, Fault};
 
 /// `timeoutSeconds` of a watch (client-go asks for 5 to 10 minutes).
 const WATCH_SECONDS: u64 = 300;
-/// `timeoutSeconds` of a watch whose bookmark is wanted soon. An API server sends the last bookmark 2 s before the
-/// end of a watch (`nextBookmarkTime` of apiserver's watch cache), so this one comes after 1 to 2.3 s.
+/// `timeoutSeconds` of a watch whose bookmark is wanted soon. An API server sends the last bookmark 2 s
+/// before the end of a watch (`nextBookmarkTime` of apiserver's watch cache), so this one comes after 1 to
+/// 2.3 s.
 const BOOKMARK_SECONDS: u64 = 3;
 /// Objects in one page of a list (client-go's default).
 const PAGE: u32 = 500;
-/// First pause after a failure, doubled by each further one (client-go's reflector). `Retry-After` may make it
-/// longer.
+/// First pause after a failure, doubled by each further one (client-go's reflector). `Retry-After` may make
+/// it longer.
 const BACKOFF: Duration = Duration::from_millis(800);
 /// Longest pause.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
@@ -54,7 +56,8 @@ pub struct WatchLimits {
     /// Longest time from the request of a watch to the headers of its answer, and between two objects of a
     /// streamed list.
     pub answer: Duration,
-    /// Longest time without bytes on an open watch. A server that sends bookmarks sends one about each minute.
+    /// Longest time without bytes on an open watch. A server that sends bookmarks sends one about each
+    /// minute.
     pub silence: Duration,
     /// The same for a server that sends no bookmarks, on which an idle watch is silent until it ends after 5
     /// minutes. A server is assumed to send none if the first two watches of a kind were silent for
@@ -222,7 +225,8 @@ impl Watch {
             }
             if matches!(error, WatchError::Expired) && version.take().is_some() {
                 self.feed.intake().watch_expired();
-                // A server on which every version expires at once must not be asked for lists without a pause.
+                // A server on which every version expires at once must not be asked for lists without a
+                // pause.
                 if !std::mem::replace(&mut has_expired, true) {
                     tracing::info!(%kind, "the watch has expired; listing again");
                     continue;
@@ -234,8 +238,8 @@ impl Watch {
             }
             self.feed.intake().watch_failed();
             tracing::warn!(%kind, %error, ?pause, "watching failed; trying again");
-            // After an outage all watches open again as soon as the server answers. A watch that fails while other
-            // requests succeed continues to back off.
+            // After an outage all watches open again as soon as the server answers. A watch that fails while
+            // other requests succeed continues to back off.
             let may_hasten =
                 error.is_outage() && hastened.is_none_or(|hastened| hastened.elapsed() >= BACKOFF_MAX);
             tokio::select! {
@@ -248,8 +252,8 @@ impl Watch {
         }
     }
 
-    /// Lists if there is no version to watch from, then watches until the server ends the watch or something else
-    /// is wanted.
+    /// Lists if there is no version to watch from, then watches until the server ends the watch or something
+    /// else is wanted.
     async fn turn(&mut self, version: &mut Option<String>) -> Result<Ended, WatchError> {
         let (intake, kind) = (self.feed.intake().clone(), self.feed.kind());
         let (from, events) = match version {
@@ -267,7 +271,8 @@ impl Watch {
         }
     }
 
-    /// Lists and delivers all objects. Returns the version of the list, and the rest of the watch that streamed it.
+    /// Lists and delivers all objects. Returns the version of the list, and the rest of the watch that
+    /// streamed it.
     async fn list(&mut self) -> Result<(String, Option<Events>), WatchError> {
         if self.streams_lists && self.stream_failures < STREAM_FAILURES_MAX {
             match self.stream_list().await {

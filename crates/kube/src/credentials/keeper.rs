@@ -9,8 +9,8 @@ use kube::client::Body;
 use super::source::{Material, Source};
 use super::{CredentialsError, Shared};
 
-/// How often files are read and the expiry of plugins is checked. A mounted Secret changes by a swapped symbolic
-/// link, other files are renamed or overwritten; reading the content covers all of these.
+/// How often files are read and the expiry of plugins is checked. A mounted Secret changes by a swapped
+/// symbolic link, other files are renamed or overwritten; reading the content covers all of these.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// Shortest time between two checks, for an API server that accepts and refuses in turn.
 const CHECK_PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -37,8 +37,9 @@ impl Keeper {
         }
     }
 
-    /// Uses credentials that have changed. If they are invalid, as one half of a pair whose other half is still
-    /// to be written, this logs it once and the next check tries again; the current client stays in use.
+    /// Uses credentials that have changed. If they are invalid, as one half of a pair whose other half is
+    /// still to be written, this logs it once and the next check tries again; the current client stays in
+    /// use.
     async fn check(&mut self) {
         let is_refused = self.shared.is_refused();
         if let Some(plugin) = &mut self.source.plugin {

@@ -1,7 +1,7 @@
 //! Reads the current context of a kubeconfig, or the pod's service account.
 //!
-//! Each field of a kubeconfig is either used or refused by its name. kube ignores some, such as a second way to
-//! authenticate.
+//! Each field of a kubeconfig is either used or refused by its name. kube ignores some, such as a second way
+//! to authenticate.
 
 use std::collections::BTreeMap;
 use std::path::Path;

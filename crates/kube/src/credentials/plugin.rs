@@ -19,7 +19,8 @@ use super::source::Identity;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// A plugin that takes longer is logged.
 const SLOW: Duration = Duration::from_secs(5);
-/// Credentials are renewed this long before they expire, but no earlier than in the last third of their lifetime.
+/// Credentials are renewed this long before they expire, but no earlier than in the last third of their
+/// lifetime.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
 /// Pauses before a plugin is run again that failed, or whose credentials are refused.
 const PAUSE_MIN: Duration = Duration::from_secs(5);
@@ -109,8 +110,8 @@ impl Plugin {
         CredentialsError::Plugin { command: self.command().to_owned(), why: why.into() }
     }
 
-    /// Runs the plugin again if its credentials expire soon or are refused. If it fails, its earlier credentials
-    /// stay, and it runs again after a pause that grows to half a minute.
+    /// Runs the plugin again if its credentials expire soon or are refused. If it fails, its earlier
+    /// credentials stay, and it runs again after a pause that grows to half a minute.
     pub(super) async fn renew_if_due(&mut self, is_refused: bool) {
         let is_due = self.due.is_some_and(|due| due <= Instant::now());
         if !is_due && !is_refused {

@@ -32,8 +32,8 @@ struct Expression {
     values: Vec<String>,
 }
 
-/// Parses a selector. An invalid one is kept with apimachinery's message, because upstream's matching fails with
-/// that message.
+/// Parses a selector. An invalid one is kept with apimachinery's message, because upstream's matching fails
+/// with that message.
 ///
 /// # Errors
 ///
@@ -99,7 +99,9 @@ fn check(requirement: Requirement) -> Result<Requirement, String> {
     }
     match values.iter().enumerate().find(|(_, value)| !value.is_empty() && !is_label_name(value)) {
         Some((index, value)) => Err(format!(
-            "values[{index}][{key}]: Invalid value: {value:?}: a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character, and be no more than 63 characters"
+            "values[{index}][{key}]: Invalid value: {value:?}: a valid label must be an empty string or \
+             consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
+             character, and be no more than 63 characters"
         )),
         None => Ok(requirement),
     }
@@ -115,7 +117,8 @@ fn key_fault(key: &str) -> Option<&'static str> {
         None => key,
     };
     (!is_label_name(name)).then_some(
-        "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character, and be no more than 63 characters",
+        "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+         alphanumeric character, and be no more than 63 characters",
     )
 }
 
@@ -158,7 +161,8 @@ mod tests {
         let error = decoded(vec![expression("zone", values(Selector::LABELS_MAX))]).unwrap_err();
         assert_eq!(
             error,
-            "spec.selector: 1025 requirements and values are more than the 1024 that are compared; ask for fewer"
+            "spec.selector: 1025 requirements and values are more than the 1024 that are compared; ask for \
+             fewer"
         );
         let key = format!("{}/{}", ["a"; 126].join("."), "n".repeat(60));
         let long = |count: usize| (0..count).map(|_| expression(&key, vec!["v".repeat(63)])).collect();

@@ -124,7 +124,10 @@ fn a_volume_is_reduced_to_what_decisions_need() {
 
 #[test]
 fn the_beta_class_annotation_takes_precedence_even_if_empty() {
-    let beta = |value: &str| json!({"metadata": {"annotations": {"volume.beta.kubernetes.io/storage-class": value}}});
+    let beta = |value: &str| {
+        let annotations = json!({"volume.beta.kubernetes.io/storage-class": value});
+        json!({"metadata": {"annotations": annotations}})
+    };
     let with_field = |value: &str| merged(beta(value), json!({"spec": {"storageClassName": "field"}}));
     assert_eq!(&*a_volume(with_field("beta")).class, "beta");
     assert_eq!(&*a_volume(with_field("")).class, "");
@@ -319,9 +322,8 @@ fn a_pod_is_reduced_to_its_claims_and_whether_it_runs() {
     assert!(pod(json!({"status": {"phase": "Failed"}})).terminated);
     assert!(!pod(json!({"status": {"phase": "Running"}})).terminated);
     let deleting = |statuses: Value| {
-        pod(
-            json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}, "status": {"containerStatuses": statuses}}),
-        )
+        let metadata = json!({"deletionTimestamp": "2026-01-02T03:04:05Z"});
+        pod(json!({"metadata": metadata, "status": {"containerStatuses": statuses}}))
     };
     assert!(deleting(json!(null)).terminated);
     assert!(

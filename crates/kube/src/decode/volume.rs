@@ -81,8 +81,8 @@ macro_rules! source {
             )*
         }
 
-        /// A [`Spec`] in JSON, where the fields of the source are among the others. serde's `flatten` would do,
-        /// but buffers all unknown fields, in many times the memory of the JSON.
+        /// A [`Spec`] in JSON, where the fields of the source are among the others. serde's `flatten` would
+        /// do, but buffers all unknown fields, in many times the memory of the JSON.
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
         struct Json {
@@ -213,6 +213,9 @@ fn phase(name: Option<&str>) -> Result<VolumePhase, String> {
     ];
     let name = name.unwrap_or_default();
     PHASES.into_iter().find(|phase| phase.name() == name).ok_or_else(|| {
-        format!("status.phase: {name:?} is not a phase of a volume; one of Pending, Available, Bound, Released, Failed")
+        format!(
+            "status.phase: {name:?} is not a phase of a volume; one of Pending, Available, Bound, Released, \
+             Failed"
+        )
     })
 }

@@ -33,8 +33,8 @@ impl Queue {
         self.entries.contains_key(&id)
     }
 
-    /// Adds an entry. If one for the same event is queued, this one takes its place in the queue. Returns an entry
-    /// that is dropped because the queue is full; first entries are kept rather than repetitions.
+    /// Adds an entry. If one for the same event is queued, this one takes its place in the queue. Returns an
+    /// entry that is dropped because the queue is full; first entries are kept rather than repetitions.
     pub(super) fn put(&mut self, new: Queued) -> Option<Queued> {
         let id = new.correlated.id;
         if let Some(earlier) = self.entries.get_mut(&id) {

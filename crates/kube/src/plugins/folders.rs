@@ -9,7 +9,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Component, Path, PathBuf};
 
-/// Name of the folder with the markers. No volume has this name: names of objects begin with a letter or a digit.
+/// Name of the folder with the markers. No volume has this name: names of objects begin with a letter or a
+/// digit.
 const MARKERS: &str = ".bindery";
 /// Most symbolic links that one path may follow, as in Linux (`MAXSYMLINKS`).
 const LINKS_MAX: usize = 40;
@@ -17,8 +18,8 @@ const LINKS_MAX: usize = 40;
 /// Folders directly below a root, each with the name of its volume.
 ///
 /// The marker `.bindery/NAME` below the root says that the folder `NAME` was made here. Only a folder with a
-/// marker is deleted. The marker is outside the folder, because pods can write to the folder and could remove or
-/// forge a marker in it.
+/// marker is deleted. The marker is outside the folder, because pods can write to the folder and could
+/// remove or forge a marker in it.
 pub(super) struct Folders {
     root: PathBuf,
 }
@@ -64,8 +65,8 @@ impl Folders {
         Ok(folder)
     }
 
-    /// Deletes the folder of a volume and everything in it. Succeeds if the folder is gone. Follows no symbolic
-    /// link.
+    /// Deletes the folder of a volume and everything in it. Succeeds if the folder is gone. Follows no
+    /// symbolic link.
     ///
     /// # Errors
     ///
@@ -75,8 +76,8 @@ impl Folders {
         let (folder, marker) = self.paths(volume)?;
         if path != folder {
             return Err(format!(
-                "only folders directly below {} that have the name of their volume are deleted, and the path of volume \
-                 {volume:?} is {}",
+                "only folders directly below {} that have the name of their volume are deleted, and the path \
+                 of volume {volume:?} is {}",
                 self.root.display(),
                 path.display()
             ));

@@ -168,7 +168,8 @@ impl Plugin<Template> for HostPath {
 
 fn disabled() -> String {
     format!(
-        "volume plugin {HOST_PATH:?} is disabled; name the folder that it may use by bindery serve --host-path"
+        "volume plugin {HOST_PATH:?} is disabled; name the folder that it may use by bindery serve \
+         --host-path"
     )
 }
 

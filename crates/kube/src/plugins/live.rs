@@ -19,8 +19,8 @@ pub(super) async fn live_source(client: &ApiClient, volume: &Volume) -> Result<V
     Ok(read(client, volume).await?["spec"][&*volume.source].clone())
 }
 
-/// Checks that a volume is still as it was when recycling it was decided: released by the same claim, and with
-/// the same policy.
+/// Checks that a volume is still as it was when recycling it was decided: released by the same claim, and
+/// with the same policy.
 ///
 /// # Errors
 ///

@@ -29,8 +29,8 @@ const SCRIPT: &str =
     "test -e /scrub && find /scrub -mindepth 1 -delete && test -z \"$(ls -A /scrub)\" || exit 1";
 /// Pause between two reads of the pod. A pod takes seconds, and recycling is rare.
 const POLL: Duration = Duration::from_secs(2);
-/// Time that a pod may take to start, in addition to its deadline, which counts from its start. Upstream waits
-/// for ever, so a pod that cannot be scheduled blocks its volume until it is deleted by hand.
+/// Time that a pod may take to start, in addition to its deadline, which counts from its start. Upstream
+/// waits for ever, so a pod that cannot be scheduled blocks its volume until it is deleted by hand.
 const START_MAX: Duration = Duration::from_secs(600);
 const GIB: u64 = 1 << 30;
 
@@ -50,8 +50,8 @@ pub struct RecyclerSettings {
 pub enum TemplateError {
     /// A pod that names its node starts at once, and the API server does not let it have a gate.
     #[error(
-        "the recycler pod's template has spec.nodeName, so it could not be held back until its volume has been read once \
-         more: choose its node by spec.nodeSelector or spec.affinity"
+        "the recycler pod's template has spec.nodeName, so it could not be held back until its volume has been \
+         read once more: choose its node by spec.nodeSelector or spec.affinity"
     )]
     NodeName,
     /// There is no volume to replace by the one that is scrubbed.
@@ -88,8 +88,8 @@ impl RecyclerSettings {
         Self { pod: default_pod(), minimum_seconds: 300, seconds_per_gib: 30 }
     }
 
-    /// The same settings with another image, which must have a shell and `find`. For clusters that cannot reach
-    /// upstream's registry.
+    /// The same settings with another image, which must have a shell and `find`. For clusters that cannot
+    /// reach upstream's registry.
     #[must_use]
     pub fn with_image(mut self, image: &str) -> Self {
         self.pod["spec"]["containers"][0]["image"] = image.into();
@@ -119,8 +119,8 @@ impl RecyclerSettings {
         self.pod["metadata"]["namespace"].as_str().unwrap_or(NAMESPACE)
     }
 
-    /// The pod that scrubs a volume. It has a name of its own, so that concurrent recycles do not meet, a gate,
-    /// and the volume as its owner.
+    /// The pod that scrubs a volume. It has a name of its own, so that concurrent recycles do not meet, a
+    /// gate, and the volume as its owner.
     fn pod_for(&self, volume: &Volume, source: Value) -> Value {
         let mut pod = self.pod.clone();
         let meta = &mut pod["metadata"];
@@ -209,19 +209,19 @@ impl Recycler {
 
     /// Scrubs a volume that has not changed since the decision.
     ///
-    /// A leader may be suspended at any point here, and continue when another replica leads. It then must not
-    /// scrub what the volume's next claim has written. No single request changes a pod on the condition that a
-    /// volume is unchanged. So there are three: create the pod with a gate, read the volume, and remove the
-    /// gate of the pod with the UID that was created.
+    /// A leader may be suspended at any point here, and continue when another replica leads. It then must
+    /// not scrub what the volume's next claim has written. No single request changes a pod on the condition
+    /// that a volume is unchanged. So there are three: create the pod with a gate, read the volume, and
+    /// remove the gate of the pod with the UID that was created.
     ///
-    /// - The pod is named after the volume, and the volume goes to another claim only after a pod of that name
-    ///   has scrubbed it. So the next leader has created that pod, and this leader's pod was gone before: the
-    ///   next leader deletes a pod that it finds, by its UID, and waits until the name is free.
-    /// - A leader that continues before the read finds the volume with another claim, or none, and deletes its
-    ///   pod.
+    /// - The pod is named after the volume, and the volume goes to another claim only after a pod of that
+    ///   name has scrubbed it. So the next leader has created that pod, and this leader's pod was gone
+    ///   before: the next leader deletes a pod that it finds, by its UID, and waits until the name is free.
+    /// - A leader that continues before the read finds the volume with another claim, or none, and deletes
+    ///   its pod.
     /// - A leader that continues after the read finds no pod of its UID: removing the gate is refused.
-    /// - A volume whose `claimRef` was cleared by hand needs no scrubbing. So gated pods of earlier leaders are
-    ///   removed before a new leader decides anything ([`Self::take_over`]).
+    /// - A volume whose `claimRef` was cleared by hand needs no scrubbing. So gated pods of earlier leaders
+    ///   are removed before a new leader decides anything ([`Self::take_over`]).
     async fn run(&self, volume: &Volume, source: Value) -> Result<(), PluginError> {
         let pod = self.create(volume, source).await?;
         let scrubbed = async {

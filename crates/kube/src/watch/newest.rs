@@ -13,9 +13,9 @@ use crate::client::ApiClient;
 /// Time between two reads.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Reads the newest version of volumes every minute, while it is polled. After a restore an API server accepts a
-/// watch from a version that its etcd does not have, and the watch is silent. A replica that competes for a Lease
-/// does not need this: the Lease's version shows the restore.
+/// Reads the newest version of volumes every minute, while it is polled. After a restore an API server
+/// accepts a watch from a version that its etcd does not have, and the watch is silent. A replica that
+/// competes for a Lease does not need this: the Lease's version shows the restore.
 pub async fn ask_for_newest(client: impl Into<ApiClient>, intake: Intake) {
     let client = client.into();
     let mut ticks = interval(EVERY);

@@ -126,7 +126,8 @@ impl Watch {
         let mut events = match events {
             Some(events) => events,
             None => {
-                let seconds = if std::mem::take(&mut self.wants_bookmark) { BOOKMARK_SECONDS } else { WATCH_SECONDS };
+                let is_short = std::mem::take(&mut self.wants_bookmark);
+                let seconds = if is_short { BOOKMARK_SECONDS } else { WATCH_SECONDS };
                 self.open(&format!("resourceVersion={}", rest::encode(version)), seconds).await?
             }
         };
@@ -147,8 +148,8 @@ impl Watch {
         }
     }
 
-    /// Opens a watch that begins with all objects, and delivers them. Returns the version of the list, and the
-    /// rest of the watch.
+    /// Opens a watch that begins with all objects, and delivers them. Returns the version of the list, and
+    /// the rest of the watch.
     pub(super) async fn stream_list(&mut self) -> Result<(String, Events), WatchError> {
         self.feed.begin();
         let end = Instant::now() + LIST_MAX;
@@ -211,7 +212,8 @@ impl Watch {
         Ok(Events { encoding, stream: self.stream(body, silence), silence })
     }
 
-    /// The bytes of a body. Each chunk counts as a sign of life. Ends with `TimedOut` after `silence` without one.
+    /// The bytes of a body. Each chunk counts as a sign of life. Ends with `TimedOut` after `silence`
+    /// without one.
     fn stream(&self, body: Body, silence: Duration) -> Pin<Box<dyn AsyncBufRead + Send>> {
         let (intake, kind) = (self.feed.intake().clone(), self.feed.kind());
         let chunks = unfold((body.into_data_stream(), intake), move |(mut body, intake)| async move {

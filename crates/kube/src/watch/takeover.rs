@@ -23,14 +23,14 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// A version that every cache has reached after its first list.
 const LOWEST: &str = "1";
 
-/// Waits until the cache of each kind has everything that was written before this call. A follower's watch may
-/// have died silently, and decisions on a stale cache would take bound volumes for lost.
+/// Waits until the cache of each kind has everything that was written before this call. A follower's watch
+/// may have died silently, and decisions on a stale cache would take bound volumes for lost.
 ///
-/// Each kind is read once, consistently, with a limit of 1: the version of the answer is the cluster's. A kind
-/// whose watch has reached it is current. Otherwise the kind is listed again. A kind with more than 5,000 objects
-/// is first asked for a bookmark, which takes about two seconds whatever its size. It is listed if the bookmark
-/// does not reach the version within 5 s, as on an API server before 1.34 whose watch cache learns of versions
-/// from etcd's progress notifications only.
+/// Each kind is read once, consistently, with a limit of 1: the version of the answer is the cluster's. A
+/// kind whose watch has reached it is current. Otherwise the kind is listed again. A kind with more than
+/// 5,000 objects is first asked for a bookmark, which takes about two seconds whatever its size. It is
+/// listed if the bookmark does not reach the version within 5 s, as on an API server before 1.34 whose watch
+/// cache learns of versions from etcd's progress notifications only.
 pub async fn until_current(client: impl Into<ApiClient>, intake: &Intake) {
     let client = client.into();
     join_all(Kind::ALL.map(|kind| until_kind_current(&client, intake, kind))).await;

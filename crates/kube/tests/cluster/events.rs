@@ -55,8 +55,8 @@ async fn a_stuck_claim_gets_one_event_that_counts() {
 async fn events_of_volumes_go_to_the_default_namespace() {
     let cluster = Cluster::new();
     let reference = json!({"namespace": "default", "name": "c1", "uid": "uid-c1"});
-    let change = json!({"spec": {"claimRef": reference, "persistentVolumeReclaimPolicy": "Delete"}, "status": {"phase": "Bound"}});
-    cluster.add(merged(volume("v1"), change));
+    let spec = json!({"claimRef": reference, "persistentVolumeReclaimPolicy": "Delete"});
+    cluster.add(merged(volume("v1"), json!({"spec": spec, "status": {"phase": "Bound"}})));
     let running = cluster.start();
     cluster.settle().await;
     assert_eq!(cluster.phases("c1", "v1").1, "Failed");

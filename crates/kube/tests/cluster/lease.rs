@@ -101,7 +101,10 @@ async fn the_times_in_a_lease_are_not_compared_with_the_clock() {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"namespace": "kube-system", "name": "bindery"},
-            "spec": {"holderIdentity": "other", "leaseDurationSeconds": 16, "acquireTime": renewed, "renewTime": renewed},
+            "spec": {
+                "holderIdentity": "other", "leaseDurationSeconds": 16,
+                "acquireTime": renewed, "renewTime": renewed,
+            },
         }));
         let mut replica = Replica::start(&cluster, "replica");
         let takeover = replica.until(true).await;
@@ -253,7 +256,8 @@ async fn a_holder_heeds_retry_after_until_two_attempts_are_left() {
     assert_eq!(lease_requests(&cluster), before + 1);
     replica.holds.mark_unchanged();
     cluster.until("the next attempt is made", || lease_requests(&cluster) > before + 1).await;
-    // The last renewal was one part earlier. The holder would stand down after five, and tries from the third on.
+    // The last renewal was one part earlier. The holder would stand down after five, and tries from the
+    // third on.
     assert!(refused.elapsed() > RETRY && refused.elapsed() <= RETRY * 3, "{:?}", refused.elapsed());
     cluster.until("it is renewed for minutes", || lease_requests(&cluster) > before + 60).await;
     assert!(!replica.holds.has_changed().unwrap(), "it stood down");

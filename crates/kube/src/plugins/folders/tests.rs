@@ -114,7 +114,8 @@ impl Machine {
     }
 }
 
-/// Device and inode of what a path leads to, and of each folder from there up to `/`, as the kernel walks them.
+/// Device and inode of what a path leads to, and of each folder from there up to `/`, as the kernel walks
+/// them.
 fn chain(path: &Path) -> Option<Vec<(u64, u64)>> {
     let metadata = fs::metadata(path).ok()?;
     let mut chain = vec![(metadata.dev(), metadata.ino())];
