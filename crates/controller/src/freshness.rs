@@ -86,7 +86,6 @@ struct Requests {
     served: u64,
 }
 
-
 impl Heard {
     fn has_reached(&self, version: &Version) -> bool {
         self.version.as_ref().is_some_and(|at| !is_newer(version, at))
