@@ -158,14 +158,8 @@ pub(crate) fn forbid_streamed_lists(cluster: &Cluster) {
     cluster.sim.faults().add(refused.fail(422, "Invalid", "sendInitialEvents is forbidden"));
 }
 
-<<<<<<< HEAD:crates/kube/tests/cluster/wire.rs
-/// The lists among requests to the API server, by resource. A streamed list is a watch here.
-pub(crate) fn lists(requests: &[LoggedRequest]) -> Vec<&str> {
-    let is_list = |request: &&LoggedRequest| request.verb == Verb::List;
-=======
 /// The resources of all list requests. A streamed list counts as a watch.
 pub(crate) fn lists(requests: &[LoggedRequest]) -> Vec<&str> {
     let is_list = |request: &&LoggedRequest| request.verb == Verb::List;
->>>>>>> 6fd95d4 (Prove a large kind current by a bookmark after a takeover):crates/kube/tests/cluster/network.rs
     requests.iter().filter(is_list).map(|request| request.resource.as_str()).collect()
 }
