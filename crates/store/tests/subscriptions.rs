@@ -103,15 +103,7 @@ fn carry_out(store: &Store, version: u64, step: Step) -> Change {
 }
 
 fn class(name: &str, default: bool) -> Class {
-    let binding_mode = Some(BindingMode::Immediate);
-    Class {
-        name: name.into(),
-        provisioner: "p".into(),
-        binding_mode,
-        mount_options: false,
-        default,
-        created: 1,
-    }
+    Class { default, created: 1, ..bindery_kit::class(name, "p", Some(BindingMode::Immediate)) }
 }
 
 /// Questions of one decision.

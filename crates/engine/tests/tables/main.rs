@@ -16,8 +16,9 @@ use std::sync::Arc;
 
 use bindery_core::{
     AccessMode, BindingMode, Claim, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Class, Decision, Engine,
-    Quantity, Recorder, Replayer, Request, Subject, Volume,
+    Recorder, Replayer, Request, Subject, Volume,
 };
+use bindery_kit::gib as gi;
 
 use crate::cluster::ListCluster;
 
@@ -40,10 +41,6 @@ fn class(name: &str, change: impl FnOnce(&mut Class)) -> Class {
     let mut class = bindery_kit::class(name, "vendor.example/disk", Some(BindingMode::Immediate));
     change(&mut class);
     class
-}
-
-fn gi(number: u64) -> Quantity {
-    Quantity::bytes(number << 30)
 }
 
 /// A claimRef that names the claim with its UID.

@@ -11,6 +11,7 @@ use bindery_core::{
     OperationState, Plugin, PluginMatch, PluginOperation, Quantity, Query, Reason, Requirement, Tally, Text,
     Uid, Version, Volume, VolumeMode, VolumePhase,
 };
+pub(crate) use bindery_kit::gib;
 use bindery_store::{Change, Delivery, Environment, Kind, Object, ObjectKey, Observed, Store, Unreadable};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -81,10 +82,6 @@ pub(crate) fn claim(key: &ClaimKey, version: u64) -> Claim {
         version: Version::from(&*version.to_string()),
         ..bindery_kit::claim(key.clone())
     }
-}
-
-pub(crate) fn gib(number: u64) -> Quantity {
-    Quantity::bytes(number << 30)
 }
 
 pub(crate) fn readable<T>(object: T) -> Observed<T> {

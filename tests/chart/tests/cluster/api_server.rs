@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bindery_chart::{NAMESPACE, Objects, offered, yaml};
 use bindery_cluster::{ControlPlane, Manager, Programs};
+use bindery_kit::json;
 use http::request::Builder;
 use http::{Method, Request};
 use kube::Client;
@@ -186,29 +187,12 @@ fn collection(object: &Value) -> String {
 
 /// A volume of 1 GiB without a class.
 pub(super) fn volume(name: &str, reclaim_policy: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": "1Gi"},
-            "hostPath": {"path": "/volumes/v"},
-            "persistentVolumeReclaimPolicy": reclaim_policy,
-        },
-    })
+    let spec = json!({"hostPath": {"path": "/volumes/v"}, "persistentVolumeReclaimPolicy": reclaim_policy});
+    json::volume(name, json!({"spec": spec}))
 }
 
 /// A claim without a class.
 pub(super) fn claim(namespace: &str, name: &str, storage: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"namespace": namespace, "name": name},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": storage}},
-            "storageClassName": "",
-        },
-    })
+    let resources = json!({"requests": {"storage": storage}});
+    json::claim(name, json!({"metadata": {"namespace": namespace}, "spec": {"resources": resources}}))
 }
