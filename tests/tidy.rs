@@ -259,7 +259,7 @@ fn no_work_is_left_for_later() {
 /// Test code that delays on purpose: simulated clusters by tokio's paused clock, a proxy that injects delays,
 /// and a benchmark that measures an idle replica.
 const DELAYS_ON_PURPOSE: [&str; 5] = [
-    "tests/bench-cluster/src/memory.rs",
+    "tests/bench-cluster/src/usage.rs",
     "tests/cluster/src/proxy/serve.rs",
     "tests/kit/src/api.rs",
     "tests/settle/others.rs",

@@ -8,7 +8,7 @@ use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, interval};
 
 /// The entry in `requests.jsonl` for [`Server::compact`].
 const COMPACT: &str = "COMPACT";
@@ -106,13 +106,14 @@ impl Memory {
 /// Sends one request until its answer is complete.
 async fn send_until(client: &Client, step: &Step, memory: &mut Memory) -> Value {
     let give_up = Instant::now() + AGAIN_MAX;
+    let mut ticks = interval(AGAIN_EVERY);
     loop {
+        ticks.tick().await;
         let answer = send(client, step, memory).await;
         let is_there = |pointer: &String| answer["body"].pointer(pointer).is_some();
         if step.until.as_ref().is_none_or(is_there) || Instant::now() > give_up {
             return answer;
         }
-        sleep(AGAIN_EVERY).await;
     }
 }
 

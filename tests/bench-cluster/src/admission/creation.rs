@@ -28,6 +28,11 @@ const TRY_MAX: Duration = Duration::from_secs(300);
 /// The longest turn of a reviewer. If one creation takes seconds, a few are enough.
 const TURN_MAX: Duration = Duration::from_secs(30);
 
+/// The rules in CEL.
+const POLICIES: &str = include_str!("../../policies.yaml");
+/// The configuration of the webhook, without its address.
+const WEBHOOK: &str = include_str!("../../webhook.yaml");
+
 /// The policy whose rules deny; the others warn.
 const DENIES: &str = "bindery-denies";
 /// The rules by which all reviewers deny the claims of this benchmark.
@@ -134,7 +139,7 @@ fn agreed_over_all_volumes() -> [(Value, Outcome); 2] {
 
 /// Prints a table: the time of a creation, by reviewer.
 pub(crate) async fn measure(client: kube::Client, webhook: &Webhook, arguments: &Arguments) -> Result<()> {
-    let policies = serde_saphyr::from_str(include_str!("../../policies.yaml"))?;
+    let policies = serde_saphyr::from_str(POLICIES)?;
     let cluster = Cluster { client, webhook, policies };
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client.clone());
     for policy in &cluster.policies {
@@ -297,7 +302,7 @@ impl Cluster<'_> {
 
     /// The configuration of the webhook.
     fn configuration(&self) -> Result<ValidatingWebhookConfiguration> {
-        let mut configuration: Value = serde_saphyr::from_str(include_str!("../../webhook.yaml"))?;
+        let mut configuration: Value = serde_saphyr::from_str(WEBHOOK)?;
         configuration["webhooks"][0]["clientConfig"] = json!({
             "url": format!("https://127.0.0.1:{}/validate", self.webhook.port),
             "caBundle": ByteString(self.webhook.authority.clone()),
@@ -311,5 +316,24 @@ impl Cluster<'_> {
 
     fn bindings(&self) -> Api<ValidatingAdmissionPolicyBinding> {
         Api::all(self.client.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifests_parse_and_have_the_rules_that_deny() {
+        let policies: Vec<ValidatingAdmissionPolicy> = serde_saphyr::from_str(POLICIES).unwrap();
+        let rules = |policy: &ValidatingAdmissionPolicy| {
+            let validations = policy.spec.clone().and_then(|spec| spec.validations).unwrap_or_default();
+            validations.into_iter().filter_map(|validation| validation.message).collect::<Vec<_>>()
+        };
+        assert_eq!(policies.iter().flat_map(rules).count(), 13);
+        let denying = policies.iter().find(|policy| policy.name_any() == DENIES).map(rules).unwrap();
+        assert!(DENYING_RULES.iter().all(|rule| denying.iter().any(|found| found == rule)), "{denying:?}");
+        let webhook: Value = serde_saphyr::from_str(WEBHOOK).unwrap();
+        assert_eq!(webhook["webhooks"][0]["name"], "claims.bindery.dev");
     }
 }
