@@ -80,7 +80,7 @@ pub struct DecodeError(String);
 ///
 /// # Errors
 ///
-/// It is no object with a name.
+/// The bytes are no object with a name.
 pub fn object<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<Object, DecodeError> {
     Ok(match kind {
         Kind::Volume => volume(object).map(|(name, volume)| Object::Volume(name, volume))?,
@@ -95,7 +95,7 @@ pub fn object<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<Object, Dec
 ///
 /// # Errors
 ///
-/// It is no object with a name.
+/// The bytes are no object with a name.
 pub fn object_key<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<ObjectKey, DecodeError> {
     let ClaimKey { namespace, name } = key(object)?;
     Ok(match kind {
@@ -113,7 +113,7 @@ pub fn object_key<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<ObjectK
 ///
 /// The bytes are no object with a name.
 pub fn volume<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Volume>), DecodeError> {
-    decode(object, volume::decode, |meta| meta.name.as_str().into())
+    decode(object, volume::decode, |volume| volume.name.clone(), |meta| meta.name.as_str().into())
 }
 
 /// A PersistentVolumeClaim (core/v1), with its key.
@@ -122,7 +122,7 @@ pub fn volume<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Volume>
 ///
 /// The bytes are no object with a name.
 pub fn claim<E: Encoded + ?Sized>(object: &E) -> Result<(ClaimKey, Observed<Claim>), DecodeError> {
-    decode(object, claim::decode, Meta::key)
+    decode(object, claim::decode, |claim| claim.key.clone(), Meta::key)
 }
 
 /// A StorageClass (storage.k8s.io/v1), with its name.
@@ -131,7 +131,7 @@ pub fn claim<E: Encoded + ?Sized>(object: &E) -> Result<(ClaimKey, Observed<Clai
 ///
 /// The bytes are no object with a name.
 pub fn class<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Class>), DecodeError> {
-    decode(object, class::decode, |meta| meta.name.as_str().into())
+    decode(object, class::decode, |class| class.name.clone(), |meta| meta.name.as_str().into())
 }
 
 /// A Pod (core/v1).
@@ -160,7 +160,7 @@ pub fn name<E: Encoded + ?Sized>(object: &E) -> Result<Text, DecodeError> {
 /// # Errors
 ///
 /// The bytes are no object with a name.
-pub fn key<E: Encoded + ?Sized>(object: &E) -> Result<ClaimKey, DecodeError> {
+fn key<E: Encoded + ?Sized>(object: &E) -> Result<ClaimKey, DecodeError> {
     meta(object).map(|meta| meta.key())
 }
 
@@ -169,8 +169,8 @@ pub fn uid<E: Encoded + ?Sized>(object: &E) -> String {
     meta(object).map(|meta| meta.uid).unwrap_or_default()
 }
 
-/// The writers of the fields of a volume or claim that tell a binder; unknown where the object makes no
-/// sense.
+/// The writers of the fields of a volume or claim that only binders write; unknown if the object is
+/// malformed.
 pub fn authors<E: Encoded + ?Sized>(object: &E) -> Authors {
     object.read().map_or_else(|_| Authors::default(), authors::decode)
 }
@@ -179,46 +179,21 @@ fn meta<E: Encoded + ?Sized>(object: &E) -> Result<Meta, DecodeError> {
     object.read::<fields::Bare>().map(|bare| bare.metadata).map_err(DecodeError)
 }
 
-/// Decodes an object, or at least its metadata.
+/// Decodes an object, or at least its metadata, and names it by one of them.
 fn decode<E: Encoded + ?Sized, W: Decodable, T, N>(
-    object: &E,
+    encoded: &E,
     convert: impl FnOnce(W) -> Result<T, String>,
-    name: impl FnOnce(&Meta) -> N,
-) -> Result<(N, Observed<T>), DecodeError>
-where
-    T: Named<N>,
-{
-    match object.read().and_then(convert) {
-        Ok(object) => Ok((object.named(), Observed::Readable(Arc::new(object)))),
+    name: impl FnOnce(&T) -> N,
+    name_by_meta: impl FnOnce(&Meta) -> N,
+) -> Result<(N, Observed<T>), DecodeError> {
+    match encoded.read().and_then(convert) {
+        Ok(object) => Ok((name(&object), Observed::Readable(Arc::new(object)))),
         Err(why) => {
-            let meta = meta(object)?;
+            let meta = meta(encoded)?;
             let (uid, version) = (meta.uid.as_str().into(), meta.version.as_str().into());
             let unreadable = Box::new(Unreadable { uid, version, why: why.into() });
-            Ok((name(&meta), Observed::Unreadable(unreadable)))
+            Ok((name_by_meta(&meta), Observed::Unreadable(unreadable)))
         }
-    }
-}
-
-/// The name of an object.
-trait Named<N> {
-    fn named(&self) -> N;
-}
-
-impl Named<Text> for Volume {
-    fn named(&self) -> Text {
-        self.name.clone()
-    }
-}
-
-impl Named<ClaimKey> for Claim {
-    fn named(&self) -> ClaimKey {
-        self.key.clone()
-    }
-}
-
-impl Named<Text> for Class {
-    fn named(&self) -> Text {
-        self.name.clone()
     }
 }
 

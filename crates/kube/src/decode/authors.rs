@@ -1,7 +1,7 @@
-//! The writers of the fields that tell a binder, by `metadata.managedFields`.
+//! The writers of the fields that only binders write, from `metadata.managedFields`.
 //!
-//! The API server keeps the last writer that changed a field (an update takes a field over, an apply that
-//! repeats its value joins in). Objects in the store have no managedFields.
+//! For each field the API server keeps the last writer that changed it: an update takes a field over, an
+//! apply with the same value adds a writer. Objects in the store have no managedFields.
 
 use bindery_store::{Author, Authors};
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use super::fields::{Fields, nullable};
 use crate::keys;
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
-pub(super) struct Wire {
+pub(super) struct Owned {
     #[prost(message, required, tag = "1")]
     metadata: Meta,
 }
@@ -92,12 +92,12 @@ impl Object {
     }
 }
 
-pub(super) fn decode(wire: Wire) -> Authors {
+pub(super) fn decode(object: Owned) -> Authors {
     let read = |entry: Entry| {
         let object: Object = serde_json::from_slice(&entry.fields_v1?.json).ok()?;
         Some((entry.manager, object))
     };
-    let entries: Vec<_> = wire.metadata.managed_fields.into_iter().filter_map(read).collect();
+    let entries: Vec<_> = object.metadata.managed_fields.into_iter().filter_map(read).collect();
     Authors {
         phase: author(&entries, Object::has_phase),
         bind_completed: author(&entries, Object::has_bind_completed),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_writer_of_what_only_binders_write_is_told() {
+    fn the_last_writer_of_the_binders_fields_is_found() {
         let phase = |manager: &str| {
             json!({
                 "manager": manager, "operation": "Update", "apiVersion": "v1", "subresource": "status",
@@ -170,7 +170,7 @@ mod tests {
             (vec![mark("kube-controller-manager"), user], [unknown(), upstream(), unknown()]),
             (vec![by_name.clone(), reference("bindery")], [unknown(), unknown(), Author::Bindery]),
             (vec![by_name], [unknown(), unknown(), unknown()]),
-            // An apply of the same value joins in.
+            // An apply with the same value adds a writer.
             (vec![phase("gitops"), phase("bindery")], [Author::Bindery, unknown(), unknown()]),
         ] {
             let [phase, bind_completed, claim_ref] = expected;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_tells_nothing() {
+    fn malformed_managed_fields_have_unknown_writers() {
         let unknown = Authors::default();
         for object in [json!({}), json!({"metadata": {"managedFields": "none"}}), object(&[json!({})])] {
             assert_eq!(authors(&object), unknown, "{object}");
