@@ -59,8 +59,8 @@ pub enum CertificateStoreError {
     },
     /// Another program owns the Secret.
     #[error(
-        "the Secret {secret} holds data that Bindery has not written (it has no annotation {MARK}): name another \
-         one, or delete it if it is not needed"
+        "the Secret {secret} holds data that Bindery has not written (it has no annotation {MARK}): name \
+         another one, or delete it if it is not needed"
     )]
     Foreign {
         /// Its namespace and name.

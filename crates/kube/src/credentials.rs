@@ -233,7 +233,7 @@ impl Current {
         match self.connected.config.clone().map(connect) {
             Some(Ok(client)) => (self.generation, client),
             Some(Err(error)) => {
-                tracing::warn!(%error, "new connections to the API server cannot be made; the old ones are used");
+                tracing::warn!(%error, "new connections to the API server cannot be made; old ones are used");
                 self.client()
             }
             None => self.client(),

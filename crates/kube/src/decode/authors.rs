@@ -139,8 +139,10 @@ mod tests {
         let mark = |manager: &str| {
             json!({
                 "manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
-                "fieldsV1": {"f:metadata": {"f:annotations": {".": {}, "f:pv.kubernetes.io/bind-completed": {}}},
-                             "f:spec": {"f:volumeName": {}}},
+                "fieldsV1": {
+                    "f:metadata": {"f:annotations": {".": {}, "f:pv.kubernetes.io/bind-completed": {}}},
+                    "f:spec": {"f:volumeName": {}},
+                },
             })
         };
         let user = json!({

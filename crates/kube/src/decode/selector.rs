@@ -100,8 +100,8 @@ fn check(requirement: Requirement) -> Result<Requirement, String> {
     match values.iter().enumerate().find(|(_, value)| !value.is_empty() && !is_label_name(value)) {
         Some((index, value)) => Err(format!(
             "values[{index}][{key}]: Invalid value: {value:?}: a valid label must be an empty string or \
-             consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
-             character, and be no more than 63 characters"
+             consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+             alphanumeric character, and be no more than 63 characters"
         )),
         None => Ok(requirement),
     }

@@ -50,8 +50,8 @@ pub struct RecyclerSettings {
 pub enum TemplateError {
     /// A pod that names its node starts at once, and the API server does not let it have a gate.
     #[error(
-        "the recycler pod's template has spec.nodeName, so it could not be held back until its volume has been \
-         read once more: choose its node by spec.nodeSelector or spec.affinity"
+        "the recycler pod's template has spec.nodeName, so it could not be held back until its volume has \
+         been read once more: choose its node by spec.nodeSelector or spec.affinity"
     )]
     NodeName,
     /// There is no volume to replace by the one that is scrubbed.

@@ -27,7 +27,10 @@ fn a_bind_is_four_patches() {
     assert_eq!(
         body,
         json!({
-            "metadata": {"uid": "uv", "resourceVersion": "7", "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
+            "metadata": {
+                "uid": "uv", "resourceVersion": "7",
+                "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
+            },
             "spec": {"claimRef": {
                 "kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": "ns", "name": "c1",
                 "uid": "uc", "resourceVersion": "9", "fieldPath": null,
@@ -44,7 +47,10 @@ fn a_bind_is_four_patches() {
     assert_eq!(
         body,
         json!({
-            "metadata": {"uid": "uc", "resourceVersion": "9", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "metadata": {
+                "uid": "uc", "resourceVersion": "9",
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+            },
             "spec": {"volumeName": "v1"},
         })
     );

@@ -132,7 +132,8 @@ impl Feed {
             // Volumes and claims that cannot be read get an event; pods are not Bindery's to report on.
             tracing::warn!(
                 object = %name, uid, %why,
-                "a pod cannot be read: until it can, or is gone, no volume of a claim of its namespace is recycled"
+                "a pod cannot be read: until it can, or is gone, no volume of a claim of its namespace is \
+                 recycled"
             );
         }
         let has_authors = with_authors && matches!(self.kind, Kind::Volume | Kind::Claim);
