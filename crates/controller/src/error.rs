@@ -69,7 +69,7 @@ pub enum OperationError {
     Endless(u32),
 }
 
-/// Why nobody can say whether an object may be written.
+/// Why a review has no findings and no all-clear.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
     /// Nothing is reviewed before all initial lists are complete (G6 of the design).
@@ -101,7 +101,7 @@ impl SyncError {
         }
     }
 
-    /// Whether somebody else wrote the object in between, or the binder raced itself: expected and cheap.
+    /// Whether another writer changed the object in between, or the binder raced itself: expected and cheap.
     pub fn is_conflict(&self) -> bool {
         match self {
             Self::Write { error, .. } => error.is_conflict(),

@@ -3,17 +3,19 @@
 //!
 //! Read in this order:
 //!
-//! 1. [`Port`]: the one narrow door to a cluster; [`Write`]: what goes through it.
-//! 2. [`Binder::sync`]: one decision and its writes. [`Binder::perform`]: one long operation.
-//! 3. [`Binder::run`]: the loop that calls both, fed through an [`Intake`].
-//! 4. [`Binder::observe`]: the same without a write, held against what upstream does.
-//! 5. [`Binder::review`]: what is wrong with an object that somebody is about to write.
-//! 6. [`Plugin`]: what provisions, deletes and recycles without an external provisioner.
+//! 1. [`Intake::deliver`]: the way in, for everything that watches deliver.
+//! 2. `decider.rs`: engine, guard and live reads. `executor.rs`: the writes of a decision.
+//! 3. [`Binder::sync`]: one decision and its writes. [`Binder::perform`]: one long operation.
+//! 4. [`Binder::run`]: the loop that calls both, with queue, key locks and retries.
+//! 5. [`Port`]: the only way out, for each [`Write`], live read and event.
+//! 6. [`Binder::observe`]: decisions without a write, compared with upstream's.
+//! 7. [`Binder::review`]: what is wrong with an object that is about to be written.
+//! 8. [`Plugin`]: provisions, deletes and recycles without an external provisioner.
 //!
 //! # Guarantees
 //!
 //! - Nothing is written that [`bindery_core::guard`] has not passed.
-//! - Of one object one decision is in flight, whether a sync or a step of an operation makes it.
+//! - One decision about an object is in flight at a time, of a sync or of a step of an operation.
 //! - No clock but [`Port::now`] and [`tokio::time`], no randomness, no network, no Kubernetes JSON: what runs
 //!   on a real API server is what the tests run on a simulator under a paused clock.
 //! - Everything here may be killed at any point: what a decision needs is read from the cluster again.

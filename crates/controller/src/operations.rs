@@ -1,4 +1,7 @@
 //! Which long operations run or back off (upstream's `goroutinemap` with exponential backoff).
+//!
+//! An operation wakes its object by its [`Ticket`] when it ends: no fact of the store changes with it, so
+//! subscriptions have no part in that.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,7 +46,7 @@ enum Verb {
 #[derive(Default)]
 struct Entry {
     running: bool,
-    /// Whether somebody was told that it runs.
+    /// Whether a decision was told that it runs.
     awaited: bool,
     /// Whether its object is gone: its end is forgotten, whatever it is.
     gone: bool,
@@ -72,11 +75,11 @@ enum Ending {
 /// Why an operation does not start; the sync that asked for it succeeds all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// One of that name runs; its end wakes who waits.
+    /// One of that name runs; its end wakes the object.
     Running,
     /// The last one failed; it may start after this delay.
     BackingOff(Duration),
-    /// Operations of its kind are stopped; their release wakes who waits.
+    /// Operations of its kind are stopped; their release wakes the object.
     Held,
 }
 
@@ -158,7 +161,7 @@ impl OperationMap {
         self.held().get_or_insert_default();
     }
 
-    /// Lets recycling and deleting go on. Who was held back is decided again.
+    /// Lets recycling and deleting go on. The objects that were held back are decided again.
     pub(crate) fn release(&self) {
         let held = self.held().take();
         self.queue.add_all(held.into_iter().flatten());

@@ -27,7 +27,7 @@ pub trait Port: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The API server refused it, or nobody knows whether it was made; see [`WriteError`].
+    /// The API server refused it, or it is unknown whether it was made; see [`WriteError`].
     fn write(
         &self,
         write: &Write<Self::Template>,
@@ -140,7 +140,7 @@ impl WriteError {
         }
     }
 
-    /// Whether the object was written by somebody else in between: expected, cheap, and no cause for alarm.
+    /// Whether another writer changed the object in between: expected and cheap.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict(_))
     }

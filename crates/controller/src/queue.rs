@@ -19,7 +19,7 @@ use crate::Key;
 /// Delay after the first failure of a key (client-go's `ItemExponentialFailureRateLimiter`).
 pub const RETRY_BACKOFF: Duration = Duration::from_millis(5);
 /// Longest delay while few keys fail. Upstream's limiter goes up to 1,000 s, but its resync adds every key
-/// each 15 s: so whoever mends what was wrong sees it work no later than there.
+/// each 15 s: so a repaired object is tried again no later than there.
 pub const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(15);
 /// Share of each key that fails in the longest delay, where that is more: all together are tried 20 times a
 /// second, which is how often upstream's client asks at most by default.
@@ -63,10 +63,10 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Nobody takes keys, so none is kept: a replica that only watches would else keep one of every object
-    /// that ever was.
+    /// No loop takes keys, so none is kept: a replica that only watches would otherwise keep a key of every
+    /// object that ever was.
     closed: bool,
-    /// Keys to be taken, in order. The lock of one may be taken while it waits here: then it is passed over.
+    /// Keys to be taken, in order. A key whose lock is taken meanwhile is passed over.
     ready: VecDeque<Key>,
     queued: HashSet<Key>,
     /// Keys of the slow lane. There may be very many, so nothing else is kept of them: one that is added to
@@ -80,10 +80,10 @@ struct State {
     failures: HashMap<Key, u32>,
 }
 
-/// A key whose lock is taken: what becomes of it when the lock is given back.
+/// A key whose lock is taken, with what happens when the lock is released.
 #[derive(Default)]
 struct InFlight {
-    /// Who waits for the lock, in order; whoever has given up waiting is still among them.
+    /// The callers that wait for the lock, in order; those that have given up are still among them.
     waiting: VecDeque<oneshot::Sender<KeyLock>>,
     /// The key was added meanwhile: it gets a turn after those.
     again: bool,

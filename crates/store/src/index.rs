@@ -126,7 +126,7 @@ impl Index {
         }
         let bucket = self.buckets.entry(BucketKey::of_volume(volume)).or_default();
         match bucket.list_mut(Standing::of(volume)) {
-            // Nobody asks these lists by slot.
+            // No question selects from these lists by slot.
             Some(list) => {
                 list.insert(Row::new(id, volume), |_| {});
             }

@@ -202,7 +202,7 @@ impl Handles {
     }
 }
 
-/// Spreads numbers that the store itself gave out: nobody outside can choose them to collide.
+/// Spreads numbers that the store itself gave out: callers cannot choose them to collide.
 #[derive(Default)]
 struct Spread(u64);
 

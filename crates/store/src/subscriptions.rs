@@ -116,7 +116,7 @@ impl<K> Default for Subscriptions<K> {
 }
 
 impl<K: Clone + Eq + Hash> Subscriptions<K> {
-    /// Nobody depends on anything.
+    /// No subscriptions yet.
     pub fn new() -> Self {
         Self::default()
     }

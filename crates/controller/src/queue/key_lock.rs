@@ -117,7 +117,7 @@ mod tests {
         queue.next().now_or_never()
     }
 
-    /// Somebody who waits for the lock, in line.
+    /// A caller that waits for the lock.
     fn waiter(queue: &Arc<Queue>) -> BoxFuture<'_, KeyLock> {
         let mut waiter = async { queue.lock(&key()).await }.boxed();
         assert!((&mut waiter).now_or_never().is_none(), "the lock is free");

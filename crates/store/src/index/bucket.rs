@@ -21,9 +21,9 @@ pub(super) struct BucketKey {
 pub(super) struct Bucket {
     /// Can be taken.
     pub(super) free: Free,
-    /// Nobody's, but not in phase Available.
+    /// Without claimRef, but not in phase Available.
     pub(super) unavailable: Ordered,
-    /// Nobody's, and marked for deletion.
+    /// Without claimRef, and marked for deletion.
     pub(super) deleting: Ordered,
     /// With a claimRef.
     pub(super) taken: Ordered,

@@ -92,7 +92,7 @@ impl Pods {
         self.complaint(namespace) != before
     }
 
-    /// Why nobody knows which pods use a claim of the namespace, where that is so.
+    /// Why the pods of the namespace that use a claim are not known, where that is so.
     fn complaint(&self, namespace: &Text) -> Option<Text> {
         let (name, why) = self.unreadable.get(namespace)?.first_key_value()?;
         Some(format!("pod \"{namespace}/{name}\" cannot be read, and may use the claim: {why}").into())

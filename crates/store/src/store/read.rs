@@ -46,7 +46,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// A class cannot be read, so nobody knows whether it is the default; a class once given to a claim
+    /// A class cannot be read, so it may be the default; a class once given to a claim
     /// cannot be taken back.
     pub fn default_classes(&self) -> Result<Vec<Text>, Text> {
         self.state().default_classes()
@@ -56,7 +56,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// A pod of the claim's namespace cannot be read, so nobody knows whether it does; says which.
+    /// A pod of the claim's namespace cannot be read, so it may reference the claim; says which.
     pub fn pods_using(&self, claim: &ClaimKey) -> Result<Vec<Pod>, Text> {
         self.state().pods_using(claim)
     }
