@@ -153,10 +153,9 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Takes the lock of the next key, waiting for one. [`Queue::succeeded`] or [`Queue::failed`] should be
-    /// told how its turn ended before the lock is dropped.
-    ///
-    /// Meant for one caller: a second one could sleep through a notification.
+    /// Waits for the next key and takes its lock. Report the end of its turn by [`Queue::succeeded`] or
+    /// [`Queue::failed`] before dropping the lock. One caller at a time: a second one could miss a
+    /// notification.
     pub(crate) async fn next(self: &Arc<Self>) -> KeyLock {
         loop {
             let due = {
