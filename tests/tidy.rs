@@ -55,8 +55,8 @@ const IMPURE: [&str; 12] = [
 const BEHIND_THE_PORT: [&str; 4] = ["bindery-controller", "bindery-host", "bindery-journal", "bindery-store"];
 
 /// Functions of core that guard and engine may both call: names, set operations and formatting, but no rules.
-const SHARED_FUNCTIONS: [&str; 9] =
-    ["contains", "fmt", "is_empty", "iter", "len", "name", "new", "target", "uid"];
+const SHARED_FUNCTIONS: [&str; 10] =
+    ["contains", "default", "fmt", "is_empty", "iter", "len", "name", "new", "target", "uid"];
 
 #[test]
 fn dependencies_between_crates_are_those_of_the_architecture() {
