@@ -32,9 +32,12 @@ pub struct InMemoryApi<X = ()> {
     pub reads_gate: Arc<Semaphore>,
 }
 
+/// Takes what the server's watch delivers.
+type Watch = Arc<dyn Fn(Delivery) + Send + Sync>;
+
 struct Shared<X> {
     objects: Mutex<Objects<X>>,
-    watch: Mutex<Option<Arc<dyn Fn(Delivery) + Send + Sync>>>,
+    watch: Mutex<Option<Watch>>,
     delay: Mutex<Delay>,
     /// Notified of each write that was carried out.
     written: Notify,
