@@ -193,9 +193,11 @@ impl Intake {
         self.inner.metrics.watch_failures.count();
     }
 
-    /// The API server has forgotten the version that was watched from: the kind is listed again.
-    pub fn watch_expired(&self) {
+    /// The API server has forgotten the version that was watched from. A list of the kind is wanted until it
+    /// is complete: a replica whose list keeps failing must not lead on what it last saw.
+    pub fn watch_expired(&self, kind: Kind) {
         self.inner.metrics.watches_expired.count();
+        self.inner.freshness.want_list(kind);
     }
 
     /// Has an object decided soon.

@@ -224,7 +224,7 @@ impl Watch {
                 (pause, has_expired) = (BACKOFF, false);
             }
             if matches!(error, WatchError::Expired) && version.take().is_some() {
-                self.feed.intake().watch_expired();
+                self.feed.intake().watch_expired(kind);
                 // A server on which every version expires at once must not be asked for lists without a
                 // pause.
                 if !std::mem::replace(&mut has_expired, true) {

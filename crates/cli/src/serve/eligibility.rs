@@ -3,8 +3,9 @@
 //! A replica that cannot decide or write must not hold the Lease, because no replica binds meanwhile. It
 //! competes only while it is eligible; a leader that is no longer eligible releases the Lease.
 //!
-//! Rights are reviewed when all first lists are complete, and again after the API server has refused a
-//! request. An idle replica requests no review. Where reviews are not answered, rights count as held.
+//! Rights are reviewed when all first lists are complete, again after the API server has refused a request,
+//! and while a later list is overdue. An idle replica requests no review. Where reviews are not answered,
+//! rights count as held.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -139,10 +140,21 @@ impl Eligibility {
             let holds_all = self.review().await;
             sleep(REVIEW_EVERY).await;
             if holds_all {
-                // The sender lives in self.client.
-                let _ = denials.changed().await;
+                // A replica that does not compete sends no request of its own. While a list is overdue these
+                // reviews show when the API server answers again, and then watches are tried at once.
+                tokio::select! {
+                    // The sender lives in self.client.
+                    _ = denials.changed() => {}
+                    () = self.until_overdue() => {}
+                }
             }
         }
+    }
+
+    /// Waits until a later list is overdue.
+    async fn until_overdue(&self) {
+        let mut state = self.state.subscribe();
+        let _ = state.wait_for(|state| !state.overdue.is_empty()).await;
     }
 
     /// Reviews the rights. Returns false where one is missing or the review was not answered: then the review

@@ -153,6 +153,21 @@ async fn lists_back_off_when_every_version_expires_at_once() {
     assert!(watching.binder.metrics().watches_expired.get() >= lists as u64);
 }
 
+/// Leading rests on that: a replica leaves the Lease while a wanted list does not complete.
+#[tokio::test(start_paused = true)]
+async fn an_expired_watch_wants_a_list_until_one_is_complete() {
+    let cluster = Cluster::new();
+    cluster.add(volume("v1"));
+    forbid_streamed_lists(&cluster);
+    let watching = Watching::start(&cluster, &cluster.client().into());
+    watching.until_listed(&cluster).await;
+    let freshness = watching.binder.intake().freshness();
+    cluster.sim.faults().add(FaultRule::new("watch", VOLUMES).fail(410, "Expired", "too old"));
+    cluster.sim.faults().add(FaultRule::new("list", VOLUMES).times(3).fail(500, "InternalError", "injected"));
+    cluster.until("a list is wanted", || freshness.is_list_wanted(Kind::Volume)).await;
+    assert!(timeout(PATIENCE, freshness.until_listed(Kind::Volume)).await.is_ok());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_paged_list_that_expires_twice_is_requested_whole() {
     const VOLUMES_MAX: usize = 501;
