@@ -24,4 +24,4 @@ pub use identity::{Authorities, Identity, IdentityError, Validity};
 pub use keeper::{Keeper, KeeperError};
 pub use mint::{LIFETIME_MIN, MintError, Names, SKEW};
 pub use status::CertificateStatus;
-pub use storage::Storage;
+pub use storage::{Bundles, Storage};

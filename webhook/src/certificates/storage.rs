@@ -6,6 +6,9 @@ use bindery_kube::{CertificateStore, CertificateStoreError, Read};
 
 use super::generations::Data;
 
+/// Trusted authorities, in PEM, by the name of each webhook.
+pub type Bundles = BTreeMap<String, Vec<u8>>;
+
 /// The Secret and the webhook configuration. Writes name the version that was read, and answer whether it
 /// was still the current one.
 pub trait Storage: Send + Sync + 'static {
@@ -27,11 +30,10 @@ pub trait Storage: Send + Sync + 'static {
         over: Option<&Self::Version>,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
-    /// Reads the trusted authorities, in PEM, by the name of each webhook; `None` where there is no webhook
-    /// configuration.
+    /// Reads the trusted authorities; `None` where there is no webhook configuration.
     fn read_bundles(
         &self,
-    ) -> impl Future<Output = Result<Option<(BTreeMap<String, Vec<u8>>, Self::Version)>, Self::Error>> + Send;
+    ) -> impl Future<Output = Result<Option<(Bundles, Self::Version)>, Self::Error>> + Send;
 
     /// Replaces the trusted authorities of every webhook.
     fn write_bundles(
@@ -57,7 +59,7 @@ impl Storage for CertificateStore {
         self.keep(data, over).await
     }
 
-    async fn read_bundles(&self) -> Result<Option<(BTreeMap<String, Vec<u8>>, Read)>, CertificateStoreError> {
+    async fn read_bundles(&self) -> Result<Option<(Bundles, Read)>, CertificateStoreError> {
         self.bundles().await
     }
 
