@@ -213,7 +213,7 @@ async fn credentials_that_rotate_are_used_without_a_restart() {
         replica.until_ready().await;
     }
     let expiring = &mut replicas[5];
-    expiring.until_logged("the credential plugin was asked again").await;
+    expiring.until_logged("the credential plugin has run again").await;
     assert!(!expiring.get("/metrics").await.contains("code=\"401\""), "{}", expiring.log());
     folder.replace("expires.json", &first.issued(json!({})));
 
