@@ -4,6 +4,7 @@ mod decide;
 mod foresee;
 mod perform;
 mod refresh;
+mod report;
 mod review;
 mod run;
 
@@ -11,8 +12,8 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use bindery_core::{
-    Claim, ClaimKey, ClaimTarget, Decision, DecisionLimits, Engine, Event, EventKind, EventType, Lookup,
-    Operation, Outcome, Regarding, Request, Source, Subject, Text, Volume, VolumeTarget,
+    Claim, Decision, DecisionLimits, Engine, Lookup, Operation, Outcome, Request, Source, Subject, Text,
+    Volume,
 };
 use bindery_store::Store;
 use tokio::sync::Semaphore;
@@ -24,12 +25,11 @@ pub use self::review::Reviewed;
 use crate::decider::{Decider, chosen};
 use crate::executor::{AGAIN_MIN, Executor, KnownObjects, again_after};
 use crate::intake::Intake;
-use crate::note::{REASON_REFUSED, REASON_UNWRITABLE};
 use crate::observe::Observation;
 use crate::operations::{OperationMap, Ticket};
 use crate::queue::{KeyLock, Queue, Timer};
 use crate::upstream::UpstreamMetrics;
-use crate::{Facts, Journal, Key, Metrics, Note, Port, SyncError, WriteError, WriteHealth};
+use crate::{Facts, Journal, Key, Metrics, Port, SyncError, WriteHealth};
 
 /// What a binder is made of.
 pub struct Parts<P: Port> {
@@ -382,8 +382,8 @@ impl<P: Port> Binder<P> {
         }
     }
 
-    /// The request to decide the object of a key, as it is now; `None` where there is none, or none much
-    /// longer.
+    /// The request to decide the object of a key, as it is now; `None` where the object does not exist, or
+    /// its deletion is accepted.
     fn request(&self, key: &Key) -> Option<Request> {
         let now = self.port.now();
         let subject = match key {
@@ -410,68 +410,5 @@ impl<P: Port> Binder<P> {
             },
         };
         subject.map(|subject| Request { now, subject })
-    }
-
-    // Unreadable objects are few, so a search through all of them costs nothing.
-    fn unreadable_claim(&self, key: &ClaimKey) -> Option<Regarding> {
-        let (key, found) = self.store.unreadable_claims().into_iter().find(|(found, _)| found == key)?;
-        Some(Regarding::Claim(ClaimTarget { key, uid: found.uid, version: found.version }))
-    }
-
-    fn unreadable_volume(&self, name: &Text) -> Option<Regarding> {
-        let (name, found) = self.store.unreadable_volumes().into_iter().find(|(found, _)| found == name)?;
-        Some(Regarding::Volume(VolumeTarget { name, uid: found.uid, version: found.version }))
-    }
-
-    /// Tells the user that an object cannot be read, so nothing is done for it (G7 of the design).
-    fn report_unreadable(&self, regarding: Option<Regarding>, why: Text) {
-        tracing::warn!(%why, "an object cannot be read");
-        if let Some(regarding) = regarding {
-            self.tell(&Note::from(&Event { regarding, kind: EventKind::Unreadable(why) }));
-        }
-    }
-
-    /// Tells the user that the guard refused a decision about an object.
-    fn report_refusal(&self, request: &Request, why: &str) {
-        self.metrics.refusals.count();
-        self.warn(request, REASON_REFUSED, why.to_owned());
-    }
-
-    /// Tells the user that the API server refuses what is written for an object, whatever has happened to it
-    /// meanwhile.
-    fn report_unwritable(&self, request: &Request, failure: Option<&SyncError>) {
-        if let Some(
-            error @ SyncError::Write { error: WriteError::Invalid(_) | WriteError::Forbidden(_), .. },
-        ) = failure
-        {
-            self.warn(request, REASON_UNWRITABLE, format!("the API server refuses to {error}"));
-        }
-    }
-
-    /// Records a warning about the object of a request.
-    fn warn(&self, request: &Request, reason: &'static str, message: String) {
-        let Some(regarding) = regarding(request) else { return };
-        self.tell(&Note { regarding, event_type: EventType::Warning, reason, message });
-    }
-
-    /// Records an event, where events are this binder's to record.
-    fn tell(&self, note: &Note) {
-        match self.settings.mode {
-            Mode::Own => self.port.emit(note),
-            Mode::Observe => tracing::info!(reason = note.reason, note.message, "this would be an event"),
-        }
-    }
-}
-
-/// The object of a request, as events name it; reviews are about objects that need not exist.
-fn regarding(request: &Request) -> Option<Regarding> {
-    let claim = |target: ClaimTarget| Some(Regarding::Claim(target));
-    let volume = |target: VolumeTarget| Some(Regarding::Volume(target));
-    match &request.subject {
-        Subject::SyncClaim(object) => claim(object.target()),
-        Subject::SyncVolume(object) => volume(object.target()),
-        Subject::SyncClaimOperation(progress) => claim(progress.object.target()),
-        Subject::SyncVolumeOperation(progress) => volume(progress.object.target()),
-        Subject::ReviewClaim { .. } | Subject::ReviewVolume { .. } => None,
     }
 }

@@ -213,7 +213,7 @@ impl Intake {
         self.inner.queue.add_all(changed_keys(change));
     }
 
-    /// From now on keys are queued, and first of all those of every object that there is.
+    /// Queues keys from now on, and first those of all objects in the store.
     pub(crate) fn open(&self) {
         let (queue, store) = (&self.inner.queue, &self.inner.store);
         // Before they are listed: an object that changes meanwhile is rather queued twice than not at all.

@@ -7,7 +7,7 @@ use std::fs;
 ///
 /// # Panics
 ///
-/// There is no such process.
+/// The process does not exist.
 #[must_use]
 pub fn resident_kib(process: impl Display) -> u64 {
     kib(process, "VmRSS:")
@@ -17,7 +17,7 @@ pub fn resident_kib(process: impl Display) -> u64 {
 ///
 /// # Panics
 ///
-/// There is no such process.
+/// The process does not exist.
 #[must_use]
 pub fn peak_kib(process: impl Display) -> u64 {
     kib(process, "VmHWM:")

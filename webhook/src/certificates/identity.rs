@@ -50,7 +50,7 @@ pub enum IdentityError {
     /// The certificate cannot be read.
     #[error("holds a certificate that cannot be read: {0}")]
     Certificate(String),
-    /// There is no key that can be used.
+    /// The PEM holds no private key that is usable without a password.
     #[error("holds no private key in PEM that can be used without a password (PKCS#8, PKCS#1 or SEC1)")]
     NoKey,
     /// The key is of a kind that is not supported, or damaged.

@@ -133,7 +133,7 @@ impl<P: Port> Binder<P> {
 }
 
 impl State {
-    /// Bindery bound the claim itself: there is no choice of upstream to compare with.
+    /// Bindery bound the claim itself, so upstream made no choice to compare with.
     fn not_compared(&mut self, uid: Uid) {
         self.held.remove(&uid);
         self.counted.insert(uid);

@@ -29,7 +29,7 @@ impl<X> InMemoryApi<X> {
         }
     }
 
-    /// Waits until there is no activity any more.
+    /// Waits until all activity has ended.
     ///
     /// # Panics
     ///

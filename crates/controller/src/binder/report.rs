@@ -1,0 +1,77 @@
+//! Events of the binder itself: about objects that cannot be read, decisions that the guard refuses, and
+//! writes that the API server refuses.
+
+use bindery_core::{
+    ClaimKey, ClaimTarget, Event, EventKind, EventType, Regarding, Request, Subject, Text, VolumeTarget,
+};
+
+use super::{Binder, Mode};
+use crate::note::{REASON_REFUSED, REASON_UNWRITABLE};
+use crate::{Note, Port, SyncError, WriteError};
+
+impl<P: Port> Binder<P> {
+    /// The claim of that key, where it cannot be read. Unreadable objects are few, so a search through all of
+    /// them costs nothing.
+    pub(super) fn unreadable_claim(&self, key: &ClaimKey) -> Option<Regarding> {
+        let (key, found) = self.store.unreadable_claims().into_iter().find(|(found, _)| found == key)?;
+        Some(Regarding::Claim(ClaimTarget { key, uid: found.uid, version: found.version }))
+    }
+
+    /// The volume of that name, where it cannot be read.
+    pub(super) fn unreadable_volume(&self, name: &Text) -> Option<Regarding> {
+        let (name, found) = self.store.unreadable_volumes().into_iter().find(|(found, _)| found == name)?;
+        Some(Regarding::Volume(VolumeTarget { name, uid: found.uid, version: found.version }))
+    }
+
+    /// Tells the user that an object cannot be read, so nothing is done for it (G7 of the design).
+    pub(super) fn report_unreadable(&self, regarding: Option<Regarding>, why: Text) {
+        tracing::warn!(%why, "an object cannot be read");
+        if let Some(regarding) = regarding {
+            self.tell(&Note::from(&Event { regarding, kind: EventKind::Unreadable(why) }));
+        }
+    }
+
+    /// Tells the user that the guard refused a decision about an object.
+    pub(super) fn report_refusal(&self, request: &Request, why: &str) {
+        self.metrics.refusals.count();
+        self.warn(request, REASON_REFUSED, why.to_owned());
+    }
+
+    /// Tells the user that the API server refuses what is written for an object, whatever has happened to it
+    /// meanwhile.
+    pub(super) fn report_unwritable(&self, request: &Request, failure: Option<&SyncError>) {
+        if let Some(
+            error @ SyncError::Write { error: WriteError::Invalid(_) | WriteError::Forbidden(_), .. },
+        ) = failure
+        {
+            self.warn(request, REASON_UNWRITABLE, format!("the API server refuses to {error}"));
+        }
+    }
+
+    /// Emits a warning about the object of a request.
+    fn warn(&self, request: &Request, reason: &'static str, message: String) {
+        let Some(regarding) = regarding(request) else { return };
+        self.tell(&Note { regarding, event_type: EventType::Warning, reason, message });
+    }
+
+    /// Emits an event; in observe mode it is only logged.
+    fn tell(&self, note: &Note) {
+        match self.settings.mode {
+            Mode::Own => self.port.emit(note),
+            Mode::Observe => tracing::info!(reason = note.reason, note.message, "this would be an event"),
+        }
+    }
+}
+
+/// The object of a request, as events name it; reviews are about objects that need not exist.
+fn regarding(request: &Request) -> Option<Regarding> {
+    let claim = |target: ClaimTarget| Some(Regarding::Claim(target));
+    let volume = |target: VolumeTarget| Some(Regarding::Volume(target));
+    match &request.subject {
+        Subject::SyncClaim(object) => claim(object.target()),
+        Subject::SyncVolume(object) => volume(object.target()),
+        Subject::SyncClaimOperation(progress) => claim(progress.object.target()),
+        Subject::SyncVolumeOperation(progress) => volume(progress.object.target()),
+        Subject::ReviewClaim { .. } | Subject::ReviewVolume { .. } => None,
+    }
+}
