@@ -79,10 +79,11 @@ async fn an_upgrade_and_a_rollback_lose_no_review(installation: &Installation) {
     let operator = Arc::clone(&installation.operator);
     let change = async {
         let change = move || {
-            operator.upgrade(&["--set", "podAnnotations.upgraded=yes", "--wait", TIMEOUT]).unwrap();
-            operator.helm(&["rollback", RELEASE, "1", "--wait", TIMEOUT]);
+            operator.upgrade(&["--set", "podAnnotations.upgraded=yes", "--wait", TIMEOUT])?;
+            operator.try_helm(&["rollback", RELEASE, "1", "--wait", TIMEOUT])
         };
-        tokio::task::spawn_blocking(change).await.unwrap();
+        let changed = tokio::task::spawn_blocking(change).await.unwrap();
+        changed.unwrap_or_else(|why| panic!("{why}\n{}", installation.objects.logs()));
         over.cancel();
     };
     let ((count, wrong), ()) = tokio::join!(load(installation, &over), change);

@@ -270,6 +270,38 @@ async fn a_leader_whose_credentials_are_refused_hands_over() {
     leader.until_ready().await;
 }
 
+/// Forgets every version of volumes and fails their lists.
+struct Unlistable;
+
+impl Weather for Unlistable {
+    fn before(&self, asked: &Asked) -> Before {
+        if asked.method != Method::GET || asked.path != "/api/v1/persistentvolumes" {
+            return Before::Pass;
+        }
+        let is_list = !asked.is_watch() || asked.query.contains("sendInitialEvents=true");
+        let status = if is_list { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::GONE };
+        Before::Answer(status_of(status))
+    }
+}
+
+#[tokio::test]
+async fn a_leader_whose_list_stays_incomplete_hands_over() {
+    let (cluster, proxy) = cluster_and_proxy().await;
+    let mut leader = Replica::behind(&proxy, "first", &[]);
+    leader.until_leading().await;
+    let mut next = cluster.replica("second");
+    next.until_ready().await;
+    proxy.set_weather(Unlistable);
+    proxy.cut();
+    let cause = "the list of PersistentVolume is not complete";
+    leader.until_metrics(&format!("bindery_cannot_lead{{cause=\"{cause}\"}} 1\n")).await;
+    leader.until_following().await;
+    next.until_leading().await;
+    cluster.bind_pair("later").await;
+    proxy.set_weather(Fair);
+    leader.until_ready().await;
+}
+
 /// Never answers the first write of a claim or volume, nor any renewal after it.
 #[derive(Default)]
 struct Stuck(AtomicBool);
