@@ -34,6 +34,9 @@ enum Bench {
     /// Memory of a binder with 100,000 bound pairs, time to its first bind, CPU without work: `[--pairs N]
     /// [--against upstream]`.
     Memory,
+    /// Time to the next bind after a leader is killed, and after an outage of the API server: `[--pairs N]
+    /// [--rounds N]`.
+    Takeover,
 }
 
 /// Carries out `cargo xtask bench`.
@@ -48,6 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Bench::Bind => "bind",
         Bench::Writes => "writes",
         Bench::Memory => "memory",
+        Bench::Takeover => "takeover",
     };
     let mut command = released("bindery-bench-cluster")?;
     // Of all that run on a cluster, only the writes need no Bindery.

@@ -2,7 +2,7 @@
 //! ceiling, which is a client that makes the same writes and decides nothing. Binders take turns, so other
 //! load on the machine affects all of them.
 //!
-//! `cargo xtask bench admission|bind|memory|writes` builds and runs this; `docs/benchmarks.md` has the
+//! `cargo xtask bench admission|bind|memory|takeover|writes` builds and runs this; `docs/benchmarks.md` has the
 //! figures.
 
 mod admission;
@@ -15,6 +15,7 @@ mod memory;
 mod replica;
 mod round;
 mod seed;
+mod takeover;
 mod usage;
 mod writes;
 
@@ -41,6 +42,8 @@ enum Bench {
     Bind(bind::Arguments),
     /// Memory, time to the first bind, and idle CPU with many bound pairs.
     Memory(memory::Arguments),
+    /// Time to the next bind after a leader is killed, and after an outage of the API server.
+    Takeover(takeover::Arguments),
     /// The API server's CPU for one write, by the kind of request.
     Writes(writes::Arguments),
 }
@@ -79,6 +82,7 @@ async fn main() -> Result<()> {
         Bench::Admission(arguments) => admission::run(arguments).await,
         Bench::Bind(arguments) => bind::run(&arguments).await,
         Bench::Memory(arguments) => memory::run(&arguments).await,
+        Bench::Takeover(arguments) => takeover::run(&arguments).await,
         Bench::Writes(arguments) => writes::run(&arguments).await,
     }
 }
