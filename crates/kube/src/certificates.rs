@@ -117,7 +117,7 @@ impl CertificateStore {
             None => (Method::POST, self.secrets_path()),
         };
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
-        let outcome = rest::json(&self.client, method, &path, Some(object)).await;
+        let outcome = rest::json(&self.client, method, &path, Some(&object)).await;
         // A Secret that was deleted since the read is not created again with old data.
         is_done(outcome, over.is_some()).map_err(|fault| self.secret_error("written", &fault))
     }
@@ -157,7 +157,7 @@ impl CertificateStore {
             }
         }
         let path = format!("{}?fieldManager={FIELD_MANAGER}", self.configuration_path());
-        let outcome = rest::json_patch(&self.client, &path, patch.into()).await;
+        let outcome = rest::json(&self.client, Method::PATCH, &path, Some(&patch.into())).await;
         is_done(outcome, true).map_err(|fault| self.configuration_error("patched", &fault))
     }
 

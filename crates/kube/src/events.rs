@@ -1,7 +1,7 @@
 //! Kubernetes events (core/v1), correlated and limited so that stuck claims do not flood the API server.
 //!
-//! Emitting an event never waits: the entry is queued until [`EventWorker::run`] writes it, and at most one
-//! entry is queued for each event. All events of a process share one rate limit, which is that of all
+//! Emitting an event never waits: the note is queued until [`EventWorker::run`] writes it, and at most one
+//! note is queued for each event. All events of a process share one rate limit, which is that of all
 //! requests of kube-controller-manager. The first event of an object and reason is written before any
 //! repetition, so every stuck claim is explained before an explanation is repeated.
 
@@ -12,16 +12,15 @@ mod queue;
 mod rate;
 mod recent;
 
-use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bindery_controller::{EVENT_REFRESH, Note};
-use bindery_core::{EventType, Regarding, Timestamp};
-use kube::client::Body;
+use bindery_core::Timestamp;
+use http::Method;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
-use tracing::{Instrument as _, Span};
+use tracing::Instrument as _;
 
 use self::correlate::{Correlated, Correlator};
 pub use self::loss::EventLoss;
@@ -50,7 +49,7 @@ pub struct Events {
 pub struct EventWorker {
     client: ApiClient,
     shared: Arc<Shared>,
-    /// Receives when an entry is queued.
+    /// Receives when a note is queued.
     woken: mpsc::Receiver<()>,
     rate: Rate,
 }
@@ -58,22 +57,13 @@ pub struct EventWorker {
 struct Shared {
     state: Mutex<State>,
     losses: Losses,
-    /// Whether every entry has been written or given up.
+    /// Whether every note has been written or given up.
     idle: watch::Sender<bool>,
 }
 
 struct State {
     correlator: Correlator,
     queue: Queue,
-}
-
-/// An event before it is correlated with earlier ones.
-#[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) regarding: Regarding,
-    pub(crate) event_type: EventType,
-    pub(crate) reason: Cow<'static, str>,
-    pub(crate) message: String,
 }
 
 impl Events {
@@ -95,28 +85,17 @@ impl Events {
         (Self { shared, wake }, worker)
     }
 
-    /// Emits an event.
+    /// Queues a note, or drops it if the worker has ended.
     pub fn emit(&self, note: &Note, now: Timestamp) {
-        let entry = Entry {
-            regarding: note.regarding.clone(),
-            event_type: note.event_type,
-            reason: Cow::Borrowed(note.reason),
-            message: note.message.clone(),
-        };
-        self.submit(entry, now);
-    }
-
-    /// Queues an entry, or drops it if the worker has ended.
-    pub(crate) fn submit(&self, entry: Entry, now: Timestamp) {
         if self.wake.is_closed() {
             return;
         }
-        if let Err(error) = object::folder(&entry.regarding) {
+        if let Err(error) = object::folder(&note.regarding) {
             self.shared.losses.count(EventLoss::NoObject);
-            tracing::warn!(%error, reason = %entry.reason, "an event is dropped");
+            tracing::warn!(%error, reason = note.reason, "an event is dropped");
             return;
         }
-        self.shared.submit(entry, now);
+        self.shared.queue(note, now);
         // An error means that the worker will wake anyway, or has ended.
         let _ = self.wake.try_send(());
     }
@@ -126,7 +105,7 @@ impl Events {
         self.shared.losses.get(cause)
     }
 
-    /// Waits until every entry has been written or given up. Returns at once if the worker has ended.
+    /// Waits until every note has been written or given up. Returns at once if the worker has ended.
     pub async fn flush(&self) {
         let mut idle = self.shared.idle.subscribe();
         tokio::select! {
@@ -138,19 +117,19 @@ impl Events {
 }
 
 impl Shared {
-    fn submit(&self, entry: Entry, now: Timestamp) {
+    fn queue(&self, note: &Note, now: Timestamp) {
         let mut state = self.state();
         let State { correlator, queue } = &mut *state;
-        let correlated = correlator.observe(&entry, now);
-        // An entry that replaces a queued one causes no further write.
-        if !queue.has(correlated.id) && !correlator.take_token(&entry, now) {
-            tracing::debug!(?entry, "an event is suppressed: too many of its object");
+        let correlated = correlator.observe(note, now);
+        // A note that replaces a queued one causes no further write.
+        if !queue.has(correlated.id) && !correlator.take_token(note, now) {
+            tracing::debug!(?note, "an event is suppressed: too many of its object");
             return;
         }
-        if let Some(surplus) = queue.put(Queued { entry, correlated }) {
-            correlator.forget(&surplus.entry);
+        if let Some(surplus) = queue.put(Queued { note: note.clone(), correlated }) {
+            correlator.forget(&surplus.note);
             self.losses.count(EventLoss::QueueFull);
-            tracing::debug!(entry = ?surplus.entry, "an event is dropped: the queue is full");
+            tracing::debug!(note = ?surplus.note, "an event is dropped: the queue is full");
         }
         self.idle.send_replace(false);
     }
@@ -176,85 +155,66 @@ impl EventWorker {
     pub async fn run(mut self) {
         while self.woken.recv().await.is_some() {
             while !self.shared.is_done() {
-                // This waits before it takes an entry, because a first one may be queued meanwhile.
+                // This waits before it takes a note, because a first one may be queued meanwhile.
                 self.rate.ready().await;
                 let next = self.shared.state().queue.pop();
-                let Some(Queued { entry, correlated }) = next else { continue };
-                let span = entry.span();
-                self.write(&entry, &correlated).instrument(span).await;
+                let Some(Queued { note, correlated }) = next else { continue };
+                let (object, uid) = (note.regarding.to_string(), &*note.regarding.uid().0);
+                let span = tracing::error_span!("event", object, uid);
+                self.write(&note, &correlated).instrument(span).await;
             }
         }
     }
 
-    async fn write(&mut self, entry: &Entry, correlated: &Correlated) {
-        // `submit` has dropped entries without a folder.
-        let Ok(folder) = object::folder(&entry.regarding) else { return };
+    async fn write(&mut self, note: &Note, correlated: &Correlated) {
+        // `emit` has dropped notes without a folder.
+        let Ok(folder) = object::folder(&note.regarding) else { return };
         if !correlated.is_new {
-            match self.count(&folder, entry, correlated).await {
+            match self.count(&folder, note, correlated).await {
                 Ok(()) => return,
                 // The event has expired on the API server.
                 Err(Fault::Refused { code: 404, .. }) => {}
-                Err(fault) => return self.lose(entry, &fault),
+                Err(fault) => return self.lose(note, &fault),
             }
         }
-        if let Err(fault) = self.create(&folder, entry, correlated).await {
-            self.lose(entry, &fault);
-            self.shared.state().correlator.forget(entry);
+        if let Err(fault) = self.create(&folder, note, correlated).await {
+            self.lose(note, &fault);
+            self.shared.state().correlator.forget(note);
         }
     }
 
-    fn lose(&self, entry: &Entry, fault: &Fault) {
+    fn lose(&self, note: &Note, fault: &Fault) {
         self.shared.losses.count(EventLoss::of(fault));
-        tracing::warn!(%fault, reason = %entry.reason, "an event cannot be written");
+        tracing::warn!(%fault, reason = note.reason, "an event cannot be written");
     }
 
     /// Creates a new event.
-    async fn create(&mut self, folder: &str, entry: &Entry, correlated: &Correlated) -> Result<(), Fault> {
-        let event = object::event(entry, correlated);
-        match self.send(http::Method::POST, folder, "application/json", &event).await {
+    async fn create(&mut self, folder: &str, note: &Note, correlated: &Correlated) -> Result<(), Fault> {
+        let event = object::event(note, correlated);
+        match self.send(Method::POST, folder, event).await {
             // An earlier attempt without an answer has created it.
             Err(Fault::Refused { reason, .. }) if reason == "AlreadyExists" => Ok(()),
             sent => sent,
         }
     }
 
-    /// Counts an entry in an event that exists.
-    async fn count(&mut self, folder: &str, entry: &Entry, correlated: &Correlated) -> Result<(), Fault> {
-        let path = format!("{folder}/{}", rest::encode(&object::event_name(entry, correlated)));
-        let patch = object::patch(correlated);
-        self.send(http::Method::PATCH, &path, "application/merge-patch+json", &patch).await
+    /// Counts a note in an event that exists.
+    async fn count(&mut self, folder: &str, note: &Note, correlated: &Correlated) -> Result<(), Fault> {
+        let path = format!("{folder}/{}", rest::encode(&object::event_name(note, correlated)));
+        self.send(Method::PATCH, &path, object::patch(correlated)).await
     }
 
-    async fn send(
-        &mut self,
-        method: http::Method,
-        path: &str,
-        content_type: &str,
-        body: &Value,
-    ) -> Result<(), Fault> {
+    async fn send(&mut self, method: Method, path: &str, body: Value) -> Result<(), Fault> {
         let mut attempt = 1;
         loop {
-            let request = http::Request::builder()
-                .method(&method)
-                .uri(path)
-                .header(http::header::CONTENT_TYPE, content_type)
-                .body(Body::from(body.to_string().into_bytes()))
-                .map_err(|error| Fault::NoAnswer(error.to_string()))?;
             self.rate.take().await;
-            match rest::send(&self.client, request).await {
+            match rest::json(&self.client, method.clone(), path, Some(&body)).await {
                 Ok(_) => return Ok(()),
                 Err(fault) if attempt == ATTEMPTS_MAX || is_final(&fault) => return Err(fault),
                 Err(_) => tokio::time::sleep(RETRY).await,
             }
             attempt += 1;
         }
-    }
-}
-
-impl Entry {
-    /// The span of the entry's log lines, with object and UID.
-    fn span(&self) -> Span {
-        tracing::error_span!("event", object = self.regarding.to_string(), uid = &*self.regarding.uid().0)
     }
 }
 

@@ -61,7 +61,7 @@ impl ForeignWriterMark {
                 // If two replicas set the mark at the same time, one of them is refused.
                 "resourceVersion": lease["metadata"]["resourceVersion"],
             }});
-            match rest::json(&self.client, Method::PATCH, &self.path(), Some(change)).await {
+            match rest::json(&self.client, Method::PATCH, &self.path(), Some(&change)).await {
                 Ok(_) => return Ok(true),
                 // The holder renews the Lease every few seconds.
                 Err(Fault::Refused { code: 409, .. }) => {}
@@ -87,7 +87,7 @@ impl ForeignWriterMark {
         });
         let event = events::body(metadata, involved, EventType::Warning, (reason, message), now);
         let path = format!("/api/v1/namespaces/{}/events", rest::encode(&self.namespace));
-        let created = rest::json(&self.client, Method::POST, &path, Some(event)).await;
+        let created = rest::json(&self.client, Method::POST, &path, Some(&event)).await;
         created.map(drop).map_err(|fault| self.error("the object of an event", fault))
     }
 

@@ -254,7 +254,7 @@ impl Elector {
                     "metadata": {"namespace": namespace, "name": name},
                 });
                 let folder = path.rsplit_once('/').map_or(path.as_str(), |(folder, _)| folder);
-                match rest::json(&self.client, Method::POST, folder, Some(lease)).await {
+                match rest::json(&self.client, Method::POST, folder, Some(&lease)).await {
                     // Another elector was faster.
                     Err(Fault::Refused { code: 409, .. }) => {
                         rest::json(&self.client, Method::GET, &path, None).await?
@@ -347,7 +347,7 @@ impl Elector {
         }
         change(&mut lease["spec"]);
         let at = Instant::now();
-        let lease = rest::json(&self.client, Method::PUT, &path, Some(lease)).await?;
+        let lease = rest::json(&self.client, Method::PUT, &path, Some(&lease)).await?;
         self.observe(lease, at);
         Ok(())
     }

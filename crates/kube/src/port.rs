@@ -5,14 +5,14 @@ use std::sync::Arc;
 use bindery_controller::{Note, Port, Purpose, Target, Write, WriteError, Written};
 use bindery_core::{Action, Claim, ClaimKey, Lookup, Text, Timestamp, Volume};
 use bindery_store::Observed;
-use kube::client::Body;
+use http::{HeaderValue, Method};
 
 use crate::client::ApiClient;
 use crate::decode;
 use crate::encoding::Object;
 use crate::events::Events;
 use crate::limit::Pressure;
-use crate::request::{self, Template};
+use crate::request::{self, Outgoing, Template};
 use crate::rest::{self, Fault};
 
 /// Marks a live read that only the guard makes, so that proxies, faults and audits can tell it apart.
@@ -36,12 +36,12 @@ pub fn system_clock() -> Clock {
 }
 
 impl ApiPort {
-    /// A port to the cluster of this client, which records what is told it as `events` says.
+    /// A port to the cluster of this client.
     pub fn new(client: impl Into<ApiClient>, clock: Clock, events: Events) -> Self {
         Self { client: client.into().limited(), clock, events }
     }
 
-    /// The client by which it asks.
+    /// The client of the cluster.
     pub fn client(&self) -> &ApiClient {
         &self.client
     }
@@ -56,13 +56,11 @@ impl ApiPort {
         self.client.refusal().borrow().clone()
     }
 
-    async fn get(&self, path: String, purpose: Purpose) -> Result<Object, Fault> {
-        let mut request = http::Request::get(path);
+    async fn get(&self, path: &str, purpose: Purpose) -> Result<Object, Fault> {
+        let mut request = rest::request(Method::GET, path, None)?;
         if purpose == Purpose::Guard {
-            request = request.header(GUARD_HEADER, GUARD_LIVE_READ);
+            request.headers_mut().insert(GUARD_HEADER, HeaderValue::from_static(GUARD_LIVE_READ));
         }
-        // The path is made of checked names.
-        let request = request.body(Body::empty()).map_err(|error| Fault::NoAnswer(error.to_string()))?;
         rest::send(&self.client, request).await
     }
 }
@@ -72,7 +70,7 @@ impl Port for ApiPort {
 
     async fn read_volume(&self, name: &Text, purpose: Purpose) -> Lookup<Arc<Volume>> {
         match request::volume_path(name) {
-            Ok(path) => lookup(self.get(path, purpose).await, ("persistentvolumes", name), decode::volume),
+            Ok(path) => lookup(self.get(&path, purpose).await, ("persistentvolumes", name), decode::volume),
             Err(error) => Lookup::Failed(error.to_string().into()),
         }
     }
@@ -80,21 +78,15 @@ impl Port for ApiPort {
     async fn read_claim(&self, key: &ClaimKey, purpose: Purpose) -> Lookup<Arc<Claim>> {
         match request::claim_path(key) {
             Ok(path) => {
-                lookup(self.get(path, purpose).await, ("persistentvolumeclaims", &key.name), decode::claim)
+                lookup(self.get(&path, purpose).await, ("persistentvolumeclaims", &key.name), decode::claim)
             }
             Err(error) => Lookup::Failed(error.to_string().into()),
         }
     }
 
     async fn write(&self, write: &Write<Template>) -> Result<Written, WriteError> {
-        let outgoing = request::of(write)?;
-        let request = http::Request::builder()
-            .method(outgoing.method)
-            .uri(outgoing.path)
-            .header(http::header::CONTENT_TYPE, outgoing.content_type)
-            .body(Body::from(outgoing.body.to_string().into_bytes()))
-            .map_err(|error| WriteError::Invalid(error.to_string()))?;
-        let object = rest::send(&self.client, request).await?;
+        let Outgoing { method, path, body } = request::of(write)?;
+        let object = rest::send(&self.client, rest::request(method, &path, Some(&body))?).await?;
         match (&write.action, write.target()) {
             (Action::DeleteVolume { .. }, _) => Ok(Written::Deletion),
             (_, Target::Claim(_)) => written(decode::claim(&object)).map(Written::Claim),

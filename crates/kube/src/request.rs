@@ -10,8 +10,7 @@ mod tests;
 
 use bindery_controller::{Write, WriteError};
 use bindery_core::{
-    Action, CapacityChange, ClaimKey, ClaimPhase, ClaimTarget, Clear, Edit, FINALIZER_IN_TREE, Text,
-    VolumeTarget,
+    Action, CapacityChange, ClaimKey, ClaimTarget, Clear, Edit, FINALIZER_IN_TREE, Text, VolumeTarget,
 };
 use serde_json::{Map, Value, json};
 
@@ -29,7 +28,6 @@ pub struct Template(pub Value);
 pub(crate) struct Outgoing {
     pub(crate) method: http::Method,
     pub(crate) path: String,
-    pub(crate) content_type: &'static str,
     pub(crate) body: Value,
 }
 
@@ -42,15 +40,12 @@ pub(crate) fn of(write: &Write<Template>) -> Result<Outgoing, WriteError> {
     match &write.action {
         Action::ReserveVolume { volume, claim, mark } => patch_volume(volume, "", reservation(claim, *mark)),
         Action::SetVolumePhase { volume, phase, message } => {
-            let message = match message.to_string() {
-                text if text.is_empty() => Value::Null,
-                text => text.into(),
-            };
+            let message = Some(message.to_string()).filter(|text| !text.is_empty());
             patch_volume(volume, "/status", json!({"status": {"phase": phase.name(), "message": message}}))
         }
         Action::AnnotateVolume { volume, migrated_to, .. } => {
             let mut annotations = Map::new();
-            edit(&mut annotations, keys::MIGRATED_TO, migrated_to);
+            edit(&mut annotations, keys::MIGRATED_TO, migrated_to, text);
             let mut metadata =
                 if annotations.is_empty() { json!({}) } else { json!({"annotations": annotations}) };
             if let Some(finalizers) = &write.finalizers {
@@ -90,18 +85,13 @@ fn claim_patch(action: &Action) -> Result<Outgoing, WriteError> {
             patch_claim(claim, "", change)
         }
         Action::SetClaimStatus { claim, phase, access_modes, capacity, attributes_class } => {
-            let mut status = claim_status(*phase, capacity);
-            match access_modes {
-                Edit::Keep => {}
-                Edit::Remove => status["accessModes"] = Value::Null,
-                Edit::Set(modes) if modes.is_empty() => status["accessModes"] = Value::Null,
-                Edit::Set(modes) => status["accessModes"] = list(modes.iter().map(|mode| mode.name())),
-            }
-            match attributes_class {
-                Edit::Keep => {}
-                Edit::Remove => status["currentVolumeAttributesClassName"] = Value::Null,
-                Edit::Set(class) => status["currentVolumeAttributesClassName"] = Value::from(&**class),
-            }
+            let mut status = Map::from_iter([("phase".to_owned(), phase.name().into())]);
+            edit(&mut status, "capacity", &storage(capacity), |amount| json!({"storage": amount}));
+            edit(&mut status, "accessModes", access_modes, |modes| match modes.as_slice() {
+                [] => Value::Null,
+                modes => list(modes.iter().map(|mode| mode.name())),
+            });
+            edit(&mut status, "currentVolumeAttributesClassName", attributes_class, text);
             patch_claim(claim, "/status", json!({"status": status}))
         }
         Action::SetClaimClass { claim, class } => {
@@ -111,10 +101,10 @@ fn claim_patch(action: &Action) -> Result<Outgoing, WriteError> {
             let mut annotations = Map::new();
             if let Some(provisioner) = provisioner {
                 for key in [keys::STORAGE_PROVISIONER, keys::BETA_STORAGE_PROVISIONER] {
-                    annotations.insert(key.to_owned(), Value::from(&**provisioner));
+                    annotations.insert(key.to_owned(), text(provisioner));
                 }
             }
-            edit(&mut annotations, keys::MIGRATED_TO, migrated_to);
+            edit(&mut annotations, keys::MIGRATED_TO, migrated_to, text);
             patch_claim(claim, "", json!({"metadata": {"annotations": annotations}}))
         }
         Action::RemoveSelectedNode { claim } => {
@@ -146,18 +136,14 @@ pub(crate) fn reference(claim: &ClaimTarget) -> Value {
     })
 }
 
-/// Phase and capacity. The API knows no other capacity of a claim than `storage`, so replacing the whole map
-/// and replacing that key are the same.
-fn claim_status(phase: ClaimPhase, capacity: &CapacityChange) -> Value {
-    let mut status = json!({"phase": phase.name()});
-    match capacity {
-        CapacityChange::Keep => {}
-        CapacityChange::Remove => status["capacity"] = Value::Null,
-        CapacityChange::Storage(amount) | CapacityChange::Whole(amount) => {
-            status["capacity"] = json!({"storage": amount.to_string()});
-        }
+/// The API knows no other capacity of a claim than `storage`, so replacing the whole map and replacing that key
+/// are the same.
+fn storage(change: &CapacityChange) -> Edit<String> {
+    match change {
+        CapacityChange::Keep => Edit::Keep,
+        CapacityChange::Remove => Edit::Remove,
+        CapacityChange::Storage(amount) | CapacityChange::Whole(amount) => Edit::Set(amount.to_string()),
     }
-    status
 }
 
 fn create_volume(
@@ -175,20 +161,19 @@ fn create_volume(
     // Discarded by the API server, and written by upstream all the same.
     object.insert("status".to_owned(), json!({"phase": "Bound"}));
     let metadata = child(object, "metadata").ok_or_else(not_an_object)?;
-    metadata.insert("name".to_owned(), Value::from(&**name));
+    metadata.insert("name".to_owned(), text(name));
     let annotations = child(metadata, "annotations").ok_or_else(not_an_object)?;
     annotations.insert(keys::BOUND_BY_CONTROLLER.to_owned(), keys::YES.into());
-    annotations.insert(keys::PROVISIONED_BY.to_owned(), Value::from(&**plugin));
+    annotations.insert(keys::PROVISIONED_BY.to_owned(), text(plugin));
     let spec = child(object, "spec").ok_or_else(not_an_object)?;
     spec.insert("claimRef".to_owned(), reference(claim));
-    spec.insert("storageClassName".to_owned(), Value::from(&**class));
+    spec.insert("storageClassName".to_owned(), text(class));
     if spec.get("persistentVolumeReclaimPolicy").and_then(Value::as_str) == Some("Delete") {
         body["metadata"]["finalizers"] = json!([FINALIZER_IN_TREE]);
     }
     Ok(Outgoing {
         method: http::Method::POST,
         path: format!("/api/v1/persistentvolumes?fieldManager={FIELD_MANAGER}"),
-        content_type: "application/json",
         body,
     })
 }
@@ -201,7 +186,6 @@ fn delete_volume(volume: &VolumeTarget) -> Result<Outgoing, WriteError> {
     Ok(Outgoing {
         method: http::Method::DELETE,
         path: volume_path(&volume.name)?,
-        content_type: "application/json",
         body: json!({
             "kind": "DeleteOptions",
             "apiVersion": "v1",
@@ -224,17 +208,20 @@ fn patch(path: &str, subresource: &str, mut change: Value, uid: &str, version: &
     Outgoing {
         method: http::Method::PATCH,
         path: format!("{path}{subresource}?fieldManager={FIELD_MANAGER}"),
-        content_type: "application/merge-patch+json",
         body: change,
     }
 }
 
-fn edit(annotations: &mut Map<String, Value>, key: &str, change: &Edit<Text>) {
+fn edit<T>(object: &mut Map<String, Value>, key: &str, change: &Edit<T>, value: impl Fn(&T) -> Value) {
     match change {
         Edit::Keep => {}
-        Edit::Set(value) => drop(annotations.insert(key.to_owned(), Value::from(&**value))),
-        Edit::Remove => drop(annotations.insert(key.to_owned(), Value::Null)),
+        Edit::Set(new) => drop(object.insert(key.to_owned(), value(new))),
+        Edit::Remove => drop(object.insert(key.to_owned(), Value::Null)),
     }
+}
+
+fn text(text: &Text) -> Value {
+    Value::from(&**text)
 }
 
 fn list<'a>(items: impl Iterator<Item = &'a str>) -> Value {

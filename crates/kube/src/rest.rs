@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use bindery_controller::WriteError;
 use bytes::Bytes;
-use http::header::{ACCEPT, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request};
 use http_body_util::BodyExt;
 use kube::client::Body;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::client::ApiClient;
 use crate::decode::Encoded as _;
@@ -136,7 +139,7 @@ struct Details {
 }
 
 /// Sends a request when it may be sent, and collects the answer.
-pub(crate) async fn send(client: &ApiClient, request: http::Request<Body>) -> Result<Object, Fault> {
+pub(crate) async fn send(client: &ApiClient, request: Request<Body>) -> Result<Object, Fault> {
     let permit = client.ready().await;
     // Counts also if this future is dropped, as in the elector of the Lease.
     let _timed = client.metrics().time(request.method());
@@ -154,7 +157,7 @@ pub(crate) async fn send(client: &ApiClient, request: http::Request<Body>) -> Re
 /// within `limit`.
 pub(crate) async fn open(
     client: &ApiClient,
-    request: http::Request<Body>,
+    request: Request<Body>,
     limit: Duration,
 ) -> Result<(Encoding, Body), Fault> {
     // A stream lasts for minutes, so it holds no permit.
@@ -163,14 +166,14 @@ pub(crate) async fn open(
     tokio::time::timeout(limit, begin(client, request)).await.unwrap_or_else(late)
 }
 
-async fn exchange(client: &ApiClient, request: http::Request<Body>) -> Result<Object, Fault> {
+async fn exchange(client: &ApiClient, request: Request<Body>) -> Result<Object, Fault> {
     let (encoding, body) = begin(client, request).await?;
     let bytes = body.collect().await.map_err(no_answer)?.to_bytes();
     encoding.object(bytes).map_err(|error| Fault::NoAnswer(format!("the answer makes no sense: {error}")))
 }
 
 /// Sends a request and returns the body of a successful answer. Every request passes here.
-async fn begin(client: &ApiClient, mut request: http::Request<Body>) -> Result<(Encoding, Body), Fault> {
+async fn begin(client: &ApiClient, mut request: Request<Body>) -> Result<(Encoding, Body), Fault> {
     request.headers_mut().entry(ACCEPT).or_insert(const { HeaderValue::from_static(encoding::ACCEPT) });
     let mut counted = client.metrics().count(request.method());
     let answer = client.send(request).await;
@@ -261,43 +264,37 @@ impl From<Fault> for WriteError {
     }
 }
 
-/// Sends a request, with a JSON body or none, and parses the answer as JSON. A patch is a merge patch.
+/// A request, with a body in JSON or none. The body of a PATCH is a JSON patch (RFC 6902) if it is a list, else
+/// a merge patch.
+pub(crate) fn request(method: Method, path: &str, body: Option<&Value>) -> Result<Request<Body>, Fault> {
+    let content_type = match body {
+        None => None,
+        Some(Value::Array(_)) => Some("application/json-patch+json"),
+        Some(_) if method == Method::PATCH => Some("application/merge-patch+json"),
+        Some(_) => Some("application/json"),
+    };
+    let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    let mut request = Request::new(Body::from(body));
+    *request.method_mut() = method;
+    *request.uri_mut() = path.parse().map_err(no_answer)?;
+    request.headers_mut().extend(content_type.map(|it| (CONTENT_TYPE, HeaderValue::from_static(it))));
+    Ok(request)
+}
+
+/// Reads an object, or a page of a list, in the encoding that the server prefers.
+pub(crate) async fn get(client: &ApiClient, path: &str) -> Result<Object, Fault> {
+    send(client, request(Method::GET, path, None)?).await
+}
+
+/// Sends a request as [`request`] makes it, and parses the answer as JSON.
 pub(crate) async fn json(
     client: &ApiClient,
-    method: http::Method,
+    method: Method,
     path: &str,
-    body: Option<serde_json::Value>,
-) -> Result<serde_json::Value, Fault> {
-    let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-    let content_type =
-        if method == http::Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-    typed(client, method, path, content_type, bytes).await
-}
-
-/// Sends a JSON patch (RFC 6902), and parses the answer as JSON.
-pub(crate) async fn json_patch(
-    client: &ApiClient,
-    path: &str,
-    patch: serde_json::Value,
-) -> Result<serde_json::Value, Fault> {
-    let bytes = patch.to_string().into_bytes();
-    typed(client, http::Method::PATCH, path, "application/json-patch+json", bytes).await
-}
-
-async fn typed(
-    client: &ApiClient,
-    method: http::Method,
-    path: &str,
-    content_type: &str,
-    body: Vec<u8>,
-) -> Result<serde_json::Value, Fault> {
-    let request = http::Request::builder()
-        .method(method)
-        .uri(path)
-        .header(http::header::CONTENT_TYPE, content_type)
-        .header(ACCEPT, "application/json")
-        .body(Body::from(body))
-        .map_err(|error| Fault::NoAnswer(error.to_string()))?;
+    body: Option<&Value>,
+) -> Result<Value, Fault> {
+    let mut request = request(method, path, body)?;
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
     let (Object::Json(answer) | Object::Protobuf(answer)) = send(client, request).await?;
     serde_json::from_slice(&answer)
         .map_err(|error| Fault::NoAnswer(format!("the API server's answer is not JSON: {error}")))
@@ -305,13 +302,7 @@ async fn typed(
 
 /// Percent-encodes a value for a query or a path segment.
 pub(crate) fn encode(value: &str) -> String {
-    value
-        .bytes()
-        .map(|byte| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                char::from(byte).to_string()
-            }
-            byte => format!("%{byte:02X}"),
-        })
-        .collect()
+    /// All but the unreserved characters of RFC 3986.
+    const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    utf8_percent_encode(value, ENCODED).to_string()
 }

@@ -74,7 +74,7 @@ impl Right {
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         });
-        let answer = rest::json(client, Method::POST, REVIEWS, Some(review));
+        let answer = rest::json(client, Method::POST, REVIEWS, Some(&review));
         match timeout(REVIEW_MAX, answer).await.unwrap_or(Err(Fault::TooLate)) {
             Ok(answer) => answer["status"]["allowed"]
                 .as_bool()

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use bindery_controller::Intake;
 use bindery_store::Kind;
-use kube::client::Body;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -191,7 +190,7 @@ impl WatchError {
 
 impl Watch {
     async fn run(mut self) {
-        let kind = self.feed.kind();
+        let (kind, intake) = (self.feed.kind, self.feed.intake.clone());
         let mut pause = BACKOFF;
         let mut version: Option<String> = None;
         // Whether a version has expired since the last good watch.
@@ -224,7 +223,7 @@ impl Watch {
                 (pause, has_expired) = (BACKOFF, false);
             }
             if matches!(error, WatchError::Expired) && version.take().is_some() {
-                self.feed.intake().watch_expired(kind);
+                intake.watch_expired(kind);
                 // A server on which every version expires at once must not be asked for lists without a
                 // pause.
                 if !std::mem::replace(&mut has_expired, true) {
@@ -234,9 +233,9 @@ impl Watch {
             }
             // After a restore, a watch from a version that etcd does not have is silent too.
             if matches!(error, WatchError::Silent(_)) {
-                newest::compare(&self.client, self.feed.intake(), kind).await;
+                newest::compare(&self.client, &intake, kind).await;
             }
-            self.feed.intake().watch_failed();
+            intake.watch_failed();
             tracing::warn!(%kind, %error, ?pause, "watching failed; trying again");
             // After an outage all watches open again as soon as the server answers. A watch that fails while
             // other requests succeed continues to back off.
@@ -247,7 +246,7 @@ impl Watch {
                 () = self.client.until_success(), if may_hasten => {
                     (pause, hastened) = (BACKOFF, Some(Instant::now()));
                 }
-                () = self.feed.until_list_wanted(), if version.is_some() => version = None,
+                () = intake.freshness().until_list_wanted(kind), if version.is_some() => version = None,
             }
         }
     }
@@ -255,7 +254,7 @@ impl Watch {
     /// Lists if there is no version to watch from, then watches until the server ends the watch or something
     /// else is wanted.
     async fn turn(&mut self, version: &mut Option<String>) -> Result<Ended, WatchError> {
-        let (intake, kind) = (self.feed.intake().clone(), self.feed.kind());
+        let (kind, intake) = (self.feed.kind, self.feed.intake.clone());
         let (from, events) = match version {
             Some(version) => (version, None),
             None => {
@@ -282,7 +281,7 @@ impl Watch {
                 }
                 // Without the feature, or before 1.27: "sendInitialEvents is forbidden".
                 Err(WatchError::Fault(Fault::Refused { code: 400 | 422, message, .. })) => {
-                    tracing::info!(kind = %self.feed.kind(), message, "the API server does not stream lists");
+                    tracing::info!(kind = %self.feed.kind, message, "the API server does not stream lists");
                     self.streams_lists = false;
                 }
                 Err(error) => {
@@ -310,13 +309,13 @@ impl Watch {
                 }
                 page => page?,
             };
-            self.feed.heard();
+            self.feed.intake.freshness().heard(self.feed.kind);
             page.items.iter().for_each(|item| self.feed.list(item));
             next = page.next;
             if next.is_none() {
                 self.expired_pages = 0;
                 self.feed.listed(&page.version);
-                tracing::debug!(kind = %self.feed.kind(), version = page.version, "listed");
+                tracing::debug!(kind = %self.feed.kind, version = page.version, "listed");
                 return Ok(page.version);
             }
         }
@@ -324,16 +323,13 @@ impl Watch {
 
     /// The page of a continue token, or the first page.
     async fn page(&self, next: Option<&str>) -> Result<Page, WatchError> {
-        let path = self.feed.path();
+        let path = feed::path(self.feed.kind);
         let uri = match next {
             Some(token) => format!("{path}?limit={PAGE}&continue={}", rest::encode(token)),
             // Without a limit the answer is the whole list, so no token can expire.
             None if self.expired_pages >= EXPIRED_PAGES_MAX => path.to_owned(),
             None => format!("{path}?limit={PAGE}"),
         };
-        let request = http::Request::get(uri)
-            .body(Body::empty())
-            .map_err(|error| WatchError::Nonsense(error.to_string()))?;
-        rest::send(&self.client, request).await?.page().map_err(WatchError::Nonsense)
+        rest::get(&self.client, &uri).await?.page().map_err(WatchError::Nonsense)
     }
 }

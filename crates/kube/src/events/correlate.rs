@@ -1,12 +1,11 @@
 //! Decides which events are new, which repeat an earlier one, and which are too many: client-go's
 //! `EventCorrelator`, with its numbers. RATIONALE.md lists the differences.
 
-use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use bindery_controller::Note;
 use bindery_core::{EventType, Timestamp, Uid};
 
-use super::Entry;
 use super::recent::Recent;
 
 /// From this many different messages of one reason on, events are combined (`defaultAggregateMaxEvents`).
@@ -29,20 +28,20 @@ pub(super) struct Correlator {
     refill: Timestamp,
 }
 
-/// An entry's event, correlated with earlier ones.
+/// A note's event, correlated with earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Correlated {
     /// Identifies the event; the end of its name.
     pub(super) id: u64,
     /// The message, with the prefix of combined messages.
     pub(super) message: String,
-    /// Number of entries of the event, including those that were not written.
+    /// Number of notes of the event, including those that were not written.
     pub(super) count: u32,
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
-    /// The event must be created: none is known to count this entry in.
+    /// The event must be created: none is known to count this note in.
     pub(super) is_new: bool,
-    /// The entry is the first of its object and reason.
+    /// The note is the first of its object and reason.
     pub(super) is_first: bool,
 }
 
@@ -53,13 +52,13 @@ struct ObjectEvents {
     series: Vec<Series>,
 }
 
-/// The entries of one object, type and reason.
+/// The notes of one object, type and reason.
 struct Series {
     event_type: EventType,
-    reason: Cow<'static, str>,
+    reason: &'static str,
     /// Hashes of the different messages, the oldest first; fewer than [`MESSAGES_MAX`].
     messages: Vec<u64>,
-    /// Time of the last entry.
+    /// Time of the last note.
     last: Timestamp,
     /// Events, the least recently used first; at most [`MESSAGES_MAX`].
     events: Vec<KnownEvent>,
@@ -87,33 +86,33 @@ impl Correlator {
         Self { objects: Recent::new(OBJECTS_MAX), refill }
     }
 
-    /// Counts an entry. Entries that are not written count too; the next event that is written shows their
+    /// Counts a note. Notes that are not written count too; the next event that is written shows their
     /// number.
-    pub(super) fn observe(&mut self, entry: &Entry, now: Timestamp) -> Correlated {
-        let object = self.objects.get_or_insert_with(entry.regarding.uid(), || ObjectEvents::new(now));
-        let found = object.series.iter().position(|series| series.is_of(entry));
+    pub(super) fn observe(&mut self, note: &Note, now: Timestamp) -> Correlated {
+        let object = self.objects.get_or_insert_with(note.regarding.uid(), || ObjectEvents::new(now));
+        let found = object.series.iter().position(|series| series.is_of(note));
         let at = found.unwrap_or_else(|| {
-            object.series.push(Series::new(entry, now));
+            object.series.push(Series::new(note, now));
             object.series.len() - 1
         });
-        let correlated = object.series[at].observe(entry, now);
+        let correlated = object.series[at].observe(note, now);
         Correlated { is_first: found.is_none(), ..correlated }
     }
 
     /// Takes a token of the object. Returns whether there was one.
-    pub(super) fn take_token(&mut self, entry: &Entry, now: Timestamp) -> bool {
-        let object = self.objects.get_or_insert_with(entry.regarding.uid(), || ObjectEvents::new(now));
-        let tokens = match entry.event_type {
+    pub(super) fn take_token(&mut self, note: &Note, now: Timestamp) -> bool {
+        let object = self.objects.get_or_insert_with(note.regarding.uid(), || ObjectEvents::new(now));
+        let tokens = match note.event_type {
             EventType::Normal => &mut object.normal,
             EventType::Warning => &mut object.warning,
         };
         tokens.take(now, self.refill)
     }
 
-    /// Forgets an entry that was not written: the next one of its object and reason is the first again.
-    pub(super) fn forget(&mut self, entry: &Entry) {
-        if let Some(object) = self.objects.peek_mut(entry.regarding.uid()) {
-            object.series.retain(|series| !series.is_of(entry));
+    /// Forgets a note that was not written: the next one of its object and reason is the first again.
+    pub(super) fn forget(&mut self, note: &Note) {
+        if let Some(object) = self.objects.peek_mut(note.regarding.uid()) {
+            object.series.retain(|series| !series.is_of(note));
         }
     }
 }
@@ -126,28 +125,28 @@ impl ObjectEvents {
 }
 
 impl Series {
-    fn new(entry: &Entry, now: Timestamp) -> Self {
-        let (event_type, reason) = (entry.event_type, entry.reason.clone());
+    fn new(note: &Note, now: Timestamp) -> Self {
+        let (event_type, reason) = (note.event_type, note.reason);
         Self { event_type, reason, messages: Vec::new(), last: now, events: Vec::new() }
     }
 
-    fn is_of(&self, entry: &Entry) -> bool {
-        (self.event_type, &self.reason) == (entry.event_type, &entry.reason)
+    fn is_of(&self, note: &Note) -> bool {
+        (self.event_type, self.reason) == (note.event_type, note.reason)
     }
 
-    fn observe(&mut self, entry: &Entry, now: Timestamp) -> Correlated {
-        let message = hash(&entry.message);
+    fn observe(&mut self, note: &Note, now: Timestamp) -> Correlated {
+        let message = hash(&note.message);
         let is_combined = self.is_combined(message, now);
         let (message, text) = if is_combined {
-            (None, format!("{COMBINED}{}", entry.message))
+            (None, format!("{COMBINED}{}", note.message))
         } else {
-            (Some(message), entry.message.clone())
+            (Some(message), note.message.clone())
         };
         let known = self.events.iter().position(|event| event.message == message);
         let mut event = match known {
             Some(at) => self.events.remove(at),
             None => {
-                let id = hash(&(entry.regarding.uid(), self.event_type.name(), &self.reason, message, now));
+                let id = hash(&(note.regarding.uid(), self.event_type.name(), self.reason, message, now));
                 KnownEvent { message, id, count: 0, first: now }
             }
         };
@@ -203,15 +202,15 @@ mod tests {
 
     use super::*;
 
-    fn entry(uid: &str, reason: &'static str, message: &str) -> Entry {
-        Entry {
+    fn note(uid: &str, reason: &'static str, message: &str) -> Note {
+        Note {
             regarding: Regarding::Volume(VolumeTarget {
                 name: "v1".into(),
                 uid: uid.into(),
                 version: "1".into(),
             }),
             event_type: EventType::Normal,
-            reason: Cow::Borrowed(reason),
+            reason,
             message: message.to_owned(),
         }
     }
@@ -220,30 +219,30 @@ mod tests {
         Correlator::new(REFILL)
     }
 
-    /// The count of an entry that may be written; `None` if it may not be.
+    /// The count of a note that may be written; `None` if it may not be.
     fn written(correlator: &mut Correlator, now: Timestamp) -> Option<u32> {
-        let entry = entry("u", "R", "m");
-        let correlated = correlator.observe(&entry, now);
-        correlator.take_token(&entry, now).then_some(correlated.count)
+        let note = note("u", "R", "m");
+        let correlated = correlator.observe(&note, now);
+        correlator.take_token(&note, now).then_some(correlated.count)
     }
 
     #[test]
     fn a_repeated_entry_is_counted_in_its_event() {
         let mut correlator = correlator();
-        let first = correlator.observe(&entry("u", "R", "m"), 100);
+        let first = correlator.observe(&note("u", "R", "m"), 100);
         assert!(first.is_new && first.is_first);
-        let second = correlator.observe(&entry("u", "R", "m"), 107);
+        let second = correlator.observe(&note("u", "R", "m"), 107);
         assert_eq!((second.id, second.count), (first.id, 2));
         assert_eq!((second.first, second.last), (100, 107));
         assert!(!second.is_new && !second.is_first);
-        let text = correlator.observe(&entry("u", "R", "other"), 107);
+        let text = correlator.observe(&note("u", "R", "other"), 107);
         assert!(text.is_new && !text.is_first);
-        for other in [entry("other", "R", "m"), entry("u", "Other", "m")] {
+        for other in [note("other", "R", "m"), note("u", "Other", "m")] {
             let correlated = correlator.observe(&other, 107);
             assert!(correlated.is_new && correlated.is_first && correlated.id != first.id);
         }
-        correlator.forget(&entry("u", "R", "m"));
-        assert!(correlator.observe(&entry("u", "R", "m"), 108).is_first);
+        correlator.forget(&note("u", "R", "m"));
+        assert!(correlator.observe(&note("u", "R", "m"), 108).is_first);
     }
 
     #[test]
@@ -252,7 +251,7 @@ mod tests {
         let mut written = |now| written(&mut correlator, now);
         assert_eq!((0..100).filter_map(|_| written(1_000)).collect::<Vec<_>>(), Vec::from_iter(1..=25));
         assert_eq!(written(1_299), None);
-        // Entries that were not written are counted.
+        // Notes that were not written are counted.
         assert_eq!(written(1_300), Some(102));
         assert_eq!(written(1_300), None);
         assert_eq!((0..100).filter_map(|_| written(1_000_000)).count(), 25);
@@ -271,16 +270,16 @@ mod tests {
     #[test]
     fn many_messages_of_one_reason_are_combined() {
         let mut correlator = correlator();
-        let mut note = |message: &str, now| {
-            let correlated = correlator.observe(&entry("u", "R", message), now);
+        let mut observed = |message: &str, now| {
+            let correlated = correlator.observe(&note("u", "R", message), now);
             (correlated.message, correlated.count)
         };
         for number in 1..10 {
-            assert_eq!(note(&format!("m{number}"), 10), (format!("m{number}"), 1));
+            assert_eq!(observed(&format!("m{number}"), 10), (format!("m{number}"), 1));
         }
-        assert_eq!(note("m10", 11), (format!("{COMBINED}m10"), 1));
-        assert_eq!(note("m11", 12), (format!("{COMBINED}m11"), 2));
-        assert_eq!(note("m12", 12 + 601), ("m12".to_owned(), 1));
+        assert_eq!(observed("m10", 11), (format!("{COMBINED}m10"), 1));
+        assert_eq!(observed("m11", 12), (format!("{COMBINED}m11"), 2));
+        assert_eq!(observed("m12", 12 + 601), ("m12".to_owned(), 1));
     }
 
     #[test]
@@ -288,7 +287,7 @@ mod tests {
         let mut correlator = correlator();
         for number in 0..100 {
             // So far apart that they are not combined.
-            correlator.observe(&entry("u", "R", &format!("m{number}")), number * (MESSAGES_WITHIN + 1));
+            correlator.observe(&note("u", "R", &format!("m{number}")), number * (MESSAGES_WITHIN + 1));
         }
         let object = correlator.objects.peek_mut(&"u".into()).unwrap();
         assert_eq!((object.series.len(), object.series[0].events.len()), (1, MESSAGES_MAX));

@@ -1,11 +1,11 @@
 //! Events as the API server takes them (core/v1).
 
-use bindery_controller::WriteError;
+use bindery_controller::{Note, WriteError};
 use bindery_core::{EventType, Regarding, Timestamp};
 use serde_json::{Value, json};
 
+use super::COMPONENT;
 use super::correlate::Correlated;
-use super::{COMPONENT, Entry};
 use crate::request;
 
 /// Longest message that the API server takes (events.k8s.io).
@@ -36,18 +36,18 @@ pub(crate) fn body(
     })
 }
 
-/// The event that is created for an entry.
-pub(super) fn event(entry: &Entry, correlated: &Correlated) -> Value {
-    let (namespace, name) = (namespace(&entry.regarding), event_name(entry, correlated));
+/// The event that is created for a note.
+pub(super) fn event(note: &Note, correlated: &Correlated) -> Value {
+    let (namespace, name) = (namespace(&note.regarding), event_name(note, correlated));
     let metadata = json!({"name": name, "namespace": namespace});
-    let texts = (&*entry.reason, &*correlated.message);
-    let mut event = body(metadata, involved(&entry.regarding), entry.event_type, texts, correlated.last);
+    let texts = (note.reason, &*correlated.message);
+    let mut event = body(metadata, involved(&note.regarding), note.event_type, texts, correlated.last);
     event["firstTimestamp"] = time(correlated.first).into();
     event["count"] = correlated.count.into();
     event
 }
 
-/// The merge patch that counts an entry in an event that exists.
+/// The merge patch that counts a note in an event that exists.
 pub(super) fn patch(correlated: &Correlated) -> Value {
     json!({
         "count": correlated.count,
@@ -57,8 +57,8 @@ pub(super) fn patch(correlated: &Correlated) -> Value {
 }
 
 /// `<object>.<16 hexadecimal digits>`, as client-go names events.
-pub(super) fn event_name(entry: &Entry, correlated: &Correlated) -> String {
-    let object = name(&entry.regarding);
+pub(super) fn event_name(note: &Note, correlated: &Correlated) -> String {
+    let object = name(&note.regarding);
     // A name has at most 253 characters, of which a dot and the digits take 17.
     let object = object.get(..object.len().min(236)).unwrap_or_default().trim_end_matches(['.', '-']);
     format!("{object}.{:016x}", correlated.id)

@@ -1,84 +1,83 @@
-//! The queue of entries: at most one for each event, the first of an object and reason before all others.
+//! The queue of notes: at most one for each event, the first of an object and reason before all others.
 
 use std::collections::{HashMap, VecDeque};
 
-use super::Entry;
+use bindery_controller::Note;
+
 use super::correlate::{Correlated, OBJECTS_MAX};
 
-/// Most queued entries. At 20 a second they take 55 minutes, after which an event says little.
+/// Most queued notes. At 20 a second they take 55 minutes, after which an event says little.
 const QUEUED_MAX: usize = OBJECTS_MAX;
 
-/// An entry, correlated with those before it.
+/// A note, correlated with those before it.
 pub(super) struct Queued {
-    pub(super) entry: Entry,
+    pub(super) note: Note,
     pub(super) correlated: Correlated,
 }
 
-/// Entries by event, in two lanes.
+/// Notes by event, in two lanes.
 #[derive(Default)]
 pub(super) struct Queue {
-    entries: HashMap<u64, Queued>,
-    /// Events whose entry is the first of its object and reason.
+    notes: HashMap<u64, Queued>,
+    /// Events whose note is the first of its object and reason.
     first: VecDeque<u64>,
     later: VecDeque<u64>,
 }
 
 impl Queue {
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.notes.is_empty()
     }
 
-    /// Whether an entry for this event is queued.
+    /// Whether a note for this event is queued.
     pub(super) fn has(&self, id: u64) -> bool {
-        self.entries.contains_key(&id)
+        self.notes.contains_key(&id)
     }
 
-    /// Adds an entry. If one for the same event is queued, this one takes its place in the queue. Returns an
-    /// entry that is dropped because the queue is full; first entries are kept rather than repetitions.
+    /// Adds a note. If one for the same event is queued, this one takes its place in the queue. Returns an
+    /// note that is dropped because the queue is full; first notes are kept rather than repetitions.
     pub(super) fn put(&mut self, new: Queued) -> Option<Queued> {
         let id = new.correlated.id;
-        if let Some(earlier) = self.entries.get_mut(&id) {
+        if let Some(earlier) = self.notes.get_mut(&id) {
             let is_new = earlier.correlated.is_new;
             *earlier = Queued { correlated: Correlated { is_new, ..new.correlated }, ..new };
             return None;
         }
         let mut surplus = None;
-        if self.entries.len() >= QUEUED_MAX {
+        if self.notes.len() >= QUEUED_MAX {
             let replaceable = if new.correlated.is_first { self.later.pop_back() } else { None };
             let Some(replaceable) = replaceable else { return Some(new) };
-            surplus = self.entries.remove(&replaceable);
+            surplus = self.notes.remove(&replaceable);
         }
         if new.correlated.is_first { &mut self.first } else { &mut self.later }.push_back(id);
-        self.entries.insert(id, new);
+        self.notes.insert(id, new);
         surplus
     }
 
-    /// Takes the next entry.
+    /// Takes the next note.
     pub(super) fn pop(&mut self) -> Option<Queued> {
         let id = self.first.pop_front().or_else(|| self.later.pop_front())?;
-        self.entries.remove(&id)
+        self.notes.remove(&id)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
-
     use bindery_core::{EventType, Regarding, VolumeTarget};
 
     use super::*;
 
     fn note(id: u64, message: &str, is_first: bool) -> Queued {
         let target = VolumeTarget { name: "v1".into(), uid: "u".into(), version: "1".into() };
-        let entry = Entry {
+        let note = Note {
             regarding: Regarding::Volume(target),
             event_type: EventType::Normal,
-            reason: Cow::Borrowed("R"),
+            reason: "R",
             message: message.to_owned(),
         };
         let message = message.to_owned();
         let correlated = Correlated { id, message, count: 1, first: 0, last: 0, is_new: is_first, is_first };
-        Queued { entry, correlated }
+        Queued { note, correlated }
     }
 
     fn written(queue: &mut Queue) -> Vec<(u64, String, bool)> {

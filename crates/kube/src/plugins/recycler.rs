@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use bindery_controller::PluginError;
+use bindery_controller::{Note, PluginError};
 use bindery_core::{EventType, Regarding, Volume, VolumeTarget};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::failed;
 use super::live::{check_released, live_source};
 use crate::client::ApiClient;
-use crate::events::{Entry, Events};
+use crate::events::Events;
 use crate::keys::FIELD_MANAGER;
 use crate::port::Clock;
 use crate::rest::{self, Fault};
@@ -239,7 +239,7 @@ impl Recycler {
         let pods = self.settings.pods();
         let pod = self.settings.pod_for(volume, source);
         let path = format!("{pods}/{}", pod["metadata"]["name"].as_str().unwrap_or_default());
-        let object = match rest::json(&self.client, http::Method::POST, &pods, Some(pod)).await {
+        let object = match rest::json(&self.client, http::Method::POST, &pods, Some(&pod)).await {
             Ok(object) => object,
             Err(Fault::Refused { reason, .. }) if reason == "AlreadyExists" => {
                 // A pod of an earlier recycle looks the same as one that a user has created.
@@ -267,7 +267,7 @@ impl Recycler {
             "spec": {"schedulingGates": gates},
         });
         let path = format!("{}?fieldManager={FIELD_MANAGER}", pod.path);
-        let started = rest::json(&self.client, http::Method::PATCH, &path, Some(patch)).await;
+        let started = rest::json(&self.client, http::Method::PATCH, &path, Some(&patch)).await;
         started
             .map(drop)
             .map_err(|fault| failed(format!("the recycler pod cannot be started: {}", fault.message())))
@@ -308,13 +308,13 @@ impl Recycler {
             let text = |field: &str| event[field].as_str().unwrap_or_default();
             if told.insert(event["metadata"]["uid"].as_str().unwrap_or_default().to_owned()) {
                 let warning = text("type") == EventType::Warning.name();
-                let entry = Entry {
+                let note = Note {
                     regarding: Regarding::Volume(VolumeTarget::clone(&volume.target())),
                     event_type: if warning { EventType::Warning } else { EventType::Normal },
-                    reason: "RecyclerPod".into(),
+                    reason: "RecyclerPod",
                     message: format!("Recycler pod: {}", text("message")),
                 };
-                self.events.submit(entry, (self.clock)());
+                self.events.emit(&note, (self.clock)());
             }
         }
     }
@@ -331,7 +331,7 @@ impl Recycler {
     /// Deletes the pod with that UID, and no other pod of its name.
     async fn delete(&self, path: &str, uid: &str) -> Result<(), PluginError> {
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
-        match rest::json(&self.client, http::Method::DELETE, path, Some(options)).await {
+        match rest::json(&self.client, http::Method::DELETE, path, Some(&options)).await {
             Ok(_) | Err(Fault::Refused { code: 404 | 409, .. }) => Ok(()),
             Err(fault) => Err(failed(format!("failed to delete recycler pod: {}", fault.message()))),
         }

@@ -1,6 +1,6 @@
 //! The bodies that are sent, to the byte where upstream's matter.
 
-use bindery_core::{AccessMode, FinalizerEdit, Message, Quantity, VolumePhase};
+use bindery_core::{AccessMode, ClaimPhase, FinalizerEdit, Message, Quantity, VolumePhase};
 
 use super::*;
 

@@ -11,8 +11,8 @@ use crate::encoding::Object as Encoded;
 
 /// The intake, for one kind, with the list that is being read.
 pub(super) struct Feed {
-    kind: Kind,
-    intake: Intake,
+    pub(super) kind: Kind,
+    pub(super) intake: Intake,
     listed: Vec<Delivered>,
     /// The objects that changed while the list was sent; `None` for those that are gone.
     late: HashMap<ObjectKey, Option<Delivered>>,
@@ -37,32 +37,9 @@ impl Feed {
         Self { kind, intake, listed: Vec::new(), late: HashMap::new(), has_listed: false }
     }
 
-    pub(super) fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    pub(super) fn intake(&self) -> &Intake {
-        &self.intake
-    }
-
-    /// Where objects of the kind are listed.
-    pub(super) fn path(&self) -> &'static str {
-        path(self.kind)
-    }
-
-    /// Bytes have come.
-    pub(super) fn heard(&self) {
-        self.intake.freshness().heard(self.kind);
-    }
-
     /// A bookmark has told the version that the cache has reached.
     pub(super) fn reached(&self, version: &str) {
         self.intake.deliver(Delivery::Heard { kind: self.kind, version: version.into() });
-    }
-
-    /// Waits until a list of the kind is wanted.
-    pub(super) async fn until_list_wanted(&self) {
-        self.intake.freshness().until_list_wanted(self.kind).await;
     }
 
     /// A list is about to be requested; the objects of an unfinished one are dropped.

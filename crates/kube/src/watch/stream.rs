@@ -9,11 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::unfold;
 use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, StreamExt, TryStreamExt};
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderValue, Method};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::feed::path;
 use super::{BOOKMARK_SECONDS, Bookmarks, WATCH_SECONDS, Watch, WatchError};
 use crate::decode::Encoded as _;
 use crate::encoding::{Encoding, Event};
@@ -189,22 +192,18 @@ impl Watch {
             }
         };
         self.feed.listed(&version);
-        tracing::debug!(kind = %self.feed.kind(), version, "listed, as a stream");
+        tracing::debug!(kind = %self.feed.kind, version, "listed, as a stream");
         Ok((version, events))
     }
 
     async fn open(&self, from: &str, seconds: u64) -> Result<Events, WatchError> {
-        let uri = format!(
-            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&{from}",
-            self.feed.path(),
-        );
-        let request = http::Request::get(uri)
-            // A compressed stream would delay events until a block is full.
-            .header(http::header::ACCEPT_ENCODING, "identity")
-            .body(Body::empty())
-            .map_err(|error| WatchError::Nonsense(error.to_string()))?;
+        let path = path(self.feed.kind);
+        let uri = format!("{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&{from}");
+        let mut request = rest::request(Method::GET, &uri, None)?;
+        // A compressed stream would delay events until a block is full.
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let (encoding, body) = rest::open(&self.client, request, self.limits.answer).await?;
-        self.feed.heard();
+        self.feed.intake.freshness().heard(self.feed.kind);
         let silence = match self.bookmarks {
             Bookmarks::Awaited { .. } | Bookmarks::Sent => self.limits.silence,
             Bookmarks::Absent => self.limits.silence_without_bookmarks,
@@ -215,7 +214,7 @@ impl Watch {
     /// The bytes of a body. Each chunk counts as a sign of life. Ends with `TimedOut` after `silence`
     /// without one.
     fn stream(&self, body: Body, silence: Duration) -> Pin<Box<dyn AsyncBufRead + Send>> {
-        let (intake, kind) = (self.feed.intake().clone(), self.feed.kind());
+        let (kind, intake) = (self.feed.kind, self.feed.intake.clone());
         let chunks = unfold((body.into_data_stream(), intake), move |(mut body, intake)| async move {
             let Ok(chunk) = timeout(silence, body.next()).await else {
                 return Some((Err(io::ErrorKind::TimedOut.into()), (body, intake)));

@@ -6,7 +6,6 @@ use bindery_controller::Intake;
 use bindery_core::Version;
 use bindery_store::Kind;
 use futures::future::join_all;
-use kube::client::Body;
 use tokio::time::{sleep, timeout};
 
 use super::feed::path;
@@ -69,8 +68,5 @@ async fn until_kind_current(client: &ApiClient, intake: &Intake, kind: Kind) {
 
 /// The first object of a kind, read consistently.
 pub(super) async fn read(client: &ApiClient, kind: Kind) -> Result<Page, Fault> {
-    let no_answer = |why: String| Fault::NoAnswer(why);
-    let request = http::Request::get(format!("{}?limit=1", path(kind)));
-    let request = request.body(Body::empty()).map_err(|error| no_answer(error.to_string()))?;
-    rest::send(client, request).await?.page().map_err(no_answer)
+    rest::get(client, &format!("{}?limit=1", path(kind))).await?.page().map_err(Fault::NoAnswer)
 }
