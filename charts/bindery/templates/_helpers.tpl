@@ -68,8 +68,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end -}}
 
 {{/*
-The Secret with the webhook's certificate. Each source has its own: cert-manager's has another type, belongs to no release, and stays
-when the source is changed.
+The Secret with the webhook's certificate. Each source has its own: cert-manager's has another type, does not belong to a release,
+and stays when the source is changed.
 */}}
 {{- define "bindery.certificateSecret" -}}
 {{- $suffix := eq .Values.certificates.source "cert-manager" | ternary "cert-manager" "tls" -}}
@@ -88,8 +88,8 @@ when the source is changed.
 {{- end -}}
 
 {{/*
-The seconds that are left of a certificate when somebody must look: a week, or half of what was left when the next one was to be
-made, where that is less.
+The remaining seconds of a certificate at which the alert fires: a week, or half of the time that was left when renewal was due, if
+that is less.
 */}}
 {{- define "bindery.certificateLeast" -}}
 {{- $least := 604800 -}}

@@ -52,7 +52,7 @@ otlp-endpoint: {{ . | quote }}
 {{- end -}}
 
 {{/*
-The settings of the release as it is installed, where Helm can see it; else none.
+The settings of the installed release if Helm can see it, otherwise nothing.
 */}}
 {{- define "bindery.presentSettings" -}}
 {{- $present := lookup "apps/v1" "Deployment" .Release.Namespace (include "bindery.fullname" .) | default dict -}}
