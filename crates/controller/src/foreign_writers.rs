@@ -89,7 +89,7 @@ impl ForeignWriters {
         let is_known = before.uid == after.uid && !is_newer(&before.version, &after.version);
         if is_known && before.phase != after.phase {
             let what = || format!("status.phase: {}", after.phase.name());
-            self.judge(&authors.phase, || Regarding::Volume(after.target()), what);
+            self.judge(authors.read().phase, || Regarding::Volume(after.target()), what);
         }
     }
 
@@ -102,16 +102,20 @@ impl ForeignWriters {
         }
         let regarding = || Regarding::Claim(after.target());
         if before.status.phase != after.status.phase {
-            self.judge(&authors.phase, regarding, || format!("status.phase: {}", after.status.phase.name()));
+            self.judge(authors.read().phase, regarding, || {
+                format!("status.phase: {}", after.status.phase.name())
+            });
         }
         if !before.annotations.bind_completed && after.annotations.bind_completed {
-            self.judge(&authors.bind_completed, regarding, || "the mark of a completed bind".to_owned());
+            self.judge(authors.read().bind_completed, regarding, || {
+                "the mark of a completed bind".to_owned()
+            });
         }
     }
 
-    fn judge(&self, author: &Author, regarding: impl FnOnce() -> Regarding, what: impl FnOnce() -> String) {
+    fn judge(&self, author: Author, regarding: impl FnOnce() -> Regarding, what: impl FnOnce() -> String) {
         let Author::Other(author) = author else { return };
-        let write = ForeignWrite { regarding: regarding(), author: author.clone(), what: what() };
+        let write = ForeignWrite { regarding: regarding(), author, what: what() };
         self.last.send_modify(|last| {
             self.writes.count();
             // First of all, and not only when the operator has been told.

@@ -9,7 +9,7 @@ use bindery_core::{
     Selector, Slot, Source, Text, Uid, Version, Volume,
 };
 
-use crate::delivery::{Authors, Identified, Observed};
+use crate::delivery::{Identified, LazyAuthors, Observed};
 
 /// Counts the changes of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -149,7 +149,7 @@ pub struct Changed<T> {
     /// Whether the watch has delivered what an own write returned.
     pub is_echo: bool,
     /// As the watch delivered them ([`crate::Delivered::authors`]).
-    pub authors: Option<Box<Authors>>,
+    pub authors: Option<LazyAuthors>,
 }
 
 impl Change {

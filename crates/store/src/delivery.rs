@@ -39,9 +39,9 @@ pub enum Delivery {
 pub struct Delivered {
     /// The object.
     pub object: Object,
-    /// The writers of the fields that only binders write, where they were read. A first list comes without
+    /// The writers of the fields that only binders write, where they can be read. A first list comes without
     /// them: there is nothing to compare its objects with.
-    pub authors: Option<Box<Authors>>,
+    pub authors: Option<LazyAuthors>,
 }
 
 /// An object as a watch delivers it.
@@ -101,6 +101,43 @@ pub struct Authors {
     /// Of `spec.claimRef.uid` of a volume. Users, the scheduler and provisioners write it too.
     pub claim_ref: Author,
 }
+
+/// The authors of one object, read when they are needed. Most deliveries are echoes of own writes, whose
+/// authors are not needed, and reading them takes as long as reading the object.
+#[derive(Clone)]
+pub struct LazyAuthors(Arc<dyn Fn() -> Authors + Send + Sync>);
+
+impl LazyAuthors {
+    /// Authors that `read` reads.
+    pub fn new(read: impl Fn() -> Authors + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// Reads the authors.
+    pub fn read(&self) -> Authors {
+        (self.0)()
+    }
+}
+
+impl From<Authors> for LazyAuthors {
+    fn from(authors: Authors) -> Self {
+        Self::new(move || authors.clone())
+    }
+}
+
+impl fmt::Debug for LazyAuthors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.read().fmt(f)
+    }
+}
+
+impl PartialEq for LazyAuthors {
+    fn eq(&self, other: &Self) -> bool {
+        self.read() == other.read()
+    }
+}
+
+impl Eq for LazyAuthors {}
 
 /// An object, or what is known of it where it cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]

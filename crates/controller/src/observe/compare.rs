@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use bindery_core::{BindingMode, Claim, ClaimKey, Lookup, Source, Text, Uid, Version, Volume};
-use bindery_store::{Author, Delivered, Delivery, Object, Observed, Store, is_newer};
+use bindery_store::{Author, Authors, Delivered, Delivery, Object, Observed, Store, is_newer};
 
 use super::{Compared, Observation, State, Via};
 use crate::{Binder, Key, Port, intake};
@@ -35,13 +35,15 @@ impl<P: Port> intake::Observer for Observer<P> {
         let Some(binder) = self.0.upgrade() else { return };
         let via = if matches!(delivery, Delivery::Listed { .. }) { Via::List } else { Via::Watch };
         for Delivered { object, authors } in delivery.objects() {
-            let authors = authors.as_deref();
+            let by_bindery = |author: fn(Authors) -> Author| {
+                authors.as_ref().is_some_and(|authors| author(authors.read()) == Author::Bindery)
+            };
             match object {
                 Object::Volume(name, Observed::Readable(after)) => {
                     if let Lookup::Found(before) = binder.store().volume(Source::Cache, name)
                         && before.uid == after.uid
                     {
-                        let is_own = authors.is_some_and(|authors| authors.claim_ref == Author::Bindery);
+                        let is_own = || by_bindery(|authors| authors.claim_ref);
                         binder.before_volume(&before, after, is_own, via);
                     }
                 }
@@ -49,7 +51,7 @@ impl<P: Port> intake::Observer for Observer<P> {
                     if let Lookup::Found(before) = binder.store().claim(Source::Cache, key)
                         && before.uid == after.uid
                     {
-                        let is_own = authors.is_some_and(|authors| authors.bind_completed == Author::Bindery);
+                        let is_own = || by_bindery(|authors| authors.bind_completed);
                         binder.before_claim(&before, after, is_own, via);
                     }
                 }
@@ -71,7 +73,7 @@ impl<P: Port> intake::Observer for Observer<P> {
 
 impl<P: Port> Binder<P> {
     /// A volume is about to change; `is_own` where a replica of Bindery reserved it.
-    fn before_volume(&self, before: &Volume, after: &Volume, is_own: bool, via: Via) {
+    fn before_volume(&self, before: &Volume, after: &Volume, is_own: impl FnOnce() -> bool, via: Via) {
         let uid_of = |volume: &Volume| volume.claim_ref.as_ref()?.uid.clone();
         let (Some(uid), Some(claim_ref)) = (uid_of(after), &after.claim_ref) else { return };
         // A volume that was free and does not get the mark was not chosen by a binder: a user has reserved
@@ -84,7 +86,7 @@ impl<P: Port> Binder<P> {
         if state.counted.contains(&uid) {
             return;
         }
-        if is_own {
+        if is_own() {
             state.not_compared(uid);
             return;
         }
@@ -107,7 +109,7 @@ impl<P: Port> Binder<P> {
     }
 
     /// A claim is about to change; `is_own` where a replica of Bindery completed its bind.
-    fn before_claim(&self, before: &Arc<Claim>, after: &Claim, is_own: bool, via: Via) {
+    fn before_claim(&self, before: &Arc<Claim>, after: &Claim, is_own: impl FnOnce() -> bool, via: Via) {
         if before.annotations.bind_completed || !after.annotations.bind_completed {
             return;
         }
@@ -117,7 +119,7 @@ impl<P: Port> Binder<P> {
         if state.counted.contains(&after.uid) {
             return;
         }
-        if is_own {
+        if is_own() {
             state.not_compared(after.uid.clone());
             return;
         }

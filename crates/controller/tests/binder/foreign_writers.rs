@@ -6,7 +6,7 @@ use std::time::Duration;
 use bindery_controller::{Binder, Parts};
 use bindery_core::{Claim, ClaimPhase, ReclaimPolicy, Volume, VolumePhase};
 use bindery_engine::DefaultEngine;
-use bindery_store::{Author, Authors, Delivered, Delivery, Object};
+use bindery_store::{Author, Authors, Delivered, Delivery, LazyAuthors, Object};
 
 use crate::disk::Disk;
 use crate::double::{Double, binder_of, claim, parts, volume};
@@ -19,7 +19,7 @@ fn other() -> Author {
 
 fn by(author: Author, object: impl Into<Object>) -> Delivery {
     let authors = Authors { phase: author.clone(), bind_completed: author, claim_ref: Author::Unknown };
-    Delivery::Applied(Delivered { object: object.into(), authors: Some(Box::new(authors)) })
+    Delivery::Applied(Delivered { object: object.into(), authors: Some(authors.into()) })
 }
 
 fn binder(double: &Double) -> Arc<Binder<Double>> {
@@ -49,6 +49,16 @@ fn is_noticed(binder: &Binder<Double>) -> bool {
     let check = binder.intake().foreign_writers().expect("it may write");
     assert_eq!(check.holds(), check.writes() > 0);
     check.holds()
+}
+
+#[test]
+fn authors_are_read_only_where_a_change_may_be_a_sign() {
+    let double = Double::new();
+    let before = Volume { version: "2".into(), ..volume("v") };
+    double.add_volume(&before);
+    let object = Volume { version: "3".into(), deleting: true, ..before }.into();
+    let authors = Some(LazyAuthors::new(|| panic!("its authors are read")));
+    binder(&double).intake().deliver(Delivery::Applied(Delivered { object, authors }));
 }
 
 #[test]

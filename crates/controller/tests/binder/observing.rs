@@ -137,8 +137,8 @@ fn a_claim_that_bindery_bound_is_not_compared() {
     ] {
         let log = Logged::from(LevelFilter::WARN);
         let stage = Stage::new(&[small.clone(), large.clone()], std::slice::from_ref(&claim));
-        let tell = |object: Object, authors| {
-            let delivered = Delivered { object, authors: Some(Box::new(authors)) };
+        let tell = |object: Object, authors: Authors| {
+            let delivered = Delivered { object, authors: Some(authors.into()) };
             stage.binder.intake().deliver(Delivery::Applied(delivered));
         };
         let volume = Volume { version: "11".into(), ..reserved(&large, &claim) };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bindery_controller::Intake;
 use bindery_core::Version;
-use bindery_store::{Delivered, Delivery, Kind, Object, ObjectKey};
+use bindery_store::{Delivered, Delivery, Kind, LazyAuthors, Object, ObjectKey};
 
 use crate::decode::{self, DecodeError};
 use crate::encoding::Object as Encoded;
@@ -51,12 +51,12 @@ impl Feed {
 
     /// The next object of the list.
     pub(super) fn list(&mut self, object: &Encoded) {
-        self.listed.extend(self.decode(object, self.has_listed));
+        self.listed.extend(self.decode_listed(object));
     }
 
     /// An object was added or changed while the list was sent.
     pub(super) fn list_late(&mut self, object: &Encoded) {
-        if let Some(delivered) = self.decode(object, self.has_listed) {
+        if let Some(delivered) = self.decode_listed(object) {
             self.late.insert(delivered.object.key(), Some(delivered));
         }
     }
@@ -81,9 +81,10 @@ impl Feed {
 
     /// An object was added or changed.
     pub(super) fn apply(&self, object: &Encoded, version: &str) {
-        if let Some(delivered) = self.decode(object, true) {
-            self.deliver(Delivery::Applied(delivered), version);
-        }
+        let Some(decoded) = self.decode(object) else { return };
+        let object = object.clone();
+        let authors = self.has_authors().then(|| LazyAuthors::new(move || decode::authors(&object)));
+        self.deliver(Delivery::Applied(Delivered { object: decoded, authors }), version);
     }
 
     /// An object is gone.
@@ -100,7 +101,20 @@ impl Feed {
         }
     }
 
-    fn decode(&self, object: &Encoded, with_authors: bool) -> Option<Delivered> {
+    /// An object of a list. Its authors are read at once, so that the bytes of the list can go.
+    fn decode_listed(&self, object: &Encoded) -> Option<Delivered> {
+        let decoded = self.decode(object)?;
+        let has_authors = self.has_listed && self.has_authors();
+        let authors = has_authors.then(|| decode::authors(object).into());
+        Some(Delivered { object: decoded, authors })
+    }
+
+    /// Whether objects of the kind have fields that only binders write.
+    fn has_authors(&self) -> bool {
+        matches!(self.kind, Kind::Volume | Kind::Claim)
+    }
+
+    fn decode(&self, object: &Encoded) -> Option<Object> {
         let decoded = self.check(decode::object(self.kind, object))?;
         if let Object::Pod(pod) = &decoded
             && let Err(why) = &pod.content
@@ -113,9 +127,7 @@ impl Feed {
                  recycled"
             );
         }
-        let has_authors = with_authors && matches!(self.kind, Kind::Volume | Kind::Claim);
-        let authors = has_authors.then(|| Box::new(decode::authors(object)));
-        Some(Delivered { object: decoded, authors })
+        Some(decoded)
     }
 
     fn check<T>(&self, result: Result<T, DecodeError>) -> Option<T> {

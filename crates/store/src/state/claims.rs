@@ -7,14 +7,14 @@ use bindery_core::{Claim, ClaimKey, Lookup, Source, Volume};
 use super::State;
 use crate::cached::{Cached, ListNumber};
 use crate::change::{Change, Changed, ObjectChange};
-use crate::delivery::{Authors, Kind, Observed, Unreadable};
+use crate::delivery::{Kind, LazyAuthors, Observed, Unreadable};
 
 impl State {
     pub(super) fn observe_claim(
         &mut self,
         key: ClaimKey,
         observed: Observed<Claim>,
-        authors: Option<Box<Authors>>,
+        authors: Option<LazyAuthors>,
         list: Option<ListNumber>,
         change: &mut Change,
     ) {

@@ -8,7 +8,7 @@ use super::records::Record;
 use super::{State, VolumeId};
 use crate::cached::{Cached, ListNumber};
 use crate::change::{Change, Changed, ObjectChange, Topic};
-use crate::delivery::{Authors, Kind, Observed, Unreadable};
+use crate::delivery::{Kind, LazyAuthors, Observed, Unreadable};
 use crate::index::{Seen, Standing, claim_of};
 use crate::store::HeldBy;
 
@@ -17,7 +17,7 @@ impl State {
         &mut self,
         name: Text,
         observed: Observed<Volume>,
-        authors: Option<Box<Authors>>,
+        authors: Option<LazyAuthors>,
         list: Option<ListNumber>,
         change: &mut Change,
     ) {
