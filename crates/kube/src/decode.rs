@@ -156,10 +156,6 @@ pub fn name<E: Encoded + ?Sized>(object: &E) -> Result<Text, DecodeError> {
 }
 
 /// Namespace and name of an object of any kind.
-///
-/// # Errors
-///
-/// The bytes are no object with a name.
 fn key<E: Encoded + ?Sized>(object: &E) -> Result<ClaimKey, DecodeError> {
     meta(object).map(|meta| meta.key())
 }

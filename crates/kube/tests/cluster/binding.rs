@@ -6,11 +6,8 @@ use crate::simulated::{Cluster, claim, merged, volume};
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_binds_in_four_writes() {
-    let cluster = Cluster::new();
-    cluster.add(volume("v1"));
-    cluster.add(claim("c1"));
-    let running = cluster.start();
-    cluster.settle().await;
+    let cluster = Cluster::with([volume("v1"), claim("c1")]);
+    let running = cluster.settled().await;
     cluster.assert_bound("c1", "v1");
     assert_eq!(
         cluster.writes(),
@@ -35,20 +32,6 @@ async fn a_claim_binds_in_four_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_appears_wakes_a_claim_that_waits() {
-    let cluster = Cluster::new();
-    let running = cluster.start();
-    cluster.settle().await;
-    cluster.add(claim("c1"));
-    cluster.settle().await;
-    assert_eq!(cluster.phases("c1", "v1").0, "Pending");
-    cluster.add(merged(volume("v1"), json!({"status": {"phase": "Pending"}})));
-    cluster.settle().await;
-    cluster.assert_bound("c1", "v1");
-    running.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_claim_or_volume_that_names_the_other_binds_to_it() {
     let cluster = Cluster::new();
     cluster.add(merged(claim("names-volume"), json!({"spec": {"volumeName": "named"}})));
@@ -59,8 +42,7 @@ async fn a_claim_or_volume_that_names_the_other_binds_to_it() {
         volume("names-claim"),
         json!({"spec": {"claimRef": reference, "capacity": {"storage": "9Gi"}}}),
     ));
-    let running = cluster.start();
-    cluster.settle().await;
+    let running = cluster.settled().await;
     cluster.assert_bound("names-volume", "named");
     cluster.assert_bound("is-named", "names-claim");
     let marked = |object: serde_json::Value| {
@@ -78,8 +60,7 @@ async fn two_hundred_claims_bind_without_a_conflict() {
         cluster.add(volume(&format!("v{number:03}")));
         cluster.add(claim(&format!("c{number:03}")));
     }
-    let running = cluster.start();
-    cluster.settle().await;
+    let running = cluster.settled().await;
     let mut taken = std::collections::BTreeSet::new();
     for number in 0..200 {
         let name = format!("c{number:03}");
@@ -94,10 +75,8 @@ async fn two_hundred_claims_bind_without_a_conflict() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_without_class_gets_the_default_class_and_its_volume() {
-    let cluster = Cluster::new();
-    cluster.add(claim("c1"));
-    let running = cluster.start();
-    cluster.settle().await;
+    let cluster = Cluster::with([claim("c1")]);
+    let running = cluster.settled().await;
     cluster.add(json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -123,12 +102,8 @@ async fn a_claim_without_class_gets_the_default_class_and_its_volume() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_at_rest_costs_watches_and_events_of_waiting_claims() {
-    let cluster = Cluster::new();
-    cluster.add(volume("v1"));
-    cluster.add(claim("c1"));
-    cluster.add(claim("waits"));
-    let running = cluster.start();
-    cluster.settle().await;
+    let cluster = Cluster::with([volume("v1"), claim("c1"), claim("waits")]);
+    let running = cluster.settled().await;
     let decisions = running.binder.metrics().decisions.get();
     cluster.sim.take_requests();
     // A watch ends after a few minutes, and is opened again from the version that it has reached.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bindery_controller::Note;
 use bindery_core::{ClaimKey, ClaimTarget, EventType, Regarding, VolumeTarget};
-use bindery_kube::{EventLoss, Events};
+use bindery_kube::EventLoss;
 use bindery_sim::{FaultRule, Verb};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -17,10 +17,8 @@ fn events(cluster: &Cluster, reason: &str) -> Vec<Value> {
 
 #[tokio::test(start_paused = true)]
 async fn a_stuck_claim_gets_one_event_that_counts() {
-    let cluster = Cluster::new();
-    cluster.add(claim("c1"));
-    let running = cluster.start();
-    cluster.settle().await;
+    let cluster = Cluster::with([claim("c1")]);
+    let running = cluster.settled().await;
     for size in 1..100 {
         let small = json!({"spec": {"capacity": {"storage": format!("{size}Mi")}}});
         cluster.add(merged(volume(&format!("v{size}")), small));
@@ -57,8 +55,7 @@ async fn events_of_volumes_go_to_the_default_namespace() {
     let reference = json!({"namespace": "default", "name": "c1", "uid": "uid-c1"});
     let spec = json!({"claimRef": reference, "persistentVolumeReclaimPolicy": "Delete"});
     cluster.add(merged(volume("v1"), json!({"spec": spec, "status": {"phase": "Bound"}})));
-    let running = cluster.start();
-    cluster.settle().await;
+    let running = cluster.settled().await;
     assert_eq!(cluster.phases("c1", "v1").1, "Failed");
     let message = "error getting deleter volume plugin for volume \"v1\": no volume plugin matched";
     assert_eq!(cluster.volume("v1")["status"]["message"], message);
@@ -74,8 +71,7 @@ async fn events_of_volumes_go_to_the_default_namespace() {
 #[tokio::test(start_paused = true)]
 async fn an_event_about_an_invalid_name_is_dropped() {
     let cluster = Cluster::new();
-    let (events, worker) = Events::new(cluster.client());
-    tokio::spawn(worker.run());
+    let events = cluster.events();
     let note = |regarding| Note {
         regarding,
         event_type: EventType::Normal,
@@ -138,8 +134,7 @@ fn writes(cluster: &Cluster) -> Vec<Verb> {
 async fn five_thousand_stuck_claims_are_explained_before_any_repetition() {
     const CLAIMS: usize = 5_000;
     let cluster = Cluster::new();
-    let (events, worker) = Events::new(cluster.client());
-    tokio::spawn(worker.run());
+    let events = cluster.events();
     events.emit(&stuck(CLAIMS), 0);
     events.flush().await;
     assert_eq!(writes(&cluster), [Verb::Create]);
@@ -164,8 +159,7 @@ async fn five_thousand_stuck_claims_in_turn_get_one_event_each() {
     const ROUNDS: usize = 40;
     const SECONDS: usize = 200;
     let cluster = Cluster::new();
-    let (events, worker) = Events::new(cluster.client());
-    tokio::spawn(worker.run());
+    let events = cluster.events();
     // Events are emitted evenly over virtual time.
     const AT_ONCE: usize = 100;
     let period = Duration::from_secs(SECONDS as u64) * AT_ONCE as u32 / (CLAIMS * ROUNDS) as u32;
@@ -190,8 +184,7 @@ async fn five_thousand_stuck_claims_in_turn_get_one_event_each() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_event_is_counted_by_cause_and_written_later() {
     let cluster = Cluster::new();
-    let (events, worker) = Events::new(cluster.client());
-    tokio::spawn(worker.run());
+    let events = cluster.events();
     let dropped = || EventLoss::ALL.map(|cause| (cause.name(), events.dropped(cause))).to_vec();
     for (code, reason, cause) in
         [(403, "Forbidden", "forbidden"), (422, "Invalid", "refused"), (500, "InternalError", "no_answer")]

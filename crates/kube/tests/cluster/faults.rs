@@ -8,10 +8,7 @@ use crate::simulated::{Cluster, claim, merged, volume};
 #[tokio::test(start_paused = true)]
 async fn after_a_crash_at_any_write_of_a_bind_the_next_binder_completes_it() {
     for survivors in 0..4 {
-        let cluster = Cluster::new();
-        cluster.add(volume("v1"));
-        cluster.add(volume("v2"));
-        cluster.add(claim("c1"));
+        let cluster = Cluster::with([volume("v1"), volume("v2"), claim("c1")]);
         // From that write on, all writes of the first binder fail.
         for resource in ["persistentvolumes", "persistentvolumeclaims"] {
             let skip = if resource == "persistentvolumes" { survivors } else { survivors.max(2) - 2 };
@@ -39,13 +36,9 @@ async fn a_write_whose_answer_is_lost_is_not_repeated() {
         ("persistentvolumeclaims", 1),
         ("persistentvolumeclaims", 2),
     ] {
-        let cluster = Cluster::new();
-        cluster.add(volume("v1"));
-        cluster.add(volume("v2"));
-        cluster.add(claim("c1"));
+        let cluster = Cluster::with([volume("v1"), volume("v2"), claim("c1")]);
         cluster.sim.faults().add(FaultRule::writes(resource).nth(nth).lose_answer());
-        let running = cluster.start();
-        cluster.settle().await;
+        let running = cluster.settled().await;
         cluster.assert_bound("c1", "v1");
         assert_eq!(cluster.volume("v2")["spec"]["claimRef"], json!(null), "{resource} {nth}");
         assert_eq!(running.binder.metrics().write_errors.get(), 1);
@@ -64,14 +57,11 @@ async fn a_write_that_is_refused_is_tried_again() {
         (403, "Forbidden"),
     ] {
         for nth in 1..=2 {
-            let cluster = Cluster::new();
-            cluster.add(volume("v1"));
-            cluster.add(claim("c1"));
+            let cluster = Cluster::with([volume("v1"), claim("c1")]);
             for resource in ["persistentvolumes", "persistentvolumeclaims"] {
                 cluster.sim.faults().add(FaultRule::writes(resource).nth(nth).fail(code, reason, "injected"));
             }
-            let running = cluster.start();
-            cluster.settle().await;
+            let running = cluster.settled().await;
             cluster.assert_bound("c1", "v1");
             let metrics = running.binder.metrics();
             assert_eq!((metrics.conflicts.get() > 0, metrics.sync_errors.get() > 1), (code == 409, true));
@@ -82,10 +72,8 @@ async fn a_write_that_is_refused_is_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_whose_version_has_expired_is_listed_again() {
-    let cluster = Cluster::new();
-    cluster.add(volume("v1"));
-    let running = cluster.start();
-    cluster.settle().await;
+    let cluster = Cluster::with([volume("v1")]);
+    let running = cluster.settled().await;
     // Both watches are cut, and the changes until they are open again are compacted.
     cluster.sim.faults().add(FaultRule::new("watch", "persistentvolumes").times(2));
     cluster.sim.faults().add(FaultRule::new("watch", "persistentvolumeclaims").times(2));
@@ -106,8 +94,7 @@ async fn an_unreadable_volume_gets_an_event_and_no_write() {
     cluster.add(volume("v2"));
     cluster.add(merged(claim("c1"), json!({"spec": {"volumeName": "odd"}})));
     cluster.add(claim("c2"));
-    let running = cluster.start();
-    cluster.settle().await;
+    let running = cluster.settled().await;
     cluster.assert_bound("c2", "v2");
     assert_eq!(cluster.phases("c1", "odd").0, "Pending");
     running.events.flush().await;

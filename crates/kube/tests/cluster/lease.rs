@@ -231,8 +231,7 @@ fn lease_requests(cluster: &Cluster) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn the_lease_is_renewed_while_other_requests_pause() {
-    let cluster = Cluster::new();
-    cluster.add(claim("c1"));
+    let cluster = Cluster::with([claim("c1")]);
     let client = ApiClient::from(cluster.client());
     let mut replica = Replica::with_client(client.clone(), "replica");
     replica.until(true).await;

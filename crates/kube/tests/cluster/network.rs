@@ -52,11 +52,13 @@ impl Watching {
         assert!(timeout(PATIENCE, reached).await.is_ok(), "{kind} does not reach {version:?}");
     }
 
-    /// Waits until every kind is listed.
-    pub(crate) async fn until_listed(&self, cluster: &Cluster) {
+    /// Starts, and waits until every kind is listed.
+    pub(crate) async fn listed(cluster: &Cluster, client: &ApiClient) -> Self {
+        let watching = Self::start(cluster, client);
         for kind in Kind::ALL {
-            self.until_reached(kind, &now(cluster)).await;
+            watching.until_reached(kind, &now(cluster)).await;
         }
+        watching
     }
 }
 

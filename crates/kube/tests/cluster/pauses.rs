@@ -44,9 +44,7 @@ pub(crate) fn refuse_a_read(cluster: &Cluster, retry_after_seconds: u32) {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_read_holds_back_all_later_requests() {
-    let cluster = Cluster::new();
-    cluster.add(claim("c1"));
-    cluster.add(volume("v1"));
+    let cluster = Cluster::with([claim("c1"), volume("v1")]);
     let client = ApiClient::from(cluster.client());
     let (one, other, name) = (port(&cluster, &client), port(&cluster, &client), Text::from("v1"));
     // A misconfigured proxy may ask for a day.
@@ -63,8 +61,7 @@ async fn a_refused_read_holds_back_all_later_requests() {
 /// As by the EventRateLimit admission, which is about one kind of request.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_without_retry_after_holds_back_no_other_request() {
-    let cluster = Cluster::new();
-    cluster.add(claim("c1"));
+    let cluster = Cluster::with([claim("c1")]);
     let port = port(&cluster, &cluster.client().into());
     let limited = FaultRule::new("get", "persistentvolumeclaims").including_live_reads();
     cluster.sim.faults().add(limited.fail(429, "TooManyRequests", "limit reached"));
@@ -74,8 +71,7 @@ async fn a_refusal_without_retry_after_holds_back_no_other_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_for_a_permit_also_heeds_retry_after() {
-    let cluster = Cluster::new();
-    cluster.add(claim("c1"));
+    let cluster = Cluster::with([claim("c1")]);
     let port = port(&cluster, &cluster.client().into());
     let limit = port.pressure().limit;
     let busy = FaultRule::new("get", "persistentvolumeclaims").including_live_reads();
@@ -90,8 +86,7 @@ async fn a_request_that_waits_for_a_permit_also_heeds_retry_after() {
 
 #[tokio::test(start_paused = true)]
 async fn plugins_and_port_share_one_limit() {
-    let cluster = Cluster::new();
-    cluster.add(volume("v1"));
+    let cluster = Cluster::with([volume("v1")]);
     let client = ApiClient::from(cluster.client());
     let port = port(&cluster, &client);
     let Lookup::Found(known) = port.read_volume(&"v1".into(), Purpose::Engine).await else {
@@ -144,8 +139,7 @@ async fn a_watch_that_ends_at_once_is_opened_again_after_a_pause() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_list_is_requested_again_after_retry_after() {
     for streamed in [true, false] {
-        let cluster = Cluster::new();
-        cluster.add(volume("v1"));
+        let cluster = Cluster::with([volume("v1")]);
         let verb = if streamed { "watch" } else { "list" };
         if !streamed {
             let forbidden = FaultRule::new("watch", "persistentvolumes");

@@ -42,8 +42,7 @@ async fn a_volume_whose_claim_is_deleted_is_released() {
     let cluster = Cluster::new();
     cluster.add(bound_to(volume("v1"), "c1"));
     cluster.add(bound_with(claim("c1"), "v1"));
-    let running = cluster.start();
-    cluster.settle().await;
+    let running = cluster.settled().await;
     assert_eq!(cluster.writes(), [""; 0]);
     cluster.sim.remove("persistentvolumeclaims", Some("default"), "c1");
     cluster.settle().await;
@@ -56,8 +55,7 @@ async fn a_volume_is_not_released_when_only_the_cache_lacks_its_claim() {
     let cluster = with_host_path("/nonexistent");
     cluster.add(policy(bound_to(volume("v1"), "c1"), "Delete"));
     cluster.add(bound_with(claim("c1"), "v1"));
-    let running = cluster.start();
-    cluster.settle().await;
+    let running = cluster.settled().await;
     let gone = ObjectKey::Claim(ClaimKey::new("default", "c1"));
     running.binder.intake().deliver(Delivery::Gone(gone));
     cluster.settle().await;
@@ -85,8 +83,7 @@ async fn provisioning_and_deletion_are_tried_again_after_failures() {
     add_claim_of_host_path(&cluster);
     // The plugin reads the class before it makes the folder, and lists volumes before it deletes it.
     cluster.sim.faults().add(FaultRule::new("get", "storageclasses"));
-    let running = cluster.start();
-    cluster.settle().await;
+    let running = cluster.settled().await;
     cluster.assert_bound("c1", "pvc-uid-c1");
     let volume = cluster.volume("pvc-uid-c1");
     let finalizers = volume["metadata"]["finalizers"].as_array().unwrap();

@@ -18,15 +18,8 @@ use crate::simulated::{Cluster, claim, merged, volume};
 /// A cluster whose binder scrubs volumes of policy Recycle.
 fn with_recycler() -> Cluster {
     let cluster = Cluster::new();
-    let plugin = recycling(&cluster, events(&cluster), None);
+    let plugin = recycling(&cluster, cluster.events(), None);
     cluster.with_plugin(plugin)
-}
-
-/// Events that are written to the cluster.
-fn events(cluster: &Cluster) -> Events {
-    let (events, worker) = Events::new(cluster.client());
-    tokio::spawn(worker.run());
-    events
 }
 
 /// The plugin that scrubs volumes by pods, and deletes them below `root`.
@@ -110,7 +103,7 @@ async fn a_volume_with_its_next_claim_is_neither_scrubbed_nor_deleted() {
     let root = tempfile::tempdir().unwrap();
     let asset = root.path().join("v1");
     std::fs::create_dir(&asset).unwrap();
-    let plugin = recycling(&cluster, events(&cluster), Some(root.path().to_owned()));
+    let plugin = recycling(&cluster, cluster.events(), Some(root.path().to_owned()));
     let on_disk = json!({"spec": {"hostPath": {"path": asset}}});
     cluster.add(merged(left_by("c1", "v1"), on_disk.clone()));
     let decided = decided(&cluster, "v1").await;
@@ -182,7 +175,7 @@ async fn few_volumes_are_scrubbed_at_a_time_and_none_that_is_used() {
 
 /// The volume of a leader's decision to recycle it.
 async fn decided(cluster: &Cluster, name: &str) -> Volume {
-    let port = ApiPort::new(cluster.client(), cluster.clock(), events(cluster));
+    let port = ApiPort::new(cluster.client(), cluster.clock(), cluster.events());
     let Lookup::Found(decided) = port.read_volume(&name.into(), Purpose::Engine).await else {
         panic!("{name} was added");
     };
@@ -195,7 +188,7 @@ async fn suspend_at(request: FaultRule, is_next_there: bool, continues_early: bo
         format!("{request:?}, next leader there: {is_next_there}, continues early: {continues_early}");
     let cluster = with_recycler();
     cluster.add(merged(left_by("c1", "v1"), json!({"status": {"phase": "Released"}})));
-    let (suspended, decided) = (recycling(&cluster, events(&cluster), None), decided(&cluster, "v1").await);
+    let (suspended, decided) = (recycling(&cluster, cluster.events(), None), decided(&cluster, "v1").await);
     // This pod keeps the next leader from recycling the volume yet.
     cluster.add(pod_with("c1"));
     let early = is_next_there.then(|| cluster.start());
@@ -244,7 +237,7 @@ async fn a_suspended_leader_scrubs_nothing_of_the_next_claim() {
 async fn a_dead_leaders_gated_pod_is_removed_before_its_volume_is_bound() {
     let cluster = with_recycler();
     cluster.add(merged(left_by("c1", "v1"), json!({"status": {"phase": "Released"}})));
-    let (dead, decided) = (recycling(&cluster, events(&cluster), None), decided(&cluster, "v1").await);
+    let (dead, decided) = (recycling(&cluster, cluster.events(), None), decided(&cluster, "v1").await);
     cluster.sim.faults().add(FaultRule::new("patch", "pods").delay(Duration::from_secs(55)));
     let dead = tokio::spawn(async move { dead.recycle(&decided).await });
     cluster.until("the leader is suspended", || cluster.sim.faults().pending() == 0).await;

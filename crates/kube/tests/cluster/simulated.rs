@@ -35,6 +35,13 @@ impl Cluster {
         Self { sim: Sim::new(SimOptions { log_reads: true, ..SimOptions::default() }), plugins: Vec::new() }
     }
 
+    /// A cluster with these objects.
+    pub(crate) fn with(objects: impl IntoIterator<Item = Value>) -> Self {
+        let cluster = Self::new();
+        objects.into_iter().for_each(|object| cluster.add(object));
+        cluster
+    }
+
     pub(crate) fn with_plugin(mut self, plugin: impl Plugin<Template> + 'static) -> Self {
         self.plugins.push(Arc::new(plugin));
         self
@@ -47,6 +54,20 @@ impl Cluster {
     pub(crate) fn clock(&self) -> Clock {
         let start = tokio::time::Instant::now();
         Arc::new(move || 1_767_225_600 + i64::try_from(start.elapsed().as_secs()).unwrap())
+    }
+
+    /// Events that are written to the cluster.
+    pub(crate) fn events(&self) -> Events {
+        let (events, worker) = Events::new(self.client());
+        tokio::spawn(worker.run());
+        events
+    }
+
+    /// Starts a binder, and waits until it has done what there is to do.
+    pub(crate) async fn settled(&self) -> Running {
+        let running = self.start();
+        self.settle().await;
+        running
     }
 
     pub(crate) fn start(&self) -> Running {

@@ -28,10 +28,8 @@ async fn requests_until_current(cluster: &Cluster, watching: &Watching) -> Vec<L
 
 #[tokio::test(start_paused = true)]
 async fn a_takeover_reads_each_kind_once_and_lists_the_stale_ones() {
-    let cluster = Cluster::new();
-    cluster.add(volume("v1"));
-    let watching = Watching::start(&cluster, &cluster.client().into());
-    watching.until_listed(&cluster).await;
+    let cluster = Cluster::with([volume("v1")]);
+    let watching = Watching::listed(&cluster, &cluster.client().into()).await;
     cluster.add(volume("v2"));
     watching.until_reached(Kind::Volume, &now(&cluster)).await;
     // The new volume has raised the cluster's version, which the watches of other kinds have not reached.
@@ -49,8 +47,7 @@ async fn a_takeover_reads_each_kind_once_and_lists_the_stale_ones() {
 async fn a_stale_large_kind_is_current_only_when_a_bookmark_proves_it() {
     let (cluster, network) = (Cluster::new(), Arc::<Network>::default());
     (0..=5_000).for_each(|number| cluster.add(volume(&format!("v{number}"))));
-    let watching = Watching::start(&cluster, &network.client(&cluster));
-    watching.until_listed(&cluster).await;
+    let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
     network.is_silent.store(true, Ordering::Relaxed);
     cluster.add(volume("unheard"));
     cluster.until("the event is lost", || network.lost() > 0).await;
@@ -74,8 +71,7 @@ async fn a_stale_large_kind_is_current_only_when_a_bookmark_proves_it() {
 #[tokio::test(start_paused = true)]
 async fn a_takeover_waits_for_a_kind_that_cannot_be_read() {
     let cluster = Cluster::new();
-    let watching = Watching::start(&cluster, &cluster.client().into());
-    watching.until_listed(&cluster).await;
+    let watching = Watching::listed(&cluster, &cluster.client().into()).await;
     cluster.sim.faults().add(FaultRule::new("list", VOLUMES).times(3));
     let requests = requests_until_current(&cluster, &watching).await;
     let reads = lists(&requests).into_iter().filter(|resource| *resource == VOLUMES).count();

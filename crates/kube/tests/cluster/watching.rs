@@ -15,10 +15,8 @@ use crate::simulated::{Cluster, volume};
 
 #[tokio::test(start_paused = true)]
 async fn events_and_bookmarks_advance_the_version_of_each_kind() {
-    let cluster = Cluster::new();
-    cluster.add(volume("v1"));
-    let watching = Watching::start(&cluster, &cluster.client().into());
-    watching.until_listed(&cluster).await;
+    let cluster = Cluster::with([volume("v1")]);
+    let watching = Watching::listed(&cluster, &cluster.client().into()).await;
     cluster.add(volume("v2"));
     // Volumes reach the version by an event, other kinds by a bookmark.
     for kind in Kind::ALL {
@@ -31,13 +29,11 @@ async fn events_and_bookmarks_advance_the_version_of_each_kind() {
 #[tokio::test(start_paused = true)]
 async fn a_list_that_is_wanted_lists_that_kind_only() {
     for streamed in [true, false] {
-        let cluster = Cluster::new();
-        cluster.add(volume("v1"));
+        let cluster = Cluster::with([volume("v1")]);
         if !streamed {
             forbid_streamed_lists(&cluster);
         }
-        let watching = Watching::start(&cluster, &cluster.client().into());
-        watching.until_listed(&cluster).await;
+        let watching = Watching::listed(&cluster, &cluster.client().into()).await;
         cluster.sim.take_requests();
         let freshness = watching.binder.intake().freshness();
         freshness.want_list(Kind::Volume);
@@ -50,10 +46,8 @@ async fn a_list_that_is_wanted_lists_that_kind_only() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_never_answered_is_requested_again() {
-    let (cluster, network) = (Cluster::new(), Arc::<Network>::default());
-    cluster.add(volume("v1"));
-    let watching = Watching::start(&cluster, &network.client(&cluster));
-    watching.until_listed(&cluster).await;
+    let (cluster, network) = (Cluster::with([volume("v1")]), Arc::<Network>::default());
+    let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
     network.is_unanswered.store(true, Ordering::Relaxed);
     let asked = network.asked();
     // The open watch ends by its own time limit; the next two are not answered.
@@ -67,10 +61,8 @@ async fn a_watch_that_is_never_answered_is_requested_again() {
 /// Bookmarks come every minute, so 90 seconds without bytes mean that the connection is dead.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_falls_silent_is_opened_again_without_a_list() {
-    let (cluster, network) = (Cluster::new(), Arc::<Network>::default());
-    cluster.add(volume("v1"));
-    let watching = Watching::start(&cluster, &network.client(&cluster));
-    watching.until_listed(&cluster).await;
+    let (cluster, network) = (Cluster::with([volume("v1")]), Arc::<Network>::default());
+    let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
     network.is_silent.store(true, Ordering::Relaxed);
     cluster.add(volume("v2"));
     let (asked, began) = (network.asked(), Instant::now());
@@ -84,12 +76,10 @@ async fn a_watch_that_falls_silent_is_opened_again_without_a_list() {
 
 #[tokio::test(start_paused = true)]
 async fn without_bookmarks_a_silent_watch_lasts_until_its_end() {
-    let (cluster, network) = (Cluster::new(), Arc::<Network>::default());
-    cluster.add(volume("v1"));
+    let (cluster, network) = (Cluster::with([volume("v1")]), Arc::<Network>::default());
     network.is_without_bookmarks.store(true, Ordering::Relaxed);
     forbid_streamed_lists(&cluster);
-    let watching = Watching::start(&cluster, &network.client(&cluster));
-    watching.until_listed(&cluster).await;
+    let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
     let failures = || watching.binder.metrics().watch_failures.get();
     cluster.until("two have been silent", || failures() == 2).await;
     let asked = network.asked();
@@ -115,11 +105,9 @@ async fn two_failed_streams_are_followed_by_pages_unless_server_is_busy() {
         (failed(500, "InternalError").times(1), false),
         (FaultRule::new("watch", VOLUMES).times(5).busy(1), false),
     ] {
-        let cluster = Cluster::new();
-        cluster.add(volume("v1"));
+        let cluster = Cluster::with([volume("v1")]);
         cluster.sim.faults().add(rule.clone());
-        let watching = Watching::start(&cluster, &cluster.client().into());
-        watching.until_listed(&cluster).await;
+        let watching = Watching::listed(&cluster, &cluster.client().into()).await;
         assert_eq!(lists(&cluster.sim.requests()).len(), usize::from(is_paged), "{rule:?}");
         assert!(watching.binder.store().synced());
     }
@@ -128,21 +116,17 @@ async fn two_failed_streams_are_followed_by_pages_unless_server_is_busy() {
 /// As behind a proxy that removes bookmarks.
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_without_end_is_followed_by_pages() {
-    let (cluster, network) = (Cluster::new(), Arc::<Network>::default());
-    cluster.add(volume("v1"));
+    let (cluster, network) = (Cluster::with([volume("v1")]), Arc::<Network>::default());
     network.is_without_bookmarks.store(true, Ordering::Relaxed);
-    let watching = Watching::start(&cluster, &network.client(&cluster));
-    watching.until_listed(&cluster).await;
+    let _watching = Watching::listed(&cluster, &network.client(&cluster)).await;
     assert_eq!(lists(&cluster.sim.requests()), [VOLUMES]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn lists_back_off_when_every_version_expires_at_once() {
-    let cluster = Cluster::new();
-    cluster.add(volume("v1"));
+    let cluster = Cluster::with([volume("v1")]);
     forbid_streamed_lists(&cluster);
-    let watching = Watching::start(&cluster, &cluster.client().into());
-    watching.until_listed(&cluster).await;
+    let watching = Watching::listed(&cluster, &cluster.client().into()).await;
     let forgotten = FaultRule::new("watch", VOLUMES).always();
     cluster.sim.faults().add(forgotten.fail(410, "Expired", "too old resource version"));
     cluster.sim.take_requests();
@@ -156,11 +140,9 @@ async fn lists_back_off_when_every_version_expires_at_once() {
 /// Leading rests on that: a replica leaves the Lease while a wanted list does not complete.
 #[tokio::test(start_paused = true)]
 async fn an_expired_watch_wants_a_list_until_one_is_complete() {
-    let cluster = Cluster::new();
-    cluster.add(volume("v1"));
+    let cluster = Cluster::with([volume("v1")]);
     forbid_streamed_lists(&cluster);
-    let watching = Watching::start(&cluster, &cluster.client().into());
-    watching.until_listed(&cluster).await;
+    let watching = Watching::listed(&cluster, &cluster.client().into()).await;
     let freshness = watching.binder.intake().freshness();
     cluster.sim.faults().add(FaultRule::new("watch", VOLUMES).fail(410, "Expired", "too old"));
     cluster.sim.faults().add(FaultRule::new("list", VOLUMES).times(3).fail(500, "InternalError", "injected"));
@@ -178,8 +160,7 @@ async fn a_paged_list_that_expires_twice_is_requested_whole() {
     // The second page of the first attempt, and of the second.
     cluster.sim.faults().add(expired().nth(2));
     cluster.sim.faults().add(expired().nth(3));
-    let watching = Watching::start(&cluster, &cluster.client().into());
-    watching.until_listed(&cluster).await;
+    let watching = Watching::listed(&cluster, &cluster.client().into()).await;
     let lists = lists(&cluster.sim.requests()).into_iter().filter(|resource| *resource == VOLUMES).count();
     assert_eq!(lists, 5, "two pages twice, and all in one answer");
     assert_eq!(watching.binder.store().volume_names().len(), VOLUMES_MAX);
@@ -187,11 +168,9 @@ async fn a_paged_list_that_expires_twice_is_requested_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn watches_are_opened_at_once_when_the_api_server_returns() {
-    let (cluster, network) = (Cluster::new(), Arc::<Network>::default());
-    cluster.add(volume("v1"));
+    let (cluster, network) = (Cluster::with([volume("v1")]), Arc::<Network>::default());
     let client = network.client(&cluster);
-    let watching = Watching::start(&cluster, &client);
-    watching.until_listed(&cluster).await;
+    let watching = Watching::listed(&cluster, &client).await;
     network.is_down.send_replace(true);
     passes(Duration::from_secs(60)).await;
     cluster.add(volume("v2"));
@@ -206,10 +185,8 @@ async fn watches_are_opened_at_once_when_the_api_server_returns() {
 /// As when a single kind cannot be watched.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_fails_while_other_requests_succeed_backs_off() {
-    let (cluster, network) = (Cluster::new(), Arc::<Network>::default());
-    cluster.add(volume("v1"));
-    let watching = Watching::start(&cluster, &network.client(&cluster));
-    watching.until_listed(&cluster).await;
+    let (cluster, network) = (Cluster::with([volume("v1")]), Arc::<Network>::default());
+    let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
     cluster.sim.faults().add(FaultRule::new("watch", VOLUMES).always().lose_answer());
     let asked = network.asked();
     for _ in 0..900 {
