@@ -115,11 +115,6 @@ that is less.
 {{- if .Values.engine.configMap.name -}}/etc/bindery/engine/{{ .Values.engine.configMap.key }}{{- else -}}{{ .Values.engine.file }}{{- end -}}
 {{- end -}}
 
-{{/* Whether the engine is not one of the image's two. Another engine may ask other questions. */}}
-{{- define "bindery.hasOtherEngine" -}}
-{{- if not (has (include "bindery.engine" .) (list "native" "/bindery-engine.wasm")) -}}yes{{- end -}}
-{{- end -}}
-
 {{/* Whether a priority class is one of Kubernetes' own. */}}
 {{- define "bindery.isCritical" -}}
 {{- if has .Values.priorityClassName (list "system-cluster-critical" "system-node-critical") -}}yes{{- end -}}

@@ -43,6 +43,9 @@ pub enum SyncError {
     /// Recycling and deleting are stopped; see [`crate::ForeignWriters`].
     #[error("recycling and deleting are stopped, because another binder has written; see docs/operate.md")]
     Held,
+    /// No write can be made of an action; the steps after it were not carried out.
+    #[error("a write cannot be prepared: {0}")]
+    Unwritable(String),
     /// A write failed; the steps after it were not carried out.
     #[error("{write} {object}: {error}")]
     Write {
@@ -81,7 +84,7 @@ pub enum ReviewError {
     /// The engine wants to wait, go on or be asked again: a review only finds.
     #[error("no review: the engine's answer has more than findings")]
     Nonsense,
-    /// The guard refused the engine's answer: it acts, is too large, or denies for a reason that is none.
+    /// The guard refused the engine's answer: it acts, is too large, or denies for a reason that is not true.
     #[error("the guard refused the review: {0}")]
     Refused(String),
     /// The engine asked for more live reads than a review may make.

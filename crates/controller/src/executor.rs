@@ -18,8 +18,8 @@ use crate::intake::Intake;
 use crate::operations::{OperationMap, Refusal};
 use crate::write::{edited_finalizers, targets_mut};
 use crate::{
-    Facts, Key, Metrics, Note, OperationSubject, PendingOperation, Port, SyncError, Write, WriteError,
-    WriteHealth, Written,
+    Facts, Key, Metrics, Note, OperationSubject, PendingOperation, Port, SyncError, Write, WriteHealth,
+    Written,
 };
 
 /// How soon an object is decided again after a write failed that its decision tolerates: upstream leaves that
@@ -134,11 +134,7 @@ impl<P: Port> Executor<P> {
             Action::StartOperation(operation) => self.start_operation(request, operation, carried),
             Action::CallPlugin { plugin, operation } => carried.call = Some((plugin.clone(), *operation)),
             write => {
-                let write = to_write(write, &carried.known, template).map_err(|why| SyncError::Write {
-                    write: "prepare a write",
-                    object: String::new(),
-                    error: WriteError::Invalid(why),
-                })?;
+                let write = to_write(write, &carried.known, template).map_err(SyncError::Unwritable)?;
                 let written = self.write(&write).await?;
                 carried.known.wrote(&written);
             }

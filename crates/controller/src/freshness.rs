@@ -70,7 +70,7 @@ struct KindFreshness {
 /// What a watch has told last.
 #[derive(Clone, Debug, Default)]
 struct Heard {
-    /// When the last bytes came, of whatever they were.
+    /// When the last bytes came, of any kind.
     at: Option<Instant>,
     /// The version that the cache has reached: that of the last list, event or bookmark.
     version: Option<Version>,

@@ -30,8 +30,8 @@ struct Inner {
     observer: OnceLock<Box<dyn Observer>>,
     foreign_writers: Option<ForeignWriters>,
     freshness: Freshness,
-    awaiting_list: Mutex<HashSet<Key>>,
-    awaits_list: Notify,
+    keys_awaiting_list: Mutex<HashSet<Key>>,
+    key_added: Notify,
     deletions: Deletions,
 }
 
@@ -77,8 +77,8 @@ impl Intake {
             foreign_writers,
             freshness: Freshness::new(),
             deletions: Deletions::default(),
-            awaiting_list: Mutex::default(),
-            awaits_list: Notify::new(),
+            keys_awaiting_list: Mutex::default(),
+            key_added: Notify::new(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -89,7 +89,7 @@ impl Intake {
         let _ = self.inner.observer.set(observer);
     }
 
-    /// Takes what a watch delivers: the only way into the store. Deliveries of one kind come one after the
+    /// Takes what a watch delivers: the only way by which watches reach the store. Deliveries of one kind come one after the
     /// other, in the order in which the watch told them.
     ///
     /// In this order:
@@ -101,7 +101,7 @@ impl Intake {
     /// 4. The foreign-writer check of mode own: it stops reclaiming before any key is woken.
     /// 5. Everything that is remembered of objects that are gone, or were replaced under their names.
     /// 6. The keys whose last decision asked for facts that changed.
-    /// 7. The keys of the objects that changed.
+    /// 7. The keys of the objects that changed; after a list also those whose deletion was undone.
     /// 8. How current the kind is. Callers that wait for a version find it in the store.
     pub fn deliver(&self, delivery: Delivery) {
         let inner = &*self.inner;
@@ -176,7 +176,7 @@ impl Intake {
         self.check(self.inner.freshness.answered(sent, version));
     }
 
-    /// Where versions went back, etcd was restored, and nothing that is known needs to be true any more.
+    /// Where versions went back, etcd was restored, and the caches may be wrong.
     /// Nothing is decided until every kind was listed anew. The lists end what was assumed of own writes and
     /// of accepted deletions.
     fn check(&self, regression: Option<Regression>) {
@@ -236,13 +236,13 @@ impl Intake {
     /// Has an object decided again when no list of volumes is wanted any more.
     pub(crate) fn enqueue_after_list(&self, key: Key) {
         self.awaiting_list().insert(key);
-        self.inner.awaits_list.notify_one();
+        self.inner.key_added.notify_one();
     }
 
     /// Queues the keys that wait for a list of volumes whenever one is complete, for ever.
     pub(crate) async fn wake_after_lists(&self) {
         loop {
-            self.inner.awaits_list.notified().await;
+            self.inner.key_added.notified().await;
             self.inner.freshness.until_listed(Kind::Volume).await;
             let keys = std::mem::take(&mut *self.awaiting_list());
             self.inner.queue.add_all(keys);
@@ -251,7 +251,7 @@ impl Intake {
 
     fn awaiting_list(&self) -> MutexGuard<'_, HashSet<Key>> {
         // A panic leaves a set that is whole.
-        self.inner.awaiting_list.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.keys_awaiting_list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn queue_in_lanes(&self, keys: impl Iterator<Item = Key>) {
@@ -353,7 +353,7 @@ impl Intake {
 /// Gives turns to keys that wait for a free volume.
 struct Turns<'a> {
     inner: &'a Inner,
-    /// Gets none.
+    /// The claim that gets no turn.
     except: Option<&'a ClaimKey>,
 }
 

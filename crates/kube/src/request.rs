@@ -136,8 +136,8 @@ pub(crate) fn reference(claim: &ClaimTarget) -> Value {
     })
 }
 
-/// The API knows no other capacity of a claim than `storage`, so replacing the whole map and replacing that key
-/// are the same.
+/// The API knows no other capacity of a claim than `storage`, so replacing the whole map and replacing that
+/// key are the same.
 fn storage(change: &CapacityChange) -> Edit<String> {
     match change {
         CapacityChange::Keep => Edit::Keep,

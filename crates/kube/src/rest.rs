@@ -264,8 +264,8 @@ impl From<Fault> for WriteError {
     }
 }
 
-/// A request, with a body in JSON or none. The body of a PATCH is a JSON patch (RFC 6902) if it is a list, else
-/// a merge patch.
+/// A request, with a body in JSON or none. The body of a PATCH is a JSON patch (RFC 6902) if it is a list,
+/// else a merge patch.
 pub(crate) fn request(method: Method, path: &str, body: Option<&Value>) -> Result<Request<Body>, Fault> {
     let content_type = match body {
         None => None,

@@ -2,8 +2,8 @@
 //! ceiling, which is a client that makes the same writes and decides nothing. Binders take turns, so other
 //! load on the machine affects all of them.
 //!
-//! `cargo xtask bench admission|bind|memory|takeover|writes` builds and runs this; `docs/benchmarks.md` has the
-//! figures.
+//! `cargo xtask bench admission|bind|memory|takeover|writes` builds and runs this; `docs/benchmarks.md` has
+//! the figures.
 
 mod admission;
 mod bind;

@@ -24,7 +24,7 @@ use crate::kit::{Cluster, PATIENCE, Replica, until_settled};
 /// How long each fault lasts by default.
 const SECONDS: u64 = 6;
 /// Log message, with the claim's UID, about a provisioned folder that may be left.
-const ABANDONED: &str = "abandoned when the volume was provisioned";
+const ABANDONED: &str = "abandoned after provisioning";
 /// Log message about a lost connection.
 const NO_ANSWER: &str = "no answer from the API server";
 /// Time between two snapshots of the cluster.

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_keeps_its_turn_although_its_slot_is_taken_meanwhile() {
+    async fn a_key_keeps_its_turn_while_its_lock_is_taken() {
         let queue = queue();
         queue.add(key());
         let operation = queue.lock(&key()).await;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_yields_to_those_who_wait_and_comes_again() {
+    async fn a_turn_yields_to_waiting_locks_and_comes_again() {
         let queue = queue();
         queue.add(key());
         let sync = queue.next().await;
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_gives_up_waiting_takes_no_slot_along() {
+    async fn a_waiter_that_gives_up_keeps_no_lock() {
         let queue = queue();
         let taken = queue.lock(&key()).await;
         let [before, after, third, last] = std::array::from_fn(|_| waiter(&queue));
@@ -189,21 +189,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slot_that_is_is_released_is_taken_back_after_whoever_has_it() {
+    async fn a_released_lock_is_taken_back_after_its_next_holder() {
         let queue = queue();
         let mut operation = queue.lock(&key()).await;
         queue.add(key());
         let work = tokio::sync::Notify::new();
-        let mut is_released = Box::pin(operation.release_during(work.notified()));
-        assert!((&mut is_released).now_or_never().is_none());
-        let sync = turn(&queue).expect("it was added before, and the lock is is_released");
+        let mut work_done = Box::pin(operation.release_during(work.notified()));
+        assert!((&mut work_done).now_or_never().is_none());
+        let sync = turn(&queue).expect("it was added before, and the lock is released");
         work.notify_one();
-        assert!((&mut is_released).now_or_never().is_none());
+        assert!((&mut work_done).now_or_never().is_none());
         drop(sync);
-        is_released.await;
+        work_done.await;
         assert!(!is_free(&queue));
 
-        // Dropped while it is is_released, it is not given back twice.
+        // Dropped while it is released, it is not given back twice.
         assert!(operation.release_during(std::future::pending::<()>()).now_or_never().is_none());
         let other = queue.lock(&key()).await;
         drop(operation);

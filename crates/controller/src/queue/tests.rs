@@ -38,7 +38,7 @@ async fn a_key_waits_once_and_has_one_turn_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_would_take_is_not_kept() {
+async fn an_offer_that_no_key_would_take_is_not_kept() {
     let queue = queue();
     queue.add_all_to([(key("a"), Lane::Fast), (key("b"), Lane::Slow)]);
     let taken = next(&queue).await;

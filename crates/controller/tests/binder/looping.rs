@@ -102,7 +102,7 @@ async fn a_bind_that_fails_backs_off_though_its_own_reservation_ends() {
     double.until("the write fails once more", || double.writes().len() == 13).await;
     // By the virtual clock: 5 ms doubled.
     assert_eq!((twelve.as_secs(), begin.elapsed().as_secs()), (10, 20));
-    // And whoever mends the policy need not wait for long.
+    // A corrected policy takes effect soon.
     double.until("the write fails for the last time", || double.writes().len() == 40).await;
     let mended = Instant::now();
     double.until("the claim is bound", || double.claim("c1").status.phase == ClaimPhase::Bound).await;
@@ -154,7 +154,7 @@ async fn a_loop_that_runs_again_ends_what_the_one_before_abandoned() {
     double.rest().await;
     assert_eq!(double.whole_story(), before);
 
-    // Nobody tells the next one what is left to do.
+    // The next leader is not told what is left to do.
     run_during(&binder, double.rest()).await;
     assert_eq!(double.claim("c2").status.phase, ClaimPhase::Bound);
     assert!(!double.has_volume("v1"));

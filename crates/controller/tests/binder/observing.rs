@@ -187,7 +187,7 @@ fn a_volume_made_or_reserved_by_others_is_compared_at_the_bind() {
 }
 
 #[test]
-fn what_nobody_can_say_is_not_compared() {
+fn an_undecidable_choice_is_not_compared() {
     let (claim, a, b) = (claim("c"), volume("a"), volume("b"));
     // The claim was not seen before.
     let mut stage = Stage::new(std::slice::from_ref(&b), &[]);

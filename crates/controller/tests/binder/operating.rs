@@ -196,7 +196,7 @@ fn reader(seen: &Arc<Mutex<Vec<Version>>>, last: &'static str) -> impl Engine + 
         };
         match &request.subject {
             Subject::SyncVolume(volume) => {
-                seen.lock().expect("nobody panics with it").push(volume.version.clone());
+                seen.lock().expect("no code panics while it holds the lock").push(volume.version.clone());
                 Ok(if *volume.version.0 == *last { Decision::done() } else { start(volume) })
             }
             Subject::SyncVolumeOperation(progress) => {

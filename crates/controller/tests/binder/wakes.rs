@@ -52,7 +52,7 @@ async fn a_volume_costs_the_same_decisions_however_many_claims_wait() {
             double.rest().await;
             let made = decisions() - WAITING;
             assert!(made <= most, "{made} decisions for {phase:?}, at once: {at_once}");
-            // Nobody is told again that no volume fits.
+            // No claim is told again that no volume fits.
             assert_eq!(double.reasons().len(), told);
         })
         .await;
@@ -96,7 +96,7 @@ async fn a_volume_that_a_claim_does_not_take_is_offered_to_the_next_one_at_once(
         arrives(&double, &binder, volume("v1"));
         let bound = || double.claim("f-takes").status.phase == ClaimPhase::Bound;
         double.until("the sixth has taken it", bound).await;
-        // By the virtual clock: nobody waited for a timer.
+        // By the virtual clock: no claim waited for a timer.
         assert!(begin.elapsed() <= Duration::from_millis(5), "{:?}", begin.elapsed());
         assert_eq!(double.writes().len(), 5);
         double.rest().await;

@@ -51,11 +51,6 @@ fn the_chart_grants_the_rights_of_the_guide() {
             json!({"mode": "own", "recycling": {"enabled": true}}),
             vec!["always", "mode own", "recycling", own_certificates],
         ),
-        // The operator's own component may read more.
-        (
-            json!({"engine": {"configMap": {"name": "mine"}}}),
-            vec!["always", "an engine of your own", own_certificates],
-        ),
         // In mode observe nothing is recycled.
         (json!({"recycling": {"enabled": true}}), vec!["always", own_certificates]),
         (json!({"rbac": {"create": false}}), vec![]),

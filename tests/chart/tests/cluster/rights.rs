@@ -144,6 +144,11 @@ async fn a_release_in_mode_observe_uses_every_right_and_needs_no_other() {
     released["spec"]["claimRef"] = json!({"namespace": "default", "name": "gone", "uid": "gone"});
     api.create(&released, "").await.unwrap();
     api.patch(&format!("{VOLUME}/status"), &json!({"status": {"phase": "Released"}})).await.unwrap();
+    // For a bound claim without its volume it reads the volume live.
+    let mut lost = claim("default", "c", "1Gi");
+    lost["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+    lost["spec"]["volumeName"] = "gone".into();
+    api.create(&lost, "").await.unwrap();
     until_used(&api, &objects).await;
 }
 
