@@ -5,7 +5,7 @@
 
 use bindery_store::{Author, Authors};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use super::fields::{Fields, nullable};
 use crate::keys;
@@ -35,79 +35,24 @@ struct Entry {
     fields_v1: Option<Fields>,
 }
 
-/// The fields of a volume or a claim that an entry owns.
-#[derive(Deserialize)]
-struct Object {
-    #[serde(default, rename = "f:metadata")]
-    metadata: Option<ObjectMeta>,
-    #[serde(default, rename = "f:spec")]
-    spec: Option<Spec>,
-    #[serde(default, rename = "f:status")]
-    status: Option<Status>,
-}
-
-#[derive(Deserialize)]
-struct ObjectMeta {
-    #[serde(default, rename = "f:annotations")]
-    annotations: Option<Annotations>,
-}
-
-#[derive(Deserialize)]
-struct Annotations {
-    #[serde(default, rename = "f:pv.kubernetes.io/bind-completed")]
-    bind_completed: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct Spec {
-    #[serde(default, rename = "f:claimRef")]
-    claim_ref: Option<ClaimRef>,
-}
-
-#[derive(Deserialize)]
-struct ClaimRef {
-    #[serde(default, rename = "f:uid")]
-    uid: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct Status {
-    #[serde(default, rename = "f:phase")]
-    phase: Option<IgnoredAny>,
-}
-
-impl Object {
-    fn has_phase(&self) -> bool {
-        self.status.as_ref().is_some_and(|status| status.phase.is_some())
-    }
-
-    fn has_claim_ref(&self) -> bool {
-        let claim_ref = self.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
-        claim_ref.is_some_and(|claim_ref| claim_ref.uid.is_some())
-    }
-
-    fn has_bind_completed(&self) -> bool {
-        let annotations = self.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
-        annotations.is_some_and(|annotations| annotations.bind_completed.is_some())
-    }
-}
-
 pub(super) fn decode(object: Owned) -> Authors {
     let read = |entry: Entry| {
-        let object: Object = serde_json::from_slice(&entry.fields_v1?.json).ok()?;
-        Some((entry.manager, object))
+        let owned: Value = serde_json::from_slice(&entry.fields_v1?.json).ok()?;
+        Some((entry.manager, owned))
     };
     let entries: Vec<_> = object.metadata.managed_fields.into_iter().filter_map(read).collect();
+    let bind_completed = format!("f:{}", keys::BIND_COMPLETED);
     Authors {
-        phase: author(&entries, Object::has_phase),
-        bind_completed: author(&entries, Object::has_bind_completed),
-        claim_ref: author(&entries, Object::has_claim_ref),
+        phase: author(&entries, |owned| &owned["f:status"]["f:phase"]),
+        bind_completed: author(&entries, |owned| &owned["f:metadata"]["f:annotations"][&bind_completed]),
+        claim_ref: author(&entries, |owned| &owned["f:spec"]["f:claimRef"]["f:uid"]),
     }
 }
 
-fn author(entries: &[(String, Object)], owns: impl Fn(&Object) -> bool) -> Author {
+/// The last manager that owns a field, by the fields that each one owns.
+fn author(entries: &[(String, Value)], field: impl Fn(&Value) -> &Value) -> Author {
     let mut author = Author::Unknown;
-    for (manager, _) in entries.iter().filter(|(_, object)| owns(object)) {
+    for (manager, _) in entries.iter().filter(|(_, owned)| !field(owned).is_null()) {
         if manager == keys::FIELD_MANAGER {
             return Author::Bindery;
         }
@@ -118,7 +63,7 @@ fn author(entries: &[(String, Object)], owns: impl Fn(&Object) -> bool) -> Autho
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::super::authors;
     use super::*;
@@ -129,36 +74,27 @@ mod tests {
 
     #[test]
     fn the_last_writer_of_the_binders_fields_is_found() {
-        let phase = |manager: &str| {
+        let entry = |manager: &str, owned: Value| {
             json!({
                 "manager": manager, "operation": "Update", "apiVersion": "v1", "subresource": "status",
-                "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
-                "fieldsV1": {"f:status": {"f:capacity": {".": {}, "f:storage": {}}, "f:phase": {}}},
+                "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": owned,
             })
+        };
+        let phase = |manager: &str| {
+            entry(manager, json!({"f:status": {"f:capacity": {".": {}, "f:storage": {}}, "f:phase": {}}}))
         };
         let mark = |manager: &str| {
-            json!({
-                "manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
-                "fieldsV1": {
-                    "f:metadata": {"f:annotations": {".": {}, "f:pv.kubernetes.io/bind-completed": {}}},
-                    "f:spec": {"f:volumeName": {}},
-                },
-            })
+            let annotations = json!({".": {}, "f:pv.kubernetes.io/bind-completed": {}});
+            entry(
+                manager,
+                json!({"f:metadata": {"f:annotations": annotations}, "f:spec": {"f:volumeName": {}}}),
+            )
         };
-        let user = json!({
-            "manager": "kubectl-patch", "operation": "Update", "fieldsType": "FieldsV1",
-            "fieldsV1": {"f:metadata": {"f:labels": {"f:phase": {}}}, "f:spec": {"f:volumeName": {}}},
-        });
-        let reference = |manager: &str| {
-            json!({
-                "manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
-                "fieldsV1": {"f:spec": {"f:claimRef": {".": {}, "f:name": {}, "f:uid": {}}}},
-            })
-        };
-        let by_name = json!({
-            "manager": "kubectl-create", "operation": "Update", "fieldsType": "FieldsV1",
-            "fieldsV1": {"f:spec": {"f:claimRef": {"f:name": {}}}},
-        });
+        let user = entry("kubectl-patch", json!({"f:metadata": {"f:labels": {"f:phase": {}}}}));
+        let reference =
+            |manager: &str, fields: Value| entry(manager, json!({"f:spec": {"f:claimRef": fields}}));
+        let by_uid = reference("bindery", json!({".": {}, "f:name": {}, "f:uid": {}}));
+        let by_name = reference("kubectl-create", json!({"f:name": {}}));
         let unknown = || Author::Unknown;
         let upstream = || Author::Other("kube-controller-manager".into());
         for (entries, expected) in [
@@ -170,7 +106,7 @@ mod tests {
                 [upstream(), Author::Bindery, unknown()],
             ),
             (vec![mark("kube-controller-manager"), user], [unknown(), upstream(), unknown()]),
-            (vec![by_name.clone(), reference("bindery")], [unknown(), unknown(), Author::Bindery]),
+            (vec![by_name.clone(), by_uid], [unknown(), unknown(), Author::Bindery]),
             (vec![by_name], [unknown(), unknown(), unknown()]),
             // An apply with the same value adds a writer.
             (vec![phase("gitops"), phase("bindery")], [Author::Bindery, unknown(), unknown()]),
