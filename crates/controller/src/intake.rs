@@ -89,8 +89,8 @@ impl Intake {
         let _ = self.inner.observer.set(observer);
     }
 
-    /// Takes what a watch delivers: the only way by which watches reach the store. Deliveries of one kind come one after the
-    /// other, in the order in which the watch told them.
+    /// Takes what a watch delivers: the only way by which watches reach the store. Deliveries of one kind
+    /// come one after the other, in the order in which the watch told them.
     ///
     /// In this order:
     ///

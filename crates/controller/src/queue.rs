@@ -1,6 +1,7 @@
 //! The work queue: de-duplicating, one lock per key, with timers and a backoff per key (client-go's
-//! rate-limiting work queue without its global token bucket). Objects from a list go to a second, slower lane,
-//! because most of them need no decision: a claim that waits does not queue behind 100,000 that are bound.
+//! rate-limiting work queue without its global token bucket). Objects from a list go to a second, slower
+//! lane, because most of them need no decision: a claim that waits does not queue behind 100,000 that are
+//! bound.
 
 mod key_lock;
 #[cfg(test)]
