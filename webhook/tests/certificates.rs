@@ -7,6 +7,8 @@
 mod clocks;
 #[path = "certificates/keeping.rs"]
 mod keeping;
+#[path = "certificates/replicas.rs"]
+mod replicas;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -343,7 +343,7 @@ impl<P: Port> Binder<P> {
             }
             Err(error) => return Synced::ended(Err(error)),
         };
-        let Decided { request, exchanges, decision, hold } = decided;
+        let Decided { request, exchanges, decision, locks } = decided;
         if self.settings.mode == Mode::Observe {
             let requeue_after = match &request.subject {
                 Subject::SyncClaim(claim) => self.observation.decided(claim, chosen(&decision)),
@@ -353,7 +353,7 @@ impl<P: Port> Binder<P> {
         }
         let known = KnownObjects::new(&request, &exchanges);
         let carried = self.executor.carry_out(&request, &decision, known, None).await;
-        drop(hold);
+        drop(locks);
         self.report_unwritable(&request, carried.failure.as_ref());
         let requeue_after = again_after(&decision, &carried);
         Synced {

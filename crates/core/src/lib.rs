@@ -23,6 +23,7 @@ mod cluster;
 mod decision;
 mod event;
 mod evidence;
+mod finding;
 pub mod guard;
 mod ident;
 mod operation;
@@ -41,11 +42,12 @@ pub use cluster::{
     Query, Question, Slot, Source, Stop,
 };
 pub use decision::{
-    Action, CapacityChange, Clear, Decision, Edit, Failure, FinalizerEdit, Finding, Follows, Message,
-    NEAREST_MAX, Outcome, PluginFound, Reason, Rule, Step, Tally,
+    Action, CapacityChange, Clear, Decision, Edit, Failure, FinalizerEdit, Follows, Message, NEAREST_MAX,
+    Outcome, PluginFound, Reason, Step, Tally,
 };
 pub use event::{Event, EventKind, EventType, Mismatch, Regarding};
 pub use evidence::{Evidence, Exchange, Recorder, Replayer};
+pub use finding::{Finding, Rule};
 pub use ident::{ClaimKey, ClaimTarget, Handle, Text, Timestamp, Uid, Version, VolumeTarget};
 pub use operation::{Operation, OperationKind, OperationState, Point, Progress, Returned};
 pub use quantity::{Notation, NotationError, Quantity, QuantityError, QuantityFormat};

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{AccessMode, Claim, ClaimKey, Class, Quantity, Text, Volume, VolumeMode};
-use bindery_store::{Authors, Kind, Object, ObjectKey, Observed, PodRecord, Unreadable};
+use bindery_store::{Authors, Kind, Object, ObjectKey, Observed, ObservedPod, Unreadable};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -139,10 +139,10 @@ pub fn class<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Class>),
 /// # Errors
 ///
 /// The bytes are no object with a name.
-pub fn pod<E: Encoded + ?Sized>(object: &E) -> Result<PodRecord, DecodeError> {
+pub fn pod<E: Encoded + ?Sized>(object: &E) -> Result<ObservedPod, DecodeError> {
     object.read().map(pod::decode).or_else(|why| {
         let ClaimKey { namespace, name } = key(object)?;
-        Ok(PodRecord { namespace, name, content: Err(why.into()) })
+        Ok(ObservedPod { namespace, name, content: Err(why.into()) })
     })
 }
 

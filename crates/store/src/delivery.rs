@@ -54,7 +54,7 @@ pub enum Object {
     /// A class, by name. Classes carry no version here: the newest delivery wins.
     Class(Text, Observed<Class>),
     /// A pod. The newest delivery wins.
-    Pod(PodRecord),
+    Pod(ObservedPod),
     /// The name of a node.
     Node(Text),
 }
@@ -162,7 +162,7 @@ pub struct Unreadable {
 
 /// A pod as a watch delivers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodRecord {
+pub struct ObservedPod {
     /// `metadata.namespace`.
     pub namespace: Text,
     /// `metadata.name`.
@@ -341,8 +341,8 @@ impl From<Class> for Object {
     }
 }
 
-impl From<PodRecord> for Object {
-    fn from(pod: PodRecord) -> Self {
+impl From<ObservedPod> for Object {
+    fn from(pod: ObservedPod) -> Self {
         Self::Pod(pod)
     }
 }

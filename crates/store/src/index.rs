@@ -32,9 +32,9 @@ pub(crate) struct Index {
     unreadable: BTreeSet<Text>,
 }
 
-/// A volume as the overlay has it.
+/// A volume as the overlay has it, from before or after a change.
 #[derive(Clone, Debug)]
-pub(crate) enum Seen {
+pub(crate) enum VolumeState {
     Absent,
     Unreadable,
     Readable(Arc<Volume>),
@@ -77,7 +77,7 @@ impl Standing {
     }
 }
 
-impl Seen {
+impl VolumeState {
     pub(crate) fn volume(&self) -> Option<&Arc<Volume>> {
         match self {
             Self::Readable(volume) => Some(volume),
@@ -111,14 +111,21 @@ pub(crate) fn claim_of(volume: &Volume) -> Option<ClaimKey> {
 }
 
 impl Index {
-    pub(crate) fn insert(&mut self, volumes: &Volumes, id: VolumeId, name: &Text, now: &Seen, held: bool) {
+    pub(crate) fn insert(
+        &mut self,
+        volumes: &Volumes,
+        id: VolumeId,
+        name: &Text,
+        now: &VolumeState,
+        held: bool,
+    ) {
         let volume = match now {
-            Seen::Absent => return,
-            Seen::Unreadable => {
+            VolumeState::Absent => return,
+            VolumeState::Unreadable => {
                 self.unreadable.insert(name.clone());
                 return;
             }
-            Seen::Readable(volume) => volume,
+            VolumeState::Readable(volume) => volume,
         };
         self.access_sets[set_index(volume.access_set())] += 1;
         if let Some(claim) = claim_of(volume) {
@@ -135,14 +142,14 @@ impl Index {
     }
 
     /// Takes out a volume, which was inserted as `was`. The other volumes are as they were inserted.
-    pub(crate) fn remove(&mut self, volumes: &Volumes, id: VolumeId, name: &Text, was: &Seen) {
+    pub(crate) fn remove(&mut self, volumes: &Volumes, id: VolumeId, name: &Text, was: &VolumeState) {
         let volume = match was {
-            Seen::Absent => return,
-            Seen::Unreadable => {
+            VolumeState::Absent => return,
+            VolumeState::Unreadable => {
                 self.unreadable.remove(name);
                 return;
             }
-            Seen::Readable(volume) => volume,
+            VolumeState::Readable(volume) => volume,
         };
         self.access_sets[set_index(volume.access_set())] -= 1;
         if let Some(claim) = claim_of(volume)

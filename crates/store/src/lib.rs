@@ -40,8 +40,8 @@ pub use change::{
     Change, Changed, ObjectChange, Revision, Topic, Wanted, WantedSets, topics_of, topics_of_claim,
 };
 pub use delivery::{
-    Author, Authors, Delivered, Delivery, Kind, LazyAuthors, Object, ObjectKey, Observed, PodContent,
-    PodRecord, Unreadable,
+    Author, Authors, Delivered, Delivery, Kind, LazyAuthors, Object, ObjectKey, Observed, ObservedPod,
+    PodContent, Unreadable,
 };
 pub use environment::Environment;
 pub use explain::{Candidate, Obstacle};

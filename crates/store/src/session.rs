@@ -110,7 +110,7 @@ impl<'a> Session<'a> {
     }
 
     fn plugin_for_volume(&self, name: &str) -> PluginMatch {
-        let volume = self.state.volumes.find(name).and_then(|record| record.cached.overlay().ok());
+        let volume = self.state.volumes.find(name).and_then(|entry| entry.cached.overlay().ok());
         volume.map_or(PluginMatch::None, |volume| self.environment.plugin_for_volume(volume))
     }
 

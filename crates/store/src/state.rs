@@ -1,8 +1,8 @@
 //! The state under the store's lock.
 
 mod claims;
+mod entries;
 mod pods;
-mod records;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use bindery_core::{Claim, ClaimKey, Class, Lookup, Quantity, Query, Tally, Text, Uid};
 
+pub(crate) use self::entries::{VolumeId, Volumes};
 use self::pods::Pods;
-pub(crate) use self::records::{VolumeId, Volumes};
 use crate::cached::{Cached, ListNumber};
 use crate::change::{Change, Revision, Topic};
 use crate::delivery::{Delivered, Delivery, Kind, Object, ObjectKey, Observed};
@@ -80,7 +80,7 @@ impl State {
     fn is_outdated(&self, object: &Object) -> bool {
         match object {
             Object::Volume(name, observed) => {
-                self.volumes.find(name).is_some_and(|record| record.cached.outdates(observed))
+                self.volumes.find(name).is_some_and(|entry| entry.cached.outdates(observed))
             }
             Object::Claim(key, observed) => {
                 self.claims.get(key).is_some_and(|cached| cached.outdates(observed))

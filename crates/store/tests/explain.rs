@@ -15,9 +15,10 @@ use bindery_core::{
     VolumePhase,
 };
 use bindery_engine::DefaultEngine;
+use bindery_kit::NoEnvironment;
 use bindery_store::{LiveReads, Object, Observed, Store};
 use proptest::prelude::*;
-use support::{Nothing, any_key, any_query, any_uid, any_volume, apply, claim, gib, unreadable, volume};
+use support::{any_key, any_query, any_uid, any_volume, apply, claim, gib, unreadable, volume};
 
 fn asking(query: &Query, key: &ClaimKey, uid: &Uid) -> Claim {
     Claim {
@@ -65,9 +66,9 @@ proptest! {
                 }
                 prop_assert!(candidate.obstacles.is_sorted_by_key(|obstacle| obstacle.reason));
             }
-            let live = LiveReads::new();
+            let (live, limits) = (LiveReads::new(), DecisionLimits::default());
             let mut session =
-                store.session(&Nothing, &live, DecisionLimits::default()).for_claim(key.clone(), uid.clone());
+                store.session(&NoEnvironment, &live, limits).for_claim(key.clone(), uid.clone());
             let tallies = (&mut session as &mut dyn Cluster).tallies(query).unwrap();
             let tallied: BTreeMap<Reason, u32> =
                 tallies.into_iter().map(|tally| (tally.reason, tally.count)).collect();
@@ -103,8 +104,9 @@ impl Pair {
     fn is_bound(&self) -> bool {
         let (store, live) = (self.store(), LiveReads::new());
         let Claim { key, uid, .. } = &self.claim;
-        let mut session =
-            store.session(&Nothing, &live, DecisionLimits::default()).for_claim(key.clone(), uid.clone());
+        let mut session = store
+            .session(&NoEnvironment, &live, DecisionLimits::default())
+            .for_claim(key.clone(), uid.clone());
         let request = Request { now: 0, subject: Subject::SyncClaim(Arc::new(self.claim.clone())) };
         let decision = DefaultEngine.decide(&request, &mut session).unwrap();
         drop(session);

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use bindery_core::{
     AccessModes, ClaimKey, Cluster, DecisionLimits, Query, Slot, Source, Text, Uid, Version, Volume,
 };
+use bindery_kit::NoEnvironment;
 use bindery_store::{LiveReads, Object, ObjectKey, Store};
 use proptest::prelude::*;
-use support::{
-    Model, Nothing, any_key, any_query, any_uid, any_volume, apply, gib, gone, query, unreadable, volume,
-};
+use support::{Model, any_key, any_query, any_uid, any_volume, apply, gib, gone, query, unreadable, volume};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -119,7 +118,7 @@ proptest! {
     ) {
         let (store, model) = build(steps);
         let live = LiveReads::new();
-        let mut session = store.session(&Nothing, &live, DecisionLimits::default());
+        let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
         let asker = known.then(|| (key.clone(), uid.clone()));
         if let Some((key, uid)) = asker.clone() {
             session = session.for_claim(key, uid);
@@ -160,7 +159,7 @@ fn a_volume_is_not_offered_once_the_overlay_says_that_it_is_taken() {
         Some(bindery_core::ClaimRef { namespace: "ns".into(), name: "a".into(), uid: Some(Uid::from("u")) });
     store.assume_volume(Arc::new(taken));
     let live = LiveReads::new();
-    let mut session = store.session(&Nothing, &live, DecisionLimits::default());
+    let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
     assert!(pages(&mut session, &query(), 8).is_empty());
     let cache = (&mut session as &mut dyn Cluster).volume(Source::Cache, "v".into()).unwrap();
     assert!(matches!(cache, bindery_core::Lookup::Found(volume) if volume.claim_ref.is_none()));
@@ -183,7 +182,7 @@ fn thousands_of_volumes_keep_order_and_labels_as_they_come_and_go() {
     let check = |store: &Store, model: &Model| {
         let live = LiveReads::new();
         let limits = DecisionLimits { rows: 1_000_000, ..DecisionLimits::default() };
-        let mut session = store.session(&Nothing, &live, limits);
+        let mut session = store.session(&NoEnvironment, &live, limits);
         for (key, value) in [("parity", "even"), ("name", "v3999"), ("name", "v0007")] {
             let requirement = bindery_core::Requirement {
                 key: key.into(),

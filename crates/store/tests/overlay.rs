@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{Claim, ClaimKey, Lookup, Source, Text, Uid, Version, Volume};
-use bindery_store::{Change, Kind, Object, ObjectKey, Observed, PodContent, PodRecord, Store, Topic};
+use bindery_store::{Change, Kind, Object, ObjectKey, Observed, ObservedPod, PodContent, Store, Topic};
 use proptest::prelude::*;
 use support::{apply, claim, gone, list, pod_key, unreadable, volume};
 
@@ -295,10 +295,10 @@ fn default_classes_come_newest_first_and_an_unreadable_class_may_be_one() {
     assert!(gone(&store, ObjectKey::Class("odd".into())).facts.contains(&Topic::DefaultClasses));
 }
 
-fn pod(name: &str, claims: &[&str], scheduled: bool) -> PodRecord {
+fn pod(name: &str, claims: &[&str], scheduled: bool) -> ObservedPod {
     let claims = claims.iter().map(|claim| (*claim).into()).collect();
     let content = Ok(PodContent { claims, scheduled, terminated: false });
-    PodRecord { namespace: "ns".into(), name: name.into(), content }
+    ObservedPod { namespace: "ns".into(), name: name.into(), content }
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn pods_are_found_by_the_claims_that_they_reference() {
 
 #[test]
 fn a_pod_that_cannot_be_read_may_use_every_claim_of_its_namespace() {
-    let broken = |name: &str, why: &str| PodRecord { content: Err(why.into()), ..pod(name, &[], false) };
+    let broken = |name: &str, why: &str| ObservedPod { content: Err(why.into()), ..pod(name, &[], false) };
     let store = Store::new();
     let using = |claim: &str| store.pods_using(&key(claim)).map(|pods| pods.len());
     let unknown = |name: &str, why: &str| -> Result<usize, Text> {

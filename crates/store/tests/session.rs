@@ -10,8 +10,9 @@ use bindery_core::{
     Answer, ClaimKey, ClaimRef, Cluster, DecisionLimits, Handle, Lookup, Query, Question, Requirement,
     SelectorOperator, Source, Stop, Volume,
 };
+use bindery_kit::NoEnvironment;
 use bindery_store::{LiveReads, Store};
-use support::{Nothing, apply, claim, query, volume};
+use support::{apply, claim, query, volume};
 
 fn store_of(volumes: usize) -> Store {
     let store = Store::new();
@@ -31,7 +32,7 @@ fn ask_until_stopped(limits: DecisionLimits, question: &Question) -> (u64, Stop)
         let reserved = Volume { claim_ref: Some(claim_ref), ..volume(name, 1) };
         apply(&store, reserved);
     }
-    let mut session = store.session(&Nothing, &live, limits);
+    let mut session = store.session(&NoEnvironment, &live, limits);
     let mut answered = 0;
     loop {
         match session.ask(question.clone()) {
@@ -75,7 +76,7 @@ fn each_limit_stops_the_call_at_the_question_beyond_it() {
 fn a_page_that_asks_for_everything_ends_one_row_beyond_the_limit() {
     let (store, live) = (store_of(64), LiveReads::new());
     let limits = DecisionLimits { rows: 10, ..DecisionLimits::default() };
-    let mut session = store.session(&Nothing, &live, limits);
+    let mut session = store.session(&NoEnvironment, &live, limits);
     let stopped = session.ask(Question::Candidates { query: query(), after: None, limit: u32::MAX });
     assert_eq!(stopped, Err(Stop::TooMany { what: "rows", max: 10 }));
     assert!(session.name(Handle(10)).is_some() && session.name(Handle(11)).is_none());
@@ -84,7 +85,7 @@ fn a_page_that_asks_for_everything_ends_one_row_beyond_the_limit() {
 #[test]
 fn handles_are_numbered_by_first_mention() {
     let (store, live) = (store_of(4), LiveReads::new());
-    let mut session = store.session(&Nothing, &live, DecisionLimits::default());
+    let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
     let cluster: &mut dyn Cluster = &mut session;
     let first = cluster.candidates(query(), None, 2).unwrap();
     assert_eq!((first.handles, first.more), (vec![Handle(0), Handle(1)], true));
@@ -96,7 +97,7 @@ fn handles_are_numbered_by_first_mention() {
 #[test]
 fn what_makes_no_sense_stops_the_call() {
     let (store, live) = (store_of(4), LiveReads::new());
-    let mut session = store.session(&Nothing, &live, DecisionLimits::default());
+    let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
     for question in [
         Question::Identify(Handle(0)),
         Question::Describe(Handle(7)),
@@ -114,13 +115,13 @@ fn a_live_read_stops_the_call_until_it_is_answered() {
     let question = Question::Claim(Source::Live, key.clone());
     let mut live = LiveReads::new();
     let before = store.revision();
-    let stopped = store.session(&Nothing, &live, DecisionLimits::default()).ask(question.clone());
+    let stopped = store.session(&NoEnvironment, &live, DecisionLimits::default()).ask(question.clone());
     assert_eq!(stopped, Err(Stop::LiveRead(question.clone())));
 
     let found = Answer::Claim(Lookup::Found(Arc::new(claim(&key, 3))));
     live.push(question.clone(), found.clone());
     apply(&store, claim(&key, 4));
-    let mut session = store.session(&Nothing, &live, DecisionLimits::default());
+    let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
     // The read may be older than what the store has learnt meanwhile: the decision counts from its first
     // call.
     assert_eq!(session.revision(), before);

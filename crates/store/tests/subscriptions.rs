@@ -14,13 +14,14 @@ use bindery_core::{
     AccessModes, Answer, BindingMode, ClaimKey, Class, Cluster, DecisionLimits, Exchange, Handle, Question,
     Recorder, Source, Text, Uid, Version, Volume,
 };
+use bindery_kit::NoEnvironment;
 use bindery_store::{
-    Change, Dispatcher, Kind, LiveReads, Object, ObjectKey, Offer, PodContent, PodRecord, Revision, Store,
+    Change, Dispatcher, Kind, LiveReads, Object, ObjectKey, ObservedPod, Offer, PodContent, Revision, Store,
     Subscriptions, Topic, topics_of,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
-use support::{Nothing, any_key, any_uid, any_volume, apply, claim, gone, list, pod_key, unreadable, volume};
+use support::{any_key, any_uid, any_volume, apply, claim, gone, list, pod_key, unreadable, volume};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -85,7 +86,7 @@ fn carry_out(store: &Store, version: u64, step: Step) -> Change {
         Step::Class(name, None) => gone(store, ObjectKey::Class(name.into())),
         Step::Pod(key, Some(scheduled)) => apply(
             store,
-            PodRecord {
+            ObservedPod {
                 namespace: key.namespace,
                 name: "pod".into(),
                 content: Ok(PodContent { claims: vec![key.name], scheduled, terminated: false }),
@@ -94,7 +95,7 @@ fn carry_out(store: &Store, version: u64, step: Step) -> Change {
         Step::Pod(_, None) => gone(store, pod_key("pod")),
         Step::BreakPod(name) => apply(
             store,
-            PodRecord { namespace: "ns".into(), name: name.into(), content: Err("spec: no pod's".into()) },
+            ObservedPod { namespace: "ns".into(), name: name.into(), content: Err("spec: no pod's".into()) },
         ),
         Step::RemovePod(name) => gone(store, pod_key(name)),
         Step::Node(true) => apply(store, Object::Node("node".into())),
@@ -135,7 +136,7 @@ type Learnt = (Vec<Exchange>, Vec<Text>);
 
 fn converse(store: &Store, asked: &[Asked], describe: bool) -> (Learnt, Revision) {
     let live = LiveReads::new();
-    let mut session = store.session(&Nothing, &live, DecisionLimits::default());
+    let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
     let since = session.revision();
     let mut recorder = Recorder::new(&mut session);
     let mut handles: BTreeSet<Handle> = BTreeSet::new();

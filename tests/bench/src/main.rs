@@ -18,11 +18,12 @@ use anyhow::{Context as _, Result, ensure};
 use bindery_core::{Action, Claim, Decision, DecisionLimits, Engine, Recorder, Request, Subject, Text};
 use bindery_engine::DefaultEngine;
 use bindery_host::{Host, Limits, Options};
+use bindery_kit::NoEnvironment;
 use bindery_store::LiveReads;
 use clap::{Parser, ValueEnum as _};
 
 use crate::measure::Figures;
-use crate::scenario::{NoEnvironment, Scenario, Shape};
+use crate::scenario::{Scenario, Shape};
 
 /// Measure one decision.
 #[derive(Parser)]

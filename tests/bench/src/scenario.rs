@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use bindery_core::{
-    Claim, ClaimKey, Migration, OperationKind, OperationState, Plugin, PluginMatch, PluginOperation,
-    Quantity, Request, Requirement, Selector, SelectorOperator, Subject, Text, Uid, Volume,
+    Claim, ClaimKey, Quantity, Request, Requirement, Selector, SelectorOperator, Subject, Text, Uid, Volume,
 };
-use bindery_store::{Delivery, Environment, Kind, Store};
+use bindery_store::{Delivery, Kind, Store};
 
 use crate::scan::Scan;
 
@@ -111,33 +110,4 @@ fn selector() -> Selector {
 
 fn request(claim: Claim) -> Request {
     Request { now: 1_800_000_000, subject: Subject::SyncClaim(Arc::new(claim)) }
-}
-
-/// A binder without plugins and running operations.
-pub(crate) struct NoEnvironment;
-
-impl Environment for NoEnvironment {
-    fn plugin(&self, _: &str) -> Option<Plugin> {
-        None
-    }
-
-    fn plugin_for_volume(&self, _: &Volume) -> PluginMatch {
-        PluginMatch::None
-    }
-
-    fn plugin_ready(&self, _: &str, _: PluginOperation) -> Result<(), Text> {
-        Err("no plugin".into())
-    }
-
-    fn migration(&self, _: &str) -> Migration {
-        Migration::Off
-    }
-
-    fn dynamic_provisioning(&self) -> bool {
-        true
-    }
-
-    fn operation(&self, _: OperationKind, _: &Uid) -> OperationState {
-        OperationState::Idle
-    }
 }

@@ -77,25 +77,33 @@ impl Model {
     }
 
     fn claim_in(&self, source: Source, key: &ClaimKey) -> Lookup<Arc<Claim>> {
-        let objects = if source == Source::Live { &self.truth } else { &self.seen };
-        if source == Source::Live && self.live_fails {
-            return Lookup::Failed("the API server is away".into());
+        match source {
+            Source::Live if self.live_fails => Lookup::Failed("the API server is away".into()),
+            Source::Live => self.claim_of(&self.truth, key),
+            Source::Overlay | Source::Cache => self.claim_of(&self.seen, key),
         }
+    }
+
+    fn claim_of(&self, objects: &Objects, key: &ClaimKey) -> Lookup<Arc<Claim>> {
         if self.unreadable == Some(Unreadable::Claim(key.clone())) {
             return Lookup::Unreadable("spec is not an object".into());
         }
-        objects.claims.get(key).cloned().map_or(Lookup::Absent, Lookup::Found)
+        lookup(objects.claims.get(key))
     }
 
-    fn volume_in(&self, source: Source, name: &Text) -> Lookup<Arc<Volume>> {
-        let objects = if source == Source::Live { &self.truth } else { &self.seen };
-        if source == Source::Live && self.live_fails {
-            return Lookup::Failed("the API server is away".into());
+    fn volume_in(&self, source: Source, name: &str) -> Lookup<Arc<Volume>> {
+        match source {
+            Source::Live if self.live_fails => Lookup::Failed("the API server is away".into()),
+            Source::Live => self.volume_of(&self.truth, name),
+            Source::Overlay | Source::Cache => self.volume_of(&self.seen, name),
         }
-        if self.unreadable == Some(Unreadable::Volume(name.clone())) {
+    }
+
+    fn volume_of(&self, objects: &Objects, name: &str) -> Lookup<Arc<Volume>> {
+        if self.unreadable == Some(Unreadable::Volume(name.into())) {
             return Lookup::Unreadable("spec is not an object".into());
         }
-        objects.volumes.get(name).cloned().map_or(Lookup::Absent, Lookup::Found)
+        lookup(objects.volumes.get(name))
     }
 
     fn handle(&self, handle: Handle) -> Result<&Arc<Volume>, Stop> {
@@ -135,13 +143,17 @@ impl Model {
         Page { handles, whole: vec![0; rows], nanos: vec![0; rows], slots, more: false }
     }
 
-    /// Whether the class makes a claim wait for the scheduler; `None` where nobody can say.
+    /// Whether the class makes a claim wait for the scheduler; `None` where the class does not say.
     pub(crate) fn waits(&self, class: &str) -> Option<bool> {
         match self.classes.get(class) {
             None => Some(false),
             Some(class) => class.binding_mode.map(|mode| mode == BindingMode::WaitForFirstConsumer),
         }
     }
+}
+
+fn lookup<T>(object: Option<&Arc<T>>) -> Lookup<Arc<T>> {
+    object.cloned().map_or(Lookup::Absent, Lookup::Found)
 }
 
 impl Cluster for Model {
@@ -154,9 +166,7 @@ impl Cluster for Model {
                 Answer::Pods(Ok(if self.pod_runs { vec![pod] } else { Vec::new() }))
             }
             Question::Node(_) => Answer::Node(Lookup::Found(())),
-            Question::Class(name) => {
-                Answer::Class(self.classes.get(&name).cloned().map_or(Lookup::Absent, Lookup::Found))
-            }
+            Question::Class(name) => Answer::Class(self.class(&name)),
             Question::DefaultClasses => Answer::DefaultClasses(Ok(self
                 .classes
                 .values()
@@ -194,21 +204,15 @@ impl View for Model {
     }
 
     fn volume(&self, name: &str) -> Lookup<Arc<Volume>> {
-        if self.unreadable == Some(Unreadable::Volume(name.into())) {
-            return Lookup::Unreadable("spec is not an object".into());
-        }
-        self.now.volumes.get(name).cloned().map_or(Lookup::Absent, Lookup::Found)
+        self.volume_of(&self.now, name)
     }
 
     fn claim(&self, key: &ClaimKey) -> Lookup<Arc<Claim>> {
-        if self.unreadable == Some(Unreadable::Claim(key.clone())) {
-            return Lookup::Unreadable("spec is not an object".into());
-        }
-        self.now.claims.get(key).cloned().map_or(Lookup::Absent, Lookup::Found)
+        self.claim_of(&self.now, key)
     }
 
     fn class(&self, name: &str) -> Lookup<Arc<Class>> {
-        self.classes.get(name).cloned().map_or(Lookup::Absent, Lookup::Found)
+        lookup(self.classes.get(name))
     }
 
     fn claim_proof(&self, key: &ClaimKey) -> Option<&Lookup<Arc<Claim>>> {

@@ -4,12 +4,15 @@
 //!   tests that speak to an API server. A test states only the fields that it is about.
 //! - `InMemoryApi` (feature `api`, because crates below the controller have no use for it) is an API server
 //!   behind the binder's port, with versions, conflicts, finalizers, faults by script, and a log of requests.
+//! - `NoEnvironment` (feature `store`) is what a session of the store asks where a test has no plugins.
 //! - [`Choices`] and [`check_all`] make random tests that can be repeated by their seed.
 //! - [`Logged`] captures log lines, [`allow_files`] raises the limit of open files, [`resident_kib`] and
 //!   [`peak_kib`] read the memory of a process.
 
 #[cfg(feature = "api")]
 mod api;
+#[cfg(feature = "store")]
+mod environment;
 mod files;
 pub mod json;
 mod logged;
@@ -19,6 +22,8 @@ mod random;
 
 #[cfg(feature = "api")]
 pub use api::{Change, Fault, Faults, InMemoryApi, Objects, VOLUME_PROTECTION};
+#[cfg(feature = "store")]
+pub use environment::NoEnvironment;
 pub use files::allow_files;
 pub use logged::Logged;
 pub use memory::{peak_kib, resident_kib};

@@ -7,7 +7,7 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
 use super::HOUR;
-use super::keeping::{Cluster, LAG_MAX, Mishap, World};
+use super::replicas::{Cluster, LAG_MAX, Mishap, World};
 
 #[tokio::test(start_paused = true)]
 async fn a_clock_far_off_fails_its_own_replica_only() {

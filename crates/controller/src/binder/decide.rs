@@ -26,12 +26,12 @@ pub(super) struct Decided<'a> {
     pub(super) request: Request,
     pub(super) exchanges: Vec<Exchange>,
     pub(super) decision: Decision,
-    pub(super) hold: Hold<'a>,
+    pub(super) locks: Locks<'a>,
 }
 
-/// What a decision keeps from others until it is carried out.
+/// The volume and the key that other decisions cannot have until this one is carried out.
 #[derive(Default)]
-pub(super) struct Hold<'a> {
+pub(super) struct Locks<'a> {
     _reservation: Option<Reservation<'a>>,
     /// Of the volume that a claim's decision writes. The volume's own sync, which writes it too, comes
     /// before or after.
@@ -109,7 +109,7 @@ impl<P: Port> Binder<P> {
         let outcome = self.secure(&request, &exchanges, &decision).await;
         self.write_down(lock.key(), &*engine, &request, &exchanges, &decision, &outcome);
         match outcome {
-            Ok(hold) => Ok(Decided { request, exchanges, decision, hold }),
+            Ok(locks) => Ok(Decided { request, exchanges, decision, locks }),
             Err(Unsound::Final(error)) => {
                 match &error {
                     SyncError::Refused(why) => self.report_refusal(&request, why),
@@ -157,11 +157,11 @@ impl<P: Port> Binder<P> {
         request: &Request,
         exchanges: &[Exchange],
         decision: &Decision,
-    ) -> Result<Hold<'_>, Unsound> {
+    ) -> Result<Locks<'_>, Unsound> {
         self.decider.check_with_reads(request, exchanges, decision).await?;
         // Where nothing is carried out, nothing is taken from others.
         if self.settings.mode == Mode::Observe {
-            return Ok(Hold::default());
+            return Ok(Locks::default());
         }
         let reservation = self.reserve(decision).map_err(|held_by| {
             self.metrics.reservations_lost.count();
@@ -171,11 +171,11 @@ impl<P: Port> Binder<P> {
             Subject::SyncClaim(_) => written_volume(decision),
             _ => None,
         };
-        let Some(written) = written else { return Ok(Hold { _reservation: reservation, _lock: None }) };
+        let Some(written) = written else { return Ok(Locks { _reservation: reservation, _lock: None }) };
         let lock = self.intake.queue().lock(&Key::Volume(written.name.clone())).await;
         match self.store.volume(Source::Overlay, &written.name) {
             Lookup::Found(volume) if volume.version == written.version => {
-                Ok(Hold { _reservation: reservation, _lock: Some(lock) })
+                Ok(Locks { _reservation: reservation, _lock: Some(lock) })
             }
             // By its own sync, which had the lock: a write of the version that was read would be a conflict.
             _ => Err(Unsound::Changed(format!("volume {:?} has changed", written.name))),
@@ -210,7 +210,7 @@ impl<P: Port> Binder<P> {
         request: &Request,
         exchanges: &[Exchange],
         decision: &Decision,
-        outcome: &Result<Hold<'_>, Unsound>,
+        outcome: &Result<Locks<'_>, Unsound>,
     ) {
         let Some(journal) = &self.journal else { return };
         let outcome = match outcome {

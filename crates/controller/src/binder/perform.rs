@@ -109,7 +109,7 @@ impl<P: Port> Binder<P> {
     ) -> Result<Progression, OperationError> {
         let request = running.request(self.port.now());
         let decided = self.decide(lock, Role::Operation, || Some(request.clone())).await?;
-        let Some(Decided { request, exchanges, decision, hold }) = decided else {
+        let Some(Decided { request, exchanges, decision, locks }) = decided else {
             return Ok(Progression::Ended);
         };
         // A volume's operations delete it or recycle it: each step brings that nearer.
@@ -119,7 +119,7 @@ impl<P: Port> Binder<P> {
         let known = KnownObjects::new(&request, &exchanges);
         let mut carried =
             self.executor.carry_out(&request, &decision, known, running.template.as_ref()).await;
-        drop(hold);
+        drop(locks);
         self.enqueue(lock.key(), std::mem::take(&mut carried.enqueue));
         if let Some(delay) = again_after(&decision, &carried) {
             self.intake.queue().add_after(lock.key().clone(), Timer::Requeue, delay);

@@ -1,7 +1,7 @@
 //! Pod (core/v1): which claims it references, and whether it still runs.
 
 use bindery_core::Text;
-use bindery_store::{PodContent, PodRecord};
+use bindery_store::{ObservedPod, PodContent};
 use serde::Deserialize;
 
 use super::fields::{Presence, nullable};
@@ -87,14 +87,14 @@ struct State {
     terminated: Option<Presence>,
 }
 
-pub(super) fn decode(pod: Pod) -> PodRecord {
+pub(super) fn decode(pod: Pod) -> ObservedPod {
     let Pod { metadata: meta, spec, status } = pod;
     let content = PodContent {
         claims: spec.volumes.iter().filter_map(|volume| claim(volume, &meta.name)).collect(),
         scheduled: spec.node_name.is_some_and(|node| !node.is_empty()),
         terminated: is_terminated(&meta, &status),
     };
-    PodRecord { namespace: meta.key().namespace, name: meta.name.into(), content: Ok(content) }
+    ObservedPod { namespace: meta.key().namespace, name: meta.name.into(), content: Ok(content) }
 }
 
 /// The claim of a pod's volume: named, or made for the pod. Like upstream's index, this does not check the

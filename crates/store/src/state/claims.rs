@@ -93,9 +93,9 @@ impl State {
     pub(crate) fn share_volume_name(&self, claim: &mut Arc<Claim>) {
         let Some(claim) = Arc::get_mut(claim) else { return };
         let Some(name) = &mut claim.volume_name else { return };
-        let Some(record) = self.volumes.find(name) else { return };
-        name.clone_from(&record.name);
-        if let Ok(volume) = record.cached.overlay()
+        let Some(entry) = self.volumes.find(name) else { return };
+        name.clone_from(&entry.name);
+        if let Ok(volume) = entry.cached.overlay()
             && let Some(claim_ref) = volume.claim_ref.as_ref().filter(|_| volume.is_bound_to(claim))
         {
             claim.key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bindery_core::{AccessModes, ClaimKey, Lookup, Source, Text, Volume};
 
-use super::records::Record;
+use super::entries::VolumeEntry;
 use super::{State, VolumeId};
 use crate::cached::{Cached, ListNumber};
 use crate::change::{Change, Changed, ObjectChange, Topic};
 use crate::delivery::{Kind, LazyAuthors, Observed, Unreadable};
-use crate::index::{Seen, Standing, claim_of};
+use crate::index::{Standing, VolumeState, claim_of};
 use crate::store::HeldBy;
 
 impl State {
@@ -36,14 +36,14 @@ impl State {
         };
         change.push(ObjectChange::Volume(name.clone(), Changed::new(None, Some(observed.clone()))));
         let id = self.volumes.insert(name, Cached::new(observed));
-        self.reindex(id, &Seen::Absent, &self.seen(id), change);
+        self.reindex(id, &VolumeState::Absent, &self.volume_state(id), change);
     }
 
     pub(super) fn drop_volume(&mut self, name: &str, change: &mut Change) {
         let Some(id) = self.volumes.id(name) else { return };
-        let was = self.seen(id);
-        self.reindex(id, &was, &Seen::Absent, change);
-        let Record { name, cached } = self.volumes.remove(id);
+        let was = self.volume_state(id);
+        self.reindex(id, &was, &VolumeState::Absent, change);
+        let VolumeEntry { name, cached } = self.volumes.remove(id);
         change.push(ObjectChange::Volume(name, cached.gone()));
     }
 
@@ -64,22 +64,24 @@ impl State {
         change: &mut Change,
         edit: impl FnOnce(&mut Cached<Volume>) -> Changed<Volume>,
     ) {
-        let was = self.seen(id);
-        let record = self.volumes.get_mut(id);
-        let changed = edit(&mut record.cached);
+        let was = self.volume_state(id);
+        let entry = self.volumes.get_mut(id);
+        let changed = edit(&mut entry.cached);
         let is_reindexed = changed.overlay;
-        change.push(ObjectChange::Volume(record.name.clone(), changed));
+        change.push(ObjectChange::Volume(entry.name.clone(), changed));
         if is_reindexed {
-            self.reindex(id, &was, &self.seen(id), change);
+            self.reindex(id, &was, &self.volume_state(id), change);
         }
     }
 
-    fn seen(&self, id: VolumeId) -> Seen {
-        self.volumes.overlay(id).map_or(Seen::Unreadable, |volume| Seen::Readable(volume.clone()))
+    fn volume_state(&self, id: VolumeId) -> VolumeState {
+        self.volumes
+            .overlay(id)
+            .map_or(VolumeState::Unreadable, |volume| VolumeState::Readable(volume.clone()))
     }
 
     /// Brings the index from what the overlay had to what it has, and adds the facts that this changes.
-    fn reindex(&mut self, id: VolumeId, was: &Seen, now: &Seen, change: &mut Change) {
+    fn reindex(&mut self, id: VolumeId, was: &VolumeState, now: &VolumeState, change: &mut Change) {
         if was.is_indexed_like(now) {
             return;
         }
@@ -151,22 +153,22 @@ impl State {
     }
 
     pub(crate) fn volume(&self, source: Source, name: &str) -> Lookup<Arc<Volume>> {
-        self.volumes.find(name).map_or(Lookup::Absent, |record| record.cached.lookup(source))
+        self.volumes.find(name).map_or(Lookup::Absent, |entry| entry.cached.lookup(source))
     }
 
     pub(crate) fn volumes(&self) -> Vec<Arc<Volume>> {
-        self.volumes.iter().filter_map(|record| record.cached.overlay().ok().cloned()).collect()
+        self.volumes.iter().filter_map(|entry| entry.cached.overlay().ok().cloned()).collect()
     }
 
     pub(crate) fn volume_names(&self) -> Vec<Text> {
-        self.volumes.iter().map(|record| record.name.clone()).collect()
+        self.volumes.iter().map(|entry| entry.name.clone()).collect()
     }
 
     pub(crate) fn unreadable_volumes(&self) -> Vec<(Text, Unreadable)> {
         let unreadable = self
             .volumes
             .iter()
-            .filter_map(|record| record.cached.overlay().err().map(|why| (record.name.clone(), why.clone())));
+            .filter_map(|entry| entry.cached.overlay().err().map(|why| (entry.name.clone(), why.clone())));
         let mut list: Vec<_> = unreadable.collect();
         list.sort_by(|a, b| a.0.cmp(&b.0));
         list

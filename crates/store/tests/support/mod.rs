@@ -1,4 +1,4 @@
-//! Worlds for tests: builders of objects, an environment, and a naive model of what the store answers.
+//! Builders of objects, deliveries, and a naive model of what the store answers.
 
 #![allow(dead_code, reason = "every test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
@@ -7,43 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessMode, AccessModes, Claim, ClaimKey, ClaimRef, Migration, NEAREST_MAX, OperationKind,
-    OperationState, Plugin, PluginMatch, PluginOperation, Quantity, Query, Reason, Requirement, Tally, Text,
-    Uid, Version, Volume, VolumeMode, VolumePhase,
+    AccessMode, AccessModes, Claim, ClaimKey, ClaimRef, NEAREST_MAX, Quantity, Query, Reason, Requirement,
+    Tally, Text, Uid, Version, Volume, VolumeMode, VolumePhase,
 };
 pub(crate) use bindery_kit::gib;
-use bindery_store::{Change, Delivery, Environment, Kind, Object, ObjectKey, Observed, Store, Unreadable};
+use bindery_store::{Change, Delivery, Kind, Object, ObjectKey, Observed, Store, Unreadable};
 use proptest::prelude::*;
 use proptest::sample::select;
-
-/// An environment without plugins, where nothing runs.
-pub(crate) struct Nothing;
-
-impl Environment for Nothing {
-    fn plugin(&self, _: &str) -> Option<Plugin> {
-        None
-    }
-
-    fn plugin_for_volume(&self, _: &Volume) -> PluginMatch {
-        PluginMatch::None
-    }
-
-    fn plugin_ready(&self, _: &str, _: PluginOperation) -> Result<(), Text> {
-        Err("no plugin".into())
-    }
-
-    fn migration(&self, _: &str) -> Migration {
-        Migration::Off
-    }
-
-    fn dynamic_provisioning(&self) -> bool {
-        true
-    }
-
-    fn operation(&self, _: OperationKind, _: &Uid) -> OperationState {
-        OperationState::Idle
-    }
-}
 
 /// Delivers an object that was added or changed.
 pub(crate) fn apply(store: &Store, object: impl Into<Object>) -> Change {

@@ -18,7 +18,7 @@ impl Trial<'_> {
                 };
                 check(volume.policy == wanted, "reclaims against the policy")?;
                 match operation.kind {
-                    OperationKind::Delete => self.needed_by_nobody(volume),
+                    OperationKind::Delete => self.is_not_needed(volume),
                     _ => self.claim_is_elsewhere(volume).map(|_| ()),
                 }
             }
@@ -76,7 +76,7 @@ impl Trial<'_> {
                     .as_ref()
                     .is_some_and(|r| self.model.seen.claims.keys().any(|key| key.name == r.name));
                 check(deletes || !self.model.pod_runs || namesake, "scrubs under a running pod")?;
-                if deletes { self.needed_by_nobody(live) } else { self.claim_is_elsewhere(live).map(|_| ()) }
+                if deletes { self.is_not_needed(live) } else { self.claim_is_elsewhere(live).map(|_| ()) }
             }
             _ => Err("calls a plugin for what it is not".into()),
         }

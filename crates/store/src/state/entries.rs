@@ -12,9 +12,9 @@ use crate::delivery::Unreadable;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct VolumeId(pub(crate) u32);
 
-/// A volume with its name.
+/// A volume of the cache, with its name.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct VolumeEntry {
     pub(crate) name: Text,
     pub(crate) cached: Cached<Volume>,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Record {
 #[derive(Debug, Default)]
 pub(crate) struct Volumes {
     ids: HashMap<Text, VolumeId>,
-    records: Vec<Option<Record>>,
+    entries: Vec<Option<VolumeEntry>>,
     vacant: Vec<VolumeId>,
 }
 
@@ -32,15 +32,15 @@ impl Volumes {
         self.ids.get(name).copied()
     }
 
-    pub(crate) fn get(&self, id: VolumeId) -> &Record {
-        self.records[id.0 as usize].as_ref().expect("ids are dropped with their volumes")
+    pub(crate) fn get(&self, id: VolumeId) -> &VolumeEntry {
+        self.entries[id.0 as usize].as_ref().expect("ids are dropped with their volumes")
     }
 
-    pub(crate) fn get_mut(&mut self, id: VolumeId) -> &mut Record {
-        self.records[id.0 as usize].as_mut().expect("ids are dropped with their volumes")
+    pub(crate) fn get_mut(&mut self, id: VolumeId) -> &mut VolumeEntry {
+        self.entries[id.0 as usize].as_mut().expect("ids are dropped with their volumes")
     }
 
-    pub(crate) fn find(&self, name: &str) -> Option<&Record> {
+    pub(crate) fn find(&self, name: &str) -> Option<&VolumeEntry> {
         self.id(name).map(|id| self.get(id))
     }
 
@@ -56,22 +56,22 @@ impl Volumes {
 
     pub(crate) fn insert(&mut self, name: Text, cached: Cached<Volume>) -> VolumeId {
         let id = self.vacant.pop().unwrap_or_else(|| {
-            self.records.push(None);
-            VolumeId(u32::try_from(self.records.len() - 1).expect("fewer than 2^32 volumes fit into memory"))
+            self.entries.push(None);
+            VolumeId(u32::try_from(self.entries.len() - 1).expect("fewer than 2^32 volumes fit into memory"))
         });
         self.ids.insert(name.clone(), id);
-        self.records[id.0 as usize] = Some(Record { name, cached });
+        self.entries[id.0 as usize] = Some(VolumeEntry { name, cached });
         id
     }
 
-    pub(crate) fn remove(&mut self, id: VolumeId) -> Record {
-        let record = self.records[id.0 as usize].take().expect("ids are dropped with their volumes");
-        self.ids.remove(&record.name);
+    pub(crate) fn remove(&mut self, id: VolumeId) -> VolumeEntry {
+        let entry = self.entries[id.0 as usize].take().expect("ids are dropped with their volumes");
+        self.ids.remove(&entry.name);
         self.vacant.push(id);
-        record
+        entry
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Record> {
-        self.records.iter().flatten()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &VolumeEntry> {
+        self.entries.iter().flatten()
     }
 }
