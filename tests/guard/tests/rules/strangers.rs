@@ -29,54 +29,50 @@ fn lookups<T>(found: T) -> Vec<Lookup<Arc<T>>> {
 
 const SOURCES: [Source; 3] = [Source::Overlay, Source::Cache, Source::Live];
 
+/// The question with each of the answers.
+fn answered(question: &Question, answers: impl IntoIterator<Item = Answer>) -> Vec<Exchange> {
+    let exchange = |answer| Exchange { question: question.clone(), answer };
+    answers.into_iter().map(exchange).collect()
+}
+
 fn volumes() -> Vec<Exchange> {
     let free = Volume { name: NAME.into(), uid: "u-stranger".into(), version: "s1".into(), ..volume() };
     let reference = ClaimRef { namespace: "ns".into(), name: NAME.into(), uid: Some("u-stranger".into()) };
     let taken = Volume { claim_ref: Some(reference), ..free.clone() };
-    let mut told = Vec::new();
-    for volume in [&free, &taken] {
+    let mut told = answered(&Question::Identify(Handle(7)), [Answer::Identity(free.target())]);
+    for volume in [free, taken] {
+        told.extend(answered(&Question::Describe(Handle(7)), [Answer::Described(volume.clone().into())]));
         for source in SOURCES {
-            let question = || Question::Volume(source, NAME.into());
             let answers = lookups(volume.clone()).into_iter().map(Answer::Volume);
-            told.extend(answers.map(|answer| Exchange { question: question(), answer }));
+            told.extend(answered(&Question::Volume(source, NAME.into()), answers));
         }
-        let answer = Answer::Described(Arc::new(volume.clone()));
-        told.push(Exchange { question: Question::Describe(Handle(7)), answer });
     }
-    told.push(Exchange { question: Question::Identify(Handle(7)), answer: Answer::Identity(free.target()) });
     told
 }
 
 fn claims() -> Vec<Exchange> {
     let stranger = Claim { key: key(), uid: "u-stranger".into(), version: "s1".into(), ..claim() };
-    let mut told = Vec::new();
+    let pods = [vec![], vec![Pod { name: NAME.into(), scheduled: true, terminated: false }]];
+    let mut told = answered(&Question::Pods(key()), pods.map(|pods| Answer::Pods(Ok(pods))));
     for source in SOURCES {
         let answers = lookups(stranger.clone()).into_iter().map(Answer::Claim);
-        told.extend(answers.map(|answer| Exchange { question: Question::Claim(source, key()), answer }));
-    }
-    for pods in [vec![], vec![Pod { name: NAME.into(), scheduled: true, terminated: false }]] {
-        told.push(Exchange { question: Question::Pods(key()), answer: Answer::Pods(Ok(pods)) });
+        told.extend(answered(&Question::Claim(source, key()), answers));
     }
     told
 }
 
 fn others() -> Vec<Exchange> {
     let default = Class { default: true, ..class(NAME, "stranger.example/p", Some(BindingMode::Immediate)) };
-    let classes = lookups(default).into_iter().map(Answer::Class);
-    let mut told: Vec<_> =
-        classes.map(|answer| Exchange { question: Question::Class(NAME.into()), answer }).collect();
-    for found in [None, Some(plugin(NAME)), Some(plugin(PLUGIN))] {
-        told.push(Exchange { question: Question::Plugin(NAME.into()), answer: Answer::Plugin(found) });
-    }
-    for found in [PluginMatch::None, PluginMatch::One(plugin(PLUGIN))] {
-        let question = Question::PluginForVolume(NAME.into());
-        told.push(Exchange { question, answer: Answer::PluginMatch(found) });
-    }
-    for migration in [Migration::Off, Migration::On(NAME.into())] {
-        let question = Question::Migration(NAME.into());
-        told.push(Exchange { question, answer: Answer::Migration(migration) });
-    }
-    told
+    let plugins = [None, Some(plugin(NAME)), Some(plugin(PLUGIN))];
+    let matches = [PluginMatch::None, PluginMatch::One(plugin(PLUGIN))];
+    let migrations = [Migration::Off, Migration::On(NAME.into())];
+    [
+        answered(&Question::Class(NAME.into()), lookups(default).into_iter().map(Answer::Class)),
+        answered(&Question::Plugin(NAME.into()), plugins.map(Answer::Plugin)),
+        answered(&Question::PluginForVolume(NAME.into()), matches.map(Answer::PluginMatch)),
+        answered(&Question::Migration(NAME.into()), migrations.map(Answer::Migration)),
+    ]
+    .concat()
 }
 
 #[test]
