@@ -18,5 +18,5 @@ pub use bindery_servers::free_port;
 pub use clock::Clock;
 pub use control_plane::{ControlPlane, Manager, Programs};
 pub use observed::snapshot;
-pub use proxy::{After, Answered, Asked, Before, Fair, Proxy, Weather};
+pub use proxy::{Faults, NoFaults, Proxy, Request, RequestFault, Response, ResponseFault};
 pub use server::Server;

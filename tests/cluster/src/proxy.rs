@@ -22,34 +22,40 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::ControlPlane;
 
-/// What a [`Proxy`] does with requests, answers and events.
-pub trait Weather: Send + Sync + 'static {
-    /// What to do with a request.
-    fn before(&self, _: &Asked) -> Before {
-        Before::Pass
+/// The faults that a [`Proxy`] makes. A function from requests to faults is one too.
+pub trait Faults: Send + Sync + 'static {
+    /// The fault of a request.
+    fn on_request(&self, _: &Request) -> RequestFault {
+        RequestFault::None
     }
 
-    /// What to do with an answer of the API server to a request other than a watch.
-    fn after(&self, _: &Asked, _: &Answered) -> After {
-        After::Pass
+    /// The fault of the API server's answer to a request that is not a watch.
+    fn on_response(&self, _: &Request, _: &Response) -> ResponseFault {
+        ResponseFault::None
     }
 
-    /// What to send instead of an event of a watch, where the proxy [speaks JSON](Proxy::start_in_json). An
-    /// event is one line; an empty result sends nothing.
-    fn event(&self, _: &Asked, line: Bytes) -> Bytes {
+    /// The line that replaces an event of a watch, where the proxy [asks for JSON](Proxy::start_in_json). An
+    /// empty line removes the event.
+    fn on_event(&self, _: &Request, line: Bytes) -> Bytes {
         line
+    }
+}
+
+impl<F: Fn(&Request) -> RequestFault + Send + Sync + 'static> Faults for F {
+    fn on_request(&self, request: &Request) -> RequestFault {
+        self(request)
     }
 }
 
 /// No faults.
 #[derive(Clone, Copy, Debug)]
-pub struct Fair;
+pub struct NoFaults;
 
-impl Weather for Fair {}
+impl Faults for NoFaults {}
 
 /// A request.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct Request {
     /// Its number among the proxy's requests.
     pub number: u64,
     /// Its method.
@@ -66,48 +72,45 @@ pub struct Asked {
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
+pub struct Response {
     /// Its status.
     pub status: StatusCode,
     /// Its body.
     pub body: Bytes,
 }
 
-/// What the proxy does with a request.
+/// The fault of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Before {
-    /// Forwards it.
-    Pass,
-    /// Forwards it after this time.
+pub enum RequestFault {
+    /// The request is forwarded.
+    None,
+    /// The request is forwarded after this time.
     Delay(Duration),
-    /// Answers with this status instead of forwarding it.
+    /// The proxy answers with this status.
     Refuse {
         /// The status.
         status: StatusCode,
         /// Seconds of the header `Retry-After`.
         retry_after: Option<u32>,
     },
-    /// Answers this instead of forwarding it.
-    Answer(Answered),
-    /// Cuts the connection instead of forwarding it.
+    /// The proxy closes the connection.
     Cut,
-    /// Cuts all connections, also those of watches, instead of forwarding it.
+    /// The proxy closes all connections, also those of watches.
     CutAll,
 }
 
-/// What the proxy does with an answer.
+/// The fault of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum After {
-    /// Sends it back.
-    Pass,
-    /// Cuts the connection, so the answer is lost.
+pub enum ResponseFault {
+    /// The answer is sent back.
+    None,
+    /// The proxy closes the connection, so the answer is lost.
     Lose,
-    /// Sends another body back.
-    Forge(Bytes),
+    /// Another body is sent back.
+    Replace(Bytes),
 }
 
-/// A proxy that terminates TLS with its own certificate. Its [`Weather`] decides what it does; at first it
-/// makes no faults.
+/// A proxy that terminates TLS with its own certificate. At first it makes no faults.
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
@@ -120,7 +123,7 @@ struct Shared {
     upstream: kube::Client,
     /// Whether the proxy asks the API server for JSON, whatever clients accept.
     in_json: bool,
-    weather: RwLock<Arc<dyn Weather>>,
+    faults: RwLock<Arc<dyn Faults>>,
     /// Cancelled to cut all current connections.
     connections: Mutex<CancellationToken>,
     /// How many requests have arrived.
@@ -130,7 +133,7 @@ struct Shared {
     /// How many of the first connections are dead.
     dead: AtomicU64,
     /// Forwarded requests, in the order of arrival.
-    asked: Mutex<Vec<Asked>>,
+    forwarded: Mutex<Vec<Request>>,
     /// Senders of lines into watches, each with the path of its watch.
     watches: Mutex<Vec<(String, mpsc::UnboundedSender<Bytes>)>>,
     /// Watches whose events are held back.
@@ -146,13 +149,13 @@ struct Held {
 }
 
 impl Held {
-    fn holds(&self, asked: &Asked) -> bool {
-        let is_stalled = |(path, end): &(String, u64)| asked.path == *path && asked.number < *end;
+    fn holds(&self, request: &Request) -> bool {
+        let is_stalled = |(path, end): &(String, u64)| request.path == *path && request.number < *end;
         self.all || self.stalled.iter().any(is_stalled)
     }
 }
 
-impl Asked {
+impl Request {
     /// Whether it is a watch.
     pub fn is_watch(&self) -> bool {
         self.query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
@@ -195,12 +198,12 @@ impl Proxy {
         let shared = Arc::new(Shared {
             upstream: upstream(plane).await?,
             in_json,
-            weather: RwLock::new(Arc::new(Fair)),
+            faults: RwLock::new(Arc::new(NoFaults)),
             connections: Mutex::default(),
             count: AtomicU64::new(0),
             connections_count: AtomicU64::new(0),
             dead: AtomicU64::new(0),
-            asked: Mutex::default(),
+            forwarded: Mutex::default(),
             watches: Mutex::default(),
             held: watch::Sender::default(),
         });
@@ -217,9 +220,9 @@ impl Proxy {
         self.folder.path().join("kubeconfig")
     }
 
-    /// Sets what it does from the next request on.
-    pub fn set_weather(&self, weather: impl Weather) {
-        *self.shared.weather.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(weather);
+    /// Sets the faults of later requests.
+    pub fn set_faults(&self, faults: impl Faults) {
+        *self.shared.faults.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(faults);
     }
 
     /// Cuts all current connections, also those of watches.
@@ -245,8 +248,9 @@ impl Proxy {
         self.shared.held.send_modify(|watches| watches.stalled.push(stalled));
     }
 
-    /// Sends a line into every watch of a path, and returns how many there are. The proxy must speak JSON.
-    pub fn tell(&self, path: &str, event: &Value) -> usize {
+    /// Sends an event into every watch of a path, and returns the number of watches. The proxy must ask for
+    /// JSON.
+    pub fn send_event(&self, path: &str, event: &Value) -> usize {
         let line = Bytes::from(format!("{event}\n"));
         let mut watches = lock(&self.shared.watches);
         watches.retain(|(_, sender)| !sender.is_closed());
@@ -255,8 +259,8 @@ impl Proxy {
     }
 
     /// The requests that were forwarded since the last call, also watches.
-    pub fn take_asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut *lock(&self.shared.asked))
+    pub fn take_requests(&self) -> Vec<Request> {
+        std::mem::take(&mut *lock(&self.shared.forwarded))
     }
 
     fn write_kubeconfig(&self, plane: &ControlPlane, authority: &str) -> Result<()> {

@@ -37,9 +37,9 @@ impl Observer {
 
     /// Checks that the replica made no request but reads.
     fn check_wrote_nothing(&self) {
-        let asked = self.proxy.take_asked();
-        assert!(!asked.is_empty());
-        let written: Vec<_> = asked.iter().filter(|asked| asked.method != Method::GET).collect();
+        let requests = self.proxy.take_requests();
+        assert!(!requests.is_empty());
+        let written: Vec<_> = requests.iter().filter(|request| request.method != Method::GET).collect();
         assert!(written.is_empty(), "{written:?}");
     }
 }

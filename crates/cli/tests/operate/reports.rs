@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use bindery_cluster::{Asked, Before, Fair, Manager, Weather};
+use bindery_cluster::{Manager, NoFaults, Request, RequestFault};
 use http::StatusCode;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -76,18 +76,9 @@ async fn the_guide_lists_exactly_the_metrics() {
     assert_eq!(scraped(&replica.get("/metrics").await), listed());
 }
 
-/// Answers every write of volumes and claims with status 500.
-struct Broken;
-
-impl Weather for Broken {
-    fn before(&self, asked: &Asked) -> Before {
-        if asked.is_write() {
-            Before::Refuse { status: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None }
-        } else {
-            Before::Pass
-        }
-    }
-}
+/// Answers with status 500.
+const BROKEN: RequestFault =
+    RequestFault::Refuse { status: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None };
 
 #[tokio::test]
 async fn a_leader_whose_writes_all_fail_is_not_ready() {
@@ -96,7 +87,7 @@ async fn a_leader_whose_writes_all_fail_is_not_ready() {
     let mut replica = Replica::behind(&proxy, "first", &[]);
     replica.until_leading().await;
     replica.until_ready().await;
-    proxy.set_weather(Broken);
+    proxy.set_faults(|request: &Request| if request.is_write() { BROKEN } else { RequestFault::None });
     cluster.create_volume("a", "1Gi").await;
     cluster.create_volume("b", "1Gi").await;
     let (_, answer) =
@@ -108,26 +99,10 @@ async fn a_leader_whose_writes_all_fail_is_not_ready() {
     replica.until_metrics("bindery_writes_blocked 1\n").await;
     replica.until_metrics("bindery_keys_failing 2\n").await;
     assert_eq!(replica.get("/livez").await, "ok");
-    proxy.set_weather(Fair);
+    proxy.set_faults(NoFaults);
     replica.until_ready().await;
     cluster.until_volume("a", is_in_phase("Available")).await;
     replica.until_metrics("bindery_keys_failing 0\n").await;
-}
-
-/// Answers lists and watches of one kind with status 500, and counts them.
-struct Withheld {
-    path: &'static str,
-    asked: watch::Sender<usize>,
-}
-
-impl Weather for Withheld {
-    fn before(&self, asked: &Asked) -> Before {
-        if asked.path != self.path {
-            return Before::Pass;
-        }
-        self.asked.send_modify(|asked| *asked += 1);
-        Before::Refuse { status: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None }
-    }
 }
 
 /// The lists without which nothing is decided.
@@ -146,8 +121,14 @@ async fn a_replica_without_a_list_names_it_is_not_ready_and_writes_nothing() {
     for (kind, path) in LISTS {
         let name = kind.to_lowercase();
         cluster.create_pair(&name).await;
-        let (asked, mut seen) = watch::channel(0);
-        proxy.set_weather(Withheld { path, asked });
+        let (lists, mut lists_seen) = watch::channel(0);
+        proxy.set_faults(move |request: &Request| {
+            if request.path != path {
+                return RequestFault::None;
+            }
+            lists.send_modify(|lists| *lists += 1);
+            BROKEN
+        });
         let mut replica = Replica::behind(&proxy, &name, &[]);
         let missing = format!(
             "[-]lists failed: the first list is not complete of: {kind}\n[+]credentials ok\n\
@@ -155,21 +136,21 @@ async fn a_replica_without_a_list_names_it_is_not_ready_and_writes_nothing() {
         );
         replica.until_answer("/readyz", &missing).await;
         // It retries, and decides nothing meanwhile.
-        in_time("a retry", seen.wait_for(|asked| *asked >= 2)).await.unwrap();
+        in_time("a retry", lists_seen.wait_for(|lists| *lists >= 2)).await.unwrap();
         let answer = replica.until_answer("/readyz", &missing).await;
         assert_eq!(answer, (StatusCode::INTERNAL_SERVER_ERROR, format!("{missing}readyz check failed\n")));
         assert_eq!(replica.probe("/livez").await, (StatusCode::OK, "ok".to_owned()));
         assert_eq!(replica.metric("bindery_lists_complete").await, 0);
         // It does not compete for the Lease.
-        let asked = proxy.take_asked();
-        let writes = asked.iter().filter(|asked| asked.is_write() || asked.path.contains("/leases"));
-        assert_eq!(writes.count(), 0, "without the list of {kind}: {asked:#?}");
+        let requests = proxy.take_requests();
+        let writes = requests.iter().filter(|request| request.is_write() || request.path.contains("/leases"));
+        assert_eq!(writes.count(), 0, "without the list of {kind}: {requests:#?}");
 
-        proxy.set_weather(Fair);
+        proxy.set_faults(NoFaults);
         replica.until_ready().await;
         cluster.until_claim(&name, is_bound_to(&name)).await;
         replica.terminate().await;
-        proxy.take_asked();
+        proxy.take_requests();
     }
 }
 

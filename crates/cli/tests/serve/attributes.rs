@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bindery_cluster::{Asked, Manager};
+use bindery_cluster::{Manager, Request};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -125,11 +125,11 @@ fn expected() -> BTreeMap<String, ClaimOutcome> {
 }
 
 /// Checks that a replica made no request for the classes, nor for API discovery.
-fn assert_not_asked_for(asked: &[Asked], replica: &Replica) {
+fn assert_not_requested(requests: &[Request], replica: &Replica) {
     let is_discovery = |path: &str| ["/api", "/apis", "/apis/storage.k8s.io/v1"].contains(&path);
     let about_classes = |path: &str| path.contains("volumeattributesclasses") || is_discovery(path);
-    let asked: Vec<_> = asked.iter().filter(|asked| about_classes(&asked.path)).collect();
-    assert!(asked.is_empty(), "{asked:#?}\n{}", replica.log());
+    let found: Vec<_> = requests.iter().filter(|request| about_classes(&request.path)).collect();
+    assert!(found.is_empty(), "{found:#?}\n{}", replica.log());
 }
 
 /// Whether the API server serves the classes by default.
@@ -151,7 +151,7 @@ async fn a_claim_gets_a_volume_of_its_attributes_class_as_with_upstream() {
     let replica = Replica::behind(&proxy, "first", &[]);
     let outcome = story(&cluster).await;
     assert_eq!(outcome.claims, expected(), "{outcome:#?}\n{}", replica.log());
-    assert_not_asked_for(&proxy.take_asked(), &replica);
+    assert_not_requested(&proxy.take_requests(), &replica);
     drop((replica, proxy, cluster));
 
     let cluster = Cluster::start(Manager::BinderAlone).await;
@@ -181,5 +181,5 @@ async fn a_replica_needs_no_api_server_with_attributes_classes() {
 
     replica.until_ready().await;
     assert_eq!(replica.metric("bindery_watch_failures_total").await, 0, "{}", replica.log());
-    assert_not_asked_for(&proxy.take_asked(), &replica);
+    assert_not_requested(&proxy.take_requests(), &replica);
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use bindery_cluster::{After, Answered, Asked, Fair, Manager, Proxy, Weather, snapshot};
+use bindery_cluster::{Faults, Manager, NoFaults, Proxy, Request, Response, ResponseFault, snapshot};
 use bytes::Bytes;
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
@@ -45,14 +45,14 @@ impl Lie {
     }
 
     /// Whether a request is the live read that must come before the volume with this policy is reclaimed.
-    fn is_checked_by(self, asked: &Asked, policy: &str) -> bool {
-        let is_read = asked.method == Method::GET && asked.path == claim_path(&policy.to_lowercase());
+    fn is_checked_by(self, request: &Request, policy: &str) -> bool {
+        let is_read = request.method == Method::GET && request.path == claim_path(&policy.to_lowercase());
         match self {
             Self::Gone | Self::OtherUid | Self::OtherVolume => is_read,
             // A volume that is kept needs no read.
             Self::Released if policy == "Retain" => true,
             // The engine makes no read; the guard does.
-            Self::Released => is_read && asked.headers.contains_key("x-bindery-guard"),
+            Self::Released => is_read && request.headers.contains_key("x-bindery-guard"),
         }
     }
 
@@ -66,11 +66,11 @@ impl Lie {
 
 /// Whether a request releases, recycles or deletes a volume. Phase Bound may be written, because it is true.
 /// Writes of claims do not count: phase Lost is taken back.
-fn is_reclaiming(asked: &Asked) -> bool {
-    let body: Value = serde_json::from_slice(&asked.body).unwrap_or_default();
-    let is_volume = asked.path.starts_with(VOLUMES) && !asked.path.contains("/barrier-");
-    let is_recycler = asked.method == Method::POST && asked.path.ends_with("/pods");
-    is_recycler || is_volume && asked.is_write() && body["status"]["phase"] != "Bound"
+fn is_reclaiming(request: &Request) -> bool {
+    let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+    let is_volume = request.path.starts_with(VOLUMES) && !request.path.contains("/barrier-");
+    let is_recycler = request.method == Method::POST && request.path.ends_with("/pods");
+    is_recycler || is_volume && request.is_write() && body["status"]["phase"] != "Bound"
 }
 
 fn claim_path(name: &str) -> String {
@@ -91,28 +91,28 @@ impl LyingLists {
     }
 }
 
-impl Weather for LyingLists {
-    fn after(&self, asked: &Asked, answered: &Answered) -> After {
-        if asked.method != Method::GET || ![VOLUMES, CLAIMS].contains(&asked.path.as_str()) {
-            return After::Pass;
+impl Faults for LyingLists {
+    fn on_response(&self, request: &Request, response: &Response) -> ResponseFault {
+        if request.method != Method::GET || ![VOLUMES, CLAIMS].contains(&request.path.as_str()) {
+            return ResponseFault::None;
         }
-        let mut list: Value = serde_json::from_slice(&answered.body).unwrap();
+        let mut list: Value = serde_json::from_slice(&response.body).unwrap();
         // API servers up to 1.33 answer null for an empty list.
         let items: Option<Vec<Value>> = serde_json::from_value(list["items"].take()).unwrap();
         let lied = items.into_iter().flatten().filter_map(|item| {
-            if is_of_barrier(&item) { Some(item) } else { self.lie_about(&asked.path, item) }
+            if is_of_barrier(&item) { Some(item) } else { self.lie_about(&request.path, item) }
         });
         list["items"] = lied.collect();
-        After::Forge(Bytes::from(list.to_string()))
+        ResponseFault::Replace(Bytes::from(list.to_string()))
     }
 
-    fn event(&self, asked: &Asked, line: Bytes) -> Bytes {
+    fn on_event(&self, request: &Request, line: Bytes) -> Bytes {
         let mut event: Value = serde_json::from_slice(&line).unwrap();
         // The initial objects of a streamed list are false, later events are true.
         if event["type"] != "ADDED" || is_of_barrier(&event["object"]) {
             return line;
         }
-        let Some(object) = self.lie_about(&asked.path, event["object"].take()) else { return Bytes::new() };
+        let Some(object) = self.lie_about(&request.path, event["object"].take()) else { return Bytes::new() };
         event["object"] = object;
         Bytes::from(format!("{event}\n"))
     }
@@ -180,9 +180,9 @@ impl Scene {
                 Some(claim) => json!({"type": "MODIFIED", "object": claim}),
                 None => json!({"type": "DELETED", "object": claim}),
             };
-            assert_eq!(self.proxy.tell(CLAIMS, &event), 1, "one replica watches claims");
+            assert_eq!(self.proxy.send_event(CLAIMS, &event), 1, "one replica watches claims");
             let volume = lie.volume(self.get(&format!("{VOLUMES}/{name}")).await);
-            assert_eq!(self.proxy.tell(VOLUMES, &json!({"type": "MODIFIED", "object": volume})), 1);
+            assert_eq!(self.proxy.send_event(VOLUMES, &json!({"type": "MODIFIED", "object": volume})), 1);
         }
     }
 
@@ -201,16 +201,17 @@ impl Scene {
     /// Waits until the replica has read the claims live, and checks that nothing was reclaimed.
     async fn check_unharmed(&mut self, lie: Lie) {
         let mut seen = Vec::new();
-        let is_read = |seen: &[Asked], policy| seen.iter().any(|asked| lie.is_checked_by(asked, policy));
+        let is_read =
+            |seen: &[Request], policy| seen.iter().any(|request| lie.is_checked_by(request, policy));
         let read = poll(async || {
-            seen.extend(self.proxy.take_asked());
+            seen.extend(self.proxy.take_requests());
             POLICIES.iter().all(|policy| is_read(&seen, policy)).then_some(())
         });
         assert!(read.await.is_some(), "{lie:?}: not all claims were read: {seen:#?}");
         // Decided after the false state.
         self.bind_barrier().await;
-        seen.extend(self.proxy.take_asked());
-        let done: Vec<_> = seen.iter().filter(|asked| is_reclaiming(asked)).collect();
+        seen.extend(self.proxy.take_requests());
+        let done: Vec<_> = seen.iter().filter(|request| is_reclaiming(request)).collect();
         assert!(done.is_empty(), "{lie:?}: {done:#?}");
         for policy in POLICIES {
             let name = policy.to_lowercase();
@@ -257,7 +258,7 @@ async fn nothing_is_reclaimed_while_only_the_cache_says_so() {
     replica.until_leading().await;
     scene.bind_one_of_each_policy().await;
     for (round, lie) in LIES.into_iter().enumerate() {
-        scene.proxy.take_asked();
+        scene.proxy.take_requests();
         scene.send(lie).await;
         scene.check_unharmed(lie).await;
         scene.send_the_truth(round).await;
@@ -268,14 +269,14 @@ async fn nothing_is_reclaimed_while_only_the_cache_says_so() {
     replica.signal(rustix::process::Signal::KILL);
     replica.wait().await;
     for (number, lie) in LIES.into_iter().enumerate() {
-        scene.proxy.set_weather(LyingLists(lie));
-        scene.proxy.take_asked();
+        scene.proxy.set_faults(LyingLists(lie));
+        scene.proxy.take_requests();
         let mut replica = scene.replica(&format!("started-{number}"));
         replica.until_leading().await;
         scene.check_unharmed(lie).await;
         replica.terminate().await;
     }
-    scene.proxy.set_weather(Fair);
+    scene.proxy.set_faults(NoFaults);
     let _replica = scene.replica("true");
     scene.reclaim().await;
     assert_eq!(snapshot(&scene.cluster.client).await.unwrap().violations(), []);

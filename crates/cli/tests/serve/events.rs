@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bindery_cluster::{Asked, Before, Clock, Manager, Weather};
+use bindery_cluster::{Clock, Manager, Request, RequestFault};
 use futures::StreamExt as _;
 use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -145,15 +145,15 @@ fn refilled(event: &Event) -> i64 {
 }
 
 /// Numbers of requests that created and that changed an event about the stuck claim.
-fn writes(asked: &[Asked]) -> (usize, usize) {
+fn writes(requests: &[Request]) -> (usize, usize) {
     const EVENTS: &str = "/api/v1/namespaces/default/events";
-    let is_created = |asked: &&Asked| {
-        let body: Value = serde_json::from_slice(&asked.body).unwrap_or_default();
-        asked.method == Method::POST && asked.path == EVENTS && body["involvedObject"]["name"] == "stuck"
+    let is_created = |request: &&Request| {
+        let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        request.method == Method::POST && request.path == EVENTS && body["involvedObject"]["name"] == "stuck"
     };
     let prefix = format!("{EVENTS}/stuck.");
-    let is_changed = |asked: &&Asked| asked.method != Method::GET && asked.path.starts_with(&prefix);
-    (asked.iter().filter(is_created).count(), asked.iter().filter(is_changed).count())
+    let is_changed = |request: &&Request| request.method != Method::GET && request.path.starts_with(&prefix);
+    (requests.iter().filter(is_created).count(), requests.iter().filter(is_changed).count())
 }
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn a_stuck_claim_has_one_event_with_upstreams_limits_of_writes() {
     assert!(in_vain > TOUCHES_IN_VAIN, "{next:#?}");
     let refilled = refilled(&stuck.event().await);
     let changes = usize::try_from(BURST - 1 + refilled).unwrap();
-    assert_eq!(writes(&proxy.take_asked()), (1, changes), "refilled {refilled} times\n{}", replica.log());
+    assert_eq!(writes(&proxy.take_requests()), (1, changes), "refilled {refilled} times\n{}", replica.log());
     // A clock that is set back does not silence it.
     let before = stuck.event().await.count;
     clock.set(-3_600).unwrap();
@@ -247,17 +247,19 @@ async fn events_of_a_claim_with_ever_new_messages_are_combined() {
     assert!(message.contains(&format!("pod-{:02}", PODS - 1)), "{message}");
 }
 
-/// Refuses the first event.
-#[derive(Default)]
-struct Forbidding(AtomicBool);
+/// Whether a request creates an event.
+fn creates_event(request: &Request) -> bool {
+    request.method == Method::POST && request.path.ends_with("/events")
+}
 
-impl Weather for Forbidding {
-    fn before(&self, asked: &Asked) -> Before {
-        let is_event = asked.method == Method::POST && asked.path.ends_with("/events");
-        if !is_event || self.0.swap(true, Ordering::Relaxed) {
-            return Before::Pass;
+/// A fault that refuses the first event.
+fn refuse_first_event() -> impl Fn(&Request) -> RequestFault {
+    let has_refused = AtomicBool::new(false);
+    move |request| {
+        if !creates_event(request) || has_refused.swap(true, Ordering::Relaxed) {
+            return RequestFault::None;
         }
-        Before::Refuse { status: StatusCode::FORBIDDEN, retry_after: None }
+        RequestFault::Refuse { status: StatusCode::FORBIDDEN, retry_after: None }
     }
 }
 
@@ -267,7 +269,7 @@ async fn the_event_of_a_claim_that_waits_never_expires() {
     const TTL: i64 = 10;
     let cluster = Cluster::start_with(Manager::Off, &[&format!("--event-ttl={TTL}s")]).await;
     let proxy = cluster.proxy().await;
-    proxy.set_weather(Forbidding::default());
+    proxy.set_faults(refuse_first_event());
     // A new term would repeat every event.
     let further = ["--event-refresh=2", "--lease-duration=60"];
     let mut replica = Replica::behind(&proxy, "first", &further);
@@ -304,19 +306,6 @@ async fn the_event_of_a_claim_that_waits_never_expires() {
     in_time("both events are written again and again", outlived).await;
 }
 
-/// Never answers a new event, and reports the first.
-struct Deaf(watch::Sender<bool>);
-
-impl Weather for Deaf {
-    fn before(&self, asked: &Asked) -> Before {
-        if asked.method != Method::POST || !asked.path.ends_with("/events") {
-            return Before::Pass;
-        }
-        self.0.send_replace(true);
-        Before::Delay(Duration::from_secs(3_600))
-    }
-}
-
 #[tokio::test]
 async fn a_replica_that_ends_does_not_wait_for_unanswered_events() {
     let cluster = Cluster::start(Manager::Off).await;
@@ -324,7 +313,13 @@ async fn a_replica_that_ends_does_not_wait_for_unanswered_events() {
     let mut replica = Replica::behind(&proxy, "first", &[]);
     replica.until_leading().await;
     let (sender, mut has_come) = watch::channel(false);
-    proxy.set_weather(Deaf(sender));
+    proxy.set_faults(move |request: &Request| {
+        if !creates_event(request) {
+            return RequestFault::None;
+        }
+        sender.send_replace(true);
+        RequestFault::Delay(Duration::from_secs(3_600))
+    });
     cluster.create_claim("waits", "1Gi").await;
     in_time("an event", has_come.wait_for(|has_come| *has_come)).await.unwrap();
     replica.terminate().await;

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bindery_cluster::{After, Answered, Asked, Before, Clock, Fair, Manager, Proxy, Weather, snapshot};
+use bindery_cluster::{
+    Clock, Faults, Manager, NoFaults, Proxy, Request, RequestFault, Response, ResponseFault, snapshot,
+};
 use bindery_kit::number_from_env;
 use http::StatusCode;
 use rand::rngs::StdRng;
@@ -64,7 +66,7 @@ struct Reported {
 }
 
 /// Random faults of one kind.
-struct Storm {
+struct RandomFaults {
     fault: Fault,
     chance: Mutex<StdRng>,
 }
@@ -77,28 +79,28 @@ enum Fault {
     LoseAnswers,
 }
 
-impl Weather for Storm {
-    fn before(&self, _: &Asked) -> Before {
+impl Faults for RandomFaults {
+    fn on_request(&self, _: &Request) -> RequestFault {
         let mut chance = self.chance.lock().unwrap();
         match self.fault {
-            Fault::Cut if chance.random_bool(0.005) => Before::CutAll,
-            Fault::Cut if chance.random_bool(0.1) => Before::Cut,
+            Fault::Cut if chance.random_bool(0.005) => RequestFault::CutAll,
+            Fault::Cut if chance.random_bool(0.1) => RequestFault::Cut,
             Fault::Delay if chance.random_bool(0.3) => {
-                Before::Delay(Duration::from_millis(chance.random_range(10..1_500)))
+                RequestFault::Delay(Duration::from_millis(chance.random_range(10..1_500)))
             }
             Fault::Refuse(status) if chance.random_bool(0.1) => {
                 let retry_after = (status == StatusCode::TOO_MANY_REQUESTS).then_some(1);
-                Before::Refuse { status, retry_after }
+                RequestFault::Refuse { status, retry_after }
             }
-            _ => Before::Pass,
+            _ => RequestFault::None,
         }
     }
 
-    fn after(&self, asked: &Asked, _: &Answered) -> After {
+    fn on_response(&self, request: &Request, _: &Response) -> ResponseFault {
         let is_lost = self.fault == Fault::LoseAnswers
-            && asked.method != http::Method::GET
+            && request.method != http::Method::GET
             && self.chance.lock().unwrap().random_bool(0.3);
-        if is_lost { After::Lose } else { After::Pass }
+        if is_lost { ResponseFault::Lose } else { ResponseFault::None }
     }
 }
 
@@ -139,7 +141,7 @@ impl Trial {
         let before = self.reported().await;
         let checking = check_snapshots(self.cluster.client.clone());
         let chance = Mutex::new(StdRng::seed_from_u64(self.chance.random()));
-        self.proxy.set_weather(Storm { fault, chance });
+        self.proxy.set_faults(RandomFaults { fault, chance });
         self.receive(self.lasts).await;
         // Rare faults may take longer.
         let end = Instant::now() + PATIENCE;
@@ -160,7 +162,7 @@ impl Trial {
 
     /// Ends the fault; waits until all tenants are served and the cluster has settled.
     async fn settle(&mut self, checking: JoinHandle<()>, name: &str) {
-        self.proxy.set_weather(Fair);
+        self.proxy.set_faults(NoFaults);
         let cleared = Instant::now();
         let outcome = self.load.until_served().await;
         self.served(outcome).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 
-use bindery_cluster::{Asked, Manager};
+use bindery_cluster::{Manager, Request};
 use futures::StreamExt as _;
 use http::Method;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -21,13 +21,13 @@ const RENEWALS: usize = 3;
 /// Volumes, claims, classes, pods and nodes.
 const WATCHES: usize = 5;
 
-fn is_of_lease(asked: &Asked) -> bool {
-    asked.path == LEASE && [Method::GET, Method::PUT, Method::PATCH].contains(&asked.method)
+fn is_of_lease(request: &Request) -> bool {
+    request.path == LEASE && [Method::GET, Method::PUT, Method::PATCH].contains(&request.method)
 }
 
 /// Whether a request is a watch from some version on. With `sendInitialEvents` it is a list too.
-fn is_only_watch(asked: &Asked) -> bool {
-    asked.is_watch() && !asked.query.contains("sendInitialEvents")
+fn is_only_watch(request: &Request) -> bool {
+    request.is_watch() && !request.query.contains("sendInitialEvents")
 }
 
 /// Waits until the Lease has been renewed this many times.
@@ -80,16 +80,16 @@ async fn an_idle_replica_only_renews_the_lease_and_watches() {
     // Writes that follow an event in the same decision come within this time.
     until_renewed(&leases, 1).await;
     for is_cut in [false, true] {
-        proxy.take_asked();
+        proxy.take_requests();
         if is_cut {
             proxy.cut();
         }
         until_renewed(&leases, RENEWALS).await;
-        let (of_lease, others): (Vec<_>, Vec<_>) = proxy.take_asked().into_iter().partition(is_of_lease);
+        let (of_lease, others): (Vec<_>, Vec<_>) = proxy.take_requests().into_iter().partition(is_of_lease);
         assert!(of_lease.len() >= RENEWALS - 1, "{of_lease:#?}");
         let (watches, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_only_watch);
         assert!(others.is_empty(), "{others:#?}\n{}", replica.log());
-        let watched: BTreeSet<_> = watches.iter().map(|asked| &asked.path).collect();
+        let watched: BTreeSet<_> = watches.iter().map(|request| &request.path).collect();
         assert_eq!(watched.len(), if is_cut { WATCHES } else { 0 }, "{watched:?}");
     }
 }

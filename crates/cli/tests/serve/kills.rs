@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bindery_cluster::{After, Answered, Asked, Before, Fair, Manager, Proxy, Weather};
+use bindery_cluster::{Faults, Manager, NoFaults, Proxy, Request, RequestFault, Response, ResponseFault};
 use bindery_invariants::Snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -35,31 +35,31 @@ struct Trap {
 }
 
 impl Trap {
-    fn spring(&self, asked: &Asked) {
+    fn spring(&self, request: &Request) {
         kill_process(self.leader, Signal::KILL).unwrap();
-        let _ = self.sprung.send(format!("{} {}", asked.method, asked.path));
+        let _ = self.sprung.send(format!("{} {}", request.method, request.path));
     }
 }
 
-impl Weather for Trap {
-    fn before(&self, asked: &Asked) -> Before {
-        if !asked.is_write() || self.writes.fetch_add(1, Ordering::Relaxed) + 1 != self.nth {
-            return Before::Pass;
+impl Faults for Trap {
+    fn on_request(&self, request: &Request) -> RequestFault {
+        if !request.is_write() || self.writes.fetch_add(1, Ordering::Relaxed) + 1 != self.nth {
+            return RequestFault::None;
         }
         if self.moment == Moment::Before {
-            self.spring(asked);
-            return Before::Cut;
+            self.spring(request);
+            return RequestFault::Cut;
         }
-        *self.deadly.lock().unwrap() = Some(asked.number);
-        Before::Pass
+        *self.deadly.lock().unwrap() = Some(request.number);
+        RequestFault::None
     }
 
-    fn after(&self, asked: &Asked, _: &Answered) -> After {
-        if *self.deadly.lock().unwrap() != Some(asked.number) {
-            return After::Pass;
+    fn on_response(&self, request: &Request, _: &Response) -> ResponseFault {
+        if *self.deadly.lock().unwrap() != Some(request.number) {
+            return ResponseFault::None;
         }
-        self.spring(asked);
-        After::Lose
+        self.spring(request);
+        ResponseFault::Lose
     }
 }
 
@@ -137,18 +137,18 @@ impl Scene {
         let leader = self.leader.pid();
         let (sprung, mut springs) = mpsc::unbounded_channel();
         let (writes, deadly) = (AtomicUsize::new(0), Mutex::default());
-        self.proxy.set_weather(Trap { leader, nth, moment, writes, deadly, sprung });
+        self.proxy.set_faults(Trap { leader, nth, moment, writes, deadly, sprung });
         self.begin(deed, name).await;
         let write = tokio::select! {
             write = springs.recv() => write.expect("the trap is set"),
             () = self.until_done(deed, name) => {
-                self.proxy.set_weather(Fair);
+                self.proxy.set_faults(NoFaults);
                 // The trap may have been sprung by the very last write.
                 springs.try_recv().ok()?
             }
         };
         let died = Instant::now();
-        self.proxy.set_weather(Fair);
+        self.proxy.set_faults(NoFaults);
         self.leader.wait().await;
         self.next.until_leading().await;
         let takeover = died.elapsed();

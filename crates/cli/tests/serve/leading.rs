@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bindery_cluster::{Answered, Asked, Before, Fair, Manager, Proxy, Weather};
+use bindery_cluster::{Manager, NoFaults, Proxy, Request, RequestFault};
 use http::{Method, StatusCode};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -38,8 +38,8 @@ const RIGHTS: [(&str, &str, &[&str]); 9] = [
     ("coordination.k8s.io", "leases", &["get", "create", "update", "patch"]),
 ];
 
-fn is_renewal(asked: &Asked) -> bool {
-    asked.method == Method::PUT && asked.path.ends_with("/leases/bindery")
+fn is_renewal(request: &Request) -> bool {
+    request.method == Method::PUT && request.path.ends_with("/leases/bindery")
 }
 
 async fn cluster_and_proxy() -> (Cluster, Proxy) {
@@ -61,18 +61,6 @@ async fn until_renewed(leases: &Api<Lease>, since: &LeaseSpec) -> LeaseSpec {
     until(leases, "bindery", is_renewed).await.spec.unwrap()
 }
 
-/// Never answers one renewal, and reports it.
-struct Unanswered(watch::Sender<bool>);
-
-impl Weather for Unanswered {
-    fn before(&self, asked: &Asked) -> Before {
-        if is_renewal(asked) && !self.0.send_replace(true) {
-            return Before::Delay(FOREVER);
-        }
-        Before::Pass
-    }
-}
-
 #[tokio::test]
 async fn an_unanswered_renewal_or_dead_connections_cost_no_leadership() {
     let (cluster, proxy) = cluster_and_proxy().await;
@@ -87,7 +75,11 @@ async fn an_unanswered_renewal_or_dead_connections_cost_no_leadership() {
     let transitions = spec.lease_transitions;
 
     let (came, mut has_come) = watch::channel(false);
-    proxy.set_weather(Unanswered(came));
+    // One renewal stays unanswered.
+    proxy.set_faults(move |request: &Request| {
+        let is_first = is_renewal(request) && !came.send_replace(true);
+        if is_first { RequestFault::Delay(FOREVER) } else { RequestFault::None }
+    });
     in_time("a renewal", has_come.wait_for(|come| *come)).await.unwrap();
     for are_dead in [false, true] {
         if are_dead {
@@ -213,22 +205,15 @@ async fn a_replica_that_lacks_a_right_leaves_the_lease_to_another() {
     weak.until_following().await;
 }
 
-/// The fate of reviews of rights.
-struct Reviews(Before);
-
-impl Weather for Reviews {
-    fn before(&self, asked: &Asked) -> Before {
-        if asked.path.ends_with("/selfsubjectaccessreviews") { self.0.clone() } else { Before::Pass }
-    }
-}
-
 #[tokio::test]
 async fn a_replica_leads_where_rights_cannot_be_reviewed() {
     let (_cluster, proxy) = cluster_and_proxy().await;
-    let answer = |status| Before::Answer(status_of(status));
     let refusals = [StatusCode::FORBIDDEN, StatusCode::NOT_FOUND, StatusCode::SERVICE_UNAVAILABLE];
-    for review in refusals.map(answer).into_iter().chain([Before::Delay(FOREVER)]) {
-        proxy.set_weather(Reviews(review));
+    for fault in refusals.map(refuse).into_iter().chain([RequestFault::Delay(FOREVER)]) {
+        proxy.set_faults(move |request: &Request| {
+            let is_review = request.path.ends_with("/selfsubjectaccessreviews");
+            if is_review { fault.clone() } else { RequestFault::None }
+        });
         let mut replica = Replica::behind(&proxy, "first", &[]);
         replica.until_leading().await;
         replica.until_ready().await;
@@ -236,18 +221,8 @@ async fn a_replica_leads_where_rights_cannot_be_reviewed() {
     }
 }
 
-/// Refuses every request for its credentials.
-struct Refused;
-
-impl Weather for Refused {
-    fn before(&self, _: &Asked) -> Before {
-        Before::Answer(status_of(StatusCode::UNAUTHORIZED))
-    }
-}
-
-fn status_of(status: StatusCode) -> Answered {
-    let body = json!({"kind": "Status", "apiVersion": "v1", "code": status.as_u16(), "message": "refused"});
-    Answered { status, body: body.to_string().into() }
+fn refuse(status: StatusCode) -> RequestFault {
+    RequestFault::Refuse { status, retry_after: None }
 }
 
 #[tokio::test]
@@ -257,7 +232,7 @@ async fn a_leader_whose_credentials_are_refused_hands_over() {
     leader.until_leading().await;
     let mut next = cluster.replica("second");
     next.until_ready().await;
-    proxy.set_weather(Refused);
+    proxy.set_faults(|_: &Request| refuse(StatusCode::UNAUTHORIZED));
     proxy.cut();
     let cause = "its credentials are refused";
     leader.until_metrics(&format!("bindery_cannot_lead{{cause=\"{cause}\"}} 1\n")).await;
@@ -266,22 +241,8 @@ async fn a_leader_whose_credentials_are_refused_hands_over() {
     assert!(answer.contains(&format!("this replica cannot lead: {cause}")), "{answer}");
     leader.until_following().await;
     next.until_leading().await;
-    proxy.set_weather(Fair);
+    proxy.set_faults(NoFaults);
     leader.until_ready().await;
-}
-
-/// Forgets every version of volumes and fails their lists.
-struct Unlistable;
-
-impl Weather for Unlistable {
-    fn before(&self, asked: &Asked) -> Before {
-        if asked.method != Method::GET || asked.path != "/api/v1/persistentvolumes" {
-            return Before::Pass;
-        }
-        let is_list = !asked.is_watch() || asked.query.contains("sendInitialEvents=true");
-        let status = if is_list { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::GONE };
-        Before::Answer(status_of(status))
-    }
 }
 
 #[tokio::test]
@@ -291,32 +252,22 @@ async fn a_leader_whose_list_stays_incomplete_hands_over() {
     leader.until_leading().await;
     let mut next = cluster.replica("second");
     next.until_ready().await;
-    proxy.set_weather(Unlistable);
+    // The watches of volumes expire, and their lists fail.
+    proxy.set_faults(|request: &Request| {
+        if request.method != Method::GET || request.path != "/api/v1/persistentvolumes" {
+            return RequestFault::None;
+        }
+        let is_list = !request.is_watch() || request.query.contains("sendInitialEvents=true");
+        refuse(if is_list { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::GONE })
+    });
     proxy.cut();
     let cause = "the list of PersistentVolume is not complete";
     leader.until_metrics(&format!("bindery_cannot_lead{{cause=\"{cause}\"}} 1\n")).await;
     leader.until_following().await;
     next.until_leading().await;
     cluster.bind_pair("later").await;
-    proxy.set_weather(Fair);
+    proxy.set_faults(NoFaults);
     leader.until_ready().await;
-}
-
-/// Never answers the first write of a claim or volume, nor any renewal after it.
-#[derive(Default)]
-struct Stuck(AtomicBool);
-
-impl Weather for Stuck {
-    fn before(&self, asked: &Asked) -> Before {
-        if asked.is_write() {
-            self.0.store(true, Ordering::Relaxed);
-            return Before::Delay(FOREVER);
-        }
-        if is_renewal(asked) && self.0.load(Ordering::Relaxed) {
-            return Before::Delay(FOREVER);
-        }
-        Before::Pass
-    }
 }
 
 #[tokio::test]
@@ -328,11 +279,17 @@ async fn a_leader_that_steps_down_ends_its_writes_before_the_next_one_leads() {
     leader.until_leading().await;
     let mut next = cluster.replica_with("second", &lease);
     next.until_ready().await;
-    proxy.set_weather(Stuck::default());
+    // Writes stay unanswered, and so do the renewals after the first write.
+    let has_written = AtomicBool::new(false);
+    proxy.set_faults(move |request: &Request| {
+        has_written.fetch_or(request.is_write(), Ordering::Relaxed);
+        let is_stuck = request.is_write() || is_renewal(request) && has_written.load(Ordering::Relaxed);
+        if is_stuck { RequestFault::Delay(FOREVER) } else { RequestFault::None }
+    });
     cluster.create_volume("v", "1Gi").await;
     next.until_leading().await;
     assert!(leader.log().contains("this replica no longer leads"), "{}", leader.log());
-    proxy.set_weather(Fair);
+    proxy.set_faults(NoFaults);
 }
 
 /// Writes the kubeconfig of a server and a user.

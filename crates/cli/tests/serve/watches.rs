@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_cluster::{Asked, Before, Fair, Manager, Proxy, Weather};
+use bindery_cluster::{Manager, NoFaults, Proxy, Request, RequestFault};
 use bindery_controller::{Binder, Facts, Parts, Settings};
 use bindery_core::Version;
 use bindery_engine::DefaultEngine;
@@ -65,21 +65,6 @@ fn object(kind: Kind) -> (&'static str, Value) {
     }
 }
 
-/// Never answers watches of some kinds.
-struct Unanswered {
-    kinds: Vec<Kind>,
-    asked: mpsc::UnboundedSender<Kind>,
-}
-
-impl Weather for Unanswered {
-    fn before(&self, asked: &Asked) -> Before {
-        let kind = self.kinds.iter().find(|kind| asked.is_watch() && asked.path == path(**kind));
-        let Some(kind) = kind else { return Before::Pass };
-        let _ = self.asked.send(*kind);
-        Before::Delay(Duration::from_secs(3_600))
-    }
-}
-
 /// A cluster, and watches through a proxy.
 struct Scene {
     cluster: Cluster,
@@ -127,8 +112,14 @@ impl Scene {
     /// Kills the watches of these kinds: open ones stay silent, and new ones are not answered until each kind
     /// has given up on two. Then all kinds must catch up.
     async fn kill_watches(&mut self, dead: &[Kind]) {
-        let (sender, mut asked) = mpsc::unbounded_channel();
-        self.proxy.set_weather(Unanswered { kinds: dead.to_vec(), asked: sender });
+        let (sender, mut unanswered) = mpsc::unbounded_channel();
+        let kinds = dead.to_vec();
+        self.proxy.set_faults(move |request: &Request| {
+            let kind = kinds.iter().find(|kind| request.is_watch() && request.path == path(**kind));
+            let Some(kind) = kind else { return RequestFault::None };
+            let _ = sender.send(*kind);
+            RequestFault::Delay(Duration::from_secs(3_600))
+        });
         dead.iter().for_each(|kind| self.proxy.stall_watches_of(path(*kind)));
         let mut unheard = Vec::new();
         for kind in Kind::ALL {
@@ -142,14 +133,14 @@ impl Scene {
         let given_up = async {
             let mut counts = [0; Kind::ALL.len()];
             while dead.iter().any(|kind| counts[*kind as usize] < 3) {
-                counts[asked.recv().await.expect("the weather stays") as usize] += 1;
+                counts[unanswered.recv().await.expect("the faults stay") as usize] += 1;
             }
         };
-        assert!(tokio::time::timeout(PATIENCE, given_up).await.is_ok(), "{dead:?} are not asked for again");
+        assert!(tokio::time::timeout(PATIENCE, given_up).await.is_ok(), "{dead:?} are not watched again");
         for (kind, version) in &unheard {
             assert!(!self.binder.intake().freshness().has_reached(*kind, version), "{kind} is not dead");
         }
-        self.proxy.set_weather(Fair);
+        self.proxy.set_faults(NoFaults);
         for (kind, version) in &unheard {
             self.until_reached(*kind, version).await;
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 use bytes::{Bytes, BytesMut};
 use futures::stream;
 use http::header::{ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -22,12 +22,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use super::{After, Answered, Asked, Before, Held, Shared, Weather, lock};
+use super::{Faults, Held, Request, RequestFault, Response, ResponseFault, Shared, lock};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// An answer to a client. An error of its body ends the connection.
-type Answer = Response<BoxBody<Bytes, io::Error>>;
+type Answer = http::Response<BoxBody<Bytes, io::Error>>;
 
 /// The error that ends a connection without an answer.
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +65,9 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream, acceptor: TlsAcceptor) {
 }
 
 impl Shared {
-    async fn answer(&self, connection: u64, request: Request<Incoming>) -> Result<Answer, Cut> {
+    async fn answer(&self, connection: u64, request: http::Request<Incoming>) -> Result<Answer, Cut> {
         let (parts, body) = request.into_parts();
-        let asked = Asked {
+        let request = Request {
             number: self.count.fetch_add(1, Ordering::Relaxed),
             method: parts.method,
             path: parts.uri.path().to_owned(),
@@ -79,56 +79,55 @@ impl Shared {
             // The client closes the connection.
             pending::<()>().await;
         }
-        let weather = Arc::clone(&self.weather.read().unwrap_or_else(PoisonError::into_inner));
-        match weather.before(&asked) {
-            Before::Pass => {}
+        let faults = Arc::clone(&self.faults.read().unwrap_or_else(PoisonError::into_inner));
+        match faults.on_request(&request) {
+            RequestFault::None => {}
             // The client under test waits, not the test.
-            Before::Delay(delay) => tokio::time::sleep_until(Instant::now() + delay).await,
-            Before::Refuse { status, retry_after } => return Ok(refusal(status, retry_after)),
-            Before::Answer(answer) => return Ok(json_answer(answer)),
-            Before::Cut => return Err(Cut),
-            Before::CutAll => {
+            RequestFault::Delay(delay) => tokio::time::sleep_until(Instant::now() + delay).await,
+            RequestFault::Refuse { status, retry_after } => return Ok(refusal(status, retry_after)),
+            RequestFault::Cut => return Err(Cut),
+            RequestFault::CutAll => {
                 self.cut();
                 return Err(Cut);
             }
         }
-        lock(&self.asked).push(asked.clone());
-        let response = self.upstream.send(self.forwarded(&asked)).await.map_err(|_| Cut)?;
-        if asked.is_watch() && response.status().is_success() {
-            return Ok(self.watch(asked, weather, response));
+        lock(&self.forwarded).push(request.clone());
+        let response = self.upstream.send(self.forwarded(&request)).await.map_err(|_| Cut)?;
+        if request.is_watch() && response.status().is_success() {
+            return Ok(self.watch(request, faults, response));
         }
         let (parts, body) = response.into_parts();
         let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
-        let answered = Answered { status: parts.status, body };
-        let body = match weather.after(&asked, &answered) {
-            After::Pass => answered.body,
-            After::Lose => return Err(Cut),
-            After::Forge(body) => body,
+        let response = Response { status: parts.status, body };
+        let body = match faults.on_response(&request, &response) {
+            ResponseFault::None => response.body,
+            ResponseFault::Lose => return Err(Cut),
+            ResponseFault::Replace(body) => body,
         };
         Ok(sent_back(parts, Full::new(body).map_err(io::Error::other).boxed()))
     }
 
-    fn forwarded(&self, asked: &Asked) -> Request<Body> {
-        let query = if asked.query.is_empty() { String::new() } else { format!("?{}", asked.query) };
-        let mut request = Request::new(Body::from(asked.body.clone()));
-        *request.method_mut() = asked.method.clone();
-        *request.uri_mut() = format!("{}{query}", asked.path).parse().expect("a received path is valid");
-        *request.headers_mut() = asked.headers.clone();
+    fn forwarded(&self, request: &Request) -> http::Request<Body> {
+        let query = if request.query.is_empty() { String::new() } else { format!("?{}", request.query) };
+        let mut forwarded = http::Request::new(Body::from(request.body.clone()));
+        *forwarded.method_mut() = request.method.clone();
+        *forwarded.uri_mut() = format!("{}{query}", request.path).parse().expect("a received path is valid");
+        *forwarded.headers_mut() = request.headers.clone();
         if self.in_json {
-            request.headers_mut().insert(ACCEPT, JSON);
+            forwarded.headers_mut().insert(ACCEPT, JSON);
         }
         for name in [HOST, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING] {
-            request.headers_mut().remove(name);
+            forwarded.headers_mut().remove(name);
         }
-        request
+        forwarded
     }
 
-    fn watch(&self, asked: Asked, weather: Arc<dyn Weather>, response: Response<Body>) -> Answer {
+    fn watch(&self, request: Request, faults: Arc<dyn Faults>, response: http::Response<Body>) -> Answer {
         let (parts, events) = response.into_parts();
         let (sender_of_test, lines_of_test) = mpsc::unbounded_channel();
-        lock(&self.watches).push((asked.path.clone(), sender_of_test));
+        lock(&self.watches).push((request.path.clone(), sender_of_test));
         let (sender, mut lines) = mpsc::channel::<io::Result<Bytes>>(1);
-        let pump = Pump { asked, weather, in_json: self.in_json, begun: BytesMut::new() };
+        let pump = Pump { request, faults, in_json: self.in_json, begun: BytesMut::new() };
         tokio::spawn(pump.run(events, lines_of_test, self.held.subscribe(), sender));
         let frames = stream::poll_fn(move |context| {
             lines.poll_recv(context).map(|lines| lines.map(|lines| lines.map(Frame::data)))
@@ -139,8 +138,8 @@ impl Shared {
 
 /// Sends the events of a watch back, in JSON as whole lines, and lines of the test between them.
 struct Pump {
-    asked: Asked,
-    weather: Arc<dyn Weather>,
+    request: Request,
+    faults: Arc<dyn Faults>,
     in_json: bool,
     /// The beginning of a line whose end has not arrived.
     begun: BytesMut,
@@ -170,7 +169,7 @@ impl Pump {
             // After an error the proxy has ended.
             let has_ended = tokio::select! {
                 () = to.closed() => return,
-                flows = held.wait_for(|held| !held.holds(&self.asked)) => flows.is_err(),
+                flows = held.wait_for(|held| !held.holds(&self.request)) => flows.is_err(),
             };
             if has_ended || to.send(lines).await.is_err() || is_end {
                 return;
@@ -178,13 +177,13 @@ impl Pump {
         }
     }
 
-    /// The lines that end in this data, after the weather has replaced them.
+    /// The lines that end in this data, after the faults.
     fn lines(&mut self, data: &[u8]) -> Bytes {
         self.begun.extend_from_slice(data);
         let whole = self.begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let whole = self.begun.split_to(whole).freeze();
         let lines = whole.split_inclusive(|byte| *byte == b'\n').map(|line| whole.slice_ref(line));
-        lines.flat_map(|line| self.weather.event(&self.asked, line)).collect()
+        lines.flat_map(|line| self.faults.on_event(&self.request, line)).collect()
     }
 }
 
@@ -192,18 +191,15 @@ fn sent_back(mut parts: http::response::Parts, body: BoxBody<Bytes, io::Error>) 
     for name in [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING] {
         parts.headers.remove(name);
     }
-    Response::from_parts(parts, body)
-}
-
-fn json_answer(Answered { status, body }: Answered) -> Answer {
-    let mut answer = Response::new(Full::new(body).map_err(io::Error::other).boxed());
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, JSON);
-    answer
+    http::Response::from_parts(parts, body)
 }
 
 fn refusal(status: StatusCode, retry_after: Option<u32>) -> Answer {
     let reason = match status {
+        StatusCode::UNAUTHORIZED => "Unauthorized",
+        StatusCode::FORBIDDEN => "Forbidden",
+        StatusCode::NOT_FOUND => "NotFound",
+        StatusCode::GONE => "Expired",
         StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
         StatusCode::GATEWAY_TIMEOUT => "Timeout",
         StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
@@ -213,7 +209,10 @@ fn refusal(status: StatusCode, retry_after: Option<u32>) -> Answer {
         "kind": "Status", "apiVersion": "v1", "status": "Failure",
         "code": status.as_u16(), "reason": reason, "message": "made by the test's proxy",
     });
-    let mut answer = json_answer(Answered { status, body: body.to_string().into() });
+    let body = Full::new(Bytes::from(body.to_string())).map_err(io::Error::other).boxed();
+    let mut answer = http::Response::new(body);
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, JSON);
     if let Some(seconds) = retry_after {
         answer.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
