@@ -5,7 +5,6 @@
 
 #[path = "operate/foreign_writer.rs"]
 mod foreign_writer;
-mod kit;
 #[path = "operate/observe.rs"]
 mod observe;
 #[path = "operate/reports.rs"]

@@ -21,7 +21,6 @@ mod faults;
 mod idle;
 #[path = "serve/kills.rs"]
 mod kills;
-mod kit;
 #[path = "serve/leading.rs"]
 mod leading;
 #[path = "serve/load.rs"]
@@ -33,10 +32,8 @@ mod restored;
 #[path = "serve/watches.rs"]
 mod watches;
 
-use bindery_cluster::Manager;
+use bindery_cluster::{Cluster, Manager, is_bound_to, is_in_phase};
 use http::StatusCode;
-
-use self::kit::{Cluster, is_bound_to, is_in_phase};
 
 #[tokio::test]
 async fn a_claim_is_bound_and_its_volume_kept_after_its_deletion() {

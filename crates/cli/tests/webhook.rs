@@ -14,7 +14,6 @@ mod drain;
 mod files;
 #[path = "webhook/idle_connections.rs"]
 mod idle_connections;
-mod kit;
 #[path = "webhook/kubectl.rs"]
 mod kubectl;
 #[path = "webhook/scene.rs"]

@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+pub use bindery_servers::built;
 pub use documents::{Row, commands, table};
 pub use objects::Objects;
 pub use operator::Operator;
@@ -63,15 +64,6 @@ pub fn sets() -> Vec<(String, Value)> {
 pub fn offered(variable: &str) -> PathBuf {
     let path = std::env::var_os(variable).filter(|value| !value.is_empty());
     path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`")).into()
-}
-
-/// A program of the workspace, which cargo built beside the running test.
-pub fn built(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test must know where it lies");
-    let folder = test.ancestors().nth(2).expect("a test must lie in cargo's target folder");
-    let program = folder.join(name);
-    assert!(program.is_file(), "{} is missing: run `cargo xtask test`", program.display());
-    program
 }
 
 /// Runs a program with a text on its standard input, and returns its output.

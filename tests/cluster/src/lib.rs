@@ -1,22 +1,33 @@
-//! A real control plane for tests and benchmarks: etcd, kube-apiserver, and if wanted upstream's controller
+//! A real cluster for tests and benchmarks: etcd, kube-apiserver, and if wanted upstream's controller
 //! manager, on loopback.
 //!
-//! [`ControlPlane::start`] takes about five seconds. Its servers are killed when it is dropped, and by the
-//! kernel when the process that holds it dies. A [`Proxy`] in front of it makes faults. [`snapshot`] reads
-//! its objects for the checker of invariants.
+//! Benchmarks use [`ControlPlane`], whose functions return errors. Tests use [`Cluster`] and [`Replica`],
+//! whose functions panic where a test must fail. [`ControlPlane::start`] takes about five seconds. Servers are
+//! killed when they are dropped, and by the kernel when the process that holds them dies. A [`Proxy`] in front
+//! of the API server makes faults. [`snapshot`] reads all objects for the checker of invariants.
 //!
 //! This is no part of the kit because it depends on kube and hyper, which tests without a cluster need not
 //! compile.
 
 mod clock;
+mod cluster;
 mod control_plane;
+mod objects;
 mod observed;
 mod proxy;
+mod replica;
 mod server;
+mod waiting;
 
 pub use bindery_servers::free_port;
 pub use clock::Clock;
+pub use cluster::{Cluster, request};
 pub use control_plane::{ControlPlane, Manager, Programs};
+pub use objects::{
+    folders_in, is_bound, is_bound_to, is_event, is_in_phase, make_folder, phase, provisioning_in,
+};
 pub use observed::snapshot;
 pub use proxy::{Faults, NoFaults, Proxy, Request, RequestFault, Response, ResponseFault};
+pub use replica::{Replica, refused};
 pub use server::Server;
+pub use waiting::{Object, PATIENCE, in_time, poll, until};

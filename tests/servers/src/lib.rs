@@ -171,6 +171,19 @@ pub fn free_port() -> Result<u16> {
     Ok(address.port())
 }
 
+/// A program of the workspace, which cargo built beside the running test.
+///
+/// # Panics
+///
+/// The program is missing.
+pub fn built(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let folder = test.ancestors().nth(2).expect("cargo puts a test into a folder of its target folder");
+    let program = folder.join(name);
+    assert!(program.is_file(), "{} is missing: run `cargo xtask test`", program.display());
+    program
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

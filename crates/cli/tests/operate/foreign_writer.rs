@@ -4,17 +4,15 @@
 use std::process::Command;
 use std::time::Duration;
 
-use bindery_cluster::Manager;
+use bindery_cluster::{
+    Cluster, Manager, Replica, is_bound, is_bound_to, is_in_phase, make_folder, phase, provisioning_in, until,
+};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
-
-use crate::kit::{
-    Cluster, Replica, is_bound, is_bound_to, is_in_phase, make_folder, phase, provisioning_in, until,
-};
 
 /// Most time from the first write of another binder to its report.
 const REPORT_MAX: Duration = Duration::from_secs(60);

@@ -1,11 +1,9 @@
 //! Observe mode, beside upstream's binder and beside one that chooses badly.
 
-use bindery_cluster::{Manager, Proxy};
+use bindery_cluster::{Cluster, Manager, Proxy, Replica, is_bound, is_bound_to, is_in_phase, poll};
 use http::Method;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-
-use crate::kit::{Cluster, Replica, is_bound, is_bound_to, is_in_phase, poll};
 
 /// A replica in observe mode, and the proxy for all of its requests.
 struct Observer {

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use bindery_cluster::{Manager, NoFaults, Request, RequestFault};
+use bindery_cluster::{
+    Cluster, Manager, NoFaults, Replica, Request, RequestFault, in_time, is_bound_to, is_in_phase,
+};
 use http::StatusCode;
 use serde_json::Value;
 use tokio::sync::watch;
-
-use crate::kit::{Cluster, Replica, in_time, is_bound_to, is_in_phase};
 
 /// Names of the metrics in the guide. Each row has a meaning and an action; rows whose name begins with a
 /// capital are alerts.

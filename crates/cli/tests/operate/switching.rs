@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use bindery_cluster::Manager;
+use bindery_cluster::{Cluster, Manager, is_bound, is_in_phase};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
-
-use crate::kit::{Cluster, is_bound, is_in_phase};
 
 /// Pairs that each binder binds.
 const PAIRS: usize = 20;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bindery_cluster::Manager;
+use bindery_cluster::{Cluster, Manager, Replica, is_bound_to, poll};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
@@ -15,8 +15,6 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 use tokio::net::TcpListener;
-
-use crate::kit::{Cluster, Replica, is_bound_to, poll};
 
 /// The received spans with the names of their services.
 type Received = Arc<Mutex<Vec<(String, Span)>>>;

@@ -3,13 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bindery_cluster::{Manager, Request};
+use bindery_cluster::{Cluster, Manager, Replica, Request, is_bound_to, is_event, is_in_phase, phase};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-
-use crate::kit::{Cluster, Replica, is_bound_to, is_event, is_in_phase, phase};
 
 const DRIVER: &str = "vendor.example";
 /// Minor version of the first API server that serves the classes by default.

@@ -4,15 +4,16 @@
 use std::fs;
 use std::path::PathBuf;
 
-use bindery_cluster::{Faults, Manager, NoFaults, Proxy, Request, Response, ResponseFault, snapshot};
+use bindery_cluster::{
+    Cluster, Faults, Manager, NoFaults, Proxy, Replica, Request, Response, ResponseFault, is_bound_to,
+    is_in_phase, make_folder, poll, provisioning_in, snapshot, until,
+};
 use bytes::Bytes;
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-use crate::kit::{Cluster, Replica, is_bound_to, is_in_phase, make_folder, poll, provisioning_in, until};
 
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 const CLAIMS: &str = "/api/v1/persistentvolumeclaims";

@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bindery_cluster::Manager;
+use bindery_cluster::{Cluster, Manager, is_bound_to, is_event, is_in_phase};
 use kube::api::ListParams;
 use serde_json::json;
-
-use crate::kit::{Cluster, is_bound_to, is_event, is_in_phase};
 
 const PROVISIONER: &str = "vendor.example/csi";
 

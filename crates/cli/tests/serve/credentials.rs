@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bindery_cluster::Manager;
+use bindery_cluster::{Cluster, Manager, Replica, refused};
 use futures::future::select_all;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -15,8 +15,6 @@ use rcgen::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
-
-use crate::kit::{Cluster, Replica, refused};
 
 /// A certificate of version 1, which rcgen does not make, and its key.
 const VERSION_1: [&str; 2] = [

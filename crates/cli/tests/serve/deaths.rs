@@ -3,14 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use bindery_cluster::Manager;
+use bindery_cluster::{Cluster, Manager, Replica};
 use bindery_kit::number_from_env;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use rustix::process::Signal;
 
 use super::load::{LEFT, Load};
-use crate::kit::{Cluster, Replica, until_settled};
 
 /// Leaders that are killed; `cargo xtask soak` sets a higher number (`BINDERY_KILLS`).
 const KILLS: u64 = 20;
@@ -65,7 +64,7 @@ impl Trial {
             losses.retain(|loss| !(loss.ends_with(LEFT) && loss.contains("/pvc-")));
             losses
         };
-        until_settled(&self.cluster.client, losses).await.unwrap();
+        self.cluster.until_settled(losses).await.unwrap();
     }
 }
 

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bindery_cluster::{Clock, Manager, Request, RequestFault};
+use bindery_cluster::{Clock, Cluster, Manager, Replica, Request, RequestFault, in_time, is_event};
 use futures::StreamExt as _;
 use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -15,8 +15,6 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-
-use crate::kit::{Cluster, Replica, in_time, is_event};
 
 /// Events about one object and type that are written at once (`defaultSpamBurst`).
 const BURST: i64 = 25;

@@ -9,7 +9,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bindery_cluster::{
-    Clock, Faults, Manager, NoFaults, Proxy, Request, RequestFault, Response, ResponseFault, snapshot,
+    Clock, Cluster, Faults, Manager, NoFaults, PATIENCE, Proxy, Replica, Request, RequestFault, Response,
+    ResponseFault, snapshot,
 };
 use bindery_kit::number_from_env;
 use http::StatusCode;
@@ -21,7 +22,6 @@ use tokio::time::Instant;
 
 use super::deaths::chance;
 use super::load::{LEFT, Load, Unserved, names_a_tenant};
-use crate::kit::{Cluster, PATIENCE, Replica, until_settled};
 
 /// How long each fault lasts by default.
 const SECONDS: u64 = 6;
@@ -258,7 +258,7 @@ impl Trial {
     }
 
     async fn until_settled(&self) {
-        if let Err(wrong) = until_settled(&self.cluster.client, async |_| self.losses().await).await {
+        if let Err(wrong) = self.cluster.until_settled(async |_| self.losses().await).await {
             panic!("the cluster does not settle: {wrong:#?}\n{}", self.replica.log());
         }
     }

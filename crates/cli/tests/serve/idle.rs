@@ -3,15 +3,13 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 
-use bindery_cluster::{Manager, Request};
+use bindery_cluster::{Cluster, Manager, Replica, Request, in_time, is_event};
 use futures::StreamExt as _;
 use http::Method;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::watcher::watch_object;
 use serde_json::json;
-
-use crate::kit::{Cluster, Replica, in_time, is_event};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/bindery";
 /// Long enough that no pause of the machine ends the term: a new one would decide everything again.

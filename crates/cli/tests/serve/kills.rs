@@ -5,14 +5,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bindery_cluster::{Faults, Manager, NoFaults, Proxy, Request, RequestFault, Response, ResponseFault};
+use bindery_cluster::{
+    Cluster, Faults, Manager, NoFaults, Proxy, Replica, Request, RequestFault, Response, ResponseFault,
+    folders_in, is_bound, provisioning_in,
+};
 use bindery_invariants::Snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
-
-use crate::kit::{Cluster, Replica, folders_in, is_bound, provisioning_in, until_settled};
 
 /// When a leader is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,7 +196,7 @@ impl Scene {
                 .into_iter()
                 .collect()
         };
-        if let Err(wrong) = until_settled(&self.cluster.client, further).await {
+        if let Err(wrong) = self.cluster.until_settled(further).await {
             panic!("{name} is not done: {wrong:#?}\n{}", self.next.log());
         }
     }

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bindery_cluster::{Manager, NoFaults, Proxy, Request, RequestFault};
+use bindery_cluster::{
+    Cluster, Manager, NoFaults, Proxy, Replica, Request, RequestFault, in_time, poll, until,
+};
 use http::{Method, StatusCode};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -20,8 +22,6 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-
-use crate::kit::{Cluster, Replica, in_time, poll, until};
 
 /// Longer than a test.
 const FOREVER: Duration = Duration::from_secs(3_600);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bindery_cluster::{Cluster, PATIENCE, folders_in, is_bound, make_folder, provisioning_in};
 use bindery_kit::json;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -22,8 +23,6 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
-
-use crate::kit::{Cluster, PATIENCE, folders_in, is_bound, make_folder, provisioning_in};
 
 /// How often a tenant comes.
 const EVERY: Duration = Duration::from_millis(40);

@@ -4,7 +4,9 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bindery_cluster::Manager;
+use bindery_cluster::{
+    Cluster, Manager, in_time, is_bound, is_bound_to, is_event, is_in_phase, provisioning_in,
+};
 use bindery_controller::{Plugin as _, PluginError, Port as _, Purpose};
 use bindery_core::{Lookup, Volume};
 use bindery_kube::plugins::{HostPath, Recycler, RecyclerSettings};
@@ -19,8 +21,6 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-
-use crate::kit::{Cluster, in_time, is_bound, is_bound_to, is_event, is_in_phase, provisioning_in};
 
 #[tokio::test]
 async fn a_folder_of_a_bound_volume_is_not_deleted_for_another_volume() {

@@ -1,12 +1,11 @@
 //! etcd is restored from a snapshot while Bindery runs.
 
-use bindery_cluster::Manager;
+use bindery_cluster::{Cluster, Manager, Replica, is_bound, is_bound_to, is_in_phase, provisioning_in};
 use k8s_openapi::api::core::v1::{Event, PersistentVolume};
 use kube::Api;
 use tempfile::TempDir;
 
 use super::idle::until_renewed;
-use crate::kit::{Cluster, Replica, is_bound, is_bound_to, is_in_phase, provisioning_in};
 
 /// Least number of revisions that the restore takes back: more than are written until Bindery is back.
 const REVISIONS: usize = 2_000;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_cluster::{Manager, NoFaults, Proxy, Request, RequestFault};
+use bindery_cluster::{
+    Cluster, Manager, NoFaults, PATIENCE, Proxy, Replica, Request, RequestFault, in_time, is_bound_to,
+};
 use bindery_controller::{Binder, Facts, Parts, Settings};
 use bindery_core::Version;
 use bindery_engine::DefaultEngine;
@@ -19,8 +21,6 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-
-use crate::kit::{Cluster, PATIENCE, Replica, in_time, is_bound_to};
 
 /// Shorter than the time between bookmarks, so that idle watches end by these limits too.
 const LIMITS: WatchLimits = WatchLimits {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bindery_cluster::refused;
 use futures::future::join_all;
 use kube::api::DeleteParams;
 use serde_json::json;
@@ -10,7 +11,6 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::scene::{ON_LOOPBACK, Scene, WebhookReplica, call};
-use crate::kit::refused;
 
 const SETTINGS: [&str; 2] = [ON_LOOPBACK, "--certificate-lifetime=30s"];
 

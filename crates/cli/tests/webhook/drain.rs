@@ -1,11 +1,11 @@
 //! The end of a replica.
 
+use bindery_cluster::in_time;
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::net::TcpStream;
 
 use super::scene::{ON_LOOPBACK, Scene};
-use crate::kit::in_time;
 
 /// Longer than the machine may pause.
 const DRAIN: &str = "--webhook-drain=15";

@@ -4,12 +4,12 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
+use bindery_cluster::poll;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::scene::{ON_LOOPBACK, Scene, WebhookReplica, call, configuration};
-use crate::kit::poll;
 
 /// A certificate authority.
 struct Authority {

@@ -2,13 +2,13 @@
 
 use std::fs;
 
+use bindery_cluster::{in_time, poll};
 use bindery_kit::{allow_files, resident_kib};
 use futures::future::join_all;
 use serde_json::json;
 use tokio::net::TcpStream;
 
 use super::scene::{Scene, WebhookReplica};
-use crate::kit::{in_time, poll};
 
 const IDLE: usize = 10_000;
 /// Other open files of this process.

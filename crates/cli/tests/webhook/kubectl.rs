@@ -3,11 +3,11 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use bindery_cluster::{is_bound_to, is_event, is_in_phase};
 use bindery_kit::json;
 use serde_json::{Value, json};
 
 use super::scene::{ON_LOOPBACK, Scene, WebhookReplica, configuration};
-use crate::kit::{is_bound_to, is_event, is_in_phase};
 
 /// Whether kubectl succeeded, and its standard error.
 type Ended = (bool, String);

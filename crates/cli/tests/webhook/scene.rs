@@ -1,6 +1,6 @@
 //! A cluster whose API server calls the webhooks of replicas on loopback.
 
-use bindery_cluster::{Manager, free_port};
+use bindery_cluster::{Cluster, Manager, Replica, free_port, poll};
 use futures::future::join_all;
 use http::Request;
 use k8s_openapi::ByteString;
@@ -10,8 +10,6 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-
-use crate::kit::{Cluster, Replica, poll};
 
 /// The argument by which certificates are made for the address of the webhooks.
 pub(crate) const ON_LOOPBACK: &str = "--certificate-name=127.0.0.1";

@@ -2,11 +2,11 @@
 
 use std::fs;
 
+use bindery_cluster::refused;
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::scene::{ON_LOOPBACK, Scene};
-use crate::kit::refused;
 
 #[test]
 fn a_setting_of_the_webhook_that_cannot_be_used_is_refused_with_a_remedy() {
