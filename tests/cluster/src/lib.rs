@@ -2,9 +2,9 @@
 //! manager, on loopback.
 //!
 //! Benchmarks use [`ControlPlane`], whose functions return errors. Tests use [`Cluster`] and [`Replica`],
-//! whose functions panic where a test must fail. [`ControlPlane::start`] takes about five seconds. Servers are
-//! killed when they are dropped, and by the kernel when the process that holds them dies. A [`Proxy`] in front
-//! of the API server makes faults. [`snapshot`] reads all objects for the checker of invariants.
+//! whose functions panic where a test must fail. A control plane starts in about five seconds. Servers are
+//! killed when they are dropped, and by the kernel when the process that holds them dies. A [`Proxy`] in
+//! front of the API server makes faults. [`snapshot`] reads all objects for the checker of invariants.
 //!
 //! This is no part of the kit because it depends on kube and hyper, which tests without a cluster need not
 //! compile.
