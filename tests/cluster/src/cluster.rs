@@ -3,15 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::process::{Command, Output, Stdio};
 
 use bindery_invariants::Snapshot;
 use bindery_kit::json;
 use futures::StreamExt as _;
-use http::{Method, Request};
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -74,50 +71,6 @@ impl Cluster {
     /// Starts a replica with further arguments.
     pub fn replica_with(&self, identity: &str, further: &[&str]) -> Replica {
         Replica::start(&self.kubeconfig(), identity, further, &[])
-    }
-
-    /// Runs kubectl (`BINDERY_KUBECTL`) with a text on its standard input.
-    pub fn kubectl(&self, arguments: &[&str], input: &str) -> Output {
-        let mut kubectl = Command::new(std::env::var_os("BINDERY_KUBECTL").unwrap());
-        kubectl.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments);
-        kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut running = kubectl.spawn().unwrap();
-        // An error means that kubectl has ended and read nothing.
-        let _ = running.stdin.take().unwrap().write_all(input.as_bytes());
-        running.wait_with_output().unwrap()
-    }
-
-    /// Reads the object at a path. The error is the API server's message.
-    pub async fn get(&self, path: &str) -> Result<Value, String> {
-        self.request(Method::GET, path, &Value::Null).await
-    }
-
-    /// Creates an object, which has apiVersion, kind and perhaps a namespace, with a query such as
-    /// `dryRun=All`. The error is the API server's message.
-    pub async fn create(&self, object: &Value, query: &str) -> Result<Value, String> {
-        self.request(Method::POST, &format!("{}?{query}", collection(object)), object).await
-    }
-
-    /// Merges a change into the object at a path. The error is the API server's message.
-    pub async fn patch(&self, path: &str, change: &Value) -> Result<Value, String> {
-        self.request(Method::PATCH, path, change).await
-    }
-
-    /// Deletes the object at a path. The error is the API server's message.
-    pub async fn delete(&self, path: &str) -> Result<Value, String> {
-        self.request(Method::DELETE, path, &Value::Null).await
-    }
-
-    async fn request(&self, method: Method, path: &str, body: &Value) -> Result<Value, String> {
-        self.send(request(method, path, body)).await
-    }
-
-    /// Sends a request of [`request`], perhaps with further headers. The error is the API server's message.
-    pub async fn send(&self, request: Request<Vec<u8>>) -> Result<Value, String> {
-        self.client.request(request).await.map_err(|error| match error {
-            kube::Error::Api(status) => status.message.clone(),
-            other => panic!("{other}"),
-        })
     }
 
     /// Creates a volume.
@@ -288,30 +241,6 @@ impl Cluster {
         };
         in_time("the event comes", seen).await
     }
-}
-
-/// A request to the API server; null is no body.
-pub fn request(method: Method, path: &str, body: &Value) -> Request<Vec<u8>> {
-    let is_patch = method == Method::PATCH;
-    let content_type = if is_patch { "application/merge-patch+json" } else { "application/json" };
-    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    Request::builder().method(method).uri(path).header("Content-Type", content_type).body(body).unwrap()
-}
-
-/// The path of the collection that an object belongs to.
-fn collection(object: &Value) -> String {
-    let text = |field: &Value| field.as_str().unwrap().to_owned();
-    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
-    let root = if version.contains('/') { "/apis" } else { "/api" };
-    let plural = match kind.as_str() {
-        "NetworkPolicy" => "networkpolicies".to_owned(),
-        "StorageClass" => "storageclasses".to_owned(),
-        kind => format!("{}s", kind.to_lowercase()),
-    };
-    object["metadata"]["namespace"].as_str().map_or_else(
-        || format!("{root}/{version}/{plural}"),
-        |namespace| format!("{root}/{version}/namespaces/{namespace}/{plural}"),
-    )
 }
 
 fn object<K: DeserializeOwned>(value: Value) -> K {

@@ -21,7 +21,7 @@ mod waiting;
 
 pub use bindery_servers::free_port;
 pub use clock::Clock;
-pub use cluster::{Cluster, request};
+pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Manager, Programs};
 pub use objects::{
     folders_in, is_bound, is_bound_to, is_event, is_in_phase, make_folder, phase, provisioning_in,

@@ -184,11 +184,6 @@ impl Replica {
         ended.unwrap_or_else(|_| panic!("it does not end: {}", self.log())).unwrap()
     }
 
-    /// Kills it with SIGKILL, and waits for its end.
-    pub fn kill(&mut self) {
-        self.server.kill().unwrap();
-    }
-
     /// Ends the process by SIGTERM; it must succeed.
     pub async fn terminate(&mut self) {
         self.signal(Signal::TERM);
