@@ -93,6 +93,8 @@ pub enum RequestFault {
         /// Seconds of the header `Retry-After`.
         retry_after: Option<u32>,
     },
+    /// The proxy sends this answer.
+    Answer(Response),
     /// The proxy closes the connection.
     Cut,
     /// The proxy closes all connections, also those of watches.

@@ -67,7 +67,7 @@ impl Cluster {
     ///
     /// An object stays.
     pub(crate) async fn clear(&self) -> Result<()> {
-        self.proxy.set_weather(bindery_cluster::Fair);
+        self.proxy.set_faults(bindery_cluster::NoFaults);
         for resource in [CLAIMS, VOLUMES, "pods", "storageclasses"] {
             let gone = self.list(resource).await?.into_iter().map(|object| self.remove(resource, object));
             stream::iter(gone).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
@@ -136,7 +136,7 @@ impl<'a> Setup<'a> {
         if let Err(why) = setup.translation.learn(differences) {
             return Ok(Err(why));
         }
-        cluster.proxy.set_weather(Errors::new(&case.api_errors));
+        cluster.proxy.set_faults(Errors::new(&case.api_errors));
         Ok(Ok(setup))
     }
 

@@ -85,6 +85,7 @@ impl Shared {
             // The client under test waits, not the test.
             RequestFault::Delay(delay) => tokio::time::sleep_until(Instant::now() + delay).await,
             RequestFault::Refuse { status, retry_after } => return Ok(refusal(status, retry_after)),
+            RequestFault::Answer(answer) => return Ok(json_answer(answer)),
             RequestFault::Cut => return Err(Cut),
             RequestFault::CutAll => {
                 self.cut();
@@ -194,6 +195,13 @@ fn sent_back(mut parts: http::response::Parts, body: BoxBody<Bytes, io::Error>) 
     http::Response::from_parts(parts, body)
 }
 
+fn json_answer(Response { status, body }: Response) -> Answer {
+    let mut answer = http::Response::new(Full::new(body).map_err(io::Error::other).boxed());
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, JSON);
+    answer
+}
+
 fn refusal(status: StatusCode, retry_after: Option<u32>) -> Answer {
     let reason = match status {
         StatusCode::UNAUTHORIZED => "Unauthorized",
@@ -209,10 +217,7 @@ fn refusal(status: StatusCode, retry_after: Option<u32>) -> Answer {
         "kind": "Status", "apiVersion": "v1", "status": "Failure",
         "code": status.as_u16(), "reason": reason, "message": "made by the test's proxy",
     });
-    let body = Full::new(Bytes::from(body.to_string())).map_err(io::Error::other).boxed();
-    let mut answer = http::Response::new(body);
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, JSON);
+    let mut answer = json_answer(Response { status, body: body.to_string().into() });
     if let Some(seconds) = retry_after {
         answer.headers_mut().insert(RETRY_AFTER, seconds.into());
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use bindery_cluster::{Answered, Asked, Before, Weather};
+use bindery_cluster::{Faults, Request, RequestFault, Response};
 use bindery_kube::GUARD_HEADER;
 use http::{Method, StatusCode};
 use serde_json::json;
@@ -20,14 +20,14 @@ impl Errors {
     }
 }
 
-impl Weather for Errors {
-    fn before(&self, asked: &Asked) -> Before {
+impl Faults for Errors {
+    fn on_request(&self, request: &Request) -> RequestFault {
         // Upstream does not make the guard's reads, so they use up no error.
-        if asked.headers.contains_key(GUARD_HEADER) {
-            return Before::Pass;
+        if request.headers.contains_key(GUARD_HEADER) {
+            return RequestFault::None;
         }
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(at) = left.iter().position(|error| meets(error, asked)) else { return Before::Pass };
+        let Some(at) = left.iter().position(|error| meets(error, request)) else { return RequestFault::None };
         let ApiError { message, .. } = left.remove(at);
         let (code, reason) = match &*message {
             message if message.ends_with(" already exists") => (409, "AlreadyExists"),
@@ -38,19 +38,19 @@ impl Weather for Errors {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": message, "reason": reason, "code": code,
         });
-        Before::Answer(Answered {
+        RequestFault::Answer(Response {
             status: StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             body: status.to_string().into(),
         })
     }
 }
 
-fn meets(error: &ApiError, asked: &Asked) -> bool {
-    let verb = match asked.method {
+fn meets(error: &ApiError, request: &Request) -> bool {
+    let verb = match request.method {
         Method::GET => "get",
         Method::POST => "create",
         Method::DELETE => "delete",
         _ => "update",
     };
-    verb == error.verb && asked.path.split('/').any(|part| part == error.resource)
+    verb == error.verb && request.path.split('/').any(|part| part == error.resource)
 }
