@@ -17,10 +17,11 @@ use crate::{Node, command, log_ends};
 
 /// The label of a release's pods.
 pub const PODS: &str = "app.kubernetes.io/name=bindery";
-/// The time that Helm waits.
-pub const TIMEOUT: &str = "--timeout=3m";
-/// Values for a slow machine: no review times out, and no pod ends before the API server stops asking it.
-pub const PATIENT: &str = "webhook.timeoutSeconds=30,webhook.drainSeconds=15";
+/// The time that Helm waits. On a busy machine a pod takes minutes to compile the engine.
+pub const TIMEOUT: &str = "--timeout=10m";
+/// Values for a slow machine: no review times out, no pod ends before the API server stops asking it, and
+/// pods get a share of the processors beside other tests.
+pub const PATIENT: &str = "webhook.timeoutSeconds=30,webhook.drainSeconds=15,resources.requests.cpu=400m";
 /// A cluster for an installation of Bindery.
 pub struct Installation {
     /// The cluster with its node.

@@ -29,7 +29,8 @@ fn documented(begin: &str) -> Vec<String> {
 fn helm_as_documented(installation: &Installation, begin: &str, further: &[&str]) {
     let words = documented(begin);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    installation.operator.helm(&[&words[..], further, &[TIMEOUT]].concat());
+    let done = installation.operator.try_helm(&[&words[..], further, &[TIMEOUT]].concat());
+    done.unwrap_or_else(|why| panic!("{begin}: {why}\n{}", installation.objects.logs()));
 }
 
 /// The number of the release's pods.
