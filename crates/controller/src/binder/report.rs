@@ -37,15 +37,17 @@ impl<P: Port> Binder<P> {
         self.warn(request, REASON_REFUSED, why.to_owned());
     }
 
-    /// Tells the user that the API server refuses what is written for an object, whatever has happened to it
-    /// meanwhile.
+    /// Tells the user that a write for an object cannot be prepared, or that the API server refuses it,
+    /// whatever has happened to the object meanwhile.
     pub(super) fn report_unwritable(&self, request: &Request, failure: Option<&SyncError>) {
-        if let Some(
-            error @ SyncError::Write { error: WriteError::Invalid(_) | WriteError::Forbidden(_), .. },
-        ) = failure
-        {
-            self.warn(request, REASON_UNWRITABLE, format!("the API server refuses to {error}"));
-        }
+        let message = match failure {
+            Some(
+                error @ SyncError::Write { error: WriteError::Invalid(_) | WriteError::Forbidden(_), .. },
+            ) => format!("the API server refuses to {error}"),
+            Some(error @ SyncError::Unwritable(_)) => error.to_string(),
+            _ => return,
+        };
+        self.warn(request, REASON_UNWRITABLE, message);
     }
 
     /// Emits a warning about the object of a request.
