@@ -1,8 +1,8 @@
 //! Random worlds settle without breaking a law.
 //!
 //! A world has up to four volumes and four claims, as odd as users make them. The binder's loop runs on it
-//! with the default engine until nothing is written any more. Every write is checked against G1 to G5 and G9
-//! of the design (`law`).
+//! with the default engine until nothing is written any more. Every write is checked against the guarantees
+//! G1 to G5 and G9 of ARCHITECTURE.md (`law`).
 //!
 //! At the beginning of a calm world every object is reviewed as admission does (`reviews`). A pair that a
 //! review denies or says to wait must not bind, and a claim without findings must.

@@ -2,7 +2,7 @@
 //!
 //! In own mode every replica watches, so that it can take over at once; the one that holds the Lease decides
 //! and writes. The Lease saves duplicate work but is not a fence: two leaders do no harm because every write
-//! names the version that was read (G5 of the design).
+//! names the version that was read.
 
 mod admission;
 mod clock;

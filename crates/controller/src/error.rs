@@ -10,10 +10,10 @@ use crate::WriteError;
 /// Why a key is tried again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SyncError {
-    /// Nothing is decided before all initial lists are complete (G6 of the design).
+    /// Nothing is decided before all initial lists are complete.
     #[error("the initial lists are not complete yet")]
     NotSynced,
-    /// The engine did not decide; nothing was written (G8 of the design).
+    /// The engine did not decide; nothing was written.
     #[error("no decision: {0}")]
     Engine(#[from] EngineFault),
     /// The engine asked for more live reads than a decision may make.
@@ -75,7 +75,7 @@ pub enum OperationError {
 /// Why a review has no findings and no all-clear.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
-    /// Nothing is reviewed before all initial lists are complete (G6 of the design).
+    /// Nothing is reviewed before all initial lists are complete.
     #[error("the initial lists are not complete yet")]
     NotSynced,
     /// The engine did not answer.

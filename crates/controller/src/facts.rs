@@ -16,7 +16,7 @@ pub struct Facts<T> {
     /// Whether volumes are provisioned on demand (upstream's `--enable-dynamic-provisioning`).
     pub dynamic_provisioning: bool,
     /// Whether released volumes may be offered again without being scrubbed, which shows their data to the
-    /// next tenant (G9 of the design). Off unless the operator says so.
+    /// next tenant. Off by default.
     pub offer_again: bool,
 }
 

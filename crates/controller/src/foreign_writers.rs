@@ -1,9 +1,9 @@
 //! The check for other binders, such as upstream's loop that was switched back on.
 //!
-//! Two binders on one cluster still bind each claim once, because every write names the version that it read
-//! (G5 of the design). Reclaiming is different: a volume that one of them takes for abandoned may just have
-//! been given away by the other. So recycling and deleting stop at the first sign, until an operator says
-//! that the other one is gone.
+//! Two binders on one cluster still bind each claim once, because every write names the version that it read.
+//! Reclaiming is different: one binder may be about to scrub a volume that the other has just given to a
+//! claim. So recycling and deleting stop at the first sign, until an operator says that the other binder is
+//! gone.
 //!
 //! The sign is a write that only binders make: a change of `status.phase`, or bind-completed on a claim.
 //! Pointers are no sign: users, the scheduler and provisioners set them too.

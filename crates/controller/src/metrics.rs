@@ -20,7 +20,7 @@ macro_rules! counters {
 counters! {
     /// Decisions made by the engine, those that were not carried out included.
     decisions,
-    /// Decisions that the engine failed to make (G8 of the design).
+    /// Decisions that the engine failed to make.
     engine_faults,
     /// Decisions that the guard refused.
     refusals,

@@ -46,8 +46,8 @@ pub trait Port: Send + Sync + 'static {
 pub enum Purpose {
     /// The engine asked, to decide or to review.
     Engine,
-    /// The guard wants proof, of a claim before its volume is released, recycled or deleted (G4 of the
-    /// design), or of a volume before its claim is written Lost or bound.
+    /// The guard needs proof: of a claim before its volume is released, recycled or deleted, or of a volume
+    /// before its claim is written Lost or bound.
     Guard,
 }
 

@@ -1,5 +1,5 @@
-//! What upstream's metrics tell, with upstream's meanings (reference section 16): how long provisioning and
-//! deleting take, and which claims got a default class.
+//! Upstream's metrics, with upstream's meanings (`pkg/controller/volume/persistentvolume/metrics`): how long
+//! provisioning and deleting take, and which claims got a default class.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

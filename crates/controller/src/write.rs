@@ -8,8 +8,8 @@ use bindery_store::Kind;
 
 /// One write request: an action of a decision, with what the request needs beside it.
 ///
-/// Every target carries the UID and the version that the API server must find (G5 of the design): the version
-/// that was read, or the one that an earlier write of the same decision returned.
+/// Every target carries the UID and the version that the API server must find: the version that was read, or
+/// the one that an earlier write of the same decision returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write<T> {
     /// The action.

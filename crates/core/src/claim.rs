@@ -40,7 +40,7 @@ pub struct Claim {
     pub status: ClaimStatus,
 }
 
-/// The annotations of a claim that decisions read (reference section 1.2).
+/// The annotations of a claim that decisions read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimAnnotations {
     /// Key `pv.kubernetes.io/bind-completed` exists.

@@ -121,7 +121,7 @@ pub enum Source {
     Live,
 }
 
-/// The result of a look-up. An object that cannot be parsed is unreadable, never absent (G7 of the design).
+/// The result of a look-up. An object that cannot be parsed is unreadable, never absent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lookup<T> {
     /// The object.
@@ -141,7 +141,7 @@ pub struct Pod {
     pub name: Text,
     /// Whether `spec.nodeName` is set.
     pub scheduled: bool,
-    /// Whether it has ended (upstream's `IsPodTerminated`, reference section 1.5).
+    /// Whether it has ended (upstream's `IsPodTerminated`).
     pub terminated: bool,
 }
 
@@ -279,7 +279,7 @@ pub trait Engine: Send + Sync {
     fn digest(&self) -> &str;
 }
 
-/// Why an engine did not decide (G8 of the design: nothing is written, the key is retried).
+/// Why an engine did not decide. Nothing is written, and the key is retried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineFault {
     /// A question stopped the call.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ClaimTarget, Text, Uid, VolumeTarget};
 
-/// An event on a claim or a volume (reference section 13).
+/// An event on a claim or a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// The object that it is about.
@@ -111,7 +111,7 @@ pub enum EventKind {
     VolumeFailedRecycle(crate::Message),
     /// The volume was recycled.
     VolumeRecycled,
-    /// The object, or one that it names, cannot be read: which, and why (G7 of the design).
+    /// The object, or one that it names, cannot be read: which, and why.
     Unreadable(Text),
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ClaimKey, Text};
 
-/// What a review found (design section 7).
+/// A problem that a review found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The rule.

@@ -17,8 +17,9 @@
 //!
 //! # Where the rules are
 //!
-//! G1 to G3 are in `guard/bind.rs`, G4 in `guard/proof.rs`, G5 in `guard/facts.rs`, G7 in `guard/step.rs`, G8
-//! in `guard/size.rs`; `guard/volume.rs`, `guard/claim.rs` and `guard/operation.rs` are the table of G9.
+//! ARCHITECTURE.md lists the guarantees. G1 to G3 are in `guard/bind.rs`, G4 in `guard/proof.rs`, G5 in
+//! `guard/facts.rs`, G7 in `guard/step.rs`, G8 in `guard/size.rs`, G9 in `guard/volume.rs`, `guard/claim.rs`
+//! and `guard/operation.rs`.
 //! `guard/denial.rs` checks the findings of a review.
 //!
 //! # What needs a live read

@@ -49,7 +49,7 @@ pub struct Volume {
     pub phase: VolumePhase,
 }
 
-/// The annotations of a volume that decisions read (reference section 1.2).
+/// The annotations of a volume that decisions read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeAnnotations {
     /// Key `pv.kubernetes.io/bound-by-controller` exists.

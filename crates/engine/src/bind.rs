@@ -1,4 +1,4 @@
-//! The writes of binding, unbinding and phases (reference section 7).
+//! The writes of binding, unbinding and phases.
 
 use bindery_core::{
     Action, CapacityChange, Claim, ClaimPhase, Clear, Edit, EventKind, Failure, Message, Volume, VolumePhase,

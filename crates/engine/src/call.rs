@@ -152,7 +152,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Something that the object names cannot be read (G7): emits an event and fails the sync.
+    /// Something that the object names cannot be read: emits an event and fails the sync.
     fn unreadable(&mut self, what: &str) -> Halt {
         let what = Text::from(what);
         if let Some(regarding) = self.subject.clone() {

@@ -1,4 +1,4 @@
-//! What a claim needs: upstream's `syncClaim` (reference section 5).
+//! What a claim needs: upstream's `syncClaim`.
 
 use std::sync::Arc;
 

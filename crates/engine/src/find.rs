@@ -1,4 +1,4 @@
-//! Which volume a claim gets: upstream's `findBestMatchForClaim` (reference section 8).
+//! Which volume a claim gets: upstream's `findBestMatchForClaim`.
 
 use std::sync::Arc;
 

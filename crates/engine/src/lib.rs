@@ -1,8 +1,8 @@
 //! The default decision engine: upstream's PersistentVolume controller (Kubernetes v1.36.2) as pure
 //! functions over [`Cluster`].
 //!
-//! Rows of upstream's decision tables carry their numbers from the reference in comments: V1–V9
-//! (`syncVolume`), U1–U10 (`syncClaim`, not bound yet), B1–B5 (`syncClaim`, bound before).
+//! Comments number the cases of upstream's functions in `pv_controller.go`, and tests refer to these numbers:
+//! V1 to V9 in `syncVolume`, U1 to U10 in `syncUnboundClaim`, B1 to B5 in `syncBoundClaim`.
 //!
 //! # Guarantees
 //!

@@ -1,4 +1,4 @@
-//! Step 0 of every sync: the CSI migration annotation and the deletion finalizers (reference section 11).
+//! Step 0 of every sync: the CSI migration annotation and the deletion finalizers.
 
 use std::sync::Arc;
 

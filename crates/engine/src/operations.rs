@@ -1,4 +1,4 @@
-//! Long operations, one step at a time (reference sections 9.3, 9.4, 10.3 and 10.5).
+//! Long operations, one step at a time.
 //!
 //! Each step gets the last point of the operation and its outcome, and decides what comes next. The variables
 //! of upstream's goroutines are in [`bindery_core::Progress`]; nothing else is kept.

@@ -1,4 +1,4 @@
-//! Choosing the provisioner of a claim: upstream's `provisionClaim` (reference section 9.2).
+//! Choosing the provisioner of a claim: upstream's `provisionClaim`.
 
 use bindery_core::{
     Action, Claim, Class, EventKind, Failure, IN_TREE_PREFIX, Migration, Operation, OperationKind,

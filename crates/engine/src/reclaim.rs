@@ -1,4 +1,4 @@
-//! Reclaiming a released volume (reference section 10).
+//! Reclaiming a released volume: upstream's `reclaimVolume`.
 
 use bindery_core::{
     ClaimKey, EventKind, IN_TREE_PREFIX, Message, OperationKind, Plugin, PluginFound, PluginMatch,

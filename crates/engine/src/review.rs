@@ -1,4 +1,4 @@
-//! Reviews an object that is about to be written, for admission (design section 7).
+//! Reviews an object that is about to be written, for admission.
 //!
 //! A finding belongs to the request that introduces it: a problem that the current object has, too, is not
 //! reported.
@@ -23,7 +23,7 @@ fn field(finding: &Finding) -> Option<&str> {
     finding.found.split(' ').next().filter(|_| finding.rule == Rule::PairMismatch)
 }
 
-/// Whether both are one complete pair (design section 4); the volume is the one that the claim names.
+/// Whether both are one complete pair; the volume is the one that the claim names.
 fn is_complete_pair(claim: &Claim, volume: &Volume) -> bool {
     claim.annotations.bind_completed
         && claim.volume_name.as_ref() == Some(&volume.name)

@@ -1,4 +1,4 @@
-//! What a volume needs: upstream's `syncVolume` (reference section 4).
+//! What a volume needs: upstream's `syncVolume`.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 //! names of JSON and the numbers of the `generated.proto` files in k8s.io/api and k8s.io/apimachinery.
 //!
 //! An object that cannot be understood is [`Observed::Unreadable`], with a sentence that names the field; it
-//! is never absent and never guessed (G7 of the design). A value that upstream handles, such as an unknown
+//! is never treated as absent, and no value is guessed. A value that upstream handles, such as an unknown
 //! reclaim policy, is readable.
 
 mod authors;

@@ -1,4 +1,4 @@
-//! Annotation keys (reference section 1.2), and names.
+//! Annotation keys, and names.
 
 /// The claim has passed the initial bind once.
 pub(crate) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";

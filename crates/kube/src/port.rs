@@ -106,8 +106,8 @@ impl Port for ApiPort {
 type Decoded<N, T> = Result<(N, Observed<T>), decode::DecodeError>;
 
 /// What an API server's answer says of the object that was asked for, by its resource's plural and its name.
-/// Only the answer that this very object does not exist counts as absence: volumes are released and deleted
-/// by it (G4).
+/// Only the answer that this very object does not exist counts as absence, because volumes are released and
+/// deleted on this answer.
 fn lookup<N, T>(
     answer: Result<Object, Fault>,
     (plural, name): (&str, &str),

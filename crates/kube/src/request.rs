@@ -1,9 +1,9 @@
 //! Writes as requests: plain values, no IO.
 //!
 //! Every change is a JSON merge patch whose metadata carries the UID and the resourceVersion that the API
-//! server must find, so that it is refused where the object has changed (G5 of the design). A patch sends
-//! what changes only: fields that this version of Bindery does not know stay as they are. The fields and
-//! their values are those that upstream's full updates change (reference section 7.1).
+//! server must find, so that it is refused if the object has changed. A patch sends only what changes: fields
+//! that this version of Bindery does not know stay as they are. The fields and their values are those that
+//! upstream's full updates change.
 
 #[cfg(test)]
 mod tests;

@@ -10,9 +10,8 @@ use crate::version;
 
 /// An object that the watch knows, with the assumption laid over it.
 ///
-/// Follows upstream's assume cache of v1.38 (kubernetes #140691, reference section 3.2). There is none of
-/// these for an object that the watch does not know, so an own write that returns late cannot bring a deleted
-/// object back (kubernetes #124224).
+/// Follows upstream's assume cache of v1.38 (kubernetes #140691). An object that the watch does not know has
+/// no such entry, so an own write that returns late cannot bring a deleted object back (kubernetes #124224).
 #[derive(Debug)]
 pub(crate) struct Cached<T> {
     observed: Observed<T>,

@@ -144,7 +144,7 @@ impl Eq for LazyAuthors {}
 pub enum Observed<T> {
     /// It was understood.
     Readable(Arc<T>),
-    /// It exists and cannot be parsed (G7 of the design: never absent). Boxed, because it is rare and there
+    /// It exists and cannot be parsed, so it is never treated as absent. Boxed, because it is rare and there
     /// are hundreds of thousands of objects.
     Unreadable(Box<Unreadable>),
 }
@@ -167,7 +167,7 @@ pub struct ObservedPod {
     pub namespace: Text,
     /// `metadata.name`.
     pub name: Text,
-    /// The rest of it, or why it cannot be parsed (G7 of the design). A pod that cannot be parsed may use
+    /// The rest of it, or why it cannot be parsed. A pod that cannot be parsed may use
     /// every claim of its namespace.
     pub content: Result<PodContent, Text>,
 }
@@ -176,11 +176,11 @@ pub struct ObservedPod {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodContent {
     /// Names of the claims that it references, directly or through generic ephemeral volumes
-    /// (`<pod>-<volume>`), as upstream's `pod-pvc-index` has them (reference section 2.1).
+    /// (`<pod>-<volume>`), as in upstream's `pod-pvc-index`.
     pub claims: Vec<Text>,
     /// Whether `spec.nodeName` is set.
     pub scheduled: bool,
-    /// Whether it has ended (upstream's `IsPodTerminated`, reference section 1.5).
+    /// Whether it has ended (upstream's `IsPodTerminated`).
     pub terminated: bool,
 }
 

@@ -19,7 +19,7 @@ use crate::state::{VolumeId, Volumes};
 
 /// All volumes as the overlay has them, by what engines search them by.
 ///
-/// Upstream groups volumes by access-mode set and scans (reference section 8); here they are grouped by
+/// Upstream groups volumes by access-mode set and scans; here they are grouped by
 /// everything that has to be equal, and sorted by capacity and name within a group.
 #[derive(Debug, Default)]
 pub(crate) struct Index {

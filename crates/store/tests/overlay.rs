@@ -1,4 +1,4 @@
-//! Own writes laid over the watch cache: a simple model, and the hazards of the reference section 20.
+//! Own writes laid over the watch cache: a simple model, and the races that upstream's caches had.
 
 mod support;
 

@@ -1,8 +1,8 @@
 //! Judges a decision by what it does, not by what it says: carries its writes out on the API server of the
 //! model, under every fault, and compares the objects before and after each write.
 //!
-//! Written from the design alone, and differently from the guard: states instead of steps, and a table of
-//! checks by situation instead of a tree of questions.
+//! Written from the guarantees of ARCHITECTURE.md alone, and differently from the guard: states instead of
+//! steps, and a table of checks by situation instead of a tree of questions.
 
 mod claims;
 mod meet;

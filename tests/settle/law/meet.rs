@@ -1,4 +1,4 @@
-//! G2 and G3: which claim may get which volume (reference sections 5, 8.3 and 8.4).
+//! G2 and G3: which claim may get which volume.
 
 use std::collections::BTreeMap;
 

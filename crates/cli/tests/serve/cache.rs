@@ -1,5 +1,5 @@
-//! A watch cache with false contents, and an API server that answers live reads truthfully (G4 of the
-//! design): nothing is released, recycled or deleted by the cache alone, and everything is once it is true.
+//! A watch cache with false contents, and an API server that answers live reads truthfully: no volume is
+//! released, recycled or deleted because of the cache alone, and every volume is once the cache is true.
 
 use std::fs;
 use std::path::PathBuf;

@@ -23,7 +23,7 @@ impl<P: Port> Binder<P> {
         Some(Regarding::Volume(VolumeTarget { name, uid: found.uid, version: found.version }))
     }
 
-    /// Tells the user that an object cannot be read, so nothing is done for it (G7 of the design).
+    /// Tells the user that an object cannot be read, so nothing is done for it.
     pub(super) fn report_unreadable(&self, regarding: Option<Regarding>, why: Text) {
         tracing::warn!(%why, "an object cannot be read");
         if let Some(regarding) = regarding {

@@ -9,8 +9,7 @@ use bindery_core::{
 
 use crate::Written;
 
-/// The versions that the steps of a decision send (G5 of the design), and the fields that a write has to
-/// repeat.
+/// The versions that the steps of a decision send, and the fields that a write has to repeat.
 #[derive(Default)]
 pub(crate) struct KnownObjects {
     /// Volumes as the decision read them; of one name there may be several, from a cache and read live.

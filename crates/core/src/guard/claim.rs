@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl StepCheck<'_> {
-    /// The status of a claim (reference sections 7.4 and 12).
+    /// The status of a claim (upstream's `updateClaimStatus`).
     pub(super) fn claim_status(&self, target: &ClaimTarget, action: &Action) -> Result<(), Objection> {
         let before = self.claim(target)?;
         if let Some(name) = &before.volume_name {
@@ -184,7 +184,7 @@ impl StepCheck<'_> {
         }
     }
 
-    /// The provisioner annotations, in a provision operation, and migrated-to (reference 9.3 and 11.1).
+    /// The provisioner annotations, in a provision operation, and migrated-to.
     pub(super) fn annotate_claim(
         &self,
         target: &ClaimTarget,

@@ -14,7 +14,7 @@ use crate::{
 /// reviewed object and what the engine asked and was `told`: claims and volumes as they were read for this
 /// review, all else from the watches. A finding about something that the engine did not ask for is not true.
 ///
-/// Checks every rule that an operator may set to deny (design section 7). Where an engine may have its own
+/// Checks every rule that an operator may set to deny. Where an engine may have its own
 /// measure, such as how large a volume is oversized, the least is required.
 pub fn holds(finding: &Finding, subject: &Subject, told: &[Exchange]) -> bool {
     // It never denies, whatever level an operator sets.
@@ -205,7 +205,7 @@ fn differs(rule: Rule, claim: &Claim, volume: &Volume) -> bool {
     }
 }
 
-/// Whether both are one complete pair (design section 4).
+/// Whether both are one complete pair.
 fn is_pair(claim: &Claim, volume: &Volume) -> bool {
     claim.annotations.bind_completed
         && claim.volume_name.as_ref() == Some(&volume.name)

@@ -68,7 +68,7 @@ pub enum Object {
     Volume(Text),
 }
 
-/// The guarantees G1 to G9.
+/// The guarantees G1 to G9, as in the table of ARCHITECTURE.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Guarantee {
     /// No action breaks a complete pair, overwrites a UID, or changes a volumeName.

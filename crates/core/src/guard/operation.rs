@@ -218,7 +218,7 @@ impl StepCheck<'_> {
         self.reclaimable(live, running.kind)
     }
 
-    /// Whether that plugin deletes the volume's asset (reference 10.4).
+    /// Whether that plugin deletes the volume's asset (upstream's `findDeletablePlugin`).
     fn is_deleter(&self, volume: &Volume, plugin: &Text) -> bool {
         let found = match volume.annotations.provisioned_by.as_deref().filter(|by| !by.is_empty()) {
             Some(by) => self.facts.plugin(by).filter(|found| *found.name == *by),

@@ -69,7 +69,7 @@ impl<'a> StepCheck<'a> {
     }
 
     /// Which released volumes are deleted or recycled: those that no claim uses. For a volume that is already
-    /// Released or Failed, upstream looks its claim up in the cache alone (`syncVolume`, reference 4.1). So
+    /// Released or Failed, upstream looks its claim up in the cache alone (`syncVolume`). So
     /// it reclaims the volume of a claim that the cache has not seen yet and that may have another volume.
     /// Here such a volume is recycled, but deleted only if it is surplus.
     pub(super) fn reclaimable(&self, volume: &Volume, kind: OperationKind) -> Result<(), Objection> {

@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl StepCheck<'_> {
-    /// `status.phase` of a volume (reference sections 4 and 12).
+    /// `status.phase` of a volume.
     pub(super) fn volume_phase(
         &self,
         target: &VolumeTarget,
@@ -96,7 +96,7 @@ impl StepCheck<'_> {
         Ok(())
     }
 
-    /// migrated-to and the deletion finalizers (reference section 11).
+    /// migrated-to and the deletion finalizers.
     pub(super) fn annotate_volume(
         &self,
         target: &VolumeTarget,

@@ -1,4 +1,4 @@
-//! Deleting a released volume and its asset (`deleteVolumeOperation`, reference section 10.3).
+//! Deleting a released volume and its asset (`deleteVolumeOperation`).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Handing a claim to an external provisioner (`provisionClaimOperationExternal`, reference section 9.3).
+//! Handing a claim to an external provisioner (`provisionClaimOperationExternal`).
 
 use bindery_core::{Action, Claim, Edit, EventKind, Failure, Migration, Outcome, Point, Progress, Text};
 

@@ -1,4 +1,4 @@
-//! Provisioning by an in-tree plugin (`provisionClaimOperation`, reference section 9.4).
+//! Provisioning by an in-tree plugin (`provisionClaimOperation`).
 //!
 //! # Where it differs from upstream on purpose
 //!

@@ -1,4 +1,4 @@
-//! Scrubbing a released volume and offering it again (`recycleVolumeOperation`, reference section 10.5).
+//! Scrubbing a released volume and offering it again (`recycleVolumeOperation`).
 //!
 //! It never fails, so it never backs off: upstream tries again at every sync.
 

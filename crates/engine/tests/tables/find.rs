@@ -1,4 +1,4 @@
-//! Which volume a claim gets (reference section 8).
+//! Which volume a claim gets.
 
 use bindery_core::{
     AccessMode, Failure, Outcome, Reason, Requirement, Selector, SelectorOperator, Subject, Text, VolumeMode,

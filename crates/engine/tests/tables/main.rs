@@ -1,4 +1,4 @@
-//! The rows of upstream's tables, one by one, over a small cluster.
+//! The cases of upstream's functions, one by one, over a small cluster.
 //!
 //! A row has a cluster, and the decision as lines of text (see [`lines`]). Every decision is also replayed
 //! from its questions and answers, and must be the same.

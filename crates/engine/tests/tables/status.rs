@@ -1,4 +1,4 @@
-//! `updateClaimStatus`: which fields of a claim's status change, and when (reference section 7.4).
+//! `updateClaimStatus`: which fields of a claim's status change, and when.
 
 use bindery_core::{AccessMode, Claim, ClaimPhase, Volume};
 

@@ -10,8 +10,7 @@ use crate::delivery::{Kind, Unreadable};
 use crate::explain::{Candidate, Obstacle};
 
 impl Store {
-    /// Whether the initial lists of all kinds are complete (G6 of the design: before that nothing is
-    /// decided).
+    /// Whether the initial lists of all kinds are complete. Before that nothing is decided.
     pub fn synced(&self) -> bool {
         self.state().synced()
     }
