@@ -222,7 +222,7 @@ impl Reviewer<'_> {
                     (one.rule, &one.volume) == (rule, &volume) && (is_claim || one.claim == finding.claim)
                 };
                 let is_found = findings.iter().find(is_same).is_some();
-                if guard::holds(&finding, &subject, &self.answers) != is_found {
+                if guard::confirms(&finding, &subject, &self.answers) != is_found {
                     return Err(format!(
                         "{finding:?} of {subject:?}: the engine finds {is_found}, the guard otherwise"
                     ));

@@ -18,7 +18,7 @@
 //! # Where the rules are
 //!
 //! ARCHITECTURE.md lists the guarantees. G1 to G3 are in `guard/bind.rs`, G4 in `guard/proof.rs`, G5 in
-//! `guard/facts.rs`, G7 in `guard/step.rs`, G8 in `guard/size.rs`, G9 in `guard/volume.rs`, `guard/claim.rs`
+//! `guard/case.rs`, G7 in `guard/step.rs`, G8 in `guard/size.rs`, G9 in `guard/volume.rs`, `guard/claim.rs`
 //! and `guard/operation.rs`.
 //! `guard/denial.rs` checks the findings of a review.
 //!
@@ -35,10 +35,10 @@
 //! Each read is made for the decision that rests on it. A failed read proves nothing.
 
 mod bind;
+mod case;
 mod claim;
 mod denial;
 mod effects;
-mod facts;
 mod objection;
 mod operation;
 mod proof;
@@ -48,13 +48,12 @@ mod volume;
 
 use std::sync::Arc;
 
-pub use denial::holds;
+pub use denial::confirms;
 pub use objection::{Breach, Guarantee, Object, Objection, Refusal};
 pub use operation::ATTEMPTS_MAX;
 pub use size::{DECISION_BYTES_MAX, FINDINGS_MAX, REGARDLESS_MAX, STEPS_MAX, TALLIES_MAX, TEXT_BYTES_MAX};
 
 use self::effects::Effects;
-use self::facts::Facts;
 use self::step::StepCheck;
 use crate::{
     Action, Claim, ClaimKey, Class, Decision, Exchange, Follows, Lookup, Regarding, Request, Step, Subject,
@@ -73,7 +72,7 @@ pub struct Case<'a> {
     pub view: &'a dyn View,
 }
 
-/// The facts that the guard looks up for itself.
+/// What the guard looks up for itself.
 pub trait View {
     /// Whether all initial lists are complete (G6).
     fn synced(&self) -> bool;
@@ -100,8 +99,7 @@ pub trait View {
 /// The decision is not carried out: see [`Objection`].
 pub fn check(case: &Case<'_>) -> Result<(), Objection> {
     size::check(case.decision, || subject(case.request))?;
-    let facts = Facts { case };
-    let whole = StepCheck { facts, effects: &Effects::default(), step: None };
+    let whole = StepCheck { case, effects: &Effects::default(), step: None };
     whole.outcome()?;
     if case.decision.steps.is_empty() {
         return Ok(());
@@ -112,7 +110,7 @@ pub fn check(case: &Case<'_>) -> Result<(), Objection> {
     if !case.view.synced() {
         return whole.refuse_subject(Breach::NotSynced, "the initial lists are not complete");
     }
-    let mut branches = Branches { facts, open: vec![Effects::default()], failed: Vec::new(), unread: None };
+    let mut branches = Branches { case, open: vec![Effects::default()], failed: Vec::new(), unread: None };
     for (index, step) in (0_u32..).zip(&case.decision.steps) {
         branches.step(index, step)?;
     }
@@ -140,7 +138,7 @@ fn acts_regardless(step: &Step) -> bool {
 
 /// The states that a decision may leave behind, as its writes succeed or fail.
 struct Branches<'a> {
-    facts: Facts<'a>,
+    case: &'a Case<'a>,
     /// States in which the next step is carried out: every write before it succeeded, except for those that
     /// follow regardless, whose failure changes nothing else.
     open: Vec<Effects>,
@@ -171,10 +169,10 @@ impl Branches<'_> {
 
     /// An event is about an object that the engine was shown (G5), so that no other object gets events.
     fn check_event(&self, index: u32, regarding: &Regarding) -> Result<(), Objection> {
-        if self.facts.has_shown(regarding) {
+        if self.case.has_shown(regarding) {
             return Ok(());
         }
-        let check = StepCheck { facts: self.facts, effects: &Effects::default(), step: Some(index) };
+        let check = StepCheck { case: self.case, effects: &Effects::default(), step: Some(index) };
         let (object, version) = match regarding {
             Regarding::Claim(claim) => (Object::Claim(claim.key.clone()), &claim.version),
             Regarding::Volume(volume) => (Object::Volume(volume.name.clone()), &volume.version),
@@ -186,7 +184,7 @@ impl Branches<'_> {
     fn check(&mut self, states: &[Effects], index: u32, action: &Action) -> Result<Vec<Effects>, Objection> {
         let mut after = Vec::with_capacity(states.len());
         for effects in states {
-            let check = StepCheck { facts: self.facts, effects, step: Some(index) };
+            let check = StepCheck { case: self.case, effects, step: Some(index) };
             match check.check(action) {
                 Ok(()) => {}
                 Err(Objection::Prove(object)) => _ = self.unread.get_or_insert(object),

@@ -75,7 +75,7 @@ impl<P: Port> Binder<P> {
             Outcome::Done | Outcome::Continue(_) => return Err(ReviewError::Nonsense),
         }
         let Some(told) = told else { return Ok(findings) };
-        match findings.iter().find(|finding| !guard::holds(finding, &request.subject, told)) {
+        match findings.iter().find(|finding| !guard::confirms(finding, &request.subject, told)) {
             None => Ok(findings),
             Some(finding) => {
                 let (rule, volume) = (finding.rule.name(), &finding.volume);

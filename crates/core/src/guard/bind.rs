@@ -204,7 +204,7 @@ impl StepCheck<'_> {
             let sentence = format!("spec.storageClassName is {class:?}, and {why}");
             self.refuse_claim(Breach::ClassUnknown, claim, sentence)
         };
-        match self.facts.class(class) {
+        match self.case.class(class) {
             // Upstream treats a class that does not exist as one that does not wait.
             Lookup::Absent => Ok(()),
             Lookup::Unreadable(error) | Lookup::Failed(error) => {

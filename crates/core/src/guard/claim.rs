@@ -62,7 +62,7 @@ impl StepCheck<'_> {
             }
             Lookup::Found(_) | Lookup::Absent | Lookup::Unreadable(_) => {}
         }
-        match self.facts.case.view.volume(name) {
+        match self.case.view.volume(name) {
             Lookup::Absent => {}
             Lookup::Found(now) if is_other(&now) => {}
             Lookup::Found(_) | Lookup::Unreadable(_) | Lookup::Failed(_) => {
@@ -170,9 +170,9 @@ impl StepCheck<'_> {
             );
             return self.refuse_claim(Breach::ClassNotDefault, &claim, sentence);
         }
-        match self.facts.case.view.class(class) {
+        match self.case.view.class(class) {
             Lookup::Found(found) if found.default => Ok(()),
-            _ if self.facts.was_default(class) => {
+            _ if self.case.was_default(class) => {
                 let object = Object::Claim(claim.key.clone());
                 Err(Objection::Stale { object, what: "the class is no longer a default class" })
             }
@@ -208,7 +208,7 @@ impl StepCheck<'_> {
 
     /// Whether the claim is handed to that provisioner: its class's, or the CSI driver that one migrates to.
     fn may_hand_over(&self, claim: &Claim, provisioner: &Text) -> Result<(), Objection> {
-        let running = self.facts.running().filter(|running| {
+        let running = self.case.running().filter(|running| {
             matches!(running.kind, OperationKind::ProvisionExternal | OperationKind::Provision)
                 && *running.uid == claim.uid
                 && running.point == Point::Start
@@ -218,12 +218,12 @@ impl StepCheck<'_> {
                 "its provisioner annotations are written only at the start of its own provision operation";
             return self.refuse_claim(Breach::OutOfPlace, claim, sentence);
         };
-        let named = match self.facts.class(claim.class.as_deref().unwrap_or_default()) {
+        let named = match self.case.class(claim.class.as_deref().unwrap_or_default()) {
             Lookup::Found(class) => Some(class.provisioner.clone()),
             Lookup::Absent | Lookup::Unreadable(_) | Lookup::Failed(_) => None,
         };
         let is_named = named.as_ref() == Some(provisioner) || running.plugin == provisioner;
-        let translates = |from: &Text| match self.facts.migration(from) {
+        let translates = |from: &Text| match self.case.migration(from) {
             Some(Migration::On(driver)) => Some(driver == provisioner),
             _ => None,
         };
@@ -242,7 +242,7 @@ impl StepCheck<'_> {
     /// Lets the scheduler choose another node, after the in-tree plugin has failed on this one.
     pub(super) fn remove_selected_node(&self, target: &ClaimTarget) -> Result<(), Objection> {
         let claim = self.claim(target)?;
-        let is_due = self.facts.running().is_some_and(|running| {
+        let is_due = self.case.running().is_some_and(|running| {
             running.kind == OperationKind::Provision
                 && *running.uid == claim.uid
                 && running.point == Point::Provisioned

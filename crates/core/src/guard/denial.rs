@@ -16,19 +16,19 @@ use crate::{
 ///
 /// Checks every rule that an operator may set to deny. Where an engine may have its own
 /// measure, such as how large a volume is oversized, the least is required.
-pub fn holds(finding: &Finding, subject: &Subject, told: &[Exchange]) -> bool {
+pub fn confirms(finding: &Finding, subject: &Subject, told: &[Exchange]) -> bool {
     // It never denies, whatever level an operator sets.
     if finding.rule == Rule::PairMismatch {
         return true;
     }
     match subject {
         Subject::ReviewClaim { new, old } => {
-            let is_so = |claim: &Claim| holds_of_claim(finding, claim, told);
+            let is_so = |claim: &Claim| is_true_of_claim(finding, claim, told);
             is_introduced(finding.rule, new, old.as_ref(), is_so)
                 || old.as_ref().is_some_and(|old| leaves_pair(finding, new, old, told))
         }
         Subject::ReviewVolume { new, old } => {
-            let is_so = |volume: &Volume| holds_of_volume(finding, volume, told);
+            let is_so = |volume: &Volume| is_true_of_volume(finding, volume, told);
             is_introduced(finding.rule, new, old.as_ref(), is_so)
                 || old.as_ref().is_some_and(|old| leaves_claim(finding, new, old, told))
         }
@@ -46,16 +46,16 @@ fn is_introduced<T>(rule: Rule, new: &Arc<T>, old: Option<&Arc<T>>, is_so: impl 
     is_so(new) && !was_so
 }
 
-fn holds_of_claim(finding: &Finding, claim: &Claim, told: &[Exchange]) -> bool {
+fn is_true_of_claim(finding: &Finding, claim: &Claim, told: &[Exchange]) -> bool {
     let rule = finding.rule;
     if matches!(rule, Rule::ClassMissing | Rule::ProvisionerUnknown | Rule::NameDefeatsWait) {
-        return class_holds(finding, claim, told);
+        return is_true_of_class(finding, claim, told);
     }
     if claim.volume_name.as_ref() != Some(&finding.volume) {
         return false;
     }
     match volume_told(&finding.volume, told) {
-        Some(Lookup::Found(volume)) => holds_of_named(rule, claim, volume, told),
+        Some(Lookup::Found(volume)) => is_true_of_named_volume(rule, claim, volume, told),
         Some(Lookup::Absent) => rule == Rule::VolumeMissing,
         Some(Lookup::Unreadable(_) | Lookup::Failed(_)) | None => false,
     }
@@ -69,7 +69,7 @@ fn leaves_pair(finding: &Finding, new: &Claim, old: &Claim, told: &[Exchange]) -
 }
 
 /// Whether a rule is broken by a claim and the volume that it names.
-fn holds_of_named(rule: Rule, claim: &Claim, volume: &Volume, told: &[Exchange]) -> bool {
+fn is_true_of_named_volume(rule: Rule, claim: &Claim, volume: &Volume, told: &[Exchange]) -> bool {
     // A claim that was bound before gets a volume that carries its UID, and a free one whatever it is like.
     let is_marked = claim.annotations.bind_completed;
     let is_its_own = |claim_ref| if is_marked { carries(volume, claim) } else { names(claim_ref, claim) };
@@ -98,7 +98,7 @@ fn has_owner(volume: &Volume, claim: &Claim, told: &[Exchange]) -> bool {
     key != claim.key && claim_told(&key, told).is_some_and(|owner| is_pair(owner, volume))
 }
 
-fn class_holds(finding: &Finding, claim: &Claim, told: &[Exchange]) -> bool {
+fn is_true_of_class(finding: &Finding, claim: &Claim, told: &[Exchange]) -> bool {
     let name = claim.class.as_ref().filter(|name| !name.is_empty() && !claim.annotations.bind_completed);
     let Some(class) = name.and_then(|name| class_told(name, told)) else { return false };
     let needs_it = || claim.volume_name.is_none() && has_no_volume(claim, told);
@@ -173,7 +173,7 @@ fn has_no_reservation(claim: &Claim, told: &[Exchange]) -> bool {
     handles.iter().all(is_in_vain)
 }
 
-fn holds_of_volume(finding: &Finding, volume: &Volume, told: &[Exchange]) -> bool {
+fn is_true_of_volume(finding: &Finding, volume: &Volume, told: &[Exchange]) -> bool {
     if finding.rule == Rule::PolicyRecycle {
         return volume.policy == ReclaimPolicy::Recycle;
     }

@@ -1,7 +1,7 @@
 //! G9 for operations: which may start, which plugin is called when, and how one goes on.
 
+use super::case::RunningOperation;
 use super::claim::is_settled;
-use super::facts::RunningOperation;
 use super::step::{StepCheck, key_of};
 use super::volume::{is_migrated, is_released};
 use super::{Breach, Objection};
@@ -17,7 +17,7 @@ pub const ATTEMPTS_MAX: u32 = 16;
 impl StepCheck<'_> {
     /// Starts an operation on the subject of the sync.
     pub(super) fn start(&self, operation: &Operation) -> Result<(), Objection> {
-        match (&self.facts.case.request.subject, operation.kind) {
+        match (&self.case.request.subject, operation.kind) {
             (Subject::SyncClaim(claim), OperationKind::ProvisionExternal | OperationKind::Provision)
                 if claim.uid == operation.uid =>
             {
@@ -28,7 +28,7 @@ impl StepCheck<'_> {
                 if volume.uid == operation.uid =>
             {
                 let volume = self.volume(&volume.target())?;
-                self.may_reclaim(&volume, operation.kind)?;
+                self.fits_policy(&volume, operation.kind)?;
                 self.reclaimable(&volume, operation.kind)
             }
             (_, kind) => {
@@ -50,11 +50,11 @@ impl StepCheck<'_> {
         if is_settled(claim) {
             return no("spec.volumeName or bind-completed is set".into());
         }
-        if !self.facts.provisioning_on() {
+        if !self.case.provisioning_on() {
             return no("the engine was not told that dynamic provisioning is on".into());
         }
         let name = claim.class.as_deref().unwrap_or_default();
-        let Lookup::Found(class) = self.facts.class(name) else {
+        let Lookup::Found(class) = self.case.class(name) else {
             return no(format!("class {name:?} was not found"));
         };
         let waits = match class.binding_mode {
@@ -77,10 +77,10 @@ impl StepCheck<'_> {
     /// Whether the operation names the plugin or driver that serves the provisioner of a class (reference
     /// 9.2).
     fn is_provisioner(&self, operation: &Operation, provisioner: &Text) -> bool {
-        let migration = self.facts.migration(provisioner);
+        let migration = self.case.migration(provisioner);
         let is_named = operation.plugin == *provisioner;
         if operation.kind == OperationKind::Provision {
-            let plugin = self.facts.plugin(provisioner);
+            let plugin = self.case.plugin(provisioner);
             return is_named
                 && migration == Some(&Migration::Off)
                 && plugin.is_some_and(|plugin| plugin.name == *provisioner && plugin.provisions);
@@ -94,7 +94,7 @@ impl StepCheck<'_> {
     }
 
     /// Whether policy and phase ask for that operation, and no external provisioner does it.
-    fn may_reclaim(&self, volume: &Volume, kind: OperationKind) -> Result<(), Objection> {
+    fn fits_policy(&self, volume: &Volume, kind: OperationKind) -> Result<(), Objection> {
         let policy = match kind {
             OperationKind::Delete => ReclaimPolicy::Delete,
             OperationKind::Recycle => ReclaimPolicy::Recycle,
@@ -119,12 +119,12 @@ impl StepCheck<'_> {
 
     /// Calls a plugin; the last step of a decision of an operation.
     pub(super) fn call(&self, plugin: &Text, call: PluginOperation) -> Result<(), Objection> {
-        let last = self.facts.case.decision.steps.len().saturating_sub(1);
+        let last = self.case.decision.steps.len().saturating_sub(1);
         if self.step.and_then(|step| usize::try_from(step).ok()) != Some(last) {
             return self.refuse_subject(Breach::PluginCallWrong, "a plugin is called in the last step only");
         }
-        let subject = &self.facts.case.request.subject;
-        match (subject, self.facts.running()) {
+        let subject = &self.case.request.subject;
+        match (subject, self.case.running()) {
             (Subject::SyncClaimOperation(progress), Some(running)) => {
                 self.call_for_claim(&progress.object, running, plugin, call)
             }
@@ -154,7 +154,7 @@ impl StepCheck<'_> {
             (PluginOperation::Provision, Point::Start | Point::Annotated) if running.succeeded() => {
                 self.claim(&claim.target())?;
                 // A volume of that name is this claim's, and its asset exists already.
-                if !matches!(self.facts.told_live_volume(&name), Some(Lookup::Absent)) {
+                if !matches!(self.case.told_live_volume(&name), Some(Lookup::Absent)) {
                     return no(&format!("no live read in this decision shows that volume {name} is absent"));
                 }
                 if is_settled(claim) { no("the claim has a volume") } else { Ok(()) }
@@ -164,10 +164,10 @@ impl StepCheck<'_> {
             {
                 // A create whose answer was lost may have succeeded, and another binder may have created the
                 // volume since.
-                if !matches!(self.facts.told_live_volume(&name), Some(Lookup::Absent)) {
+                if !matches!(self.case.told_live_volume(&name), Some(Lookup::Absent)) {
                     return no(&format!("no live read in this decision shows that volume {name} is absent"));
                 }
-                if self.facts.case.view.volume(&name) != Lookup::Absent {
+                if self.case.view.volume(&name) != Lookup::Absent {
                     let object = super::Object::Volume(name.into());
                     return Err(Objection::Stale { object, what: "it exists and needs its asset" });
                 }
@@ -197,21 +197,21 @@ impl StepCheck<'_> {
             return no("that is not the next thing to do");
         }
         self.readable_volume(&volume.name, || super::Object::Volume(volume.name.clone()))?;
-        let live = match self.facts.told_live_volume(&volume.name) {
+        let live = match self.case.told_live_volume(&volume.name) {
             Some(Lookup::Found(live)) if live.uid == volume.uid => live,
             _ => return no("no live read in this decision shows the volume of that UID"),
         };
         let able = match call {
             PluginOperation::Delete => self.is_deleter(volume, plugin),
             PluginOperation::Provision | PluginOperation::Recycle => self
-                .facts
+                .case
                 .plugin_for(&volume.name)
                 .is_some_and(|found| found.name == *plugin && found.recycles),
         };
         if !able {
             return no("the engine was not told that this plugin can");
         }
-        self.may_reclaim(live, running.kind)?;
+        self.fits_policy(live, running.kind)?;
         if call == PluginOperation::Recycle && !self.is_unused(live) {
             return no("pods that use its claim still run, or were not asked for");
         }
@@ -221,9 +221,9 @@ impl StepCheck<'_> {
     /// Whether that plugin deletes the volume's asset (upstream's `findDeletablePlugin`).
     fn is_deleter(&self, volume: &Volume, plugin: &Text) -> bool {
         let found = match volume.annotations.provisioned_by.as_deref().filter(|by| !by.is_empty()) {
-            Some(by) => self.facts.plugin(by).filter(|found| *found.name == *by),
+            Some(by) => self.case.plugin(by).filter(|found| *found.name == *by),
             None if volume.annotations.migrated_to.is_some() || &*volume.source == "csi" => None,
-            None => self.facts.plugin_for(&volume.name),
+            None => self.case.plugin_for(&volume.name),
         };
         found.is_some_and(|found| found.name == *plugin && found.deletes)
     }
@@ -232,9 +232,9 @@ impl StepCheck<'_> {
     fn is_unused(&self, volume: &Volume) -> bool {
         volume.claim_ref.as_ref().is_some_and(|claim_ref| {
             let key = key_of(claim_ref);
-            self.facts
+            self.case
                 .pods(&key)
-                .is_some_and(|pods| pods.iter().all(|pod| pod.terminated) || self.facts.claim_cached(&key))
+                .is_some_and(|pods| pods.iter().all(|pod| pod.terminated) || self.case.claim_cached(&key))
         })
     }
 
@@ -247,7 +247,7 @@ impl StepCheck<'_> {
         plugin: &Text,
     ) -> Result<(), Objection> {
         let claim = self.claim(target)?;
-        let running = self.facts.running().filter(|running| {
+        let running = self.case.running().filter(|running| {
             let is_due = match running.point {
                 Point::Provisioned => running.succeeded(),
                 Point::Created { .. } => running.failed(),
@@ -278,8 +278,8 @@ impl StepCheck<'_> {
     /// Checks how the operation goes on: only to the point that its last step leads to, so that a later
     /// decision can rely on the point.
     pub(super) fn outcome(&self) -> Result<(), Objection> {
-        let decision = self.facts.case.decision;
-        let running = self.facts.running();
+        let decision = self.case.decision;
+        let running = self.case.running();
         if decision.wait_ms > 0 && running.is_none() {
             return self.refuse_subject(Breach::OutOfPlace, "only operations wait");
         }

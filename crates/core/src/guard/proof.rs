@@ -29,7 +29,7 @@ impl<'a> StepCheck<'a> {
         self.readable_claim_of(volume)?;
         let key = key_of(claim_ref);
         let lives = |pointer: &str| {
-            if self.facts.told_live_claim(&key).is_none() {
+            if self.case.told_live_claim(&key).is_none() {
                 let what = "its claim is there, as a live read shows";
                 return Err(Objection::Stale { object: Object::Volume(volume.name.clone()), what });
             }
@@ -38,7 +38,7 @@ impl<'a> StepCheck<'a> {
             );
             self.refuse_volume(Breach::ClaimLives, volume, sentence)
         };
-        match self.facts.live_claim(&key) {
+        match self.case.live_claim(&key) {
             None => Err(Objection::Prove(Object::Claim(key))),
             Some(Lookup::Absent) => Ok(FormerClaim::Gone),
             Some(Lookup::Found(claim)) if claim.uid != *uid => Ok(FormerClaim::Gone),
@@ -80,7 +80,7 @@ impl<'a> StepCheck<'a> {
             return Ok(());
         }
         let uid = volume.claim_ref.as_ref().and_then(|claim_ref| claim_ref.uid.as_ref());
-        if self.facts.claims().any(|claim| Some(&claim.uid) == uid) {
+        if self.case.claims().any(|claim| Some(&claim.uid) == uid) {
             return self.refuse_volume(Breach::OperationWrong, volume, NOT_SURPLUS);
         }
         let object = Object::Volume(volume.name.clone());
@@ -95,7 +95,7 @@ impl<'a> StepCheck<'a> {
     /// It was not read yet, the read failed, or the volume cannot be parsed (G7).
     pub(super) fn volume_now(&self, claim: &Claim, name: &Text) -> Result<Option<&'a Volume>, Objection> {
         let object = || Object::Claim(claim.key.clone());
-        match self.facts.live_volume(name) {
+        match self.case.live_volume(name) {
             None => Err(Objection::Prove(Object::Volume(name.clone()))),
             Some(Lookup::Found(volume)) => Ok(Some(volume)),
             Some(Lookup::Absent) => Ok(None),

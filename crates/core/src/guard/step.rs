@@ -1,14 +1,14 @@
 //! The check of one step: the objects that it names, and what all rules share.
 
+use super::case::Ref;
 use super::effects::Effects;
-use super::facts::{Facts, Ref};
-use super::{Breach, Object, Objection, Refusal};
+use super::{Breach, Case, Object, Objection, Refusal};
 use crate::{Action, Claim, ClaimKey, ClaimRef, ClaimTarget, Lookup, Text, Volume, VolumeTarget};
 
 /// Checks one step, on the objects as the steps before it left them.
 #[derive(Clone, Copy)]
 pub(super) struct StepCheck<'a> {
-    pub(super) facts: Facts<'a>,
+    pub(super) case: &'a Case<'a>,
     pub(super) effects: &'a Effects,
     /// Index of the step; `None` for the decision as a whole.
     pub(super) step: Option<u32>,
@@ -83,7 +83,7 @@ impl<'a> StepCheck<'a> {
                 Err(self.two_versions(object(), &written.version.0, &target.version.0))
             };
         }
-        self.facts.claim(target)?.ok_or_else(|| self.not_read(object(), &target.uid.0, &target.version.0))
+        self.case.claim(target)?.ok_or_else(|| self.not_read(object(), &target.uid.0, &target.version.0))
     }
 
     /// The volume that the step names (G5), which can be read (G7).
@@ -100,7 +100,7 @@ impl<'a> StepCheck<'a> {
                 Err(self.two_versions(object(), &written.version.0, &target.version.0))
             };
         }
-        self.facts.volume(target)?.ok_or_else(|| self.not_read(object(), &target.uid.0, &target.version.0))
+        self.case.volume(target)?.ok_or_else(|| self.not_read(object(), &target.uid.0, &target.version.0))
     }
 
     /// The claim whose UID a volume's claimRef carries: as an earlier step left it, else as it was read.
@@ -109,7 +109,7 @@ impl<'a> StepCheck<'a> {
         let uid = claim_ref.uid.as_ref()?;
         match self.effects.claim(uid) {
             Some(written) => Some(Ref::Borrowed(written)),
-            None => self.facts.claim_of(&key_of(claim_ref), uid),
+            None => self.case.claim_of(&key_of(claim_ref), uid),
         }
     }
 
@@ -118,7 +118,7 @@ impl<'a> StepCheck<'a> {
         match self.effects.volume_named(name) {
             Some(written) if self.effects.deleted.contains(&written.uid) => Lookup::Absent,
             Some(written) => Lookup::Found(Ref::Borrowed(written)),
-            None => self.facts.volume_named(name),
+            None => self.case.volume_named(name),
         }
     }
 
@@ -133,7 +133,7 @@ impl<'a> StepCheck<'a> {
         if self.effects.volume(&volume.uid).is_some() {
             return Ok(());
         }
-        match self.facts.case.view.volume(&volume.name) {
+        match self.case.view.volume(&volume.name) {
             Lookup::Found(now) if now.uid == volume.uid && holds(&now) => Ok(()),
             _ => Err(Objection::Stale { object: Object::Volume(volume.name.clone()), what }),
         }
@@ -151,10 +151,10 @@ impl<'a> StepCheck<'a> {
             return Ok(());
         }
         let overlay;
-        let now = match self.facts.live_claim(&claim.key) {
+        let now = match self.case.live_claim(&claim.key) {
             Some(live @ (Lookup::Found(_) | Lookup::Absent)) => live,
             Some(Lookup::Failed(_) | Lookup::Unreadable(_)) | None => {
-                overlay = self.facts.case.view.claim(&claim.key);
+                overlay = self.case.view.claim(&claim.key);
                 &overlay
             }
         };
@@ -170,7 +170,7 @@ impl<'a> StepCheck<'a> {
         key: &ClaimKey,
         acted_on: impl FnOnce() -> Object,
     ) -> Result<(), Objection> {
-        match self.facts.unreadable_claim(key) {
+        match self.case.unreadable_claim(key) {
             Some(error) => self.unreadable(acted_on(), &format!("claim {key}"), &error),
             None => Ok(()),
         }
@@ -182,7 +182,7 @@ impl<'a> StepCheck<'a> {
         name: &str,
         acted_on: impl FnOnce() -> Object,
     ) -> Result<(), Objection> {
-        match self.facts.unreadable_volume(name) {
+        match self.case.unreadable_volume(name) {
             Some(error) => self.unreadable(acted_on(), &format!("volume {name}"), &error),
             None => Ok(()),
         }
@@ -229,7 +229,7 @@ impl<'a> StepCheck<'a> {
         breach: Breach,
         sentence: impl Into<String>,
     ) -> Result<T, Objection> {
-        self.refuse(breach, super::subject(self.facts.case.request), sentence.into())
+        self.refuse(breach, super::subject(self.case.request), sentence.into())
     }
 
     fn refusal(&self, breach: Breach, object: Object, sentence: String) -> Objection {

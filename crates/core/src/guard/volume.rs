@@ -82,7 +82,7 @@ impl StepCheck<'_> {
             let sentence = format!("it and claim {} point at each other", claim.key);
             return self.refuse_volume(Breach::PairBroken, volume, sentence);
         }
-        let reclaims = match self.facts.running() {
+        let reclaims = match self.case.running() {
             None => volume.policy == ReclaimPolicy::Unknown && !is_migrated(volume),
             Some(running) => {
                 matches!(running.kind, OperationKind::Delete | OperationKind::Recycle)
@@ -144,7 +144,7 @@ impl StepCheck<'_> {
         current: Option<&str>,
         edit: &Edit<Text>,
     ) -> bool {
-        let migration = provisioner.and_then(|provisioner| self.facts.migration(provisioner));
+        let migration = provisioner.and_then(|provisioner| self.case.migration(provisioner));
         match (edit, migration) {
             (Edit::Keep, _) => true,
             (Edit::Set(driver), Some(Migration::On(told))) => driver == told,
@@ -156,7 +156,7 @@ impl StepCheck<'_> {
     /// Whether an in-tree plugin that has not migrated provisioned the volume.
     fn is_in_tree(&self, volume: &Volume) -> bool {
         volume.annotations.provisioned_by.as_deref().is_some_and(|by| {
-            by.starts_with(IN_TREE_PREFIX) && matches!(self.facts.migration(by), Some(Migration::Off))
+            by.starts_with(IN_TREE_PREFIX) && matches!(self.case.migration(by), Some(Migration::Off))
         })
     }
 
@@ -169,7 +169,7 @@ impl StepCheck<'_> {
     fn may_remove_in_tree(&self, volume: &Volume) -> bool {
         let has_migrated = || {
             let by = volume.annotations.provisioned_by.as_deref();
-            let migration = by.and_then(|by| self.facts.migration(by));
+            let migration = by.and_then(|by| self.case.migration(by));
             matches!(migration, Some(Migration::On(_) | Migration::Untranslatable))
         };
         let is_kept = || volume.policy != ReclaimPolicy::Delete && self.is_in_tree(volume);
@@ -183,7 +183,7 @@ impl StepCheck<'_> {
 
     /// Whether the volume's own operation of that kind has successfully reached one of these points.
     fn has_reached(&self, kind: OperationKind, volume: &Volume, points: &[Point]) -> bool {
-        self.facts.running().is_some_and(|running| {
+        self.case.running().is_some_and(|running| {
             let is_own = running.kind == kind && *running.uid == volume.uid;
             is_own && points.contains(&running.point) && running.succeeded()
         })
@@ -215,7 +215,7 @@ impl StepCheck<'_> {
     }
 
     fn may_offer_again(&self, volume: &Volume) -> Result<(), Objection> {
-        let sentence = if !self.facts.case.view.allows_offer_again() {
+        let sentence = if !self.case.view.allows_offer_again() {
             "its claim is gone and the next one would see its data"
         } else if volume.phase != VolumePhase::Released || volume.deleting {
             "only a released volume that is not being deleted is offered again"

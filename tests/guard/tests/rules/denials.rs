@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bindery_core::guard::holds;
+use bindery_core::guard::confirms;
 use bindery_core::{
     AccessMode, Answer, BindingMode, Claim, ClaimKey, ClaimRef, Class, Exchange, Finding, Lookup, Migration,
     Quantity, Question, ReclaimPolicy, Rule, Source, Subject, Text, Volume, VolumeMode, VolumePhase,
@@ -50,13 +50,13 @@ fn of_claim(rule: Rule, new: &Claim, old: Option<&Claim>, volume: &Volume, claim
     let subject = Subject::ReviewClaim { new: new.clone().into(), old: old.map(|old| old.clone().into()) };
     let mut told = vec![told_volume(Lookup::Found(Arc::new(volume.clone())))];
     told.extend(claims.iter().map(|claim| told_claim(claim)));
-    holds(&finding(rule, None), &subject, &told)
+    confirms(&finding(rule, None), &subject, &told)
 }
 
 /// Whether it holds of a volume that is written, where the claim is there.
 fn of_volume(rule: Rule, new: &Volume, old: Option<&Volume>, claim: &Claim) -> bool {
     let subject = Subject::ReviewVolume { new: new.clone().into(), old: old.map(|old| old.clone().into()) };
-    holds(&finding(rule, Some(key())), &subject, &[told_claim(claim)])
+    confirms(&finding(rule, Some(key())), &subject, &[told_claim(claim)])
 }
 
 /// The claim of these tests, which names the volume.
@@ -94,9 +94,9 @@ fn a_volume_that_was_not_read_denies_nothing() {
     let renamed = Volume { name: "w".into(), ..small };
     let whys = [Lookup::Absent, Lookup::Unreadable("".into()), Lookup::Found(Arc::new(renamed))];
     for told in whys {
-        assert!(!holds(&finding(Rule::VolumeTooSmall, None), &subject, &[told_volume(told)]));
+        assert!(!confirms(&finding(Rule::VolumeTooSmall, None), &subject, &[told_volume(told)]));
     }
-    assert!(!holds(&finding(Rule::VolumeTooSmall, None), &subject, &[]));
+    assert!(!confirms(&finding(Rule::VolumeTooSmall, None), &subject, &[]));
 }
 
 /// A finding is held against the objects that it is about, whatever else the review has read, and when.
@@ -105,8 +105,8 @@ fn answers_about_other_objects_neither_deny_nor_excuse() {
     let holds_among = |finding: &Finding, subject: &Subject, own: &Exchange, other: Exchange| {
         let own = own.clone();
         let [first, last] = [[other.clone(), own.clone()], [own, other]];
-        let found = holds(finding, subject, &first);
-        assert_eq!(found, holds(finding, subject, &last), "{finding:?}");
+        let found = confirms(finding, subject, &first);
+        assert_eq!(found, confirms(finding, subject, &last), "{finding:?}");
         found
     };
     let small = differing(|volume| volume.capacity = None);
@@ -201,7 +201,7 @@ fn a_reserved_volume_denies_by_what_its_waiting_claim_asks_for() {
         let subject = Subject::ReviewVolume { new: reserved.into(), old: None };
         let stranger = Claim { key: ClaimKey::new("ns", "d"), ..claim() };
         for (of, told) in [(None, told_claim(&claim())), (Some(key()), told_claim(&stranger))] {
-            assert!(!holds(&finding(rule, of), &subject, &[told]), "{rule:?}, and its claim was not read");
+            assert!(!confirms(&finding(rule, of), &subject, &[told]), "{rule:?}, and its claim was not read");
         }
     }
 }
@@ -211,8 +211,8 @@ fn only_reviews_deny_and_only_by_rules_that_do() {
     let small = differing(|volume| volume.capacity = None);
     let told = [told_volume(Lookup::Found(small.into()))];
     let sync = Subject::SyncClaim(naming().into());
-    assert!(!holds(&finding(Rule::VolumeTooSmall, None), &sync, &told));
-    assert!(holds(&finding(Rule::PairMismatch, None), &sync, &[]));
+    assert!(!confirms(&finding(Rule::VolumeTooSmall, None), &sync, &told));
+    assert!(confirms(&finding(Rule::PairMismatch, None), &sync, &[]));
 }
 
 /// Rules that warn unless an operator has them deny.
@@ -262,7 +262,7 @@ fn a_finding_about_a_named_volume_must_be_true() {
     assert!(of_claim(Rule::VolumeReserved, &completed, None, &own(), &[]));
     assert!(!of_claim(Rule::VolumeReserved, &completed, None, &by_uid, &[]));
     let subject = Subject::ReviewClaim { new: naming().into(), old: None };
-    let missing = |told: &[Exchange]| holds(&finding(Rule::VolumeMissing, None), &subject, told);
+    let missing = |told: &[Exchange]| confirms(&finding(Rule::VolumeMissing, None), &subject, told);
     assert!(missing(&[told_volume(Lookup::Absent)]));
     assert!(!missing(&[told_of("w", Lookup::Absent)]));
     assert!(!missing(&[told_volume(Lookup::Found(Arc::new(volume())))]));
@@ -289,9 +289,9 @@ fn a_finding_about_a_class_must_be_true() {
         let told = told.map(|(question, answer)| Exchange { question, answer });
         let subject = Subject::ReviewClaim { new: new.into(), old: None };
         // A finding rests on what was asked; the first answer alone does not show that the class matters.
-        let is_so = holds(&finding(rule, None), &subject, &told);
+        let is_so = confirms(&finding(rule, None), &subject, &told);
         let needs_all = rule != Rule::NameDefeatsWait;
-        assert!(!(needs_all && holds(&finding(rule, None), &subject, &told[..1])), "{rule:?}");
+        assert!(!(needs_all && confirms(&finding(rule, None), &subject, &told[..1])), "{rule:?}");
         is_so
     };
     let in_tree = || Lookup::Found(class("kubernetes.io/gone", BindingMode::Immediate));
@@ -307,7 +307,7 @@ fn a_finding_about_a_class_must_be_true() {
     assert!(!holds_with(Rule::NameDefeatsWait, None, waits()));
     assert!(!holds_with(Rule::NameDefeatsWait, Some("v"), in_tree()));
     let subject = Subject::ReviewClaim { new: claim().into(), old: None };
-    assert!(!holds(&finding(Rule::ClassMissing, None), &subject, &[]), "nothing was asked");
+    assert!(!confirms(&finding(Rule::ClassMissing, None), &subject, &[]), "nothing was asked");
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn a_finding_about_a_policy_must_be_true() {
     let of = |policy| {
         let new = Volume { policy, ..volume() };
         let subject = Subject::ReviewVolume { new: new.into(), old: None };
-        holds(&finding(Rule::PolicyRecycle, None), &subject, &[])
+        confirms(&finding(Rule::PolicyRecycle, None), &subject, &[])
     };
     assert!(of(ReclaimPolicy::Recycle));
     assert!(!of(ReclaimPolicy::Retain));

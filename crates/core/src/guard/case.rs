@@ -1,4 +1,4 @@
-//! What was really read: the objects and answers that the guard may rely on.
+//! What a case shows was really read: the objects and answers that the guard may rely on.
 //!
 //! All of it comes from the host: the request, the exchanges, and the view. The engine's word counts for
 //! nothing: an object is looked up by the name, UID and version that an action claims to have read.
@@ -64,26 +64,20 @@ impl<'a> RunningOperation<'a> {
     }
 }
 
-/// Looks facts up in a case.
-#[derive(Clone, Copy)]
-pub(super) struct Facts<'a> {
-    pub(super) case: &'a Case<'a>,
-}
-
-impl<'a> Facts<'a> {
+impl<'a> Case<'a> {
     /// The answers for which `pick` returns something, newest first.
-    fn answers<T>(self, pick: impl Fn(&'a Question, &'a Answer) -> Option<T>) -> impl Iterator<Item = T> {
-        let exchanges = self.case.exchanges.iter().rev();
+    fn answers<T>(&'a self, pick: impl Fn(&'a Question, &'a Answer) -> Option<T>) -> impl Iterator<Item = T> {
+        let exchanges = self.exchanges.iter().rev();
         exchanges.filter_map(move |exchange| pick(&exchange.question, &exchange.answer))
     }
 
     /// The newest answer for which `pick` returns something.
-    fn answer<T>(self, pick: impl Fn(&'a Question, &'a Answer) -> Option<T>) -> Option<T> {
+    fn answer<T>(&'a self, pick: impl Fn(&'a Question, &'a Answer) -> Option<T>) -> Option<T> {
         self.answers(pick).next()
     }
 
     /// What look-ups of the claim of that key found, newest first, with where each looked.
-    fn lookups_of_claim(self, key: &ClaimKey) -> impl Iterator<Item = (Source, &'a Lookup<Arc<Claim>>)> {
+    fn lookups_of_claim(&'a self, key: &ClaimKey) -> impl Iterator<Item = (Source, &'a Lookup<Arc<Claim>>)> {
         self.answers(move |question, answer| match (question, answer) {
             (Question::Claim(source, asked), Answer::Claim(found)) if asked == key => Some((*source, found)),
             _ => None,
@@ -91,7 +85,7 @@ impl<'a> Facts<'a> {
     }
 
     /// What look-ups of the volume of that name found, newest first, with where each looked.
-    fn lookups_of_volume(self, name: &str) -> impl Iterator<Item = (Source, &'a Lookup<Arc<Volume>>)> {
+    fn lookups_of_volume(&'a self, name: &str) -> impl Iterator<Item = (Source, &'a Lookup<Arc<Volume>>)> {
         self.answers(move |question, answer| match (question, answer) {
             (Question::Volume(source, asked), Answer::Volume(found)) if **asked == *name => {
                 Some((*source, found))
@@ -101,8 +95,8 @@ impl<'a> Facts<'a> {
     }
 
     /// The claims that were read, newest first.
-    pub(super) fn claims(self) -> impl Iterator<Item = &'a Claim> {
-        let subject = match &self.case.request.subject {
+    pub(super) fn claims(&'a self) -> impl Iterator<Item = &'a Claim> {
+        let subject = match &self.request.subject {
             Subject::SyncClaim(claim) => Some(&**claim),
             Subject::SyncClaimOperation(progress) => Some(&progress.object),
             _ => None,
@@ -115,8 +109,8 @@ impl<'a> Facts<'a> {
     }
 
     /// The volumes that were read, newest first.
-    fn volumes(self) -> impl Iterator<Item = &'a Volume> {
-        let (fresh, subject) = match &self.case.request.subject {
+    fn volumes(&'a self) -> impl Iterator<Item = &'a Volume> {
+        let (fresh, subject) = match &self.request.subject {
             Subject::SyncVolume(volume) => (None, Some(&**volume)),
             Subject::SyncVolumeOperation(progress) => (progress.fresh.as_ref(), Some(&progress.object)),
             _ => (None, None),
@@ -133,9 +127,9 @@ impl<'a> Facts<'a> {
     /// # Errors
     ///
     /// It was not read, and the view has another version of it.
-    pub(super) fn claim(self, target: &ClaimTarget) -> Result<Option<Ref<'a, Claim>>, Objection> {
+    pub(super) fn claim(&'a self, target: &ClaimTarget) -> Result<Option<Ref<'a, Claim>>, Objection> {
         let is_target = |c: &Claim| c.key == target.key && c.uid == target.uid && c.version == target.version;
-        if let Some(Lookup::Found(proof)) = self.case.view.claim_proof(&target.key)
+        if let Some(Lookup::Found(proof)) = self.view.claim_proof(&target.key)
             && is_target(proof)
         {
             return Ok(Some(Ref::Shared(Arc::clone(proof))));
@@ -143,7 +137,7 @@ impl<'a> Facts<'a> {
         if let Some(claim) = self.claims().find(|claim| is_target(claim)) {
             return Ok(Some(Ref::Borrowed(claim)));
         }
-        match self.case.view.claim(&target.key) {
+        match self.view.claim(&target.key) {
             Lookup::Found(now) if now.uid == target.uid && now.version != target.version => {
                 let object = Object::Claim(target.key.clone());
                 Err(Objection::Stale { object, what: "it has another version" })
@@ -157,13 +151,13 @@ impl<'a> Facts<'a> {
     /// # Errors
     ///
     /// It was not read, and the view has another version of it.
-    pub(super) fn volume(self, target: &VolumeTarget) -> Result<Option<Ref<'a, Volume>>, Objection> {
+    pub(super) fn volume(&'a self, target: &VolumeTarget) -> Result<Option<Ref<'a, Volume>>, Objection> {
         let is_target =
             |v: &Volume| v.name == target.name && v.uid == target.uid && v.version == target.version;
         if let Some(volume) = self.volumes().find(|volume| is_target(volume)) {
             return Ok(Some(Ref::Borrowed(volume)));
         }
-        match self.case.view.volume(&target.name) {
+        match self.view.volume(&target.name) {
             Lookup::Found(now) if is_target(&now) && self.identified(target) => Ok(Some(Ref::Shared(now))),
             Lookup::Found(now) if now.uid == target.uid && now.version != target.version => {
                 let object = Object::Volume(target.name.clone());
@@ -174,7 +168,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether the host showed the engine the object of an event at this version.
-    pub(super) fn has_shown(self, regarding: &Regarding) -> bool {
+    pub(super) fn has_shown(&'a self, regarding: &Regarding) -> bool {
         match regarding {
             Regarding::Claim(target) => self.claims().any(|claim| claim.target() == *target),
             Regarding::Volume(target) => {
@@ -184,7 +178,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether the host told the engine this identity.
-    fn identified(self, target: &VolumeTarget) -> bool {
+    fn identified(&'a self, target: &VolumeTarget) -> bool {
         self.answers(|_, answer| match answer {
             Answer::Identity(identity) => Some(identity),
             _ => None,
@@ -193,18 +187,18 @@ impl<'a> Facts<'a> {
     }
 
     /// The claim of that UID: as it was read last, else as the view has it under that key.
-    pub(super) fn claim_of(self, key: &ClaimKey, uid: &Uid) -> Option<Ref<'a, Claim>> {
+    pub(super) fn claim_of(&'a self, key: &ClaimKey, uid: &Uid) -> Option<Ref<'a, Claim>> {
         if let Some(claim) = self.claims().find(|claim| claim.uid == *uid) {
             return Some(Ref::Borrowed(claim));
         }
-        match self.case.view.claim(key) {
+        match self.view.claim(key) {
             Lookup::Found(claim) if claim.uid == *uid => Some(Ref::Shared(claim)),
             _ => None,
         }
     }
 
     /// The volume of that name as it was read last, else as the view has it.
-    pub(super) fn volume_named(self, name: &str) -> Lookup<Ref<'a, Volume>> {
+    pub(super) fn volume_named(&'a self, name: &str) -> Lookup<Ref<'a, Volume>> {
         let read = self.answer(|question, answer| match (question, answer) {
             (Question::Volume(_, asked), Answer::Volume(found)) if **asked == *name => {
                 Some(map(found, |volume| Ref::Borrowed(&**volume)))
@@ -216,49 +210,49 @@ impl<'a> Facts<'a> {
         });
         let of_request = || self.volumes().find(|volume| *volume.name == *name);
         read.or_else(|| of_request().map(|volume| Lookup::Found(Ref::Borrowed(volume))))
-            .unwrap_or_else(|| map(&self.case.view.volume(name), |volume| Ref::Shared(Arc::clone(volume))))
+            .unwrap_or_else(|| map(&self.view.volume(name), |volume| Ref::Shared(Arc::clone(volume))))
     }
 
     /// Why the volume of that name cannot be read, by any answer or the view (G7).
-    pub(super) fn unreadable_volume(self, name: &str) -> Option<Text> {
+    pub(super) fn unreadable_volume(&'a self, name: &str) -> Option<Text> {
         let mut told = self.lookups_of_volume(name);
-        told.find_map(|(_, found)| unreadable(found)).or_else(|| unreadable(&self.case.view.volume(name)))
+        told.find_map(|(_, found)| unreadable(found)).or_else(|| unreadable(&self.view.volume(name)))
     }
 
     /// Why the claim of that key cannot be read, by any answer or the view (G7).
-    pub(super) fn unreadable_claim(self, key: &ClaimKey) -> Option<Text> {
+    pub(super) fn unreadable_claim(&'a self, key: &ClaimKey) -> Option<Text> {
         let mut told = self.lookups_of_claim(key);
-        told.find_map(|(_, found)| unreadable(found)).or_else(|| unreadable(&self.case.view.claim(key)))
+        told.find_map(|(_, found)| unreadable(found)).or_else(|| unreadable(&self.view.claim(key)))
     }
 
     /// The claim of that key, read live for this decision: by the engine, else by the guard.
-    pub(super) fn live_claim(self, key: &ClaimKey) -> Option<&'a Lookup<Arc<Claim>>> {
-        self.told_live_claim(key).or_else(|| self.case.view.claim_proof(key))
+    pub(super) fn live_claim(&'a self, key: &ClaimKey) -> Option<&'a Lookup<Arc<Claim>>> {
+        self.told_live_claim(key).or_else(|| self.view.claim_proof(key))
     }
 
     /// The claim of that key, read live by the engine for this decision.
-    pub(super) fn told_live_claim(self, key: &ClaimKey) -> Option<&'a Lookup<Arc<Claim>>> {
+    pub(super) fn told_live_claim(&'a self, key: &ClaimKey) -> Option<&'a Lookup<Arc<Claim>>> {
         self.lookups_of_claim(key).find(|(source, _)| *source == Source::Live).map(|(_, found)| found)
     }
 
     /// The volume of that name, read live for this decision: by the engine, else by the guard.
-    pub(super) fn live_volume(self, name: &str) -> Option<&'a Lookup<Arc<Volume>>> {
-        self.told_live_volume(name).or_else(|| self.case.view.volume_proof(name))
+    pub(super) fn live_volume(&'a self, name: &str) -> Option<&'a Lookup<Arc<Volume>>> {
+        self.told_live_volume(name).or_else(|| self.view.volume_proof(name))
     }
 
     /// The volume of that name, read live by the engine for this decision.
-    pub(super) fn told_live_volume(self, name: &str) -> Option<&'a Lookup<Arc<Volume>>> {
+    pub(super) fn told_live_volume(&'a self, name: &str) -> Option<&'a Lookup<Arc<Volume>>> {
         self.lookups_of_volume(name).find(|(source, _)| *source == Source::Live).map(|(_, found)| found)
     }
 
     /// Whether a claim of that key was found in a cache.
-    pub(super) fn claim_cached(self, key: &ClaimKey) -> bool {
+    pub(super) fn claim_cached(&'a self, key: &ClaimKey) -> bool {
         self.lookups_of_claim(key)
             .any(|(source, found)| source != Source::Live && matches!(found, Lookup::Found(_)))
     }
 
     /// The pods that use the claim, as the engine was told.
-    pub(super) fn pods(self, key: &ClaimKey) -> Option<&'a [Pod]> {
+    pub(super) fn pods(&'a self, key: &ClaimKey) -> Option<&'a [Pod]> {
         self.answer(|question, answer| match (question, answer) {
             (Question::Pods(asked), Answer::Pods(pods)) if asked == key => Some(pods.as_deref().ok()),
             _ => None,
@@ -267,7 +261,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether the engine was told that a class of that name is a default one.
-    pub(super) fn was_default(self, name: &str) -> bool {
+    pub(super) fn was_default(&'a self, name: &str) -> bool {
         self.answers(|_, answer| match answer {
             Answer::DefaultClasses(Ok(names)) => Some(names.iter().any(|n| **n == *name)),
             Answer::Class(Lookup::Found(class)) => Some(class.default && *class.name == *name),
@@ -277,16 +271,16 @@ impl<'a> Facts<'a> {
     }
 
     /// The class of that name: as the engine was told, else as the view has it.
-    pub(super) fn class(self, name: &str) -> Lookup<Arc<Class>> {
+    pub(super) fn class(&'a self, name: &str) -> Lookup<Arc<Class>> {
         self.answer(|question, answer| match (question, answer) {
             (Question::Class(asked), Answer::Class(lookup)) if **asked == *name => Some(lookup.clone()),
             _ => None,
         })
-        .unwrap_or_else(|| self.case.view.class(name))
+        .unwrap_or_else(|| self.view.class(name))
     }
 
     /// The migration of that plugin, as the engine was told.
-    pub(super) fn migration(self, plugin: &str) -> Option<&'a Migration> {
+    pub(super) fn migration(&'a self, plugin: &str) -> Option<&'a Migration> {
         self.answer(|question, answer| match (question, answer) {
             (Question::Migration(asked), Answer::Migration(migration)) if **asked == *plugin => {
                 Some(migration)
@@ -296,7 +290,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The plugin of that name, as the engine was told.
-    pub(super) fn plugin(self, name: &str) -> Option<&'a Plugin> {
+    pub(super) fn plugin(&'a self, name: &str) -> Option<&'a Plugin> {
         self.answer(|question, answer| match (question, answer) {
             (Question::Plugin(asked), Answer::Plugin(plugin)) if **asked == *name => Some(plugin.as_ref()),
             _ => None,
@@ -305,7 +299,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The one plugin that supports the source of the volume of that name, as the engine was told.
-    pub(super) fn plugin_for(self, volume: &str) -> Option<&'a Plugin> {
+    pub(super) fn plugin_for(&'a self, volume: &str) -> Option<&'a Plugin> {
         let found = self.answer(|question, answer| match (question, answer) {
             (Question::PluginForVolume(asked), Answer::PluginMatch(found)) if **asked == *volume => {
                 Some(found)
@@ -319,7 +313,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether the engine was told that dynamic provisioning is on.
-    pub(super) fn provisioning_on(self) -> bool {
+    pub(super) fn provisioning_on(&'a self) -> bool {
         self.answer(|_, answer| match answer {
             Answer::DynamicProvisioning(on) => Some(*on),
             _ => None,
@@ -328,8 +322,8 @@ impl<'a> Facts<'a> {
     }
 
     /// The operation whose next step is decided; `None` in a sync and in a review.
-    pub(super) fn running(self) -> Option<RunningOperation<'a>> {
-        match &self.case.request.subject {
+    pub(super) fn running(&'a self) -> Option<RunningOperation<'a>> {
+        match &self.request.subject {
             Subject::SyncClaimOperation(progress) => Some(RunningOperation::of(progress)),
             Subject::SyncVolumeOperation(progress) => Some(RunningOperation::of(progress)),
             Subject::SyncClaim(_)
