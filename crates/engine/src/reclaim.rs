@@ -27,7 +27,7 @@ pub(crate) fn reclaim(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> 
 }
 
 /// Whether no claim uses `volume`, by the cache (10.2).
-pub(crate) fn is_released(call: &mut Call<'_>, volume: &Volume) -> Result<bool, Halt> {
+pub(crate) fn is_unclaimed(call: &mut Call<'_>, volume: &Volume) -> Result<bool, Halt> {
     let Some(claim_ref) = &volume.claim_ref else { return Ok(false) };
     let Some(uid) = &claim_ref.uid else { return Ok(false) };
     let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };

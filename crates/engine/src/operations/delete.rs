@@ -10,7 +10,7 @@ use bindery_core::{
 use super::{error, misplaced};
 use crate::bind::fail_volume;
 use crate::call::{Call, Halt};
-use crate::reclaim::{Deleter, find_deleter, is_released};
+use crate::reclaim::{Deleter, find_deleter, is_unclaimed};
 
 /// The next step. The operation reclaims the volume that the sync passed; the volume read live serves the
 /// checks and the finalizer.
@@ -57,7 +57,7 @@ fn start(call: &mut Call<'_>, volume: &Volume) -> Result<Outcome, Halt> {
         }
     };
     let Some(fresh) = read_live(call, volume)? else { return Ok(Outcome::Done) };
-    if !is_released(call, &fresh)? {
+    if !is_unclaimed(call, &fresh)? {
         return Ok(Outcome::Done);
     }
     if let Err(error) = call.cluster.plugin_ready(plugin.clone(), PluginOperation::Delete)? {

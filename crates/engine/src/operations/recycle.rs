@@ -11,7 +11,7 @@ use super::delete::read_live;
 use super::{error, misplaced};
 use crate::bind::{fail_volume_tolerated, unbind_tolerated};
 use crate::call::{Call, Halt};
-use crate::reclaim::is_released;
+use crate::reclaim::is_unclaimed;
 
 /// The next step.
 pub(crate) fn step(call: &mut Call<'_>, progress: &Progress<Volume>) -> Result<Outcome, Halt> {
@@ -36,7 +36,7 @@ pub(crate) fn step(call: &mut Call<'_>, progress: &Progress<Volume>) -> Result<O
 
 fn start(call: &mut Call<'_>, volume: &Volume) -> Result<Outcome, Halt> {
     let Some(fresh) = read_live(call, volume)? else { return Ok(Outcome::Done) };
-    if !is_released(call, &fresh)? || is_used(call, &fresh)? {
+    if !is_unclaimed(call, &fresh)? || is_used(call, &fresh)? {
         return Ok(Outcome::Done);
     }
     let plugin = match call.cluster.plugin_for_volume(fresh.name.clone())? {
