@@ -111,7 +111,7 @@ impl Intake {
         let kind = delivery.kind();
         let (is_list, version) = match &delivery {
             Delivery::Listed { version, .. } => (true, Some(version.clone())),
-            Delivery::Heard { version, .. } => (false, Some(version.clone())),
+            Delivery::Bookmark { version, .. } => (false, Some(version.clone())),
             Delivery::Applied(_) | Delivery::Gone(_) => (false, None),
         };
         let mut change = inner.store.deliver(delivery);

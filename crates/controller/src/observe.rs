@@ -61,7 +61,7 @@ struct State {
     /// Claims that were counted, until they are gone.
     counted: HashSet<Uid>,
     /// Claims as they were before they were bound, whose volumes the watch has not delivered yet.
-    held: HashMap<Uid, Arc<Claim>>,
+    awaiting_volume: HashMap<Uid, Arc<Claim>>,
     /// Claims that Bindery would bind now, and upstream has not bound yet.
     awaited: HashMap<ClaimKey, Awaited>,
     /// Version that upstream's last choice left.

@@ -74,7 +74,7 @@ enum Ending {
 
 /// Why an operation does not start; the sync that asked for it succeeds all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum NotStarted {
     /// One of that name runs; its end wakes the object.
     Running,
     /// The last one failed; it may start after this delay.
@@ -113,21 +113,21 @@ impl OperationMap {
         kind: OperationKind,
         uid: &Uid,
         key: Key,
-    ) -> Result<Ticket, Refusal> {
+    ) -> Result<Ticket, NotStarted> {
         if matches!(kind, OperationKind::Delete | OperationKind::Recycle) && self.holds_back(&key) {
-            return Err(Refusal::Held);
+            return Err(NotStarted::Held);
         }
         let name = Name::new(kind, uid);
         let mut entries = self.entries();
         let entry = entries.entry(name.clone()).or_default();
         if entry.running {
             entry.awaited = true;
-            return Err(Refusal::Running);
+            return Err(NotStarted::Running);
         }
         if let Some((until, _)) = entry.backoff {
             let now = Instant::now();
             if now < until {
-                return Err(Refusal::BackingOff(until - now));
+                return Err(NotStarted::BackingOff(until - now));
             }
         }
         (entry.running, entry.awaited) = (true, false);
@@ -283,7 +283,7 @@ mod tests {
             self.start(kind, &uid(), key()).expect("it is idle")
         }
 
-        fn refusal(self: &Arc<Self>, kind: OperationKind) -> Option<Refusal> {
+        fn not_started(self: &Arc<Self>, kind: OperationKind) -> Option<NotStarted> {
             self.start(kind, &uid(), key()).err()
         }
 
@@ -301,7 +301,7 @@ mod tests {
         ticket.finish(true);
         assert!(!map.wakes());
         let ticket = map.started(OperationKind::Provision);
-        assert_eq!(map.refusal(OperationKind::ProvisionExternal), Some(Refusal::Running));
+        assert_eq!(map.not_started(OperationKind::ProvisionExternal), Some(NotStarted::Running));
         ticket.finish(true);
         assert!(map.wakes());
         assert_eq!(map.state(OperationKind::Provision, &uid()), OperationState::Idle);
@@ -315,7 +315,7 @@ mod tests {
         for _ in 0..10 {
             map.started(OperationKind::Delete).finish(false);
             assert_eq!(map.state(OperationKind::Delete, &uid()), OperationState::BackingOff);
-            assert_eq!(map.refusal(OperationKind::Delete), Some(Refusal::BackingOff(expected)));
+            assert_eq!(map.not_started(OperationKind::Delete), Some(NotStarted::BackingOff(expected)));
             assert!(!map.wakes());
             tokio::time::advance(expected).await;
             assert!(map.wakes());
@@ -323,7 +323,7 @@ mod tests {
         }
         map.started(OperationKind::Delete).finish(true);
         map.started(OperationKind::Delete).finish(false);
-        assert_eq!(map.refusal(OperationKind::Delete), Some(Refusal::BackingOff(OPERATION_BACKOFF)));
+        assert_eq!(map.not_started(OperationKind::Delete), Some(NotStarted::BackingOff(OPERATION_BACKOFF)));
         map.forget(&uid());
         assert!(map.entries().is_empty());
     }
@@ -333,7 +333,7 @@ mod tests {
         let map = map();
         let ticket = map.started(OperationKind::Delete);
         map.forget(&uid());
-        assert_eq!(map.refusal(OperationKind::Delete), Some(Refusal::Running));
+        assert_eq!(map.not_started(OperationKind::Delete), Some(NotStarted::Running));
         ticket.finish(false);
         assert!(map.entries().is_empty());
     }
@@ -353,7 +353,10 @@ mod tests {
         drop(map.started(OperationKind::Delete));
         assert!(map.wakes());
         map.started(OperationKind::Delete).finish(false);
-        assert_eq!(map.refusal(OperationKind::Delete), Some(Refusal::BackingOff(OPERATION_BACKOFF * 2)));
+        assert_eq!(
+            map.not_started(OperationKind::Delete),
+            Some(NotStarted::BackingOff(OPERATION_BACKOFF * 2))
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -366,6 +369,6 @@ mod tests {
         });
         assert!(task.await.is_err());
         assert!(!map.wakes());
-        assert_eq!(map.refusal(OperationKind::Delete), Some(Refusal::BackingOff(OPERATION_BACKOFF)));
+        assert_eq!(map.not_started(OperationKind::Delete), Some(NotStarted::BackingOff(OPERATION_BACKOFF)));
     }
 }

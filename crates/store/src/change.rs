@@ -17,11 +17,11 @@ pub struct Revision(pub u64);
 
 /// A fact that a decision depends on, and that a [`Change`] changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Topic {
+pub enum Fact {
     /// A volume, in the overlay or in the watch cache. An own write changes the first; its echo in the watch
     /// only the second. A live read depends on the second.
     Volume(Source, Text),
-    /// A claim; see [`Topic::Volume`].
+    /// A claim; see [`Fact::Volume`].
     Claim(Source, ClaimKey),
     /// A class.
     Class(Text),
@@ -116,7 +116,7 @@ pub struct Change {
     /// The volumes and claims that changed, in the cache or in the overlay.
     pub objects: Vec<ObjectChange>,
     /// The facts that changed, beside those of [`Change::objects`].
-    pub facts: Vec<Topic>,
+    pub facts: Vec<Fact>,
     /// The volumes that are free now and that no decision in flight has picked, of those that were not so
     /// before or were different.
     pub offers: Vec<Arc<Volume>>,
@@ -159,13 +159,13 @@ impl Change {
     }
 
     /// Every fact that changed.
-    pub fn topics(&self) -> impl Iterator<Item = Topic> {
-        self.objects.iter().flat_map(ObjectChange::topics).chain(self.facts.iter().cloned())
+    pub fn all_facts(&self) -> impl Iterator<Item = Fact> {
+        self.objects.iter().flat_map(ObjectChange::all_facts).chain(self.facts.iter().cloned())
     }
 
     /// Adds the change of an object, unless nothing of it changed.
     pub(crate) fn push(&mut self, object: ObjectChange) {
-        if object.topics().next().is_some() {
+        if object.all_facts().next().is_some() {
             self.objects.push(object);
         }
     }
@@ -180,11 +180,11 @@ impl ObjectChange {
         }
     }
 
-    fn topics(&self) -> impl Iterator<Item = Topic> {
+    fn all_facts(&self) -> impl Iterator<Item = Fact> {
         let of = |is_changed: bool, source| {
             is_changed.then(|| match self {
-                Self::Volume(name, _) => Topic::Volume(source, name.clone()),
-                Self::Claim(key, _) => Topic::Claim(source, key.clone()),
+                Self::Volume(name, _) => Fact::Volume(source, name.clone()),
+                Self::Claim(key, _) => Fact::Claim(source, key.clone()),
             })
         };
         let (overlay, cache) = match self {
@@ -208,44 +208,44 @@ fn gone<T: Identified>(changed: &Changed<T>) -> Option<&Uid> {
 }
 
 /// The facts that a decision depends on, by what its engine asked; each once.
-pub fn topics_of(exchanges: &[Exchange]) -> Vec<Topic> {
-    let mut topics = Vec::with_capacity(exchanges.len());
+pub fn facts_of(exchanges: &[Exchange]) -> Vec<Fact> {
+    let mut facts = Vec::with_capacity(exchanges.len());
     for exchange in exchanges {
-        topics_of_exchange(exchange, &mut topics);
+        facts_of_exchange(exchange, &mut facts);
     }
-    topics
+    facts
 }
 
-/// As [`topics_of`], of a decision about a claim. A claim waits for the volumes that it may take, whatever it
+/// As [`facts_of`], of a decision about a claim. A claim waits for the volumes that it may take, whatever it
 /// asked to learn that there are none:
 ///
 /// - A new access-mode set concerns it only if a free volume of that set fits it, or if a volume is reserved
 ///   for it. So 10,000 claims are not woken because the first volume has appeared.
 /// - No free volume concerns it where its class waits for the first consumer.
 /// - Volumes that decisions in flight have picked do not concern it as long as these last
-///   ([`Topic::Reservation`]), though it has asked for their names.
-pub fn topics_of_claim(claim: &Claim, exchanges: &[Exchange]) -> Vec<Topic> {
-    let mut topics = Vec::with_capacity(exchanges.len());
+///   ([`Fact::Reservation`]), though it has asked for their names.
+pub fn facts_of_claim(claim: &Claim, exchanges: &[Exchange]) -> Vec<Fact> {
+    let mut facts = Vec::with_capacity(exchanges.len());
     let in_flight = handles_in_flight(exchanges);
     for exchange in exchanges {
         if !matches!(exchange.question, Question::Identify(handle) if in_flight.contains(&handle)) {
-            topics_of_exchange(exchange, &mut topics);
+            facts_of_exchange(exchange, &mut facts);
         }
     }
     let labels = match &claim.selector {
         None => Vec::new(),
         Some(Selector::Requirements(requirements)) => requirements.clone(),
         // Whether there are sets decides whether the selector is looked at.
-        Some(Selector::Invalid(_)) => return topics,
+        Some(Selector::Invalid(_)) => return facts,
     };
-    let sets: Vec<AccessModes> = topics.iter().filter_map(access_sets).collect();
+    let sets: Vec<AccessModes> = facts.iter().filter_map(access_sets).collect();
     if sets.is_empty() {
-        return topics;
+        return facts;
     }
-    topics.retain(|topic| access_sets(topic).is_none());
-    push(&mut topics, Topic::ReservedFor(claim.key.clone()));
+    facts.retain(|fact| access_sets(fact).is_none());
+    push(&mut facts, Fact::ReservedFor(claim.key.clone()));
     if waits_for_consumer(claim, exchanges) {
-        return topics;
+        return facts;
     }
     let any_that_fits = sets.into_iter().map(|access_set| Wanted {
         query: Arc::new(Query {
@@ -259,14 +259,14 @@ pub fn topics_of_claim(claim: &Claim, exchanges: &[Exchange]) -> Vec<Topic> {
         sets: WantedSets::Containing,
     });
     for wanted in any_that_fits {
-        topics.retain(|topic| !matches!(topic, Topic::Candidates(other) if wanted.includes(other)));
-        topics.push(Topic::Candidates(wanted));
+        facts.retain(|fact| !matches!(fact, Fact::Candidates(other) if wanted.includes(other)));
+        facts.push(Fact::Candidates(wanted));
     }
-    topics
+    facts
 }
 
-fn access_sets(topic: &Topic) -> Option<AccessModes> {
-    if let Topic::AccessSets(containing) = topic { Some(*containing) } else { None }
+fn access_sets(fact: &Fact) -> Option<AccessModes> {
+    if let Fact::AccessSets(containing) = fact { Some(*containing) } else { None }
 }
 
 /// Of the volumes that decisions in flight have picked, as this decision saw them.
@@ -290,18 +290,18 @@ fn waits_for_consumer(claim: &Claim, exchanges: &[Exchange]) -> bool {
     })
 }
 
-fn topics_of_exchange(Exchange { question, answer }: &Exchange, topics: &mut Vec<Topic>) {
-    let topic = match question {
-        Question::Claim(source, key) => Topic::Claim(watched(*source), key.clone()),
-        Question::Volume(source, name) => Topic::Volume(watched(*source), name.clone()),
+fn facts_of_exchange(Exchange { question, answer }: &Exchange, facts: &mut Vec<Fact>) {
+    let fact = match question {
+        Question::Claim(source, key) => Fact::Claim(watched(*source), key.clone()),
+        Question::Volume(source, name) => Fact::Volume(watched(*source), name.clone()),
         Question::Pods(key) => {
-            push(topics, Topic::UnreadablePods(key.namespace.clone()));
-            Topic::Pods(key.clone())
+            push(facts, Fact::UnreadablePods(key.namespace.clone()));
+            Fact::Pods(key.clone())
         }
-        Question::Node(name) => Topic::Node(name.clone()),
-        Question::Class(name) => Topic::Class(name.clone()),
-        Question::DefaultClasses => Topic::DefaultClasses,
-        Question::PluginForVolume(name) => Topic::Volume(Source::Overlay, name.clone()),
+        Question::Node(name) => Fact::Node(name.clone()),
+        Question::Class(name) => Fact::Class(name.clone()),
+        Question::DefaultClasses => Fact::DefaultClasses,
+        Question::PluginForVolume(name) => Fact::Volume(Source::Overlay, name.clone()),
         // Plugins and configuration do not change while a binder runs. A running operation wakes its object
         // itself when it ends.
         Question::Plugin(_)
@@ -309,28 +309,28 @@ fn topics_of_exchange(Exchange { question, answer }: &Exchange, topics: &mut Vec
         | Question::Migration(_)
         | Question::DynamicProvisioning
         | Question::Operation(..) => return,
-        Question::AccessSets(containing) => Topic::AccessSets(*containing),
+        Question::AccessSets(containing) => Fact::AccessSets(*containing),
         Question::Candidates { query, .. } => wanted(query, WantedSets::Exact),
         Question::Tallies(query) => wanted(query, WantedSets::Containing),
-        Question::ReservedFor { key, .. } => Topic::ReservedFor(key.clone()),
+        Question::ReservedFor { key, .. } => Fact::ReservedFor(key.clone()),
         Question::Identify(_) | Question::Describe(_) => match answer {
-            Answer::Identity(target) => Topic::Volume(Source::Overlay, target.name.clone()),
-            Answer::Described(volume) => Topic::Volume(Source::Overlay, volume.name.clone()),
+            Answer::Identity(target) => Fact::Volume(Source::Overlay, target.name.clone()),
+            Answer::Described(volume) => Fact::Volume(Source::Overlay, volume.name.clone()),
             _ => return,
         },
     };
-    push(topics, topic);
+    push(facts, fact);
 }
 
 /// Topics of one decision are few, and some are asked for again and again.
-fn push(topics: &mut Vec<Topic>, topic: Topic) {
-    if !topics.contains(&topic) {
-        topics.push(topic);
+fn push(facts: &mut Vec<Fact>, fact: Fact) {
+    if !facts.contains(&fact) {
+        facts.push(fact);
     }
 }
 
-fn wanted(query: &Query, sets: WantedSets) -> Topic {
-    Topic::Candidates(Wanted { query: Arc::new(query.clone()), sets })
+fn wanted(query: &Query, sets: WantedSets) -> Fact {
+    Fact::Candidates(Wanted { query: Arc::new(query.clone()), sets })
 }
 
 /// The view whose change shows that an answer of this source is obsolete: what is read live comes by the

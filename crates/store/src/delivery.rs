@@ -26,7 +26,7 @@ pub enum Delivery {
         version: Version,
     },
     /// A bookmark: the watch has delivered every change up to this version.
-    Heard {
+    Bookmark {
         /// The kind of the watch.
         kind: Kind,
         /// The version.
@@ -242,7 +242,7 @@ impl Delivery {
         match self {
             Self::Applied(delivered) => delivered.object.kind(),
             Self::Gone(key) => key.kind(),
-            Self::Listed { kind, .. } | Self::Heard { kind, .. } => *kind,
+            Self::Listed { kind, .. } | Self::Bookmark { kind, .. } => *kind,
         }
     }
 
@@ -251,7 +251,7 @@ impl Delivery {
         match self {
             Self::Applied(delivered) => std::slice::from_ref(delivered),
             Self::Listed { objects, .. } => objects,
-            Self::Gone(_) | Self::Heard { .. } => &[],
+            Self::Gone(_) | Self::Bookmark { .. } => &[],
         }
     }
 
@@ -259,7 +259,7 @@ impl Delivery {
         match self {
             Self::Applied(delivered) => std::slice::from_mut(delivered),
             Self::Listed { objects, .. } => objects,
-            Self::Gone(_) | Self::Heard { .. } => &mut [],
+            Self::Gone(_) | Self::Bookmark { .. } => &mut [],
         }
     }
 }

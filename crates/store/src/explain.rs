@@ -1,7 +1,7 @@
 //! Why each volume is or is not a claim's: the full list behind the tallies of a decision.
 //!
 //! A scan of all volumes with a text for each, for people who ask; decisions use the index. Both see the same
-//! reasons: the first of a [`Candidate`] is the one that [`bindery_core::Tally`] counts it under.
+//! reasons: the first of a [`VolumeObstacles`] is the one that [`bindery_core::Tally`] counts it under.
 //!
 //! What is in the way depends on how claim and volume stand to each other, as upstream has it. A claim that
 //! looks for a volume is kept from one by all of the reasons. Of a volume that is reserved for it neither
@@ -21,7 +21,7 @@ use crate::state::State;
 
 /// A volume, as one claim sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct VolumeObstacles {
     /// Name of the volume.
     pub volume: Text,
     /// Everything that keeps the claim from it, in the order of [`Reason`]; empty where the claim can have
@@ -44,22 +44,22 @@ pub struct Obstacle {
 }
 
 impl State {
-    pub(crate) fn explain(&self, claim: &Claim) -> Vec<Candidate> {
+    pub(crate) fn explain(&self, claim: &Claim) -> Vec<VolumeObstacles> {
         let is_asked_for = |name: &Text| claim.volume_name.as_ref().is_none_or(|named| named == name);
         let mut volumes: Vec<_> = self
             .volumes()
             .into_iter()
             .filter(|volume| is_asked_for(&volume.name))
-            .map(|volume| (obstacles(&volume, claim, self.reserved(&volume.name)), volume))
+            .map(|volume| (obstacles(&volume, claim, self.picked_for(&volume.name)), volume))
             .collect();
         volumes.sort_by(|(a, volume), (b, other)| {
             a.len().cmp(&b.len()).then_with(|| nearer(claim.request, volume, other))
         });
         let readable = volumes
             .into_iter()
-            .map(|(obstacles, volume)| Candidate { volume: volume.name.clone(), obstacles });
+            .map(|(obstacles, volume)| VolumeObstacles { volume: volume.name.clone(), obstacles });
         let unreadable = self.unreadable_volumes().into_iter().filter(|(name, _)| is_asked_for(name));
-        let unreadable = unreadable.map(|(volume, unreadable)| Candidate {
+        let unreadable = unreadable.map(|(volume, unreadable)| VolumeObstacles {
             volume,
             obstacles: vec![Obstacle {
                 reason: Reason::Unreadable,
@@ -76,7 +76,7 @@ impl State {
     /// All that keeps the claim from one volume; `None` where there is no such volume that can be read.
     pub(crate) fn obstacles(&self, claim: &Claim, volume: &str) -> Option<Vec<Obstacle>> {
         let Lookup::Found(volume) = self.volume(Source::Overlay, volume) else { return None };
-        Some(obstacles(&volume, claim, self.reserved(&volume.name)))
+        Some(obstacles(&volume, claim, self.picked_for(&volume.name)))
     }
 }
 
@@ -91,7 +91,7 @@ fn nearer(request: Quantity, a: &Volume, b: &Volume) -> Ordering {
 
 /// All that keeps the claim from the volume. `picked_for` is the claim of a decision in flight that has
 /// picked it.
-fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<ClaimKey>) -> Vec<Obstacle> {
+fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<&ClaimKey>) -> Vec<Obstacle> {
     let own = volume.is_bound_to(claim);
     let named = claim.volume_name.as_ref() == Some(&volume.name);
     if own && named {
@@ -103,7 +103,7 @@ fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<ClaimKey>) -> Ve
         let uid = other.uid.as_ref().filter(|_| key == claim.key);
         uid.map_or_else(|| key.to_string(), |uid| format!("an earlier {key} with UID {uid}"))
     });
-    let in_flight = picked_for.filter(|holder| volume.claim_ref.is_none() && *holder != claim.key);
+    let in_flight = picked_for.filter(|other_claim| volume.claim_ref.is_none() && **other_claim != claim.key);
     let searched = !own && !named;
     let offered = volume.phase == VolumePhase::Available || other.is_some();
     let capacity = volume.capacity.unwrap_or_default();
@@ -144,7 +144,7 @@ fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<ClaimKey>) -> Ve
         }),
         (searched && !unmet.is_empty())
             .then(|| (Reason::SelectorDiffers, "metadata.labels", labels(&volume.labels), unmet.join(", "))),
-        in_flight.map(|holder| (Reason::InFlight, "", holder.to_string(), claim.key.to_string())),
+        in_flight.map(|other_claim| (Reason::InFlight, "", other_claim.to_string(), claim.key.to_string())),
     ];
     checks
         .into_iter()

@@ -40,16 +40,6 @@ pub(crate) enum VolumeState {
     Readable(Arc<Volume>),
 }
 
-/// A row of a page.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Candidate {
-    pub(crate) id: VolumeId,
-    pub(crate) whole: u64,
-    pub(crate) nanos: u32,
-    /// Whether a decision in flight has picked it.
-    pub(crate) held: bool,
-}
-
 /// What can be done with a volume; of several the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
@@ -117,7 +107,7 @@ impl Index {
         id: VolumeId,
         name: &Text,
         now: &VolumeState,
-        held: bool,
+        picked: bool,
     ) {
         let volume = match now {
             VolumeState::Absent => return,
@@ -137,7 +127,7 @@ impl Index {
             Some(list) => {
                 list.insert(Row::new(id, volume), |_| {});
             }
-            None => bucket.free.insert(volumes, id, volume, held),
+            None => bucket.free.insert(volumes, id, volume, picked),
         }
     }
 
@@ -171,9 +161,9 @@ impl Index {
     }
 
     /// A decision in flight picks the volume, or has ended.
-    pub(crate) fn hold(&mut self, id: VolumeId, volume: &Volume, held: bool) {
+    pub(crate) fn set_picked(&mut self, id: VolumeId, volume: &Volume, picked: bool) {
         if let Some(bucket) = self.buckets.get_mut(&BucketKey::of_volume(volume)) {
-            bucket.free.hold(id, volume, held);
+            bucket.free.set_picked(id, volume, picked);
         }
     }
 
@@ -216,13 +206,14 @@ impl Index {
     }
 
     /// Gives `each` the free volumes that meet the query, in ascending (capacity, name), those after `after`
-    /// and at most `limit` of them. Answers whether there are more.
+    /// and at most `limit` of them, and whether a decision in flight has picked each. Answers whether there
+    /// are more.
     pub(crate) fn page(
         &self,
         query: &Query,
         after: Option<(VolumeId, &Volume)>,
         limit: usize,
-        mut each: impl FnMut(Candidate),
+        mut each: impl FnMut(&Row, bool),
     ) -> bool {
         let Some(bucket) = self.buckets.get(&BucketKey::of_query(query)) else { return false };
         let free = &bucket.free;
@@ -233,8 +224,7 @@ impl Index {
         let slots = free.matching(&query.labels);
         let mut rows = free.select(from, slots.as_ref());
         for row in rows.by_ref().take(limit) {
-            let Row { id, whole, nanos, .. } = *row;
-            each(Candidate { id, whole, nanos, held: free.is_held(row) });
+            each(row, free.is_picked(row));
         }
         rows.next().is_some()
     }

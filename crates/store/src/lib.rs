@@ -37,16 +37,16 @@ mod subscriptions;
 mod version;
 
 pub use change::{
-    Change, Changed, ObjectChange, Revision, Topic, Wanted, WantedSets, topics_of, topics_of_claim,
+    Change, Changed, Fact, ObjectChange, Revision, Wanted, WantedSets, facts_of, facts_of_claim,
 };
 pub use delivery::{
     Author, Authors, Delivered, Delivery, Kind, LazyAuthors, Object, ObjectKey, Observed, ObservedPod,
     PodContent, Unreadable,
 };
 pub use environment::Environment;
-pub use explain::{Candidate, Obstacle};
+pub use explain::{Obstacle, VolumeObstacles};
 pub use live::LiveReads;
 pub use session::Session;
-pub use store::{HeldBy, Store};
+pub use store::{PickedFor, Store};
 pub use subscriptions::{Dispatcher, Offer, Subscriptions};
 pub use version::is_newer;

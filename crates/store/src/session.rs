@@ -70,7 +70,7 @@ impl<'a> Session<'a> {
     }
 
     /// A volume that pages had as [`Slot::InFlight`]; of several the last, because binds take the first
-    /// ones first. A decision that waits because of it depends on [`crate::Topic::Reservation`].
+    /// ones first. A decision that waits because of it depends on [`crate::Fact::Reservation`].
     pub fn in_flight(&self) -> Option<Text> {
         self.in_flight.map(|id| self.state.volumes.get(id).name.clone())
     }
@@ -121,18 +121,18 @@ impl<'a> Session<'a> {
     fn page(&mut self, query: &Query, after: Option<Handle>, limit: u32) -> Result<Page, Stop> {
         let mut page = page_of(limit);
         self.handles.reserve(limit);
-        let holder = self.asker.as_ref().map(|(key, _)| key);
+        let asker = self.asker.as_ref().map(|(key, _)| key);
         let after = after.map(|handle| self.volume(handle)).transpose()?;
         let (state, handles, in_flight) = (&*self.state, &mut self.handles, &mut self.in_flight);
         let after = after.map(|id| (id, &**state.volumes.indexed(id)));
         // One row too many shows that the limit is exceeded; more would be work for nothing.
         let rows = (limit as usize).min(self.budget.rows_left().saturating_add(1));
-        page.more = state.index.page(query, after, rows, |row| {
+        page.more = state.index.page(query, after, rows, |row, is_picked| {
             page.handles.push(handles.of(row.id));
             page.whole.push(row.whole);
             page.nanos.push(row.nanos);
-            let ours = || holder.is_some() && state.holder(row.id) == holder;
-            let is_free = !row.held || ours();
+            let is_ours = || asker.is_some() && state.picked_for(&row.name) == asker;
+            let is_free = !is_picked || is_ours();
             page.slots.push(if is_free { Slot::Free } else { Slot::InFlight });
             if !is_free {
                 *in_flight = Some(row.id);

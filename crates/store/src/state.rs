@@ -13,7 +13,7 @@ use bindery_core::{Claim, ClaimKey, Class, Lookup, Quantity, Query, Tally, Text,
 pub(crate) use self::entries::{VolumeId, Volumes};
 use self::pods::Pods;
 use crate::cached::{Cached, ListNumber};
-use crate::change::{Change, Revision, Topic};
+use crate::change::{Change, Fact, Revision};
 use crate::delivery::{Delivered, Delivery, Kind, Object, ObjectKey, Observed};
 use crate::index::{Asked, Index};
 
@@ -68,10 +68,10 @@ impl State {
             Delivery::Applied(delivered) => self.apply(delivered, None, &mut change),
             Delivery::Gone(key) => self.remove(&key, &mut change),
             Delivery::Listed { kind, objects, .. } => self.replace(kind, objects, &mut change),
-            Delivery::Heard { .. } => {}
+            Delivery::Bookmark { .. } => {}
         }
         if defaults.is_some_and(|defaults| defaults != self.default_classes()) {
-            change.facts.push(Topic::DefaultClasses);
+            change.facts.push(Fact::DefaultClasses);
         }
         self.commit(change)
     }
@@ -98,7 +98,7 @@ impl State {
             Object::Class(name, observed) => {
                 if self.classes.get(&name) != Some(&observed) {
                     self.classes.insert(name.clone(), observed);
-                    change.facts.push(Topic::Class(name));
+                    change.facts.push(Fact::Class(name));
                 }
             }
             Object::Pod(pod) => {
@@ -106,7 +106,7 @@ impl State {
             }
             Object::Node(name) => {
                 if self.nodes.insert(name.clone()) {
-                    change.facts.push(Topic::Node(name));
+                    change.facts.push(Fact::Node(name));
                 }
             }
         }
@@ -118,12 +118,12 @@ impl State {
             ObjectKey::Claim(key) => self.drop_claim(key, change),
             ObjectKey::Class(name) => {
                 let removed = self.classes.remove_entry(name);
-                change.facts.extend(removed.map(|(name, _)| Topic::Class(name)));
+                change.facts.extend(removed.map(|(name, _)| Fact::Class(name)));
             }
             ObjectKey::Pod { namespace, name } => {
                 change.facts.extend(self.pods.replace((namespace.clone(), name.clone()), None));
             }
-            ObjectKey::Node(name) => change.facts.extend(self.nodes.take(name).map(Topic::Node)),
+            ObjectKey::Node(name) => change.facts.extend(self.nodes.take(name).map(Fact::Node)),
         }
     }
 
@@ -213,13 +213,14 @@ impl State {
         if self.nodes.contains(name) { Lookup::Found(()) } else { Lookup::Absent }
     }
 
-    /// The claim that holds a reservation of the volume.
-    pub(crate) fn holder(&self, id: VolumeId) -> Option<&ClaimKey> {
-        self.reservations.get(&self.volumes.get(id).name)
+    /// The claim for which a decision in flight has picked the volume.
+    pub(crate) fn picked_for(&self, volume: &str) -> Option<&ClaimKey> {
+        self.reservations.get(volume)
     }
 
     pub(crate) fn tallies(&self, query: &Query, asker: Option<&(ClaimKey, Uid)>) -> Vec<Tally> {
-        let is_picked_for_claim = |id| asker.is_some_and(|(key, _)| self.holder(id) == Some(key));
+        let is_picked_for_claim =
+            |volume: &Text| asker.is_some_and(|(key, _)| self.picked_for(volume) == Some(key));
         self.index
             .tallies(&self.volumes, Asked { query, claim: asker, is_picked_for_claim: &is_picked_for_claim })
     }

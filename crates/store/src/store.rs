@@ -31,7 +31,7 @@ pub struct Store {
 #[error(
     "the volume is picked for claim {0} by a decision in flight; it is decided again when that one is done"
 )]
-pub struct HeldBy(pub ClaimKey);
+pub struct PickedFor(pub ClaimKey);
 
 impl Store {
     /// A store that knows nothing yet.
@@ -87,7 +87,7 @@ impl Store {
     /// # Errors
     ///
     /// The volume is picked for another claim; decide again.
-    pub fn reserve(&self, volume: &str, claim: &ClaimKey) -> Result<(), HeldBy> {
+    pub fn reserve(&self, volume: &str, claim: &ClaimKey) -> Result<(), PickedFor> {
         self.state_mut().reserve(volume, claim)
     }
 

@@ -10,7 +10,7 @@ use bindery_core::{AccessModes, Volume};
 use roaring::RoaringBitmap;
 
 use self::waiting::{Place, Waiting};
-use crate::change::{Change, Revision, Topic, Wanted};
+use crate::change::{Change, Fact, Revision, Wanted};
 use crate::index::Ids;
 
 /// Changes that are remembered for decisions that are being made, at most. A thousand last for the time of a
@@ -28,7 +28,7 @@ const LOGGED_CHANGE_MAX: usize = 256;
 /// missed, whatever the order in which threads call.
 ///
 /// A fact wakes all keys that depend on it. A free volume wakes one key whose query it meets
-/// ([`Topic::Candidates`]): the one that has waited longest. When that key has been decided
+/// ([`Fact::Candidates`]): the one that has waited longest. When that key has been decided
 /// ([`Subscriptions::pass_on`]) and the volume is still free, the next one is woken. So a volume among 10,000
 /// claims that wait costs as many decisions as claims decline it, and one more.
 ///
@@ -44,9 +44,8 @@ struct Inner<K> {
     numbers: HashMap<K, u32>,
     subscribers: Vec<Option<Subscriber<K>>>,
     vacant: Vec<u32>,
-    /// By the facts of topics that changes name.
-    by_fact: HashMap<Fact, Ids>,
-    /// Makes facts.
+    /// The keys that depend on each fact, by their numbers. Candidates are in `waiting`.
+    dependents: HashMap<FactHash, Ids>,
     hasher: RandomState,
     waiting: Waiting<K>,
     /// The latest changes, by revision.
@@ -59,18 +58,18 @@ struct Inner<K> {
 #[derive(Debug)]
 struct Logged {
     revision: Revision,
-    topics: Vec<Topic>,
+    facts: Vec<Fact>,
     offers: Vec<Arc<Volume>>,
 }
 
-/// Stands for a topic. There are several for each object, so names are not kept twice; where two topics share
-/// one, a key is decided once more than it had to be.
-type Fact = u64;
+/// The hash of a [`Fact`], kept instead of the fact because names take memory and each object has several
+/// facts. Where two facts have one hash, a key is decided once more than necessary.
+type FactHash = u64;
 
 #[derive(Debug)]
 struct Subscriber<K> {
     key: K,
-    facts: Box<[Fact]>,
+    hashes: Box<[FactHash]>,
     wanted: Box<[Wanted]>,
     /// Where it waits, if it wants volumes.
     place: Option<Place>,
@@ -105,7 +104,7 @@ impl<K> Default for Subscriptions<K> {
                 numbers: HashMap::new(),
                 subscribers: Vec::new(),
                 vacant: Vec::new(),
-                by_fact: HashMap::new(),
+                dependents: HashMap::new(),
                 hasher: RandomState::new(),
                 waiting: Waiting::default(),
                 log: VecDeque::new(),
@@ -127,12 +126,12 @@ impl<K: Clone + Eq + Hash> Subscriptions<K> {
     /// Answers whether one of the facts has changed since then: no [`Subscriptions::wake`] will tell, so the
     /// key has to be decided again at once.
     #[must_use = "a change between decision and subscription is told only here"]
-    pub fn subscribe(&self, key: K, since: Revision, topics: Vec<Topic>) -> bool {
+    pub fn subscribe(&self, key: K, since: Revision, facts: Vec<Fact>) -> bool {
         let mut inner = self.inner();
-        let changed = inner.has_changed(since, &topics);
+        let changed = inner.has_changed(since, &facts);
         let place = inner.remove(&key);
-        if !topics.is_empty() {
-            inner.insert(key, topics, place);
+        if !facts.is_empty() {
+            inner.insert(key, facts, place);
         }
         changed
     }
@@ -205,24 +204,25 @@ impl<K: Clone + Eq + Hash> Inner<K> {
         self.subscribers[number as usize].as_ref()
     }
 
-    fn insert(&mut self, key: K, topics: Vec<Topic>, place: Option<Place>) {
+    fn insert(&mut self, key: K, facts: Vec<Fact>, place: Option<Place>) {
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.subscribers.push(None);
             u32::try_from(self.subscribers.len() - 1).expect("fewer than 2^32 keys fit into memory")
         });
-        let (mut facts, mut wanted) = (Vec::with_capacity(topics.len()), Vec::new());
-        for topic in topics {
-            if let Topic::Candidates(query) = topic {
+        let (mut hashes, mut wanted) = (Vec::with_capacity(facts.len()), Vec::new());
+        for fact in facts {
+            if let Fact::Candidates(query) = fact {
                 wanted.push(query);
-            } else {
-                let fact = self.fact(&topic);
-                add(&mut self.by_fact, &fact, number);
-                facts.push(fact);
+                continue;
             }
+            let hash = self.hasher.hash_one(&fact);
+            hashes.push(hash);
+            let dependents = self.dependents.entry(hash);
+            dependents.and_modify(|ids| ids.insert(number)).or_insert_with(|| Ids::one(number));
         }
         let place = (!wanted.is_empty()).then(|| self.waiting.insert(&key, &mut wanted, place));
         self.numbers.insert(key.clone(), number);
-        let subscriber = Subscriber { key, facts: facts.into(), wanted: wanted.into(), place };
+        let subscriber = Subscriber { key, hashes: hashes.into(), wanted: wanted.into(), place };
         self.subscribers[number as usize] = Some(subscriber);
     }
 
@@ -231,9 +231,7 @@ impl<K: Clone + Eq + Hash> Inner<K> {
         let number = self.numbers.remove(key)?;
         self.vacant.push(number);
         let subscriber = self.subscribers[number as usize].take()?;
-        for fact in &subscriber.facts {
-            take(&mut self.by_fact, fact, number);
-        }
+        self.forget(&subscriber.hashes, number);
         let place = subscriber.place?;
         self.waiting.remove(&subscriber.wanted, place);
         Some(place)
@@ -247,45 +245,42 @@ impl<K: Clone + Eq + Hash> Inner<K> {
             self.remove(key);
             return;
         }
-        for fact in std::mem::take(&mut subscriber.facts) {
-            take(&mut self.by_fact, &fact, number);
-        }
+        let hashes = std::mem::take(&mut subscriber.hashes);
+        self.forget(&hashes, number);
     }
 
-    fn fact(&self, topic: &Topic) -> Fact {
-        self.hasher.hash_one(topic)
+    fn forget(&mut self, hashes: &[FactHash], number: u32) {
+        for hash in hashes {
+            if self.dependents.get_mut(hash).is_some_and(|ids| ids.remove(number)) {
+                self.dependents.remove(hash);
+            }
+        }
     }
 
     fn dependents(&self, change: &Change) -> RoaringBitmap {
         let mut numbers = RoaringBitmap::new();
-        let mut depend = |ids: &Ids| numbers |= &*ids.bitmap();
-        for topic in change.topics() {
-            let Topic::AccessSets(set) = topic else {
-                self.by_fact.get(&self.fact(&topic)).into_iter().for_each(&mut depend);
-                continue;
-            };
-            for containing in subsets(set) {
-                let fact = self.fact(&Topic::AccessSets(containing));
-                self.by_fact.get(&fact).into_iter().for_each(&mut depend);
+        for fact in change.all_facts().flat_map(subscribed_as) {
+            if let Some(ids) = self.dependents.get(&self.hasher.hash_one(&fact)) {
+                numbers |= &*ids.bitmap();
             }
         }
         numbers
     }
 
-    fn has_changed(&self, since: Revision, topics: &[Topic]) -> bool {
+    fn has_changed(&self, since: Revision, facts: &[Fact]) -> bool {
         let later = self.log.iter().rev().take_while(|change| change.revision > since);
-        since < self.forgotten || later.into_iter().any(|change| concerns(change, topics))
+        since < self.forgotten || later.into_iter().any(|change| concerns(change, facts))
     }
 
     fn remember(&mut self, change: &Change) {
         let revision = change.revision;
-        if change.topics().count() + change.offers.len() > LOGGED_CHANGE_MAX {
+        if change.all_facts().count() + change.offers.len() > LOGGED_CHANGE_MAX {
             self.forgotten = self.forgotten.max(revision);
             return;
         }
         // Threads may tell of their changes in another order than they made them.
         let at = self.log.partition_point(|other| other.revision <= revision);
-        let logged = Logged { revision, topics: change.topics().collect(), offers: change.offers.clone() };
+        let logged = Logged { revision, facts: change.all_facts().collect(), offers: change.offers.clone() };
         self.log.insert(at, logged);
         if self.log.len() > LOG_MAX
             && let Some(oldest) = self.log.pop_front()
@@ -295,34 +290,25 @@ impl<K: Clone + Eq + Hash> Inner<K> {
     }
 }
 
-fn add<T: Clone + Eq + Hash>(map: &mut HashMap<T, Ids>, entry: &T, number: u32) {
-    match map.get_mut(entry) {
-        Some(ids) => ids.insert(number),
-        None => {
-            map.insert(entry.clone(), Ids::one(number));
-        }
-    }
-}
-
-fn take<T: Eq + Hash>(map: &mut HashMap<T, Ids>, entry: &T, number: u32) {
-    if map.get_mut(entry).is_some_and(|ids| ids.remove(number)) {
-        map.remove(entry);
-    }
-}
-
-/// Whether a change changes one of the topics.
-fn concerns(change: &Logged, topics: &[Topic]) -> bool {
-    topics.iter().any(|topic| match topic {
-        Topic::Candidates(wanted) => change.offers.iter().any(|volume| wanted.is_met_by(volume)),
-        Topic::AccessSets(containing) => change
-            .topics
+/// Whether a change changes one of the facts.
+fn concerns(change: &Logged, facts: &[Fact]) -> bool {
+    facts.iter().any(|fact| match fact {
+        Fact::Candidates(wanted) => change.offers.iter().any(|volume| wanted.is_met_by(volume)),
+        Fact::AccessSets(containing) => change
+            .facts
             .iter()
-            .any(|changed| matches!(changed, Topic::AccessSets(set) if set.contains(*containing))),
-        topic => change.topics.contains(topic),
+            .any(|changed| matches!(changed, Fact::AccessSets(set) if set.contains(*containing))),
+        fact => change.facts.contains(fact),
     })
 }
 
-/// Every set that this one contains.
-fn subsets(set: AccessModes) -> impl Iterator<Item = AccessModes> {
-    (0..=set.bits()).filter_map(AccessModes::from_bits).filter(move |subset| set.contains(*subset))
+/// The facts under which keys depend on a fact that changed.
+fn subscribed_as(changed: Fact) -> Vec<Fact> {
+    match changed {
+        Fact::AccessSets(set) => {
+            let subsets = (0..=set.bits()).filter_map(AccessModes::from_bits);
+            subsets.filter(|subset| set.contains(*subset)).map(Fact::AccessSets).collect()
+        }
+        fact => vec![fact],
+    }
 }

@@ -169,7 +169,7 @@ proptest! {
 
 /// The names and sentences of an explanation, in order.
 fn told(store: &Store, claim: &Claim) -> Vec<String> {
-    let line = |candidate: &bindery_store::Candidate| {
+    let line = |candidate: &bindery_store::VolumeObstacles| {
         let obstacles: Vec<String> = candidate.obstacles.iter().map(ToString::to_string).collect();
         format!("{} {}", candidate.volume, obstacles.join("; "))
     };

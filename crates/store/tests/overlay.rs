@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bindery_core::{Claim, ClaimKey, Lookup, Source, Text, Uid, Version, Volume};
-use bindery_store::{Change, Kind, Object, ObjectKey, Observed, ObservedPod, PodContent, Store, Topic};
+use bindery_store::{Change, Fact, Kind, Object, ObjectKey, Observed, ObservedPod, PodContent, Store};
 use proptest::prelude::*;
 use support::{apply, claim, gone, list, pod_key, unreadable, volume};
 
@@ -14,8 +14,8 @@ fn key(name: &str) -> ClaimKey {
     ClaimKey::new("ns", name)
 }
 
-fn changes(change: &Change, topic: &Topic) -> bool {
-    change.topics().any(|changed| changed == *topic)
+fn changes(change: &Change, fact: &Fact) -> bool {
+    change.all_facts().any(|changed| changed == *fact)
 }
 
 /// A delivery or an own write of the only volume, whose UID is its incarnation.
@@ -188,14 +188,14 @@ fn a_complete_list_is_believed_even_where_it_is_older() {
     store.list_begins(Kind::Volume);
     store.list_begins(Kind::Claim);
     let change = list(&store, Kind::Volume, [volume("v", 7)]);
-    assert!(changes(&change, &Topic::Volume(Source::Cache, "w".into())));
-    assert!(changes(&change, &Topic::Volume(Source::Overlay, "v".into())));
+    assert!(changes(&change, &Fact::Volume(Source::Cache, "w".into())));
+    assert!(changes(&change, &Fact::Volume(Source::Overlay, "v".into())));
     let gone: Vec<_> = change.objects.iter().filter_map(|object| object.gone()).collect();
     assert_eq!(gone, [&volume("w", 99).uid]);
     assert_eq!(found(&store, Source::Cache), Some(Version::from("7")));
     assert_eq!(found(&store, Source::Overlay), Some(Version::from("7")));
     let change = list(&store, Kind::Claim, [claim(&key("c"), 8)]);
-    assert!(changes(&change, &Topic::Claim(Source::Overlay, key("c"))));
+    assert!(changes(&change, &Fact::Claim(Source::Overlay, key("c"))));
     assert_eq!(store.claim(Source::Overlay, &key("c")), store.claim(Source::Cache, &key("c")));
 }
 
@@ -206,9 +206,9 @@ fn the_echo_of_a_write_changes_the_cache_and_not_the_overlay() {
     let store = Store::new();
     apply(&store, volume("v", 1));
     let written = store.assume_volume(Arc::new(volume("v", 2)));
-    assert!(written.topics().eq([Topic::Volume(Source::Overlay, "v".into())]));
+    assert!(written.all_facts().eq([Fact::Volume(Source::Overlay, "v".into())]));
     let echo = apply(&store, volume("v", 2));
-    assert!(echo.fresh && echo.topics().eq([Topic::Volume(Source::Cache, "v".into())]));
+    assert!(echo.fresh && echo.all_facts().eq([Fact::Volume(Source::Cache, "v".into())]));
     let resync = apply(&store, volume("v", 2));
     assert!(resync.fresh && resync.is_empty());
     assert_eq!(resync.revision, echo.revision);
@@ -222,7 +222,7 @@ fn a_write_of_an_earlier_incarnation_is_not_laid_over_a_later_one() {
     apply(&store, incarnation(1, 0));
     store.assume_volume(Arc::new(incarnation(2, 0)));
     let change = apply(&store, incarnation(5, 1));
-    assert!(changes(&change, &Topic::Volume(Source::Overlay, "v".into())));
+    assert!(changes(&change, &Fact::Volume(Source::Overlay, "v".into())));
     assert!(!store.assume_volume(Arc::new(incarnation(3, 0))).fresh);
     assert!(matches!(store.volume(Source::Overlay, "v"), Lookup::Found(v) if v.uid == Uid::from("uid-1")));
 }
@@ -265,7 +265,7 @@ fn a_reservation_is_for_one_claim_until_that_one_ends_it() {
     store.reserve("v", &key("a")).unwrap();
     assert_eq!(store.reserve("v", &key("b")).unwrap_err().0, key("a"));
     assert!(store.unreserve("v", &key("b")).is_empty());
-    assert_eq!(store.reserved("v"), Some(key("a")));
+    assert_eq!(store.picked_for("v"), Some(key("a")));
     let change: Change = store.unreserve("v", &key("a"));
     assert_eq!(change.offers.iter().map(|volume| &*volume.name).collect::<Vec<_>>(), ["v"]);
     store.reserve("v", &key("b")).unwrap();
@@ -288,11 +288,11 @@ fn default_classes_come_newest_first_and_an_unreadable_class_may_be_one() {
     let names: Vec<_> = store.default_classes().unwrap();
     assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["new", "a", "b"]);
     let change = apply(&store, class("other", 11, false));
-    assert_eq!(change.facts, [Topic::Class("other".into())]);
+    assert_eq!(change.facts, [Fact::Class("other".into())]);
     let change = apply(&store, Object::Class("odd".into(), unreadable("u", 1)));
-    assert_eq!(change.facts, [Topic::Class("odd".into()), Topic::DefaultClasses]);
+    assert_eq!(change.facts, [Fact::Class("odd".into()), Fact::DefaultClasses]);
     assert!(store.default_classes().unwrap_err().contains("odd"));
-    assert!(gone(&store, ObjectKey::Class("odd".into())).facts.contains(&Topic::DefaultClasses));
+    assert!(gone(&store, ObjectKey::Class("odd".into())).facts.contains(&Fact::DefaultClasses));
 }
 
 fn pod(name: &str, claims: &[&str], scheduled: bool) -> ObservedPod {
@@ -313,11 +313,11 @@ fn pods_are_found_by_the_claims_that_they_reference() {
     assert!(apply(&store, pod("r", &[], true)).is_empty());
     assert_eq!(names(&store, "b"), BTreeMap::from([("p".to_owned(), false), ("q".to_owned(), true)]));
     let change = apply(&store, pod("p", &["a"], true));
-    assert_eq!(change.facts, [Topic::Pods(key("a")), Topic::Pods(key("b"))]);
+    assert_eq!(change.facts, [Fact::Pods(key("a")), Fact::Pods(key("b"))]);
     assert_eq!(names(&store, "a"), BTreeMap::from([("p".to_owned(), true)]));
     assert!(apply(&store, pod("p", &["a"], true)).is_empty());
-    assert_eq!(list(&store, Kind::Pod, [pod("p", &["a"], true)]).facts, [Topic::Pods(key("b"))]);
-    assert_eq!(gone(&store, pod_key("p")).facts, [Topic::Pods(key("a"))]);
+    assert_eq!(list(&store, Kind::Pod, [pod("p", &["a"], true)]).facts, [Fact::Pods(key("b"))]);
+    assert_eq!(gone(&store, pod_key("p")).facts, [Fact::Pods(key("a"))]);
     assert!(names(&store, "a").is_empty());
 }
 
@@ -329,11 +329,11 @@ fn a_pod_that_cannot_be_read_may_use_every_claim_of_its_namespace() {
     let unknown = |name: &str, why: &str| -> Result<usize, Text> {
         Err(format!("pod \"ns/{name}\" cannot be read, and may use the claim: {why}").into())
     };
-    let of_all = || Topic::UnreadablePods("ns".into());
+    let of_all = || Fact::UnreadablePods("ns".into());
     apply(&store, pod("p", &["a"], true));
     // It used the claim before it could not be read any more.
     let change = apply(&store, broken("p", "spec"));
-    assert_eq!(change.facts, [Topic::Pods(key("a")), of_all()]);
+    assert_eq!(change.facts, [Fact::Pods(key("a")), of_all()]);
     assert_eq!((using("a"), using("b")), (unknown("p", "spec"), unknown("p", "spec")));
     assert_eq!(store.pods_using(&ClaimKey::new("other", "a")), Ok(Vec::new()));
     assert!(apply(&store, broken("q", "status")).is_empty());
@@ -341,9 +341,9 @@ fn a_pod_that_cannot_be_read_may_use_every_claim_of_its_namespace() {
     assert_eq!(using("a"), unknown("q", "status"));
     // As a list says it, and as a watch does once it can be read.
     let listed = [pod("p", &["a"], true), broken("q", "spec")];
-    assert_eq!(list(&store, Kind::Pod, listed).facts, [Topic::Pods(key("a")), of_all()]);
+    assert_eq!(list(&store, Kind::Pod, listed).facts, [Fact::Pods(key("a")), of_all()]);
     assert_eq!(using("a"), unknown("q", "spec"));
-    assert_eq!(apply(&store, pod("q", &["b"], true)).facts, [Topic::Pods(key("b")), of_all()]);
+    assert_eq!(apply(&store, pod("q", &["b"], true)).facts, [Fact::Pods(key("b")), of_all()]);
     assert_eq!((using("a"), using("b"), using("c")), (Ok(1), Ok(1), Ok(0)));
 }
 
@@ -359,9 +359,9 @@ fn claims_are_laid_over_as_volumes_are() {
     assert!(store.assume_claim(at(3)).fresh);
     assert!(!store.assume_claim(at(2)).fresh);
     assert_eq!((version(Source::Overlay), version(Source::Cache)), ("3".into(), "1".into()));
-    assert!(!changes(&apply(&store, at(2)), &Topic::Claim(Source::Overlay, key("c"))));
+    assert!(!changes(&apply(&store, at(2)), &Fact::Claim(Source::Overlay, key("c"))));
     apply(&store, at(4));
     assert_eq!((version(Source::Overlay), version(Source::Cache)), ("4".into(), "4".into()));
     let change = list(&store, Kind::Claim, [] as [Object; 0]);
-    assert_eq!((change.topics().count(), change.objects[0].gone()), (2, Some(&at(4).uid)));
+    assert_eq!((change.all_facts().count(), change.objects[0].gone()), (2, Some(&at(4).uid)));
 }

@@ -16,8 +16,8 @@ use bindery_core::{
 };
 use bindery_kit::NoEnvironment;
 use bindery_store::{
-    Change, Dispatcher, Kind, LiveReads, Object, ObjectKey, ObservedPod, Offer, PodContent, Revision, Store,
-    Subscriptions, Topic, topics_of,
+    Change, Dispatcher, Fact, Kind, LiveReads, Object, ObjectKey, ObservedPod, Offer, PodContent, Revision,
+    Store, Subscriptions, facts_of,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -181,7 +181,7 @@ proptest! {
         let mut learnt: Vec<Learnt> = Vec::new();
         for (number, (asked, describe)) in keys.iter().enumerate() {
             let (facts, since) = converse(&store, asked, *describe);
-            prop_assert!(!subscriptions.subscribe(number, since, topics_of(&facts.0)));
+            prop_assert!(!subscriptions.subscribe(number, since, facts_of(&facts.0)));
             learnt.push(facts);
         }
         for (step, interrupts) in after {
@@ -192,7 +192,7 @@ proptest! {
             let is_once = |number: &usize| number.is_multiple_of(2);
             let woken: BTreeSet<usize> = wake(&subscriptions, &change, is_once).into_iter().collect();
             if interrupts {
-                let told = subscriptions.subscribe(number, since, topics_of(&interrupted.0));
+                let told = subscriptions.subscribe(number, since, facts_of(&interrupted.0));
                 let altered = converse(&store, asked, *describe).0 != interrupted;
                 prop_assert!(told || !altered, "{:?} was told nothing of {:?}", interrupted, step);
                 subscriptions.unsubscribe(&number);
@@ -203,7 +203,7 @@ proptest! {
                 let slept = altered && !woken.contains(&number);
                 prop_assert!(!slept, "{:?} slept through {:?}", learnt[number], step);
                 if altered || (woken.contains(&number) && is_once(&number)) {
-                    prop_assert!(!subscriptions.subscribe(number, since, topics_of(&facts.0)));
+                    prop_assert!(!subscriptions.subscribe(number, since, facts_of(&facts.0)));
                     learnt[number] = facts;
                 }
             }
@@ -236,9 +236,9 @@ fn wake<K: Clone + Eq + std::hash::Hash>(
 fn a_key_that_is_woken_once_sleeps_until_it_subscribes_again() {
     let store = Store::new();
     let subscriptions = Subscriptions::new();
-    let topics = || vec![Topic::Node("n".into())];
+    let facts = || vec![Fact::Node("n".into())];
     for key in ["once", "always"] {
-        assert!(!subscriptions.subscribe(key, store.revision(), topics()));
+        assert!(!subscriptions.subscribe(key, store.revision(), facts()));
     }
     let woken = || {
         let node = || Object::Node("n".into());
@@ -251,7 +251,7 @@ fn a_key_that_is_woken_once_sleeps_until_it_subscribes_again() {
     assert_eq!(woken(), ["always", "once"]);
     assert_eq!(woken(), ["always"]);
     // What it slept through is told to a decision that has not seen it.
-    assert!(subscriptions.subscribe("once", before, topics()));
+    assert!(subscriptions.subscribe("once", before, facts()));
     assert_eq!(woken(), ["always", "once"]);
 }
 
@@ -259,17 +259,17 @@ fn a_key_that_is_woken_once_sleeps_until_it_subscribes_again() {
 fn a_change_told_late_is_still_found_by_whoever_subscribes() {
     let store = Store::new();
     let subscriptions = Subscriptions::new();
-    let topic = |name: &str| vec![Topic::Volume(Source::Overlay, name.into())];
+    let fact = |name: &str| vec![Fact::Volume(Source::Overlay, name.into())];
     let since = store.revision();
     let first = apply(&store, volume("v", 1));
     let second = apply(&store, volume("w", 2));
     assert!(wake(&subscriptions, &second, |_| false).is_empty());
     // The first change is not told yet: it is told by waking.
-    assert!(!subscriptions.subscribe("v", since, topic("v")));
-    assert!(subscriptions.subscribe("w", since, topic("w")));
+    assert!(!subscriptions.subscribe("v", since, fact("v")));
+    assert!(subscriptions.subscribe("w", since, fact("w")));
     assert_eq!(wake(&subscriptions, &first, |_| false), ["v"]);
-    assert!(subscriptions.subscribe("late", since, topic("v")));
-    assert!(!subscriptions.subscribe("late", second.revision, topic("v")));
+    assert!(subscriptions.subscribe("late", since, fact("v")));
+    assert!(!subscriptions.subscribe("late", second.revision, fact("v")));
 }
 
 #[test]
@@ -280,13 +280,13 @@ fn a_decision_older_than_what_is_remembered_is_made_again() {
     for version in 1..=2_000 {
         wake(&subscriptions, &apply(&store, volume("v", version)), |_| false);
     }
-    let topics = || vec![Topic::Node("node".into())];
-    assert!(subscriptions.subscribe("old", since, topics()));
-    assert!(!subscriptions.subscribe("new", store.revision(), topics()));
+    let facts = || vec![Fact::Node("node".into())];
+    assert!(subscriptions.subscribe("old", since, facts()));
+    assert!(!subscriptions.subscribe("new", store.revision(), facts()));
 
     // A relist changes more than is remembered.
     let since = store.revision();
     let volumes = (0..1_000).map(|number| volume(&format!("w{number}"), 1));
     wake(&subscriptions, &list(&store, Kind::Volume, volumes), |_| false);
-    assert!(subscriptions.subscribe("old", since, topics()));
+    assert!(subscriptions.subscribe("old", since, facts()));
 }

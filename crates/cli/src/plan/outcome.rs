@@ -7,7 +7,7 @@ use bindery_core::{
     Action, Claim, ClaimPhase, Event, EventKind, Lookup, OperationKind, Reason, ReclaimPolicy, Source, Text,
     Volume, VolumePhase,
 };
-use bindery_store::{Candidate, Obstacle};
+use bindery_store::{Obstacle, VolumeObstacles};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -200,7 +200,7 @@ fn messages(planner: &Planner, claim: &Claim, decided: &Decided) -> Vec<String> 
 fn candidates(planner: &Planner, claim: &Claim) -> Vec<CandidatePlan> {
     let candidates = planner.store().explain(claim).into_iter();
     candidates
-        .map(|Candidate { volume, obstacles }| CandidatePlan {
+        .map(|VolumeObstacles { volume, obstacles }| CandidatePlan {
             volume,
             fits: obstacles.is_empty(),
             obstacles: obstacles.iter().map(obstacle).collect(),

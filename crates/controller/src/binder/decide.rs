@@ -6,7 +6,7 @@ use bindery_core::{
     Action, ClaimKey, Decision, Engine, Evidence, Exchange, Lookup, Request, Source, Subject, Text,
     VolumeTarget,
 };
-use bindery_store::{Store, Topic, topics_of, topics_of_claim};
+use bindery_store::{Fact, Store, facts_of, facts_of_claim};
 
 use super::Binder;
 use crate::decider::{EngineRun, Reads, Unsound, chosen};
@@ -138,14 +138,14 @@ impl<P: Port> Binder<P> {
         })?;
         self.metrics.decisions.count();
         let EngineRun { exchanges, since, in_flight } = run;
-        let mut topics = match &request.subject {
-            Subject::SyncClaim(claim) => topics_of_claim(claim, &exchanges),
-            _ => topics_of(&exchanges),
+        let mut facts = match &request.subject {
+            Subject::SyncClaim(claim) => facts_of_claim(claim, &exchanges),
+            _ => facts_of(&exchanges),
         };
         if chosen(&decision).is_none() {
-            topics.extend(in_flight.map(Topic::Reservation));
+            facts.extend(in_flight.map(Fact::Reservation));
         }
-        if self.intake.subscriptions().subscribe(subscriber.clone(), since, topics) {
+        if self.intake.subscriptions().subscribe(subscriber.clone(), since, facts) {
             self.intake.enqueue(subscriber.0.clone());
         }
         Ok((decision, exchanges))

@@ -64,7 +64,7 @@ impl<P: Port> intake::Observer for Observer<P> {
         let Some(binder) = self.0.upgrade() else { return };
         let mut state = binder.observation().state();
         state.awaited.remove(key);
-        if state.held.remove(uid).is_some() {
+        if state.awaiting_volume.remove(uid).is_some() {
             binder.observation().outcomes[Compared::NotComparable as usize].count();
         }
         state.counted.remove(uid);
@@ -91,8 +91,8 @@ impl<P: Port> Binder<P> {
             return;
         }
         let key = ClaimKey::new(claim_ref.namespace.clone(), claim_ref.name.clone());
-        let held = state.held.remove(&uid);
-        let claim = match held.map_or_else(|| self.store().claim(Source::Cache, &key), Lookup::Found) {
+        let seen = state.awaiting_volume.remove(&uid);
+        let claim = match seen.map_or_else(|| self.store().claim(Source::Cache, &key), Lookup::Found) {
             Lookup::Found(claim) if claim.uid == uid => claim,
             _ => {
                 let comparison = Comparison::unknown("the claim was not seen before its bind");
@@ -129,7 +129,7 @@ impl<P: Port> Binder<P> {
                 self.observation().count_in(&mut state, &after.key, &after.uid, &volume, comparison);
             }
             // The watch of volumes lags behind: it tells in which order volumes were chosen.
-            _ => drop(state.held.insert(after.uid.clone(), before.clone())),
+            _ => drop(state.awaiting_volume.insert(after.uid.clone(), before.clone())),
         }
     }
 }
@@ -137,7 +137,7 @@ impl<P: Port> Binder<P> {
 impl State {
     /// Bindery bound the claim itself, so upstream made no choice to compare with.
     fn not_compared(&mut self, uid: Uid) {
-        self.held.remove(&uid);
+        self.awaiting_volume.remove(&uid);
         self.counted.insert(uid);
     }
 }

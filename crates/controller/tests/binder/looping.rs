@@ -128,7 +128,7 @@ async fn shutdown_lets_decisions_in_flight_end_and_gives_up_on_those_that_hang()
 
     // The next binder finds everything as the cluster has it.
     let binder = crate::double::binder(&double, DefaultEngine);
-    assert_eq!(binder.store().reserved("v1"), None);
+    assert_eq!(binder.store().picked_for("v1"), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,14 +138,14 @@ async fn a_loop_that_runs_again_ends_what_the_one_before_abandoned() {
     double.add_claim(&claim("c2"));
     double.add_volume(&released());
     let disk = Disk::new(&double);
-    let binder = binder_of(Parts { facts: disk.facts(), ..parts(&double, DefaultEngine) });
+    let binder = binder_of(Parts { configuration: disk.configuration(), ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
     let writes = Arc::clone(&double.gate).acquire_many_owned(1_000).await.unwrap();
     let deletion = Arc::clone(&disk.gate).acquire_many_owned(1_000).await.unwrap();
     // The claim's first write hangs, and so does the plugin.
     run_during(&binder, double.rest()).await;
     assert_eq!(binder.operations_running(), 0);
-    assert_eq!(binder.store().reserved("v2"), None);
+    assert_eq!(binder.store().picked_for("v2"), None);
     assert_eq!(double.whole_story().iter().filter(|what| **what == "disk begins").count(), 1);
 
     // Between the loops nothing happens.
@@ -166,7 +166,7 @@ async fn an_operation_that_is_dropped_while_it_decides_is_started_anew() {
     let double = Double::new();
     double.add_volume(&released());
     let disk = Disk::new(&double);
-    let binder = binder_of(Parts { facts: disk.facts(), ..parts(&double, DefaultEngine) });
+    let binder = binder_of(Parts { configuration: disk.configuration(), ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
     let reads = Arc::clone(&double.reads_gate).acquire_many_owned(1_000).await.unwrap();
     let operation = binder.sync(&key()).await.operations.pop().expect("the volume is to be deleted");
@@ -312,7 +312,7 @@ async fn after_a_restore_nothing_is_decided_before_every_kind_is_listed() {
         double.rest().await;
         let decisions = binder.metrics().decisions.get();
         for version in ["100", "99"] {
-            binder.intake().deliver(Delivery::Heard { kind: Kind::Node, version: version.into() });
+            binder.intake().deliver(Delivery::Bookmark { kind: Kind::Node, version: version.into() });
         }
         assert_eq!(binder.metrics().version_regressions.get(), 1);
         double.add_volume(&volume("v1"));
@@ -360,7 +360,7 @@ async fn an_own_write_tells_that_versions_went_back() {
         let double = Double::new();
         double.add_volume(&Volume { phase: VolumePhase::Pending, ..volume("v1") });
         let binder = binder(&double, DefaultEngine);
-        binder.intake().deliver(Delivery::Heard { kind: Kind::Volume, version: known.into() });
+        binder.intake().deliver(Delivery::Bookmark { kind: Kind::Volume, version: known.into() });
         binder.sync(&key()).await.result.unwrap();
         assert_eq!(double.write_names(), ["set volume phase"]);
         assert_eq!(binder.metrics().version_regressions.get(), regressions, "{known}");

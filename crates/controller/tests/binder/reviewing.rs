@@ -37,7 +37,7 @@ async fn any_number_of_reviews_beside_each_other_leave_no_trace() {
     }
     let after = (double.activity(), binder.keys_waiting(), binder.metrics().decisions.get());
     assert_eq!(after, before, "nothing is read, written, told, journaled, queued or counted");
-    assert_eq!(binder.store().reserved("v"), None);
+    assert_eq!(binder.store().picked_for("v"), None);
     // Nor does it stand in the way of a decision about the same object.
     let mut modest = greedy("c");
     modest.request = Quantity::bytes(1 << 30);

@@ -60,7 +60,7 @@ async fn a_bind_sends_the_versions_that_its_own_writes_returned() {
         other => panic!("{other:?}"),
     }
     assert_eq!(double.claim("c1").status.phase, ClaimPhase::Bound);
-    assert_eq!(binder.store().reserved("v1"), None);
+    assert_eq!(binder.store().picked_for("v1"), None);
     // What was written is laid over the cache, so a second sync finds nothing to do.
     assert_eq!(binder.sync(&claim_key("c1")).await.result, Ok(()));
     assert_eq!(binder.sync(&volume_key("v1")).await.result, Ok(()));
@@ -79,7 +79,7 @@ async fn after_a_write_that_failed_nothing_follows() {
         let error = synced.result.unwrap_err();
         assert!(error.is_conflict(), "{error}");
         assert_eq!(double.writes().len(), nth);
-        assert_eq!(binder.store().reserved("v1"), None);
+        assert_eq!(binder.store().picked_for("v1"), None);
         assert_eq!(binder.sync(&claim_key("c1")).await.result, Ok(()));
         assert_eq!(double.writes().len(), 5);
         assert_eq!(double.volume("v1").phase, VolumePhase::Bound);
@@ -227,14 +227,14 @@ async fn of_two_claims_one_gets_the_volume_and_the_other_waits_for_it() {
         tokio::spawn(async move { binder.sync(&claim_key("c1")).await.result })
     };
     tokio::task::yield_now().await;
-    assert_eq!(binder.store().reserved("v1"), Some(ClaimKey::new("ns", "c1")));
+    assert_eq!(binder.store().picked_for("v1"), Some(ClaimKey::new("ns", "c1")));
     // It neither picks the volume nor says that there is none.
     let second = binder.sync(&claim_key("c2")).await;
     assert_eq!(second.result, Ok(()));
     assert!(!second.decision.unwrap().actions().any(|action| matches!(action, Action::ReserveVolume { .. })));
     drop(held);
     assert_eq!(first.await.unwrap(), Ok(()));
-    assert_eq!(binder.store().reserved("v1"), None);
+    assert_eq!(binder.store().picked_for("v1"), None);
     assert_eq!(double.claim("c1").status.phase, ClaimPhase::Bound);
     assert_eq!(double.claim("c2").status.phase, ClaimPhase::Pending);
 }

@@ -39,7 +39,7 @@ impl Feed {
 
     /// A bookmark has told the version that the cache has reached.
     pub(super) fn reached(&self, version: &str) {
-        self.intake.deliver(Delivery::Heard { kind: self.kind, version: version.into() });
+        self.intake.deliver(Delivery::Bookmark { kind: self.kind, version: version.into() });
     }
 
     /// A list is about to be requested; the objects of an unfinished one are dropped.

@@ -37,7 +37,7 @@ pub(super) struct Free {
     /// Slots of all of them.
     slots: RoaringBitmap,
     /// Slots of those that a decision in flight has picked.
-    held: RoaringBitmap,
+    picked: RoaringBitmap,
 }
 
 impl BucketKey {
@@ -74,40 +74,40 @@ impl Free {
         &self.order
     }
 
-    pub(super) fn insert(&mut self, volumes: &Volumes, id: VolumeId, volume: &Volume, held: bool) {
-        let Self { order, labels, slots, held: picked } = self;
-        let slot = order.insert(Row::new(id, volume), |step| relocate(labels, slots, picked, volumes, step));
+    pub(super) fn insert(&mut self, volumes: &Volumes, id: VolumeId, volume: &Volume, picked: bool) {
+        let Self { order, labels, slots, picked: others } = self;
+        let slot = order.insert(Row::new(id, volume), |step| relocate(labels, slots, others, volumes, step));
         labels.insert(slot, &volume.labels);
         slots.insert(slot);
-        if held {
-            picked.insert(slot);
+        if picked {
+            others.insert(slot);
         }
     }
 
     /// Takes out a volume, which was inserted as it is given.
     pub(super) fn remove(&mut self, volumes: &Volumes, id: VolumeId, volume: &Volume) {
-        let Self { order, labels, slots, held } = self;
+        let Self { order, labels, slots, picked } = self;
         let mut steps = Vec::new();
         let Some(slot) = order.remove(&Row::new(id, volume), |step| steps.push(step)) else { return };
         labels.remove(slot, &volume.labels);
         slots.remove(slot);
-        held.remove(slot);
+        picked.remove(slot);
         for step in steps {
-            relocate(labels, slots, held, volumes, step);
+            relocate(labels, slots, picked, volumes, step);
         }
     }
 
-    pub(super) fn hold(&mut self, id: VolumeId, volume: &Volume, held: bool) {
+    pub(super) fn set_picked(&mut self, id: VolumeId, volume: &Volume, picked: bool) {
         let Some(row) = self.order.find(&Row::new(id, volume)) else { return };
-        if held {
-            self.held.insert(row.slot);
+        if picked {
+            self.picked.insert(row.slot);
         } else {
-            self.held.remove(row.slot);
+            self.picked.remove(row.slot);
         }
     }
 
-    pub(super) fn is_held(&self, row: &Row) -> bool {
-        self.held.contains(row.slot)
+    pub(super) fn is_picked(&self, row: &Row) -> bool {
+        self.picked.contains(row.slot)
     }
 
     /// The slots whose labels meet the requirements; `None` where there are no requirements.
@@ -121,8 +121,8 @@ impl Free {
     }
 
     /// The slots of this set, or of all, that a decision in flight has picked.
-    pub(super) fn held_of(&self, slots: Option<&RoaringBitmap>) -> RoaringBitmap {
-        slots.map_or_else(|| self.held.clone(), |slots| &self.held & slots)
+    pub(super) fn picked_of(&self, slots: Option<&RoaringBitmap>) -> RoaringBitmap {
+        slots.map_or_else(|| self.picked.clone(), |slots| &self.picked & slots)
     }
 
     /// The rows after a place whose slots are in the set, ascending. Chunks without any are skipped.
@@ -156,7 +156,7 @@ impl Free {
 fn relocate(
     labels: &mut Labels,
     slots: &mut RoaringBitmap,
-    held: &mut RoaringBitmap,
+    picked: &mut RoaringBitmap,
     volumes: &Volumes,
     Move { id, from, to }: Move,
 ) {
@@ -165,7 +165,7 @@ fn relocate(
     labels.insert(to, &volume.labels);
     slots.remove(from);
     slots.insert(to);
-    if held.remove(from) {
-        held.insert(to);
+    if picked.remove(from) {
+        picked.insert(to);
     }
 }

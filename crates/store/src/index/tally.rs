@@ -32,7 +32,7 @@ pub(crate) struct Asked<'a> {
     /// The claim that asks, where it is known: its volumes are not reserved for another.
     pub(crate) claim: Option<&'a (ClaimKey, Uid)>,
     /// Whether the decision in flight that has picked a volume is one for this claim.
-    pub(crate) is_picked_for_claim: &'a dyn Fn(VolumeId) -> bool,
+    pub(crate) is_picked_for_claim: &'a dyn Fn(&Text) -> bool,
 }
 
 /// Volumes that were not chosen, nearest first, all with as many differing properties.
@@ -152,9 +152,9 @@ impl<'a> Counts<'a> {
         let slots = free.matching(&query.labels);
         let large_enough = free.order().len() - too_small;
         let meeting = slots.as_ref().map_or(large_enough, |slots| free.count(at, slots));
-        let held = free.held_of(slots.as_ref());
+        let picked = free.picked_of(slots.as_ref());
         let in_flight: Vec<&Row> =
-            free.select(at, Some(&held)).filter(|row| !is_picked_for_claim(row.id)).collect();
+            free.select(at, Some(&picked)).filter(|row| !is_picked_for_claim(&row.name)).collect();
         self.add(Reason::TooSmall, too_small);
         self.add(Reason::SelectorDiffers, large_enough - meeting);
         self.add(Reason::InFlight, in_flight.len());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use bindery_core::{ClaimKey, Pod, Text};
 
 use super::State;
-use crate::change::Topic;
+use crate::change::Fact;
 use crate::delivery::{ObjectKey, PodContent};
 
 /// The pods that reference claims, and those that may. Others are not kept.
@@ -24,7 +24,7 @@ impl Pods {
         &mut self,
         place: (Text, Text),
         content: Option<Result<PodContent, Text>>,
-    ) -> Vec<Topic> {
+    ) -> Vec<Fact> {
         let (pod, why) = match content {
             Some(Ok(pod)) => (Some(pod), None),
             Some(Err(why)) => (None, Some(why)),
@@ -33,8 +33,8 @@ impl Pods {
         let namespace = place.0.clone();
         let complains = self.complain(&namespace, &place.1, why);
         let claims = self.replace_readable(place, pod);
-        let topics = claims.into_iter().map(Topic::Pods);
-        topics.chain(complains.then_some(Topic::UnreadablePods(namespace))).collect()
+        let facts = claims.into_iter().map(Fact::Pods);
+        facts.chain(complains.then_some(Fact::UnreadablePods(namespace))).collect()
     }
 
     /// Names the pods that are kept.

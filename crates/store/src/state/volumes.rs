@@ -7,10 +7,10 @@ use bindery_core::{AccessModes, ClaimKey, Lookup, Source, Text, Volume};
 use super::entries::VolumeEntry;
 use super::{State, VolumeId};
 use crate::cached::{Cached, ListNumber};
-use crate::change::{Change, Changed, ObjectChange, Topic};
+use crate::change::{Change, Changed, Fact, ObjectChange};
 use crate::delivery::{Kind, LazyAuthors, Observed, Unreadable};
 use crate::index::{Standing, VolumeState, claim_of};
-use crate::store::HeldBy;
+use crate::store::PickedFor;
 
 impl State {
     pub(super) fn observe_volume(
@@ -86,35 +86,35 @@ impl State {
             return;
         }
         let name = self.volumes.get(id).name.clone();
-        let held = self.reservations.contains_key(&name);
+        let picked = self.reservations.contains_key(&name);
         let mut sets: Vec<AccessModes> =
             [was, now].iter().filter_map(|s| s.volume()).map(|v| v.access_set()).collect();
         sets.dedup();
         let existed: Vec<bool> = sets.iter().map(|set| self.index.has_access_set(*set)).collect();
         self.index.remove(&self.volumes, id, &name, was);
-        self.index.insert(&self.volumes, id, &name, now, held);
+        self.index.insert(&self.volumes, id, &name, now, picked);
         for (set, existed) in sets.into_iter().zip(existed) {
             if self.index.has_access_set(set) != existed {
-                change.facts.push(Topic::AccessSets(set));
+                change.facts.push(Fact::AccessSets(set));
             }
         }
         let mut claims: Vec<ClaimKey> =
             [was, now].iter().filter_map(|s| s.volume()).filter_map(|v| claim_of(v)).collect();
         claims.dedup();
-        change.facts.extend(claims.into_iter().map(Topic::ReservedFor));
+        change.facts.extend(claims.into_iter().map(Fact::ReservedFor));
         // Where a decision in flight has picked it, it is offered when that one ends without taking it.
-        let is_free = |volume: &&Arc<Volume>| !held && Standing::of(volume) == Standing::Free;
+        let is_free = |volume: &&Arc<Volume>| !picked && Standing::of(volume) == Standing::Free;
         change.offers.extend(now.volume().filter(is_free).cloned());
     }
 
-    pub(crate) fn reserve(&mut self, volume: &str, claim: &ClaimKey) -> Result<(), HeldBy> {
-        if let Some(holder) = self.reservations.get(volume) {
-            return if holder == claim { Ok(()) } else { Err(HeldBy(holder.clone())) };
+    pub(crate) fn reserve(&mut self, volume: &str, claim: &ClaimKey) -> Result<(), PickedFor> {
+        if let Some(other) = self.picked_for(volume) {
+            return if other == claim { Ok(()) } else { Err(PickedFor(other.clone())) };
         }
         let known = self.volumes.id(volume);
         let name = known.map_or_else(|| volume.into(), |id| self.volumes.get(id).name.clone());
         self.reservations.insert(name, claim.clone());
-        self.hold(known, true);
+        self.set_picked(known, true);
         Ok(())
     }
 
@@ -124,11 +124,11 @@ impl State {
         }
         self.reservations.remove(volume);
         let known = self.volumes.id(volume);
-        self.hold(known, false);
+        self.set_picked(known, false);
         let mut change = Change { fresh: true, ..Change::default() };
         change.offers.extend(self.free(volume));
         if change.offers.is_empty() {
-            change.facts.push(Topic::Reservation(volume.into()));
+            change.facts.push(Fact::Reservation(volume.into()));
         }
         self.commit(change)
     }
@@ -140,16 +140,12 @@ impl State {
         is_free.then(|| volume.clone())
     }
 
-    fn hold(&mut self, id: Option<VolumeId>, held: bool) {
+    fn set_picked(&mut self, id: Option<VolumeId>, picked: bool) {
         if let Some(id) = id
             && let Ok(volume) = self.volumes.overlay(id)
         {
-            self.index.hold(id, volume, held);
+            self.index.set_picked(id, volume, picked);
         }
-    }
-
-    pub(crate) fn reserved(&self, volume: &str) -> Option<ClaimKey> {
-        self.reservations.get(volume).cloned()
     }
 
     pub(crate) fn volume(&self, source: Source, name: &str) -> Lookup<Arc<Volume>> {

@@ -7,7 +7,7 @@ use bindery_core::{Claim, ClaimKey, Class, Lookup, Pod, Source, Text, Volume};
 use super::Store;
 use crate::change::Revision;
 use crate::delivery::{Kind, Unreadable};
-use crate::explain::{Candidate, Obstacle};
+use crate::explain::{Obstacle, VolumeObstacles};
 
 impl Store {
     /// Whether the initial lists of all kinds are complete. Before that nothing is decided.
@@ -65,9 +65,9 @@ impl Store {
         self.state().node(name)
     }
 
-    /// The claim that holds a reservation of the volume.
-    pub fn reserved(&self, volume: &str) -> Option<ClaimKey> {
-        self.state().reserved(volume)
+    /// The claim for which a decision in flight has picked the volume.
+    pub fn picked_for(&self, volume: &str) -> Option<ClaimKey> {
+        self.state().picked_for(volume).cloned()
     }
 
     /// The volume as the overlay has it, where it can be taken: it is free, and no decision in flight has
@@ -112,7 +112,7 @@ impl Store {
     ///
     /// A selector that is none ends a decision with an error before any volume is looked at; here it is no
     /// obstacle.
-    pub fn explain(&self, claim: &Claim) -> Vec<Candidate> {
+    pub fn explain(&self, claim: &Claim) -> Vec<VolumeObstacles> {
         self.state().explain(claim)
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bindery_core::{AccessModes, ClaimKey, ClaimRef, Query, Text, Version, Volume};
 use bindery_store::{
-    Change, Dispatcher, ObjectKey, Offer, Revision, Store, Subscriptions, Topic, Wanted, WantedSets,
+    Change, Dispatcher, Fact, ObjectKey, Offer, Revision, Store, Subscriptions, Wanted, WantedSets,
 };
 use proptest::prelude::*;
 
@@ -86,7 +86,7 @@ fn a_key_that_is_decided_again_by_a_timer_keeps_its_place() {
     let (desk, subscriptions) = (Desk::default(), Subscriptions::new());
     let wait = |key| {
         let wanted = Wanted { query: Arc::new(query()), sets: WantedSets::Exact };
-        assert!(!subscriptions.subscribe(key, desk.store.revision(), vec![Topic::Candidates(wanted)]));
+        assert!(!subscriptions.subscribe(key, desk.store.revision(), vec![Fact::Candidates(wanted)]));
         subscriptions.pass_on(&key, &desk);
     };
     let [first, second] = [1, 2];
@@ -109,7 +109,7 @@ fn a_volume_wakes_the_fitting_key_that_waits_longest_then_the_next() {
     let exact = |query: Query| Wanted { query: Arc::new(query), sets: WantedSets::Exact };
     let [larger, class, modes, fits, labels, any, last] = [0, 1, 2, 3, 4, 5, 6];
     let wait = |key, wanted: Wanted| {
-        assert!(!subscriptions.subscribe(key, desk.store.revision(), vec![Topic::Candidates(wanted)]));
+        assert!(!subscriptions.subscribe(key, desk.store.revision(), vec![Fact::Candidates(wanted)]));
     };
     for (key, wanted) in [
         (larger, exact(Query { at_least: gib(3), ..query() })),
@@ -248,7 +248,7 @@ impl World {
         let store = &self.desk.store;
         let wanted = &self.keys[key].wanted;
         let is_one = |volume: &Arc<Volume>| {
-            let is_held = store.reserved(&volume.name).is_some();
+            let is_held = store.picked_for(&volume.name).is_some();
             let is_available = volume.claim_ref.is_none()
                 && !volume.deleting
                 && volume.phase == bindery_core::VolumePhase::Available;
@@ -298,12 +298,12 @@ impl World {
     }
 
     fn settle(&mut self, Decision { key, since, free, in_flight }: Decision, works: bool) {
-        let mut topics = vec![Topic::Candidates(self.keys[key].wanted.clone())];
+        let mut facts = vec![Fact::Candidates(self.keys[key].wanted.clone())];
         let takes = !self.keys[key].declines && !free.is_empty();
-        topics.extend(in_flight.filter(|_| !takes).map(Topic::Reservation));
+        facts.extend(in_flight.filter(|_| !takes).map(Fact::Reservation));
         if works {
             self.seen.insert(key, free.clone());
-            if self.subscriptions.subscribe(key, since, topics) {
+            if self.subscriptions.subscribe(key, since, facts) {
                 self.desk.turns.borrow_mut().add(key);
             }
         }
