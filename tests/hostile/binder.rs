@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bindery_controller::{Binder, Facts, Key, Parts, Settings, SyncError, WriteError};
+use bindery_controller::{Binder, Configuration, Key, Parts, Settings, SyncError, WriteError};
 use bindery_core::Engine;
 use bindery_host::{Host, Limits, Options};
 use bindery_kit::InMemoryApi;
@@ -28,7 +28,7 @@ fn binder(engine: Arc<dyn Engine>) -> (Binder<InMemoryApi>, InMemoryApi) {
         store: Arc::new(store),
         port: api.clone(),
         engine,
-        facts: Facts::default(),
+        configuration: Configuration::default(),
         settings: Settings::default(),
         journal: None,
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bindery_controller::{Binder, Facts, Key, Migrations, Parts, Plugin, Settings};
+use bindery_controller::{Binder, Configuration, Key, Migrations, Parts, Plugin, Settings};
 use bindery_core::{Claim, Cluster, Decision, Engine, EngineFault, Request, Selector, Uid, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_kit::Choices;
@@ -228,7 +228,7 @@ fn binder(api: &Api, conditions: Conditions) -> Arc<Binder<Api>> {
         store: Arc::new(Store::new()),
         port: api.clone(),
         engine: Arc::new(LimitedEngine { api: api.clone(), decisions: AtomicUsize::new(0) }),
-        facts: Facts {
+        configuration: Configuration {
             plugins: Arc::new([plugin].into_iter().collect()),
             migrations: Migrations::Table([migrated].into()),
             dynamic_provisioning: true,

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use axum::Router;
-use bindery_controller::{Binder, EVENT_REFRESH, Facts, Mode, Parts, Plugin, Settings};
+use bindery_controller::{Binder, Configuration, EVENT_REFRESH, Mode, Parts, Plugin, Settings};
 use bindery_core::Engine;
 use bindery_host::Limits;
 use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
@@ -352,7 +352,10 @@ fn binder(
         store: Arc::new(Store::new()),
         port: ApiPort::new(client.clone(), system_clock(), events.clone()),
         engine,
-        facts: Facts { plugins: Arc::new(plugins.into_iter().collect()), ..Facts::default() },
+        configuration: Configuration {
+            plugins: Arc::new(plugins.into_iter().collect()),
+            ..Configuration::default()
+        },
         settings: Settings {
             mode: arguments.mode.into(),
             in_flight_max: arguments.in_flight,

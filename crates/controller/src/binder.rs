@@ -29,7 +29,7 @@ use crate::observe::Observation;
 use crate::operations::{OperationMap, Ticket};
 use crate::queue::{KeyLock, Queue, Timer};
 use crate::upstream::UpstreamMetrics;
-use crate::{Facts, Journal, Key, Metrics, Port, SyncError, WriteHealth};
+use crate::{Configuration, Journal, Key, Metrics, Port, SyncError, WriteHealth};
 
 /// What a binder is made of.
 pub struct Parts<P: Port> {
@@ -40,7 +40,7 @@ pub struct Parts<P: Port> {
     /// The engine that decides.
     pub engine: Arc<dyn Engine>,
     /// What the operator configured.
-    pub facts: Facts<P::Template>,
+    pub configuration: Configuration<P::Template>,
     /// Its mode and limits.
     pub settings: Settings,
     /// Records decisions; may be left out.
@@ -199,8 +199,8 @@ impl<P: Port> Binder<P> {
         queue.close();
         let operations = Arc::new(OperationMap::new(Arc::clone(&queue)));
         let metrics = Arc::<Metrics>::default();
-        let Parts { store, port, engine, facts, settings, journal } = parts;
-        let (port, facts) = (Arc::new(port), Arc::new(facts));
+        let Parts { store, port, engine, configuration, settings, journal } = parts;
+        let (port, configuration) = (Arc::new(port), Arc::new(configuration));
         let intake = Intake::new(
             settings.mode,
             Arc::clone(&store),
@@ -212,7 +212,7 @@ impl<P: Port> Binder<P> {
             store: Arc::clone(&store),
             port: Arc::clone(&port),
             engine: RwLock::new(engine),
-            facts: Arc::clone(&facts),
+            configuration: Arc::clone(&configuration),
             operations: Arc::clone(&operations),
             limits: settings.session,
             metrics: Arc::clone(&metrics),
@@ -222,7 +222,7 @@ impl<P: Port> Binder<P> {
             port: Arc::clone(&port),
             store: Arc::clone(&store),
             intake: intake.clone(),
-            facts,
+            configuration,
             operations: Arc::clone(&operations),
             metrics: Arc::clone(&metrics),
             write_health: WriteHealth::default(),

@@ -20,7 +20,7 @@ use self::views::{BinderEnvironment, GuardView};
 use crate::freshness::Freshness;
 use crate::intake::Intake;
 use crate::operations::OperationMap;
-use crate::{Facts, Metrics, Port, Purpose, ReviewError, SyncError};
+use crate::{Configuration, Metrics, Port, Purpose, ReviewError, SyncError};
 
 /// Most live reads of one decision; the default engine makes at most three.
 const LIVE_READS_MAX: usize = 8;
@@ -32,7 +32,7 @@ pub(crate) struct Decider<P: Port> {
     pub(crate) store: Arc<Store>,
     pub(crate) port: Arc<P>,
     pub(crate) engine: RwLock<Arc<dyn Engine>>,
-    pub(crate) facts: Arc<Facts<P::Template>>,
+    pub(crate) configuration: Arc<Configuration<P::Template>>,
     pub(crate) operations: Arc<OperationMap>,
     pub(crate) limits: DecisionLimits,
     pub(crate) metrics: Arc<Metrics>,
@@ -139,7 +139,8 @@ impl<P: Port> Decider<P> {
         reads: Reads,
         live: &LiveReads,
     ) -> (Result<Decision, EngineFault>, EngineRun) {
-        let environment = BinderEnvironment { facts: &self.facts, operations: &self.operations };
+        let environment =
+            BinderEnvironment { configuration: &self.configuration, operations: &self.operations };
         let mut session = self.store.session(&environment, live, self.limits);
         if let Subject::SyncClaim(claim) = &request.subject {
             session = session.for_claim(claim.key.clone(), claim.uid.clone());
@@ -176,7 +177,7 @@ impl<P: Port> Decider<P> {
         decision: &Decision,
         proofs: &Proofs,
     ) -> Result<(), Objection> {
-        let view = GuardView { store: &self.store, proofs, offer_again: self.facts.offer_again };
+        let view = GuardView { store: &self.store, proofs, offer_again: self.configuration.offer_again };
         guard::check(&Case { request, exchanges, decision, view: &view })
     }
 

@@ -15,11 +15,11 @@ use tracing::Instrument as _;
 
 pub(crate) use self::known::KnownObjects;
 use crate::intake::Intake;
-use crate::operations::{OperationMap, Refusal};
+use crate::operations::{NotStarted, OperationMap};
 use crate::write::{edited_finalizers, targets_mut};
 use crate::{
-    Facts, Key, Metrics, Note, OperationSubject, PendingOperation, Port, SyncError, Write, WriteHealth,
-    Written,
+    Configuration, Key, Metrics, Note, OperationSubject, PendingOperation, Port, SyncError, Write,
+    WriteHealth, Written,
 };
 
 /// How soon an object is decided again after a write failed that its decision tolerates: upstream leaves that
@@ -75,7 +75,7 @@ pub(crate) struct Executor<P: Port> {
     pub(crate) port: Arc<P>,
     pub(crate) store: Arc<Store>,
     pub(crate) intake: Intake,
-    pub(crate) facts: Arc<Facts<P::Template>>,
+    pub(crate) configuration: Arc<Configuration<P::Template>>,
     pub(crate) operations: Arc<OperationMap>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) write_health: WriteHealth,
@@ -216,8 +216,8 @@ impl<P: Port> Executor<P> {
                 carried.operations.push(PendingOperation { operation: operation.clone(), subject, ticket })
             }
             // Its end, or the end of the stop, wakes the object.
-            Err(Refusal::Running | Refusal::Held) => {}
-            Err(Refusal::BackingOff(delay)) => carried.again_within(delay),
+            Err(NotStarted::Running | NotStarted::Held) => {}
+            Err(NotStarted::BackingOff(delay)) => carried.again_within(delay),
         }
     }
 
@@ -225,7 +225,7 @@ impl<P: Port> Executor<P> {
     /// provisioner of its class.
     fn plugin_of(&self, subject: &OperationSubject) -> Option<Text> {
         let OperationSubject::Volume(volume) = subject else { return None };
-        match self.facts.plugins.supporting(volume) {
+        match self.configuration.plugins.supporting(volume) {
             PluginMatch::One(plugin) => Some(plugin.name),
             _ => match self.store.class(&volume.class) {
                 Lookup::Found(class) => Some(class.provisioner.clone()),

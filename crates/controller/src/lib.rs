@@ -21,11 +21,11 @@
 //! - Everything here may be killed at any point: what a decision needs is read from the cluster again.
 
 mod binder;
+mod configuration;
 mod decider;
 mod deletions;
 mod error;
 mod executor;
-mod facts;
 mod foreign_writers;
 mod freshness;
 mod intake;
@@ -45,9 +45,9 @@ mod write_health;
 pub use binder::{
     Binder, EVENT_REFRESH, Mode, OperationSubject, Parts, PendingOperation, Reviewed, Settings, Synced,
 };
+pub use configuration::{Configuration, Migrations};
 pub use decider::Reads;
 pub use error::{OperationError, ReviewError, SyncError};
-pub use facts::{Facts, Migrations};
 pub use foreign_writers::{ForeignWrite, ForeignWriters};
 pub use freshness::{Freshness, Regression, Regressions, Sent};
 pub use intake::Intake;

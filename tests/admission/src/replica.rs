@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use bindery_controller::{Binder, Facts, Parts, Settings};
+use bindery_controller::{Binder, Configuration, Parts, Settings};
 use bindery_core::{ClaimKey, Engine};
 use bindery_engine::DefaultEngine;
 use bindery_kit::{InMemoryApi, json as kit};
@@ -102,7 +102,7 @@ impl Replica {
             store: Arc::new(Store::new()),
             port: api.clone(),
             engine,
-            facts: Facts::default(),
+            configuration: Configuration::default(),
             settings: Settings::default(),
             journal: None,
         }));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use bindery_controller::{Binder, Facts, Key, Parts, Plugin, Settings, Synced};
+use bindery_controller::{Binder, Configuration, Key, Parts, Plugin, Settings, Synced};
 use bindery_core::{ClaimKey, Engine, Text, Timestamp};
 use bindery_kube::{ApiPort, Events, Template, decode};
 use bindery_store::{Delivery, Kind, Object, Store};
@@ -66,7 +66,7 @@ impl<'a> Execution<'a> {
             store: Arc::new(Store::new()),
             port: CasePort::new(ApiPort::new(client, Arc::new(|| NOW), events)),
             engine,
-            facts: facts(case, &server),
+            configuration: configuration(case, &server),
             settings: Settings::default(),
             journal: None,
         });
@@ -257,10 +257,10 @@ impl Case {
 }
 
 /// The configuration of the case's binder.
-fn facts(case: &Case, server: &Server<'_>) -> Facts<Template> {
+fn configuration(case: &Case, server: &Server<'_>) -> Configuration<Template> {
     let plugin =
         MockPlugin::new(case, server.disk()).map(|plugin| Arc::new(plugin) as Arc<dyn Plugin<Template>>);
-    Facts {
+    Configuration {
         plugins: Arc::new(plugin.into_iter().collect()),
         migrations: migrations(case),
         dynamic_provisioning: true,

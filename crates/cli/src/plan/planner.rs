@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, anyhow, bail};
 use bindery_controller::{
-    Binder, DecisionOutcome, Facts, Journal, Key, OperationError, Parts, PendingOperation, Plugin, Settings,
-    SyncError, Synced,
+    Binder, Configuration, DecisionOutcome, Journal, Key, OperationError, Parts, PendingOperation, Plugin,
+    Settings, SyncError, Synced,
 };
 use bindery_core::{Claim, ClaimKey, Decision, Engine, Evidence, Lookup, OperationKind, Source, Text};
 use bindery_kube::plugins::{HostPath, Nfs};
@@ -83,7 +83,10 @@ impl Planner {
             store: Arc::new(Store::new()),
             port: ApiPort::new(client, system_clock(), events),
             engine,
-            facts: Facts { plugins: Arc::new(plugins.into_iter().collect()), ..Facts::default() },
+            configuration: Configuration {
+                plugins: Arc::new(plugins.into_iter().collect()),
+                ..Configuration::default()
+            },
             settings: Settings::default(),
             journal: Some(Arc::<Decisions>::clone(&decisions)),
         });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use bindery_controller::{Binder, Facts, Journal, Parts, Plugin, Settings};
+use bindery_controller::{Binder, Configuration, Journal, Parts, Plugin, Settings};
 use bindery_core::Engine;
 use bindery_kube::plugins::{HostPath, Nfs, Recycler, RecyclerSettings};
 use bindery_kube::{ApiClient, ApiPort, Events, Template, system_clock, watch};
@@ -62,9 +62,9 @@ impl Cluster {
             store: Arc::new(Store::new()),
             port: ApiPort::new(api_client.clone(), system_clock(), events.clone()),
             engine,
-            facts: Facts {
+            configuration: Configuration {
                 plugins: Arc::new(plugins(&api_client, &events, volumes)?.into_iter().collect()),
-                ..Facts::default()
+                ..Configuration::default()
             },
             settings: Settings::default(),
             journal,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bindery_cluster::{
     Cluster, Manager, NoFaults, PATIENCE, Proxy, Replica, Request, RequestFault, in_time, is_bound_to,
 };
-use bindery_controller::{Binder, Facts, Parts, Settings};
+use bindery_controller::{Binder, Configuration, Parts, Settings};
 use bindery_core::Version;
 use bindery_engine::DefaultEngine;
 use bindery_kube::watch::{WatchLimits, run_with_limits};
@@ -84,7 +84,7 @@ impl Scene {
             store: Arc::new(Store::new()),
             port: ApiPort::new(client.clone(), system_clock(), Events::new(client.clone()).0),
             engine: Arc::new(DefaultEngine),
-            facts: Facts::default(),
+            configuration: Configuration::default(),
             settings: Settings::default(),
             journal: None,
         });

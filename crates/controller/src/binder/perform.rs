@@ -162,7 +162,7 @@ impl<P: Port> Binder<P> {
         plugin: &Text,
         call: PluginOperation,
     ) -> Result<Returned, OperationError> {
-        let plugins: &Plugins<P::Template> = &self.decider.facts.plugins;
+        let plugins: &Plugins<P::Template> = &self.decider.configuration.plugins;
         let Some(plugin) = plugins.get(plugin) else {
             return Err(OperationError::Nonsense(format!("there is no plugin {plugin:?}")));
         };

@@ -62,7 +62,7 @@ impl<P: Port> Binder<P> {
     async fn dispatch(self: &Arc<Self>, tasks: &Tasks) {
         self.intake.until_synced().await;
         if self.settings.mode == Mode::Own {
-            self.decider.facts.plugins.take_over().await;
+            self.decider.configuration.plugins.take_over().await;
         }
         tracing::info!("all lists are complete; decisions begin");
         self.intake.open();

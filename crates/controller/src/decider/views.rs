@@ -10,7 +10,7 @@ use bindery_core::{
 };
 use bindery_store::{Environment, Store};
 
-use crate::Facts;
+use crate::Configuration;
 use crate::operations::OperationMap;
 
 /// The guard's view: the store, and the guard's live reads.
@@ -65,29 +65,29 @@ impl View for GuardView<'_> {
 
 /// The facts of a session that no watch tells.
 pub(super) struct BinderEnvironment<'a, T> {
-    pub(super) facts: &'a Facts<T>,
+    pub(super) configuration: &'a Configuration<T>,
     pub(super) operations: &'a OperationMap,
 }
 
 impl<T> Environment for BinderEnvironment<'_, T> {
     fn plugin(&self, name: &str) -> Option<Plugin> {
-        self.facts.plugins.describe(name)
+        self.configuration.plugins.describe(name)
     }
 
     fn plugin_for_volume(&self, volume: &Volume) -> PluginMatch {
-        self.facts.plugins.supporting(volume)
+        self.configuration.plugins.supporting(volume)
     }
 
     fn plugin_ready(&self, name: &str, operation: PluginOperation) -> Result<(), Text> {
-        self.facts.plugins.ready(name, operation)
+        self.configuration.plugins.ready(name, operation)
     }
 
     fn migration(&self, name: &str) -> Migration {
-        self.facts.migrations.get(name)
+        self.configuration.migrations.get(name)
     }
 
     fn dynamic_provisioning(&self) -> bool {
-        self.facts.dynamic_provisioning
+        self.configuration.dynamic_provisioning
     }
 
     fn operation(&self, kind: OperationKind, uid: &Uid) -> OperationState {

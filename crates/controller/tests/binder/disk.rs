@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bindery_controller::{Facts, Order, Plugin, PluginError};
+use bindery_controller::{Configuration, Order, Plugin, PluginError};
 use bindery_core::{Plugin as Description, PluginOperation, Text, Volume};
 use futures::future::{BoxFuture, FutureExt as _};
 use tokio::sync::Semaphore;
@@ -29,9 +29,9 @@ impl Disk {
     }
 
     /// A configuration with this plugin alone.
-    pub(crate) fn facts(self: &Arc<Self>) -> Facts<Volume> {
+    pub(crate) fn configuration(self: &Arc<Self>) -> Configuration<Volume> {
         let plugin: Arc<dyn Plugin<Volume>> = self.clone();
-        Facts { plugins: Arc::new([plugin].into_iter().collect()), ..Facts::default() }
+        Configuration { plugins: Arc::new([plugin].into_iter().collect()), ..Configuration::default() }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bindery_controller::{Binder, Facts, Parts, Settings};
+use bindery_controller::{Binder, Configuration, Parts, Settings};
 use bindery_core::{Claim, ClaimKey, Cluster, Decision, Engine, EngineFault, Request};
 use bindery_kit::InMemoryApi;
 pub(crate) use bindery_kit::{VOLUME_PROTECTION as PROTECTION, volume};
@@ -49,7 +49,7 @@ pub(crate) fn parts(double: &Double, engine: impl Engine + 'static) -> Parts<Dou
         store: Arc::new(Store::new()),
         port: double.clone(),
         engine: Arc::new(engine),
-        facts: Facts::default(),
+        configuration: Configuration::default(),
         settings: Settings::default(),
         journal: Some(Arc::new(double.clone())),
     }

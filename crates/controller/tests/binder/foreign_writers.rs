@@ -108,7 +108,7 @@ async fn nothing_is_deleted_while_it_is_held_and_everything_afterwards() {
     double.add_volume(&volume("free"));
     double.add_claim(&claim("c2"));
     let disk = Disk::new(&double);
-    let binder = binder_of(Parts { facts: disk.facts(), ..parts(&double, DefaultEngine) });
+    let binder = binder_of(Parts { configuration: disk.configuration(), ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
     let check = binder.intake().foreign_writers().expect("it may write");
     check.hold();
@@ -145,7 +145,7 @@ async fn hold_while_it_works(volume: &Volume, held: impl Fn(&Double), is_done: i
     double.add_volume(volume);
     let disk = Disk::new(&double);
     let gate = Arc::clone(&disk.gate).acquire_many_owned(1_000).await.expect("the gate is never closed");
-    let binder = binder_of(Parts { facts: disk.facts(), ..parts(&double, DefaultEngine) });
+    let binder = binder_of(Parts { configuration: disk.configuration(), ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
     let check = binder.intake().foreign_writers().expect("it may write");
     run_during(&binder, async {

@@ -37,7 +37,7 @@ pub(crate) fn key() -> Key {
 
 /// A binder with the plugin; its loop does not run yet.
 fn binder(double: &Double, disk: &Arc<Disk>, engine: impl Engine + 'static) -> Arc<Binder<Double>> {
-    binder_of(Parts { facts: disk.facts(), ..parts(double, engine) })
+    binder_of(Parts { configuration: disk.configuration(), ..parts(double, engine) })
 }
 
 /// Lets the loop run until this has ended.
@@ -236,7 +236,8 @@ async fn an_operation_takes_no_room_from_others_nor_does_its_object() {
     double.add_volume(&released());
     let disk = Disk::new(&double);
     let settings = Settings { in_flight_max: 1, ..Settings::default() };
-    let binder = binder_of(Parts { facts: disk.facts(), settings, ..parts(&double, DefaultEngine) });
+    let binder =
+        binder_of(Parts { configuration: disk.configuration(), settings, ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
     // First the operation hangs in its step, then in the plugin.
     let read = Arc::clone(&double.reads_gate).acquire_many_owned(1_000).await.unwrap();

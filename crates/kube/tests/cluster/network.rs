@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bindery_controller::{Binder, Facts, Parts, Settings};
+use bindery_controller::{Binder, Configuration, Parts, Settings};
 use bindery_core::Version;
 use bindery_engine::DefaultEngine;
 use bindery_kube::{ApiClient, ApiPort, Events, watch};
@@ -39,7 +39,7 @@ impl Watching {
             store: Arc::new(Store::new()),
             port: ApiPort::new(client.clone(), cluster.clock(), Events::new(client.clone()).0),
             engine: Arc::new(DefaultEngine),
-            facts: Facts::default(),
+            configuration: Configuration::default(),
             settings: Settings::default(),
             journal: None,
         });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Facts, Parts, Plugin, Plugins, Settings};
+use bindery_controller::{Binder, Configuration, Parts, Plugin, Plugins, Settings};
 use bindery_engine::DefaultEngine;
 use bindery_kit::json;
 pub(crate) use bindery_kit::json::merged;
@@ -78,7 +78,7 @@ impl Cluster {
             store: Arc::new(Store::new()),
             port: ApiPort::new(client.clone(), self.clock(), events.clone()),
             engine: Arc::new(DefaultEngine),
-            facts: Facts { plugins: Arc::new(plugins), ..Facts::default() },
+            configuration: Configuration { plugins: Arc::new(plugins), ..Configuration::default() },
             settings: Settings::default(),
             journal: None,
         }));

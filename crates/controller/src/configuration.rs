@@ -1,4 +1,4 @@
-//! Facts that decisions ask for and that no watch tells: what the operator configured.
+//! What the operator configured.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bindery_core::{Migration, Text};
 use crate::Plugins;
 
 /// What the operator configured, as engines may ask for it.
-pub struct Facts<T> {
+pub struct Configuration<T> {
     /// The in-tree plugins.
     pub plugins: Arc<Plugins<T>>,
     /// Which in-tree plugins are migrated to CSI drivers.
@@ -61,7 +61,7 @@ impl Migrations {
     }
 }
 
-impl<T> Default for Facts<T> {
+impl<T> Default for Configuration<T> {
     /// What a cluster without any configuration has: no plugin, upstream's migrations, provisioning on.
     fn default() -> Self {
         Self {
