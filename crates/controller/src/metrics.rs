@@ -24,7 +24,7 @@ counters! {
     engine_faults,
     /// Decisions that the guard refused.
     refusals,
-    /// Decisions made again because the world had changed under them.
+    /// Decisions made again because the cluster had changed meanwhile.
     stale,
     /// Reservations lost to another decision in flight.
     reservations_lost,
@@ -40,7 +40,7 @@ counters! {
     write_errors,
     /// Syncs that failed and are retried, conflicts included.
     sync_errors,
-    /// Operations that ended well.
+    /// Operations that succeeded.
     operations,
     /// Operations that failed.
     operation_errors,

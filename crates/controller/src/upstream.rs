@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 /// Upper bounds of the buckets, in seconds, of both histograms.
 const BUCKETS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
-/// Stands for a plugin that is not known.
+/// Label of an unknown plugin.
 const NO_PLUGIN: &str = "N/A";
 
 /// A family of histograms.
@@ -23,17 +23,17 @@ pub type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 /// Metrics that upstream has too; each is named after its own.
 #[derive(Debug)]
 pub struct UpstreamMetrics {
-    /// `retroactive_storageclass_total`: default classes that were to be given to claims.
+    /// `retroactive_storageclass_total`: attempts to give a claim the default class.
     pub classes: Counter,
-    /// `retroactive_storageclass_errors_total`: those that could not be.
+    /// `retroactive_storageclass_errors_total`: those that failed.
     pub class_errors: Counter,
     /// `storage_operation_duration_seconds`: one call of a plugin.
     pub calls: Histograms<CallLabels>,
     /// `volume_operation_total_seconds`: from the first start until the claim is bound or the volume is gone.
     pub wholes: Histograms<WholeLabels>,
-    /// `volume_operation_errors_total`: failures on that way.
+    /// `volume_operation_errors_total`: failed attempts meanwhile.
     pub errors: Family<WholeLabels, Counter>,
-    /// What is under way, by the UID of the claim or volume.
+    /// Operations that have started and not succeeded, by the UID of the claim or volume.
     started: Mutex<HashMap<Uid, Started>>,
 }
 
@@ -60,7 +60,7 @@ struct Started {
 }
 
 impl UpstreamMetrics {
-    /// A call of a plugin has ended after so long.
+    /// Records the duration of a call of a plugin.
     pub(crate) fn called(&self, plugin: &str, call: PluginOperation, took: Duration, succeeded: bool) {
         let operation_name = match call {
             PluginOperation::Provision => "volume_provision",
@@ -74,7 +74,7 @@ impl UpstreamMetrics {
         self.calls.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// An operation starts, perhaps once more: the first start counts.
+    /// An operation starts. If it is a retry, the time of the first start stays.
     pub(crate) fn start(&self, operation: &Operation, plugin: Option<Text>) {
         let operation_name = match operation.kind {
             OperationKind::ProvisionExternal | OperationKind::Provision => "provision",
@@ -94,19 +94,19 @@ impl UpstreamMetrics {
         }
     }
 
-    /// What was under way is done: the claim is bound, or the volume is gone.
+    /// The operation has succeeded: the claim is bound, or the volume is gone.
     pub(crate) fn done(&self, uid: &Uid) {
         if let Some(Started { at, labels }) = self.started().remove(uid) {
             self.wholes.get_or_create(&labels).observe(at.elapsed().as_secs_f64());
         }
     }
 
-    /// The object is gone before it was done.
+    /// The object is gone before the operation succeeded.
     pub(crate) fn forget(&self, uid: &Uid) {
         self.started().remove(uid);
     }
 
-    /// How many objects have something under way.
+    /// Number of objects with such an operation.
     #[cfg(test)]
     pub(crate) fn under_way(&self) -> usize {
         self.started().len()
