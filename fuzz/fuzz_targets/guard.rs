@@ -1,5 +1,5 @@
-//! Any bytes are a world, a request and a decision: what the guard allows is harmless, and what the default
-//! engine decides is allowed.
+//! Makes a world, a request and a decision of any bytes. What the guard allows must be harmless, and it must
+//! allow what the default engine decides.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

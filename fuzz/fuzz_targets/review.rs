@@ -1,5 +1,5 @@
-//! Any bytes are a request to the webhook: the API server understands the answer, the same request gets the
-//! same answer, and nothing is written.
+//! Makes a request to the webhook of any bytes. The API server must understand the answer, the same request
+//! must get the same answer, and nothing may be written.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
