@@ -1,4 +1,4 @@
-//! Decisions to judge: upstream's own, upstream's with one thing changed, and inventions.
+//! Decisions to judge: those of the default engine, the same with one change, and invented ones.
 
 use bindery_core::{
     Action, CapacityChange, ClaimPhase, ClaimTarget, Clear, Cluster, Decision, Edit, Event, EventKind,
@@ -11,7 +11,7 @@ use bindery_kit::Choices;
 use crate::model::Model;
 use crate::worlds::{DRIVER, MIGRATED, PLUGIN};
 
-/// Changes one thing of a decision.
+/// Makes one change to a decision.
 pub(crate) fn mutate(c: &mut Choices<'_>, model: &Model, decision: &mut Decision) {
     let len = decision.steps.len();
     if len == 0 || c.percent(10) {
@@ -29,13 +29,13 @@ pub(crate) fn mutate(c: &mut Choices<'_>, model: &Model, decision: &mut Decision
     }
 }
 
-/// An invention: any steps, any outcome.
+/// An invented decision: any steps, any outcome.
 pub(crate) fn invent(c: &mut Choices<'_>, model: &Model) -> Decision {
     let steps = (0..1 + c.below(3)).map(|_| step(c, model)).collect();
     Decision::new(steps, outcome(c))
 }
 
-/// Questions that any engine could ask, with the model's answers, after those that were asked.
+/// Adds questions that any engine could ask, with the model's answers.
 pub(crate) fn ask_more(c: &mut Choices<'_>, model: &Model, exchanges: &mut Vec<Exchange>) {
     let mut cluster = model.clone();
     let mut recorder = Recorder::new(&mut cluster);
@@ -54,13 +54,13 @@ pub(crate) fn ask_more(c: &mut Choices<'_>, model: &Model, exchanges: &mut Vec<E
             8 => Question::DynamicProvisioning,
             _ => Question::Pods(c.pick(&claims)),
         };
-        // A question without answer leaves no evidence.
+        // Evidence has only questions with an answer.
         let _ = recorder.ask(question);
     }
     exchanges.extend(recorder.into_exchanges());
 }
 
-/// Questions about the subject and its counterpart, so that inventions often rest on something.
+/// Questions about the subject and its counterpart, so that invented decisions often have evidence.
 pub(crate) fn ask_around(model: &Model, request: &Request) -> Vec<Exchange> {
     let mut cluster = model.clone();
     let mut recorder = Recorder::new(&mut cluster);
@@ -100,7 +100,7 @@ fn claim_target(c: &mut Choices<'_>, model: &Model) -> ClaimTarget {
     target
 }
 
-/// Sometimes another UID or version than was read.
+/// Sometimes a UID or version that was not read.
 fn spoil(c: &mut Choices<'_>, uid: &mut Text, version: &mut Text) {
     if c.percent(4) {
         *uid = c.pick(&["uid-c1", "uid-v1", "uid-again", ""]).into();
@@ -212,8 +212,8 @@ fn action(c: &mut Choices<'_>, model: &Model) -> Action {
                 if c.percent(50) { Regarding::Volume(volume) } else { Regarding::Claim(claim) };
             if c.percent(30) {
                 match &mut regarding {
-                    Regarding::Volume(volume) => volume.uid = "u-nobody".into(),
-                    Regarding::Claim(claim) => claim.uid = "u-nobody".into(),
+                    Regarding::Volume(volume) => volume.uid = "u-unknown".into(),
+                    Regarding::Claim(claim) => claim.uid = "u-unknown".into(),
                 }
             }
             Action::Emit(Event { regarding, kind: EventKind::Unreadable("x".into()) })

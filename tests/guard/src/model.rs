@@ -1,5 +1,5 @@
-//! A small world in three ages: what the engine was shown, what the overlay has when the guard looks, and
-//! what the API server has.
+//! A small world in three states: as the engine saw it, as the overlay has it at the time of the check, and
+//! as the API server has it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) struct Objects {
 /// A world.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
-    /// What the engine was shown, and the request is made of.
+    /// As the engine saw it. The request is made from it.
     pub(crate) seen: Objects,
     /// The overlay at the time of the check.
     pub(crate) now: Objects,
@@ -36,7 +36,7 @@ pub(crate) struct Model {
     pub(crate) offers_again: bool,
     pub(crate) live_fails: bool,
     pub(crate) unreadable: Option<Unreadable>,
-    /// What the guard has had read.
+    /// The objects that were read live for the guard.
     pub(crate) claim_proofs: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
     pub(crate) volume_proofs: BTreeMap<Text, Lookup<Arc<Volume>>>,
 }
@@ -54,7 +54,7 @@ impl Model {
         self.now == self.truth
     }
 
-    /// Whether the guard has had the object read.
+    /// Whether the object was read live for the guard.
     pub(crate) fn has_proof(&self, object: &Object) -> bool {
         match object {
             Object::Claim(key) => self.claim_proofs.contains_key(key),
@@ -143,7 +143,7 @@ impl Model {
         Page { handles, whole: vec![0; rows], nanos: vec![0; rows], slots, more: false }
     }
 
-    /// Whether the class makes a claim wait for the scheduler; `None` where the class does not say.
+    /// Whether the class makes a claim wait for the scheduler; `None` if the class has no binding mode.
     pub(crate) fn waits(&self, class: &str) -> Option<bool> {
         match self.classes.get(class) {
             None => Some(false),

@@ -1,5 +1,5 @@
-//! Judges a decision by what it does, not by what it says: carries its writes out on the API server of the
-//! model, under every fault, and compares the objects before and after each write.
+//! Judges a decision by its effects: carries its writes out on the API server of the model, under every
+//! fault, and compares the objects before and after each write.
 //!
 //! Written from the guarantees of ARCHITECTURE.md alone, and differently from the guard: states instead of
 //! steps, and a table of checks by situation instead of a tree of questions.
@@ -23,7 +23,7 @@ use self::writes::{claim_of, volume_of, write_claim, write_volume};
 use crate::model::{Model, Objects};
 use crate::worlds::next;
 
-/// What is done to the writes of a decision.
+/// A fault of one write of a decision.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     None,
@@ -120,7 +120,7 @@ impl Trial<'_> {
         match action {
             Action::StartOperation(operation) => return self.start(operation),
             Action::CallPlugin { plugin, operation } => return self.call(plugin, *operation),
-            Action::Emit(event) => return check(self.is_known(&event.regarding), "tells of a stranger"),
+            Action::Emit(event) => return check(self.is_known(&event.regarding), "emits an event about an unknown object"),
             Action::CreateVolume { claim, name, .. } => {
                 let is_due = self.progress().is_some_and(|(kind, uid, point, returned)| {
                     kind == OperationKind::Provision
@@ -131,7 +131,7 @@ impl Trial<'_> {
                                 | (Point::Created { .. }, Returned::Failed(_) | Returned::InUse(_))
                         )
                 });
-                return check(is_due && **name == *format!("pvc-{}", claim.uid), "creates a stray volume");
+                return check(is_due && **name == *format!("pvc-{}", claim.uid), "creates a volume without provisioning it");
             }
             _ if !applied => return Ok(()),
             _ => {}
@@ -192,25 +192,25 @@ impl Trial<'_> {
             let stays = match now_volume.phase {
                 phase if phase == volume.phase => true,
                 VolumePhase::Bound => true,
-                // What the caches say decides; the phase is repaired.
+                // The binder decides by its caches; a later sync repairs the phase.
                 VolumePhase::Failed => !self.model.is_current(),
                 _ => false,
             };
-            check(stays, "the volume of a pair gets a phase of a free one")?;
+            check(stays, "the volume of a pair gets a phase of a free volume")?;
             let stays = match now_claim.status.phase {
                 phase if phase == claim.status.phase => true,
                 ClaimPhase::Bound => true,
                 _ => false,
             };
-            check(stays, "the claim of a pair gets a phase of an unbound one")?;
+            check(stays, "the claim of a pair gets a phase of an unbound claim")?;
         }
         Ok(())
     }
 
-    /// Live: whether the claim of the UID exists and has another volume for good; gone counts as no.
+    /// Whether the live claim with the UID has another volume, which is for good. False if the claim is gone.
     fn claim_is_elsewhere(&self, volume: &Volume) -> Result<bool, String> {
-        let uid = uid_in(volume).ok_or("nobody's volume is released")?;
-        check(!self.model.live_fails, "releases a volume though the live read failed")?;
+        let uid = uid_in(volume).ok_or("releases a volume whose claimRef has no UID")?;
+        check(!self.model.live_fails, "releases a volume although the live read failed")?;
         let live = self.model.truth.claims.values().find(|claim| claim.uid == *uid);
         let named = volume.claim_ref.as_ref().is_some_and(|r| live.is_none_or(|c| c.key.name == r.name));
         match live.filter(|_| named).map(|claim| &claim.volume_name) {
@@ -220,8 +220,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Live: the claim is gone; or it has another volume, and this one was provisioned for it and is to be
-    /// deleted.
+    /// The live claim is gone; or it has another volume, and this one was provisioned for it and has policy
+    /// Delete.
     fn is_not_needed(&self, volume: &Volume) -> Result<(), String> {
         let surplus = !self.claim_is_elsewhere(volume)? || is_surplus(volume);
         check(surplus, "releases or deletes a volume that was not provisioned for its claim")

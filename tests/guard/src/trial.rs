@@ -23,11 +23,11 @@ pub enum Ending {
     EngineRefused,
     /// A changed or invented decision: allowed, and harmless.
     Harmless,
-    /// A changed or invented decision: not carried out.
+    /// A changed or invented decision: refused.
     Stopped(Option<Breach>),
 }
 
-/// A world, a request, what was asked of the world, and what was decided.
+/// A world, a request, questions with answers, and a decision.
 struct Trial {
     model: Model,
     request: Request,
@@ -47,7 +47,7 @@ pub fn run(bytes: &[u8]) -> Result<Ending, String> {
     let request = worlds::request(c, &mut model);
     let (exchanges, decision) = match decide(&model, &request) {
         Ok(decided) => decided,
-        // No host sends that request.
+        // A host never sends this request.
         Err(_) if !fits(&request) => (Vec::new(), Decision::done()),
         Err(fault) => return Err(format!("the engine does not decide: {fault}\n--- request\n{request:?}")),
     };
@@ -67,7 +67,7 @@ pub fn run(bytes: &[u8]) -> Result<Ending, String> {
     trial.check_any()
 }
 
-/// What the default engine asks and decides.
+/// The default engine's questions and decision.
 fn decide(model: &Model, request: &Request) -> Result<(Vec<Exchange>, Decision), EngineFault> {
     let mut cluster = model.clone();
     let mut recorder = Recorder::new(&mut cluster);
@@ -76,8 +76,8 @@ fn decide(model: &Model, request: &Request) -> Result<(Vec<Exchange>, Decision),
 }
 
 impl Trial {
-    /// The guard allows what the default engine decides, unless a live read or a later state of the world
-    /// speaks against it.
+    /// The guard allows the default engine's decision, unless a live read or a later state of the world
+    /// explains the objection.
     fn check_engine(mut self) -> Result<Ending, String> {
         let Err(objection) = self.check() else {
             return match oracle::judge(&self.model, &self.request, &self.decision) {
@@ -92,7 +92,7 @@ impl Trial {
         Err(self.report("the guard refuses what the engine decides", &format!("{objection:?}")))
     }
 
-    /// What the guard allows does no harm.
+    /// A decision that the guard allows does no harm.
     fn check_any(mut self) -> Result<Ending, String> {
         match self.check() {
             Ok(()) if self.decision.steps.is_empty() => Ok(Ending::NoSteps),
@@ -105,7 +105,7 @@ impl Trial {
         }
     }
 
-    /// Asks the guard, and reads live what it asks for.
+    /// Asks the guard, and makes the live reads that it asks for.
     fn check(&mut self) -> Result<(), Objection> {
         loop {
             let Self { model, request, exchanges, decision } = &*self;
@@ -121,7 +121,7 @@ impl Trial {
         let Self { model, request, .. } = self;
         match objection {
             Objection::Prove(_) => false,
-            // The engine was shown another world than the guard, or than a live read of the guard's shows.
+            // The engine saw another world than the guard or the guard's live read.
             Objection::Stale { .. } => model.seen != model.now || model.seen != model.truth,
             Objection::Contradicted { .. } => model.now != model.truth,
             Objection::Unproven { .. } => model.live_fails,
@@ -130,9 +130,9 @@ impl Trial {
                 Breach::ClaimLives | Breach::OfferedAgain => model.seen != model.truth,
                 Breach::Unreadable => model.unreadable.is_some(),
                 Breach::NotSynced => !model.synced,
-                // An operation reads its volume again, and finds another than the one that it began with.
+                // An operation reads its volume again, and the volume is not the one that it began with.
                 _ if matches!(request.subject, Subject::SyncVolumeOperation(_)) => model.seen != model.truth,
-                // In all else the guard knows what the engine knew, unless the overlay has moved.
+                // Otherwise the guard has the engine's facts, unless the overlay has changed.
                 _ => model.seen != model.now,
             },
         }
@@ -180,7 +180,7 @@ impl Trial {
     }
 }
 
-/// Whether the operation of the request can be at its point, with that outcome: random progress need not.
+/// Whether the operation of the request can be at its point, with that outcome: random progress need not be.
 fn fits(request: &Request) -> bool {
     use OperationKind::{Delete, Provision, ProvisionExternal, Recycle};
     let (kind, point, returned, has_read) = match &request.subject {
@@ -191,7 +191,7 @@ fn fits(request: &Request) -> bool {
         | Subject::ReviewClaim { .. }
         | Subject::ReviewVolume { .. } => return true,
     };
-    // Only what is created can be there already.
+    // Only a created object can exist already.
     let was_created = matches!(point, Point::Created { .. });
     if *returned == Returned::AlreadyExists && !was_created {
         return false;

@@ -251,7 +251,7 @@ fn volume(c: &mut Choices<'_>, name: &str, objects: &Objects) -> Volume {
     }
 }
 
-/// Makes the first volume and the first claim a complete pair, all but sometimes one trait of it.
+/// Makes the first volume and the first claim a complete pair; sometimes one trait of it is missing.
 fn pair(c: &mut Choices<'_>, objects: &mut Objects) {
     let (Some(volume), Some(claim)) =
         (objects.volumes.values_mut().next(), objects.claims.values_mut().next())
@@ -274,8 +274,8 @@ fn pair(c: &mut Choices<'_>, objects: &mut Objects) {
     }
 }
 
-/// Picks a claim that the watch has not delivered yet, and often a volume that it left: what the cache says
-/// then differs from what a live read does.
+/// Picks a claim that the watch has not delivered yet, and often a volume that it left, so that the cache
+/// differs from a live read.
 fn late_claim(c: &mut Choices<'_>, objects: &mut Objects) -> Option<ClaimKey> {
     let keys: Vec<_> = objects.claims.keys().cloned().collect();
     let names: Vec<_> = objects.volumes.keys().cloned().collect();
@@ -298,7 +298,7 @@ fn late_claim(c: &mut Choices<'_>, objects: &mut Objects) -> Option<ClaimKey> {
     Some(key)
 }
 
-/// The objects after somebody else has changed one of them.
+/// The objects after another client has changed one of them.
 fn evolved(c: &mut Choices<'_>, before: &Objects) -> Objects {
     let mut after = before.clone();
     let claim = ClaimKey::new("d", c.pick(&CLAIMS));
@@ -349,7 +349,7 @@ pub(crate) fn request(c: &mut Choices<'_>, model: &mut Model) -> Request {
             if c.percent(80) {
                 object.volume_name = None;
                 object.annotations.bind_completed = false;
-                // One version has one content, at all times.
+                // Each version has only one content.
                 for objects in [&mut model.seen, &mut model.now, &mut model.truth] {
                     for other in objects.claims.values_mut() {
                         if other.target() == object.target() {

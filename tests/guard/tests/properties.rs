@@ -20,7 +20,7 @@ fn the_guard_allows_the_engine_s_decisions_and_no_harm() {
     assert_adversarial(&endings);
 }
 
-/// Each kind of ending is common, and each guarantee but the one on sizes is broken at times.
+/// Each kind of ending is common, and decisions break each guarantee except the one on sizes (G8).
 fn assert_adversarial(endings: &[Ending]) {
     let count = |is_kind: &dyn Fn(&Ending) -> bool| endings.iter().filter(|ending| is_kind(ending)).count();
     for (name, count) in [

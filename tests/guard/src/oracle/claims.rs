@@ -17,7 +17,7 @@ impl Trial<'_> {
             let unreadable = self.model.unreadable == Some(Unreadable::Volume(name.clone()));
             let judged =
                 old.status != new.status || old.annotations.bind_completed != new.annotations.bind_completed;
-            check(!unreadable || !judged, "judges a claim by a volume that cannot be read")?;
+            check(!unreadable || !judged, "changes a claim's status although its volume cannot be read")?;
         }
         let completes = new.annotations.bind_completed && !old.annotations.bind_completed;
         if new.volume_name != old.volume_name || completes {
@@ -26,16 +26,16 @@ impl Trial<'_> {
                 complete(&self.objects, new).ok_or("binds a claim to a volume that is not its own")?;
             check(volume.phase == VolumePhase::Bound, "binds a claim before its volume is Bound")?;
             check(may_meet(self.model, old, volume), "binds a claim to a volume that it may not have")?;
-            // An answer to a write of its own tells the binder of the volume; else it has to read it.
+            // The binder knows the volume by the answer to its own write, or else must read it.
             let is_known = self.returned.contains_key(&volume.uid) || !self.model.live_fails;
-            check(is_known, "binds a claim though the live read of its volume failed")?;
+            check(is_known, "binds a claim although the live read of its volume failed")?;
         }
         check(old.annotations.bind_completed <= new.annotations.bind_completed, "removes bind-completed")?;
         let settled = old.annotations.bind_completed || old.volume_name.is_some();
         if old.class != new.class {
             let default = new.class.as_ref().and_then(|name| self.model.classes.get(name));
             let may = !settled && old.class.is_none() && default.is_some_and(|class| class.default);
-            check(may, "gives a class that it may not give")?;
+            check(may, "sets a class that is not the default, or on a settled claim")?;
         }
         if old.status != new.status {
             self.status_changed(old, new)?;
@@ -61,7 +61,7 @@ impl Trial<'_> {
                 Subject::SyncClaimOperation(progress) => told.as_ref() == Some(&progress.operation.plugin),
                 _ => false,
             };
-            check(!settled && (named || started), "hands the claim to a wrong provisioner")?;
+            check(!settled && (named || started), "hands the claim to the wrong provisioner")?;
         }
         if old.annotations.selected_node != new.annotations.selected_node {
             let failed = self.progress().is_some_and(|(kind, _, point, returned)| {
@@ -69,7 +69,7 @@ impl Trial<'_> {
                     && point == Point::Provisioned
                     && !matches!(returned, Returned::Success | Returned::AlreadyExists)
             });
-            check(failed, "takes the node that the scheduler has chosen")?;
+            check(failed, "removes the node that the scheduler has selected")?;
         }
         Ok(())
     }
@@ -80,16 +80,16 @@ impl Trial<'_> {
             status.access_modes.is_empty() && !status.has_capacity && status.attributes_class.is_none();
         match status.phase {
             ClaimPhase::Unset => Err("unsets the phase of a claim".into()),
-            ClaimPhase::Pending => check(empty && !old.annotations.bind_completed, "Pending though bound"),
+            ClaimPhase::Pending => check(empty && !old.annotations.bind_completed, "Pending although it was bound"),
             ClaimPhase::Lost => {
-                check(empty && old.annotations.bind_completed, "Lost though never bound")?;
+                check(empty && old.annotations.bind_completed, "Lost although it was never bound")?;
                 self.has_lost(old)
             }
             ClaimPhase::Bound if !self.model.is_current() => {
                 check(old.annotations.bind_completed, "Bound without bind-completed")
             }
             ClaimPhase::Bound => {
-                let volume = complete(&self.objects, new).ok_or("Bound without a pair")?;
+                let volume = complete(&self.objects, new).ok_or("Bound without a complete pair")?;
                 check(volume.phase == VolumePhase::Bound, "Bound before its volume")?;
                 check(status.access_modes == volume.access_modes, "access modes are not the volume's")?;
                 let first = old.status.phase == ClaimPhase::Pending;
@@ -105,12 +105,12 @@ impl Trial<'_> {
         }
     }
 
-    /// Live: the claim's volume is gone or refers to another claim.
+    /// The live volume of the claim is gone or refers to another claim.
     fn has_lost(&self, claim: &Claim) -> Result<(), String> {
         let Some(name) = &claim.volume_name else { return Ok(()) };
-        check(!self.model.live_fails, "Lost though the live read of its volume failed")?;
+        check(!self.model.live_fails, "Lost although the live read of its volume failed")?;
         let live = self.model.truth.volumes.get(name);
         let is_left = live.is_none_or(|v| v.claim_ref.is_some() && uid_in(v) != Some(&claim.uid));
-        check(is_left, "Lost though its volume is free or its own")
+        check(is_left, "Lost although its volume is free or its own")
     }
 }

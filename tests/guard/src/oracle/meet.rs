@@ -21,14 +21,14 @@ enum Points {
 }
 
 enum Holds {
-    Nobody,
+    Nothing,
     Name,
     Uid,
     UidOfOtherName,
     Other,
 }
 
-/// Whether claim and volume may become a pair: by situation, which checks count.
+/// Whether claim and volume may become a pair. The situation determines which checks count.
 pub(super) fn may_meet(model: &Model, claim: &Claim, volume: &Volume) -> bool {
     let points = match &claim.volume_name {
         None => Points::Nowhere,
@@ -36,7 +36,7 @@ pub(super) fn may_meet(model: &Model, claim: &Claim, volume: &Volume) -> bool {
         Some(_) => Points::Elsewhere,
     };
     let holds = match &volume.claim_ref {
-        None => Holds::Nobody,
+        None => Holds::Nothing,
         Some(r) => match (&r.uid, r.name == claim.key.name && r.namespace == claim.key.namespace) {
             (Some(uid), true) if *uid == claim.uid => Holds::Uid,
             (Some(uid), false) if *uid == claim.uid => Holds::UidOfOtherName,
@@ -45,11 +45,11 @@ pub(super) fn may_meet(model: &Model, claim: &Claim, volume: &Volume) -> bool {
         },
     };
     let counts = match (claim.annotations.bind_completed, points, holds) {
-        (true, Points::Here, Holds::Nobody | Holds::Uid | Holds::UidOfOtherName)
+        (true, Points::Here, Holds::Nothing | Holds::Uid | Holds::UidOfOtherName)
         | (false, Points::Here, Holds::Uid | Holds::Name) => 0,
-        (false, Points::Here, Holds::Nobody) => SIZE | MODES | VOLUME_MODE | ATTRIBUTES | ALIVE | CLASS,
+        (false, Points::Here, Holds::Nothing) => SIZE | MODES | VOLUME_MODE | ATTRIBUTES | ALIVE | CLASS,
         (false, Points::Nowhere, Holds::Uid | Holds::Name) => SIZE | MODES | VOLUME_MODE | ATTRIBUTES | ALIVE,
-        (false, Points::Nowhere, Holds::Nobody) => !0,
+        (false, Points::Nowhere, Holds::Nothing) => !0,
         _ => return false,
     };
     failures(model, claim, volume) & counts == 0
@@ -88,7 +88,7 @@ fn failures(model: &Model, claim: &Claim, volume: &Volume) -> u32 {
         | bit(!class.is_empty() && model.waits(class) != Some(false), NO_WAIT)
 }
 
-/// Whether a provisioner made the volume for the claim whose UID it carries, and policy Delete takes it away.
+/// Whether a provisioner made the volume for the claim whose UID it carries, and its policy is Delete.
 pub(super) fn is_surplus(volume: &Volume) -> bool {
     let suffix = uid_in(volume).map(|uid| uid.0.to_string());
     let named = suffix.is_some_and(|suffix| volume.name.strip_suffix(&*suffix).is_some());

@@ -1,4 +1,4 @@
-//! Harm that an operation does beside its writes.
+//! Harm that an operation does other than by its writes.
 
 use bindery_core::{
     Operation, OperationKind, PluginOperation, Point, ReclaimPolicy, Returned, Subject, Text,
@@ -25,7 +25,7 @@ impl Trial<'_> {
             (Subject::SyncClaim(claim), OperationKind::Provision | OperationKind::ProvisionExternal) => {
                 let settled = claim.annotations.bind_completed || claim.volume_name.is_some();
                 let may = claim.uid == operation.uid && !settled && self.model.provisioning;
-                check(may, "provisions for a claim that needs nothing")?;
+                check(may, "provisions for a claim that needs no volume")?;
                 let waits = self.model.waits(claim.class_or_empty());
                 let chosen = claim.annotations.selected_node.is_some();
                 check(waits == Some(false) || (waits == Some(true) && chosen), "provisions too early")
@@ -40,13 +40,13 @@ impl Trial<'_> {
             (Subject::SyncClaimOperation(progress), PluginOperation::Provision) => {
                 let claim = &progress.object;
                 let name: Text = format!("pvc-{}", claim.uid).into();
-                check(kind == OperationKind::Provision, "provisions what others provision")?;
+                check(kind == OperationKind::Provision, "provisions for a claim of an external provisioner")?;
                 check(matches!(point, Point::Start | Point::Annotated), "provisions twice")?;
-                check(progress.operation.plugin == *plugin, "provisions with a wrong plugin")?;
+                check(progress.operation.plugin == *plugin, "provisions with the wrong plugin")?;
                 check(!self.model.truth.volumes.contains_key(&name), "provisions a second asset")?;
                 check(
                     !claim.annotations.bind_completed && claim.volume_name.is_none(),
-                    "provisions for nothing",
+                    "provisions for a claim that has a volume",
                 )
             }
             (Subject::SyncClaimOperation(progress), PluginOperation::Delete) => {
@@ -61,7 +61,7 @@ impl Trial<'_> {
                 check(point == Point::Start, "reclaims twice")?;
                 let name = &progress.object.name;
                 let live = self.model.truth.volumes.get(name).filter(|v| v.uid == progress.operation.uid);
-                let live = live.ok_or("reclaims a volume that is not there")?;
+                let live = live.ok_or("reclaims a volume that does not exist")?;
                 let deletes = call == PluginOperation::Delete;
                 let wanted = if deletes { ReclaimPolicy::Delete } else { ReclaimPolicy::Recycle };
                 check(live.policy == wanted, "reclaims against the policy")?;
@@ -70,15 +70,15 @@ impl Trial<'_> {
                     .plugins
                     .iter()
                     .any(|p| p.name == *plugin && if deletes { p.deletes } else { p.recycles });
-                check(able, "calls a plugin that cannot")?;
+                check(able, "calls a plugin that cannot do it")?;
                 let namesake = live
                     .claim_ref
                     .as_ref()
                     .is_some_and(|r| self.model.seen.claims.keys().any(|key| key.name == r.name));
-                check(deletes || !self.model.pod_runs || namesake, "scrubs under a running pod")?;
+                check(deletes || !self.model.pod_runs || namesake, "scrubs a volume that a running pod uses")?;
                 if deletes { self.is_not_needed(live) } else { self.claim_is_elsewhere(live).map(|_| ()) }
             }
-            _ => Err("calls a plugin for what it is not".into()),
+            _ => Err("calls a plugin for another kind of object".into()),
         }
     }
 }

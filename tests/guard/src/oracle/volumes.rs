@@ -14,27 +14,27 @@ impl Trial<'_> {
         self.readable_volume(new, old.claim_ref != new.claim_ref)?;
         let (was, is) = (uid_in(old), uid_in(new));
         match (was, is) {
-            (Some(was), Some(is)) => check(was == is, "a UID is put over another in claimRef")?,
+            (Some(was), Some(is)) => check(was == is, "replaces the UID in claimRef")?,
             (Some(_), None) => self.unbound(old, new)?,
             (None, Some(uid)) => self.reserved(before, old, new, uid)?,
-            (None, None) => check(old.claim_ref == new.claim_ref, "a reservation by name changes")?,
+            (None, None) => check(old.claim_ref == new.claim_ref, "changes a reservation by name")?,
         }
         if old.phase != new.phase {
             self.phase_changed(before, old, new)?;
         }
         self.finalizers_changed(old, new)?;
         let by = old.annotations.provisioned_by.as_ref();
-        check(new.annotations.provisioned_by.as_ref() == by, "provisioned-by changes")?;
+        check(new.annotations.provisioned_by.as_ref() == by, "changes provisioned-by")?;
         self.migration_changed(by, &old.annotations.migrated_to, &new.annotations.migrated_to)?;
         let kept = |v: &Volume| (v.policy, v.capacity, v.class.clone(), v.deleting, v.labels.clone());
-        check(kept(old) == kept(new), "the rest of a volume changes")
+        check(kept(old) == kept(new), "changes a field that the binder never writes")
     }
 
     fn reserved(&self, before: &Objects, old: &Volume, new: &Volume, uid: &Uid) -> Result<(), String> {
         let chosen = old.claim_ref.is_none();
         let marked = new.annotations.bound_by_controller && !old.annotations.bound_by_controller;
-        check(chosen || !marked, "marks as its own what the user has chosen")?;
-        check(!chosen || new.annotations.bound_by_controller, "does not mark what it has chosen")?;
+        check(chosen || !marked, "marks the user's choice as its own")?;
+        check(!chosen || new.annotations.bound_by_controller, "does not mark its own choice")?;
         if !self.model.is_current() {
             return Ok(());
         }
@@ -47,17 +47,17 @@ impl Trial<'_> {
         let whole = new.claim_ref.is_none();
         check(
             whole == old.annotations.bound_by_controller,
-            "takes the user's reservation, or leaves its own",
+            "clears the user's reservation, or keeps its own",
         )?;
         if self.claim_is_elsewhere(old)? {
-            return check(!is_surplus(old), "keeps a volume that was provisioned for nothing");
+            return check(!is_surplus(old), "keeps a surplus volume instead of deleting it");
         }
         let recycled = self.progress().is_some_and(|(kind, uid, point, returned)| {
             (kind, point, returned) == (OperationKind::Recycle, Point::Recycled, &Returned::Success)
                 && *uid == old.uid
         });
         let offered = self.model.offers_again && old.phase == VolumePhase::Released && !old.deleting;
-        check(recycled || offered, "shows data to the next tenant")
+        check(recycled || offered, "offers a volume that has data of its last claim")
     }
 
     fn phase_changed(&self, before: &Objects, old: &Volume, new: &Volume) -> Result<(), String> {
@@ -71,11 +71,11 @@ impl Trial<'_> {
             }
             VolumePhase::Bound => check(uid_in(new).is_some(), "Bound without a claim's UID"),
             VolumePhase::Released => {
-                check(old.phase != VolumePhase::Failed, "Released over Failed")?;
+                check(old.phase != VolumePhase::Failed, "Released although it was Failed")?;
                 self.is_not_needed(old)
             }
             VolumePhase::Failed => check(old.phase == VolumePhase::Released, "Failed before it was Released"),
-            VolumePhase::Unset | VolumePhase::Pending => Err("a phase that only the API server sets".into()),
+            VolumePhase::Unset | VolumePhase::Pending => Err("sets a phase that only the API server sets".into()),
         }
     }
 
@@ -118,7 +118,7 @@ impl Trial<'_> {
             (Some(Migration::Off), None) => true,
             _ => false,
         };
-        check(may, "migrated-to says something untrue")
+        check(may, "sets a wrong migrated-to")
     }
 
     pub(super) fn volume_deleted(&self, old: &Volume) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! What a write makes of an object.
+//! The effect of a write on an object.
 
 use bindery_core::{
     Action, CapacityChange, Claim, ClaimTarget, Clear, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE,
