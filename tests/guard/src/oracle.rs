@@ -120,7 +120,9 @@ impl Trial<'_> {
         match action {
             Action::StartOperation(operation) => return self.start(operation),
             Action::CallPlugin { plugin, operation } => return self.call(plugin, *operation),
-            Action::Emit(event) => return check(self.is_known(&event.regarding), "emits an event about an unknown object"),
+            Action::Emit(event) => {
+                return check(self.is_known(&event.regarding), "emits an event about an unknown object");
+            }
             Action::CreateVolume { claim, name, .. } => {
                 let is_due = self.progress().is_some_and(|(kind, uid, point, returned)| {
                     kind == OperationKind::Provision
@@ -131,7 +133,10 @@ impl Trial<'_> {
                                 | (Point::Created { .. }, Returned::Failed(_) | Returned::InUse(_))
                         )
                 });
-                return check(is_due && **name == *format!("pvc-{}", claim.uid), "creates a volume without provisioning it");
+                return check(
+                    is_due && **name == *format!("pvc-{}", claim.uid),
+                    "creates a volume without provisioning it",
+                );
             }
             _ if !applied => return Ok(()),
             _ => {}

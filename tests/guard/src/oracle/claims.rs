@@ -80,7 +80,9 @@ impl Trial<'_> {
             status.access_modes.is_empty() && !status.has_capacity && status.attributes_class.is_none();
         match status.phase {
             ClaimPhase::Unset => Err("unsets the phase of a claim".into()),
-            ClaimPhase::Pending => check(empty && !old.annotations.bind_completed, "Pending although it was bound"),
+            ClaimPhase::Pending => {
+                check(empty && !old.annotations.bind_completed, "Pending although it was bound")
+            }
             ClaimPhase::Lost => {
                 check(empty && old.annotations.bind_completed, "Lost although it was never bound")?;
                 self.has_lost(old)

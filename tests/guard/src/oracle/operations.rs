@@ -75,7 +75,10 @@ impl Trial<'_> {
                     .claim_ref
                     .as_ref()
                     .is_some_and(|r| self.model.seen.claims.keys().any(|key| key.name == r.name));
-                check(deletes || !self.model.pod_runs || namesake, "scrubs a volume that a running pod uses")?;
+                check(
+                    deletes || !self.model.pod_runs || namesake,
+                    "scrubs a volume that a running pod uses",
+                )?;
                 if deletes { self.is_not_needed(live) } else { self.claim_is_elsewhere(live).map(|_| ()) }
             }
             _ => Err("calls a plugin for another kind of object".into()),

@@ -75,7 +75,9 @@ impl Trial<'_> {
                 self.is_not_needed(old)
             }
             VolumePhase::Failed => check(old.phase == VolumePhase::Released, "Failed before it was Released"),
-            VolumePhase::Unset | VolumePhase::Pending => Err("sets a phase that only the API server sets".into()),
+            VolumePhase::Unset | VolumePhase::Pending => {
+                Err("sets a phase that only the API server sets".into())
+            }
         }
     }
 
