@@ -6,7 +6,8 @@ use bindery_core::{Request, Subject};
 use crate::bindings::bindery::policy::types::{Claim, Timestamp, Volume};
 use crate::bindings::export;
 use crate::bindings::exports::bindery::policy::decide::{Decision, Guest, Progress};
-use crate::carry::{Carry, lift_progress};
+use crate::carry::Carry;
+use crate::carry::decisions::lift_progress;
 use crate::cluster::Host;
 
 struct Component;

@@ -9,7 +9,8 @@ use wasmtime::{Error, Result, Store, bail};
 
 use self::bindings::bindery::policy::{actions, cluster, types};
 use self::bindings::exports::bindery::policy::decide;
-use self::carry::{Carry, IllTyped, lower_progress};
+use self::carry::decisions::lower_progress;
+use self::carry::{Carry, IllTyped};
 use self::function::Function;
 use crate::call::Call;
 
@@ -232,7 +233,7 @@ mod tests {
         Volume, VolumeTarget,
     };
 
-    use super::carry::lift_progress;
+    use super::carry::decisions::lift_progress;
     use super::random::{Random, Sample};
     use super::*;
 
