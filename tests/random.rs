@@ -162,6 +162,8 @@ sample_by! {
         nanos: random.pick(&[0, 0, 1, 999_999_999]),
         format: random.value(),
     };
+    Reason = |random| random.pick(&Self::ALL);
+    Rule = |random| random.pick(&Self::ALL);
     Request = |random| Self { now: random.value(), subject: random.value() };
 }
 
@@ -174,10 +176,6 @@ sample_cases! {
     SelectorOperator { In, NotIn, Exists, DoesNotExist }
     ClaimPhase { Unset, Pending, Bound, Lost }
     BindingMode { Immediate, WaitForFirstConsumer }
-    Reason {
-        Unreadable, ReservedForOther, Deleting, ClassDiffers, VolumeModeDiffers, AttributesClassDiffers,
-        AccessModesMissing, NotAvailable, TooSmall, SelectorDiffers, InFlight, WaitsForConsumer
-    }
     OperationKind { ProvisionExternal, Provision, Delete, Recycle }
     PluginOperation { Provision, Delete, Recycle }
     Source { Overlay, Cache, Live }
@@ -187,11 +185,6 @@ sample_cases! {
     FinalizerEdit { Keep, Add, Remove }
     Clear { Whole, Uid }
     Follows { Success, Tolerated, Regardless }
-    Rule {
-        VolumeTooSmall, ClassDiffers, VolumeModeDiffers, AttributesClassDiffers, AccessModesMissing,
-        VolumeOfOther, BreaksPair, VolumeMissing, VolumeReserved, VolumeLeaving, VolumeOversized,
-        ClassMissing, ProvisionerUnknown, NameDefeatsWait, NameDefeatsAffinity, PolicyRecycle, PairMismatch
-    }
 }
 
 sample_records! {

@@ -2,17 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How a volume may be mounted (`PersistentVolumeAccessMode` in core/v1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum AccessMode {
-    /// `ReadWriteOnce`: read and written by one node.
-    ReadWriteOnce,
-    /// `ReadOnlyMany`: read by many nodes.
-    ReadOnlyMany,
-    /// `ReadWriteMany`: read and written by many nodes.
-    ReadWriteMany,
-    /// `ReadWriteOncePod`: read and written by one pod (KEP-2485).
-    ReadWriteOncePod,
+use crate::named::named_cases;
+
+named_cases! {
+    /// How a volume may be mounted (`PersistentVolumeAccessMode` in core/v1).
+    AccessMode {
+        /// `ReadWriteOnce`: read and written by one node.
+        ReadWriteOnce = "ReadWriteOnce";
+        /// `ReadOnlyMany`: read by many nodes.
+        ReadOnlyMany = "ReadOnlyMany";
+        /// `ReadWriteMany`: read and written by many nodes.
+        ReadWriteMany = "ReadWriteMany";
+        /// `ReadWriteOncePod`: read and written by one pod (KEP-2485).
+        ReadWriteOncePod = "ReadWriteOncePod";
+    }
 }
 
 /// A set of access modes, as a bit mask in upstream's canonical order (RWO 1, ROX 2, RWX 4, RWOP 8).
@@ -20,20 +23,6 @@ pub enum AccessMode {
 pub struct AccessModes(u32);
 
 impl AccessMode {
-    /// Every mode, in canonical order.
-    pub const ALL: [Self; 4] =
-        [Self::ReadWriteOnce, Self::ReadOnlyMany, Self::ReadWriteMany, Self::ReadWriteOncePod];
-
-    /// The API's name of the mode.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ReadWriteOnce => "ReadWriteOnce",
-            Self::ReadOnlyMany => "ReadOnlyMany",
-            Self::ReadWriteMany => "ReadWriteMany",
-            Self::ReadWriteOncePod => "ReadWriteOncePod",
-        }
-    }
-
     /// kubectl's abbreviation of the mode.
     pub fn short(self) -> &'static str {
         match self {

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::named::named_cases;
 use crate::{
-    AccessMode, AccessModes, ClaimKey, ClaimTarget, Quantity, Selector, Text, Uid, Version, VolumeMode,
+    AccessMode, AccessModes, ClaimKey, ClaimTarget, Quantity, Requirement, Selector, Text, Uid, Version,
+    VolumeMode,
 };
 
 /// A PersistentVolumeClaim (core/v1), reduced to what decisions need.
@@ -15,7 +17,7 @@ pub struct Claim {
     pub uid: Uid,
     /// `metadata.resourceVersion`.
     pub version: Version,
-    /// Whether `metadata.deletionTimestamp` is set; upstream binds such claims all the same.
+    /// Whether `metadata.deletionTimestamp` is set; upstream binds such claims anyway.
     pub deleting: bool,
     /// The annotations that decisions read.
     pub annotations: ClaimAnnotations,
@@ -64,7 +66,7 @@ pub struct ClaimStatus {
     pub phase: ClaimPhase,
     /// `status.accessModes`, in the order of the object; empty where absent.
     pub access_modes: Vec<AccessMode>,
-    /// Whether `status.capacity` is present, with whatever keys.
+    /// Whether `status.capacity` is present, with any keys.
     pub has_capacity: bool,
     /// `status.capacity[storage]`.
     pub capacity: Option<Quantity>,
@@ -72,17 +74,18 @@ pub struct ClaimStatus {
     pub attributes_class: Option<Text>,
 }
 
-/// `status.phase` of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum ClaimPhase {
-    /// No phase yet.
-    Unset,
-    /// Waits for a volume.
-    Pending,
-    /// Has its volume.
-    Bound,
-    /// Had a volume that is gone or belongs to another claim.
-    Lost,
+named_cases! {
+    /// `status.phase` of a claim.
+    ClaimPhase {
+        /// No phase yet.
+        Unset = "";
+        /// Waits for a volume.
+        Pending = "Pending";
+        /// Has its volume.
+        Bound = "Bound";
+        /// Had a volume that is gone or belongs to another claim.
+        Lost = "Lost";
+    }
 }
 
 impl Claim {
@@ -96,6 +99,14 @@ impl Claim {
         ClaimTarget { key: self.key.clone(), uid: self.uid.clone(), version: self.version.clone() }
     }
 
+    /// The requirements of the selector. An invalid selector has none: it fails a decision before they count.
+    pub fn requirements(&self) -> &[Requirement] {
+        match &self.selector {
+            Some(Selector::Requirements(requirements)) => requirements,
+            Some(Selector::Invalid(_)) | None => &[],
+        }
+    }
+
     /// The class for matching, where no class and `""` are equal.
     pub fn class_or_empty(&self) -> &str {
         self.class.as_deref().unwrap_or_default()
@@ -104,17 +115,5 @@ impl Claim {
     /// The attributes class for matching, where unset and `""` are equal.
     pub fn attributes_class_or_empty(&self) -> &str {
         self.attributes_class.as_deref().unwrap_or_default()
-    }
-}
-
-impl ClaimPhase {
-    /// The API's name of the phase; `""` where it is unset.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unset => "",
-            Self::Pending => "Pending",
-            Self::Bound => "Bound",
-            Self::Lost => "Lost",
-        }
     }
 }

@@ -1,14 +1,11 @@
-//! The decision of an engine: actions that leave nothing to choose, reasons, and how it goes on.
+//! The decision of an engine: its actions, which leave nothing to choose, and what follows them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     AccessMode, ClaimKey, ClaimPhase, ClaimTarget, Event, Finding, Operation, PluginOperation, Point,
-    Quantity, Text, VolumePhase, VolumeTarget,
+    Quantity, Tally, Text, VolumePhase, VolumeTarget,
 };
-
-/// Most volumes that one tally names.
-pub const NEAREST_MAX: usize = 16;
 
 /// A decision. The host checks it (see [`crate::guard`]) and then carries out the steps in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +14,7 @@ pub struct Decision {
     pub wait_ms: u64,
     /// What to do, in order.
     pub steps: Vec<Step>,
-    /// How it goes on when the steps are done.
+    /// What follows when the steps are done.
     pub outcome: Outcome,
     /// Why volumes were not chosen.
     pub tallies: Vec<Tally>,
@@ -49,7 +46,7 @@ pub enum Follows {
     Regardless,
 }
 
-/// How it goes on when the steps are done.
+/// What follows when the steps are done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// All is done.
@@ -309,48 +306,6 @@ pub enum Failure {
     Untranslatable(Text),
     /// A write failed: the error.
     Write(Text),
-}
-
-/// Why a volume was not chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[repr(u16)]
-pub enum Reason {
-    /// It cannot be read.
-    Unreadable = 1,
-    /// It is reserved for or bound to another claim.
-    ReservedForOther = 2,
-    /// It is marked for deletion.
-    Deleting = 3,
-    /// It has another class.
-    ClassDiffers = 4,
-    /// It has another volume mode.
-    VolumeModeDiffers = 5,
-    /// It has another attributes class.
-    AttributesClassDiffers = 6,
-    /// It lacks an access mode.
-    AccessModesMissing = 7,
-    /// It is not in phase Available.
-    NotAvailable = 8,
-    /// It is smaller than the request.
-    TooSmall = 9,
-    /// Its labels do not match the selector.
-    SelectorDiffers = 10,
-    /// A decision in flight has picked it.
-    InFlight = 11,
-    /// The class waits for the first consumer, so the scheduler chooses.
-    WaitsForConsumer = 12,
-}
-
-/// The number of volumes that were not chosen for one reason. Each volume counts once, under the first
-/// reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
-    /// The reason.
-    pub reason: Reason,
-    /// Number of volumes.
-    pub count: u32,
-    /// Names of the nearest of them, at most [`NEAREST_MAX`], nearest first.
-    pub nearest: Vec<Text>,
 }
 
 impl Decision {

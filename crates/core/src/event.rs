@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::named::named_cases;
 use crate::{ClaimTarget, Text, Uid, VolumeTarget};
 
 /// An event on a claim or a volume.
@@ -43,13 +44,14 @@ impl fmt::Display for Regarding {
     }
 }
 
-/// `type` of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EventType {
-    /// Nothing is wrong.
-    Normal,
-    /// A user should look.
-    Warning,
+named_cases! {
+    /// `type` of an event.
+    EventType {
+        /// Nothing is wrong.
+        Normal = "Normal";
+        /// A user should look.
+        Warning = "Warning";
+    }
 }
 
 /// What happened, with the values that the text names.
@@ -158,16 +160,6 @@ impl EventKind {
             Self::VolumeFailedRecycle(_) => (Warning, "VolumeFailedRecycle"),
             Self::VolumeRecycled => (Normal, "VolumeRecycled"),
             Self::Unreadable(_) => (Warning, "Unreadable"),
-        }
-    }
-}
-
-impl EventType {
-    /// The API's name of the type.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Normal => "Normal",
-            Self::Warning => "Warning",
         }
     }
 }

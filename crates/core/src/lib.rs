@@ -26,8 +26,10 @@ mod evidence;
 mod finding;
 pub mod guard;
 mod ident;
+mod named;
 mod operation;
 mod quantity;
+mod reason;
 mod request;
 mod selector;
 mod text;
@@ -42,8 +44,8 @@ pub use cluster::{
     Query, Question, Slot, Source, Stop,
 };
 pub use decision::{
-    Action, CapacityChange, Clear, Decision, Edit, Failure, FinalizerEdit, Follows, Message, NEAREST_MAX,
-    Outcome, PluginFound, Reason, Step, Tally,
+    Action, CapacityChange, Clear, Decision, Edit, Failure, FinalizerEdit, Follows, Message, Outcome,
+    PluginFound, Step,
 };
 pub use event::{Event, EventKind, EventType, Mismatch, Regarding};
 pub use evidence::{Evidence, Exchange, Recorder, Replayer};
@@ -51,6 +53,7 @@ pub use finding::{Finding, Rule};
 pub use ident::{ClaimKey, ClaimTarget, Handle, Text, Timestamp, Uid, Version, VolumeTarget};
 pub use operation::{Operation, OperationKind, OperationState, Point, Progress, Returned};
 pub use quantity::{Notation, NotationError, Quantity, QuantityError, QuantityFormat};
+pub use reason::{NEAREST_MAX, Reason, Tally};
 pub use request::{Request, Subject};
 pub use selector::{Requirement, Selector, SelectorOperator};
 pub use volume::{ClaimRef, ReclaimPolicy, Volume, VolumeAnnotations, VolumeMode, VolumePhase};

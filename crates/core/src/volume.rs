@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AccessMode, AccessModes, Claim, Quantity, Text, Uid, Version, VolumeTarget};
+use crate::named::named_cases;
+use crate::{AccessMode, AccessModes, Claim, ClaimKey, Quantity, Text, Uid, Version, VolumeTarget};
 
 /// A PersistentVolume (core/v1), reduced to what decisions need.
 ///
@@ -74,13 +75,14 @@ pub struct ClaimRef {
     pub uid: Option<Uid>,
 }
 
-/// `spec.volumeMode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum VolumeMode {
-    /// A file system; also what an unset mode means.
-    Filesystem,
-    /// A raw block device.
-    Block,
+named_cases! {
+    /// `spec.volumeMode`.
+    VolumeMode {
+        /// A file system; also what an unset mode means.
+        Filesystem = "Filesystem";
+        /// A raw block device.
+        Block = "Block";
+    }
 }
 
 /// `spec.persistentVolumeReclaimPolicy`.
@@ -96,21 +98,29 @@ pub enum ReclaimPolicy {
     Unknown,
 }
 
-/// `status.phase` of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum VolumePhase {
-    /// No phase yet.
-    Unset,
-    /// Set by the API server at creation.
-    Pending,
-    /// Free, or reserved for a claim.
-    Available,
-    /// Bound to a claim.
-    Bound,
-    /// The claim is gone.
-    Released,
-    /// Reclaiming failed.
-    Failed,
+named_cases! {
+    /// `status.phase` of a volume.
+    VolumePhase {
+        /// No phase yet.
+        Unset = "";
+        /// Set by the API server at creation.
+        Pending = "Pending";
+        /// Free, or reserved for a claim.
+        Available = "Available";
+        /// Bound to a claim.
+        Bound = "Bound";
+        /// The claim is gone.
+        Released = "Released";
+        /// Reclaiming failed.
+        Failed = "Failed";
+    }
+}
+
+impl ClaimRef {
+    /// The key of the claim.
+    pub fn claim_key(&self) -> ClaimKey {
+        ClaimKey { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
 }
 
 impl Volume {
@@ -147,29 +157,5 @@ impl Volume {
     /// Whether the volume has this finalizer.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|f| &**f == finalizer)
-    }
-}
-
-impl VolumePhase {
-    /// The API's name of the phase; `""` where it is unset.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unset => "",
-            Self::Pending => "Pending",
-            Self::Available => "Available",
-            Self::Bound => "Bound",
-            Self::Released => "Released",
-            Self::Failed => "Failed",
-        }
-    }
-}
-
-impl VolumeMode {
-    /// The API's name of the mode.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Filesystem => "Filesystem",
-            Self::Block => "Block",
-        }
     }
 }

@@ -58,7 +58,7 @@ pub enum RuleLevelError {
 }
 
 impl AdmissionRule {
-    /// All rules: the engine's in the order of their numbers, then [`AdmissionRule::PreciousDeleted`].
+    /// All rules: the engine's in their order, then [`AdmissionRule::PreciousDeleted`].
     pub const ALL: [Self; Rule::ALL.len() + 1] = {
         let mut all = [Self::PreciousDeleted; Rule::ALL.len() + 1];
         let mut at = 0;
@@ -87,7 +87,7 @@ impl AdmissionRule {
 
     fn index(self) -> usize {
         match self {
-            Self::Engine(rule) => rule as usize - 1,
+            Self::Engine(rule) => rule as usize,
             Self::PreciousDeleted => Rule::ALL.len(),
         }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bindery_controller::Key;
 use bindery_core::{
-    Action, Claim, ClaimPhase, Event, EventKind, Lookup, OperationKind, Reason, ReclaimPolicy, Source, Text,
-    Volume, VolumePhase,
+    Action, Claim, ClaimPhase, Event, EventKind, Lookup, OperationKind, ReclaimPolicy, Source, Text, Volume,
+    VolumePhase,
 };
 use bindery_store::{Obstacle, VolumeObstacles};
 use serde::Serialize;
@@ -210,29 +210,11 @@ fn candidates(planner: &Planner, claim: &Claim) -> Vec<CandidatePlan> {
 
 fn obstacle(obstacle: &Obstacle) -> ObstaclePlan {
     ObstaclePlan {
-        reason: reason(obstacle.reason),
+        reason: obstacle.reason.name(),
         field: obstacle.field,
         offers: obstacle.offers.clone(),
         asks: obstacle.asks.clone(),
         message: obstacle.to_string(),
-    }
-}
-
-/// The contract's name of a reason.
-fn reason(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Unreadable => "unreadable",
-        Reason::ReservedForOther => "reserved-for-other",
-        Reason::Deleting => "deleting",
-        Reason::ClassDiffers => "class-differs",
-        Reason::VolumeModeDiffers => "volume-mode-differs",
-        Reason::AttributesClassDiffers => "attributes-class-differs",
-        Reason::AccessModesMissing => "access-modes-missing",
-        Reason::NotAvailable => "not-available",
-        Reason::TooSmall => "too-small",
-        Reason::SelectorDiffers => "selector-differs",
-        Reason::InFlight => "in-flight",
-        Reason::WaitsForConsumer => "waits-for-consumer",
     }
 }
 

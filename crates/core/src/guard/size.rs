@@ -2,7 +2,8 @@
 
 use super::{Breach, Object, Objection, Refusal};
 use crate::{
-    Action, Decision, Event, EventKind, Failure, Message, NEAREST_MAX, Operation, Outcome, PluginFound, Text,
+    Action, Decision, Event, EventKind, Failure, Message, NEAREST_MAX, Operation, Outcome, PluginFound,
+    Reason, Text,
 };
 
 /// Most steps of a decision. The longest of the default engine has eight.
@@ -14,7 +15,7 @@ pub const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Most bytes in all texts.
 pub const DECISION_BYTES_MAX: usize = 1 << 20;
 /// Most tallies, one for each reason.
-pub const TALLIES_MAX: usize = 12;
+pub const TALLIES_MAX: usize = Reason::ALL.len();
 /// Most findings of a review.
 pub const FINDINGS_MAX: usize = 64;
 
