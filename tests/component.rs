@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-/// Its bytes, as `cargo xtask components` built them; `cargo xtask test` builds it first.
+/// The bytes of the component, which `cargo xtask components` builds and `cargo xtask test` builds first.
 ///
 /// # Panics
 ///
-/// There is none.
+/// It was not built.
 pub(crate) fn default_engine() -> Vec<u8> {
     let path = std::env::var_os("BINDERY_ENGINE").map_or_else(
         || PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../components/bindery-engine.wasm"),

@@ -210,6 +210,20 @@ pub struct Query {
     pub labels: Vec<Requirement>,
 }
 
+impl Query {
+    /// What the claim needs of a volume with exactly these access modes.
+    pub fn of_claim(claim: &Claim, access_set: AccessModes) -> Self {
+        Self {
+            class: claim.class.clone().unwrap_or_default(),
+            mode: claim.mode,
+            attributes_class: claim.attributes_class.clone().unwrap_or_default(),
+            access_set,
+            at_least: claim.request,
+            labels: claim.requirements().to_vec(),
+        }
+    }
+}
+
 /// Rows of candidates, as columns of equal length: integers cross into WebAssembly by one copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {

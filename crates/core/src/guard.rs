@@ -131,7 +131,7 @@ fn subject(request: &Request) -> Object {
     }
 }
 
-/// Whether a step acts on an object, and does so whatever became of the steps before it.
+/// Whether a step acts on an object even if steps before it failed.
 fn acts_regardless(step: &Step) -> bool {
     step.follows == Follows::Regardless && !matches!(step.action, Action::Emit(_) | Action::EnqueueClaim(_))
 }

@@ -29,9 +29,7 @@ pub(crate) fn bind(call: &mut Call<'_>, volume: &Volume, claim: &Claim) -> Resul
 /// Whether claimRef already has the name, the namespace and the UID of the claim.
 fn is_reserved_for(volume: &Volume, claim: &Claim) -> bool {
     volume.claim_ref.as_ref().is_some_and(|claim_ref| {
-        claim_ref.name == claim.key.name
-            && claim_ref.namespace == claim.key.namespace
-            && claim_ref.uid.as_ref() == Some(&claim.uid)
+        claim_ref.claim_key() == claim.key && claim_ref.uid.as_ref() == Some(&claim.uid)
     })
 }
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use bindery_core::{
-    Action, BindingMode, Claim, ClaimPhase, Class, EventKind, Failure, Mismatch, Reason, Source, Tally, Text,
-    Volume,
+    Action, BindingMode, Claim, ClaimPhase, Class, EventKind, Failure, Mismatch, Query, Reason, Source,
+    Tally, Text, Volume,
 };
 
 use crate::bind::{bind, lose_claim, set_claim_unbound};
 use crate::call::{Call, Halt};
-use crate::find::{Match, best_match, query};
+use crate::find::{Match, best_match};
 use crate::{migrate, provision};
 
 /// Decides what a claim needs.
@@ -99,7 +99,7 @@ fn wait_for_consumer(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
 
 /// Adds why no volume was chosen.
 pub(crate) fn explain(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
-    let tallies = call.cluster.tallies(query(claim, claim.access_set()))?;
+    let tallies = call.cluster.tallies(Query::of_claim(claim, claim.access_set()))?;
     call.tallies(tallies);
     Ok(())
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessModes, Claim, Failure, Handle, NEAREST_MAX, Query, Reason, Requirement, Selector, Slot, Tally,
-    Volume,
+    AccessModes, Claim, Failure, Handle, NEAREST_MAX, Query, Reason, Selector, Slot, Tally, Volume,
 };
 
 use crate::call::{Call, Halt};
@@ -73,26 +72,6 @@ fn can_have(volume: &Volume, claim: &Claim) -> bool {
         && !volume.deleting
 }
 
-/// The query of `claim` for free volumes with exactly `access_set`.
-pub(crate) fn query(claim: &Claim, access_set: AccessModes) -> Query {
-    Query {
-        class: claim.class.clone().unwrap_or_else(|| "".into()),
-        mode: claim.mode,
-        attributes_class: claim.attributes_class.clone().unwrap_or_else(|| "".into()),
-        access_set,
-        at_least: claim.request,
-        labels: labels(claim).to_vec(),
-    }
-}
-
-fn labels(claim: &Claim) -> &[Requirement] {
-    match &claim.selector {
-        Some(Selector::Requirements(requirements)) => requirements,
-        // An invalid selector has ended the search before.
-        Some(Selector::Invalid(_)) | None => &[],
-    }
-}
-
 /// The first row that can be taken; rows come in ascending (capacity, name).
 fn smallest_free(
     call: &mut Call<'_>,
@@ -104,7 +83,7 @@ fn smallest_free(
     let mut pages = 0;
     loop {
         let limit = PAGE_LIMITS[pages.min(PAGE_LIMITS.len() - 1)];
-        let page = call.cluster.candidates(query(claim, access_set), after, limit)?;
+        let page = call.cluster.candidates(Query::of_claim(claim, access_set), after, limit)?;
         for (handle, slot) in page.handles.iter().zip(&page.slots) {
             match slot {
                 Slot::Free => return Ok(Some(*handle)),

@@ -1,8 +1,8 @@
 //! Reclaiming a released volume: upstream's `reclaimVolume`.
 
 use bindery_core::{
-    ClaimKey, EventKind, IN_TREE_PREFIX, Message, OperationKind, Plugin, PluginFound, PluginMatch,
-    ReclaimPolicy, Source, Stop, Text, Volume,
+    EventKind, IN_TREE_PREFIX, Message, OperationKind, Plugin, PluginFound, PluginMatch, ReclaimPolicy,
+    Source, Stop, Text, Volume,
 };
 
 use crate::bind::fail_volume;
@@ -30,7 +30,7 @@ pub(crate) fn reclaim(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> 
 pub(crate) fn is_unclaimed(call: &mut Call<'_>, volume: &Volume) -> Result<bool, Halt> {
     let Some(claim_ref) = &volume.claim_ref else { return Ok(false) };
     let Some(uid) = &claim_ref.uid else { return Ok(false) };
-    let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
+    let key = claim_ref.claim_key();
     Ok(match call.claim(Source::Overlay, &key)? {
         Some(claim) if claim.uid == *uid => {
             claim.volume_name.as_ref().is_some_and(|name| *name != volume.name)

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use bindery_core::{
-    Action, Claim, ClaimKey, ClaimRef, EventKind, ReclaimPolicy, Source, Uid, Volume, VolumePhase,
-};
+use bindery_core::{Action, Claim, ClaimRef, EventKind, ReclaimPolicy, Source, Uid, Volume, VolumePhase};
 
 use crate::bind::{set_volume_phase, unbind};
 use crate::call::{Call, Halt};
@@ -51,7 +49,7 @@ fn find_claim(
     claim_ref: &ClaimRef,
     uid: &Uid,
 ) -> Result<Option<Arc<Claim>>, Halt> {
-    let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
+    let key = claim_ref.claim_key();
     let mut found = call.claim(Source::Overlay, &key)?;
     // A volume that was released before needs no proof again.
     if found.is_none() && !is_released(volume) {

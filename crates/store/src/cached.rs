@@ -50,8 +50,7 @@ impl<T: Identified + Clone + Eq> Cached<T> {
     }
 
     /// Takes what the watch delivers, or the list of that number. Objects are compared whole: a relist
-    /// delivers again what is known, and an own write comes back as its own echo, and neither changes an
-    /// answer.
+    /// delivers known objects again, and an own write comes back as its own echo; neither changes an answer.
     ///
     /// A list is believed over an own write that was answered before it began, whatever their versions: after
     /// a restore of etcd the list's version is the lower one.

@@ -37,8 +37,8 @@ pub enum Fact {
     ReservedFor(ClaimKey),
     /// A decision in flight has picked the volume. Changed: it has ended, and the volume is not free.
     Reservation(Text),
-    /// Depended on: the access-mode sets that contain this one. Changed: exactly this set exists now, or does
-    /// no more.
+    /// Depended on: the access-mode sets that contain this one. Changed: exactly this set exists now, or no
+    /// longer exists.
     AccessSets(AccessModes),
     /// Depended on: the free volumes that are wanted. Changes name the volumes instead ([`Change::offers`]).
     Candidates(Wanted),
@@ -58,8 +58,8 @@ pub struct Wanted {
 pub enum WantedSets {
     /// Exactly the query's, for pages of candidates.
     Exact,
-    /// All that contain the query's, for tallies: a volume that could be chosen is a reason to decide again,
-    /// other numbers are none.
+    /// Every set that contains the query's, for tallies: a free volume of such a set is a reason to decide
+    /// again, changed numbers are not.
     Containing,
 }
 
@@ -216,8 +216,8 @@ pub fn facts_of(exchanges: &[Exchange]) -> Vec<Fact> {
     facts
 }
 
-/// As [`facts_of`], of a decision about a claim. A claim waits for the volumes that it may take, whatever it
-/// asked to learn that there are none:
+/// As [`facts_of`], of a decision about a claim, which depends on the volumes that it may take instead of all
+/// that it asked to find them:
 ///
 /// - A new access-mode set concerns it only if a free volume of that set fits it, or if a volume is reserved
 ///   for it. So 10,000 claims are not woken because the first volume has appeared.
@@ -232,12 +232,10 @@ pub fn facts_of_claim(claim: &Claim, exchanges: &[Exchange]) -> Vec<Fact> {
             facts_of_exchange(exchange, &mut facts);
         }
     }
-    let labels = match &claim.selector {
-        None => Vec::new(),
-        Some(Selector::Requirements(requirements)) => requirements.clone(),
+    if let Some(Selector::Invalid(_)) = &claim.selector {
         // Whether there are sets decides whether the selector is looked at.
-        Some(Selector::Invalid(_)) => return facts,
-    };
+        return facts;
+    }
     let sets: Vec<AccessModes> = facts.iter().filter_map(access_sets).collect();
     if sets.is_empty() {
         return facts;
@@ -247,18 +245,9 @@ pub fn facts_of_claim(claim: &Claim, exchanges: &[Exchange]) -> Vec<Fact> {
     if waits_for_consumer(claim, exchanges) {
         return facts;
     }
-    let any_that_fits = sets.into_iter().map(|access_set| Wanted {
-        query: Arc::new(Query {
-            class: claim.class.clone().unwrap_or_default(),
-            mode: claim.mode,
-            attributes_class: claim.attributes_class.clone().unwrap_or_default(),
-            access_set,
-            at_least: claim.request,
-            labels: labels.clone(),
-        }),
-        sets: WantedSets::Containing,
-    });
-    for wanted in any_that_fits {
+    for access_set in sets {
+        let query = Arc::new(Query::of_claim(claim, access_set));
+        let wanted = Wanted { query, sets: WantedSets::Containing };
         facts.retain(|fact| !matches!(fact, Fact::Candidates(other) if wanted.includes(other)));
         facts.push(Fact::Candidates(wanted));
     }
@@ -269,7 +258,7 @@ fn access_sets(fact: &Fact) -> Option<AccessModes> {
     if let Fact::AccessSets(containing) = fact { Some(*containing) } else { None }
 }
 
-/// Of the volumes that decisions in flight have picked, as this decision saw them.
+/// The handles of volumes that were picked by other decisions in flight.
 fn handles_in_flight(exchanges: &[Exchange]) -> BTreeSet<Handle> {
     let pages = exchanges.iter().filter_map(|exchange| match &exchange.answer {
         Answer::Page(page) => Some(page),
@@ -333,8 +322,7 @@ fn wanted(query: &Query, sets: WantedSets) -> Fact {
     Fact::Candidates(Wanted { query: Arc::new(query.clone()), sets })
 }
 
-/// The view whose change shows that an answer of this source is obsolete: what is read live comes by the
-/// watch sooner or later.
+/// The source whose change makes an answer obsolete: sooner or later the watch delivers what a live read saw.
 fn watched(source: Source) -> Source {
     match source {
         Source::Overlay => Source::Overlay,

@@ -1,36 +1,36 @@
-//! Why each volume is or is not a claim's: the full list behind the tallies of a decision.
+//! The obstacles that keep a claim from each volume: the full list behind the tallies of a decision.
 //!
-//! A scan of all volumes with a text for each, for people who ask; decisions use the index. Both see the same
-//! reasons: the first of a [`VolumeObstacles`] is the one that [`bindery_core::Tally`] counts it under.
+//! `bindery plan` prints them. They come from a scan of all volumes, while decisions use the index. A
+//! [`bindery_core::Tally`] counts a volume under the reason of its first obstacle.
 //!
-//! What is in the way depends on how claim and volume stand to each other, as upstream has it. A claim that
-//! looks for a volume is kept from one by all of the reasons. Of a volume that is reserved for it neither
-//! phase nor class nor labels count (`FindMatchingVolume`), of one that it names neither phase nor labels
-//! (`checkVolumeSatisfyClaim`), and where both name each other nothing does.
+//! Which reasons count depends on who names whom, as in upstream:
+//!
+//! - A claim that searches: all of them.
+//! - A volume that is reserved for the claim: all but phase, class and labels (`FindMatchingVolume`).
+//! - A volume that the claim names: all but phase and labels (`checkVolumeSatisfyClaim`).
+//! - Both name each other: none.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::fmt;
 
 use bindery_core::{
-    AccessModes, Claim, ClaimKey, Lookup, Quantity, Reason, Requirement, Selector, SelectorOperator, Source,
+    AccessModes, Claim, ClaimKey, ClaimRef, Lookup, Quantity, Reason, Requirement, SelectorOperator, Source,
     Text, Volume, VolumePhase,
 };
 
 use crate::state::State;
 
-/// A volume, as one claim sees it.
+/// A volume with its obstacles for one claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeObstacles {
     /// Name of the volume.
     pub volume: Text,
-    /// Everything that keeps the claim from it, in the order of [`Reason`]; empty where the claim can have
-    /// it.
+    /// In the order of [`Reason`]; empty where the claim can have the volume.
     pub obstacles: Vec<Obstacle>,
 }
 
-/// One thing that keeps a claim from a volume. Printed, it is a sentence that names the field and both
-/// values.
+/// A reason why a claim cannot have a volume, with the values. It prints as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     /// The reason, as tallies count it.
@@ -73,7 +73,6 @@ impl State {
 }
 
 impl State {
-    /// All that keeps the claim from one volume; `None` where there is no such volume that can be read.
     pub(crate) fn obstacles(&self, claim: &Claim, volume: &str) -> Option<Vec<Obstacle>> {
         let Lookup::Found(volume) = self.volume(Source::Overlay, volume) else { return None };
         Some(obstacles(&volume, claim, self.picked_for(&volume.name)))
@@ -89,26 +88,22 @@ fn nearer(request: Quantity, a: &Volume, b: &Volume) -> Ordering {
     rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
 }
 
-/// All that keeps the claim from the volume. `picked_for` is the claim of a decision in flight that has
-/// picked it.
+/// The obstacles of a volume for a claim. `picked_for` is the claim for which a decision in flight has picked
+/// the volume.
 fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<&ClaimKey>) -> Vec<Obstacle> {
     let own = volume.is_bound_to(claim);
     let named = claim.volume_name.as_ref() == Some(&volume.name);
     if own && named {
         return Vec::new();
     }
-    let other = volume.claim_ref.as_ref().filter(|_| !own).map(|other| {
-        let key = ClaimKey::new(other.namespace.clone(), other.name.clone());
-        // A claim that was deleted and made anew has the name of the one that the volume was for.
-        let uid = other.uid.as_ref().filter(|_| key == claim.key);
-        uid.map_or_else(|| key.to_string(), |uid| format!("an earlier {key} with UID {uid}"))
-    });
-    let in_flight = picked_for.filter(|other_claim| volume.claim_ref.is_none() && **other_claim != claim.key);
+    let other = volume.claim_ref.as_ref().filter(|_| !own).map(|claim_ref| owner(claim_ref, claim));
+    let in_flight = picked_for.filter(|other| volume.claim_ref.is_none() && **other != claim.key);
     let searched = !own && !named;
     let offered = volume.phase == VolumePhase::Available || other.is_some();
     let capacity = volume.capacity.unwrap_or_default();
     let (has, wants) = (volume.access_set(), claim.access_set());
-    let unmet: Vec<String> = requirements(claim)
+    let unmet: Vec<String> = claim
+        .requirements()
         .iter()
         .filter(|r| !r.matches(volume.labels.get(&r.key).map(|value| &**value)))
         .map(requirement)
@@ -144,7 +139,7 @@ fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<&ClaimKey>) -> V
         }),
         (searched && !unmet.is_empty())
             .then(|| (Reason::SelectorDiffers, "metadata.labels", labels(&volume.labels), unmet.join(", "))),
-        in_flight.map(|other_claim| (Reason::InFlight, "", other_claim.to_string(), claim.key.to_string())),
+        in_flight.map(|other| (Reason::InFlight, "", other.to_string(), claim.key.to_string())),
     ];
     checks
         .into_iter()
@@ -153,10 +148,12 @@ fn obstacles(volume: &Volume, claim: &Claim, picked_for: Option<&ClaimKey>) -> V
         .collect()
 }
 
-fn requirements(claim: &Claim) -> &[Requirement] {
-    match &claim.selector {
-        Some(Selector::Requirements(requirements)) => requirements,
-        Some(Selector::Invalid(_)) | None => &[],
+/// The claim that a volume is for, which is not `claim`: that may be a later claim of the same name.
+fn owner(claim_ref: &ClaimRef, claim: &Claim) -> String {
+    let key = claim_ref.claim_key();
+    match &claim_ref.uid {
+        Some(uid) if key == claim.key => format!("an earlier {key} with UID {uid}"),
+        _ => key.to_string(),
     }
 }
 

@@ -9,7 +9,7 @@ mod tally;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use bindery_core::{AccessModes, ClaimKey, Query, Text, Uid, Volume, VolumePhase};
+use bindery_core::{AccessModes, ClaimKey, ClaimRef, Query, Text, Uid, Volume, VolumePhase};
 
 use self::bucket::{Bucket, BucketKey};
 pub(crate) use self::ids::Ids;
@@ -96,8 +96,7 @@ impl VolumeState {
 
 /// The claim that claimRef names.
 pub(crate) fn claim_of(volume: &Volume) -> Option<ClaimKey> {
-    let claim_ref = volume.claim_ref.as_ref()?;
-    Some(ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() })
+    volume.claim_ref.as_ref().map(ClaimRef::claim_key)
 }
 
 impl Index {
@@ -206,7 +205,7 @@ impl Index {
     }
 
     /// Gives `each` the free volumes that meet the query, in ascending (capacity, name), those after `after`
-    /// and at most `limit` of them, and whether a decision in flight has picked each. Answers whether there
+    /// and at most `limit` of them, and whether a decision in flight has picked each. Returns whether there
     /// are more.
     pub(crate) fn page(
         &self,

@@ -8,8 +8,8 @@
 //! 2. [`Session`]: the conversation of one decision; the store and an [`Environment`] behind
 //!    [`bindery_core::Cluster`].
 //! 3. [`Subscriptions`]: every fact of the store that a decision asked for wakes its key again, and a free
-//!    volume wakes one key after the other. Operations are no facts of the store: the ticket of an operation
-//!    wakes its object.
+//!    volume wakes one key after the other. The state of operations is not a fact of the store: an
+//!    operation that ends wakes its object itself.
 //!
 //! # Guarantees
 //!

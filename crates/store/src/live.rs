@@ -34,7 +34,7 @@ impl LiveReads {
         self.log.push((question, answer));
     }
 
-    /// A call begins on a store at this revision. Answers the revision since which the decision is made.
+    /// A call begins on a store at this revision. Returns the revision since which the decision is made.
     pub(crate) fn begin(&self, now: Revision) -> Revision {
         self.used.store(0, Ordering::Relaxed);
         *self.since.get_or_init(|| now)

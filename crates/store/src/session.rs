@@ -50,7 +50,7 @@ impl<'a> Session<'a> {
         Self { state, environment, live, budget, since, asker, handles, in_flight }
     }
 
-    /// Tells the claim that is decided about: a volume that is reserved for it is free for it
+    /// Sets the claim that is decided about: a volume that is picked for it is free for it
     /// ([`Slot::Free`]), and a volume whose claimRef names it is not tallied as reserved for another.
     #[must_use]
     pub fn for_claim(mut self, key: ClaimKey, uid: Uid) -> Self {
@@ -158,7 +158,7 @@ impl Cluster for Session<'_> {
     }
 }
 
-/// An empty page, with room for as many rows as most have.
+/// An empty page, with room for the rows of most pages.
 fn page_of(limit: u32) -> Page {
     let rows = room(limit);
     Page {
@@ -170,7 +170,7 @@ fn page_of(limit: u32) -> Page {
     }
 }
 
-/// An engine begins with a page of a few rows; more than that is left to growth, whatever it asks for.
+/// Rows to allocate at first: engines begin with small pages, and larger ones grow as needed.
 fn room(limit: u32) -> usize {
     limit.min(16) as usize
 }

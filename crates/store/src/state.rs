@@ -21,10 +21,10 @@ use crate::index::{Asked, Index};
 pub(crate) struct State {
     revision: Revision,
     synced: BTreeSet<Kind>,
-    /// Of each kind the last list that has begun.
+    /// The number of the last list of each kind that has begun.
     lists: [ListNumber; Kind::ALL.len()],
     pub(crate) volumes: Volumes,
-    /// Of the volumes as the overlay has them.
+    /// Has the volumes as the overlay has them.
     pub(crate) index: Index,
     /// The volumes that decisions in flight have picked, by name, each with the claim that it is for.
     reservations: HashMap<Text, ClaimKey>,
@@ -76,7 +76,7 @@ impl State {
         self.commit(change)
     }
 
-    /// Whether the watch has delivered something newer of the object already.
+    /// Whether the watch has already delivered a newer version of the object.
     fn is_outdated(&self, object: &Object) -> bool {
         match object {
             Object::Volume(name, observed) => {
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// Takes an object, of a list where that has a number.
+    /// Takes an object; `list` is the number of the list that it came in.
     fn apply(&mut self, delivered: Delivered, list: Option<ListNumber>, change: &mut Change) {
         let authors = delivered.authors;
         match delivered.object {
@@ -153,7 +153,7 @@ impl State {
         }
     }
 
-    /// Names the objects of a kind that are known.
+    /// The keys of the known objects of a kind.
     fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
             Kind::Volume => self.volume_names().into_iter().map(ObjectKey::Volume).collect(),
@@ -173,7 +173,7 @@ impl State {
         change
     }
 
-    /// Nothing is taken: what was delivered is older than what is known.
+    /// The change of a delivery or own write that is not taken.
     fn ignored(&self) -> Change {
         Change { revision: self.revision, ..Change::default() }
     }

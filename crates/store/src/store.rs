@@ -51,8 +51,8 @@ impl Store {
         self.state_mut().list_begins(kind);
     }
 
-    /// How many lists of the kind have begun. What was known at one number, and is not in the list that a
-    /// higher number began, is so no more.
+    /// How many lists of the kind have begun. An object that was known when a list began, and that the list
+    /// lacks, is gone.
     pub fn lists_begun(&self, kind: Kind) -> u64 {
         self.state().lists_begun(kind)
     }
@@ -135,7 +135,7 @@ impl Store {
         self.state().share_volume_name(claim);
     }
 
-    /// Only a cache: whatever a panic left in it is right.
+    /// A panic cannot leave it wrong: every content of this cache is valid.
     fn texts(&self) -> MutexGuard<'_, Interner> {
         self.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -123,7 +123,7 @@ impl<K: Clone + Eq + Hash> Subscriptions<K> {
     /// Replaces what a key depends on, after a decision that was made on the store as of `since`
     /// ([`crate::Session::revision`]).
     ///
-    /// Answers whether one of the facts has changed since then: no [`Subscriptions::wake`] will tell, so the
+    /// Returns whether one of the facts has changed since then: no [`Subscriptions::wake`] will tell, so the
     /// key has to be decided again at once.
     #[must_use = "a change between decision and subscription is told only here"]
     pub fn subscribe(&self, key: K, since: Revision, facts: Vec<Fact>) -> bool {
@@ -149,12 +149,12 @@ impl<K: Clone + Eq + Hash> Subscriptions<K> {
         inner.waiting = Waiting::default();
     }
 
-    /// Has the dispatcher ask one key about each volume that the change offers. Answers the keys that
+    /// Has the dispatcher ask one key about each volume that the change offers. Returns the keys that
     /// depend on other facts that have changed, each once, in no meaningful order.
     ///
-    /// A key for which `is_once` answers true depends on those facts no more: its next decision, which is to
-    /// come whatever else changes, subscribes it again. One that waits long for that decision is not woken
-    /// for each of a thousand changes before.
+    /// A key for which `is_once` returns true no longer depends on those facts: its next decision, which is
+    /// certain to come, subscribes it again. So a key that waits long for its decision is not woken for each
+    /// of a thousand changes.
     pub fn wake(
         &self,
         change: &Change,
@@ -226,7 +226,7 @@ impl<K: Clone + Eq + Hash> Inner<K> {
         self.subscribers[number as usize] = Some(subscriber);
     }
 
-    /// Answers where the key waited for volumes.
+    /// Returns where the key waited for volumes.
     fn remove(&mut self, key: &K) -> Option<Place> {
         let number = self.numbers.remove(key)?;
         self.vacant.push(number);

@@ -1,7 +1,7 @@
 //! What a case shows was really read: the objects and answers that the guard may rely on.
 //!
-//! All of it comes from the host: the request, the exchanges, and the view. The engine's word counts for
-//! nothing: an object is looked up by the name, UID and version that an action claims to have read.
+//! All of it comes from the host: the request, the exchanges, and the view. Nothing rests on the
+//! engine's word: an object is looked up by the name, UID and version that an action claims to have read.
 
 use std::ops::Deref;
 use std::sync::Arc;

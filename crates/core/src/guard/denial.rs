@@ -70,7 +70,7 @@ fn leaves_pair(finding: &Finding, new: &Claim, old: &Claim, told: &[Exchange]) -
 
 /// Whether a rule is broken by a claim and the volume that it names.
 fn is_true_of_named_volume(rule: Rule, claim: &Claim, volume: &Volume, told: &[Exchange]) -> bool {
-    // A claim that was bound before gets a volume that carries its UID, and a free one whatever it is like.
+    // A claim that was bound before gets a volume that carries its UID, or any free one.
     let is_marked = claim.annotations.bind_completed;
     let is_its_own = |claim_ref| if is_marked { carries(volume, claim) } else { names(claim_ref, claim) };
     let is_others = volume.claim_ref.as_ref().is_some_and(|claim_ref| !is_its_own(claim_ref));

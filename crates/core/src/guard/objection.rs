@@ -106,7 +106,7 @@ macro_rules! breaches {
                 match self { $(Self::$breach => Guarantee::$guarantee,)* }
             }
 
-            /// A short name, for the label of a counter.
+            /// A short name, with which the text of a refusal ends.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$breach => $name,)* }
             }

@@ -25,7 +25,7 @@ pub(crate) fn step(call: &mut Call<'_>, progress: &Progress<Volume>) -> Result<O
             }
             Returned::Success => remove_finalizer(call, volume),
             Returned::AlreadyExists | Returned::Failed(_) => {
-                let error = error(&progress.returned).unwrap_or_else(|| "".into());
+                let error = error(&progress.returned).unwrap_or_default();
                 Err(not_deleted(call, volume, Message::DeleteFailed(error.clone()), error))
             }
         },

@@ -85,7 +85,7 @@ fn volume_name(claim: &Claim) -> Text {
 
 /// What prevents calling the plugin, if anything: mount options, its constructor, the selected node.
 fn check(call: &mut Call<'_>, claim: &Claim, plugin: &Text) -> Result<Result<(), Failure>, Halt> {
-    let name = claim.class.clone().unwrap_or_else(|| "".into());
+    let name = claim.class.clone().unwrap_or_default();
     let Some(class) = call.class(&name)? else {
         let error = format!("storageclass.storage.k8s.io {name:?} not found").into();
         return Ok(Err(Failure::Class { name, error }));
@@ -118,7 +118,7 @@ fn create(call: &mut Call<'_>, claim: &Claim, plugin: &Text, attempt: u32) -> Ou
     call.act(Action::CreateVolume {
         claim: claim.target(),
         name: volume_name(claim),
-        class: claim.class.clone().unwrap_or_else(|| "".into()),
+        class: claim.class.clone().unwrap_or_default(),
         plugin: plugin.clone(),
     });
     Outcome::Continue(Point::Created { attempt })

@@ -3,8 +3,7 @@
 //! It never fails, so it never backs off: upstream tries again at every sync.
 
 use bindery_core::{
-    Action, ClaimKey, EventKind, Message, Outcome, PluginMatch, PluginOperation, Point, Progress, Source,
-    Text, Volume,
+    Action, EventKind, Message, Outcome, PluginMatch, PluginOperation, Point, Progress, Source, Text, Volume,
 };
 
 use super::delete::read_live;
@@ -57,7 +56,7 @@ fn start(call: &mut Call<'_>, volume: &Volume) -> Result<Outcome, Halt> {
 /// Whether pods still use the released volume; an event then names them. A failed read counts as used.
 fn is_used(call: &mut Call<'_>, volume: &Volume) -> Result<bool, Halt> {
     let Some(claim_ref) = &volume.claim_ref else { return Ok(false) };
-    let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
+    let key = claim_ref.claim_key();
     let Ok(pods) = call.cluster.pods(key.clone())? else {
         call.again_after_resync();
         return Ok(true);

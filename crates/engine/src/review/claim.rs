@@ -1,8 +1,8 @@
 //! Whether a claim may be written.
 
 use bindery_core::{
-    BindingMode, Claim, ClaimKey, ClaimRef, Finding, IN_TREE_PREFIX, Migration, NO_PROVISIONER, Quantity,
-    Rule, Source, Text, Volume, VolumePhase,
+    BindingMode, Claim, ClaimRef, Finding, IN_TREE_PREFIX, Migration, NO_PROVISIONER, Quantity, Rule, Source,
+    Text, Volume, VolumePhase,
 };
 
 use super::{contrast, introduced, is_complete_pair};
@@ -117,7 +117,7 @@ fn taken(
     volume: &Volume,
     claim_ref: &ClaimRef,
 ) -> Result<Vec<Finding>, Halt> {
-    let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
+    let key = claim_ref.claim_key();
     let owner = call.claim(Source::Overlay, &key)?;
     let leaving = leaving(volume);
     let rule = match owner {
@@ -196,6 +196,6 @@ fn broken_pair(call: &mut Call<'_>, new: &Claim, old: &Claim) -> Result<Option<F
     let is_bound = old.annotations.bind_completed && new.volume_name != old.volume_name;
     let Some(name) = old.volume_name.as_ref().filter(|_| is_bound) else { return Ok(None) };
     let is_pair = call.volume(Source::Overlay, name)?.is_some_and(|volume| is_complete_pair(old, &volume));
-    let renamed = new.volume_name.clone().unwrap_or_else(|| "".into());
+    let renamed = new.volume_name.clone().unwrap_or_default();
     Ok(is_pair.then(|| about(name, Rule::BreaksPair, renamed, name.clone())))
 }

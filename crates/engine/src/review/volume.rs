@@ -1,6 +1,6 @@
 //! Whether a volume may be written.
 
-use bindery_core::{Claim, ClaimKey, ClaimRef, Finding, ReclaimPolicy, Rule, Source, Text, Volume};
+use bindery_core::{Claim, ClaimRef, Finding, ReclaimPolicy, Rule, Source, Text, Volume};
 
 use super::{contrast, introduced, is_complete_pair};
 use crate::call::{Call, Halt};
@@ -31,7 +31,7 @@ fn findings(call: &mut Call<'_>, volume: &Volume) -> Result<Vec<Finding>, Halt> 
         });
     }
     if let Some(claim_ref) = &volume.claim_ref
-        && let Some(claim) = call.claim(Source::Overlay, &key(claim_ref))?
+        && let Some(claim) = call.claim(Source::Overlay, &claim_ref.claim_key())?
         && volume.is_bound_to(&claim)
         && !claim.annotations.bind_completed
         // A claim that is being deleted may be created again with a smaller request.
@@ -40,10 +40,6 @@ fn findings(call: &mut Call<'_>, volume: &Volume) -> Result<Vec<Finding>, Halt> 
         found.extend(unsatisfied(&claim, volume));
     }
     Ok(found)
-}
-
-fn key(claim_ref: &ClaimRef) -> ClaimKey {
-    ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() }
 }
 
 /// How the volume fails to satisfy the claim that it is reserved for and that is not bound yet.
@@ -76,7 +72,7 @@ fn broken_pair(call: &mut Call<'_>, new: &Volume, old: &Volume) -> Result<Option
     let Some(claim_ref) = old.claim_ref.as_ref().filter(|_| new.claim_ref != old.claim_ref) else {
         return Ok(None);
     };
-    let key = key(claim_ref);
+    let key = claim_ref.claim_key();
     let is_pair = call.claim(Source::Overlay, &key)?.is_some_and(|claim| is_complete_pair(&claim, old));
     Ok(is_pair.then(|| Finding {
         rule: Rule::BreaksPair,

@@ -9,8 +9,8 @@ const FEW: usize = 4;
 /// No member: nothing is ever numbered so high.
 const NONE: u32 = u32::MAX;
 
-/// A set of numbers. Most labels that are unique to a volume, and most claims, stand for one; most facts have
-/// two who depend on them. A bitmap for each of them would take ten times the memory.
+/// A set of numbers. Most sets have few members: a label that is unique to a volume has one, a claim has one
+/// reserved volume, a fact has two keys that depend on it. A bitmap for each would take ten times the memory.
 #[derive(Clone, Debug)]
 pub(crate) enum Ids {
     /// Members before [`NONE`]s, in no order.
@@ -38,7 +38,7 @@ impl Ids {
         }
     }
 
-    /// Takes a number out. Answers whether none is left.
+    /// Takes a number out. Returns whether none is left.
     pub(crate) fn remove(&mut self, number: u32) -> bool {
         match self {
             Self::Few(few) => {

@@ -141,7 +141,7 @@ impl Ordered {
         (compare(found, row) == Ordering::Equal).then_some(found)
     }
 
-    /// Puts a row in its place and answers its slot. Tells first which rows are given other slots.
+    /// Puts a row in its place and returns its slot. Tells first which rows are given other slots.
     pub(super) fn insert(&mut self, mut row: Row, moved: impl FnMut(Move)) -> u32 {
         let mut at = self.position(|other| compare(other, &row) == Ordering::Less);
         if at.chunk == self.chunks.len() {
@@ -160,7 +160,7 @@ impl Ordered {
         slot
     }
 
-    /// Takes out the row that is equal to this one and answers its slot. Tells afterwards which rows are
+    /// Takes out the row that is equal to this one and returns its slot. Tells afterwards which rows are
     /// given other slots.
     pub(super) fn remove(&mut self, row: &Row, moved: impl FnMut(Move)) -> Option<u32> {
         let at = self.position(|other| compare(other, row) == Ordering::Less);

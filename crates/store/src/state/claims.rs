@@ -78,8 +78,7 @@ impl State {
         let Some(claim_ref) = Arc::get_mut(volume).and_then(|volume| volume.claim_ref.as_mut()) else {
             return;
         };
-        let key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
-        let Some((key, cached)) = self.claims.get_key_value(&key) else { return };
+        let Some((key, cached)) = self.claims.get_key_value(&claim_ref.claim_key()) else { return };
         claim_ref.namespace = key.namespace.clone();
         claim_ref.name = key.name.clone();
         if let Ok(claim) = cached.overlay()
@@ -98,7 +97,7 @@ impl State {
         if let Ok(volume) = entry.cached.overlay()
             && let Some(claim_ref) = volume.claim_ref.as_ref().filter(|_| volume.is_bound_to(claim))
         {
-            claim.key = ClaimKey { namespace: claim_ref.namespace.clone(), name: claim_ref.name.clone() };
+            claim.key = claim_ref.claim_key();
             claim.uid = claim_ref.uid.clone().unwrap_or_else(|| claim.uid.clone());
         }
     }

@@ -19,7 +19,7 @@ pub(crate) struct Pods {
 }
 
 impl Pods {
-    /// Puts a pod in the place of the one of that name, or takes that one out. Answers what changed.
+    /// Replaces the pod of that name, or removes it. Returns what changed.
     pub(super) fn replace(
         &mut self,
         place: (Text, Text),
@@ -37,7 +37,7 @@ impl Pods {
         facts.chain(complains.then_some(Fact::UnreadablePods(namespace))).collect()
     }
 
-    /// Names the pods that are kept.
+    /// The keys of the pods that are kept.
     pub(super) fn keys(&self) -> impl Iterator<Item = ObjectKey> {
         let unreadable = self
             .unreadable
@@ -49,7 +49,7 @@ impl Pods {
             .map(|(namespace, name)| ObjectKey::Pod { namespace: namespace.clone(), name: name.clone() })
     }
 
-    /// Answers the claims whose pods changed.
+    /// Returns the claims whose pods changed.
     fn replace_readable(&mut self, place: (Text, Text), pod: Option<PodContent>) -> BTreeSet<ClaimKey> {
         let (namespace, name) = place.clone();
         let pod = pod.filter(|pod| !pod.claims.is_empty());
@@ -78,7 +78,8 @@ impl Pods {
         claims
     }
 
-    /// Notes why a pod cannot be read, or that it can. Answers whether what is said of its namespace changed.
+    /// Records why a pod cannot be read, or that it can. Returns whether this changed the complaint of its
+    /// namespace.
     fn complain(&mut self, namespace: &Text, name: &Text, why: Option<Text>) -> bool {
         let before = self.complaint(namespace);
         if let Some(why) = why {
@@ -92,7 +93,7 @@ impl Pods {
         self.complaint(namespace) != before
     }
 
-    /// Why the pods of the namespace that use a claim are not known, where that is so.
+    /// Why the pods that use a claim of the namespace are not known: the first pod that cannot be read.
     fn complaint(&self, namespace: &Text) -> Option<Text> {
         let (name, why) = self.unreadable.get(namespace)?.first_key_value()?;
         Some(format!("pod \"{namespace}/{name}\" cannot be read, and may use the claim: {why}").into())

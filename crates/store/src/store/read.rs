@@ -106,18 +106,18 @@ impl Store {
         self.state().unreadable_claims()
     }
 
-    /// Every volume that the overlay has, as the claim sees it, the nearest to what it asks for first: fewest
-    /// obstacles; then the large enough, smallest first; then the too small, largest first; equals by name.
-    /// What cannot be read comes last. A claim that names a volume sees that one only.
+    /// Every volume of the overlay with its obstacles for the claim, nearest first: fewest obstacles; then
+    /// the large enough, smallest first; then the too small, largest first; equals by name. Volumes that
+    /// cannot be parsed come last. A claim that names a volume gets only that one.
     ///
-    /// A selector that is none ends a decision with an error before any volume is looked at; here it is no
-    /// obstacle.
+    /// An invalid selector is not an obstacle here: a decision about the claim fails before it looks at any
+    /// volume.
     pub fn explain(&self, claim: &Claim) -> Vec<VolumeObstacles> {
         self.state().explain(claim)
     }
 
-    /// All that keeps a claim from one volume, as [`Store::explain`] says it, without looking at the others;
-    /// empty where the claim can have it, `None` where there is no such volume that can be read.
+    /// The obstacles of one volume for a claim, as in [`Store::explain`]; empty where the claim can have it,
+    /// `None` where no volume of that name can be read.
     pub fn obstacles(&self, claim: &Claim, volume: &str) -> Option<Vec<Obstacle>> {
         self.state().obstacles(claim, volume)
     }
