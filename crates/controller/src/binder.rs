@@ -53,23 +53,24 @@ pub enum Mode {
     /// They are carried out.
     #[default]
     Own,
-    /// Nothing is written, recorded, provisioned or deleted: another binder acts, and is compared with.
+    /// Nothing is written, recorded, provisioned or deleted: another binder acts, and Bindery compares its
+    /// binds.
     Observe,
 }
 
-/// How a binder works, and the numbers that bound it.
+/// Mode and limits of a binder.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Whether decisions are carried out.
     pub mode: Mode,
     /// Most objects that are decided and written at the same time.
     pub in_flight_max: usize,
-    /// Most volumes that are recycled at the same time; the others wait, and are looked at again when it is
-    /// their turn.
+    /// Most volumes that are recycled at the same time. The others wait, and are checked again when their
+    /// turn comes.
     pub recycles_max: usize,
     /// Limits of one decision's questions.
     pub session: DecisionLimits,
-    /// How long decisions in flight may go on after shutdown; they are a few writes each.
+    /// How long decisions in flight may continue after shutdown; each makes a few writes.
     pub shutdown_grace: Duration,
     /// How soon an object whose last decision recorded an event is decided again, so that the event does not
     /// expire while it is true.
@@ -80,10 +81,10 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             mode: Mode::Own,
-            // Enough to keep an API server busy from one connection; what is best is measured, not guessed.
+            // Enough to keep an API server busy from one connection, by measurement.
             in_flight_max: 256,
-            // Each is a pod, and a request a second to look at it: as many as upstream's whole controller
-            // manager makes unless told otherwise.
+            // Each is a pod and one request per second to read it: together the default rate limit of
+            // upstream's whole controller manager.
             recycles_max: 20,
             session: DecisionLimits::default(),
             shutdown_grace: Duration::from_secs(5),
@@ -97,13 +98,13 @@ impl Default for Settings {
 /// # Guarantees
 ///
 /// - Nothing is decided before all initial lists are complete.
-/// - Nothing is written that [`bindery_core::guard`] has not passed, and nothing after a write that failed
-///   but for what the decision says follows regardless.
+/// - Every write has passed [`bindery_core::guard`]. After a failed write only those steps are carried out
+///   that the decision marks to follow regardless.
 /// - A volume that a decision picks is reserved until its writes are done, so any number of decisions may be
 ///   in flight at the same time.
-/// - Of one object one decision is in flight. A sync holds the object's lock from its decision to its last
-///   write, and an operation from step to step, but not while a plugin works or while it waits: then syncs go
-///   on.
+/// - Each object has at most one decision in flight. A sync holds the object's lock from its decision to its
+///   last write. An operation holds it from step to step, but not while a plugin works or while it waits:
+///   then syncs continue.
 pub struct Binder<P: Port> {
     store: Arc<Store>,
     port: Arc<P>,
@@ -124,26 +125,26 @@ pub struct Synced {
     pub result: Result<(), SyncError>,
     /// The decision that was carried out, if one was.
     pub decision: Option<Decision>,
-    /// Operations that it started: to be given to [`Binder::perform`], one after the other or side by side.
+    /// Operations that it started. The caller gives them to [`Binder::perform`], in sequence or in parallel.
     pub operations: Vec<PendingOperation>,
     /// Keys that it wants decided soon.
     pub enqueue: Vec<Key>,
     /// The key itself is to be decided again after this delay.
     pub requeue_after: Option<Duration>,
-    /// The key itself is to be decided again after this delay at the latest, so that its event does not
-    /// expire while it is true.
+    /// Longest delay until the key itself is decided again, so that its event does not expire while it is
+    /// true.
     pub refresh_after: Option<Duration>,
 }
 
-/// An operation that was started and has not run yet. Dropped, it counts as never started, and its object is
-/// to be decided again.
+/// An operation that was started and has not run yet. If it is dropped, it counts as never started, and its
+/// object must be decided again.
 pub struct PendingOperation {
     pub(crate) operation: Operation,
     pub(crate) subject: OperationSubject,
     pub(crate) ticket: Ticket,
 }
 
-/// What an operation is about, as the sync that started it left it.
+/// The object of an operation, as the sync that started the operation left it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperationSubject {
     /// A claim.
@@ -244,7 +245,7 @@ impl<P: Port> Binder<P> {
         }
     }
 
-    /// The way in for what watches deliver.
+    /// Takes the deliveries of the watches.
     pub fn intake(&self) -> &Intake {
         &self.intake
     }
@@ -279,7 +280,7 @@ impl<P: Port> Binder<P> {
         self.intake.queue().len()
     }
 
-    /// How many keys have failed in their last turn, and get another.
+    /// Number of keys whose last turn failed, and that get another turn.
     pub fn keys_failing(&self) -> usize {
         self.intake.queue().failing()
     }
@@ -289,13 +290,13 @@ impl<P: Port> Binder<P> {
         self.operations.running()
     }
 
-    /// Replaces the engine from the next decision on; answers the old one. A decision in flight is finished
-    /// by the engine that began it.
+    /// Replaces the engine from the next decision on, and returns the old one. The engine that began a
+    /// decision finishes it.
     pub fn swap_engine(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
         self.decider.swap_engine(engine)
     }
 
-    /// Decides one object and carries the decision out, but for operations: those are handed back.
+    /// Decides one object and carries the decision out, except for operations, which it returns.
     ///
     /// Waits while another decision about the object is in flight.
     pub async fn sync(&self, key: &Key) -> Synced {
@@ -303,7 +304,7 @@ impl<P: Port> Binder<P> {
         self.sync_in(&mut lock).instrument(self.span(key)).await
     }
 
-    /// The span of a sync: what is logged meanwhile has the object and its UID.
+    /// The span of a sync: log lines of the sync carry the object and its UID.
     fn span(&self, key: &Key) -> Span {
         tracing::error_span!("sync", object = %key, uid = self.uid(key).as_deref())
     }
@@ -370,8 +371,9 @@ impl<P: Port> Binder<P> {
         }
     }
 
-    /// Has claims decided soon, as a decision asks for. A decision about a claim may name that claim, and two
-    /// may name each other: they wait for a while, or they would be decided without end.
+    /// Queues the claims that a decision wants decided soon. A decision about a claim may name that claim,
+    /// and two claims may name each other, so they wait for a while: otherwise they would be decided without
+    /// end.
     fn enqueue(&self, by: &Key, keys: Vec<Key>) {
         let queue = self.intake.queue();
         match by {

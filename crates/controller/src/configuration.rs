@@ -7,7 +7,7 @@ use bindery_core::{Migration, Text};
 
 use crate::Plugins;
 
-/// What the operator configured, as engines may ask for it.
+/// The operator's configuration that engines may ask for.
 pub struct Configuration<T> {
     /// The in-tree plugins.
     pub plugins: Arc<Plugins<T>>,
@@ -62,7 +62,7 @@ impl Migrations {
 }
 
 impl<T> Default for Configuration<T> {
-    /// What a cluster without any configuration has: no plugin, upstream's migrations, provisioning on.
+    /// The default: no plugin, upstream's migrations, provisioning on.
     fn default() -> Self {
         Self {
             plugins: Arc::default(),

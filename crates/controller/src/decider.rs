@@ -1,5 +1,5 @@
-//! Decides: runs the engine on a session of the store, with the live reads that it needs, and has the guard
-//! check what it decided.
+//! Makes decisions: runs the engine on a session of the store, with the live reads that it needs, and has the
+//! guard check the result.
 //!
 //! Syncs, steps of operations, reviews and the foresight of observe mode all decide here. A decider writes
 //! nothing and locks nothing.
@@ -42,19 +42,19 @@ pub(crate) struct Decider<P: Port> {
 /// Where a decision reads claims and volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reads {
-    /// From the watched store, with own writes laid over it: costs no request, and may be a moment old.
+    /// From the watched store with own writes over it. It costs no request, and may be a moment old.
     Cached,
     /// From the API server, each object for this decision; classes are read from the store.
     Live,
 }
 
-/// What one run of an engine rested on.
+/// The evidence of one run of an engine.
 pub(crate) struct EngineRun {
-    /// What it asked and was told. A review of cached objects needs none.
+    /// Its questions and answers. A review of cached objects needs none.
     pub(crate) exchanges: Vec<Exchange>,
     /// The store that it saw.
     pub(crate) since: Revision,
-    /// A volume that it could not have because a decision in flight has picked it.
+    /// A volume that was not available because a decision in flight has picked it.
     pub(crate) in_flight: Option<Text>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum Undecided {
 
 /// Why a decision cannot be carried out.
 pub(crate) enum Unsound {
-    /// The world has changed under it; says what. It is decided again at once.
+    /// The cluster has changed meanwhile; the text says how. The object is decided again at once.
     Changed(String),
     /// Deciding again at once would not help.
     Final(SyncError),
@@ -101,7 +101,8 @@ impl<P: Port> Decider<P> {
         Arc::clone(&self.engine.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Runs the engine, reads live what it asks for, and runs it again with the answers, until it decides.
+    /// Runs the engine, makes the live reads that it asks for, and runs it again with the answers, until it
+    /// decides.
     ///
     /// # Errors
     ///
@@ -131,7 +132,7 @@ impl<P: Port> Decider<P> {
         Err(Undecided::TooManyReads(LIVE_READS_MAX))
     }
 
-    /// Runs the engine once, on the store as it is now and on what was read live.
+    /// Runs the engine once, on the current store and the live reads.
     pub(crate) fn run(
         &self,
         engine: &dyn Engine,
@@ -198,7 +199,8 @@ impl<P: Port> Decider<P> {
                 Err(stale @ Objection::Stale { .. }) if proofs.is_empty() => {
                     return Err(Unsound::Changed(stale.to_string()));
                 }
-                // The store has yet to see what a live read shows: deciding at once would not help.
+                // The store does not have the state that a live read shows, so deciding at once would not
+                // help.
                 Err(stale @ Objection::Stale { .. }) => {
                     let why = stale.to_string();
                     return Err(Unsound::Final(SyncError::Stale { attempts: 1, why }));
@@ -223,7 +225,7 @@ impl<P: Port> Decider<P> {
     ///
     /// # Errors
     ///
-    /// It is a volume, and a new list of volumes is awaited: it proves as much, in one request for all.
+    /// A new list of volumes is awaited, which proves as much, in one request for all volumes.
     async fn prove(&self, object: Object, proofs: &mut Proofs) -> Result<(), SyncError> {
         match object {
             Object::Claim(key) => {
@@ -257,7 +259,8 @@ impl<P: Port> Decider<P> {
         }
     }
 
-    /// Has the volumes listed again, unless that is under way: a live read contradicts the cache.
+    /// Requests a new list of volumes, unless one is already requested, because a live read contradicts the
+    /// cache.
     fn want_volumes(&self, why: &str) {
         if !self.freshness().is_list_wanted(Kind::Volume) {
             tracing::warn!(why, "the cache of volumes is stale; they are listed again");

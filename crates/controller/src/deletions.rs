@@ -1,4 +1,4 @@
-//! Volumes that the API server has agreed to delete, until the watch tells that they are gone.
+//! Volumes whose deletion the API server has accepted, until the watch reports that they are gone.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,10 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bindery_core::{Lookup, Source, Text, Uid, Volume, VolumeTarget};
 use bindery_store::{Kind, Store};
 
-/// Deletions that were accepted. Nothing is left to do for these volumes: its deletion is the last step of
-/// reclaiming a volume, and cannot be taken back. But until the watch has told of it the store has the volume
-/// as it was before, and while another controller's finalizer holds it a sync would begin to reclaim it once
-/// more.
+/// Accepted deletions. Nothing is left to do for these volumes: the deletion is the last step of reclaiming a
+/// volume and cannot be undone. But until the watch reports it, the store has the volume as before, and while
+/// another controller's finalizer holds the volume, a sync would begin to reclaim it again.
 ///
 /// Only a restore of etcd undoes a deletion. A list shows that: it was requested after the deletion was
 /// accepted, and has the volume without a deletionTimestamp.
@@ -25,13 +24,14 @@ struct Accepted {
 }
 
 impl Deletions {
-    /// The API server has accepted to delete that volume.
+    /// Records that the API server has accepted the deletion of that volume.
     pub(crate) fn accept(&self, target: &VolumeTarget, store: &Store) {
         let lists_begun = store.lists_begun(Kind::Volume);
         self.inner().insert(target.name.clone(), Accepted { uid: target.uid.clone(), lists_begun });
     }
 
-    /// Whether it has accepted to delete this volume. Another one of its name is a new one.
+    /// Whether it has accepted the deletion of this volume. A volume of the same name with another UID is a
+    /// new one.
     pub(crate) fn is_accepted(&self, volume: &Volume) -> bool {
         let mut inner = self.inner();
         let is_accepted = inner.get(&volume.name).is_some_and(|accepted| accepted.uid == volume.uid);
@@ -46,7 +46,7 @@ impl Deletions {
         self.inner().remove(name);
     }
 
-    /// Forgets the deletions that a list shows to be undone, after the store took the list, and answers the
+    /// Forgets the deletions that a list shows to be undone, after the store took the list, and returns the
     /// names of their volumes.
     pub(crate) fn take_undone(&self, store: &Store) -> Vec<Text> {
         let mut inner = self.inner();

@@ -1,5 +1,5 @@
-//! Why a sync or an operation failed. Three kinds are kept apart: refusals, faults of the world, and
-//! conflicts, which are no cause for alarm.
+//! Why a sync or an operation failed. Refusals, faults of the cluster, and conflicts, which are normal, are
+//! kept apart.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub enum SyncError {
     /// The engine asked for more live reads than a decision may make.
     #[error("no decision: more than {0} live reads in one decision")]
     TooManyReads(usize),
-    /// The world changed under the decision each time that it was made.
+    /// The cluster changed during every attempt at the decision.
     #[error("decided {attempts} times on a world that changed meanwhile: {why}")]
     Stale {
         /// How often it was decided.
@@ -27,11 +27,11 @@ pub enum SyncError {
         /// What had changed the last time.
         why: String,
     },
-    /// A live read has contradicted the cache of volumes. Until their new list is complete nothing is
-    /// decided that the guard would have to read a volume for; then the key gets its turn.
+    /// A live read has contradicted the cache of volumes. Decisions for which the guard must read a volume
+    /// wait until the new list of volumes is complete; then the key gets its turn.
     #[error("a new list of volumes is awaited, because a live read contradicts the cache")]
     AwaitsList,
-    /// The guard could not have read what the decision has to be proven by; nothing was written.
+    /// A live read that the guard needs failed; nothing was written.
     #[error("not proven: {0}")]
     Unproven(String),
     /// The guard refused the decision; nothing was written.
@@ -64,7 +64,7 @@ pub enum OperationError {
     /// A step could not be decided or carried out.
     #[error(transparent)]
     Step(#[from] SyncError),
-    /// The decision calls a plugin that is not there, or does not say how the operation goes on.
+    /// The decision calls a plugin that does not exist, or does not say how the operation continues.
     #[error("the engine's decision makes no sense here: {0}")]
     Nonsense(String),
     /// It took more steps than an operation can have.
@@ -72,7 +72,7 @@ pub enum OperationError {
     Endless(u32),
 }
 
-/// Why a review has no findings and no all-clear.
+/// Why a review has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
     /// Nothing is reviewed before all initial lists are complete.
@@ -81,7 +81,7 @@ pub enum ReviewError {
     /// The engine did not answer.
     #[error("no review: {0}")]
     Engine(#[from] EngineFault),
-    /// The engine wants to wait, go on or be asked again: a review only finds.
+    /// The engine wants to wait, to continue or to be asked again, which a review does not do.
     #[error("no review: the engine's answer has more than findings")]
     Nonsense,
     /// The guard refused the engine's answer: it acts, is too large, or denies for a reason that is not true.
@@ -96,7 +96,7 @@ pub enum ReviewError {
 }
 
 impl SyncError {
-    /// How long to wait at least before the next attempt, where the API server asked for it.
+    /// Shortest delay before the next attempt, if the API server asked for one.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Write { error, .. } => error.retry_after(),
@@ -104,7 +104,8 @@ impl SyncError {
         }
     }
 
-    /// Whether another writer changed the object in between, or the binder raced itself: expected and cheap.
+    /// Whether the error is a conflict with another writer, or a race within the binder. Both are expected
+    /// and cheap.
     pub fn is_conflict(&self) -> bool {
         match self {
             Self::Write { error, .. } => error.is_conflict(),

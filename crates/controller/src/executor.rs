@@ -1,5 +1,5 @@
-//! Carries out the steps of a decision that the guard has passed: one request each, each in the version that
-//! the one before left.
+//! Carries out the steps of a decision that the guard has passed: one request for each, with the version that
+//! the previous one returned.
 
 mod known;
 
@@ -22,12 +22,12 @@ use crate::{
     WriteHealth, Written,
 };
 
-/// How soon an object is decided again after a write failed that its decision tolerates: upstream leaves that
-/// to its resync, whose period this is.
+/// Delay until an object is decided again after a failed write that its decision tolerates: the period of
+/// upstream's resync, which repeats such a write.
 const TOLERATED_RETRY: Duration = Duration::from_secs(15);
 
-/// Soonest that an object is decided again because its own decision says so; the default engine asks for 15
-/// s.
+/// Shortest delay after which an object is decided again at the request of its own decision. The default
+/// engine asks for 15 s.
 pub(crate) const AGAIN_MIN: Duration = Duration::from_secs(1);
 
 /// The result of carrying out the steps.
@@ -95,8 +95,8 @@ impl<P: Port> Executor<P> {
         let mut tolerated = None;
         for step in &decision.steps {
             if chain == Chain::Broken && step.follows != Follows::Regardless {
-                // What is not done must not count as done, though its decision tolerates the failure before
-                // it.
+                // A step that was not carried out must not count as done, even if the decision tolerates the
+                // failure before it.
                 if is_awaited(&step.action) {
                     carried.failure = carried.failure.or(tolerated.take());
                 }
@@ -142,7 +142,7 @@ impl<P: Port> Executor<P> {
         Ok(())
     }
 
-    /// Makes one write and lays what it returned over the watch cache.
+    /// Makes one write and lays the returned object over the watch cache.
     async fn write(&self, write: &Write<P::Template>) -> Result<Written, SyncError> {
         let (name, target) = (write.name(), write.target());
         let (object, uid) = (target.name(), target.uid());
@@ -207,7 +207,7 @@ impl<P: Port> Executor<P> {
             Subject::SyncVolume(volume) => OperationSubject::Volume(
                 carried.known.written_volume(&volume.target()).unwrap_or(volume).as_ref().clone(),
             ),
-            // An operation or a review starts none; the guard refuses it, and nothing is lost by ignoring it.
+            // Operations and reviews start no operation: the guard refuses it, so it can be ignored here.
             _ => return,
         };
         match self.operations.start(operation.kind, &operation.uid, subject.key()) {
@@ -215,7 +215,7 @@ impl<P: Port> Executor<P> {
                 self.operations.metrics.start(operation, self.plugin_of(&subject));
                 carried.operations.push(PendingOperation { operation: operation.clone(), subject, ticket })
             }
-            // Its end, or the end of the stop, wakes the object.
+            // The end of the running operation, or of the stop, wakes the object.
             Err(NotStarted::Running | NotStarted::Held) => {}
             Err(NotStarted::BackingOff(delay)) => carried.again_within(delay),
         }
@@ -235,14 +235,14 @@ impl<P: Port> Executor<P> {
     }
 }
 
-/// When the object of a decision is decided again, whatever else happens: where the engine asks for it, not
-/// so soon that it could keep the binder busy for ever.
+/// Delay after which the engine wants the object decided again, but not so short that the engine could keep
+/// the binder busy for ever.
 pub(crate) fn again_after(decision: &Decision, carried: &Carried) -> Option<Duration> {
     let asked = decision.requeue_after_ms.map(|delay| Duration::from_millis(delay).max(AGAIN_MIN));
     [asked, carried.again_after].into_iter().flatten().min()
 }
 
-/// Whether an operation goes on by what becomes of the action.
+/// Whether the result of the action determines how an operation continues.
 fn is_awaited(action: &Action) -> bool {
     matches!(action, Action::CallPlugin { .. } | Action::CreateVolume { .. })
 }

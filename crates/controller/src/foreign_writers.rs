@@ -6,7 +6,7 @@
 //! gone.
 //!
 //! The sign is a write that only binders make: a change of `status.phase`, or bind-completed on a claim.
-//! Pointers are no sign: users, the scheduler and provisioners set them too.
+//! claimRef and volumeName are not a sign, because users, the scheduler and provisioners set them too.
 
 use std::sync::Arc;
 
@@ -40,12 +40,12 @@ impl ForeignWriters {
         Self { operations, writes: Counter::default(), last: watch::Sender::new(None) }
     }
 
-    /// How many writes of other binders were seen.
+    /// Number of writes of other binders that were seen.
     pub fn writes(&self) -> u64 {
         self.writes.get()
     }
 
-    /// The last write of another binder, as they come.
+    /// The last write of another binder; receivers are notified of each.
     pub fn last(&self) -> watch::Receiver<Option<ForeignWrite>> {
         self.last.subscribe()
     }
@@ -60,8 +60,9 @@ impl ForeignWriters {
         self.operations.hold();
     }
 
-    /// Lets recycling and deleting go on, beginning with the objects that were held back, unless another
-    /// binder has written since [`ForeignWriters::writes`] was that number. Answers whether it did.
+    /// Ends the stop of recycling and deleting, and queues the objects that were held back. Does nothing if
+    /// another binder has written since [`ForeignWriters::writes`] was that number. Returns whether the stop
+    /// ended.
     pub fn release(&self, writes: u64) -> bool {
         let mut is_released = false;
         self.last.send_if_modified(|_| {
@@ -74,8 +75,8 @@ impl ForeignWriters {
         is_released
     }
 
-    /// Looks at a change that a watch has delivered. Echoes of own writes, as nearly all are where this
-    /// replica leads, tell nothing.
+    /// Checks a change that a watch has delivered. Echoes of own writes, which are nearly all changes on the
+    /// leader, are ignored.
     pub(crate) fn look_at(&self, object: &ObjectChange) {
         match object {
             ObjectChange::Volume(_, changed) if !changed.is_echo => self.look_at_volume(changed),
@@ -95,8 +96,8 @@ impl ForeignWriters {
 
     fn look_at_claim(&self, changed: &Changed<Claim>) {
         let (Some((before, after)), Some(authors)) = (readable(changed), &changed.authors) else { return };
-        // An object that went back shows that etcd was restored. Its author wrote long ago, and may be a
-        // binder that the operator has switched off since.
+        // An object with an older version shows that etcd was restored. Its author wrote long ago, and may be
+        // a binder that the operator has switched off since.
         if before.uid != after.uid || is_newer(&before.version, &after.version) {
             return;
         }
@@ -118,7 +119,7 @@ impl ForeignWriters {
         let write = ForeignWrite { regarding: regarding(), author, what: what() };
         self.last.send_modify(|last| {
             self.writes.count();
-            // First of all, and not only when the operator has been told.
+            // The stop comes first, before the operator is told.
             self.hold();
             *last = Some(write);
         });

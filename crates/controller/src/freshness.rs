@@ -9,7 +9,7 @@ use bindery_store::{Kind, is_newer};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// What is known of every kind's watch. The watches report to it; takeovers, metrics and decisions read it.
+/// The state of every kind's watch. The watches report to it; takeovers, metrics and decisions read it.
 ///
 /// A replica decides on caches that watches fill. A watch whose connection died silently leaves its cache
 /// stale, so callers that must not act on a stale cache wait here until the watch has reached a version, or
@@ -29,7 +29,7 @@ pub struct Freshness {
     regression: watch::Sender<Option<Regression>>,
 }
 
-/// Tells of versions that went back, as they do.
+/// Notifies of versions that went back.
 pub type Regressions = watch::Receiver<Option<Regression>>;
 
 /// A version that went back.
@@ -44,17 +44,18 @@ pub struct Regression {
     pub kind: &'static str,
     /// The version that was known.
     pub known: Version,
-    /// The lower one that was told afterwards.
+    /// The lower version that came afterwards.
     pub told: Version,
 }
 
-/// What was known of a kind when a request was sent. Its answer tells no lower version, unless etcd was
+/// The version known of a kind when a request was sent. The answer has no lower version, unless etcd was
 /// restored.
 #[derive(Clone, Debug)]
 pub struct Sent {
     kind: Kind,
     known: Option<Version>,
-    /// How often versions had gone back. What was known before that is no measure for what comes after it.
+    /// How often versions had gone back. A version that was known before a restore is not compared with one
+    /// from after it.
     regressions: u64,
 }
 
@@ -81,7 +82,7 @@ struct Heard {
 #[derive(Clone, Copy, Debug, Default)]
 struct Requests {
     wanted: u64,
-    /// As many were made before the last list began.
+    /// The number of requests before the last list began.
     begun: u64,
     served: u64,
 }
@@ -110,8 +111,8 @@ impl Freshness {
         });
     }
 
-    /// An event has told a version. Events of one watch come in the order of their versions, so an older one
-    /// says nothing.
+    /// Records the version of an event. Events of one watch come in the order of their versions, so an older
+    /// one is ignored.
     pub(crate) fn advanced(&self, kind: Kind, version: &Version) {
         self.of(kind).heard.send_modify(|heard| {
             heard.at = Some(Instant::now());
@@ -121,9 +122,9 @@ impl Freshness {
         });
     }
 
-    /// The cache of the kind has reached a version: a bookmark or a complete list has told it. Answers
-    /// whether that version went back. It is to be told in the order in which the versions came: within one
-    /// watch they only grow, a watch tells no version below the one that it was opened from, and lists are
+    /// Records that the cache of the kind has reached a version, by a bookmark or a complete list. Returns
+    /// whether the version went back. Must be called in the order in which the versions came: within one
+    /// watch they only grow, a watch has no version below the one that it was opened from, and lists are
     /// consistent.
     pub(crate) fn reached(&self, kind: Kind, version: &Version) -> Option<Regression> {
         let mut known = None;
@@ -134,14 +135,14 @@ impl Freshness {
         regression(kind.name(), known, version)
     }
 
-    /// The Lease has that version: a consistent read or a write of it has told so. Answers whether that
-    /// version went back. It is to be told in the order in which the versions came.
+    /// Records the version of the Lease from a consistent read or a write. Returns whether it went back. Must
+    /// be called in the order in which the versions came.
     pub(crate) fn lease_reached(&self, version: &Version) -> Option<Regression> {
         let known = self.lease().replace(version.clone());
         regression("Lease", known, version)
     }
 
-    /// What is known of a kind before a request is sent.
+    /// The state of a kind before a request is sent.
     pub(crate) fn sent(&self, kind: Kind) -> Sent {
         Sent { kind, known: self.version(kind), regressions: self.regressions.load(Ordering::SeqCst) }
     }
@@ -152,19 +153,19 @@ impl Freshness {
         regression(sent.kind.name(), sent.known.clone().filter(|_| is_comparable), version)
     }
 
-    /// Versions went back: none that was known counts any more, and a list of every kind is wanted.
+    /// Versions went back: forgets all known versions, and requests a list of every kind.
     pub(crate) fn go_back(&self, regression: Regression) {
         *self.lease() = None;
         for kind in Kind::ALL {
             self.of(kind).heard.send_modify(|heard| heard.version = None);
             self.want_list(kind);
         }
-        // Afterwards: what was sent before does not count.
+        // Afterwards, so that requests sent before do not count.
         self.regressions.fetch_add(1, Ordering::SeqCst);
         self.regression.send_replace(Some(regression));
     }
 
-    /// Tells of versions that go back from now on.
+    /// Subscribes to versions that go back from now on.
     pub fn regressions(&self) -> Regressions {
         self.regression.subscribe()
     }
@@ -187,11 +188,11 @@ impl Freshness {
     /// Waits until the cache of the kind has reached a version.
     pub async fn until_reached(&self, kind: Kind, version: &Version) {
         let mut heard = self.of(kind).heard.subscribe();
-        // The sender lives as long as this, so there is no error to see.
+        // The sender lives as long as this, so receiving cannot fail.
         let _ = heard.wait_for(|heard| heard.has_reached(version)).await;
     }
 
-    /// Asks for a new list of the kind. While one is asked for and has not begun, asking again changes
+    /// Requests a new list of the kind. While a requested list has not begun, another request changes
     /// nothing.
     pub fn want_list(&self, kind: Kind) {
         self.of(kind).lists.send_modify(|lists| lists.wanted += 1);
@@ -203,7 +204,7 @@ impl Freshness {
         lists.served < lists.wanted
     }
 
-    /// Waits until a list of the kind is wanted: the kind's watch then ends what it does and lists.
+    /// Waits until a list of the kind is wanted. Then the kind's watch stops and lists.
     pub async fn until_list_wanted(&self, kind: Kind) {
         let mut lists = self.of(kind).lists.subscribe();
         let _ = lists.wait_for(|lists| lists.served < lists.wanted).await;
@@ -225,7 +226,7 @@ impl Freshness {
         let _ = lists.wait_for(|lists| lists.served >= lists.wanted).await;
     }
 
-    /// Asks for a bookmark of the kind within seconds. An idle watch gets one each minute otherwise.
+    /// Requests a bookmark of the kind within seconds. Otherwise an idle watch gets one each minute.
     pub fn want_bookmark(&self, kind: Kind) {
         self.of(kind).bookmarks.notify_one();
     }

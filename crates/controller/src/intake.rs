@@ -1,4 +1,4 @@
-//! The way in for what watches deliver: into the store, and on to the keys that have to be decided again.
+//! Takes the deliveries of watches into the store, and queues the keys that have to be decided again.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,7 +14,7 @@ use crate::operations::OperationMap;
 use crate::queue::{Lane, Queue};
 use crate::{Key, Metrics, Mode};
 
-/// Takes what watches deliver. Cheap to clone; every clone feeds the same binder.
+/// Takes the deliveries of watches. Cheap to clone; every clone feeds the same binder.
 #[derive(Clone)]
 pub struct Intake {
     inner: Arc<Inner>,
@@ -44,8 +44,8 @@ pub(crate) trait Observer: Send + Sync {
     fn gone(&self, key: &ClaimKey, uid: &Uid);
 }
 
-/// What depends on facts: the last sync of an object, or the last step of its operation. A step asks less
-/// than the sync that started it, so it must not replace that one's subscription.
+/// A subscriber: the last sync of an object, or the last step of its operation. A step asks less than the
+/// sync that started it, so its subscription must not replace the sync's.
 pub(crate) type Subscriber = (Key, Role);
 
 /// The decision of an object that depends on facts.
@@ -85,21 +85,21 @@ impl Intake {
 
     /// Sets the observer; the first one stays.
     pub(crate) fn set_observer(&self, observer: Box<dyn Observer>) {
-        // An error hands back the one that is not needed.
+        // The error would return the observer that is not needed.
         let _ = self.inner.observer.set(observer);
     }
 
-    /// Takes what a watch delivers: the only way by which watches reach the store. Deliveries of one kind
-    /// come one after the other, in the order in which the watch told them.
+    /// Takes a delivery of a watch: the only way by which watches reach the store. Deliveries of one kind
+    /// come one after the other, in the watch's order.
     ///
     /// In this order:
     ///
     /// 1. The observer of observe mode. It is the only consumer that comes before the store: it decides on
     ///    the world that the other binder chose from, and the store has no earlier states.
     /// 2. The store. The consumers after it see the [`Change`] and nothing else.
-    /// 3. Whether the list shows that etcd was restored.
+    /// 3. The check whether the list shows that etcd was restored.
     /// 4. The foreign-writer check of mode own: it stops reclaiming before any key is woken.
-    /// 5. Everything that is remembered of objects that are gone, or were replaced under their names.
+    /// 5. The clean-up after objects that are gone, or were replaced under their names.
     /// 6. The keys whose last decision asked for facts that changed.
     /// 7. The keys of the objects that changed; after a list also those whose deletion was undone.
     /// 8. How current the kind is. Callers that wait for a version find it in the store.
@@ -159,14 +159,14 @@ impl Intake {
         self.inner.freshness.advanced(kind, version);
     }
 
-    /// A consistent read or a write of the Lease has told its version. To be called in the order in which the
-    /// versions came.
+    /// Records the version of the Lease from a consistent read or a write. Must be called in the order in
+    /// which the versions came.
     pub fn lease_reached(&self, version: &Version) {
         self.check(self.inner.freshness.lease_reached(version));
     }
 
-    /// A request about the kind is about to be sent whose answer tells a version that is new by then: that of
-    /// a consistent list, or of an object as the request leaves it.
+    /// A request about the kind is about to be sent whose answer has a current version: that of a consistent
+    /// list, or of an object that the request writes.
     pub fn sent(&self, kind: Kind) -> Sent {
         self.inner.freshness.sent(kind)
     }
@@ -176,9 +176,8 @@ impl Intake {
         self.check(self.inner.freshness.answered(sent, version));
     }
 
-    /// Where versions went back, etcd was restored, and the caches may be wrong.
-    /// Nothing is decided until every kind was listed anew. The lists end what was assumed of own writes and
-    /// of accepted deletions.
+    /// If versions went back, etcd was restored and the caches may be wrong. Nothing is decided until every
+    /// kind was listed anew. The lists override own writes over the cache and accepted deletions.
     fn check(&self, regression: Option<Regression>) {
         let Some(regression) = regression else { return };
         tracing::error!("{regression}; all kinds are listed again before more is decided");
@@ -194,7 +193,7 @@ impl Intake {
     }
 
     /// The API server has forgotten the version that was watched from. A list of the kind is wanted until it
-    /// is complete: a replica whose list keeps failing must not lead on what it last saw.
+    /// is complete: a replica whose list keeps failing must not lead with an old cache.
     pub fn watch_expired(&self, kind: Kind) {
         self.inner.metrics.watches_expired.count();
         self.inner.freshness.want_list(kind);
@@ -208,7 +207,8 @@ impl Intake {
     /// Queues the keys that a change of the store concerns: those of the objects that changed, and those
     /// whose last decision asked for what has changed.
     pub(crate) fn changed(&self, change: &Change) {
-        // First: a claim that takes the volume of this change leaves its volume one decision, after the bind.
+        // First, so that a claim takes the volume of this change before the volume is decided; then the
+        // volume is decided once, after the bind.
         self.wake(change);
         self.inner.queue.add_all(changed_keys(change));
     }
@@ -216,7 +216,8 @@ impl Intake {
     /// Queues keys from now on, and first those of all objects in the store.
     pub(crate) fn open(&self) {
         let (queue, store) = (&self.inner.queue, &self.inner.store);
-        // Before they are listed: an object that changes meanwhile is rather queued twice than not at all.
+        // Before the objects are read from the store, because queuing an object twice is better than missing
+        // it.
         queue.open();
         let (mut volumes, mut claims) = (store.volume_names(), store.claim_keys());
         // In an order that is the same in every run.
@@ -226,7 +227,7 @@ impl Intake {
         self.queue_in_lanes(claims.into_iter().map(Key::Claim));
     }
 
-    /// Decisions have ended: changes wake no key until all objects are decided anew.
+    /// Decisions have ended. Changes wake no key until all objects are decided anew.
     pub(crate) fn close(&self) {
         self.inner.queue.close();
         self.inner.subscriptions.clear();
@@ -262,12 +263,12 @@ impl Intake {
         self.inner.queue.add_all_to(keys);
     }
 
-    /// The lane of an object that need not have changed: most of what a list brings is as it should be.
+    /// The lane of an object in a list. Most of these objects have not changed and need no decision.
     fn lane(&self, key: &Key) -> Lane {
         let store = &self.inner.store;
         let is_urgent = match key {
             Key::Volume(name) => match store.volume(Source::Cache, name) {
-                // Not offered yet, and perhaps waited for.
+                // Claims may wait for this volume, which was not offered yet.
                 Lookup::Found(volume) => matches!(volume.phase, VolumePhase::Unset | VolumePhase::Pending),
                 _ => true,
             },
@@ -279,7 +280,8 @@ impl Intake {
         if is_urgent { Lane::Fast } else { Lane::Slow }
     }
 
-    /// Volumes that a list has in spite of an accepted deletion; nothing of them has changed.
+    /// Volumes that a list has in spite of an accepted deletion. They are queued although they did not
+    /// change.
     fn queue_undone_deletions(&self, kind: Kind) {
         if kind == Kind::Volume {
             let undone = self.inner.deletions.take_undone(&self.inner.store);
@@ -312,8 +314,8 @@ impl Intake {
         self.wake_but(change, Offer::New, None);
     }
 
-    /// Wakes the keys that the end of a claim's reservation concerns. The claim itself has bound the volume,
-    /// or is tried again after its backoff, which waking it now would undo.
+    /// Wakes the keys that waited for the end of a claim's reservation, but not the claim itself: it has
+    /// bound the volume, or is retried after its backoff.
     pub(crate) fn unreserved(&self, change: &Change, by: &ClaimKey) {
         self.wake_but(change, Offer::Returned, Some(by));
     }
@@ -324,8 +326,8 @@ impl Intake {
         self.inner.queue.add_all(woken.into_iter().map(|(key, _)| key));
     }
 
-    /// A sync was decided, or could not be: a volume that its object was asked about, and that is still free,
-    /// is offered to the next one.
+    /// A sync has ended, with or without a decision. If the volume that was offered to its object is still
+    /// free, it is offered to the next claim.
     pub(crate) fn pass_on(&self, subscriber: &Subscriber) {
         self.inner.subscriptions.pass_on(subscriber, &Turns { inner: &self.inner, except: None });
     }
@@ -345,12 +347,12 @@ impl Intake {
     /// Ends when all initial lists are complete.
     pub async fn until_synced(&self) {
         let mut synced = self.inner.synced.subscribe();
-        // The sender lives as long as this intake, so there is no error to see.
+        // The sender lives as long as this intake, so receiving cannot fail.
         let _ = synced.wait_for(|synced| *synced).await;
     }
 }
 
-/// Gives turns to keys that wait for a free volume.
+/// Queues keys that wait for a free volume.
 struct Turns<'a> {
     inner: &'a Inner,
     /// The claim that gets no turn.
@@ -366,14 +368,14 @@ impl Dispatcher<Subscriber> for Turns<'_> {
         if matches!((key, self.except), (Key::Claim(key), Some(except)) if key == except) {
             return false;
         }
-        // The turn is the sync's: an operation does not report that it has decided.
+        // Offers go to syncs only, because an operation does not report that it has decided.
         self.inner.queue.offer(key, offer) && *role == Role::Sync
     }
 }
 
-/// Whether a subscriber that is queued need not be woken again until its turn, which subscribes it anew. A
-/// turn that fails has another one. The turn of an object need not start its operation again, so what that
-/// depends on is kept.
+/// Whether the subscription of a queued subscriber can be dropped. Its turn subscribes it anew, and a failed
+/// turn is followed by another. An operation keeps its subscription, because the turn of its object need not
+/// start it again.
 fn is_once((_, role): &Subscriber) -> bool {
     *role == Role::Sync
 }

@@ -19,6 +19,6 @@ pub enum DecisionOutcome {
     Refused(String),
     /// A live read that the guard needs failed: why. Nothing of it was carried out.
     Unproven(String),
-    /// The world had changed under it; the object was decided again.
+    /// The cluster had changed meanwhile; the object was decided again.
     Stale(String),
 }

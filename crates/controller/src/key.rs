@@ -1,4 +1,4 @@
-//! What is decided: one claim or one volume.
+//! The unit of deciding: one claim or one volume.
 
 use std::fmt;
 

@@ -9,16 +9,16 @@
 //! 4. [`Binder::run`]: the loop that calls both, with queue, key locks and retries.
 //! 5. [`Port`]: the only way out, for each [`Write`], live read and event.
 //! 6. [`Binder::observe`]: decisions without a write, compared with upstream's.
-//! 7. [`Binder::review`]: what is wrong with an object that is about to be written.
+//! 7. [`Binder::review`]: findings about an object that is about to be written.
 //! 8. [`Plugin`]: provisions, deletes and recycles without an external provisioner.
 //!
 //! # Guarantees
 //!
-//! - Nothing is written that [`bindery_core::guard`] has not passed.
+//! - Every write has passed [`bindery_core::guard`].
 //! - One decision about an object is in flight at a time, of a sync or of a step of an operation.
-//! - No clock but [`Port::now`] and [`tokio::time`], no randomness, no network, no Kubernetes JSON: what runs
-//!   on a real API server is what the tests run on a simulator under a paused clock.
-//! - Everything here may be killed at any point: what a decision needs is read from the cluster again.
+//! - No clock but [`Port::now`] and [`tokio::time`], no randomness, no network, no Kubernetes JSON: tests run
+//!   the same code on a simulator with a paused clock.
+//! - The process may be killed at any point: everything that a decision needs is read from the cluster again.
 
 mod binder;
 mod configuration;

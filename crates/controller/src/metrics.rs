@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident),* $(,)?) => {
-        /// Counters since the start; each only grows.
+        /// Counters since the start of the process.
         #[derive(Debug, Default)]
         pub struct Metrics { $($(#[doc = $doc])+ pub $name: Counter,)* }
 

@@ -1,11 +1,11 @@
-//! What users are told: the events of decisions, and those of the binder itself.
+//! Events for users: those of decisions, and those of the binder itself.
 
 use bindery_core::{Event, EventType, Regarding};
 
 /// An event to be recorded on a claim or a volume.
 ///
-/// Engines say [`bindery_core::EventKind`]s only; the binder adds what no engine may claim, such as that the
-/// guard refused its decision.
+/// Engines emit only [`bindery_core::EventKind`]s. The binder adds events that no engine may emit, such as
+/// the guard's refusal of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The object that it is about.
@@ -22,8 +22,8 @@ pub struct Note {
 pub const REASON_REFUSED: &str = "DecisionRefused";
 
 /// `reason` of the event on an object for which the API server does not take what Bindery writes: a policy or
-/// a webhook denies it, or RBAC. Upstream's controller logs it, and its users see a claim that is Pending and
-/// says nothing.
+/// a webhook denies it, or RBAC. Upstream's controller only logs this, so its users see a Pending claim
+/// without a reason.
 pub const REASON_UNWRITABLE: &str = "WriteRefused";
 
 impl From<&Event> for Note {

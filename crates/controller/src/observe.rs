@@ -1,14 +1,14 @@
-//! What observe mode learns: whether upstream bound each claim as Bindery would have.
+//! The comparison of observe mode: whether upstream bound each claim as Bindery would have.
 //!
 //! Upstream's choice shows in a write: a volume's claimRef gets the UID of a claim, or, where another program
 //! had done that (an external provisioner, the scheduler, a user), the claim gets bind-completed. Just before
-//! the store takes that write it is the world that upstream chose from, so Bindery decides there and then. A
-//! decision made earlier would differ wherever upstream took another claim first, and a later one would find
-//! the choice made.
+//! the store takes that write, it has the state that upstream chose from, so Bindery decides at that moment.
+//! An earlier decision would differ if upstream took another claim first, and a later one would see the
+//! choice.
 //!
-//! That world may also have changes that came after upstream had looked and before its write. Upstream binds
-//! one claim after the other, and it must have known the claim and the volume as its write names them. Where
-//! the volume that Bindery prefers is younger than all of these, the choices cannot be compared.
+//! That state may include changes that came after upstream had chosen and before its write. Upstream binds
+//! one claim after the other, and it must have known the claim and the volume in the versions that its write
+//! names. If the volume that Bindery prefers is younger than all of these, the choices cannot be compared.
 //!
 //! Binds that a replica of Bindery made are not compared at all.
 
@@ -34,7 +34,7 @@ pub enum Compared {
     Same,
     /// Another volume that is as good by upstream's order: upstream's choice among such is arbitrary.
     Tie,
-    /// Another volume, or one where Bindery would have bound none.
+    /// Another volume, or a volume although Bindery would have bound none.
     Different,
     /// The choices cannot be compared: the claim was gone or not seen before, or the world changed between.
     NotComparable,
@@ -45,11 +45,11 @@ pub enum Compared {
 pub(crate) enum Via {
     /// By itself, in order.
     Watch,
-    /// In a list, with everything else that has changed since the last one.
+    /// The bind came in a list, with everything else that has changed since the last one.
     List,
 }
 
-/// What observe mode has learnt so far. In own mode it stays empty.
+/// The results of observe mode so far. In own mode it stays empty.
 #[derive(Debug, Default)]
 pub struct Observation {
     outcomes: [Counter; Compared::ALL.len()],
@@ -92,7 +92,7 @@ impl Compared {
 }
 
 impl Observation {
-    /// How many claims had that outcome; every claim, by its UID, has one at most.
+    /// Number of claims with that outcome. A claim is identified by UID and has at most one outcome.
     pub fn count(&self, outcome: Compared) -> u64 {
         self.outcomes[outcome as usize].get()
     }
@@ -102,8 +102,8 @@ impl Observation {
         self.state().awaited.len()
     }
 
-    /// Notes the volume that a decision would bind a claim to. Answers after how long the claim is to be
-    /// decided again, to log by then that upstream has not bound it.
+    /// Records the volume that a decision would bind a claim to. Returns the delay after which the claim is
+    /// decided again, to log that upstream has not bound it.
     pub(crate) fn decided(&self, claim: &Claim, chosen: Option<&Text>) -> Option<Duration> {
         let mut state = self.state();
         let Some(volume) = chosen.filter(|_| !claim.annotations.bind_completed) else {

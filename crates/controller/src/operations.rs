@@ -1,7 +1,7 @@
 //! Which long operations run or back off (upstream's `goroutinemap` with exponential backoff).
 //!
-//! An operation wakes its object by its [`Ticket`] when it ends: no fact of the store changes with it, so
-//! subscriptions have no part in that.
+//! The [`Ticket`] of an operation wakes its object when the operation ends. Subscriptions cannot, because no
+//! fact of the store changes then.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,17 +19,18 @@ pub const OPERATION_BACKOFF: Duration = Duration::from_millis(500);
 /// Longest delay (upstream's `maxDurationBeforeRetry`: 2 min 2 s, just above the attach limit of a cloud).
 pub const OPERATION_BACKOFF_MAX: Duration = Duration::from_secs(122);
 
-/// The operations of a binder: at most one of a name runs, and a failed one backs off. How one ends decides
-/// when its object is decided again.
+/// The operations of a binder. At most one of each name runs, and a failed one backs off. The end of an
+/// operation determines when its object is decided again.
 pub(crate) struct OperationMap {
     queue: Arc<Queue>,
     entries: Mutex<HashMap<Name, Entry>>,
-    /// While recycling and deleting are stopped: the objects that wait for that.
+    /// The objects that wait for the end of the stop, while recycling and deleting are stopped.
     held: Mutex<Option<BTreeSet<Key>>>,
     pub(crate) metrics: UpstreamMetrics,
 }
 
-/// What makes two operations the same: upstream's `provision-<claim>[<uid>]` holds both ways to provision.
+/// Identifies an operation. As in upstream's `provision-<claim>[<uid>]`, both ways to provision are the same
+/// operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Name {
     verb: Verb,
@@ -46,16 +47,16 @@ enum Verb {
 #[derive(Default)]
 struct Entry {
     running: bool,
-    /// Whether a decision was told that it runs.
+    /// Whether a decision has learnt that it runs.
     awaited: bool,
-    /// Whether its object is gone: its end is forgotten, whatever it is.
+    /// Whether its object is gone, so that its result does not matter.
     gone: bool,
-    /// Set by a failure, cleared by success: when it may start again, and the delay that led there.
+    /// Set by a failure and cleared by success: when it may start again, and the delay before that.
     backoff: Option<(Instant, Duration)>,
 }
 
-/// The right to run one operation. Dropped without [`Ticket::finish`], the operation counts as never started
-/// and its object is decided again; in a panic it counts as failed.
+/// The right to run one operation. If it is dropped without [`Ticket::finish`], the operation counts as never
+/// started and its object is decided again; after a panic it counts as failed.
 pub(crate) struct Ticket {
     map: Arc<OperationMap>,
     name: Name,
@@ -142,7 +143,7 @@ impl OperationMap {
         });
     }
 
-    /// Forgets all backoffs: the timers are gone that would have had their objects decided again.
+    /// Forgets all backoffs, because the timers that would wake their objects are gone.
     pub(crate) fn reset(&self) {
         self.entries().retain(|_, entry| {
             entry.backoff = None;
@@ -155,13 +156,13 @@ impl OperationMap {
         self.entries().values().filter(|entry| entry.running).count()
     }
 
-    /// Stops recycling and deleting: no operation of these kinds starts, and none that runs may take its next
+    /// Stops recycling and deleting: no operation of these kinds starts, and running ones take no further
     /// step.
     pub(crate) fn hold(&self) {
         self.held().get_or_insert_default();
     }
 
-    /// Lets recycling and deleting go on. The objects that were held back are decided again.
+    /// Ends the stop of recycling and deleting. The objects that were held back are decided again.
     pub(crate) fn release(&self) {
         let held = self.held().take();
         self.queue.add_all(held.into_iter().flatten());
@@ -191,7 +192,7 @@ impl OperationMap {
 }
 
 impl Entry {
-    /// Notes the end of a run; the delay before the next one where it failed.
+    /// Records the end of a run. Returns the delay before the next one if it failed.
     fn end(&mut self, ending: Ending) -> Option<Duration> {
         self.running = false;
         match ending {
@@ -213,8 +214,8 @@ impl Entry {
 }
 
 impl Ticket {
-    /// Ends the operation. Its object is decided again when a backoff has passed, and at once where a
-    /// decision was told meanwhile that it runs, and so may have held back.
+    /// Ends the operation. Its object is decided again when a backoff has passed, or at once if a decision
+    /// has seen the running operation meanwhile and may have waited for it.
     pub(crate) fn finish(mut self, succeeded: bool) {
         self.end(if succeeded { Ending::Succeeded } else { Ending::Failed });
     }
@@ -244,7 +245,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        // Tried again at once, what panics would panic without end.
+        // An immediate retry of an operation that panics would panic without end.
         self.end(if std::thread::panicking() { Ending::Failed } else { Ending::Abandoned });
     }
 }

@@ -1,4 +1,4 @@
-//! In-tree volume plugins: what provisions, deletes and recycles volumes without an external provisioner.
+//! In-tree volume plugins, which provision, delete and recycle volumes without an external provisioner.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ pub trait Plugin<T>: Send + Sync {
     /// It cannot; the text tells the user why.
     fn ready(&self, operation: PluginOperation) -> Result<(), Text>;
 
-    /// A binder begins to decide, as after a takeover: removes what an earlier one has begun and must not
-    /// finish any more. It holds up the first decision, so it takes seconds at most. By default there is
-    /// nothing to remove.
+    /// Called when a binder begins to decide, as after a takeover: removes work that an earlier binder has
+    /// begun and must not finish. The first decision waits for it, so it takes seconds at most. By default it
+    /// removes nothing.
     fn take_over(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -44,16 +44,16 @@ pub trait Plugin<T>: Send + Sync {
     fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>>;
 }
 
-/// What is to be provisioned (upstream's `VolumeOptions`).
+/// The request for a volume to provision (upstream's `VolumeOptions`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Name that the volume gets: deterministic, so the asset can be found again after a crash.
+    /// Name of the volume. It is deterministic, so the asset can be found again after a crash.
     pub name: Text,
     /// The claim.
     pub claim: Claim,
     /// Name of the class; the plugin reads its parameters, policy and topologies for itself.
     pub class: Text,
-    /// The node that the scheduler chose, where it chose one.
+    /// The node that the scheduler chose, if it chose one.
     pub node: Option<Text>,
 }
 
@@ -91,12 +91,12 @@ impl<T> Plugins<T> {
         self.by_name.get(name)
     }
 
-    /// Has every plugin remove what an earlier binder has begun ([`Plugin::take_over`]).
+    /// Has every plugin remove the unfinished work of an earlier binder ([`Plugin::take_over`]).
     pub async fn take_over(&self) {
         futures::future::join_all(self.by_name.values().map(|plugin| plugin.take_over())).await;
     }
 
-    /// What the plugin of that name can do.
+    /// The capabilities of the plugin of that name.
     pub fn describe(&self, name: &str) -> Option<Description> {
         self.get(name).map(|plugin| plugin.describe())
     }
@@ -117,7 +117,7 @@ impl<T> Plugins<T> {
     ///
     /// # Errors
     ///
-    /// It does not, or there is no such plugin; the text says which.
+    /// It does not, or the plugin does not exist; the text says which.
     pub fn ready(&self, name: &str, operation: PluginOperation) -> Result<(), Text> {
         match self.get(name) {
             Some(plugin) => plugin.ready(operation),

@@ -1,7 +1,7 @@
-//! The one narrow port through which the binder reaches a cluster.
+//! The port: the binder's only access to a cluster.
 //!
-//! The same binder runs on a real API server, on the simulator and on a test's double, because everything
-//! that it does to the world is one of: a live read, one write, one event, the time.
+//! The same binder runs on a real API server, on the simulator and on the in-memory port of tests, because it
+//! needs only four things: a live read, one write, one event, the time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use bindery_core::{Claim, ClaimKey, Lookup, Text, Timestamp, Version, Volume};
 
 use crate::{Note, Write};
 
-/// A cluster, as the binder reaches it.
+/// Access to a cluster.
 pub trait Port: Send + Sync + 'static {
     /// A volume that a plugin has provisioned and that does not exist yet: opaque to the binder, which keeps
     /// it between [`crate::Plugin::provision`] and [`bindery_core::Action::CreateVolume`].
@@ -33,15 +33,15 @@ pub trait Port: Send + Sync + 'static {
         write: &Write<Self::Template>,
     ) -> impl Future<Output = Result<Written, WriteError>> + Send;
 
-    /// Records an event. Best effort: a lost event never fails a decision, so there is nothing to wait for.
+    /// Records an event, without waiting. A lost event never fails a decision.
     fn emit(&self, note: &Note);
 
-    /// The time. The binder has no other clock for what it tells engines; delays are measured by
-    /// [`tokio::time`], so that a test's paused clock rules them.
+    /// The time. Engines get no other clock; delays are measured by [`tokio::time`], so that tests can pause
+    /// the clock.
     fn now(&self) -> Timestamp;
 }
 
-/// What a live read is made for.
+/// The purpose of a live read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// The engine asked, to decide or to review.
@@ -51,14 +51,14 @@ pub enum Purpose {
     Guard,
 }
 
-/// What a write left on the API server.
+/// The result of a write on the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
     /// This volume.
     Volume(Arc<Volume>),
     /// This claim.
     Claim(Arc<Claim>),
-    /// A deletion was accepted; the watch tells what became of the object.
+    /// A deletion was accepted; the watch reports when the object is gone.
     Deletion,
 }
 
@@ -73,22 +73,22 @@ impl Written {
     }
 }
 
-/// Why a write was not made, or is not known to be made.
+/// Why a write was not made, or may not have been made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// The object changed since it was read (409 Conflict): decide again from what it is now.
+    /// The object changed since it was read (409 Conflict): decide again from its current state.
     #[error("conflict: {0}")]
     Conflict(String),
-    /// There is no such object any more (404).
+    /// The object does not exist any more (404).
     #[error("not found: {0}")]
     NotFound(String),
-    /// There is an object of that name (409 AlreadyExists).
+    /// An object of that name exists (409 AlreadyExists).
     #[error("already exists: {0}")]
     AlreadyExists(String),
-    /// The API server does not accept the object (422, 400): retried, because another actor may mend it.
+    /// The API server does not accept the object (422, 400): retried, because another actor may correct it.
     #[error("invalid: {0}")]
     Invalid(String),
-    /// Bindery may not do this (401, 403): the operator has to grant it.
+    /// Bindery lacks the right (401, 403), which the operator has to grant.
     #[error("forbidden: {0}; check the RBAC rules of the service account")]
     Forbidden(String),
     /// The API server is busy (429, or 503 with Retry-After): retried, not before this delay has passed.
@@ -99,7 +99,7 @@ pub enum WriteError {
         /// How long to wait at least.
         retry_after: Duration,
     },
-    /// It was made, but the answer cannot be read: the watch tells what became of it.
+    /// It was made, but the answer cannot be read; the watch will deliver the object.
     #[error("written, but the answer cannot be read: {0}")]
     Unreadable(String),
     /// The API server failed (5xx). The write may have been made all the same.
@@ -110,14 +110,13 @@ pub enum WriteError {
         /// What it said.
         message: String,
     },
-    /// Anything else: there was no answer, or none that is known. The write may have been made all the same.
+    /// Anything else: no answer, or an unknown one. The write may have been made all the same.
     #[error("{0}")]
     Failed(String),
 }
 
 impl WriteError {
-    /// What the API server or the connection said, without a word of ours: upstream puts it into the status
-    /// of volumes.
+    /// The API server's or the connection's own message, which upstream puts into the status of volumes.
     pub fn message(&self) -> &str {
         match self {
             Self::Conflict(message)
@@ -132,7 +131,7 @@ impl WriteError {
         }
     }
 
-    /// How long to wait at least before the next attempt, where the API server asked for it.
+    /// Shortest delay before the next attempt, if the API server asked for one.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Throttled { retry_after, .. } => Some(*retry_after),
@@ -140,7 +139,7 @@ impl WriteError {
         }
     }
 
-    /// Whether another writer changed the object in between: expected and cheap.
+    /// Whether another writer changed the object meanwhile, which is expected and cheap.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict(_))
     }

@@ -1,7 +1,6 @@
 //! The work queue: de-duplicating, one lock per key, with timers and a backoff per key (client-go's
 //! rate-limiting work queue without its global token bucket). Objects from a list go to a second, slower
-//! lane, because most of them need no decision: a claim that waits does not queue behind 100,000 that are
-//! bound.
+//! lane, because most of them need no decision: a waiting claim does not queue behind 100,000 bound ones.
 
 mod key_lock;
 #[cfg(test)]
@@ -22,15 +21,15 @@ use crate::Key;
 /// Delay after the first failure of a key (client-go's `ItemExponentialFailureRateLimiter`).
 pub const RETRY_BACKOFF: Duration = Duration::from_millis(5);
 /// Longest delay while few keys fail. Upstream's limiter goes up to 1,000 s, but its resync adds every key
-/// each 15 s: so a repaired object is tried again no later than there.
+/// every 15 s; so a repaired object is retried as soon as in upstream.
 pub const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(15);
-/// Share of each key that fails in the longest delay, where that is more: all together are tried 20 times a
-/// second, which is how often upstream's client asks at most by default.
+/// Share of each failing key in the longest delay, if many fail: all failing keys together are retried 20
+/// times a second, the default limit of upstream's client.
 const RETRY_BACKOFF_EACH: Duration = Duration::from_millis(50);
-/// Longest delay however many fail: an outage that ends is noticed within minutes.
+/// Longest delay however many keys fail, so that the end of an outage is noticed within minutes.
 const RETRY_BACKOFF_CROWD_MAX: Duration = Duration::from_secs(300);
 
-/// While both lanes have keys, every so many turns one of the slow lane gets one.
+/// While both lanes have keys, one of this many turns goes to the slow lane.
 const SLOW_TURN: u32 = 4;
 /// A lane that has held more keys than this gives its memory back when it is empty.
 const KEPT_CAPACITY: usize = 4_096;
@@ -38,13 +37,13 @@ const KEPT_CAPACITY: usize = 4_096;
 /// Where a key waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// It has changed, or its turn has come.
+    /// Its object has changed, or its timer has ended.
     Fast,
-    /// A list has brought it, and nothing seems to be the matter with it.
+    /// A list has brought its object, which seems to need no decision.
     Slow,
 }
 
-/// What a timer of a key is for: each key has at most one of each, and setting one replaces it.
+/// The purpose of a timer. A key has at most one timer for each purpose, and setting it again replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// The last turn failed.
@@ -53,7 +52,7 @@ pub(crate) enum Timer {
     Requeue,
     /// An operation may start again.
     Operation,
-    /// What the last decision told is to be told again.
+    /// The event of the last decision has to be recorded again.
     Refresh,
 }
 
@@ -66,14 +65,14 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// No loop takes keys, so none is kept: a replica that only watches would otherwise keep a key of every
-    /// object that ever was.
+    /// No loop takes keys, so none is kept: otherwise a replica that only watches would keep a key for every
+    /// object that ever existed.
     closed: bool,
     /// Keys to be taken, in order. A key whose lock is taken meanwhile is passed over.
     ready: VecDeque<Key>,
     queued: HashSet<Key>,
-    /// Keys of the slow lane. There may be very many, so nothing else is kept of them: one that is added to
-    /// the fast lane as well may be decided twice.
+    /// Keys of the slow lane. There may be very many, so nothing else is stored for them: a key that is also
+    /// added to the fast lane may be decided twice.
     slow: VecDeque<Key>,
     /// Turns since the slow lane had one.
     turns: u32,
@@ -86,7 +85,7 @@ struct State {
 /// A key whose lock is taken, with what happens when the lock is released.
 #[derive(Default)]
 struct InFlight {
-    /// The callers that wait for the lock, in order; those that have given up are still among them.
+    /// The callers that wait for the lock, in order, including those that have given up.
     waiting: VecDeque<oneshot::Sender<KeyLock>>,
     /// The key was added meanwhile: it gets a turn after those.
     again: bool,
@@ -100,7 +99,7 @@ impl Queue {
         self.state().closed = false;
     }
 
-    /// Forgets all keys and timers, and keeps none from now on.
+    /// Drops all keys and timers, and accepts none from now on.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         let in_flight = std::mem::take(&mut state.in_flight);
@@ -129,12 +128,12 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Adds a key that waits for a volume, as one is offered. Answers whether its next turn is the answer;
-    /// if not, another key can have the volume first:
+    /// Adds a key that waits for a volume when a volume is offered to it. Returns whether its next turn
+    /// answers the offer; if not, another key can have the volume first:
     ///
-    /// - One that is in flight gets another turn if this one succeeds.
-    /// - One that backs off is left to its timer if the volume was returned: claims whose writes fail would
-    ///   else hand the same volume to each other as fast as these fail.
+    /// - A key in flight gets another turn if the current one succeeds.
+    /// - A key that backs off waits for its timer if the volume was returned: otherwise claims whose writes
+    ///   fail would pass the same volume to each other as fast as the writes fail.
     pub(crate) fn offer(&self, key: &Key, offer: Offer) -> bool {
         let mut state = self.state();
         if let Some(in_flight) = state.in_flight.get_mut(key) {
@@ -171,7 +170,7 @@ impl Queue {
             };
             match due {
                 None => self.changed.notified().await,
-                // A notification means that there may be an earlier timer, a timeout that this one is due.
+                // A notification may mean an earlier timer; a timeout means that this timer is due.
                 Some(due) => drop(tokio::time::timeout_at(due, self.changed.notified()).await),
             }
         }
@@ -183,7 +182,8 @@ impl Queue {
         self.held_back(key, again_after);
     }
 
-    /// Adds a key after a delay, so that what its last turn told is told again. `None`: it told nothing.
+    /// Adds a key after a delay, so that the event of its last turn is recorded again. `None`: it recorded no
+    /// event.
     pub(crate) fn refresh_after(&self, key: &Key, delay: Option<Duration>) {
         match delay {
             Some(delay) => self.add_after(key.clone(), Timer::Refresh, delay),
@@ -191,8 +191,8 @@ impl Queue {
         }
     }
 
-    /// A turn of the key has come to nothing, because it waits for another decision in flight, or for a
-    /// list. That is no success: its failures count on.
+    /// A turn of the key had no result, because it waits for another decision in flight or for a list. Its
+    /// failures are not forgotten.
     pub(crate) fn held_back(&self, key: &Key, again_after: Option<Duration>) {
         let mut state = self.state();
         state.clear(key, Timer::Retry);
@@ -204,7 +204,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// A turn of the key has failed; there is another one after its backoff, and not before `at_least`.
+    /// A turn of the key has failed. The next one comes after its backoff, and not before `at_least`.
     pub(crate) fn failed(&self, key: &Key, at_least: Option<Duration>) -> Duration {
         let mut state = self.state();
         let longest = longest_backoff(state.failures.len());
@@ -226,7 +226,7 @@ impl Queue {
         }
     }
 
-    /// How many keys have failed in their last turn, and get another.
+    /// Number of keys whose last turn failed, and that get another turn.
     pub(crate) fn failing(&self) -> usize {
         self.state().failures.len()
     }
@@ -238,7 +238,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics between two changes that belong together.
+        // No method panics between two changes that belong together.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -285,7 +285,7 @@ impl State {
         None
     }
 
-    /// The next key that waits, of whichever lane has the turn.
+    /// The next waiting key of the lane that has the turn.
     fn pop(&mut self) -> Option<Key> {
         self.turns += 1;
         if (self.turns >= SLOW_TURN || self.ready.is_empty())
@@ -299,7 +299,7 @@ impl State {
         Some(key)
     }
 
-    /// The next key of the slow lane that does not wait in the fast one too.
+    /// The next key of the slow lane that is not in the fast lane too.
     fn pop_slow(&mut self) -> Option<Key> {
         while let Some(key) = self.slow.pop_front() {
             if !self.queued.contains(&key) {

@@ -20,7 +20,7 @@ const NO_PLUGIN: &str = "N/A";
 /// A family of histograms.
 pub type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// Metrics that upstream has too; each is named after its own.
+/// Metrics that upstream has too, under upstream's names.
 #[derive(Debug)]
 pub struct UpstreamMetrics {
     /// `retroactive_storageclass_total`: attempts to give a claim the default class.

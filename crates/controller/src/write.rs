@@ -6,7 +6,7 @@ use bindery_core::{
 };
 use bindery_store::Kind;
 
-/// One write request: an action of a decision, with what the request needs beside it.
+/// One write request: an action of a decision, and the further data of its request.
 ///
 /// Every target carries the UID and the version that the API server must find: the version that was read, or
 /// the one that an earlier write of the same decision returned.
@@ -16,8 +16,8 @@ pub struct Write<T> {
     pub action: Action,
     /// The volume that a plugin has provisioned, for [`Action::CreateVolume`].
     pub template: Option<T>,
-    /// All finalizers as they become, for an [`Action::AnnotateVolume`] that changes them: a list can only be
-    /// replaced.
+    /// The new finalizers, for an [`Action::AnnotateVolume`] that changes them: a patch can only replace a
+    /// whole list.
     pub finalizers: Option<Vec<Text>>,
 }
 
@@ -30,7 +30,7 @@ pub enum Target<'a> {
     Claim(&'a ClaimTarget),
     /// A volume that does not exist yet, by name.
     NewVolume(&'a Text),
-    /// None: the action is no write.
+    /// None: the action is not a write.
     None,
 }
 
@@ -108,7 +108,7 @@ impl Target<'_> {
         }
     }
 
-    /// The version that the API server must find; `None` where the object is created.
+    /// The version that the API server must find; `None` for a creation.
     pub(crate) fn version(self) -> Option<Version> {
         match self {
             Self::Volume(volume) => Some(volume.version.clone()),
@@ -138,8 +138,8 @@ pub(crate) fn targets_mut(action: &mut Action) -> (Option<&mut VolumeTarget>, Op
     }
 }
 
-/// The finalizers of a volume as an [`Action::AnnotateVolume`] leaves them; `None` where nothing changes.
-/// Finalizers that the action does not name stay, in their order.
+/// The finalizers of a volume after an [`Action::AnnotateVolume`]; `None` if they do not change. Finalizers
+/// that the action does not name stay, in their order.
 pub(crate) fn edited_finalizers(
     volume: &Volume,
     in_tree: FinalizerEdit,

@@ -4,13 +4,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::WriteError;
 
-/// Writes that must fail in a row before none is said to get through.
+/// Number of consecutive failures after which writes count as blocked.
 const FAILURES_MIN: u32 = 3;
 
-/// The outcome of the last writes. A write that the API server refused because its object has changed has got
-/// through. Failures of any other cause count. A policy or a webhook that refuses Bindery's writes answers
-/// with 400 or 422 too, unless it says otherwise. One refused object says nothing about others, so it takes
-/// two.
+/// The outcome of the last writes. A write that was refused because its object had changed counts as success;
+/// every other failure counts. A policy or a webhook that refuses Bindery's writes may also answer with 400
+/// or 422. One refused object says nothing about others, so at least two must fail.
 #[derive(Debug, Default)]
 pub struct WriteHealth(Mutex<Option<Blocked>>);
 
@@ -25,11 +24,11 @@ struct Blocked {
 }
 
 impl WriteHealth {
-    /// Whether writes get through, as far as the last ones tell.
+    /// Whether writes reach the API server, by the outcome of the last ones.
     ///
     /// # Errors
     ///
-    /// They do not; says how the last one was answered.
+    /// They do not; the error has the last answer.
     pub fn check(&self) -> Result<(), String> {
         match &*self.blocked() {
             Some(Blocked { failures, several: true, error, .. }) if *failures >= FAILURES_MIN => {

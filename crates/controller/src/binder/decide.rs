@@ -14,11 +14,11 @@ use crate::intake::{Intake, Role, Subscriber};
 use crate::queue::KeyLock;
 use crate::{DecisionOutcome, Key, Mode, Port, SyncError};
 
-/// Most times that one object is decided in a row because the world has changed: after that the key backs
-/// off, so that a busy world cannot keep a task for ever.
+/// Most attempts at one decision if the cluster changes each time. Then the key backs off, so that a busy
+/// cluster cannot occupy a task for ever.
 const ATTEMPTS_MAX: u32 = 4;
-/// Longest that a decision may wait before its first step; the default engine waits 10 s at most, and an
-/// engine that answers nonsense must not hold an operation for ever.
+/// Longest time that a decision may wait before its first step. The default engine waits 10 s at most; a
+/// faulty engine must not hold an operation for ever.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A decision that may be carried out.
@@ -29,12 +29,12 @@ pub(super) struct Decided<'a> {
     pub(super) locks: Locks<'a>,
 }
 
-/// The volume and the key that other decisions cannot have until this one is carried out.
+/// The volume and the key that are reserved for this decision until it is carried out.
 #[derive(Default)]
 pub(super) struct Locks<'a> {
     _reservation: Option<Reservation<'a>>,
-    /// Of the volume that a claim's decision writes. The volume's own sync, which writes it too, comes
-    /// before or after.
+    /// The key lock of the volume that a claim's decision writes. The volume's own sync, which writes it too,
+    /// comes before or after.
     _lock: Option<KeyLock>,
 }
 
@@ -46,7 +46,7 @@ struct Reservation<'a> {
     claim: ClaimKey,
 }
 
-/// Passes on the volume that the object was asked about, however its decision ends.
+/// Offers the volume that woke the object to the next claim, however the decision ends.
 struct Asked<'a> {
     intake: &'a Intake,
     subscriber: Subscriber,
@@ -59,8 +59,8 @@ impl<P: Port> Binder<P> {
         self.decide(lock, Role::Sync, || self.request(&key)).await
     }
 
-    /// Decides a request, and again where the world changes meanwhile: then `request` returns the new one.
-    /// The lock is to be kept until the decision is carried out.
+    /// Decides a request. If the cluster changes meanwhile, `request` returns the new request, and it is
+    /// decided again. The caller keeps the lock until the decision is carried out.
     pub(super) async fn decide(
         &self,
         lock: &mut KeyLock,
@@ -100,8 +100,8 @@ impl<P: Port> Binder<P> {
         let subscriber = (lock.key().clone(), role);
         let (decision, exchanges) =
             self.ask_engine(&*engine, &subscriber, &request).await.map_err(Unsound::Final)?;
-        // Only operations wait; a sync that wants to is refused. Syncs that are decided meanwhile are as good
-        // as other actors: the guard looks at what they left.
+        // Only operations wait; a sync that wants to wait is refused. Syncs that are decided meanwhile are
+        // like other actors: the guard checks the objects as they left them.
         if decision.wait_ms > 0 && role == Role::Operation {
             let wait = Duration::from_millis(decision.wait_ms).min(WAIT_MAX);
             lock.release_during(tokio::time::sleep(wait)).await;
@@ -151,7 +151,7 @@ impl<P: Port> Binder<P> {
         Ok((decision, exchanges))
     }
 
-    /// Has the guard check a decision, and keeps from others what it needs.
+    /// Has the guard check a decision, and reserves the volume and the key that it needs.
     async fn secure(
         &self,
         request: &Request,
@@ -159,7 +159,7 @@ impl<P: Port> Binder<P> {
         decision: &Decision,
     ) -> Result<Locks<'_>, Unsound> {
         self.decider.check_with_reads(request, exchanges, decision).await?;
-        // Where nothing is carried out, nothing is taken from others.
+        // A decision that is not carried out reserves nothing.
         if self.settings.mode == Mode::Observe {
             return Ok(Locks::default());
         }
@@ -177,7 +177,8 @@ impl<P: Port> Binder<P> {
             Lookup::Found(volume) if volume.version == written.version => {
                 Ok(Locks { _reservation: reservation, _lock: Some(lock) })
             }
-            // By its own sync, which had the lock: a write of the version that was read would be a conflict.
+            // The volume's own sync had the lock and changed it: a write with the version that was read would
+            // conflict.
             _ => Err(Unsound::Changed(format!("volume {:?} has changed", written.name))),
         }
     }
@@ -186,7 +187,7 @@ impl<P: Port> Binder<P> {
     ///
     /// # Errors
     ///
-    /// Another decision in flight has picked it; says which.
+    /// Another decision in flight has picked the volume; the error names it.
     fn reserve(&self, decision: &Decision) -> Result<Option<Reservation<'_>>, String> {
         let Some((volume, claim)) = decision.actions().find_map(|action| match action {
             Action::ReserveVolume { volume, claim, .. } => Some((&volume.name, &claim.key)),

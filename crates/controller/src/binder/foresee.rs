@@ -1,4 +1,4 @@
-//! What would be decided for a claim, in one run of the decider and without a step being taken.
+//! Foresees the decision about a claim: one run of the decider, and no step is carried out.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ impl<P: Port> Binder<P> {
         &self.observation
     }
 
-    /// What would be decided for a claim at this moment. No live read is made: the moment would pass.
+    /// The decision about a claim at this moment. It makes no live read, because the cluster would change
+    /// meanwhile.
     pub(crate) fn foresee(&self, claim: &Arc<Claim>) -> Foreseen {
         let request = Request { now: self.port.now(), subject: Subject::SyncClaim(claim.clone()) };
         let engine = self.decider.engine();
@@ -32,8 +33,8 @@ impl<P: Port> Binder<P> {
             Err(fault) => return Foreseen::Unknown(fault.to_string()),
         };
         match self.decider.check(&request, &run.exchanges, &decision, &Proofs::default()) {
-            // The claim has been bound meanwhile; the decision is about what it was. A live read of a
-            // volume would only confirm what the cache said at this moment.
+            // The claim has been bound meanwhile; the decision is about its earlier state. A live read of a
+            // volume would only confirm the cache at this moment.
             Ok(()) | Err(Objection::Stale { .. } | Objection::Prove(Object::Volume(_))) => {
                 foreseen(&decision)
             }

@@ -38,14 +38,15 @@ enum Progression {
 }
 
 impl<P: Port> Binder<P> {
-    /// Runs an operation to its end. After a failure the next one of its name is refused until its backoff
-    /// has passed, and then its object is decided again.
+    /// Runs an operation to its end. After a failure no operation of its name starts until its backoff has
+    /// passed; then its object is decided again.
     ///
-    /// Waits while another decision about the object is in flight. Between two of its own steps none is made,
-    /// unless a plugin works or the operation waits: what a step has written is as the next step finds it.
+    /// Waits while another decision about the object is in flight. No other decision comes between two steps,
+    /// unless a plugin works or the operation waits, so the next step finds the object as the last one wrote
+    /// it.
     ///
-    /// May be dropped at any point, as a crash may end it at any point: its object is decided again, and that
-    /// starts it anew.
+    /// May be dropped at any point, because a crash may end it at any point: its object is decided again,
+    /// which starts it anew.
     ///
     /// # Errors
     ///
@@ -60,7 +61,7 @@ impl<P: Port> Binder<P> {
     async fn perform_in_span(&self, key: Key, pending: PendingOperation) -> Result<(), OperationError> {
         let PendingOperation { operation, subject, ticket } = pending;
         let uid = operation.uid.clone();
-        // Before anything is decided: an operation that has waited must not act on what was true before.
+        // Before any decision, because an operation that has waited must not act on old facts.
         let _permit = self.permit_for(operation.kind).await;
         let mut lock = self.intake.queue().lock(&key).await;
         let mut running = RunningOperation::new(operation, subject);
@@ -74,7 +75,7 @@ impl<P: Port> Binder<P> {
                 tracing::warn!(%error, "operation failed");
             }
         }
-        // Before the lock is released: the next decision finds it ended.
+        // Before the lock is released, so that the next decision finds the operation ended.
         ticket.finish(result.is_ok());
         result
     }
@@ -112,7 +113,7 @@ impl<P: Port> Binder<P> {
         let Some(Decided { request, exchanges, decision, locks }) = decided else {
             return Ok(Progression::Ended);
         };
-        // A volume's operations delete it or recycle it: each step brings that nearer.
+        // Every operation on a volume deletes or recycles it, so each of its steps is held back.
         if matches!(running.subject, OperationSubject::Volume(_)) {
             self.may_reclaim(running)?;
         }
@@ -124,7 +125,8 @@ impl<P: Port> Binder<P> {
         if let Some(delay) = again_after(&decision, &carried) {
             self.intake.queue().add_after(lock.key().clone(), Timer::Requeue, delay);
         }
-        // What a sync told stays to be told again where a step of its operation tells nothing.
+        // If a step records no event, the event of the sync that started the operation still has to be
+        // refreshed.
         if let Some(delay) = self.refresh_after(&decision) {
             self.intake.queue().add_after(lock.key().clone(), Timer::Refresh, delay);
         }
@@ -140,7 +142,7 @@ impl<P: Port> Binder<P> {
             (Outcome::Continue(point), None) => {
                 let returned = match &carried.call {
                     None => Returned::Success,
-                    // It may work for minutes, and syncs go on meanwhile.
+                    // A plugin may work for minutes, and syncs continue meanwhile.
                     Some((plugin, call)) => {
                         lock.release_during(self.call_plugin(running, plugin, *call)).await?
                     }
@@ -151,7 +153,7 @@ impl<P: Port> Binder<P> {
         }
     }
 
-    /// Fails while recycling and deleting are stopped; the object is decided again when they may go on.
+    /// Fails while recycling and deleting are stopped; the object is decided again when the stop ends.
     fn may_reclaim(&self, running: &RunningOperation<P::Template>) -> Result<(), SyncError> {
         if self.operations.holds_back(&running.subject.key()) { Err(SyncError::Held) } else { Ok(()) }
     }
@@ -226,8 +228,8 @@ impl<T> RunningOperation<T> {
         }
     }
 
-    /// Takes the objects that a step read and wrote: the claim and the fresh volume as the writes left them.
-    /// A volume that the sync passed stays as it was, as upstream's does.
+    /// Keeps the objects that a step read and wrote: the claim and the fresh volume as the writes left them.
+    /// As in upstream, the volume of the sync stays as it was.
     fn learn(&mut self, exchanges: &[Exchange], carried: &Carried) {
         let read = exchanges.iter().rev().find_map(|exchange| match (&exchange.question, &exchange.answer) {
             (Question::Volume(Source::Live, _), Answer::Volume(Lookup::Found(volume))) => Some(volume),

@@ -1,8 +1,8 @@
-//! Which objects are decided again for their events alone, so that no event expires while it is true.
+//! Decides objects again only for their events, so that no event expires while it is true.
 //!
-//! API servers delete events after a while (`--event-ttl`). Upstream's resync tells of every stuck claim each
-//! 15 s. Here an object whose last decision recorded an event is decided again after [`EVENT_REFRESH`]; one
-//! that records none is not.
+//! API servers delete events after a while (`--event-ttl`). Upstream's resync records the event of every
+//! stuck claim every 15 s. Bindery decides an object again after [`EVENT_REFRESH`] if its last decision
+//! recorded an event.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use bindery_core::{Action, Decision, Lookup, Source};
 use super::{Binder, Mode};
 use crate::{Key, Port};
 
-/// How soon an object is decided again for its event by default; API servers keep events for an hour by
+/// Default delay until an object is decided again for its event. API servers keep events for an hour by
 /// default.
 pub const EVENT_REFRESH: Duration = Duration::from_secs(15 * 60);
 
 impl<P: Port> Binder<P> {
-    /// How soon the object of a decision is decided again for what the decision records.
+    /// Delay until the object of a decision is decided again for the events that the decision records.
     pub(super) fn refresh_after(&self, decision: &Decision) -> Option<Duration> {
         let records = decision.actions().any(|action| matches!(action, Action::Emit(_)));
         records.then_some(self.settings.event_refresh)
     }
 
-    /// How soon an object is decided again that no decision is made about, because it cannot be read.
+    /// Delay until an unreadable object is decided again for its event.
     pub(super) fn refresh_of_unreadable(&self, key: &Key) -> Option<Duration> {
         let is_unreadable = match key {
             Key::Claim(key) => matches!(self.store.claim(Source::Overlay, key), Lookup::Unreadable(_)),

@@ -10,14 +10,14 @@ use crate::note::{REASON_REFUSED, REASON_UNWRITABLE};
 use crate::{Note, Port, SyncError, WriteError};
 
 impl<P: Port> Binder<P> {
-    /// The claim of that key, where it cannot be read. Unreadable objects are few, so a search through all of
-    /// them costs nothing.
+    /// The claim of that key, if it cannot be read. Unreadable objects are few, so a search through all of
+    /// them is cheap.
     pub(super) fn unreadable_claim(&self, key: &ClaimKey) -> Option<Regarding> {
         let (key, found) = self.store.unreadable_claims().into_iter().find(|(found, _)| found == key)?;
         Some(Regarding::Claim(ClaimTarget { key, uid: found.uid, version: found.version }))
     }
 
-    /// The volume of that name, where it cannot be read.
+    /// The volume of that name, if it cannot be read.
     pub(super) fn unreadable_volume(&self, name: &Text) -> Option<Regarding> {
         let (name, found) = self.store.unreadable_volumes().into_iter().find(|(found, _)| found == name)?;
         Some(Regarding::Volume(VolumeTarget { name, uid: found.uid, version: found.version }))
@@ -37,8 +37,8 @@ impl<P: Port> Binder<P> {
         self.warn(request, REASON_REFUSED, why.to_owned());
     }
 
-    /// Tells the user that a write for an object cannot be prepared, or that the API server refuses it,
-    /// whatever has happened to the object meanwhile.
+    /// Tells the user that a write for an object cannot be prepared, or that the API server refuses it for
+    /// another reason than a change of the object.
     pub(super) fn report_unwritable(&self, request: &Request, failure: Option<&SyncError>) {
         let message = match failure {
             Some(

@@ -1,4 +1,4 @@
-//! What is wrong with an object that is about to be written: the same engine, on the same store.
+//! Reviews an object that is about to be written, with the same engine and the same store.
 //!
 //! A review reads and answers. It takes no key lock, reserves nothing, subscribes to nothing and is not in
 //! the journal, so any number of reviews may run beside the decisions, on every replica, leader or not.
@@ -18,14 +18,14 @@ pub enum Reviewed {
     Claim {
         /// As it would be.
         new: Arc<Claim>,
-        /// As it is; `None` where it is to be created.
+        /// As it is; `None` for a creation.
         old: Option<Arc<Claim>>,
     },
     /// A volume.
     Volume {
         /// As it would be.
         new: Arc<Volume>,
-        /// As it is; `None` where it is to be created.
+        /// As it is; `None` for a creation.
         old: Option<Arc<Volume>>,
     },
 }
@@ -40,12 +40,12 @@ impl From<Reviewed> for Subject {
 }
 
 impl<P: Port> Binder<P> {
-    /// What the engine finds wrong with an object that is about to be written.
+    /// The engine's findings about an object that is about to be written.
     ///
     /// # Errors
     ///
-    /// It cannot be told: the lists are not complete, the engine failed, or an object that the review depends
-    /// on cannot be read. That is no reason to refuse the object.
+    /// The review failed: the lists are not complete, the engine failed, or an object that the review depends
+    /// on cannot be read. That is not a reason to refuse the object.
     pub async fn review(&self, reviewed: Reviewed, reads: Reads) -> Result<Vec<Finding>, ReviewError> {
         if !self.store.synced() {
             return Err(ReviewError::NotSynced);

@@ -23,7 +23,8 @@ struct Tasks {
     abandon: CancellationToken,
 }
 
-/// A turn of a key. Dropped before it ended well, by a panic or at shutdown, the key counts as failed.
+/// A turn of a key. If it is dropped before it succeeded, by a panic or at shutdown, the key counts as
+/// failed.
 struct Turn<P: Port> {
     binder: Arc<Binder<P>>,
     lock: KeyLock,
@@ -35,9 +36,8 @@ impl<P: Port> Binder<P> {
     /// Decides the keys of the queue until `shutdown`. Ends when the decisions in flight have ended, or
     /// after [`super::Settings::shutdown_grace`]; operations are abandoned at once.
     ///
-    /// Not to be called twice at the same time. It may be called again, as by a replica that loses its lease
-    /// and gets it back: every run begins with all objects that there are. It is fed through
-    /// [`Binder::intake`].
+    /// Must not run twice at the same time. It may be called again, when a replica loses its Lease and gets
+    /// it back: every run begins with all existing objects. Later changes come through [`Binder::intake`].
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let tasks = Tasks {
             tracker: TaskTracker::new(),
@@ -77,7 +77,7 @@ impl<P: Port> Binder<P> {
                 tracing::info!("all lists are complete again; decisions go on");
             }
             let lock = self.intake.queue().next().await;
-            // Made here and not in the task, which may be abandoned before it begins.
+            // Made here and not in the task, because the task may be abandoned before it begins.
             let span = self.span(lock.key());
             let turn = Turn { binder: Arc::clone(self), lock, span: span.clone(), has_ended: false };
             let tasks = tasks.clone();
@@ -92,7 +92,7 @@ impl<P: Port> Binder<P> {
 
 impl<P: Port> Turn<P> {
     async fn take(mut self, permit: OwnedSemaphorePermit, tasks: &Tasks) {
-        // A claim is about to write the volume: what it leaves is decided, once.
+        // A claim is about to write the volume, so the volume is decided once, afterwards.
         if matches!(self.lock.key(), Key::Volume(_)) && self.lock.yields() {
             self.has_ended = true;
             return;
@@ -100,7 +100,7 @@ impl<P: Port> Turn<P> {
         let binder = Arc::clone(&self.binder);
         let synced = binder.sync_in(&mut self.lock).await;
         let operations = self.end(synced);
-        // Operations take as long as they take, so they hold no permit.
+        // Operations may take long, so they hold no permit.
         drop(permit);
         for pending in operations {
             let (binder, shutdown) = (Arc::clone(&binder), tasks.shutdown.clone());

@@ -1,4 +1,4 @@
-//! What the guard and the sessions see of the binder.
+//! The binder's views for the guard and for sessions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct GuardView<'a> {
     pub(super) offer_again: bool,
 }
 
-/// The live reads that the guard had made for one decision.
+/// The live reads for the guard in one decision.
 #[derive(Default)]
 pub(crate) struct Proofs {
     pub(super) claims: BTreeMap<ClaimKey, Lookup<Arc<Claim>>>,
@@ -63,7 +63,7 @@ impl View for GuardView<'_> {
     }
 }
 
-/// The facts of a session that no watch tells.
+/// The facts of a session that come from no watch.
 pub(super) struct BinderEnvironment<'a, T> {
     pub(super) configuration: &'a Configuration<T>,
     pub(super) operations: &'a OperationMap,

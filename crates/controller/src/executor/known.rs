@@ -1,4 +1,4 @@
-//! The objects that a decision rests on, as they were read and as its own writes left them.
+//! The objects of a decision, as they were read and as its own writes left them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::Written;
 /// The versions that the steps of a decision send, and the fields that a write has to repeat.
 #[derive(Default)]
 pub(crate) struct KnownObjects {
-    /// Volumes as the decision read them; of one name there may be several, from a cache and read live.
+    /// Volumes as the decision read them. A name may have several, one from a cache and one read live.
     read: Vec<Arc<Volume>>,
     claims: BTreeMap<ClaimKey, Arc<Claim>>,
     volumes: BTreeMap<Text, Arc<Volume>>,

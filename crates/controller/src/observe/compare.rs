@@ -9,7 +9,7 @@ use bindery_store::{Author, Authors, Delivered, Delivery, Object, Observed, Stor
 use super::{Compared, Observation, State, Via};
 use crate::{Binder, Key, Port, intake};
 
-/// What Bindery would do for a claim, on the store as it is now.
+/// The decision that Bindery would make about a claim, on the current store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Foreseen {
     /// Bind it to this volume.
@@ -23,7 +23,7 @@ pub(crate) enum Foreseen {
 /// Compares upstream's binds with what the binder would do. The binder owns it.
 pub(crate) struct Observer<P: Port>(pub(crate) Weak<Binder<P>>);
 
-/// An outcome, and why, where there is something to say.
+/// An outcome, with a reason if there is one.
 struct Comparison {
     outcome: Compared,
     bindery: Option<Text>,
@@ -72,11 +72,11 @@ impl<P: Port> intake::Observer for Observer<P> {
 }
 
 impl<P: Port> Binder<P> {
-    /// A volume is about to change; `is_own` where a replica of Bindery reserved it.
+    /// A volume is about to change; `is_own` if a replica of Bindery reserved it.
     fn before_volume(&self, before: &Volume, after: &Volume, is_own: impl FnOnce() -> bool, via: Via) {
         let uid_of = |volume: &Volume| volume.claim_ref.as_ref()?.uid.clone();
         let (Some(uid), Some(claim_ref)) = (uid_of(after), &after.claim_ref) else { return };
-        // A volume that was free and does not get the mark was not chosen by a binder: a user has reserved
+        // A free volume that does not get bound-by-controller was not chosen by a binder: a user has reserved
         // it.
         let by_user = before.claim_ref.is_none() && !after.annotations.bound_by_controller;
         if uid_of(before).as_ref() == Some(&uid) || by_user {
@@ -99,7 +99,8 @@ impl<P: Port> Binder<P> {
                 return self.observation().count_in(&mut state, &key, &uid, after, comparison);
             }
         };
-        // The scheduler reserves for claims that wait for their first consumer; and a pair is only healed.
+        // The scheduler reserves volumes for claims that wait for their first consumer; and a claim that was
+        // bound before only gets its own volume back.
         if claim.annotations.bind_completed || waits_for_consumer(self.store(), &claim) {
             return;
         }
@@ -108,7 +109,7 @@ impl<P: Port> Binder<P> {
         self.observation().count_in(&mut state, &key, &uid, before, comparison);
     }
 
-    /// A claim is about to change; `is_own` where a replica of Bindery completed its bind.
+    /// A claim is about to change; `is_own` if a replica of Bindery completed its bind.
     fn before_claim(&self, before: &Arc<Claim>, after: &Claim, is_own: impl FnOnce() -> bool, via: Via) {
         if before.annotations.bind_completed || !after.annotations.bind_completed {
             return;
@@ -128,7 +129,7 @@ impl<P: Port> Binder<P> {
                 let comparison = compare(self, &state, before, &volume, via);
                 self.observation().count_in(&mut state, &after.key, &after.uid, &volume, comparison);
             }
-            // The watch of volumes lags behind: it tells in which order volumes were chosen.
+            // The watch of volumes, which shows the order of the choices, lags behind.
             _ => drop(state.awaiting_volume.insert(after.uid.clone(), before.clone())),
         }
     }
@@ -169,12 +170,13 @@ impl Observation {
                 );
             }
         }
-        // Afterwards: a reader of the counter finds the line.
+        // Afterwards, so that the log line exists when the counter changes.
         self.outcomes[outcome as usize].count();
     }
 }
 
-/// Compares upstream's choice of `volume` with what Bindery would do for `claim`; both as they were before.
+/// Compares upstream's choice of `volume` with Bindery's decision about `claim`; both as they were before the
+/// bind.
 fn compare<P: Port>(
     binder: &Binder<P>,
     state: &State,
@@ -213,8 +215,8 @@ fn compare<P: Port>(
     Comparison { outcome, bindery: Some(ours), why }
 }
 
-/// Upstream's volume against Bindery's, by upstream's order: reserved for the claim, fewest access modes,
-/// smallest.
+/// Compares upstream's volume with Bindery's by upstream's order: reserved for the claim, fewest access
+/// modes, smallest.
 fn rank(upstream: &Volume, bindery: &Volume, obstacles: &str) -> (Compared, String) {
     let (modes, capacity) =
         (|volume: &Volume| volume.access_set().len(), |volume: &Volume| volume.capacity.unwrap_or_default());

@@ -8,12 +8,12 @@ use tokio::sync::oneshot;
 use super::{InFlight, Queue};
 use crate::Key;
 
-/// The right to decide a key: there is one of each key, so decisions about one object follow each other.
-/// Released when this is dropped, wherever the future that holds it is dropped.
+/// The right to decide a key. Each key has one, so decisions about one object follow each other. Dropping it
+/// releases the key, also when the future that holds it is dropped.
 ///
-/// A sync holds it for its turn; an operation while it decides and writes. The sync of a claim that writes a
-/// volume holds that one's too. A turn that has a volume's lock waits for no other lock, so no deadlock is
-/// possible.
+/// A sync holds it for its turn, an operation while it decides and writes. The sync of a claim that writes a
+/// volume also holds the volume's lock. A turn that has a volume's lock waits for no other lock, so there is
+/// no deadlock.
 pub(crate) struct KeyLock {
     queue: Arc<Queue>,
     key: Key,
@@ -22,8 +22,8 @@ pub(crate) struct KeyLock {
 }
 
 impl Queue {
-    /// Takes the lock of a key, waiting until it is free. Callers that wait get it in order, and before the
-    /// turns that the key is queued for.
+    /// Waits until the lock of a key is free, and takes it. Waiting callers get it in order, and before
+    /// queued turns of the key.
     pub(crate) async fn lock(self: &Arc<Self>, key: &Key) -> KeyLock {
         let handed_over = match self.state().in_flight.entry(key.clone()) {
             Entry::Vacant(free) => {
@@ -50,8 +50,8 @@ impl KeyLock {
         &self.key
     }
 
-    /// Whether a caller waits for the lock. Then the key gets another turn afterwards, and this one need not
-    /// be taken.
+    /// Whether a caller waits for the lock. Then the key gets another turn afterwards, so this one can be
+    /// skipped.
     pub(crate) fn yields(&self) -> bool {
         let mut state = self.queue.state();
         let Some(in_flight) = state.in_flight.get_mut(&self.key) else { return false };
@@ -61,7 +61,7 @@ impl KeyLock {
         yields
     }
 
-    /// Lets others decide the key while `work` goes on, which is no decision and may take long.
+    /// Releases the key during `work`, which is not a decision and may take long.
     pub(crate) async fn release_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         self.release();
         let result = work.await;
@@ -177,7 +177,8 @@ mod tests {
         let queue = queue();
         let taken = queue.lock(&key()).await;
         let [before, after, third, last] = std::array::from_fn(|_| waiter(&queue));
-        // One goes before the lock is handed over, the next one when it has it and has not looked yet.
+        // One caller gives up before it gets the lock, the next one after it got the lock and before it was
+        // polled.
         drop(before);
         drop(taken);
         drop(after);
@@ -203,7 +204,7 @@ mod tests {
         work_done.await;
         assert!(!is_free(&queue));
 
-        // Dropped while it is released, it is not given back twice.
+        // If it is dropped while released, it is not released twice.
         assert!(operation.release_during(std::future::pending::<()>()).now_or_never().is_none());
         let other = queue.lock(&key()).await;
         drop(operation);
