@@ -12,7 +12,7 @@
 //!   that reads every claim and volume live, and the guard checks its findings. A replica that lags behind,
 //!   or an engine that answers nonsense, denies nothing that should pass.
 //! - A review writes nothing, so a dry run is like any other request.
-//! - A request is answered within half the time that the API server waits, and within a second where its body
+//! - A request is answered within half the time that the API server waits, or within a second if its body
 //!   does not come.
 //! - Memory is limited: the bytes of all bodies share one budget.
 
@@ -54,7 +54,7 @@ pub const PATH: &str = "/validate";
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest timeout of a webhook.
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
-/// Longest reason why a body is no review, in characters.
+/// Longest reason why a body is not a review, in characters.
 const REASON_MAX: usize = 512;
 /// Most reviews at the same time that read live; others wait. They share the API server's limits with the
 /// binder's writes, which must not wait for thousands of them.
@@ -77,8 +77,8 @@ impl Default for AdmissionSettings {
     fn default() -> Self {
         Self {
             levels: Levels::default(),
-            // An API server has at most 600 requests under way by its own defaults (400, and 200 that write).
-            // A review takes tens of microseconds, so few of them are here. This many are here only where
+            // By default an API server has at most 600 requests in flight (400, and 200 that write). A review
+            // takes tens of microseconds, so few of them are in flight here. This limit is reached only when
             // reviews wait for live reads; more of them would make a slow API server slower.
             in_flight_max: 256,
             // An API server sends head and body together; this allows for some lost packets.
@@ -90,7 +90,7 @@ impl Default for AdmissionSettings {
 
 /// Reviews objects that are about to be written.
 pub trait Reviewer: Send + Sync + 'static {
-    /// What is wrong with the object, by cached or live reads.
+    /// The findings about the object, by cached or live reads.
     ///
     /// # Errors
     ///
@@ -235,8 +235,8 @@ impl<R: Reviewer> Admission<R> {
         (Outcome::Faulted, AdmissionResponse::warned(&request.uid, why))
     }
 
-    /// What is wrong with an object. A denial is confirmed by live reads, and so is a missing volume: a
-    /// client that applies a volume and its claim together is faster than a watch.
+    /// The findings about an object. Live reads confirm a denial and a missing volume: a client that applies
+    /// a volume and its claim together is faster than a watch.
     async fn confirmed_findings(&self, reviewed: &Reviewed, deadline: Instant) -> Result<Findings, Fault> {
         let findings = self.findings(reviewed, Reads::Cached, deadline).await?;
         let lacks_volume =

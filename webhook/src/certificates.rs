@@ -4,8 +4,8 @@
 //! webhook configuration trusts one before any replica shows it. Or another program makes them, such as
 //! cert-manager, in files that are read again when they change ([`Files`]).
 //!
-//! What to make and to show is decided by functions of what was read and of the time ([`Generations`]); the
-//! keeper reads, writes and waits.
+//! Pure functions of the stored certificates and the time decide which certificates to make and to show
+//! ([`Generations`]); the keeper reads, writes and waits.
 
 mod files;
 mod generation;

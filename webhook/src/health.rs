@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// A binder that is alive, and ready but for the Lease where `has_lease` is false.
+    /// A binder that is alive, and ready except for the Lease if `has_lease` is false.
     struct Binder {
         has_lease: bool,
     }

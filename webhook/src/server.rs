@@ -5,7 +5,7 @@
 //!
 //! - Connections are capped ([`Limits::connections_max`]). At the cap, a new connection closes another one:
 //!   the oldest of those that never had an answer, else the one idle longest. A connection with a complete
-//!   request in flight is never closed; where all have one, the new connection is closed.
+//!   request in flight is never closed; if all have one, the new connection is closed.
 //! - Each wait for a peer is limited: for its handshake, for its request, and between requests.
 //! - A new certificate applies to new connections and leaves open ones alone ([`Credentials`]).
 //! - After the shutdown signal, requests are answered until clients have moved to another replica
@@ -110,7 +110,7 @@ impl Server {
         shared.closing.cancel();
         tasks.close();
         if tokio::time::timeout(shared.limits.request_max, tasks.wait()).await.is_err() {
-            // What is left are clients that do not read their answer.
+            // The remaining clients do not read their answers.
             shared.limiter.close_all();
             tasks.wait().await;
         }

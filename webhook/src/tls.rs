@@ -71,7 +71,7 @@ impl Credentials {
         self.change(|current| current.identity = identity.clone());
     }
 
-    /// Accepts clients of other authorities on new connections, where client certificates are asked for.
+    /// Accepts clients of other authorities on new connections, if client certificates are required.
     pub fn trust_clients_of(&self, authorities: &Authorities) {
         self.change(|current| {
             if let Some(clients) = &mut current.clients {
@@ -86,7 +86,7 @@ impl Credentials {
         current.config = config(&current.identity, current.clients.as_ref());
     }
 
-    /// What accepts the next connection, and whose names are to be checked then.
+    /// The acceptor of the next connection, and the accepted client names.
     pub(crate) fn acceptor(&self) -> (TlsAcceptor, Option<Clients>) {
         let current = self.0.read().unwrap_or_else(PoisonError::into_inner);
         (TlsAcceptor::from(Arc::clone(&current.config)), current.clients.clone())

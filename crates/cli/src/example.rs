@@ -71,7 +71,7 @@ pub(crate) const EXAMPLES: [Example; 5] = [
 ///
 /// # Errors
 ///
-/// There is no such example; the error lists all.
+/// The example does not exist; the error lists all.
 pub(crate) fn find(name: &str) -> Result<&'static Example> {
     let Some(example) = EXAMPLES.iter().find(|example| example.name == name) else {
         let names: Vec<&str> = EXAMPLES.iter().map(|example| example.name).collect();
@@ -84,7 +84,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Example> {
 ///
 /// # Errors
 ///
-/// There is no example of that name.
+/// No example has that name.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let text = match &arguments.name {
         None => {

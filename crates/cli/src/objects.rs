@@ -43,14 +43,14 @@ impl Resource {
         }
     }
 
-    /// The resource of an object; `None` where no decision depends on it.
+    /// The resource of an object; `None` if no decision depends on it.
     pub(crate) fn of(object: &Value) -> Option<Self> {
         let (version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
         let is_of = |resource: &Self| matches!(resource.names(), (v, k, _) if (v, k) == (version, kind));
         Self::ALL.into_iter().find(is_of)
     }
 
-    /// The apiVersion that is served of an object, where the object has another one of the same group.
+    /// The served apiVersion of an object that has another one of the same group.
     pub(crate) fn version_served(object: &Value) -> Option<&'static str> {
         fn group(api_version: &str) -> &str {
             api_version.split_once('/').map_or("", |(group, _)| group)

@@ -154,7 +154,7 @@ fn program() -> String {
     quoted(&path.unwrap_or(name))
 }
 
-/// A path, quoted for a shell where it needs that.
+/// A path, quoted for a shell if it needs that.
 fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = path.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c));

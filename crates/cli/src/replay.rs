@@ -88,7 +88,7 @@ impl Counts {
     }
 }
 
-/// The line of a record; empty where it is decided the same.
+/// The line of a record; empty if it is decided the same.
 fn line(number: usize, record: &Record, replayed: &Replayed) -> String {
     let subject = &record.evidence.request.subject;
     match replayed {

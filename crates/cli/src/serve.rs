@@ -170,7 +170,7 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
 
     let clock = tasks.start("the watch of the clock", replica.clock.clone().run());
     let event_worker = tasks.start("the writer of events", event_worker.run());
-    // Reviews go on after the signal to end, and answer by what the watches have seen.
+    // Reviews continue after the signal to end, and answer from the watched store.
     let reviews_ended = CancellationToken::new();
     let watches = watch::run(replica.client.clone(), replica.binder.intake().clone(), reviews_ended.clone());
     let watches = tasks.start("the watches", watches);
@@ -219,7 +219,7 @@ async fn flush(events: &Events) {
     }
 }
 
-/// Loads the credentials, and prepares the webhook where one is wanted.
+/// Loads the credentials, and prepares the webhook if it is on.
 ///
 /// # Errors
 ///

@@ -1,10 +1,10 @@
 //! The certificates of the webhook: kept in a Secret, and trusted by the ValidatingWebhookConfiguration.
 //!
 //! A JSON patch sets `clientConfig.caBundle` and nothing else, under a field manager of its own. This leaves
-//! the rest of the configuration to the chart. With server-side apply, Bindery would co-own the webhooks,
-//! and the API server would refuse a release of the chart that drops or renames one: the name and caBundle
-//! left behind are no valid webhook. A full update would undo changes that Bindery has not seen. The chart
-//! must not name `caBundle`; then no other field manager owns it.
+//! the rest of the configuration to the chart. With server-side apply, Bindery would co-own the webhooks, and
+//! the API server would refuse a release of the chart that drops or renames one: the name and caBundle left
+//! behind are not a valid webhook. A full update would undo changes that Bindery has not seen. The chart must
+//! not name `caBundle`; then no other field manager owns it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -71,7 +71,7 @@ fn explain(error: serde_path_to_error::Error<serde_json::Error>) -> String {
 /// The resource of volumes and claims.
 const STORAGE: &str = "storage";
 
-/// The bytes are no object with a name.
+/// The bytes are not an object with a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a Kubernetes object: {0}")]
 pub struct DecodeError(String);
@@ -80,7 +80,7 @@ pub struct DecodeError(String);
 ///
 /// # Errors
 ///
-/// The bytes are no object with a name.
+/// The bytes are not an object with a name.
 pub fn object<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<Object, DecodeError> {
     Ok(match kind {
         Kind::Volume => volume(object).map(|(name, volume)| Object::Volume(name, volume))?,
@@ -95,7 +95,7 @@ pub fn object<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<Object, Dec
 ///
 /// # Errors
 ///
-/// The bytes are no object with a name.
+/// The bytes are not an object with a name.
 pub fn object_key<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<ObjectKey, DecodeError> {
     let ClaimKey { namespace, name } = key(object)?;
     Ok(match kind {
@@ -111,7 +111,7 @@ pub fn object_key<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<ObjectK
 ///
 /// # Errors
 ///
-/// The bytes are no object with a name.
+/// The bytes are not an object with a name.
 pub fn volume<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Volume>), DecodeError> {
     decode(object, volume::decode, |volume| volume.name.clone(), |meta| meta.name.as_str().into())
 }
@@ -120,7 +120,7 @@ pub fn volume<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Volume>
 ///
 /// # Errors
 ///
-/// The bytes are no object with a name.
+/// The bytes are not an object with a name.
 pub fn claim<E: Encoded + ?Sized>(object: &E) -> Result<(ClaimKey, Observed<Claim>), DecodeError> {
     decode(object, claim::decode, |claim| claim.key.clone(), Meta::key)
 }
@@ -129,7 +129,7 @@ pub fn claim<E: Encoded + ?Sized>(object: &E) -> Result<(ClaimKey, Observed<Clai
 ///
 /// # Errors
 ///
-/// The bytes are no object with a name.
+/// The bytes are not an object with a name.
 pub fn class<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Class>), DecodeError> {
     decode(object, class::decode, |class| class.name.clone(), |meta| meta.name.as_str().into())
 }
@@ -138,7 +138,7 @@ pub fn class<E: Encoded + ?Sized>(object: &E) -> Result<(Text, Observed<Class>),
 ///
 /// # Errors
 ///
-/// The bytes are no object with a name.
+/// The bytes are not an object with a name.
 pub fn pod<E: Encoded + ?Sized>(object: &E) -> Result<ObservedPod, DecodeError> {
     object.read().map(pod::decode).or_else(|why| {
         let ClaimKey { namespace, name } = key(object)?;
@@ -146,11 +146,11 @@ pub fn pod<E: Encoded + ?Sized>(object: &E) -> Result<ObservedPod, DecodeError> 
     })
 }
 
-/// The name of an object of any kind, such as a Node, of which only the name matters.
+/// The name of an object of any kind, such as a Node, whose name alone matters.
 ///
 /// # Errors
 ///
-/// The bytes are no object with a name.
+/// The bytes are not an object with a name.
 pub fn name<E: Encoded + ?Sized>(object: &E) -> Result<Text, DecodeError> {
     meta(object).map(|meta| meta.name.into())
 }

@@ -104,7 +104,7 @@ impl Object {
     ///
     /// # Errors
     ///
-    /// The object is no list.
+    /// The object is not a list.
     pub fn page(&self) -> Result<Page, String> {
         let (metadata, items) = match self {
             Self::Json(bytes) => {

@@ -117,8 +117,8 @@ impl Elector {
         Self { client, settings, observed: None, acquired: None, fault, logged: None, intake: None }
     }
 
-    /// Passes each version of the Lease to the binder. A version that goes back tells of a restore of etcd;
-    /// this needs no request of its own.
+    /// Passes each version of the Lease to the binder. A version that goes back shows a restore of etcd; this
+    /// needs no request of its own.
     pub fn tells(self, intake: Intake) -> Self {
         Self { intake: Some(intake), ..self }
     }
@@ -265,7 +265,7 @@ impl Elector {
             lease => lease?,
         };
         let at = match &self.observed {
-            // A change of its metadata is no renewal.
+            // A change of its metadata is not a renewal.
             Some(observed) if observed.lease["spec"] == lease["spec"] => observed.at,
             _ => Instant::now(),
         };
@@ -352,7 +352,7 @@ impl Elector {
         Ok(())
     }
 
-    /// Notes the Lease as it was read or written. Requests follow one another, so versions come in order.
+    /// Records the Lease as it was read or written. Requests follow one another, so versions come in order.
     fn observe(&mut self, lease: Value, at: Instant) {
         if let (Some(intake), Some(version)) = (&self.intake, lease["metadata"]["resourceVersion"].as_str()) {
             intake.lease_reached(&version.into());

@@ -17,8 +17,8 @@ use serde_json::{Map, Value, json};
 use crate::keys::{self, FIELD_MANAGER};
 use crate::rest;
 
-/// A volume that a plugin has provisioned: the manifest of a PersistentVolume, with whatever of `metadata`
-/// the plugin wants kept, and the `spec` with its source. Name, claimRef, class, annotations and finalizer of
+/// A volume that a plugin has provisioned: the manifest of a PersistentVolume, with the `metadata` that the
+/// plugin wants to keep, and the `spec` with its source. Name, claimRef, class, annotations and finalizer of
 /// the binder are added when it is created.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template(pub Value);
@@ -35,7 +35,7 @@ pub(crate) struct Outgoing {
 ///
 /// # Errors
 ///
-/// A name cannot be part of a path, a template is missing or no object, or the action is no write.
+/// A name cannot be part of a path, a template is missing or not an object, or the action is not a write.
 pub(crate) fn of(write: &Write<Template>) -> Result<Outgoing, WriteError> {
     match &write.action {
         Action::ReserveVolume { volume, claim, mark } => patch_volume(volume, "", reservation(claim, *mark)),
@@ -117,7 +117,7 @@ fn claim_patch(action: &Action) -> Result<Outgoing, WriteError> {
 /// `spec.claimRef` in full, as upstream's `GetReference` makes it, and the mark.
 fn reservation(claim: &ClaimTarget, mark: bool) -> Value {
     let mut change = json!({"spec": {"claimRef": reference(claim)}});
-    // A reference replaces what was there, and a merge keeps what it does not name.
+    // A reference replaces the old one, but a merge keeps fields that it does not name.
     change["spec"]["claimRef"]["fieldPath"] = Value::Null;
     if mark {
         change["metadata"] = json!({"annotations": {keys::BOUND_BY_CONTROLLER: keys::YES}});
@@ -158,7 +158,7 @@ fn create_volume(
     let object = body.as_object_mut().ok_or_else(not_an_object)?;
     object.insert("apiVersion".to_owned(), "v1".into());
     object.insert("kind".to_owned(), "PersistentVolume".into());
-    // Discarded by the API server, and written by upstream all the same.
+    // The API server discards it, but upstream writes it.
     object.insert("status".to_owned(), json!({"phase": "Bound"}));
     let metadata = child(object, "metadata").ok_or_else(not_an_object)?;
     metadata.insert("name".to_owned(), text(name));
@@ -239,8 +239,8 @@ pub(crate) fn claim_path(key: &ClaimKey) -> Result<String, WriteError> {
     Ok(format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"))
 }
 
-/// A name as one segment of a path. What cannot be one (`IsValidPathSegmentName` in apimachinery) did not
-/// come from an API server, and must not become another path.
+/// A name as one segment of a path. A name that cannot be one (`IsValidPathSegmentName` in apimachinery) did
+/// not come from an API server, and must not become another path.
 pub(crate) fn segment(name: &str) -> Result<String, WriteError> {
     if matches!(name, "" | "." | "..") || name.contains(['/', '%']) {
         return Err(WriteError::Invalid(format!("{name:?} is not the name of an object")));

@@ -34,7 +34,7 @@ pub(crate) enum Fault {
     Refused {
         /// HTTP status.
         code: u16,
-        /// `reason` of the Status; `""` if the answer was no Status.
+        /// `reason` of the Status; `""` if the answer was not a Status.
         reason: String,
         /// `message` of the Status, or the beginning of another answer.
         message: String,
@@ -201,7 +201,7 @@ fn no_answer(error: impl std::error::Error) -> Fault {
     Fault::NoAnswer(text)
 }
 
-/// The fault in an answer that is no success.
+/// The fault in an answer without success.
 fn refused(parts: &http::response::Parts, encoding: Encoding, bytes: &Bytes) -> Fault {
     // Proxies answer with text; its beginning is enough.
     const TEXT_MAX: usize = 512;

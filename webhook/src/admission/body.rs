@@ -19,24 +19,24 @@ use tokio_util::sync::CancellationToken;
 /// it). An update carries its object twice, so very large objects may exceed it.
 pub const BODY_MAX: usize = 3 * 1024 * 1024;
 
-/// Bytes of all bodies from their first byte to their answer. At the limit the body that has been coming for
-/// longest is given up: an API server sends a review at once, so it is probably another client's.
+/// Bytes of all bodies from their first byte to their answer. At the limit the oldest unfinished body is
+/// refused: an API server sends a review at once, so that body probably comes from another client.
 const BODIES_MAX: usize = 12 * 1024 * 1024;
 
-/// Of them, what bodies of more than [`SMALL_MAX`] leave free, so that large bodies cannot keep out ordinary
+/// Bytes that bodies of more than [`SMALL_MAX`] leave free, so that large bodies cannot keep out ordinary
 /// reviews, which have some 5 KiB: room for 256 of [`SMALL_MAX`].
 const SMALL_RESERVE: usize = 4 * 1024 * 1024;
 const SMALL_MAX: usize = 16 * 1024;
 
-/// What a body counts before its first byte came: about what the request itself costs until then. So some
-/// thousand and five hundred requests at most wait for a body.
+/// The size that a body counts before its first byte: about the memory of the request until then. So at most
+/// some 1,500 requests wait for a body.
 const REQUEST_COST: usize = 8 * 1024;
 
 /// How much of a body that is too large is read and thrown away. Closing a connection with unread bytes
 /// resets it, and the client may never see its answer.
 const DISCARDED_MAX: usize = 8 * 1024 * 1024;
 
-/// Parts into which the time for a body is divided, each waited for by itself.
+/// Number of parts into which the time for a body is divided.
 const AWAKE_PARTS: u32 = 10;
 
 /// Why a body was not read, answered by an HTTP status: the UID that a review's answer must name is unknown.
@@ -80,14 +80,14 @@ struct Receiving {
     given_up: CancellationToken,
 }
 
-/// A body that has come whole. It keeps its bytes of the budget until it is dropped.
+/// A complete body. It keeps its bytes of the budget until it is dropped.
 pub(super) struct HeldBody<'a> {
     bytes: Vec<u8>,
     taken: usize,
     budget: &'a BodyBudget,
 }
 
-/// A body that is being received. Dropped, it gives back what it has taken.
+/// A body that is being received. Dropping it returns its bytes to the budget.
 struct Receiver<'a> {
     number: u64,
     budget: &'a BodyBudget,
@@ -110,7 +110,7 @@ impl BodyBudget {
         Self(Mutex::new(Budget { free: BODIES_MAX, next: 0, receiving: BTreeMap::new() }))
     }
 
-    /// Receives a body within so much time, and before the deadline.
+    /// Receives a body within this time, and before the deadline.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl<'a> Receiver<'a> {
                 bytes = Vec::new();
                 self.budget.lock().give_back(self.number);
             } else {
-                // The first bytes are part of what the request has taken already.
+                // The request has already taken these bytes.
                 let beyond = received.saturating_sub(REQUEST_COST).min(data.len());
                 self.budget.lock().take(self.number, beyond)?;
                 bytes.extend_from_slice(&data);
@@ -175,7 +175,7 @@ impl<'a> Receiver<'a> {
         Ok(bytes)
     }
 
-    /// Keeps a body that has come whole: it cannot be given up any more.
+    /// Keeps a complete body: it can no longer be refused for a newer one.
     fn end(self, bytes: Vec<u8>) -> Result<HeldBody<'a>, BodyError> {
         let receiving = self.budget.lock().receiving.remove(&self.number).ok_or(BodyError::Busy)?;
         Ok(HeldBody { bytes, taken: receiving.taken, budget: self.budget })
@@ -189,8 +189,8 @@ impl Drop for Receiver<'_> {
 }
 
 impl Budget {
-    /// Takes bytes for a body, from older ones that are still coming where none are free. Bodies under review
-    /// keep theirs.
+    /// Takes bytes for a body; if none are free, from older unfinished bodies. Bodies under review keep
+    /// theirs.
     fn take(&mut self, number: u64, bytes: usize) -> Result<(), BodyError> {
         let taken = self.receiving.get(&number).ok_or(BodyError::Busy)?.taken + bytes;
         let reserve = if taken > SMALL_MAX { SMALL_RESERVE } else { 0 };
@@ -219,8 +219,8 @@ impl Budget {
     }
 }
 
-/// Waits for so much time in which this process ran. A pause of the machine counts as one part at most: what
-/// came meanwhile lies in the kernel, and is not late.
+/// Waits until this process has run for this time. A pause of the machine counts as one part at most: bytes
+/// that came meanwhile wait in the kernel, and are not late.
 async fn awake_for(time: Duration) {
     for _ in 0..AWAKE_PARTS {
         sleep(time / AWAKE_PARTS).await;
@@ -250,7 +250,7 @@ mod tests {
         drop(sender);
         assert_eq!(received.await.map(|held| held.bytes().to_vec()), Ok(b"{}".to_vec()));
 
-        // A body that does not come while the machine runs is late.
+        // A body that is missing while the machine runs is late.
         let (_sender, receiver) = mpsc::unbounded::<Result<Bytes, Infallible>>();
         let received = budget.receive(Body::from_stream(receiver), second, deadline).await;
         assert_eq!(received.map(|held| held.bytes().to_vec()), Err(BodyError::Overdue));

@@ -44,7 +44,7 @@ pub(super) enum Outcome {
     Passed,
     /// The object could not be read; the request passed with a warning.
     Unreadable,
-    /// Too many were under way; the request passed with a warning.
+    /// Too many were in flight; the request passed with a warning.
     Shed,
     /// The review failed; the request passed with a warning.
     Faulted,

@@ -20,10 +20,10 @@ pub(super) const KIND: &str = "AdmissionReview";
 const UID_MAX: usize = 256;
 
 /// Most fields and list entries of a request's objects, counted by their commas. A volume or claim has some
-/// hundred; decoding one costs a hundred bytes and more for three that are sent.
+/// hundred; decoding one takes at least a hundred bytes for three bytes of the request.
 const PARTS_MAX: usize = 100_000;
 
-/// Why a body is no review, answered with status 400.
+/// Why a body is not a review, answered with status 400.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RequestError {
     #[error("the body is no AdmissionReview: {0}")]
@@ -122,7 +122,7 @@ impl<'a> AdmissionRequest<'a> {
     ///
     /// # Errors
     ///
-    /// It is no review that can be answered.
+    /// It is not a review that can be answered.
     pub(super) fn parse(body: &'a [u8]) -> Result<Self, RequestError> {
         let review: AdmissionReview<'_, Self> = serde_json::from_slice(body).map_err(|error| {
             // Another kind or version may have another shape.
@@ -148,7 +148,7 @@ impl<'a> AdmissionRequest<'a> {
         }
     }
 
-    /// The object to review; `None` where nothing in it can matter, so that the request passes.
+    /// The object to review; `None` if nothing in it can matter, so that the request passes.
     pub(super) fn reviewed(&self) -> Result<Option<Reviewed>, Unreadable> {
         let is_update = match &*self.operation {
             "CREATE" => false,
@@ -188,7 +188,7 @@ impl<'a> AdmissionRequest<'a> {
         Ok(can_matter.then_some(Reviewed::Volume { new, old }))
     }
 
-    /// The new object and, for an update, the old one; `None` where the new one has no name yet.
+    /// The new object and, for an update, the old one; `None` if the new one has no name yet.
     fn objects<N, T>(
         &self,
         is_update: bool,
@@ -214,7 +214,7 @@ type NewAndOld<T> = (Arc<T>, Option<Arc<T>>);
 
 type Decode<N, T> = fn(&RawValue) -> Result<(N, Observed<T>), DecodeError>;
 
-/// The object in a field of the request; `None` where the API server has still to generate its name.
+/// The object in a field of the request; `None` if the API server has yet to generate its name.
 fn object<N, T>(
     field: &str,
     json: Option<&RawValue>,

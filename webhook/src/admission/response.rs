@@ -1,4 +1,4 @@
-//! The answer to an admission review: from findings to what the author of the request reads.
+//! The answer to an admission review: from findings to the text for the author of the request.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::request::{API_VERSION, KIND};
 use super::rules::{AdmissionRule, Level, Levels};
 use super::wording::{AdmissionFinding, Sentence, VALUE_MAX, WARNING_MAX, clipped, sentence, warning};
 
-/// Most warnings of one answer: more are noise.
+/// Most warnings of one answer; more would be noise.
 const WARNINGS_MAX: usize = 3;
 /// Most causes of one denial. The default engine finds at most five; another one may find more.
 const CAUSES_MAX: usize = 16;
@@ -68,7 +68,7 @@ struct Cause {
     field: &'static str,
 }
 
-/// Findings by the level of their rules. What is off is left out.
+/// Findings by the level of their rules, without those of rules that are off.
 pub(super) struct Findings {
     pub(super) denying: Vec<AdmissionFinding>,
     warning: Vec<AdmissionFinding>,
@@ -108,7 +108,7 @@ impl Findings {
         let denying = self.denying.iter().take(CAUSES_MAX);
         let denying: Vec<_> = denying.map(|finding| (finding, sentence(finding, reviewed))).collect();
         let lines: Vec<_> = denying.iter().map(|(_, sentence)| sentence.line()).collect();
-        // 403 where the author may not have what is asked for, else 422 as for any invalid field.
+        // 403 if the author is not entitled to the request, else 422 as for any invalid field.
         let is_forbidden = self.denying.iter().all(|finding| {
             matches!(finding.rule, AdmissionRule::Engine(Rule::VolumeOfOther | Rule::BreaksPair))
         });

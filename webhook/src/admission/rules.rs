@@ -37,7 +37,7 @@ pub struct RuleLevel {
     level: Level,
 }
 
-/// Why a text is no such setting.
+/// Why a text is not a setting of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleLevelError {
     /// It is not of the form `RULE=LEVEL`.
@@ -52,7 +52,7 @@ pub enum RuleLevelError {
     /// There is no such level.
     #[error("there is no level {0:?}; there are deny, warn, off")]
     Level(String),
-    /// The rule cannot deny: what it finds binds anyway.
+    /// The rule cannot deny, because the objects that it finds bind anyway.
     #[error("rule {0} cannot deny, because what it finds binds anyway; set it to warn or off")]
     NeverDenies(&'static str),
 }
@@ -77,7 +77,7 @@ impl AdmissionRule {
         }
     }
 
-    /// The level without a setting: a rule denies what cannot bind while the volume's spec stays the same.
+    /// The default level: a rule denies an object that cannot bind while the volume's spec stays the same.
     pub const fn default_level(self) -> Level {
         match self {
             Self::Engine(rule) if rule.denies() => Level::Deny,
@@ -108,7 +108,7 @@ impl Level {
 }
 
 impl Levels {
-    /// The defaults with these settings; of one rule the last setting counts.
+    /// The defaults with these settings. The last setting for a rule counts.
     pub fn new(set: impl IntoIterator<Item = RuleLevel>) -> Self {
         let mut levels = AdmissionRule::ALL.map(AdmissionRule::default_level);
         for RuleLevel { rule, level } in set {

@@ -18,7 +18,7 @@ pub(super) struct AdmissionFinding {
     pub(super) rule: AdmissionRule,
     /// The name of the volume that it is about; empty where there is none.
     pub(super) volume: Text,
-    /// The claim that it is about, where that is not the one under review.
+    /// The claim that it is about, if that is not the claim under review.
     pub(super) claim: Option<ClaimKey>,
     /// The value of the object under review.
     pub(super) found: Text,
@@ -58,7 +58,7 @@ pub(super) fn warning(finding: &AdmissionFinding, reviewed: &Reviewed) -> String
     clipped(short.unwrap_or(&lines[SHORTENED.len() - 1]), WARNING_MAX)
 }
 
-/// A text, cut at its end where it is too long.
+/// A text, cut at its end if it is too long.
 pub(super) fn clipped(text: &str, max: usize) -> String {
     if text.chars().count() <= max {
         return text.to_owned();
@@ -227,7 +227,7 @@ const fn of_volume(rule: Rule) -> Template {
     template(field, text)
 }
 
-/// For a finding that the default engine never makes of the object; another engine may.
+/// For a finding that the default engine never makes about the object, but another engine may.
 const fn unexpected(rule: Rule) -> &'static str {
     match rule {
         Rule::ClassMissing => "there is no class {'ours'}",
@@ -244,7 +244,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The template with its values. Braces in a value are no placeholders.
+    /// The template with its values. Braces in a value are not placeholders.
     fn fill(&self, template: &str) -> String {
         let mut text = String::new();
         let mut rest = template;

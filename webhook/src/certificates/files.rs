@@ -105,7 +105,7 @@ impl<T, const N: usize> Files<T, N> {
         (self.parse)(&self.paths, self.seen.as_ref().map_err(Clone::clone)?)
     }
 
-    /// Reads the files; `None` where they have not changed.
+    /// Reads the files; `None` if they have not changed.
     fn load_if_changed(&mut self) -> Option<Result<T, FilesError>> {
         (self.content() != self.seen).then(|| self.load())
     }
@@ -122,8 +122,8 @@ impl<T, const N: usize> Files<T, N> {
         Ok(content)
     }
 
-    /// Reads the files again and again for as long as it is polled, and calls `changed` after each change.
-    /// Where the files cannot be used, this is logged and counted once, and what was in use stays.
+    /// Reads the files again and again for as long as it is polled, and calls `changed` after each change. If
+    /// the files cannot be used, this is logged and counted once, and the earlier content stays in use.
     pub async fn run(mut self, status: Arc<CertificateStatus>, changed: impl Fn(T)) {
         let mut ticks = tokio::time::interval(READ_EVERY);
         loop {

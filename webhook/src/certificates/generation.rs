@@ -1,4 +1,4 @@
-//! One generation: a certificate, its key, and the authority that has signed it and nothing else.
+//! One generation: a certificate, its key, and the authority that has signed only this certificate.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ pub const SETTLE_MAX: Duration = Duration::from_secs(300);
 const SETTLE_PARTS: u32 = 10;
 /// A new generation is made when this part of the lifetime is left.
 const RENEW_PARTS: u32 = 3;
-/// Where there is another, a certificate is not shown in this last part of its lifetime, or in the last hour:
+/// If there is another certificate, one is not shown in this last part of its lifetime, or in the last hour:
 /// a replica whose clock lags would show an expired one. The next one has been trusted for long by then. Nor
 /// is it shown for as long after its validity begins, an hour before it was made: this concerns only
 /// certificates of a replica whose clock is ahead.
@@ -79,7 +79,7 @@ impl Generation {
         };
         let identity = Identity::from_pem(chain.as_bytes(), key.as_bytes()).map_err(unreadable)?;
         let [leaf, authority] = identity.chain() else { return Err(Broken::NoAuthority(chain_name)) };
-        // A person may have combined what does not belong together; clients would refuse it.
+        // A person may have combined a certificate with another authority; clients would refuse it.
         check_signature(leaf, authority, identity.validity().not_before)
             .map_err(|error| Broken::Unsigned { key: chain_name, why: error.to_string() })?;
         let (names, authority) = (names(leaf).map_err(unreadable)?, authority.clone());
@@ -110,9 +110,9 @@ impl Generation {
         self.expires() - self.lifetime() / RENEW_PARTS
     }
 
-    /// Whether another one is to replace it: it ends, or it lasts longer than the settings want. A longer
-    /// wanted lifetime waits for the next renewal: else replicas of two revisions would undo each other's
-    /// work without end.
+    /// Whether another one must replace it: it ends, or it lasts longer than the setting. A longer lifetime
+    /// in the settings waits for the next renewal: otherwise replicas of two revisions would undo each
+    /// other's work without end.
     pub(super) fn is_old(&self, lifetime: Duration, now: SystemTime) -> bool {
         self.renew_at() <= now || self.lifetime() > lifetime
     }
@@ -128,7 +128,7 @@ impl Generation {
         (from..until).contains(&now)
     }
 
-    /// The times at which it begins or ceases to be valid, or valid for all.
+    /// The times at which it becomes valid, or expires, by this clock and by all clocks.
     pub(super) fn turns(&self) -> [SystemTime; 4] {
         let Validity { not_before, not_after } = self.identity.validity();
         let margin = SKEW.min(self.lifetime() / MARGIN_PARTS);

@@ -2,9 +2,9 @@
 //!
 //! A generation is made when a third of the previous one's lifetime is left, or when the Secret has lost it.
 //! The authorities of all stored generations are trusted. API servers learn of a new authority one after the
-//! other, so a replica shows the newest generation whose authority it has seen trusted for a while. Where it
-//! has seen none for so long, as after its start, it shows the oldest valid one, which has been trusted for
-//! longest. This needs no clock but the replica's own.
+//! other, so a replica shows the newest generation whose authority it has seen trusted for a while. If it has
+//! seen none trusted for so long, as after its start, it shows the oldest valid one, which has been trusted
+//! for longest. This needs no clock but the replica's own.
 //!
 //! A clock that is wrong by more than an hour misleads its own replica only: that replica makes a generation
 //! which others do not show, and nothing is removed because it has expired by one clock.
@@ -20,8 +20,8 @@ use super::generation::{Broken, Generation};
 use super::identity::{Identity, IdentityError, certificates};
 use super::mint::{MintError, Names};
 
-/// How many expired generations are stored: where this replica's clock is far ahead, others show the newest
-/// of them, or the one before it while the newest is not trusted yet.
+/// How many expired generations are stored: if this replica's clock is far ahead, others show the newest of
+/// them, or the one before it while the newest is not trusted yet.
 const EXPIRED_MAX: usize = 2;
 
 /// The keys of the Secret for the chain and the key of each generation, the newest first. The first are those
@@ -89,11 +89,11 @@ impl Generations {
         data
     }
 
-    /// What is to replace the stored generations now; `None` where nothing is to change.
+    /// The generations to store now; `None` if the stored ones need no change.
     ///
-    /// Where nothing usable is stored, because the Secret was deleted or broken, the new generation joins
-    /// `known`, what this replica has last seen stored: clients go on trusting what is shown. Missing names
-    /// are added to the present ones, so that replicas of two revisions do not take each other's names away.
+    /// If the Secret was deleted or broken, the new generation is added to `known`, the generations that this
+    /// replica has last seen stored, so that clients keep trusting the shown certificate. Missing names are
+    /// added to the present ones, so that replicas of two revisions do not take each other's names away.
     ///
     /// # Errors
     ///
@@ -128,9 +128,9 @@ impl Generations {
         Ok(Generation::mint(&settings.names, settings.lifetime, now)?.identity)
     }
 
-    /// What is stored beside a new generation, the newest first: those that have not expired, and the newest
-    /// expired ones. At the limit the second oldest that has not expired goes: replicas that have seen
-    /// nothing trusted for long show the oldest, and all others the newest.
+    /// The generations to store beside a new one, the newest first: those that have not expired, and the
+    /// newest expired ones. At the limit the second oldest that has not expired is removed: replicas that
+    /// have seen nothing trusted for long show the oldest, and all others the newest.
     fn beside_another(&self, now: SystemTime) -> Vec<Generation> {
         let (mut kept, mut expired) = (Vec::new(), 0);
         for generation in self.all() {
@@ -147,8 +147,8 @@ impl Generations {
         kept
     }
 
-    /// Whether a lost Secret is to hold these again, and no further generation: that would remove one which
-    /// replicas may show, because they have not seen the newest trusted for long.
+    /// Whether a lost Secret gets these again without a new generation. A new one would remove a generation
+    /// that replicas may show because they have not seen the newest trusted for long.
     pub(super) fn is_in_transition(
         &self,
         trusted_for: impl Fn(&CertificateDer<'static>) -> Option<Duration>,
@@ -168,7 +168,7 @@ impl Generations {
         iter::once(&self.newest).chain(&self.earlier)
     }
 
-    /// When the next generation is to be made: at once where none is valid.
+    /// When the next generation is to be made: at once if none is valid.
     pub fn renew_at(&self, now: SystemTime) -> SystemTime {
         self.current(now).map_or(now, Generation::renew_at)
     }
@@ -182,8 +182,8 @@ impl Generations {
         is_ahead.then_some("a stored certificate is not valid yet by the clock of this replica")
     }
 
-    /// The certificate to show. `trusted_for` tells how long this replica has seen an authority trusted;
-    /// `None` where it has not.
+    /// The certificate to show. `trusted_for` returns how long this replica has seen an authority trusted, or
+    /// `None`.
     pub fn showing(
         &self,
         trusted_for: impl Fn(&CertificateDer<'static>) -> Option<Duration>,
@@ -197,7 +197,7 @@ impl Generations {
             valid.clone().find(is_settled).or_else(|| valid.next_back())
         };
         let shown = best(Generation::is_valid_for_all).or_else(|| best(Generation::is_valid));
-        // Where none is valid, the newest is as good as any.
+        // If none is valid, the newest is as good as any.
         &shown.unwrap_or(&self.newest).identity
     }
 
@@ -221,7 +221,7 @@ impl Generations {
         self.all().map(Generation::authority_pem).collect::<String>().into_bytes()
     }
 
-    /// The same one by one, that of the newest generation first.
+    /// The authorities one by one, that of the newest generation first.
     pub(super) fn each_authority(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
         self.all().map(|generation| &generation.authority)
     }

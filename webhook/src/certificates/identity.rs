@@ -173,7 +173,7 @@ pub(super) fn check_signature(
     verify_server_cert_signed_by_trust_anchor(&certificate, &trusted, &[], at, algorithms)
 }
 
-/// A time of a certificate; a time before 1970 is long past either way.
+/// A time of a certificate; all times before 1970 are long past.
 fn time(time: ASN1Time) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or_default())
 }

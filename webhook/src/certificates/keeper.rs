@@ -46,8 +46,8 @@ pub enum KeeperError<E: std::error::Error + 'static> {
 /// The time of day.
 type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// The keeper of one replica. All replicas do the same; where two make the same generation, the storage
-/// accepts one.
+/// The keeper of one replica. All replicas do the same; if two make a generation at the same time, the
+/// storage accepts one.
 pub struct Keeper<S> {
     storage: S,
     settings: CertificateSettings,
@@ -62,9 +62,9 @@ pub struct Keeper<S> {
 }
 
 impl<S: Storage> Keeper<S> {
-    /// A keeper, and the certificate to show first. Makes one where none is stored. Where the storage does
-    /// not work now, the first certificate is not trusted, and the keeper tries again: a replica has more to
-    /// do than to answer reviews.
+    /// A keeper, and the certificate to show first. Makes one if none is stored. If the storage does not work
+    /// now, the first certificate is not trusted and the keeper tries again, because the replica has other
+    /// work than reviews.
     ///
     /// # Errors
     ///
@@ -121,8 +121,9 @@ impl<S: Storage> Keeper<S> {
     /// Brings the stored generations and their trust up to date.
     async fn round(&mut self) -> Result<(), KeeperError<S::Error>> {
         for _ in 0..CONFLICTS_MAX {
-            // Trusted authorities were stored before they were trusted. So the Secret, which is read after
-            // the configuration, is not older, and no replica takes back what another has just had trusted.
+            // Authorities are stored before they are trusted. So the Secret, which is read after the
+            // configuration, is not older, and no replica removes an authority that another has just
+            // published.
             let bundles = self.storage.read_bundles().await;
             if self.store_due().await? && self.entrust(bundles?).await? {
                 return Ok(());
@@ -131,7 +132,7 @@ impl<S: Storage> Keeper<S> {
         Err(KeeperError::Conflicts)
     }
 
-    /// Reads the stored generations, and stores a new one where it is due. False on a conflict.
+    /// Reads the stored generations, and stores a new one if it is due. False on a conflict.
     async fn store_due(&mut self) -> Result<bool, KeeperError<S::Error>> {
         let (data, version) = self.storage.read_secret().await?.unzip();
         let stored = data.and_then(|data| self.read(&data));
@@ -171,7 +172,7 @@ impl<S: Storage> Keeper<S> {
         }
     }
 
-    /// Has the webhook configuration trust the stored generations, and notes since when it does. False on a
+    /// Has the webhook configuration trust the stored generations, and records since when it does. False on a
     /// conflict.
     async fn entrust(&mut self, bundles: Option<(Data, S::Version)>) -> Result<bool, KeeperError<S::Error>> {
         let (Some(known), Some((bundles, version))) = (&self.known, bundles) else {
@@ -184,7 +185,7 @@ impl<S: Storage> Keeper<S> {
         let was_trusted =
             |authority: &CertificateDer<'static>| parsed.iter().all(|bundle| bundle.contains(authority));
         if bundles.values().any(|bundle| *bundle != authorities) {
-            // This stays so where the write fails.
+            // This stays so if the write fails.
             let is_trusted =
                 self.showing().is_some_and(|shown| shown.chain().iter().skip(1).any(was_trusted));
             self.status.set_trusted(is_trusted);

@@ -1,8 +1,8 @@
 //! Makes certificates: an authority, and the one certificate that it signs.
 //!
 //! The authority's key is dropped as soon as it has signed. A reader of the Secret can pose as this server
-//! while the certificate lasts, but cannot make certificates. And each renewal is the same procedure: there
-//! is no rarer one for the authority.
+//! while the certificate lasts, but cannot make certificates. And each renewal is the same procedure; there
+//! is no separate one for the authority.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -74,7 +74,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// The names of the Service and its namespace make no DNS name.
+    /// The names of the Service and its namespace do not form a DNS name.
     pub fn of_service(name: &str, namespace: &str) -> Result<Self, MintError> {
         Self::new([
             format!("{name}.{namespace}.svc"),

@@ -32,8 +32,7 @@ impl CertificateStatus {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Whether the webhook configuration trusts the shown certificate; `None` where Bindery does not manage
-    /// it.
+    /// Whether the webhook configuration trusts the shown certificate; `None` if Bindery does not manage it.
     pub fn trusted(&self) -> Option<bool> {
         match self.trusted.load(Ordering::Relaxed) {
             0 => None,
@@ -41,7 +40,7 @@ impl CertificateStatus {
         }
     }
 
-    /// Notes that this certificate is shown from now on.
+    /// Records that this certificate is shown from now on.
     pub fn show(&self, identity: &Identity) {
         let since_1970 = identity.validity().not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
         let expires = i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX);

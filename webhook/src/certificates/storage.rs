@@ -9,8 +9,8 @@ use super::generations::Data;
 /// Trusted authorities, in PEM, by the name of each webhook.
 pub type Bundles = BTreeMap<String, Vec<u8>>;
 
-/// The Secret and the webhook configuration. Writes name the version that was read, and answer whether it
-/// was still the current one.
+/// The Secret and the webhook configuration. Writes name the version that was read, and return whether it was
+/// still the current one.
 pub trait Storage: Send + Sync + 'static {
     /// The version of an object.
     type Version: Send + Sync;
@@ -20,17 +20,17 @@ pub trait Storage: Send + Sync + 'static {
     /// Whether a setting is wrong, so that trying again does not help.
     fn is_permanent(error: &Self::Error) -> bool;
 
-    /// Reads the Secret, from the API server and not from a cache; `None` where it does not exist.
+    /// Reads the Secret, from the API server and not from a cache; `None` if it does not exist.
     fn read_secret(&self) -> impl Future<Output = Result<Option<(Data, Self::Version)>, Self::Error>> + Send;
 
-    /// Replaces the Secret, or makes it where none was read.
+    /// Replaces the Secret, or creates it if none was read.
     fn write_secret(
         &self,
         data: &Data,
         over: Option<&Self::Version>,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
-    /// Reads the trusted authorities; `None` where there is no webhook configuration.
+    /// Reads the trusted authorities; `None` if there is no webhook configuration.
     fn read_bundles(
         &self,
     ) -> impl Future<Output = Result<Option<(Bundles, Self::Version)>, Self::Error>> + Send;

@@ -26,8 +26,8 @@ use super::Shared;
 use super::limiter::{Connection, Permit};
 use crate::tls::{ClientError, Credentials};
 
-/// Most bytes of a request's head by HTTP/1.1, and of what is read ahead of a slow answer. An API server's
-/// head has some 250 bytes, and a token where it sends one.
+/// Most bytes of a request's head by HTTP/1.1, and of further requests read before a slow answer. An API
+/// server's head has some 250 bytes, and a token if it sends one.
 const BUFFER_BYTES_MAX: usize = 16 * 1024;
 /// Most requests in flight on a connection of HTTP/2. API servers speak HTTP/2 only with webhooks whose URL
 /// is on loopback (`NextProtos` in `k8s.io/apiserver/pkg/util/webhook/client.go`); Go makes further requests
@@ -96,7 +96,7 @@ pub(super) async fn serve(
     }
 }
 
-/// The stream after a handshake in time; `None`, and counted, where the handshake fails.
+/// The stream after a handshake in time; `None`, and counted, if the handshake fails.
 async fn handshake(
     stream: TcpStream,
     peer: SocketAddr,

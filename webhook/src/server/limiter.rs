@@ -56,7 +56,7 @@ struct Activity {
     idle_since: Instant,
     /// Requests whose head has come and whose answer has not been made.
     requests: usize,
-    /// Of them, those whose body has still to come.
+    /// Those of them whose body is not complete.
     incomplete: usize,
 }
 
@@ -78,8 +78,8 @@ impl ConnectionLimiter {
         Arc::new(Self { open: Mutex::default(), next: AtomicU64::new(0), connections_max, stats })
     }
 
-    /// Admits a connection, and evicts another at the cap. `None` where every connection has a complete
-    /// request in flight.
+    /// Admits a connection, and evicts another at the cap. `None` if every connection has a complete request
+    /// in flight.
     pub(super) fn admit(self: &Arc<Self>) -> Option<Permit> {
         let mut open = lock(&self.open);
         if open.len() >= self.connections_max {
@@ -152,8 +152,8 @@ impl Connection {
 }
 
 impl InFlight {
-    /// Notes that the request was answered with success: the connection is closed after those that never had
-    /// such an answer.
+    /// Records that the request was answered with success: the connection is closed after those that never
+    /// had a successful answer.
     pub(super) fn succeeded(&self) {
         lock(&self.0.activity).answered = Some(Instant::now());
     }
@@ -191,7 +191,7 @@ mod tests {
         permit.connection.evicted.is_cancelled()
     }
 
-    /// Has a request of this connection answered.
+    /// Answers a request of this connection.
     fn answer(permit: &Permit) {
         let (in_flight, body) = permit.connection.begin();
         drop(body);
@@ -227,7 +227,7 @@ mod tests {
         drop(first_body);
         assert!(limiter.admit().is_none());
         drop(first);
-        // What is left is a request whose body has still to come.
+        // The remaining request has no complete body.
         assert!(permit.connection.idle_since().is_none());
         assert!(limiter.admit().is_some() && is_evicted(&permit));
         assert_eq!(stats.shed(), 2);

@@ -1,4 +1,4 @@
-//! The plan as data: what becomes of each claim and of each released volume.
+//! The plan as data: the outcome for each claim and each released volume.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(super) struct ClaimPlan {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) storage_class: Option<Text>,
     pub(super) outcome: Outcome,
-    /// Whether phase or volume differ from those in the manifest.
+    /// Whether phase or volume differ from the manifest.
     pub(super) changed: bool,
     /// Its volume in the end.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,7 +49,7 @@ pub(super) struct ClaimPlan {
     /// The messages of its events.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) messages: Vec<String>,
-    /// Every volume, the nearest first, where the claim has none.
+    /// Every volume, the nearest first, if the claim has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) candidates: Vec<CandidatePlan>,
 }
@@ -79,7 +79,7 @@ pub(super) enum Outcome {
 #[serde(rename_all = "camelCase")]
 pub(super) struct CandidatePlan {
     pub(super) volume: Text,
-    /// Whether the volume fits the claim. Where the class waits, the scheduler may choose it.
+    /// Whether the volume fits the claim. If the class waits, the scheduler may choose it.
     pub(super) fits: bool,
     /// Why it does not fit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -92,7 +92,7 @@ pub(super) struct CandidatePlan {
 pub(super) struct ObstaclePlan {
     /// The contract's name of the reason.
     reason: &'static str,
-    /// The field of the volume, where one is at fault.
+    /// The field of the volume that does not fit, if there is one.
     #[serde(skip_serializing_if = "str::is_empty")]
     field: &'static str,
     /// The value of the volume.
@@ -114,7 +114,7 @@ pub(super) struct VolumePlan {
     pub(super) reclaim_policy: String,
     /// Its phase in the end, or `Deleted`.
     pub(super) phase: String,
-    /// What becomes of it, as a sentence.
+    /// Its fate, as a sentence.
     pub(super) fate: String,
 }
 

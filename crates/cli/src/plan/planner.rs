@@ -36,15 +36,14 @@ pub(super) struct Planner {
 #[derive(Default)]
 struct Decisions(Mutex<BTreeMap<Key, Decided>>);
 
-/// What was decided about an object by its last sync that decided something, and by the operations of that
-/// sync.
+/// The decisions about an object: of its last sync that had one, and of the operations of that sync.
 #[derive(Clone, Default)]
 pub(super) struct Decided {
     /// The decisions, in order.
     pub(super) decisions: Vec<Decision>,
     /// Why the sync failed.
     pub(super) error: Option<String>,
-    /// An operation that takes a cluster, and is left out of the plan.
+    /// An operation that needs a cluster, and is left out of the plan.
     pub(super) left_out: Option<OperationKind>,
 }
 
@@ -134,7 +133,7 @@ impl Planner {
         })
     }
 
-    /// A claim as it is now; `None` where it is gone.
+    /// A claim as it is now; `None` if it is gone.
     pub(super) fn claim(&self, key: &ClaimKey) -> Option<Arc<Claim>> {
         match self.store().claim(Source::Overlay, key) {
             Lookup::Found(claim) => Some(claim),
@@ -142,7 +141,7 @@ impl Planner {
         }
     }
 
-    /// A volume as JSON; `None` where it is gone.
+    /// A volume as JSON; `None` if it is gone.
     pub(super) fn volume(&self, name: &str) -> Option<Value> {
         self.sim.object("persistentvolumes", None, name)
     }
@@ -175,8 +174,8 @@ impl Planner {
         Ok(())
     }
 
-    /// Performs an operation, or returns its kind where that takes a cluster. Failures are in the decisions,
-    /// as events.
+    /// Performs an operation, or returns its kind if it needs a cluster. Failures are in the decisions, as
+    /// events.
     ///
     /// # Errors
     ///

@@ -28,7 +28,7 @@ impl Kubeconfig {
     ///
     /// # Errors
     ///
-    /// The file cannot be written, or is there and was not written by a playground.
+    /// The file cannot be written, or exists and was not written by a playground.
     pub(super) fn write(path: Option<&Path>, address: SocketAddr) -> Result<Self> {
         let path = match path {
             // Absolute, because the user copies the path to another terminal.
@@ -81,7 +81,7 @@ fn write(path: &Path, content: &str) -> Result<()> {
     Ok(())
 }
 
-/// The servers of a kubeconfig that leads to playgrounds alone; `None` for every other file.
+/// The servers of a kubeconfig that names only playgrounds; `None` for every other file.
 ///
 /// The text may differ from that of [`content`]: `kubectl config set-context --current --namespace NAME`
 /// rewrites the file.

@@ -4,8 +4,8 @@
 //! competes only while it is eligible; a leader that is no longer eligible releases the Lease.
 //!
 //! Rights are reviewed when all first lists are complete, again after the API server has refused a request,
-//! and while a later list is overdue. An idle replica requests no review. Where reviews are not answered,
-//! rights count as held.
+//! and while a later list is overdue. An idle replica requests no review. If reviews are not answered, rights
+//! count as held.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Eligibility {
         let _ = state.wait_for(|state| state.is_eligible() == eligible).await;
     }
 
-    /// What keeps this replica from leading; empty where it is eligible.
+    /// What keeps this replica from leading; empty if it is eligible.
     pub(super) fn causes(&self) -> Vec<String> {
         let state = self.state.borrow();
         let mut causes: Vec<_> = state.missing.iter().map(|right| format!("it may not {right}")).collect();
@@ -157,8 +157,8 @@ impl Eligibility {
         let _ = state.wait_for(|state| !state.overdue.is_empty()).await;
     }
 
-    /// Reviews the rights. Returns false where one is missing or the review was not answered: then the review
-    /// is to be repeated.
+    /// Reviews the rights. Returns false if one is missing or the review was not answered; then the review
+    /// must be repeated.
     async fn review(&self) -> bool {
         let missing = match missing_rights(&self.client, &self.rights).await {
             Ok(missing) => missing,

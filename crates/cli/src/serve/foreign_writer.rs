@@ -1,4 +1,4 @@
-//! Reacts to another binder: recycling and deleting stop, the operator is told, and they go on when the
+//! Reacts to another binder: recycling and deleting stop, the operator is told, and they continue when the
 //! operator acknowledges.
 //!
 //! The replica that sees the write stops at once by itself. An annotation on the Lease stops the other
@@ -142,8 +142,8 @@ impl ForeignWriterCheck {
         self.events.emit(&note, now);
     }
 
-    /// Resumes recycling and deleting where the operator has removed the annotation, unless more than
-    /// `writes` writes have been seen by then.
+    /// Resumes recycling and deleting if the operator has removed the annotation, unless more than `writes`
+    /// writes have been seen by then.
     async fn check_acknowledgement(&self, writes: u64) {
         match self.mark.read().await {
             Ok(Some(_)) => {}

@@ -113,8 +113,8 @@ impl Health for ReplicaHealth {
         [self.lists(), self.credentials()].into_iter().chain(writes).chain(candidate).collect()
     }
 
-    /// A silent watch is shown and fails nothing: an API server that is silent to all replicas would take all
-    /// endpoints of the webhook at once.
+    /// A silent watch is reported but fails no check: otherwise an API server that is silent to all replicas
+    /// would remove all endpoints of the webhook at once.
     fn notes(&self) -> Vec<String> {
         let silences: Vec<_> =
             self.silences().map(|(kind, seconds)| format!("{kind} {seconds} s ago")).collect();

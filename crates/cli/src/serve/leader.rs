@@ -164,7 +164,7 @@ impl Leadership {
     }
 }
 
-/// Waits until the Lease is held, or lost. Returns false where the round ends first, or the election fails.
+/// Waits until the Lease is held, or lost. Returns false if the round ends first, or the election fails.
 async fn until(holds: &mut Receiver<bool>, held: bool, round: &CancellationToken) -> bool {
     let changed = holds.wait_for(|holds| *holds == held);
     matches!(round.run_until_cancelled(changed).await, Some(Ok(_)))

@@ -3,7 +3,7 @@
 use bindery_kube::plugins::{RECYCLER_IMAGE, Recycler, RecyclerSettings, TemplateError};
 use bindery_kube::{ApiClient, Events, system_clock};
 
-/// Recycling needs rights that nothing else here does: to create, patch and delete pods in the namespace
+/// Recycling needs rights that no other task needs: to create, patch and delete pods in the namespace
 /// `default`.
 #[derive(clap::Args)]
 pub(super) struct RecyclerArguments {
@@ -18,7 +18,7 @@ pub(super) struct RecyclerArguments {
 }
 
 impl RecyclerArguments {
-    /// The recycler of a plugin; `None` where recycling is off.
+    /// The recycler of a plugin; `None` if recycling is off.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 /// Starts tasks that run for as long as the replica does.
 ///
 /// A replica without its watches would decide by stale caches, hold the Lease, and stay live and ready. So
-/// when a task ends by itself, a panic included, the replica ends too, and its supervisor starts another.
+/// when a task ends by itself or by a panic, the replica ends too, and its supervisor starts another.
 pub(super) struct Tasks {
     ends: UnboundedSender<&'static str>,
     ended: UnboundedReceiver<&'static str>,

@@ -67,12 +67,12 @@ pub(super) struct Webhook {
 }
 
 impl WebhookArguments {
-    /// Most connections to the webhook at the same time; 0 where it is off.
+    /// Most connections to the webhook at the same time; 0 if it is off.
     pub(super) fn connections_max(&self) -> usize {
         if self.webhook_listen.is_some() { self.webhook_connections } else { 0 }
     }
 
-    /// Prepares the webhook; `None` where it is off.
+    /// Prepares the webhook; `None` if it is off.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Webhook {
             }
         };
         let follow_certificates = certificates.follow(&credentials, &statistics.certificates, restores);
-        // Where these end, the webhook goes on with the certificates that it has.
+        // If these end, the webhook continues with its current certificates.
         let follow = async {
             tokio::join!(follow_authorities, follow_certificates);
             pending::<()>().await;

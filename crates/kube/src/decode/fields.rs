@@ -20,7 +20,7 @@ pub(super) struct Bare {
     pub(super) metadata: Meta,
 }
 
-/// A field of which only the presence matters.
+/// A field whose presence alone matters.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Presence {}
 

@@ -59,7 +59,7 @@ pub(super) fn patch(correlated: &Correlated) -> Value {
 /// `<object>.<16 hexadecimal digits>`, as client-go names events.
 pub(super) fn event_name(note: &Note, correlated: &Correlated) -> String {
     let object = name(&note.regarding);
-    // A name has at most 253 characters, of which a dot and the digits take 17.
+    // A name has at most 253 characters; a dot and the digits take 17 of them.
     let object = object.get(..object.len().min(236)).unwrap_or_default().trim_end_matches(['.', '-']);
     format!("{object}.{:016x}", correlated.id)
 }

@@ -34,7 +34,7 @@ impl Queue {
         self.notes.contains_key(&id)
     }
 
-    /// Adds a note. If one for the same event is queued, this one takes its place in the queue. Returns an
+    /// Adds a note. If one for the same event is queued, this one takes its place in the queue. Returns a
     /// note that is dropped because the queue is full; first notes are kept rather than repetitions.
     pub(super) fn put(&mut self, new: Queued) -> Option<Queued> {
         let id = new.correlated.id;

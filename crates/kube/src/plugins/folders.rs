@@ -196,7 +196,7 @@ fn resolve(path: &Path) -> Result<PathBuf, String> {
                 rest.extend(parts(&target));
             }
             Err(error) => match error.kind() {
-                // It is no link, or does not exist.
+                // It is not a link, or does not exist.
                 ErrorKind::InvalidInput | ErrorKind::NotFound | ErrorKind::NotADirectory => real = next,
                 _ => return Err(at(&next, error)),
             },

@@ -9,7 +9,7 @@ use crate::client::ApiClient;
 use crate::request;
 use crate::rest;
 
-/// The source of a volume, of which decisions know the name only.
+/// The source of a volume; decisions know only its name.
 ///
 /// # Errors
 ///

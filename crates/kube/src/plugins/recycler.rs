@@ -54,7 +54,7 @@ pub enum TemplateError {
          been read once more: choose its node by spec.nodeSelector or spec.affinity"
     )]
     NodeName,
-    /// There is no volume to replace by the one that is scrubbed.
+    /// The template has no volume to replace.
     #[error("the recycler pod's template has no metadata or no entry in spec.volumes")]
     NoVolume,
 }
@@ -319,7 +319,7 @@ impl Recycler {
         }
     }
 
-    /// Deletes the pod of that name, of whichever recycle it is.
+    /// Deletes the pod of that name, whatever its UID.
     async fn delete_old(&self, path: &str) -> Result<(), PluginError> {
         match rest::json(&self.client, http::Method::GET, path, None).await {
             Ok(pod) => self.delete(path, pod["metadata"]["uid"].as_str().unwrap_or_default()).await,

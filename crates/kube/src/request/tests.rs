@@ -1,4 +1,4 @@
-//! The bodies that are sent, to the byte where upstream's matter.
+//! The bodies of requests, compared byte for byte if upstream's matter.
 
 use bindery_core::{AccessMode, ClaimPhase, FinalizerEdit, Message, Quantity, VolumePhase};
 

@@ -37,7 +37,7 @@ impl Feed {
         Self { kind, intake, listed: Vec::new(), late: HashMap::new(), has_listed: false }
     }
 
-    /// A bookmark has told the version that the cache has reached.
+    /// The cache has reached the version of a bookmark.
     pub(super) fn reached(&self, version: &str) {
         self.intake.deliver(Delivery::Bookmark { kind: self.kind, version: version.into() });
     }

@@ -187,7 +187,7 @@ impl Watch {
                     self.feed.list_gone(&event.object);
                 }
                 "ERROR" => return Err(self.client.failure(&event.object).into()),
-                // A kind of event that is not known yet tells nothing that could be acted on.
+                // An event of an unknown kind is ignored.
                 _ => {}
             }
         };
@@ -228,7 +228,7 @@ impl Watch {
         Box::pin(chunks.boxed().into_async_read())
     }
 
-    /// Delivers an event. Answers the version that it tells.
+    /// Delivers an event. Returns its version.
     fn take(&self, event: &Event) -> Result<Option<String>, WatchError> {
         if event.kind == "ERROR" {
             return Err(self.client.failure(&event.object).into());

@@ -12,7 +12,7 @@ use super::*;
 const WORLDS: u64 = 400;
 /// Names of folders below the root, and of volumes.
 const NAMES: [&str; 4] = ["pvc-a", "pvc-b", "pvc-c", "by-hand"];
-/// Parts of random paths: folders, what is in them, links, and what does not exist.
+/// Parts of random paths: folders, files in them, links, and names that do not exist.
 const PARTS: [&str; 12] = [
     "pvc-a", "pvc-b", "pvc-c", "by-hand", "inner", "data", "link-0", "link-1", "link-2", "..", ".", "missing",
 ];
