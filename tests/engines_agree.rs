@@ -1,6 +1,6 @@
 //! The default engine decides natively as it does in its component: the same questions in the same order, the
-//! same decision, or the same stop. Where the request itself is nonsense, which no host sends, the native
-//! engine says so; the contract has no word for it, and the component traps.
+//! same decision, or the same stop. A host never sends a nonsensical request; for one the native engine
+//! returns an error, and the component traps, because the contract has no such answer.
 
 mod component;
 mod random;
@@ -13,7 +13,7 @@ use random::Random;
 /// Requests that are tried; each has its number as its seed.
 const REQUESTS: u64 = 20_000;
 
-/// A cluster whose answers are random, by its seed and by how many questions there were before.
+/// A cluster with random answers, determined by its seed and the number of earlier questions.
 struct RandomCluster(Random);
 
 impl Cluster for RandomCluster {

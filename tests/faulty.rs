@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-/// Where their sources are, from whichever package this file is compiled into.
+/// The folder of their sources, whichever package this file is compiled into.
 pub(crate) fn folder() -> PathBuf {
     checkout().join("tests/components")
 }
@@ -14,7 +14,7 @@ pub(crate) fn folder() -> PathBuf {
 ///
 /// # Panics
 ///
-/// There is no such source, or it is no WebAssembly text.
+/// The source does not exist, or is not WebAssembly text.
 pub(crate) fn built(name: &str) -> Vec<u8> {
     let text = |name: &str| {
         let path = folder().join(format!("{name}.wat"));

@@ -1,10 +1,10 @@
 //! Hostile and broken engines: each is refused or stopped with a typed error, and the next decision of the
 //! default engine on the same host is what it was before.
 //!
-//! Every file of `components/` has one fault and is listed here with what becomes of it. The files are core
-//! modules that are spliced into `skeleton.wat` and made components of the contract, or whole components.
-//! `hostile/binder.rs` lets them decide in a binder, `hostile/limits.rs` goes to each limit and one beyond;
-//! what users of the command see is in `crates/cli/tests/hostile.rs`.
+//! Every file of `components/` has one fault, and is listed here with its outcome. The files are core modules
+//! that are spliced into `skeleton.wat` and made components of the contract, or whole components.
+//! `hostile/binder.rs` lets them decide in a binder, `hostile/limits.rs` tests each limit and one beyond;
+//! `crates/cli/tests/hostile.rs` tests the messages of the command.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -103,7 +103,7 @@ fn nonsense(fault: &EngineFault, about: &str) -> bool {
     matches!(fault, EngineFault::Stopped(Stop::Nonsense(what)) if what.contains(about))
 }
 
-/// A claim that has nothing to bind to, in a cluster in which there is nothing.
+/// A claim in an empty cluster, where it has no volume to bind to.
 fn request() -> Request {
     Request { now: 1_800_000_000, subject: Subject::SyncClaim(Arc::new(claim())) }
 }
@@ -113,7 +113,7 @@ fn claim() -> Claim {
     Claim { class: Some("".into()), ..bindery_kit::claim(ClaimKey::new("default", "data")) }
 }
 
-/// A cluster in which there is nothing; a question that such a claim does not lead to needs a live read.
+/// An empty cluster. Questions that a decision about this claim does not ask need a live read.
 struct Nothing;
 
 impl Cluster for Nothing {
@@ -156,7 +156,7 @@ impl Cluster for Limited {
     }
 }
 
-/// A host with the default engine, and what that decides.
+/// A host with the default engine, and the engine's decision.
 struct Bench {
     host: Host,
     default_engine: ComponentEngine,
@@ -190,7 +190,7 @@ fn every_hostile_engine_is_stopped_and_the_next_decision_is_unaffected() {
         assert!(expected(&fault), "{name}: {fault:?}");
         assert!(stats.fuel <= Limits::unhurried().fuel, "{name}: {stats:?}");
         bench.check(name);
-        // Nothing of the first decision is left: the second ends in the same way, at the same instruction.
+        // The first decision leaves no state: the second ends in the same way, at the same instruction.
         assert_eq!(engine.decide_with_stats(&request(), &mut Limited::new()), (Err(fault), stats), "{name}");
     }
 }

@@ -1,7 +1,7 @@
-//! `wit/` does not change without a version step: components that people have built must keep linking.
+//! `wit/` does not change without a new version, because components that people have built must keep linking.
 //!
-//! What counts is the parsed package without its doc comments, printed in one canonical form and digested. So
-//! a doc comment or the layout of a file may change, a type, a function or a version may not.
+//! The digest covers the parsed package without doc comments, printed in one canonical form. So doc comments
+//! and the layout of files may change, but types, functions and versions may not.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ fn digests(resolve: &Resolve) -> Vec<Line> {
         line(format!("interface {name}"), &String::from(printer.output))
     });
     let worlds = package.worlds.iter().map(|(name, id)| {
-        // What matters of a world is what it imports and exports; the interfaces have lines of their own.
+        // A world is identified by its imports and exports; the interfaces have lines of their own.
         let world = &resolve.worlds[*id];
         let imports: Vec<_> = world.imports.keys().map(|key| resolve.name_world_key(key)).collect();
         let exports: Vec<_> = world.exports.keys().map(|key| resolve.name_world_key(key)).collect();
@@ -91,8 +91,8 @@ fn a_released_version_of_the_contract_does_not_change() {
     );
 }
 
-/// What a line said when it was committed it says for ever: to paste the digest of a changed type over that
-/// of a version that people have built against is found in the history.
+/// A committed line never changes: the test compares the history, so a new digest pasted over that of a
+/// published version is found.
 #[test]
 fn a_line_that_was_committed_stays_as_it_was() {
     let now = recorded();
@@ -110,14 +110,14 @@ fn a_line_that_was_committed_stays_as_it_was() {
         tell("wit/VERSIONS is held against a part of its history only: this clone is shallow");
     }
     let then = commits.lines().flat_map(|commit| {
-        // A commit that took the file away has none.
+        // A commit that removed the file has none.
         let text = git(&["show", &format!("{commit}:./wit/VERSIONS")]).unwrap_or_default();
         lines_of(&text).into_iter().map(|line| (commit.to_owned(), line)).collect::<Vec<_>>()
     });
     let then: Vec<_> = then.collect();
     assert_eq!(rewritten(&then, &now), Vec::<String>::new(), "wit/VERSIONS: {HOW_TO_STEP}");
 
-    // The same with a digest pasted over the first line that ever was.
+    // The same with a digest pasted over the very first line.
     let Some((_, first)) = then.last() else { return };
     let mut pasted = now.clone();
     for line in pasted.iter_mut().filter(|line| *line == first) {
@@ -126,7 +126,7 @@ fn a_line_that_was_committed_stays_as_it_was() {
     assert!(!rewritten(&then, &pasted).is_empty(), "a pasted digest is not found");
 }
 
-/// Lines of past commits that are not there any more, in words.
+/// Lines of past commits that are missing now, as messages.
 fn rewritten(then: &[(String, Line)], now: &[Line]) -> Vec<String> {
     let lost = then.iter().filter(|(_, line)| !now.contains(line));
     lost.map(|(commit, (version, name, digest))| {
@@ -139,7 +139,7 @@ fn rewritten(then: &[(String, Line)], now: &[Line]) -> Vec<String> {
 ///
 /// # Errors
 ///
-/// There is no git, or this is no checkout that it reads; why.
+/// Git is missing or cannot read this checkout; the text says why.
 fn git(arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new("git");
     let output = command.current_dir(wit().join("..")).args(arguments).output();
@@ -148,9 +148,9 @@ fn git(arguments: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-/// Tells it also where the test passes, whose output would be kept back.
+/// Prints to standard error directly, because the harness hides the output of a passing test.
 fn tell(what: &str) {
-    // To tell is all that there is to do.
+    // If this fails, there is nothing else to do.
     let _ = writeln!(std::io::stderr(), "{}", what.trim_end());
 }
 

@@ -53,7 +53,7 @@ async fn a_binder_with_a_hostile_engine_writes_nothing() {
         let sentence = error.to_string();
         assert!(sentence.starts_with("no decision: ") && !sentence.contains('\n'), "{name}: {sentence}");
     }
-    // There was something to write: the default engine begins to bind.
+    // The default engine begins to bind, so there was something to write.
     let (binder, api) = binder(load(&component::default_engine()));
     api.fail_write(1, WriteError::Failed("no answer".to_owned()));
     assert!(matches!(binder.sync(&key).await.result, Err(SyncError::Write { .. })));

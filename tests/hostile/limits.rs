@@ -14,7 +14,7 @@ use bindery_host::{Limits, LoadError};
 use super::faulty::built;
 use super::{Bench, Nothing, claim, request};
 
-/// Largest component that a host compiles, in bytes; the sentence says the same.
+/// Largest component that a host compiles, in bytes; the error message says the same.
 const COMPONENT_BYTES_MAX: u64 = 64 << 20;
 
 /// With fuel that never runs out, the clock ends it.
@@ -44,19 +44,19 @@ fn a_file_over_the_limit_is_refused_without_being_compiled() {
         refusal(path.to_str().unwrap()),
         "the engine has more than 67108864 bytes, which is the limit"
     );
-    // One that tells no size and never ends.
+    // A file that reports no size and never ends.
     assert_eq!(refusal("/dev/zero"), "the engine has more than 67108864 bytes, which is the limit");
     let large = vec![0; usize::try_from(COMPONENT_BYTES_MAX + 1).unwrap()];
     assert!(matches!(bench.host.load(&large, Limits::default()), Err(LoadError::TooLarge { .. })));
-    // At the limit the content is looked at.
+    // At the limit the content is checked.
     File::create(&path).unwrap().set_len(COMPONENT_BYTES_MAX).unwrap();
     let looked_at = bench.host.load_file(&path, Limits::default());
     assert!(matches!(looked_at, Err(LoadError::NotWasm)));
 }
 
-/// A cluster with volumes of every set of access modes that a claim may take, none of which it can have.
-/// Where some are taken by the 256 decisions that are in flight, three pages are asked for of each set, and
-/// two of the last; else one, and why none fits.
+/// A cluster with volumes of every set of access modes that a claim may take; none fits the claim. If the 256
+/// decisions in flight have picked some, the engine asks for three pages of each set, and two of the last;
+/// otherwise for one page, and for the reasons why none fits.
 struct Taken(bool);
 
 impl Cluster for Taken {
@@ -91,7 +91,7 @@ impl Cluster for Taken {
     }
 }
 
-/// A claim may have any selector that can be read: its questions are within the limits of an engine.
+/// The questions about a claim with any readable selector are within the limits of an engine.
 #[test]
 fn the_largest_selectors_are_decided_in_the_component_as_natively() {
     let bench = Bench::new();
@@ -105,8 +105,8 @@ fn the_largest_selectors_are_decided_in_the_component_as_natively() {
     let long_keys: Vec<_> = (0..172).map(|at| requirement(format!("{at:0317}"), values(1))).collect();
     let short_keys: Vec<_> =
         (0..Selector::LABELS_MAX / 2).map(|at| requirement(format!("k{at}"), values(1))).collect();
-    // So many keys cost the fuel of fewer questions: while many volumes that have them all are in flight,
-    // such a claim is tried again.
+    // So many keys leave fuel for fewer questions: while many volumes that have all of them are in flight,
+    // the claim is retried.
     for (requirements, in_flight, searches) in [
         (&many_values, true, 11),
         (&many_values, false, 5),

@@ -27,10 +27,10 @@ pub(crate) type Api = InMemoryApi<Facts>;
 /// Its objects.
 pub(crate) type State = Objects<Facts>;
 
-/// What the law needs beside volumes and claims.
+/// Further state that the law needs.
 pub(crate) struct Facts {
     pub(crate) classes: BTreeMap<Text, Class>,
-    /// Only the binder acts, and all that it was told is true.
+    /// Whether only the binder acts and its view is true.
     pub(crate) calm: bool,
     pub(crate) assets: Assets,
     /// How the law was broken.
@@ -94,8 +94,8 @@ pub(crate) fn may_destroy(state: &State, volume: &Volume) -> Result<(), String> 
     check_that(may, "destroys data: the volume was not provisioned for its claim, which has another one")
 }
 
-/// G1: a complete pair stays complete, and no phase denies it. In a rough world others may have completed the
-/// pair since the binder decided the phase.
+/// G1: a complete pair stays complete, and no phase contradicts it. In a rough world others may have
+/// completed the pair since the binder decided the phase.
 fn pairs_stay(state: &State, change: &Change) -> Result<(), String> {
     for claim in state.claims.values() {
         let Some(volume) = claim.volume_name.as_ref().and_then(|name| state.volumes.get(name)) else {
@@ -132,16 +132,16 @@ pub(crate) fn is_pair(claim: &Claim, volume: &Volume) -> bool {
         && uid_in(volume) == Some(&claim.uid)
 }
 
-/// What became of the claim in a volume's claimRef. Both may hold.
+/// The fate of the claim in a volume's claimRef. Both may hold.
 struct Fate {
-    /// There is no claim with that UID.
+    /// No claim has that UID.
     is_gone: bool,
     /// It has, or had, another volume: a volumeName never changes.
     is_elsewhere: bool,
 }
 
-/// G4: what became of the volume's claim, which must not need the volume. A claim that is gone stays gone,
-/// and a volumeName never changes, so what a live read showed still holds when the write arrives.
+/// G4: the fate of the volume's claim, which must not need the volume. A claim that is gone stays gone, and a
+/// volumeName never changes, so the result of a live read still holds when the write arrives.
 fn fate(state: &State, volume: &Volume) -> Result<Fate, String> {
     let uid = uid_in(volume).ok_or("G4: the volume carries no claim's UID")?;
     let key = claim_ref_key(volume);

@@ -39,7 +39,7 @@ fn all_settle(worlds: &impl Strategy<Value = WorldBytes>) -> Vec<Outcome> {
     check_all(worlds, WORLDS, trial::run)
 }
 
-/// The share of outcomes, in a thousand, for which something holds.
+/// The share of outcomes, in a thousand, that satisfy a condition.
 fn share(outcomes: &[Outcome], holds: impl Fn(&Outcome) -> bool) -> usize {
     outcomes.iter().filter(|outcome| holds(outcome)).count() * 1_000 / outcomes.len()
 }

@@ -11,8 +11,7 @@ use crate::law::{Api, State};
 use crate::plugin::provisioned;
 use crate::world::{self, CLAIMS, DRIVER, MIGRATED, VOLUMES, key, uid_of};
 
-/// One action, after a delay. Returns true where the action is that the binder loses its Lease and gets it
-/// back.
+/// One action, after a delay. Returns true if the action is that the binder loses its Lease and gets it back.
 pub(crate) async fn act(api: &Api, bytes: &[u8; 4]) -> bool {
     let c = &mut Choices::new(bytes);
     match c.pick(&[0, 0, 1, 40, 3_000, 700_000]) {

@@ -1,4 +1,4 @@
-//! The in-tree plugin of these worlds. What it destroys is checked against the law.
+//! The in-tree plugin of these worlds. The law checks each destruction of data.
 
 use std::sync::Mutex;
 
@@ -33,7 +33,7 @@ impl MockPlugin {
         Err(PluginError::Failed("the disk is on fire".into()))
     }
 
-    /// Destroys the data of a volume and notes it.
+    /// Destroys the data of a volume and records it.
     fn destroy(&self, volume: &Volume, note: impl FnOnce(&mut Assets)) -> Result<(), PluginError> {
         self.succeed()?;
         let mut state = self.api.objects();

@@ -2,7 +2,7 @@
 //!
 //! Before a calm world starts, every claim and volume is reviewed as if it were created now, and as if it
 //! were updated from several earlier states. Guard and engine must agree about every finding that denies. An
-//! update is denied for what its content is denied for, except for what held before.
+//! update is denied for the same reasons as the creation of its object, except for those that held before.
 //!
 //! After the world has settled, a pair that was denied or told to wait has not bound while the volume's spec
 //! stayed the same, and a claim without findings has the volume that it names.
@@ -18,7 +18,7 @@ use bindery_core::{
 
 use crate::law::{Api, State, is_pair, uid_in};
 
-/// What the reviews at the beginning of a world predict of its end.
+/// The predictions of the reviews at the beginning of a world for its end.
 #[derive(Default)]
 pub(crate) struct Predictions {
     /// Pairs that never bind: a review denies one of the two, or says that it waits.
@@ -35,8 +35,8 @@ struct Pair {
 }
 
 impl Predictions {
-    /// How many pairs never bind; how many surely bind; how many of those have a claim that is marked as
-    /// bound and is not; and how many updates break a pair.
+    /// Number of pairs that never bind; of pairs that surely bind; of the latter with a claim that is marked
+    /// as bound and is not; and of updates that break a pair.
     pub(crate) fn counts(&self) -> [usize; 4] {
         let is_marked =
             |pair: &&Pair| pair.claim.annotations.bind_completed && !is_pair(&pair.claim, &pair.volume);
@@ -155,8 +155,8 @@ impl Reviewer<'_> {
         before.chain([large]).map(Arc::new).filter(|before| before != volume).collect()
     }
 
-    /// An update is denied for what the creation of its object would be denied for, unless that held before,
-    /// and where it breaks a pair.
+    /// An update is denied for the reasons that would deny the creation of its object, unless they held
+    /// before, and if it breaks a pair.
     async fn review_update(
         &mut self,
         created: &[Finding],

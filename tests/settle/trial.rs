@@ -27,7 +27,7 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(15 * 60);
 /// After that nothing is written for this time.
 const STAYS_SETTLED: Duration = Duration::from_secs(10 * 60);
 
-/// What happened in a world that broke no law.
+/// The result of a world that broke no law.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// How many writes were carried out.
@@ -38,11 +38,11 @@ pub(crate) struct Outcome {
     pub(crate) reclaimed: usize,
     /// How many decisions the guard refused.
     pub(crate) refusals: u64,
-    /// What reviews predicted of a calm world: [`Predictions::counts`].
+    /// The predictions of reviews for a calm world: [`Predictions::counts`].
     pub(crate) predicted: [usize; 4],
 }
 
-/// The most decisions in one world. More of them would never end.
+/// The most decisions in one world; a world that needs more would never end.
 const DECISIONS_MAX: usize = 3_000;
 
 /// The default engine, for a limited number of decisions.
@@ -178,8 +178,8 @@ impl Leading {
     }
 }
 
-/// Waits for [`SETTLES_WITHIN`] and then for [`STAYS_SETTLED`]. Returns how many writes there were, as an
-/// error where another one follows in the latter.
+/// Waits for [`SETTLES_WITHIN`] and then for [`STAYS_SETTLED`]. Returns the number of writes, or an error if
+/// another one follows within the latter.
 async fn until_settled(api: &Api) -> Result<usize, usize> {
     let (began, mut settled) = (Instant::now(), law::changes(&api.objects()));
     let late_write = async {
@@ -256,7 +256,7 @@ fn deliver_lists(binder: &Binder<Api>, api: &Api) {
     }
 }
 
-/// Delivers events, and lists of volumes where the binder wants one, each after its lag.
+/// Delivers events, and lists of volumes that the binder requests, each after its lag.
 async fn watch(binder: Arc<Binder<Api>>, api: Api, mut watches: Watches, lag: [u64; 2]) {
     let [volume_lag, claim_lag] = lag.map(Duration::from_millis);
     let freshness = binder.intake().freshness();
@@ -299,7 +299,7 @@ async fn start_anew(api: &Api, conditions: Conditions) {
     deliver_lists(&binder, api);
     for key in keys {
         for operation in binder.sync(&key).await.operations {
-            // An operation that failed before fails again. The writes are what counts.
+            // An operation that failed before fails again; only the writes matter.
             let _ = binder.perform(operation).await;
         }
     }

@@ -155,7 +155,7 @@ pub(crate) fn volume(name: &str, bytes: &[u8]) -> Volume {
             pre_resize_capacity: None,
         },
         finalizers,
-        // The API server admits no volume without, but its store may have older ones.
+        // The API server admits no volume without a policy, but its store may have older ones.
         capacity: (!c.percent(5)).then_some(capacity),
         access_modes,
         class,
@@ -170,7 +170,8 @@ pub(crate) fn volume(name: &str, bytes: &[u8]) -> Volume {
     }
 }
 
-/// Makes a pair of some: complete, or as a crash between two of the four writes of a bind leaves it.
+/// Makes pairs of some volumes and claims: complete, or as a crash between two of the four writes of a bind
+/// leaves them.
 pub(crate) fn pair(c: &mut Choices<'_>, claim: &mut Claim, volume: &mut Volume) {
     if !c.percent(35) {
         return;

@@ -66,7 +66,7 @@ fn next(generations: &Generations, now: SystemTime) -> Generations {
     Generations::due(Some(generations), None, &settings(&names()), now).unwrap().unwrap()
 }
 
-/// What a replica that knew these generations makes when the Secret is gone.
+/// The generations that a replica with this knowledge makes when the Secret is gone.
 fn anew(known: &Generations, now: SystemTime) -> Generations {
     Generations::due(None, Some(known), &settings(&names()), now).unwrap().unwrap()
 }

@@ -13,8 +13,8 @@ const WARNINGS_MAX: usize = 3;
 ///
 /// # Errors
 ///
-/// A report: an API server would not understand the answer, it denies without a reason, it differs the second
-/// time, or something was written.
+/// A report: an API server would not understand the answer, the answer denies without a reason or differs the
+/// second time, or something was written.
 pub fn run(bytes: &[u8]) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
@@ -49,8 +49,8 @@ fn replica() -> Replica {
     ])
 }
 
-/// The body for some bytes. The first byte chooses: the rest itself, or the rest as texts in fields of a
-/// review.
+/// The body for some bytes. The first byte decides whether the rest is the body, or becomes texts in fields
+/// of a review.
 fn body(bytes: &[u8]) -> Vec<u8> {
     let Some((how, rest)) = bytes.split_first() else { return Vec::new() };
     let texts: Vec<_> = rest.splitn(3, |byte| *byte == 0).map(String::from_utf8_lossy).collect();

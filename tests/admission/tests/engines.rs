@@ -1,4 +1,4 @@
-//! No engine can deny at will: each of its denials is checked against the objects and its own questions.
+//! An engine cannot deny at will: each of its denials is checked against the objects and its own questions.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use bindery_core::{ClaimKey, Cluster, Decision, Engine, EngineFault, Finding, Ru
 use bindery_webhook::{AdmissionSettings, Levels};
 use serde_json::{Value, json};
 
-/// An engine that finds everything wrong with everything.
+/// An engine that makes every finding about every object.
 struct Malicious(Rule);
 
 impl Engine for Malicious {
@@ -18,7 +18,7 @@ impl Engine for Malicious {
         request: &bindery_core::Request,
         cluster: &mut dyn Cluster,
     ) -> Result<Decision, EngineFault> {
-        // It knows the names, so its finding is well formed.
+        // The engine knows the names, so its finding is well formed.
         let key = ClaimKey::new("ns", "c");
         cluster.volume(Source::Overlay, "v".into())?;
         cluster.claim(Source::Overlay, key.clone())?;
@@ -82,7 +82,7 @@ async fn an_engine_cannot_deny_an_update_for_an_old_fault() {
     }
 }
 
-/// An engine that finds fault with the class of each claim, with or without asking about it.
+/// An engine that reports the class of each claim, with or without asking about it.
 struct Slanderous {
     rule: Rule,
     asks: bool,
@@ -125,7 +125,8 @@ async fn an_engine_denies_a_class_only_after_it_asked_for_other_ways() {
         (ProvisionerUnknown, glusterfs, Some(is_small()), true),
         (ProvisionerUnknown, glusterfs, Some(fits()), false),
         (ProvisionerUnknown, glusterfs, Some(is_reserved()), false),
-        // No provisioner is meant to be, a CSI driver replaces the plugin, or it is not in-tree.
+        // The class has no provisioner on purpose, a CSI driver replaces the plugin, or the provisioner is
+        // not in-tree.
         (ProvisionerUnknown, Some("kubernetes.io/no-provisioner"), None, false),
         (ProvisionerUnknown, Some("kubernetes.io/aws-ebs"), None, false),
         (ProvisionerUnknown, Some("vendor.example/disk"), None, false),

@@ -45,7 +45,7 @@ impl Engine for BrokenEngine {
                 Ok(Decision::new(vec![action.into()], Outcome::Done))
             }
             Self::Reads => {
-                // Another volume each time, though each is read live.
+                // Each claim names another volume, but all of them are read live.
                 for at in 0.. {
                     cluster.volume(Source::Live, format!("v{at}").into())?;
                 }
@@ -192,8 +192,8 @@ async fn a_body_that_does_not_come_is_given_up_after_a_second() {
     assert!(scrape(&metrics).contains("admission_shed_total 0\n"));
 }
 
-/// Sends `begun` bodies that begin so and do not end, of which six are given up for later ones, and then a
-/// whole one of `bytes`: the oldest that is left is given up for it.
+/// Sends `begun` unfinished bodies, six of which are refused for later ones, and then a complete body of
+/// `bytes`: the oldest remaining body is refused for it.
 async fn oldest_is_given_up(begun: usize, start: &'static [u8], bytes: usize) {
     let metrics = AdmissionMetrics::default();
     let (slow, router) = slow_admission(&metrics);
@@ -214,7 +214,7 @@ async fn oldest_is_given_up(begun: usize, start: &'static [u8], bytes: usize) {
 
 #[tokio::test(start_paused = true)]
 async fn of_requests_without_a_body_the_oldest_is_given_up() {
-    // The whole budget, of which each request takes 8 KiB.
+    // The whole budget, from which each request takes 8 KiB.
     oldest_is_given_up(BODIES_MAX / (8 * 1024) + 6, b"", 1024).await;
 }
 
@@ -230,7 +230,7 @@ const BODIES_MAX: usize = 12 * 1024 * 1024;
 const SMALL_RESERVE: usize = 4 * 1024 * 1024;
 const SMALL_MAX: usize = 16 * 1024;
 
-/// The review of a claim of this name, with spaces after it up to so many bytes.
+/// The review of a claim of this name, with spaces after it up to this many bytes.
 fn padded(name: &str, bytes: usize) -> Bytes {
     let mut review = create(&claim(name, "1Gi", json!({}))).to_string();
     review.extend(std::iter::repeat_n(' ', bytes - review.len()));
@@ -263,7 +263,7 @@ async fn bodies_under_review_keep_their_bytes_of_the_budget() {
     }
 }
 
-/// A reviewer that never ends with claims called `large`.
+/// A reviewer that never finishes claims called `large`.
 struct Thorough;
 
 impl Reviewer for Thorough {

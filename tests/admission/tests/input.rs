@@ -145,7 +145,7 @@ async fn an_update_of_an_unreadable_object_passes_with_a_warning() {
     assert!(replica.scrape().contains(counted), "{}", replica.scrape());
 }
 
-/// Decoding them would cost many times the memory of the request.
+/// Decoding these would cost many times the memory of the request.
 #[tokio::test]
 async fn an_object_with_too_many_fields_passes_unread_with_a_warning() {
     let replica = Replica::default();

@@ -65,7 +65,7 @@ async fn a_volume_that_is_gone_when_the_denial_is_confirmed_denies_nothing() {
 
 #[tokio::test]
 async fn a_replica_that_lags_behind_denies_nothing_that_should_pass() {
-    // It has not seen yet that the volume has grown, was released, or was replaced.
+    // The replica has not seen yet that the volume has grown, was released, or was replaced.
     let replica = Replica::default();
     replica.see(&volume("v", "1Gi", json!({})));
     replica.put(&volume("v", "8Gi", json!({})));
@@ -78,7 +78,7 @@ async fn a_replica_that_lags_behind_denies_nothing_that_should_pass() {
     replica.put(&volume("v", "8Gi", json!({})));
     assert!(is_allowed(&replica.response(&create(&named("c", "8Gi"))).await));
 
-    // Nor that the claim of a volume was replaced by a smaller one.
+    // The replica has not seen that the claim of a volume was replaced by a smaller one.
     let replica = Replica::default();
     replica.see(&claim("c", "8Gi", json!({})));
     replica.put(&claim("c", "1Gi", json!({})));
@@ -93,7 +93,7 @@ async fn a_replica_that_lags_behind_denies_nothing_that_should_pass() {
 
 #[tokio::test]
 async fn a_volume_that_no_watch_has_told_of_yet_counts() {
-    // Both in one manifest: the API server has the volume, and this replica has not seen it.
+    // Volume and claim in one manifest: the API server has the volume, but this replica has not seen it.
     let replica = Replica::default();
     replica.put(&volume("v", "8Gi", json!({})));
     let response = replica.response(&create(&named("c", "8Gi"))).await;
@@ -168,7 +168,7 @@ async fn a_bound_claim_may_be_updated_whatever_its_volume_is_like() {
 
 #[tokio::test]
 async fn a_copy_of_a_bound_claim_is_told_that_its_volume_is_anothers() {
-    // `kubectl get pvc db -o yaml`, applied in another namespace: annotation and volumeName come along.
+    // `kubectl get pvc db -o yaml`, applied in another namespace with annotation and volumeName.
     let pair = [volume("v", "1Gi", claim_ref("db", "uid-db")), bound(named("db", "1Gi"))];
     let mut copy = bound(named("db", "1Gi"));
     copy["metadata"]["namespace"] = "other".into();

@@ -59,7 +59,7 @@ impl Story {
         self.example.upstream.iter().map(|line| Expected::parse(line))
     }
 
-    /// An object of the example with the names of this story.
+    /// An object of the example, with the names of this run.
     fn placed(&self, mut object: Value, uids: &BTreeMap<String, String>) -> Value {
         let own = |name: &mut Value| {
             if let Some(text) = name.as_str().filter(|text| !text.is_empty()) {

@@ -6,7 +6,7 @@
 //! killed when they are dropped, and by the kernel when the process that holds them dies. A [`Proxy`] in
 //! front of the API server makes faults. [`snapshot`] reads all objects for the checker of invariants.
 //!
-//! This is no part of the kit because it depends on kube and hyper, which tests without a cluster need not
+//! This is not part of the kit, because it depends on kube and hyper, which tests without a cluster need not
 //! compile.
 
 mod clock;

@@ -137,7 +137,7 @@ impl Replica {
         self.try_get(path).await.unwrap()
     }
 
-    /// The body of its answer; `None` where there is no answer.
+    /// The body of its answer; `None` if there is no answer.
     pub async fn try_get(&self, path: &str) -> Option<String> {
         self.try_probe(path).await.map(|(_, text)| text)
     }

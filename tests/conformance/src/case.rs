@@ -117,7 +117,7 @@ pub struct Change {
 pub struct Line {
     /// File and line, for messages.
     pub place: String,
-    /// The case, or why the line is none.
+    /// The case, or the reason why the line is not a case.
     pub case: Result<Case>,
 }
 

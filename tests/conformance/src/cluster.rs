@@ -81,7 +81,7 @@ impl Cluster {
             self.send(Method::PATCH, &path, &json!({"metadata": {"finalizers": null}})).await?;
         }
         match self.send(Method::DELETE, &path, &json!({"gracePeriodSeconds": 0})).await {
-            // It was gone with its last finalizer.
+            // The object was gone with its last finalizer.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             result => Ok(result.map(|_| ())?),
         }
@@ -171,8 +171,8 @@ impl<'a> Setup<'a> {
         Ok(objects)
     }
 
-    /// The end of the world as the recording has it. Volumes that wait for finalizers of others are gone
-    /// there, because the recorded API server had no finalizers.
+    /// The final state of the world, in the form of the recording. Volumes that wait for finalizers of others
+    /// are gone there, because the recorded API server had no finalizers.
     pub(crate) fn translated(&self, expected: &Objects, mut found: Objects) -> Objects {
         found.volumes.retain(|volume| {
             let is_deleted = volume["metadata"]["deletionTimestamp"].is_string();

@@ -167,7 +167,7 @@ impl Meta {
     }
 }
 
-/// The text at a pointer, `""` where there is none.
+/// The text at a pointer, or `""`.
 pub(crate) fn text(object: &Value, pointer: &str) -> String {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
 }

@@ -1,6 +1,6 @@
 //! Amounts of storage.
 
-/// Thousandths of a byte in a quantity such as `1Gi`, `1.5G`, `500m` or `1e9`, rounded down; `None` where the
+/// Thousandths of a byte in a quantity such as `1Gi`, `1.5G`, `500m` or `1e9`, rounded down; `None` if the
 /// text is not a quantity.
 pub(crate) fn thousandths(text: &str) -> Option<i128> {
     let digits =

@@ -112,7 +112,7 @@ impl Named for Claim {
 pub(crate) struct Found(Vec<Violation>);
 
 impl Found {
-    /// Takes down that an object breaks a rule, where there is a reason why.
+    /// Records that an object breaks a rule, if there is a reason.
     pub(crate) fn check(&mut self, object: &impl Named, rule: Rule, why: Option<String>) {
         self.0.extend(why.map(|why| Violation { rule, object: object.named(), why }));
     }

@@ -28,11 +28,11 @@ pub enum Rule {
     NotReclaimed,
     /// Volumes and claims that are not being deleted have their protection finalizers.
     Protected,
-    /// A claim is bound exactly where it is marked `bind-completed`, or lost.
+    /// A claim is Bound or Lost if and only if it has `bind-completed`.
     Marked,
-    /// A volume's phase is what its reservation says.
+    /// A volume's phase matches its claimRef.
     VolumePhase,
-    /// A claim's phase is what its volume says.
+    /// A claim's phase matches its volume.
     ClaimPhase,
     /// The status of a bound claim has the capacity and the access modes of its volume.
     ClaimStatus,

@@ -19,11 +19,11 @@ pub use objects::{Fault, Faults, Objects, VOLUME_PROTECTION};
 
 /// The time that the API server tells the binder, in seconds since the Unix epoch.
 const NOW: Timestamp = 1_700_000_000;
-/// Requests that a gate lets through at once.
+/// Permits of a gate that lets all requests through.
 const PERMITS: usize = 1_000;
 
 /// An API server in memory. It applies writes as kube-apiserver does, with preconditions, versions and
-/// finalizers. Clones share their objects; `X` is what a test keeps beside them.
+/// finalizers. Clones share their objects; `X` is further state of a test.
 pub struct InMemoryApi<X = ()> {
     shared: Arc<Shared<X>>,
     /// Writes wait for a permit. There are plenty unless a test takes them.
@@ -68,7 +68,7 @@ impl InMemoryApi {
 }
 
 impl<X> InMemoryApi<X> {
-    /// An API server without volumes and claims, and what a test keeps beside them.
+    /// An API server without volumes and claims, with further state of a test.
     pub fn with(extra: X) -> Self {
         let shared = Shared {
             objects: Mutex::new(Objects::new(extra)),
@@ -80,7 +80,7 @@ impl<X> InMemoryApi<X> {
         Self { shared: Arc::new(shared), gate: gate(), reads_gate: gate() }
     }
 
-    /// The objects, to look at. Watches report only what is changed by [`change`](Self::change).
+    /// The objects, for reading. Watches report only changes that [`change`](Self::change) makes.
     pub fn objects(&self) -> MutexGuard<'_, Objects<X>> {
         lock(&self.shared.objects)
     }
@@ -105,8 +105,8 @@ impl<X> InMemoryApi<X> {
         *lock(&self.shared.watch) = Some(Arc::new(watch));
     }
 
-    /// Delivers each later change to a binder's caches: at once where `lag` is zero, else one change after
-    /// the other, each after the lag.
+    /// Delivers each later change to a binder's caches: at once if `lag` is zero, else one change after the
+    /// other, each after the lag.
     pub fn watch(&self, intake: &Intake, lag: Duration) {
         let intake = intake.clone();
         if lag.is_zero() {
@@ -165,17 +165,17 @@ impl<X> InMemoryApi<X> {
         self.objects().claims.insert(claim.key.clone(), Arc::new(claim.clone()));
     }
 
-    /// The volume of this name, which there must be.
+    /// The volume of this name, which must exist.
     pub fn volume(&self, name: &str) -> Volume {
         Volume::clone(&self.objects().volumes[name])
     }
 
-    /// The claim of this name in namespace `ns`, which there must be.
+    /// The claim of this name in namespace `ns`, which must exist.
     pub fn claim(&self, name: &str) -> Claim {
         Claim::clone(&self.objects().claims[&ClaimKey::new("ns", name)])
     }
 
-    /// Whether there is a volume of this name.
+    /// Whether a volume of this name exists.
     pub fn has_volume(&self, name: &str) -> bool {
         self.objects().volumes.contains_key(name)
     }
@@ -190,7 +190,7 @@ impl<X> InMemoryApi<X> {
         self.objects().failing_reads = count;
     }
 
-    /// The writes that were asked for, also those that were refused.
+    /// All requested writes, including refused ones.
     pub fn writes(&self) -> Vec<Write<Volume>> {
         self.objects().writes.iter().map(|(write, _)| write.clone()).collect()
     }
@@ -205,7 +205,7 @@ impl<X> InMemoryApi<X> {
         self.objects().reads.clone()
     }
 
-    /// How many live reads of volumes arrived, also those that still wait at the gate.
+    /// Number of live reads of volumes that arrived, including those that wait at the gate.
     pub fn volume_reads(&self) -> usize {
         self.objects().volume_reads
     }
@@ -231,14 +231,14 @@ impl<X> InMemoryApi<X> {
         self.objects().story.clone()
     }
 
-    /// [`whole_story`](Self::whole_story) with each run of equal lines told once.
+    /// [`whole_story`](Self::whole_story) with each run of equal lines shortened to one.
     pub fn story(&self) -> Vec<&'static str> {
         let mut story = self.whole_story();
         story.dedup();
         story
     }
 
-    /// A number that grows with each request, event and line of the story.
+    /// A number that grows with each request, event and line of the log.
     pub fn activity(&self) -> usize {
         let objects = self.objects();
         let requests = objects.volume_reads + objects.reads.len() + objects.writes.len();

@@ -4,8 +4,8 @@
 //!   tests that speak to an API server. A test states only the fields that it is about.
 //! - `InMemoryApi` (feature `api`, because crates below the controller have no use for it) is an API server
 //!   behind the binder's port, with versions, conflicts, finalizers, faults by script, and a log of requests.
-//! - `NoEnvironment` (feature `store`) is what a session of the store asks where a test has no plugins.
-//! - [`Choices`] and [`check_all`] make random tests that can be repeated by their seed.
+//! - `NoEnvironment` (feature `store`) answers a session of the store in tests without plugins.
+//! - [`Choices`] and [`check_all`] make random tests that their seed repeats.
 //! - [`Logged`] captures log lines, [`allow_files`] raises the limit of open files, [`resident_kib`] and
 //!   [`peak_kib`] read the memory of a process.
 

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
-/// The number in an environment variable; `None` where it is not set.
+/// The number in an environment variable; `None` if it is not set.
 ///
 /// # Panics
 ///
@@ -15,7 +15,7 @@ pub fn number_from_env(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no whole number")))
 }
 
-/// A runner of that many cases, and its seed, which is that of `BINDERY_SEED` where it is set.
+/// A runner of that many cases, and its seed: `BINDERY_SEED` if it is set.
 pub fn seeded_runner(cases: u32) -> (u64, TestRunner) {
     let seed = number_from_env("BINDERY_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
     let mut bytes = [0; 32];
@@ -24,8 +24,8 @@ pub fn seeded_runner(cases: u32) -> (u64, TestRunner) {
     (seed, TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)))
 }
 
-/// Checks random values and returns what the check returned of each. The variable `count` sets another number
-/// of them. The seed is printed.
+/// Checks random values and returns the results of the check. The environment variable `count` changes their
+/// number. The seed is printed.
 ///
 /// # Panics
 ///

@@ -55,7 +55,7 @@ fn selects(claim: &Claim, volume: &Volume) -> bool {
     }
 }
 
-/// Whether the binder chooses volumes of the class, also of one that does not exist.
+/// Whether the binder chooses volumes of the class, even if the class does not exist.
 fn binds_at_once(classes: &BTreeMap<Text, Class>, claim: &Claim) -> bool {
     let class = claim.class.as_ref().and_then(|name| classes.get(name));
     class.is_none_or(|class| class.binding_mode == Some(BindingMode::Immediate))

@@ -1,4 +1,4 @@
-//! Replicas that share certificates for hours, through every mishap.
+//! Replicas that share certificates for hours, through random mishaps.
 //!
 //! A failure prints its seed: `BINDERY_SEED=… BINDERY_WORLDS=1 cargo test -p bindery-webhook --test
 //! certificates` repeats it. `BINDERY_WORLDS` is the number of random worlds.

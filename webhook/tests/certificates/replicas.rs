@@ -52,7 +52,7 @@ pub(super) struct Connection {
 struct Delay {
     tick: Duration,
     random: Arc<Mutex<StdRng>>,
-    /// The ticks that each delay has left, and what waits for it.
+    /// The remaining ticks of each delay, and the task that waits for it.
     under_way: Mutex<Vec<(u32, oneshot::Sender<()>)>>,
     begun: Notify,
 }
@@ -130,7 +130,7 @@ impl World {
         trusting.last().is_some_and(|(at, _)| *at + LAG_MAX <= Instant::now())
     }
 
-    /// What an API server trusts that sees changes this late.
+    /// The authorities that an API server trusts if it sees changes this late.
     fn trusted(&self, lag: Duration) -> &[u8] {
         let seen = self.bundles.iter().rev().find(|(at, _)| *at + lag <= Instant::now());
         seen.map_or(&[], |(_, bundle)| bundle)
@@ -338,7 +338,8 @@ impl Cluster {
             Mishap::Mixed => change(|world| world.secret = world.secret.take().map(mixed)),
             Mishap::Reset => {
                 change(|world| world.bundle.clear());
-                // No certificate is trusted until replicas have seen it, and API servers their repair.
+                // A certificate is trusted only after replicas have seen it, and API servers have seen their
+                // repair.
                 self.until_trusted(Duration::from_secs(5) + LAG_MAX).await;
             }
         }

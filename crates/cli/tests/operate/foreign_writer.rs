@@ -105,7 +105,7 @@ async fn another_binder_stops_deletion_until_the_operator_acknowledges() {
     let mut second = scene.replica("second");
     second.until_listed().await;
 
-    // Writes of the replicas and of a user are no foreign writes.
+    // Writes of the replicas and of a user are not foreign writes.
     scene.bind_pairs("own", 20).await;
     scene.create_reclaimed_volume("precious", "7Gi", "Delete").await;
     scene.create_reclaimed_volume("reused", "8Gi", "Recycle").await;

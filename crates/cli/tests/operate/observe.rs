@@ -50,7 +50,7 @@ async fn claims_that_upstream_binds_count_as_the_same_or_tied() {
     for (name, capacity) in [("small", "1Gi"), ("medium", "3Gi"), ("large", "9Gi")] {
         cluster.create_available_volume(name, capacity).await;
     }
-    // A claim that is bound before the observer has seen it cannot be compared.
+    // The bind of a claim that the observer has not seen cannot be compared.
     cluster.plane.set_manager(Manager::Off).unwrap();
     cluster.create_claim("c", "2Gi").await;
     observer.replica.until_metrics("bindery_observed_claims_awaited 1\n").await;

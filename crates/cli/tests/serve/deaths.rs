@@ -106,7 +106,7 @@ async fn a_leader_that_slept_through_its_lease_does_no_harm() {
     sleeper.signal(Signal::CONT);
     trial.receive(Duration::from_millis(LED_MAX)).await;
     trial.until_settled().await;
-    // It has stepped down. It may lead again where the next one is late.
+    // It has stepped down. It may lead again if the next one is late.
     sleeper.until_logged("this replica no longer leads").await;
     for replica in [sleeper, next] {
         assert_eq!(replica.metric("bindery_foreign_writes_total").await, 0, "{}", replica.log());

@@ -182,7 +182,7 @@ async fn a_stuck_claim_has_one_event_with_upstreams_limits_of_writes() {
     let refilled = refilled(&stuck.event().await);
     let changes = usize::try_from(BURST - 1 + refilled).unwrap();
     assert_eq!(writes(&proxy.take_requests()), (1, changes), "refilled {refilled} times\n{}", replica.log());
-    // A clock that is set back does not silence it.
+    // A clock that is set back does not suppress the event.
     let before = stuck.event().await.count;
     clock.set(-3_600).unwrap();
     stuck.touch().await;
@@ -280,7 +280,7 @@ async fn the_event_of_a_claim_that_waits_never_expires() {
     for is_explanation in &explanations {
         cluster.until_event(is_explanation).await;
     }
-    // An event that the class is missing may come first, and expires.
+    // An event about the missing class may come first, and expires.
     let is_explanation = |event: &Event| explanations.iter().any(|is_event| is_event(event));
     let events = Api::<Event>::default_namespaced(cluster.client.clone());
     let mut events = pin!(watcher(events, watcher::Config::default()));

@@ -119,7 +119,7 @@ impl Trial {
         Self { arguments, cluster, proxy, replica, load, chance, lasts }
     }
 
-    /// Fails where a tenant was not served, with the log and metrics of the replica.
+    /// Fails if a tenant was not served, with the log and metrics of the replica.
     async fn served(&self, outcome: Result<(), Unserved>) {
         let Err(Unserved { name, why }) = outcome else { return };
         let (log, metrics) = (self.replica.log(), self.replica.get("/metrics").await);
@@ -240,9 +240,8 @@ impl Trial {
         (self.replica.metric("bindery_leader").await, other.metric("bindery_leader").await)
     }
 
-    /// What is wrong with the data of volumes. As upstream does, a replica that steps down between
-    /// provisioning a folder and creating its volume leaves the folder if the claim goes meanwhile; it logs
-    /// that.
+    /// Errors in the data of volumes. As upstream does, a replica that steps down between provisioning a
+    /// folder and creating its volume leaves the folder if the claim goes meanwhile; it logs that.
     async fn losses(&self) -> Vec<String> {
         let mut losses = self.load.losses().await;
         if !losses.is_empty() {

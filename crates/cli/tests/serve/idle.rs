@@ -23,7 +23,7 @@ fn is_of_lease(request: &Request) -> bool {
     request.path == LEASE && [Method::GET, Method::PUT, Method::PATCH].contains(&request.method)
 }
 
-/// Whether a request is a watch from some version on. With `sendInitialEvents` it is a list too.
+/// Whether a request is a watch from a version on. With `sendInitialEvents` it is a list too.
 fn is_only_watch(request: &Request) -> bool {
     request.is_watch() && !request.query.contains("sendInitialEvents")
 }

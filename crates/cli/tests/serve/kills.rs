@@ -144,7 +144,7 @@ impl Scene {
             write = springs.recv() => write.expect("the trap is set"),
             () = self.until_done(deed, name) => {
                 self.proxy.set_faults(NoFaults);
-                // The trap may have been sprung by the very last write.
+                // The very last write may have triggered the kill.
                 springs.try_recv().ok()?
             }
         };

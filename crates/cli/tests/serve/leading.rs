@@ -309,7 +309,7 @@ fn kubeconfig(folder: &TempDir, server: &str, user: &Value) -> PathBuf {
 
 #[tokio::test]
 async fn a_blocked_start_is_live_names_its_cause_and_ends_by_a_signal() {
-    // The kernel accepts connections, and nothing answers.
+    // The kernel accepts connections, but no program answers.
     let silent = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let server = format!("https://{}", silent.local_addr().unwrap());
     let plugin = json!({"exec": {

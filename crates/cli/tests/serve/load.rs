@@ -44,7 +44,7 @@ pub(crate) struct Load {
 /// A tenant that has waited too long.
 #[derive(Debug)]
 pub(crate) struct Unserved {
-    /// Name of its claim, and of its volume where it brings one.
+    /// Name of its claim, and of its volume if it brings one.
     pub(crate) name: String,
     /// The tenant and its claim.
     pub(crate) why: String,
@@ -165,7 +165,7 @@ impl Load {
         Ok(())
     }
 
-    /// What is wrong with the data of volumes: data that must be kept and is gone, or must be deleted and is
+    /// Errors in the data of volumes: data that must be kept and is gone, or that must be deleted and is
     /// left.
     pub(crate) async fn losses(&self) -> Vec<String> {
         let mut losses = Vec::new();
@@ -339,7 +339,7 @@ impl Shared {
     }
 }
 
-/// Writes the owner into a volume, as a pod of the claim would. Fails where the volume has an owner.
+/// Writes the owner into a volume, as a pod of the claim would. Fails if the volume has an owner.
 fn move_in(folder: &Path, uid: &str) {
     let file = fs::File::options().write(true).create_new(true).open(folder.join(OWNER));
     match file {

@@ -46,7 +46,7 @@ impl Scene {
     }
 }
 
-/// A cluster whose API server has everything reviewed, the binder's own writes too.
+/// A cluster whose API server sends everything for review, including the binder's own writes.
 async fn start() -> (Scene, WebhookReplica) {
     let scene = Scene::start().await;
     let mut webhook = scene.replica("first", &[ON_LOOPBACK]);

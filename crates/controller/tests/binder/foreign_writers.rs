@@ -26,8 +26,7 @@ fn binder(double: &Double) -> Arc<Binder<Double>> {
     binder_of(parts(double, DefaultEngine))
 }
 
-/// Whether it is a sign of another binder that a watch delivers this volume, after one of 1 GiB in phase
-/// Pending.
+/// Whether this volume, delivered after one of 1 GiB in phase Pending, counts as a sign of another binder.
 fn is_sign_of_volume(after: impl FnOnce(Volume) -> Volume, author: Author) -> bool {
     let double = Double::new();
     let before = Volume { phase: VolumePhase::Pending, version: "2".into(), ..volume("v") };
@@ -72,7 +71,7 @@ fn only_what_only_binders_write_is_a_sign() {
     assert!(!is_sign_of_volume(reserved, other()));
     // Another volume of that name was made with its phase.
     assert!(!is_sign_of_volume(|volume| Volume { uid: "new".into(), ..available(volume) }, other()));
-    // A restore of etcd brought back what another binder wrote when it was not switched off yet.
+    // A restore of etcd brought back an old write of another binder that is off now.
     assert!(!is_sign_of_volume(|volume| Volume { version: "1".into(), ..available(volume) }, other()));
 
     let bound = |mut claim: Claim| {
@@ -138,8 +137,8 @@ fn what_was_written_after_the_operator_had_looked_is_not_acknowledged() {
     assert!(check.release(check.writes()) && !check.holds());
 }
 
-/// Stops recycling and deleting while the plugin works on a volume, has it looked at once that has come to
-/// rest, and lets them go on until it is done.
+/// Stops recycling and deleting while the plugin works on a volume, runs a check once that has come to rest,
+/// and then lets the plugin finish.
 async fn hold_while_it_works(volume: &Volume, held: impl Fn(&Double), is_done: impl Fn(&Double) -> bool) {
     let double = Double::new();
     double.add_volume(volume);

@@ -205,7 +205,7 @@ async fn a_binder_that_does_not_run_keeps_nothing_for_its_loop() {
     }
     let binder = binder(&double, DefaultEngine);
     assert_eq!(binder.keys_waiting(), 0);
-    // The writes of both fail: nothing gets through, and the loop ends.
+    // The writes of both claims fail, so writes are blocked, and the loop ends.
     (1..=100).for_each(|nth| double.fail_write(nth, WriteError::Failed("the line is dead".to_owned())));
     let both_fail = || binder.write_health().check().is_err() && binder.keys_failing() == 2;
     run_during(&binder, double.until("no write gets through", both_fail)).await;
@@ -239,7 +239,7 @@ async fn who_backs_off_while_a_reservation_ends_hears_of_the_next_volume() {
     let binder = binder(&double, DefaultEngine);
     let decisions = || binder.metrics().decisions.get();
     run_during(&binder, async {
-        // Of both claims; each had the volume reserved when the other one's turn had failed.
+        // Both claims tried; each had the volume reserved when the other one's turn had failed.
         double.until("both back off for minutes", || double.writes().len() == 48).await;
         let (begin, before) = (Instant::now(), decisions());
         binder.intake().deliver(Delivery::applied(volume("v2")));
@@ -249,7 +249,7 @@ async fn who_backs_off_while_a_reservation_ends_hears_of_the_next_volume() {
     .await;
 }
 
-/// An event that is told by a sync, one by an operation, and one of an object that no decision is made about.
+/// An event of a sync, one of an operation, and one of an unreadable object.
 #[tokio::test(start_paused = true)]
 async fn what_keeps_a_claim_waiting_is_told_again_as_long_as_it_waits() {
     let double = Double::new();
@@ -297,7 +297,7 @@ async fn what_keeps_a_claim_waiting_is_told_again_as_long_as_it_waits() {
     .await;
 }
 
-/// A list of that version is requested, and complete with all that the cluster holds.
+/// A list of that version is requested and completed with all objects of the cluster.
 fn relist(double: &Double, binder: &Binder<Double>, kind: Kind, version: &str) {
     binder.intake().list_begins(kind);
     double.deliver_list(binder.intake(), kind, version);
@@ -330,7 +330,7 @@ async fn after_a_restore_nothing_is_decided_before_every_kind_is_listed() {
     assert!(!Kind::ALL.into_iter().any(|kind| binder.intake().freshness().is_list_wanted(kind)));
 }
 
-/// With bumped revisions the version of the list is a higher one, and what it has is older.
+/// With bumped revisions the list has a higher version but older objects.
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_went_back_is_not_given_to_a_claim_that_may_be_gone() {
     let double = Double::new();
@@ -353,7 +353,7 @@ async fn a_volume_that_went_back_is_not_given_to_a_claim_that_may_be_gone() {
     .await;
 }
 
-/// The double counts versions from 100 on.
+/// The API server in memory counts versions from 100 on.
 #[tokio::test]
 async fn an_own_write_tells_that_versions_went_back() {
     for (known, regressions) in [("100", 0), ("9999", 1)] {

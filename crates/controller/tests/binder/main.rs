@@ -1,4 +1,4 @@
-//! The binder over a cluster in memory: what it writes, when it does not, and how its loop goes on.
+//! The binder over a cluster in memory: its writes, the cases in which it writes nothing, and its loop.
 
 mod disk;
 mod double;

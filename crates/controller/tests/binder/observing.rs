@@ -1,4 +1,4 @@
-//! What observe mode learns from an upstream that is played here.
+//! Observe mode beside upstream, whose writes the test makes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::double::{Double, binder_of, claim, parts, volume};
 
-/// A binder that looks on, and what the cluster holds.
+/// A binder in observe mode, and its cluster.
 struct Stage {
     double: Double,
     binder: Arc<Binder<Double>>,
@@ -44,13 +44,13 @@ impl Stage {
         claim
     }
 
-    /// All that upstream writes to bind, in its order.
+    /// All of upstream's writes for a bind, in its order.
     fn bind(&mut self, claim: &Claim, volume: &Volume) {
         self.tell_volume(reserved(volume, claim));
         self.tell_claim(bound(claim, volume));
     }
 
-    /// How many claims came out the same, tied, different, not comparable.
+    /// Number of claims that are the same, tied, different, not comparable.
     fn counts(&self) -> [u64; 4] {
         Compared::ALL.map(|compared| self.binder.observation().count(compared))
     }
@@ -155,7 +155,7 @@ fn the_order_in_which_volumes_were_chosen_is_theirs_whichever_watch_lags() {
     let [one, two] = [claim("c1"), claim("c2")];
     let [small, large] = [sized("a", 1), sized("b", 5)];
     let mut stage = Stage::new(&[small.clone(), large.clone()], &[one.clone(), two.clone()]);
-    // The second claim's last event comes before the first claim's volume is told of: it would seem to be
+    // The second claim's last event comes before that of the first claim's volume, which would seem to be
     // free.
     stage.tell_claim(bound(&two, &large));
     stage.tell_volume(reserved(&small, &one));
@@ -200,13 +200,13 @@ fn an_undecidable_choice_is_not_compared() {
     stage.binder.intake().deliver(Delivery::listed(Kind::Volume, [listed], "11"));
     assert_eq!(stage.counts(), [0, 0, 0, 1]);
 
-    // The claim is gone before its volume is told of.
+    // The claim is gone before the event of its volume.
     let mut stage = Stage::new(std::slice::from_ref(&b), std::slice::from_ref(&claim));
     stage.tell_claim(bound(&claim, &b));
     stage.binder.intake().deliver(Delivery::Gone(ObjectKey::Claim(claim.key.clone())));
     assert_eq!(stage.counts(), [0, 0, 0, 1]);
 
-    // A better volume became available after upstream had looked, as far as anybody knows.
+    // A better volume became available, possibly after upstream had chosen.
     let late = Volume { phase: VolumePhase::Pending, ..sized("late", 1) };
     let mut stage = Stage::new(&[sized("b", 5), late.clone()], std::slice::from_ref(&claim));
     stage.tell_volume(Volume { phase: VolumePhase::Available, ..late });

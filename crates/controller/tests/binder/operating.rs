@@ -58,7 +58,7 @@ async fn wake_without_end(binder: &Binder<Double>) {
     }
 }
 
-/// What is done about a released volume.
+/// The decisions and writes about a released volume.
 const ONE_PASS: [&str; 8] = [
     "volume decided",
     "step decided",
@@ -70,7 +70,7 @@ const ONE_PASS: [&str; 8] = [
     "delete volume",
 ];
 
-/// Leaves the decisions about the volume out, but for the one that started its operation.
+/// Leaves out the decisions about the volume, except for the one that started its operation.
 fn operation_of(story: &[&'static str]) -> Vec<&'static str> {
     let (first, rest) = story.split_first().expect("something happened");
     std::iter::once(first).chain(rest.iter().filter(|what| **what != "volume decided")).copied().collect()
@@ -98,8 +98,8 @@ async fn while_an_operation_decides_and_writes_its_object_is_not_decided() {
         }
     })
     .await;
-    // Each read took a second and each write two, and in each tenth of one somebody wanted the volume to be
-    // decided. It was while the plugin worked, and nowhere else.
+    // Each read took a second and each write two, and every tenth of a second the volume was queued. It was
+    // decided only while the plugin worked.
     let (until_disk_begins, from_disk_ends) = ONE_PASS.split_at(3);
     assert_eq!(double.story(), [until_disk_begins, &["volume decided"], from_disk_ends].concat());
 }
@@ -119,9 +119,9 @@ async fn while_an_operation_waits_its_object_is_decided() {
         double.until("the volume and the operation's first step are decided", || decisions() == 2).await;
         binder.intake().enqueue(key());
         double.until("the volume is decided again", || decisions() == 3).await;
-        // What is judged and written down after the wait has not been yet.
+        // The checks and the journal after the wait have not happened yet.
         assert_eq!(double.story(), ["volume decided"]);
-        // The end of the operation wakes the sync that was told that it runs.
+        // The end of the operation wakes the object whose sync learnt that it runs.
         double.until("the operation has ended", || double.story().len() == 3).await;
         assert_eq!(double.story(), ["volume decided", "step decided", "volume decided"]);
     })
@@ -239,7 +239,7 @@ async fn an_operation_takes_no_room_from_others_nor_does_its_object() {
     let binder =
         binder_of(Parts { configuration: disk.configuration(), settings, ..parts(&double, DefaultEngine) });
     double.watch(binder.intake(), Duration::ZERO);
-    // First the operation hangs in its step, then in the plugin.
+    // The operation hangs first in its step, then in the plugin.
     let read = Arc::clone(&double.reads_gate).acquire_many_owned(1_000).await.unwrap();
     let deletion = Arc::clone(&disk.gate).acquire_many_owned(1_000).await.unwrap();
     run_during(&binder, async {
@@ -295,7 +295,7 @@ async fn a_plugin_that_panics_backs_off_and_is_called_again() {
             [Duration::ZERO, OPERATION_BACKOFF, 2 * OPERATION_BACKOFF].into_iter().enumerate()
         {
             double.until("the plugin is called", || calls() == nth + 1).await;
-            // By the virtual clock, on which nothing else takes any time.
+            // By the virtual clock, on which nothing else takes time.
             assert!((backoff..=backoff + SECOND / 10).contains(&called.elapsed()), "{:?}", called.elapsed());
             called = Instant::now();
         }

@@ -1,4 +1,4 @@
-//! What a decision needs a live read of a volume for, and how many reads and lists that costs.
+//! The decisions that need a live read of a volume, and the number of reads and lists that they cost.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn a_claim_is_lost_only_after_its_volume_was_read() {
     assert_eq!(double.reads(), [guard_read("v1")]);
     assert_eq!(double.claim("c1").status.phase, ClaimPhase::Lost);
 
-    // The watch has missed that they are there.
+    // The watch has missed these volumes.
     let (binder, double) = world();
     double.add_volume(&v1);
     double.add_volume(&v2);
@@ -61,7 +61,7 @@ async fn a_claim_is_lost_only_after_its_volume_was_read() {
     }
     assert_eq!((double.reads().len(), double.writes(), double.reasons()), (1, vec![], vec![]));
 
-    // A read that fails is no sign of absence.
+    // A failed read does not show that the volume is absent.
     let (binder, double) = world();
     double.fail_reads(2);
     assert!(matches!(binder.sync(&key("c1")).await.result, Err(SyncError::Unproven(_))));
@@ -110,7 +110,7 @@ async fn ten_thousand_doubtful_claims_cost_few_reads_and_one_list() {
         let reads = double.volume_reads();
         assert!((1..=Settings::default().in_flight_max).contains(&reads), "{reads} reads");
         assert!(is_list_wanted(&binder));
-        // Whose read contradicted the cache is tried once more, and then waits like the others.
+        // The claim whose read contradicted the cache is tried once more, and then waits like the others.
         assert_eq!(binder.metrics().decisions.get(), u64::try_from(CLAIMS + reads).expect("few"));
         assert_eq!((double.writes(), binder.keys_waiting()), (vec![], 0));
 

@@ -1,5 +1,4 @@
-//! Reviews: what an engine finds of an object that somebody is about to write, and that nothing else comes of
-//! it.
+//! Reviews return findings about an object that a user is about to write, and have no other effect.
 
 use std::sync::Arc;
 
@@ -38,7 +37,7 @@ async fn any_number_of_reviews_beside_each_other_leave_no_trace() {
     let after = (double.activity(), binder.keys_waiting(), binder.metrics().decisions.get());
     assert_eq!(after, before, "nothing is read, written, told, journaled, queued or counted");
     assert_eq!(binder.store().picked_for("v"), None);
-    // Nor does it stand in the way of a decision about the same object.
+    // A review does not block a decision about the same object.
     let mut modest = greedy("c");
     modest.request = Quantity::bytes(1 << 30);
     double.add_claim(&modest);
@@ -59,7 +58,7 @@ async fn a_live_review_reads_every_claim_and_volume_from_the_cluster() {
     assert_eq!(double.reads(), []);
     assert_eq!(review(Reads::Live).await, Ok(Vec::new()));
     assert_eq!(double.reads(), [("v".to_owned(), Purpose::Engine)]);
-    // One that fails is no answer.
+    // A failed read is not an answer.
     double.fail_reads(1);
     let failed = Err(ReviewError::Failed(Failure::Read("no answer".into())));
     assert_eq!(review(Reads::Live).await, failed);

@@ -53,7 +53,7 @@ async fn a_bind_sends_the_versions_that_its_own_writes_returned() {
         double.write_names(),
         ["reserve volume", "set volume phase", "bind claim", "set claim status"]
     );
-    // Its own writes show what the volume is.
+    // The decision's own writes show the state of the volume.
     assert_eq!(double.reads(), []);
     match &double.writes()[1].action {
         Action::SetVolumePhase { volume, .. } => assert_eq!(&*volume.version.0, "100"),
@@ -61,7 +61,7 @@ async fn a_bind_sends_the_versions_that_its_own_writes_returned() {
     }
     assert_eq!(double.claim("c1").status.phase, ClaimPhase::Bound);
     assert_eq!(binder.store().picked_for("v1"), None);
-    // What was written is laid over the cache, so a second sync finds nothing to do.
+    // Own writes are laid over the cache, so a second sync finds nothing to do.
     assert_eq!(binder.sync(&claim_key("c1")).await.result, Ok(()));
     assert_eq!(binder.sync(&volume_key("v1")).await.result, Ok(()));
     assert_eq!(double.writes().len(), 4);
@@ -192,7 +192,7 @@ async fn a_release_that_the_engine_did_not_prove_is_proved_by_the_guard() {
     double.fail_reads(2);
     assert!(matches!(binder.sync(&volume_key("v1")).await.result, Err(SyncError::Unproven(_))));
     assert_eq!((double.reads().len(), double.writes()), (2, Vec::new()));
-    // That counts as no refusal, and no event is recorded.
+    // That does not count as a refusal, and no event is recorded.
     assert_eq!((binder.metrics().refusals.get(), double.reasons()), (0, Vec::new()));
 }
 

@@ -1,4 +1,4 @@
-//! Which claims a volume wakes, and what claims and volumes write beside each other.
+//! The claims that a volume wakes, and the concurrent writes of claims and volumes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,8 @@ fn arrives(double: &Double, binder: &Binder<Double>, volume: Volume) {
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_costs_the_same_decisions_however_many_claims_wait() {
-    // The claim binds it, and then both are decided once more. One that is not Available is made so before.
+    // The claim binds it, and then both are decided once more. A volume that is not Available is made so
+    // before.
     for (phase, at_once, most) in [
         (VolumePhase::Available, true, 300),
         (VolumePhase::Available, false, 300),
@@ -33,7 +34,7 @@ async fn a_volume_costs_the_same_decisions_however_many_claims_wait() {
     ] {
         let double = Double::new();
         (0..WAITING).for_each(|n| double.add_claim(&claim(&format!("c{n:05}"))));
-        // Events are not told again: that is a decision, too.
+        // Events are not refreshed, because that would be a decision too.
         let settings = Settings { event_refresh: Duration::from_secs(1 << 30), ..Settings::default() };
         let binder = binder_of(Parts { settings, ..parts(&double, DefaultEngine) });
         double.watch(binder.intake(), Duration::ZERO);
@@ -52,7 +53,7 @@ async fn a_volume_costs_the_same_decisions_however_many_claims_wait() {
             double.rest().await;
             let made = decisions() - WAITING;
             assert!(made <= most, "{made} decisions for {phase:?}, at once: {at_once}");
-            // No claim is told again that no volume fits.
+            // No claim gets the event again that no volume fits.
             assert_eq!(double.reasons().len(), told);
         })
         .await;

@@ -108,7 +108,7 @@ async fn a_cluster_at_rest_costs_watches_and_events_of_waiting_claims() {
     cluster.sim.take_requests();
     // A watch ends after a few minutes, and is opened again from the version that it has reached.
     cluster.until("watches are opened again", || cluster.sim.requests().len() >= 20).await;
-    // The claim that waits is decided again, and its event repeated, before the event expires.
+    // The waiting claim is decided again, and its event is repeated before it expires.
     let mut requests = cluster.sim.take_requests();
     requests.retain(|request| request.verb != bindery_sim::Verb::Watch);
     assert!(requests.iter().all(|request| request.resource == "events"), "{requests:?}");

@@ -63,7 +63,7 @@ impl Cluster {
         events
     }
 
-    /// Starts a binder, and waits until it has done what there is to do.
+    /// Starts a binder, and waits until it has nothing left to do.
     pub(crate) async fn settled(&self) -> Running {
         let running = self.start();
         self.settle().await;

@@ -137,7 +137,7 @@ async fn lists_back_off_when_every_version_expires_at_once() {
     assert!(watching.binder.metrics().watches_expired.get() >= lists as u64);
 }
 
-/// Leading rests on that: a replica leaves the Lease while a wanted list does not complete.
+/// A replica releases the Lease while a wanted list does not complete.
 #[tokio::test(start_paused = true)]
 async fn an_expired_watch_wants_a_list_until_one_is_complete() {
     let cluster = Cluster::with([volume("v1")]);

@@ -1,4 +1,4 @@
-//! What a write changes where the API server accepts it.
+//! The effect of a write that the API server accepts.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use super::Objects;
 pub enum Change {
     /// A volume.
     Volume {
-        /// As it was; `None` where it is created.
+        /// The object before; `None` for a creation.
         before: Option<Arc<Volume>>,
-        /// As it becomes, but for its version.
+        /// The object afterwards, except for its version.
         after: Volume,
     },
     /// A claim.
     Claim {
         /// As it was.
         before: Arc<Claim>,
-        /// As it becomes, but for its version.
+        /// The object afterwards, except for its version.
         after: Claim,
     },
     /// A volume is marked for deletion.
@@ -162,7 +162,7 @@ fn edit<T: Clone>(value: &mut Option<T>, edit: &Edit<T>) {
     }
 }
 
-/// What the capacity becomes, where it changes.
+/// The new capacity, if it changes.
 fn changed(change: CapacityChange) -> Option<Option<Quantity>> {
     match change {
         CapacityChange::Keep => None,

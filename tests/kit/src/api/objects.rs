@@ -14,7 +14,7 @@ use super::apply::{self, Change};
 /// The finalizer of the controller that protects volumes in use.
 pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
-/// How long that controller takes to let go of a volume.
+/// How long that controller takes to release a volume.
 const PROTECTION_LASTS: Duration = Duration::from_secs(1);
 
 /// What becomes of a write.
@@ -61,13 +61,13 @@ pub struct Objects<X> {
     pub past_volumes: Vec<Arc<Volume>>,
     /// Each state that [`put_claim`](Self::put_claim) made, in order.
     pub past_claims: Vec<Arc<Claim>>,
-    /// When each state of a volume's name ended, in order; `None`: there was no volume of that name.
+    /// When each state of a volume's name ended, in order; `None` is the absence of the volume.
     pub ended: Vec<(Instant, Text, Option<Arc<Volume>>)>,
     /// Faults of the writes that come next.
     pub faults: Faults,
     /// Every write that was asked for, and its result.
     pub writes: Vec<(Write<Volume>, Result<(), WriteError>)>,
-    /// Looks at each write before it is carried out.
+    /// Checks each write before it is carried out.
     pub inspect: fn(&mut Self, &Write<Volume>, &Change),
     /// How long a volume stays protected after its deletion was accepted.
     pub protection_lasts: Duration,
