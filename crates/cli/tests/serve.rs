@@ -50,7 +50,7 @@ async fn a_claim_is_bound_and_its_volume_kept_after_its_deletion() {
     cluster.until_claim("d", is_bound_to("small")).await;
 
     assert_eq!(replica.probe("/livez").await, (StatusCode::OK, "ok".to_owned()));
-    let checks = "[+]lists ok\n[+]credentials ok\n[+]writes ok\n[+]candidate ok\n[+]watches last heard: ";
+    let checks = "[+]lists ok\n[+]credentials ok\n[+]writes ok\n[+]eligibility ok\n[+]watches last heard: ";
     let (status, answer) = replica.until_answer("/readyz?verbose", checks).await;
     assert_eq!((status, answer.lines().last()), (StatusCode::OK, Some("readyz check passed")), "{answer}");
     assert_eq!(replica.metric("bindery_leader").await, 1);

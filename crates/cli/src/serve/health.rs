@@ -108,9 +108,9 @@ impl Health for ReplicaHealth {
     fn ready(&self) -> Vec<Check> {
         let writes =
             self.leads().then(|| Check { name: "writes", result: self.binder.write_health().check() });
-        let candidate = self.eligibility.as_ref();
-        let candidate = candidate.map(|candidate| Check { name: "candidate", result: candidate.check() });
-        [self.lists(), self.credentials()].into_iter().chain(writes).chain(candidate).collect()
+        let eligibility = self.eligibility.as_ref();
+        let eligibility = eligibility.map(|it| Check { name: "eligibility", result: it.check() });
+        [self.lists(), self.credentials()].into_iter().chain(writes).chain(eligibility).collect()
     }
 
     /// A silent watch is reported but fails no check: otherwise an API server that is silent to all replicas

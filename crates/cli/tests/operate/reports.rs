@@ -132,7 +132,7 @@ async fn a_replica_without_a_list_names_it_is_not_ready_and_writes_nothing() {
         let mut replica = Replica::behind(&proxy, &name, &[]);
         let missing = format!(
             "[-]lists failed: the first list is not complete of: {kind}\n[+]credentials ok\n\
-             [-]candidate failed: this replica cannot lead: the list of {kind} is not complete\n"
+             [-]eligibility failed: this replica cannot lead: the list of {kind} is not complete\n"
         );
         replica.until_answer("/readyz", &missing).await;
         // It retries, and decides nothing meanwhile.

@@ -166,7 +166,7 @@ async fn until_lacking(replica: &mut Replica, right: &str) {
     replica.until_metrics(&format!("bindery_cannot_lead{{cause=\"it may not {right}\"}} 1\n")).await;
     let (status, told) = replica.probe("/readyz").await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{told}");
-    let failed = format!("[-]candidate failed: this replica cannot lead: it may not {right}");
+    let failed = format!("[-]eligibility failed: this replica cannot lead: it may not {right}");
     assert!(told.contains(&failed), "no {failed:?} in {told}");
 }
 
