@@ -1,8 +1,9 @@
 //! TLS: the certificate that the server shows, and the clients that it accepts.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
@@ -81,14 +82,14 @@ impl Credentials {
     }
 
     fn change(&self, change: impl FnOnce(&mut Current)) {
-        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.0.write();
         change(&mut current);
         current.config = config(&current.identity, current.clients.as_ref());
     }
 
     /// The acceptor of the next connection, and the accepted client names.
     pub(crate) fn acceptor(&self) -> (TlsAcceptor, Option<Clients>) {
-        let current = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let current = self.0.read();
         (TlsAcceptor::from(Arc::clone(&current.config)), current.clients.clone())
     }
 }

@@ -8,25 +8,24 @@ mod report;
 mod review;
 mod run;
 
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_core::{
-    Claim, Decision, DecisionLimits, Engine, Lookup, Operation, Outcome, Request, Source, Subject, Text,
-    Volume,
-};
+use bindery_core::{Decision, DecisionLimits, Engine, Lookup, Outcome, Source, Subject, Text};
 use bindery_store::Store;
+use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 use tracing::{Instrument as _, Span};
 
 use self::decide::Decided;
+pub use self::perform::{OperationSubject, PendingOperation};
 pub use self::refresh::EVENT_REFRESH;
 pub use self::review::Reviewed;
 use crate::decider::{Decider, chosen};
 use crate::executor::{AGAIN_MIN, Executor, KnownObjects, again_after};
 use crate::intake::Intake;
 use crate::observe::Observation;
-use crate::operations::{OperationMap, Ticket};
+use crate::operations::OperationMap;
 use crate::queue::{KeyLock, Queue, Timer};
 use crate::upstream::UpstreamMetrics;
 use crate::{Configuration, Journal, Key, Metrics, Port, SyncError, WriteHealth};
@@ -134,45 +133,6 @@ pub struct Synced {
     /// Longest delay until the key itself is decided again, so that its event does not expire while it is
     /// true.
     pub refresh_after: Option<Duration>,
-}
-
-/// An operation that was started and has not run yet. If it is dropped, it counts as never started, and its
-/// object must be decided again.
-pub struct PendingOperation {
-    pub(crate) operation: Operation,
-    pub(crate) subject: OperationSubject,
-    pub(crate) ticket: Ticket,
-}
-
-/// The object of an operation, as the sync that started the operation left it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OperationSubject {
-    /// A claim.
-    Claim(Claim),
-    /// A volume.
-    Volume(Volume),
-}
-
-impl PendingOperation {
-    /// The operation.
-    pub fn operation(&self) -> &Operation {
-        &self.operation
-    }
-
-    /// What it is about.
-    pub fn key(&self) -> Key {
-        self.subject.key()
-    }
-}
-
-impl OperationSubject {
-    /// The key of the object.
-    pub fn key(&self) -> Key {
-        match self {
-            Self::Claim(claim) => Key::Claim(claim.key.clone()),
-            Self::Volume(volume) => Key::Volume(volume.name.clone()),
-        }
-    }
 }
 
 impl Synced {
@@ -382,35 +342,5 @@ impl<P: Port> Binder<P> {
                 keys.into_iter().for_each(|key| queue.add_after(key, Timer::Requeue, AGAIN_MIN));
             }
         }
-    }
-
-    /// The request to decide the object of a key, as it is now; `None` where the object does not exist, or
-    /// its deletion is accepted.
-    fn request(&self, key: &Key) -> Option<Request> {
-        let now = self.port.now();
-        let subject = match key {
-            Key::Claim(key) => match self.store.claim(Source::Overlay, key) {
-                Lookup::Found(claim) => Some(Subject::SyncClaim(claim)),
-                Lookup::Unreadable(why) => {
-                    self.report_unreadable(self.unreadable_claim(key), why);
-                    None
-                }
-                Lookup::Absent | Lookup::Failed(_) => None,
-            },
-            Key::Volume(name) => match self.store.volume(Source::Overlay, name) {
-                Lookup::Found(volume) if self.intake.deletions().is_accepted(&volume) => None,
-                Lookup::Found(volume) => Some(Subject::SyncVolume(volume)),
-                Lookup::Unreadable(why) => {
-                    self.report_unreadable(self.unreadable_volume(name), why);
-                    None
-                }
-                Lookup::Absent => {
-                    self.intake.deletions().forget(name);
-                    None
-                }
-                Lookup::Failed(_) => None,
-            },
-        };
-        subject.map(|subject| Request { now, subject })
     }
 }

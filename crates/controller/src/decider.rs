@@ -6,7 +6,7 @@
 
 mod views;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use bindery_core::guard::{self, Case, Object, Objection};
 use bindery_core::{
@@ -14,6 +14,7 @@ use bindery_core::{
     Recorder, Request, Source, Stop, Subject, Text,
 };
 use bindery_store::{Kind, LiveReads, Revision, Session, Store};
+use parking_lot::RwLock;
 
 pub(crate) use self::views::Proofs;
 use self::views::{BinderEnvironment, GuardView};
@@ -94,11 +95,11 @@ impl From<Undecided> for ReviewError {
 
 impl<P: Port> Decider<P> {
     pub(crate) fn swap_engine(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine> {
-        std::mem::replace(&mut *self.engine.write().unwrap_or_else(PoisonError::into_inner), engine)
+        std::mem::replace(&mut *self.engine.write(), engine)
     }
 
     pub(crate) fn engine(&self) -> Arc<dyn Engine> {
-        Arc::clone(&self.engine.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.engine.read())
     }
 
     /// Runs the engine, makes the live reads that it asks for, and runs it again with the answers, until it

@@ -1,10 +1,10 @@
 //! Volumes whose deletion the API server has accepted, until the watch reports that they are gone.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bindery_core::{Lookup, Source, Text, Uid, Volume, VolumeTarget};
 use bindery_store::{Kind, Store};
+use parking_lot::Mutex;
 
 /// Accepted deletions. Nothing is left to do for these volumes: the deletion is the last step of reclaiming a
 /// volume and cannot be undone. But until the watch reports it, the store has the volume as before, and while
@@ -27,13 +27,13 @@ impl Deletions {
     /// Records that the API server has accepted the deletion of that volume.
     pub(crate) fn accept(&self, target: &VolumeTarget, store: &Store) {
         let lists_begun = store.lists_begun(Kind::Volume);
-        self.inner().insert(target.name.clone(), Accepted { uid: target.uid.clone(), lists_begun });
+        self.0.lock().insert(target.name.clone(), Accepted { uid: target.uid.clone(), lists_begun });
     }
 
     /// Whether it has accepted the deletion of this volume. A volume of the same name with another UID is a
     /// new one.
     pub(crate) fn is_accepted(&self, volume: &Volume) -> bool {
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         let is_accepted = inner.get(&volume.name).is_some_and(|accepted| accepted.uid == volume.uid);
         if !is_accepted {
             inner.remove(&volume.name);
@@ -43,13 +43,13 @@ impl Deletions {
 
     /// The volume is gone.
     pub(crate) fn forget(&self, name: &str) {
-        self.inner().remove(name);
+        self.0.lock().remove(name);
     }
 
     /// Forgets the deletions that a list shows to be undone, after the store took the list, and returns the
     /// names of their volumes.
     pub(crate) fn take_undone(&self, store: &Store) -> Vec<Text> {
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         let lists_begun = store.lists_begun(Kind::Volume);
         let is_undone = |name: &Text, accepted: &Accepted| {
             accepted.lists_begun < lists_begun
@@ -60,10 +60,5 @@ impl Deletions {
         let undone: Vec<Text> = undone.map(|(name, _)| name.clone()).collect();
         inner.retain(|name, _| !undone.contains(name));
         undone
-    }
-
-    fn inner(&self) -> MutexGuard<'_, HashMap<Text, Accepted>> {
-        // Every change is one call, so a panic elsewhere leaves the map sound.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,11 +1,11 @@
 //! How current the watch of each kind is, and the lists that the binder asks of it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bindery_core::Version;
 use bindery_store::{Kind, is_newer};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -138,7 +138,7 @@ impl Freshness {
     /// Records the version of the Lease from a consistent read or a write. Returns whether it went back. Must
     /// be called in the order in which the versions came.
     pub(crate) fn lease_reached(&self, version: &Version) -> Option<Regression> {
-        let known = self.lease().replace(version.clone());
+        let known = self.lease.lock().replace(version.clone());
         regression("Lease", known, version)
     }
 
@@ -155,7 +155,7 @@ impl Freshness {
 
     /// Versions went back: forgets all known versions, and requests a list of every kind.
     pub(crate) fn go_back(&self, regression: Regression) {
-        *self.lease() = None;
+        *self.lease.lock() = None;
         for kind in Kind::ALL {
             self.of(kind).heard.send_modify(|heard| heard.version = None);
             self.want_list(kind);
@@ -238,11 +238,6 @@ impl Freshness {
 
     fn of(&self, kind: Kind) -> &KindFreshness {
         &self.kinds[kind as usize]
-    }
-
-    fn lease(&self) -> MutexGuard<'_, Option<Version>> {
-        // Every change is one assignment, so a panic elsewhere leaves it sound.
-        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

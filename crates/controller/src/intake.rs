@@ -1,12 +1,16 @@
 //! Takes the deliveries of watches into the store, and queues the keys that have to be decided again.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+mod awaiting_list;
+mod turns;
 
-use bindery_core::{ClaimKey, Lookup, Source, Uid, Version, Volume, VolumePhase};
-use bindery_store::{Change, Delivery, Dispatcher, Kind, ObjectChange, Offer, Store, Subscriptions};
-use tokio::sync::{Notify, watch};
+use std::sync::{Arc, OnceLock};
 
+use bindery_core::{ClaimKey, Lookup, Source, Uid, Version, VolumePhase};
+use bindery_store::{Change, Delivery, Kind, ObjectChange, Store};
+use tokio::sync::watch;
+
+use self::awaiting_list::AwaitingList;
+pub(crate) use self::turns::{Role, Subscriber, Turns};
 use crate::deletions::Deletions;
 use crate::foreign_writers::ForeignWriters;
 use crate::freshness::{Freshness, Regression, Sent};
@@ -23,15 +27,14 @@ pub struct Intake {
 struct Inner {
     store: Arc<Store>,
     queue: Arc<Queue>,
-    subscriptions: Subscriptions<Subscriber>,
+    turns: Turns,
     operations: Arc<OperationMap>,
     metrics: Arc<Metrics>,
     synced: watch::Sender<bool>,
     observer: OnceLock<Box<dyn Observer>>,
     foreign_writers: Option<ForeignWriters>,
     freshness: Freshness,
-    keys_awaiting_list: Mutex<HashSet<Key>>,
-    key_added: Notify,
+    awaiting_list: AwaitingList,
     deletions: Deletions,
 }
 
@@ -42,19 +45,6 @@ pub(crate) trait Observer: Send + Sync {
     fn before(&self, delivery: &Delivery);
     /// A claim is gone.
     fn gone(&self, key: &ClaimKey, uid: &Uid);
-}
-
-/// A subscriber: the last sync of an object, or the last step of its operation. A step asks less than the
-/// sync that started it, so its subscription must not replace the sync's.
-pub(crate) type Subscriber = (Key, Role);
-
-/// The decision of an object that depends on facts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Role {
-    /// Its last sync.
-    Sync,
-    /// The last step of its operation.
-    Operation,
 }
 
 impl Intake {
@@ -68,17 +58,16 @@ impl Intake {
         let foreign_writers = (mode == Mode::Own).then(|| ForeignWriters::new(Arc::clone(&operations)));
         let inner = Inner {
             synced: watch::Sender::new(store.synced()),
+            turns: Turns::new(Arc::clone(&store), Arc::clone(&queue)),
             store,
             queue,
-            subscriptions: Subscriptions::new(),
             operations,
             metrics,
             observer: OnceLock::new(),
             foreign_writers,
             freshness: Freshness::new(),
             deletions: Deletions::default(),
-            keys_awaiting_list: Mutex::default(),
-            key_added: Notify::new(),
+            awaiting_list: AwaitingList::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -122,7 +111,7 @@ impl Intake {
         }
         change.objects.iter().for_each(|object| self.forget_gone(object));
         if is_list {
-            self.wake(&change);
+            inner.turns.wake(&change);
             self.queue_in_lanes(changed_keys(&change));
             self.queue_undone_deletions(kind);
         } else {
@@ -209,7 +198,7 @@ impl Intake {
     pub(crate) fn changed(&self, change: &Change) {
         // First, so that a claim takes the volume of this change before the volume is decided; then the
         // volume is decided once, after the bind.
-        self.wake(change);
+        self.inner.turns.wake(change);
         self.inner.queue.add_all(changed_keys(change));
     }
 
@@ -230,29 +219,18 @@ impl Intake {
     /// Decisions have ended. Changes wake no key until all objects are decided anew.
     pub(crate) fn close(&self) {
         self.inner.queue.close();
-        self.inner.subscriptions.clear();
-        self.awaiting_list().clear();
+        self.inner.turns.subscriptions.clear();
+        self.inner.awaiting_list.clear();
     }
 
     /// Has an object decided again when no list of volumes is wanted any more.
     pub(crate) fn enqueue_after_list(&self, key: Key) {
-        self.awaiting_list().insert(key);
-        self.inner.key_added.notify_one();
+        self.inner.awaiting_list.add(key);
     }
 
     /// Queues the keys that wait for a list of volumes whenever one is complete, for ever.
-    pub(crate) async fn wake_after_lists(&self) {
-        loop {
-            self.inner.key_added.notified().await;
-            self.inner.freshness.until_listed(Kind::Volume).await;
-            let keys = std::mem::take(&mut *self.awaiting_list());
-            self.inner.queue.add_all(keys);
-        }
-    }
-
-    fn awaiting_list(&self) -> MutexGuard<'_, HashSet<Key>> {
-        // A panic leaves a set that is whole.
-        self.inner.keys_awaiting_list.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) async fn queue_after_lists(&self) {
+        self.inner.awaiting_list.queue_after_lists(&self.inner.freshness, &self.inner.queue).await;
     }
 
     fn queue_in_lanes(&self, keys: impl Iterator<Item = Key>) {
@@ -310,28 +288,6 @@ impl Intake {
         }
     }
 
-    fn wake(&self, change: &Change) {
-        self.wake_but(change, Offer::New, None);
-    }
-
-    /// Wakes the keys that waited for the end of a claim's reservation, but not the claim itself: it has
-    /// bound the volume, or is retried after its backoff.
-    pub(crate) fn unreserved(&self, change: &Change, by: &ClaimKey) {
-        self.wake_but(change, Offer::Returned, Some(by));
-    }
-
-    fn wake_but(&self, change: &Change, offer: Offer, except: Option<&ClaimKey>) {
-        let turns = Turns { inner: &self.inner, except };
-        let woken = self.inner.subscriptions.wake(change, offer, &turns, is_once);
-        self.inner.queue.add_all(woken.into_iter().map(|(key, _)| key));
-    }
-
-    /// A sync has ended, with or without a decision. If the volume that was offered to its object is still
-    /// free, it is offered to the next claim.
-    pub(crate) fn pass_on(&self, subscriber: &Subscriber) {
-        self.inner.subscriptions.pass_on(subscriber, &Turns { inner: &self.inner, except: None });
-    }
-
     pub(crate) fn deletions(&self) -> &Deletions {
         &self.inner.deletions
     }
@@ -340,8 +296,8 @@ impl Intake {
         &self.inner.queue
     }
 
-    pub(crate) fn subscriptions(&self) -> &Subscriptions<Subscriber> {
-        &self.inner.subscriptions
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.inner.turns
     }
 
     /// Ends when all initial lists are complete.
@@ -350,34 +306,6 @@ impl Intake {
         // The sender lives as long as this intake, so receiving cannot fail.
         let _ = synced.wait_for(|synced| *synced).await;
     }
-}
-
-/// Queues keys that wait for a free volume.
-struct Turns<'a> {
-    inner: &'a Inner,
-    /// The claim that gets no turn.
-    except: Option<&'a ClaimKey>,
-}
-
-impl Dispatcher<Subscriber> for Turns<'_> {
-    fn free(&self, volume: &str) -> Option<Arc<Volume>> {
-        self.inner.store.free_volume(volume)
-    }
-
-    fn ask(&self, (key, role): &Subscriber, offer: Offer) -> bool {
-        if matches!((key, self.except), (Key::Claim(key), Some(except)) if key == except) {
-            return false;
-        }
-        // Offers go to syncs only, because an operation does not report that it has decided.
-        self.inner.queue.offer(key, offer) && *role == Role::Sync
-    }
-}
-
-/// Whether the subscription of a queued subscriber can be dropped. Its turn subscribes it anew, and a failed
-/// turn is followed by another. An operation keeps its subscription, because the turn of its object need not
-/// start it again.
-fn is_once((_, role): &Subscriber) -> bool {
-    *role == Role::Sync
 }
 
 /// The keys of the objects that changed in the overlay.

@@ -15,10 +15,11 @@
 mod compare;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::{Claim, ClaimKey, Text, Uid, Version};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub(crate) use self::compare::{Foreseen, Observer};
@@ -99,13 +100,13 @@ impl Observation {
 
     /// How many claims Bindery would bind now that upstream has not bound.
     pub fn awaited(&self) -> usize {
-        self.state().awaited.len()
+        self.state.lock().awaited.len()
     }
 
     /// Records the volume that a decision would bind a claim to. Returns the delay after which the claim is
     /// decided again, to log that upstream has not bound it.
     pub(crate) fn decided(&self, claim: &Claim, chosen: Option<&Text>) -> Option<Duration> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(volume) = chosen.filter(|_| !claim.annotations.bind_completed) else {
             state.awaited.remove(&claim.key);
             return None;
@@ -133,11 +134,6 @@ impl Observation {
 
     /// Versions went back: upstream's next choice has a lower one.
     pub(crate) fn forget_versions(&self) {
-        self.state().last_choice = None;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Counts and sets, sound after every statement.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().last_choice = None;
     }
 }

@@ -4,10 +4,11 @@
 //! fact of the store changes then.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_core::{OperationKind, OperationState, Uid};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::Key;
@@ -92,7 +93,7 @@ impl OperationMap {
 
     /// Whether the operation of that kind on the object of that UID may start.
     pub(crate) fn state(&self, kind: OperationKind, uid: &Uid) -> OperationState {
-        match self.entries().get_mut(&Name::new(kind, uid)) {
+        match self.entries.lock().get_mut(&Name::new(kind, uid)) {
             Some(entry) if entry.running => {
                 entry.awaited = true;
                 OperationState::Running
@@ -119,7 +120,7 @@ impl OperationMap {
             return Err(NotStarted::Held);
         }
         let name = Name::new(kind, uid);
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let entry = entries.entry(name.clone()).or_default();
         if entry.running {
             entry.awaited = true;
@@ -137,7 +138,7 @@ impl OperationMap {
 
     /// Forgets the backoffs of an object that is gone, so that the map only holds objects that exist.
     pub(crate) fn forget(&self, uid: &Uid) {
-        self.entries().retain(|name, entry| {
+        self.entries.lock().retain(|name, entry| {
             entry.gone |= name.uid == *uid;
             entry.running || !entry.gone
         });
@@ -145,7 +146,7 @@ impl OperationMap {
 
     /// Forgets all backoffs, because the timers that would wake their objects are gone.
     pub(crate) fn reset(&self) {
-        self.entries().retain(|_, entry| {
+        self.entries.lock().retain(|_, entry| {
             entry.backoff = None;
             entry.running
         });
@@ -153,41 +154,32 @@ impl OperationMap {
 
     /// How many operations run.
     pub(crate) fn running(&self) -> usize {
-        self.entries().values().filter(|entry| entry.running).count()
+        self.entries.lock().values().filter(|entry| entry.running).count()
     }
 
     /// Stops recycling and deleting: no operation of these kinds starts, and running ones take no further
     /// step.
     pub(crate) fn hold(&self) {
-        self.held().get_or_insert_default();
+        self.held.lock().get_or_insert_default();
     }
 
     /// Ends the stop of recycling and deleting. The objects that were held back are decided again.
     pub(crate) fn release(&self) {
-        let held = self.held().take();
+        let held = self.held.lock().take();
         self.queue.add_all(held.into_iter().flatten());
     }
 
     /// Whether recycling and deleting are stopped.
     pub(crate) fn holds(&self) -> bool {
-        self.held().is_some()
+        self.held.lock().is_some()
     }
 
     /// Whether the object must not be recycled or deleted now; it is decided again when it may.
     pub(crate) fn holds_back(&self, key: &Key) -> bool {
-        self.held().as_mut().is_some_and(|held| {
+        self.held.lock().as_mut().is_some_and(|held| {
             held.insert(key.clone());
             true
         })
-    }
-
-    fn held(&self) -> std::sync::MutexGuard<'_, Option<BTreeSet<Key>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn entries(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Entry>> {
-        // An entry is changed in one assignment, so a panic elsewhere leaves the map sound.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -225,7 +217,7 @@ impl Ticket {
             return;
         }
         let (delay, awaited) = {
-            let mut entries = self.map.entries();
+            let mut entries = self.map.entries.lock();
             let Some(entry) = entries.get_mut(&self.name) else { return };
             let (delay, awaited) = (entry.end(ending).filter(|_| !entry.gone), entry.awaited);
             if entry.gone || entry.backoff.is_none() {
@@ -306,7 +298,7 @@ mod tests {
         ticket.finish(true);
         assert!(map.wakes());
         assert_eq!(map.state(OperationKind::Provision, &uid()), OperationState::Idle);
-        assert!(map.entries().is_empty());
+        assert!(map.entries.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -326,7 +318,7 @@ mod tests {
         map.started(OperationKind::Delete).finish(false);
         assert_eq!(map.not_started(OperationKind::Delete), Some(NotStarted::BackingOff(OPERATION_BACKOFF)));
         map.forget(&uid());
-        assert!(map.entries().is_empty());
+        assert!(map.entries.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -336,7 +328,7 @@ mod tests {
         map.forget(&uid());
         assert_eq!(map.not_started(OperationKind::Delete), Some(NotStarted::Running));
         ticket.finish(false);
-        assert!(map.entries().is_empty());
+        assert!(map.entries.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -345,7 +337,7 @@ mod tests {
         drop(map.started(OperationKind::Delete));
         assert!(map.wakes());
         assert_eq!(map.state(OperationKind::Delete, &uid()), OperationState::Idle);
-        assert!(map.entries().is_empty());
+        assert!(map.entries.lock().is_empty());
 
         // The backoff of an earlier failure stays what it was.
         map.started(OperationKind::Delete).finish(false);

@@ -8,10 +8,11 @@ mod tests;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_store::Offer;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -96,25 +97,25 @@ struct InFlight {
 impl Queue {
     /// Keeps keys from now on.
     pub(crate) fn open(&self) {
-        self.state().closed = false;
+        self.state.lock().closed = false;
     }
 
     /// Drops all keys and timers, and accepts none from now on.
     pub(crate) fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let in_flight = std::mem::take(&mut state.in_flight);
         *state = State { closed: true, in_flight, ..State::default() };
     }
 
     /// Adds a key, unless it waits already.
     pub(crate) fn add(&self, key: Key) {
-        self.state().add(key);
+        self.state.lock().add(key);
         self.changed.notify_one();
     }
 
     /// Adds keys, each to a lane of its own.
     pub(crate) fn add_all_to(&self, keys: impl IntoIterator<Item = (Key, Lane)>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         keys.into_iter().for_each(|(key, lane)| state.add_to(key, lane));
         drop(state);
         self.changed.notify_one();
@@ -122,7 +123,7 @@ impl Queue {
 
     /// Adds keys.
     pub(crate) fn add_all(&self, keys: impl IntoIterator<Item = Key>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         keys.into_iter().for_each(|key| state.add(key));
         drop(state);
         self.changed.notify_one();
@@ -135,7 +136,7 @@ impl Queue {
     /// - A key that backs off waits for its timer if the volume was returned: otherwise claims whose writes
     ///   fail would pass the same volume to each other as fast as the writes fail.
     pub(crate) fn offer(&self, key: &Key, offer: Offer) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(in_flight) = state.in_flight.get_mut(key) {
             in_flight.offered = true;
             return false;
@@ -151,7 +152,7 @@ impl Queue {
 
     /// Adds a key after a delay; an earlier timer of the same purpose is replaced.
     pub(crate) fn add_after(&self, key: Key, timer: Timer, delay: Duration) {
-        self.state().set(key, timer, Instant::now() + delay);
+        self.state.lock().set(key, timer, Instant::now() + delay);
         self.changed.notify_one();
     }
 
@@ -161,7 +162,7 @@ impl Queue {
     pub(crate) async fn next(self: &Arc<Self>) -> KeyLock {
         loop {
             let due = {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 state.fire(Instant::now());
                 if let Some(key) = state.take() {
                     return KeyLock::new(self, key);
@@ -178,7 +179,7 @@ impl Queue {
 
     /// A turn of the key has succeeded: its failures are forgotten.
     pub(crate) fn succeeded(&self, key: &Key, again_after: Option<Duration>) {
-        self.state().failures.remove(key);
+        self.state.lock().failures.remove(key);
         self.held_back(key, again_after);
     }
 
@@ -187,14 +188,14 @@ impl Queue {
     pub(crate) fn refresh_after(&self, key: &Key, delay: Option<Duration>) {
         match delay {
             Some(delay) => self.add_after(key.clone(), Timer::Refresh, delay),
-            None => self.state().clear(key, Timer::Refresh),
+            None => self.state.lock().clear(key, Timer::Refresh),
         }
     }
 
     /// A turn of the key had no result, because it waits for another decision in flight or for a list. Its
     /// failures are not forgotten.
     pub(crate) fn held_back(&self, key: &Key, again_after: Option<Duration>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.clear(key, Timer::Retry);
         state.clear(key, Timer::Requeue);
         if let Some(delay) = again_after {
@@ -206,7 +207,7 @@ impl Queue {
 
     /// A turn of the key has failed. The next one comes after its backoff, and not before `at_least`.
     pub(crate) fn failed(&self, key: &Key, at_least: Option<Duration>) -> Duration {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let longest = longest_backoff(state.failures.len());
         let failures = state.failures.entry(key.clone()).or_default();
         let backoff = RETRY_BACKOFF.saturating_mul(1 << (*failures).min(31)).min(longest);
@@ -220,7 +221,7 @@ impl Queue {
 
     /// The object of the key is gone. Another object of its name begins without failures.
     pub(crate) fn forget_failures(&self, key: &Key) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.failures.remove(key).is_some() {
             state.clear(key, Timer::Retry);
         }
@@ -228,18 +229,13 @@ impl Queue {
 
     /// Number of keys whose last turn failed, and that get another turn.
     pub(crate) fn failing(&self) -> usize {
-        self.state().failures.len()
+        self.state.lock().failures.len()
     }
 
     /// How many keys wait to be taken.
     pub(crate) fn len(&self) -> usize {
-        let state = self.state();
+        let state = self.state.lock();
         state.ready.len() + state.slow.len()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No method panics between two changes that belong together.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

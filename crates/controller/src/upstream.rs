@@ -2,10 +2,10 @@
 //! provisioning and deleting take, and which claims got a default class.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bindery_core::{Operation, OperationKind, PluginOperation, Text, Uid};
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -84,37 +84,35 @@ impl UpstreamMetrics {
         let plugin = Some(operation.plugin.clone()).filter(|plugin| !plugin.is_empty()).or(plugin);
         let plugin_name = plugin.map_or_else(|| NO_PLUGIN.to_owned(), |plugin| plugin.to_string());
         let labels = WholeLabels { plugin_name, operation_name };
-        self.started().entry(operation.uid.clone()).or_insert_with(|| Started { at: Instant::now(), labels });
+        self.started
+            .lock()
+            .entry(operation.uid.clone())
+            .or_insert_with(|| Started { at: Instant::now(), labels });
     }
 
     /// An operation on the object has failed.
     pub(crate) fn failed(&self, uid: &Uid) {
-        if let Some(started) = self.started().get(uid) {
+        if let Some(started) = self.started.lock().get(uid) {
             self.errors.get_or_create(&started.labels).inc();
         }
     }
 
     /// The operation has succeeded: the claim is bound, or the volume is gone.
     pub(crate) fn done(&self, uid: &Uid) {
-        if let Some(Started { at, labels }) = self.started().remove(uid) {
+        if let Some(Started { at, labels }) = self.started.lock().remove(uid) {
             self.wholes.get_or_create(&labels).observe(at.elapsed().as_secs_f64());
         }
     }
 
     /// The object is gone before the operation succeeded.
     pub(crate) fn forget(&self, uid: &Uid) {
-        self.started().remove(uid);
+        self.started.lock().remove(uid);
     }
 
     /// Number of objects with such an operation.
     #[cfg(test)]
     pub(crate) fn under_way(&self) -> usize {
-        self.started().len()
-    }
-
-    fn started(&self) -> MutexGuard<'_, HashMap<Uid, Started>> {
-        // Every change is one call, so a panic elsewhere leaves the map sound.
-        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+        self.started.lock().len()
     }
 }
 
@@ -158,14 +156,14 @@ mod tests {
         let labels = labels("example.com/disk", "provision");
         assert_eq!(metrics.errors.get_or_create(&labels).get(), 2);
         assert!(metrics.wholes.get(&labels).is_some());
-        assert!(metrics.started().is_empty());
+        assert!(metrics.started.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_unknown_plugin_has_upstream_s_name_and_recycling_is_not_measured() {
         let metrics = UpstreamMetrics::default();
         metrics.start(&operation(OperationKind::Recycle, ""), None);
-        assert!(metrics.started().is_empty());
+        assert!(metrics.started.lock().is_empty());
         metrics.start(&operation(OperationKind::Delete, ""), None);
         metrics.done(&"u".into());
         assert!(metrics.wholes.get(&labels("N/A", "delete")).is_some());

@@ -1,6 +1,6 @@
 //! Whether writes get through to the API server.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 
 use crate::WriteError;
 
@@ -30,7 +30,7 @@ impl WriteHealth {
     ///
     /// They do not; the error has the last answer.
     pub fn check(&self) -> Result<(), String> {
-        match &*self.blocked() {
+        match &*self.0.lock() {
             Some(Blocked { failures, several: true, error, .. }) if *failures >= FAILURES_MIN => {
                 Err(format!("the last {failures} writes failed: {error}"))
             }
@@ -40,7 +40,7 @@ impl WriteHealth {
 
     /// A write was answered.
     pub(crate) fn tried(&self, object: &str, error: Option<&WriteError>) {
-        let mut blocked = self.blocked();
+        let mut blocked = self.0.lock();
         let error = match error {
             Some(
                 error @ (WriteError::Forbidden(_)
@@ -64,12 +64,7 @@ impl WriteHealth {
 
     /// Forgets the outcomes: the next run of the binder is judged by its own writes.
     pub(crate) fn reset(&self) {
-        *self.blocked() = None;
-    }
-
-    fn blocked(&self) -> MutexGuard<'_, Option<Blocked>> {
-        // Every change is one assignment, so a panic elsewhere leaves it sound.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock() = None;
     }
 }
 

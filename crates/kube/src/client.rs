@@ -1,11 +1,12 @@
 //! A client of an API server, and what all its users must know of the server's load.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
 use kube::client::Body;
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -211,13 +212,13 @@ impl Pause {
     /// Begins a pause; one that ends later continues.
     fn begin(&self, pause: Duration) {
         let until = Instant::now() + pause;
-        let mut known = self.known();
+        let mut known = self.0.lock();
         *known = Some(known.map_or(until, |known| known.max(until)));
     }
 
     /// The end of the pause, while it lasts.
     fn left(&self) -> Option<Instant> {
-        self.known().filter(|until| *until > Instant::now())
+        self.0.lock().filter(|until| *until > Instant::now())
     }
 
     async fn end(&self) {
@@ -225,10 +226,5 @@ impl Pause {
         while let Some(until) = self.left() {
             tokio::time::sleep_until(until).await;
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Option<Instant>> {
-        // Each change is one assignment, so a panic elsewhere leaves the value sound.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

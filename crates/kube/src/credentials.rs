@@ -13,11 +13,12 @@ mod source;
 
 use std::error::Error as StdError;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use kube::client::Body;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_rustls::rustls::{AlertDescription, Error as TlsError};
@@ -118,7 +119,7 @@ impl Credentials {
 
     /// The same credentials over new connections. A client that was given keeps its connections.
     pub(crate) fn with_new_connections(&self) -> Self {
-        let own = self.shared.current().reconnected();
+        let own = self.shared.current.lock().reconnected();
         Self {
             shared: Arc::clone(&self.shared),
             own: Some(Mutex::new(own)),
@@ -133,10 +134,9 @@ impl Credentials {
     }
 
     fn client(&self) -> (u64, kube::Client) {
-        let current = self.shared.current();
+        let current = self.shared.current.lock();
         let Some(own) = &self.own else { return current.client() };
-        // Each change is one assignment, so a panic elsewhere leaves the value sound.
-        let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = own.lock();
         if own.0 != current.generation {
             *own = current.reconnected();
         }
@@ -156,7 +156,7 @@ impl Shared {
     }
 
     async fn send(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
-        let (generation, client) = self.current().client();
+        let (generation, client) = self.current.lock().client();
         self.send_by(generation, client, request).await
     }
 
@@ -172,7 +172,7 @@ impl Shared {
     }
 
     fn note(&self, generation: u64, acceptance: Acceptance) {
-        let mut current = self.current();
+        let mut current = self.current.lock();
         // An answer to credentials of before says nothing about the current ones.
         if current.generation != generation {
             return;
@@ -209,18 +209,13 @@ impl Shared {
 
     /// Whether the credentials were refused, and not accepted since.
     fn is_refused(&self) -> bool {
-        self.current().refused_since.is_some()
+        self.current.lock().refused_since.is_some()
     }
 
     fn replace(&self, connected: Connected) {
-        let mut current = self.current();
+        let mut current = self.current.lock();
         current.connected = connected;
         current.generation += 1;
-    }
-
-    fn current(&self) -> MutexGuard<'_, Current> {
-        // No code panics while this is locked.
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

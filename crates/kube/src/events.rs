@@ -12,12 +12,13 @@ mod queue;
 mod rate;
 mod recent;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bindery_controller::{EVENT_REFRESH, Note};
 use bindery_core::Timestamp;
 use http::Method;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
@@ -118,7 +119,7 @@ impl Events {
 
 impl Shared {
     fn queue(&self, note: &Note, now: Timestamp) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let State { correlator, queue } = &mut *state;
         let correlated = correlator.observe(note, now);
         // A note that replaces a queued one causes no further write.
@@ -136,17 +137,12 @@ impl Shared {
 
     /// Whether the queue is empty; if so, wakes those that wait in [`Events::flush`].
     fn is_done(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         let is_done = state.queue.is_empty();
         if is_done {
             self.idle.send_replace(true);
         }
         is_done
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No change to the state panics midway, so a panic elsewhere leaves it sound.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -157,7 +153,7 @@ impl EventWorker {
             while !self.shared.is_done() {
                 // This waits before it takes a note, because a first one may be queued meanwhile.
                 self.rate.ready().await;
-                let next = self.shared.state().queue.pop();
+                let next = self.shared.state.lock().queue.pop();
                 let Some(Queued { note, correlated }) = next else { continue };
                 let (object, uid) = (note.regarding.to_string(), &*note.regarding.uid().0);
                 let span = tracing::error_span!("event", object, uid);
@@ -179,7 +175,7 @@ impl EventWorker {
         }
         if let Err(fault) = self.create(&folder, note, correlated).await {
             self.lose(note, &fault);
-            self.shared.state().correlator.forget(note);
+            self.shared.state.lock().correlator.forget(note);
         }
     }
 

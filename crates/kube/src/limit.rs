@@ -13,9 +13,9 @@
 //! the Lease and certificates, which have at most one request in flight each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
@@ -124,12 +124,12 @@ impl Limit {
     pub(crate) async fn acquire(&self) -> Permit<'_> {
         // An error would mean that the semaphore is closed, which it never is.
         let permit = self.semaphore.acquire().await.ok();
-        self.state().in_flight += 1;
+        self.state.lock().in_flight += 1;
         Permit { limit: self, permit, began: Instant::now() }
     }
 
     pub(crate) fn pressure(&self) -> Pressure {
-        let state = self.state();
+        let state = self.state.lock();
         Pressure {
             limit: state.limit(),
             in_flight: state.in_flight,
@@ -144,7 +144,7 @@ impl Limit {
     }
 
     fn answered(&self, took: Duration, now: Instant) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.answered(took);
         if took <= LATE {
             return;
@@ -156,11 +156,6 @@ impl Limit {
             drop(state);
             tracing::warn!(?took, limit, "the API server answers late");
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No change to the state panics midway, so a panic elsewhere leaves it sound.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -214,7 +209,7 @@ impl Permit<'_> {
         let now = Instant::now();
         match outcome {
             Outcome::Answered => self.limit.answered(now - self.began, now),
-            Outcome::Refused => self.limit.state().refused(self.began, now),
+            Outcome::Refused => self.limit.state.lock().refused(self.began, now),
             Outcome::Lost => {}
         }
     }
@@ -222,7 +217,7 @@ impl Permit<'_> {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        let mut state = self.limit.state();
+        let mut state = self.limit.state.lock();
         state.in_flight -= 1;
         let limit = state.limit();
         if state.permits > limit {

@@ -5,13 +5,13 @@
 //! map. The budget bounds that memory too.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::StatusCode;
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -101,7 +101,7 @@ impl HeldBody<'_> {
 
 impl Drop for HeldBody<'_> {
     fn drop(&mut self) {
-        self.budget.lock().free += self.taken;
+        self.budget.0.lock().free += self.taken;
     }
 }
 
@@ -133,7 +133,7 @@ impl BodyBudget {
     }
 
     fn begin(&self) -> Result<(Receiver<'_>, CancellationToken), BodyError> {
-        let mut budget = self.lock();
+        let mut budget = self.0.lock();
         let number = budget.next;
         budget.next += 1;
         let given_up = CancellationToken::new();
@@ -142,11 +142,6 @@ impl BodyBudget {
         drop(budget);
         let receiver = Receiver { number, budget: self };
         taken.map(|()| (receiver, given_up))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Budget> {
-        // No holder of the lock panics between two changes that belong together.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -164,11 +159,11 @@ impl<'a> Receiver<'a> {
             *is_too_large |= received > BODY_MAX;
             if *is_too_large {
                 bytes = Vec::new();
-                self.budget.lock().give_back(self.number);
+                self.budget.0.lock().give_back(self.number);
             } else {
                 // The request has already taken these bytes.
                 let beyond = received.saturating_sub(REQUEST_COST).min(data.len());
-                self.budget.lock().take(self.number, beyond)?;
+                self.budget.0.lock().take(self.number, beyond)?;
                 bytes.extend_from_slice(&data);
             }
         }
@@ -177,14 +172,14 @@ impl<'a> Receiver<'a> {
 
     /// Keeps a complete body: it can no longer be refused for a newer one.
     fn end(self, bytes: Vec<u8>) -> Result<HeldBody<'a>, BodyError> {
-        let receiving = self.budget.lock().receiving.remove(&self.number).ok_or(BodyError::Busy)?;
+        let receiving = self.budget.0.lock().receiving.remove(&self.number).ok_or(BodyError::Busy)?;
         Ok(HeldBody { bytes, taken: receiving.taken, budget: self.budget })
     }
 }
 
 impl Drop for Receiver<'_> {
     fn drop(&mut self) {
-        self.budget.lock().give_up(self.number);
+        self.budget.0.lock().give_up(self.number);
     }
 }
 

@@ -1,9 +1,10 @@
 //! The connection limiter: it caps the open connections and chooses which one to close for a new one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -81,11 +82,11 @@ impl ConnectionLimiter {
     /// Admits a connection, and evicts another at the cap. `None` if every connection has a complete request
     /// in flight.
     pub(super) fn admit(self: &Arc<Self>) -> Option<Permit> {
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         if open.len() >= self.connections_max {
             self.stats.shed.fetch_add(1, Ordering::Relaxed);
             let idle = open.iter().filter(|(_, connection)| !connection.has_complete_request());
-            let id = *idle.min_by_key(|(id, connection)| (lock(&connection.activity).answered, **id))?.0;
+            let id = *idle.min_by_key(|(id, connection)| (connection.activity.lock().answered, **id))?.0;
             open.remove(&id)?.evicted.cancel();
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
@@ -97,7 +98,7 @@ impl ConnectionLimiter {
 
     /// Evicts every connection.
     pub(super) fn close_all(&self) {
-        lock(&self.open).values().for_each(|connection| connection.evicted.cancel());
+        self.open.lock().values().for_each(|connection| connection.evicted.cancel());
     }
 
     pub(super) fn count_handshake_error(&self) {
@@ -107,7 +108,7 @@ impl ConnectionLimiter {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut open = lock(&self.limiter.open);
+        let mut open = self.limiter.open.lock();
         open.remove(&self.id);
         self.limiter.stats.open.store(open.len(), Ordering::Relaxed);
     }
@@ -121,14 +122,14 @@ impl Connection {
     }
 
     fn has_complete_request(&self) -> bool {
-        let activity = lock(&self.activity);
+        let activity = self.activity.lock();
         activity.requests > activity.incomplete
     }
 
     /// Notes the head of a request.
     pub(super) fn begin(self: &Arc<Self>) -> (InFlight, UnreadBody) {
         self.has_asked.cancel();
-        let mut activity = lock(&self.activity);
+        let mut activity = self.activity.lock();
         activity.requests += 1;
         activity.incomplete += 1;
         (InFlight(Arc::clone(self)), UnreadBody(Arc::clone(self)))
@@ -136,7 +137,7 @@ impl Connection {
 
     /// Since when the connection has had no request in flight; `None` while it has one.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        let activity = lock(&self.activity);
+        let activity = self.activity.lock();
         (activity.requests == 0).then_some(activity.idle_since)
     }
 
@@ -155,13 +156,13 @@ impl InFlight {
     /// Records that the request was answered with success: the connection is closed after those that never
     /// had a successful answer.
     pub(super) fn succeeded(&self) {
-        lock(&self.0.activity).answered = Some(Instant::now());
+        self.0.activity.lock().answered = Some(Instant::now());
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut activity = lock(&self.0.activity);
+        let mut activity = self.0.activity.lock();
         activity.requests -= 1;
         activity.idle_since = Instant::now();
     }
@@ -169,13 +170,8 @@ impl Drop for InFlight {
 
 impl Drop for UnreadBody {
     fn drop(&mut self) {
-        lock(&self.0.activity).incomplete -= 1;
+        self.0.activity.lock().incomplete -= 1;
     }
-}
-
-/// No holder of these locks panics between two changes that belong together.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

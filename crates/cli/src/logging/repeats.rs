@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Filter};
@@ -32,8 +32,7 @@ impl OncePerSecond {
 
     fn passes(&self, cause: u64) -> bool {
         let now = (self.now)();
-        // Any state that a panic leaves in a map of times is usable.
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock();
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < EVERY;
         if logged.get(&cause).is_some_and(is_recent) {
             return false;
@@ -95,7 +94,7 @@ mod tests {
 
     impl io::Write for Log {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend(bytes);
+            self.0.lock().extend(bytes);
             Ok(bytes.len())
         }
 
@@ -109,7 +108,7 @@ mod tests {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
     fn now() -> Instant {
-        *START + Duration::from_secs(*SECONDS.lock().unwrap())
+        *START + Duration::from_secs(*SECONDS.lock())
     }
 
     #[test]
@@ -120,7 +119,7 @@ mod tests {
         let subscriber = tracing_subscriber::registry().with(lines.with_filter(OncePerSecond::new(now)));
         tracing::subscriber::with_default(subscriber, || {
             for second in 0..2 {
-                *SECONDS.lock().unwrap() = second;
+                *SECONDS.lock() = second;
                 for kind in ["Pod", "Node", "Pod"] {
                     tracing::warn!(kind, error = "down", "watching failed");
                     tracing::info!(kind, error = "down", "an information");
@@ -132,7 +131,7 @@ mod tests {
                 }
             }
         });
-        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(log.0.lock().clone()).unwrap();
         let count = |part: &str| text.lines().filter(|line| line.contains(part)).count();
         let counted = [count("error=\"down\"") - count("INFO"), count("error=\"late\""), count("INFO")];
         assert_eq!(counted, [2, 2, 6], "{text}");

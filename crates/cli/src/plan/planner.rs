@@ -1,7 +1,7 @@
 //! Decides about the objects of a plan: a binder on a simulated API server, until nothing changes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 use bindery_controller::{
@@ -13,6 +13,7 @@ use bindery_kube::plugins::{HostPath, Nfs};
 use bindery_kube::{ApiPort, Events, Template, decode, system_clock};
 use bindery_sim::{Sim, SimOptions};
 use bindery_store::{Delivery, Kind as Watched, Store};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::load::Object;
@@ -50,14 +51,8 @@ pub(super) struct Decided {
 impl Journal for Decisions {
     fn decided(&self, key: &Key, evidence: Evidence, outcome: DecisionOutcome) {
         if outcome == DecisionOutcome::Passed {
-            self.by_key().entry(key.clone()).or_default().decisions.push(evidence.decision);
+            self.0.lock().entry(key.clone()).or_default().decisions.push(evidence.decision);
         }
-    }
-}
-
-impl Decisions {
-    fn by_key(&self) -> MutexGuard<'_, BTreeMap<Key, Decided>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -148,11 +143,11 @@ impl Planner {
 
     /// What was decided about an object.
     pub(super) fn decided(&self, key: &Key) -> Decided {
-        self.decisions.by_key().get(key).cloned().unwrap_or_default()
+        self.decisions.0.lock().get(key).cloned().unwrap_or_default()
     }
 
     async fn sync(&self, key: &Key) -> Result<()> {
-        let before = self.decisions.by_key().remove(key);
+        let before = self.decisions.0.lock().remove(key);
         let Synced { result, operations, .. } = self.binder.sync(key).await;
         if let Err(error @ SyncError::Engine(_)) = result {
             return Err(anyhow!("{key}: {error}"));
@@ -161,7 +156,7 @@ impl Planner {
         for operation in operations {
             left_out = left_out.or(self.perform(key, operation).await?);
         }
-        let mut by_key = self.decisions.by_key();
+        let mut by_key = self.decisions.0.lock();
         let decided = by_key.entry(key.clone()).or_default();
         decided.error = result.err().map(|error| error.to_string());
         decided.left_out = left_out;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::Request;
@@ -10,6 +10,7 @@ use bindery_controller::Binder;
 use bindery_kube::{ApiPort, Events};
 use bindery_store::Kind;
 use bindery_webhook::{Check, Health, router};
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tower::ServiceExt as _;
 
@@ -26,7 +27,7 @@ pub(super) struct Startup {
 impl Startup {
     /// Sets what the start waits for.
     pub(super) fn waits_for(&self, what: &'static str) {
-        *self.waits_for.lock().unwrap_or_else(PoisonError::into_inner) = what;
+        *self.waits_for.lock() = what;
     }
 
     /// Ends the start: from now on `router` answers.
@@ -51,7 +52,7 @@ impl Health for Startup {
     }
 
     fn ready(&self) -> Vec<Check> {
-        let awaited = *self.waits_for.lock().unwrap_or_else(PoisonError::into_inner);
+        let awaited = *self.waits_for.lock();
         vec![Check { name: "start", result: Err(format!("it waits for {awaited}")) }]
     }
 }

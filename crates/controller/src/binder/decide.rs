@@ -59,6 +59,36 @@ impl<P: Port> Binder<P> {
         self.decide(lock, Role::Sync, || self.request(&key)).await
     }
 
+    /// The request to decide the object of a key, as it is now; `None` where the object does not exist, or
+    /// its deletion is accepted.
+    fn request(&self, key: &Key) -> Option<Request> {
+        let now = self.port.now();
+        let subject = match key {
+            Key::Claim(key) => match self.store.claim(Source::Overlay, key) {
+                Lookup::Found(claim) => Some(Subject::SyncClaim(claim)),
+                Lookup::Unreadable(why) => {
+                    self.report_unreadable(self.unreadable_claim(key), why);
+                    None
+                }
+                Lookup::Absent | Lookup::Failed(_) => None,
+            },
+            Key::Volume(name) => match self.store.volume(Source::Overlay, name) {
+                Lookup::Found(volume) if self.intake.deletions().is_accepted(&volume) => None,
+                Lookup::Found(volume) => Some(Subject::SyncVolume(volume)),
+                Lookup::Unreadable(why) => {
+                    self.report_unreadable(self.unreadable_volume(name), why);
+                    None
+                }
+                Lookup::Absent => {
+                    self.intake.deletions().forget(name);
+                    None
+                }
+                Lookup::Failed(_) => None,
+            },
+        };
+        subject.map(|subject| Request { now, subject })
+    }
+
     /// Decides a request. If the cluster changes meanwhile, `request` returns the new request, and it is
     /// decided again. The caller keeps the lock until the decision is carried out.
     pub(super) async fn decide(
@@ -77,7 +107,7 @@ impl<P: Port> Binder<P> {
         for _ in 0..ATTEMPTS_MAX {
             let Some(request) = request() else {
                 for role in [Role::Sync, Role::Operation] {
-                    self.intake.subscriptions().unsubscribe(&(lock.key().clone(), role));
+                    self.intake.turns().subscriptions.unsubscribe(&(lock.key().clone(), role));
                 }
                 return Ok(None);
             };
@@ -145,7 +175,7 @@ impl<P: Port> Binder<P> {
         if chosen(&decision).is_none() {
             facts.extend(in_flight.map(Fact::Reservation));
         }
-        if self.intake.subscriptions().subscribe(subscriber.clone(), since, facts) {
+        if self.intake.turns().subscriptions.subscribe(subscriber.clone(), since, facts) {
             self.intake.enqueue(subscriber.0.clone());
         }
         Ok((decision, exchanges))
@@ -243,12 +273,13 @@ fn written_volume(decision: &Decision) -> Option<&VolumeTarget> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        self.intake.pass_on(&self.subscriber);
+        self.intake.turns().pass_on(&self.subscriber);
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.intake.unreserved(&self.store.unreserve(&self.volume, &self.claim), &self.claim);
+        let change = self.store.unreserve(&self.volume, &self.claim);
+        self.intake.turns().unreserved(&change, &self.claim);
     }
 }

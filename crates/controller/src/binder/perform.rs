@@ -1,24 +1,64 @@
 //! Runs long operations: every step of one is a decision of its own ([`bindery_core::Progress`]).
 
 use bindery_core::{
-    Answer, Exchange, Lookup, Operation, OperationKind, Outcome, PluginOperation, Point, Progress, Question,
-    Request, Returned, Source, Subject, Text, Volume,
+    Answer, Claim, Exchange, Lookup, Operation, OperationKind, Outcome, PluginOperation, Point, Progress,
+    Question, Request, Returned, Source, Subject, Text, Volume,
 };
 
 use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use super::Binder;
 use super::decide::Decided;
-use super::{Binder, OperationSubject, PendingOperation};
 use crate::executor::{Carried, KnownObjects, again_after};
 use crate::intake::Role;
+use crate::operations::Ticket;
 use crate::queue::{KeyLock, Timer};
 use crate::{Key, OperationError, Order, PluginError, Plugins, Port, SyncError, WriteError};
 
 /// Most steps of one operation. The longest, a provision whose volume cannot be created and whose asset
 /// cannot be deleted, takes 13.
 const STEPS_MAX: u32 = 64;
+
+/// An operation that was started and has not run yet. If it is dropped, it counts as never started, and its
+/// object must be decided again.
+pub struct PendingOperation {
+    pub(crate) operation: Operation,
+    pub(crate) subject: OperationSubject,
+    pub(crate) ticket: Ticket,
+}
+
+/// The object of an operation, as the sync that started the operation left it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OperationSubject {
+    /// A claim.
+    Claim(Claim),
+    /// A volume.
+    Volume(Volume),
+}
+
+impl PendingOperation {
+    /// The operation.
+    pub fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    /// What it is about.
+    pub fn key(&self) -> Key {
+        self.subject.key()
+    }
+}
+
+impl OperationSubject {
+    /// The key of the object.
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Claim(claim) => Key::Claim(claim.key.clone()),
+            Self::Volume(volume) => Key::Volume(volume.name.clone()),
+        }
+    }
+}
 
 /// The state of an operation between its steps.
 struct RunningOperation<T> {

@@ -44,8 +44,8 @@ impl<P: Port> Binder<P> {
             shutdown: shutdown.clone(),
             abandon: CancellationToken::new(),
         };
-        let wake = self.intake.wake_after_lists();
-        shutdown.run_until_cancelled(future::join(self.dispatch(&tasks), wake)).await;
+        let lists = self.intake.queue_after_lists();
+        shutdown.run_until_cancelled(future::join(self.dispatch(&tasks), lists)).await;
         tasks.tracker.close();
         if tokio::time::timeout(self.settings.shutdown_grace, tasks.tracker.wait()).await.is_err() {
             tracing::warn!(tasks = tasks.tracker.len(), "decisions in flight are abandoned at shutdown");

@@ -62,7 +62,7 @@ impl<P: Port> intake::Observer for Observer<P> {
 
     fn gone(&self, key: &ClaimKey, uid: &Uid) {
         let Some(binder) = self.0.upgrade() else { return };
-        let mut state = binder.observation().state();
+        let mut state = binder.observation().state.lock();
         state.awaited.remove(key);
         if state.awaiting_volume.remove(uid).is_some() {
             binder.observation().outcomes[Compared::NotComparable as usize].count();
@@ -82,7 +82,7 @@ impl<P: Port> Binder<P> {
         if uid_of(before).as_ref() == Some(&uid) || by_user {
             return;
         }
-        let mut state = self.observation().state();
+        let mut state = self.observation().state.lock();
         if state.counted.contains(&uid) {
             return;
         }
@@ -115,7 +115,7 @@ impl<P: Port> Binder<P> {
             return;
         }
         let Some(name) = &after.volume_name else { return };
-        let mut state = self.observation().state();
+        let mut state = self.observation().state.lock();
         state.awaited.remove(&after.key);
         if state.counted.contains(&after.uid) {
             return;

@@ -25,7 +25,7 @@ impl Queue {
     /// Waits until the lock of a key is free, and takes it. Waiting callers get it in order, and before
     /// queued turns of the key.
     pub(crate) async fn lock(self: &Arc<Self>, key: &Key) -> KeyLock {
-        let handed_over = match self.state().in_flight.entry(key.clone()) {
+        let handed_over = match self.state.lock().in_flight.entry(key.clone()) {
             Entry::Vacant(free) => {
                 free.insert(InFlight::default());
                 return KeyLock::new(self, key.clone());
@@ -53,7 +53,7 @@ impl KeyLock {
     /// Whether a caller waits for the lock. Then the key gets another turn afterwards, so this one can be
     /// skipped.
     pub(crate) fn yields(&self) -> bool {
-        let mut state = self.queue.state();
+        let mut state = self.queue.state.lock();
         let Some(in_flight) = state.in_flight.get_mut(&self.key) else { return false };
         in_flight.waiting.retain(|waiting| !waiting.is_closed());
         let yields = !in_flight.waiting.is_empty();
@@ -74,7 +74,7 @@ impl KeyLock {
             return;
         }
         self.is_released = true;
-        let mut state = self.queue.state();
+        let mut state = self.queue.state.lock();
         let Some(in_flight) = state.in_flight.get_mut(&self.key) else { return };
         while let Some(next) = in_flight.waiting.pop_front() {
             let Err(mut refused) = next.send(Self::new(&self.queue, self.key.clone())) else { return };

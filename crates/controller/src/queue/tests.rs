@@ -140,7 +140,7 @@ async fn a_timer_is_replaced_by_one_of_the_same_purpose_only() {
         drop(next(&queue).await);
         assert_eq!((Instant::now() - start).as_secs(), seconds);
     }
-    assert!(queue.state().timers.is_empty());
+    assert!(queue.state.lock().timers.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,5 +153,5 @@ async fn success_clears_the_retry_but_not_the_operation() {
     drop(next(&queue).await);
     assert_eq!((Instant::now() - start).as_secs(), 3);
     queue.succeeded(&a, None);
-    assert!(queue.state().due.is_empty());
+    assert!(queue.state.lock().due.is_empty());
 }

@@ -48,8 +48,8 @@ async fn refusals_count_after_ten_seconds_until_one_request_is_accepted() {
 async fn an_answer_to_replaced_credentials_changes_nothing() {
     let credentials = credentials();
     let shared = &credentials.shared;
-    let replaced = shared.current().generation;
-    let client = shared.current().client().1;
+    let replaced = shared.current.lock().generation;
+    let client = shared.current.lock().client().1;
     shared.replace(Connected { client, config: None });
     shared.note(replaced, Acceptance::Refused(String::new()));
     assert!(!shared.is_refused());
