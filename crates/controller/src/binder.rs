@@ -18,7 +18,8 @@ use tokio::sync::Semaphore;
 use tracing::{Instrument as _, Span};
 
 use self::decide::Decided;
-pub use self::perform::{OperationSubject, PendingOperation};
+pub(crate) use self::perform::OperationSubject;
+pub use self::perform::PendingOperation;
 pub use self::refresh::EVENT_REFRESH;
 pub use self::review::Reviewed;
 use crate::decider::{Decider, chosen};
@@ -136,10 +137,6 @@ pub struct Synced {
 }
 
 impl Synced {
-    fn nothing() -> Self {
-        Self::ended(Ok(()))
-    }
-
     fn ended(result: Result<(), SyncError>) -> Self {
         Self {
             result,
@@ -286,7 +283,7 @@ impl<P: Port> Binder<P> {
     async fn sync_in(&self, lock: &mut KeyLock) -> Synced {
         let synced = self.sync_inner(lock).await;
         if let Err(error) = &synced.result {
-            self.metrics.sync_errors.count();
+            self.metrics.sync_errors.inc();
             if error.is_conflict() {
                 tracing::debug!(%error, "to be decided again");
             } else {
@@ -300,7 +297,10 @@ impl<P: Port> Binder<P> {
         let decided = match self.decide_sync(lock).await {
             Ok(Some(decided)) => decided,
             Ok(None) => {
-                return Synced { refresh_after: self.refresh_of_unreadable(lock.key()), ..Synced::nothing() };
+                return Synced {
+                    refresh_after: self.refresh_of_unreadable(lock.key()),
+                    ..Synced::ended(Ok(()))
+                };
             }
             Err(error) => return Synced::ended(Err(error)),
         };
@@ -310,7 +310,7 @@ impl<P: Port> Binder<P> {
                 Subject::SyncClaim(claim) => self.observation.decided(claim, chosen(&decision)),
                 _ => None,
             };
-            return Synced { requeue_after, ..Synced::nothing() };
+            return Synced { requeue_after, ..Synced::ended(Ok(())) };
         }
         let known = KnownObjects::new(&request, &exchanges);
         let carried = self.executor.carry_out(&request, &decision, known, None).await;

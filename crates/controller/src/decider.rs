@@ -122,7 +122,7 @@ impl<P: Port> Decider<P> {
                 Err(EngineFault::Stopped(Stop::LiveRead(question))) => {
                     // Reviews are not counted, whatever they ask.
                     if !is_review(request) {
-                        self.metrics.live_reads.count();
+                        self.metrics.live_reads.inc();
                     }
                     let answer = self.read(&question).await.map_err(Undecided::Fault)?;
                     live.push(question, answer);
@@ -249,11 +249,11 @@ impl<P: Port> Decider<P> {
     where
         F: Future<Output = Lookup<T>>,
     {
-        self.metrics.guard_reads.count();
+        self.metrics.guard_reads.inc();
         match read().await {
             Lookup::Failed(error) => {
                 tracing::debug!(%error, "a live read for the guard failed; it is retried once");
-                self.metrics.guard_reads.count();
+                self.metrics.guard_reads.inc();
                 read().await
             }
             proof => proof,

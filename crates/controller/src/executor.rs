@@ -14,12 +14,12 @@ use bindery_store::Store;
 use tracing::Instrument as _;
 
 pub(crate) use self::known::KnownObjects;
+use crate::binder::OperationSubject;
 use crate::intake::Intake;
 use crate::operations::{NotStarted, OperationMap};
 use crate::write::{edited_finalizers, targets_mut};
 use crate::{
-    Configuration, Key, Metrics, Note, OperationSubject, PendingOperation, Port, SyncError, Write,
-    WriteHealth, Written,
+    Configuration, Key, Metrics, Note, PendingOperation, Port, SyncError, Write, WriteHealth, Written,
 };
 
 /// Delay until an object is decided again after a failed write that its decision tolerates: the period of
@@ -31,6 +31,7 @@ const TOLERATED_RETRY: Duration = Duration::from_secs(15);
 pub(crate) const AGAIN_MIN: Duration = Duration::from_secs(1);
 
 /// The result of carrying out the steps.
+#[derive(Default)]
 pub(crate) struct Carried {
     /// The failure that ended the steps, where one did.
     pub(crate) failure: Option<SyncError>,
@@ -54,17 +55,6 @@ enum Chain {
 }
 
 impl Carried {
-    fn new(known: KnownObjects) -> Self {
-        Self {
-            failure: None,
-            operations: Vec::new(),
-            enqueue: Vec::new(),
-            again_after: None,
-            call: None,
-            known,
-        }
-    }
-
     fn again_within(&mut self, delay: Duration) {
         self.again_after = Some(self.again_after.map_or(delay, |earlier| earlier.min(delay)));
     }
@@ -90,7 +80,7 @@ impl<P: Port> Executor<P> {
         known: KnownObjects,
         template: Option<&P::Template>,
     ) -> Carried {
-        let mut carried = Carried::new(known);
+        let mut carried = Carried { known, ..Carried::default() };
         let mut chain = Chain::Unbroken;
         let mut tolerated = None;
         for step in &decision.steps {
@@ -154,7 +144,7 @@ impl<P: Port> Executor<P> {
         self.measure(write, result.is_ok());
         match result {
             Ok(written) => {
-                self.metrics.writes.count();
+                self.metrics.writes.inc();
                 tracing::debug!(write = name, written = object, written_uid = uid.as_deref(), "written");
                 // A write that changes nothing is answered with the version that was there.
                 if let Some(version) =
@@ -166,8 +156,7 @@ impl<P: Port> Executor<P> {
                 Ok(written)
             }
             Err(error) => {
-                if error.is_conflict() { &self.metrics.conflicts } else { &self.metrics.write_errors }
-                    .count();
+                if error.is_conflict() { &self.metrics.conflicts } else { &self.metrics.write_errors }.inc();
                 Err(SyncError::Write { write: name, object, error })
             }
         }

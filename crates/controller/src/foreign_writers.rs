@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use bindery_core::{Claim, Regarding, Text, Volume};
 use bindery_store::{Author, Changed, ObjectChange, Observed, is_newer};
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
-use crate::metrics::Counter;
 use crate::operations::OperationMap;
 
 /// A write that another binder made.
@@ -118,7 +118,7 @@ impl ForeignWriters {
         let Author::Other(author) = author else { return };
         let write = ForeignWrite { regarding: regarding(), author, what: what() };
         self.last.send_modify(|last| {
-            self.writes.count();
+            self.writes.inc();
             // The stop comes first, before the operator is told.
             self.hold();
             *last = Some(write);

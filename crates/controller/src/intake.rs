@@ -170,7 +170,7 @@ impl Intake {
     fn check(&self, regression: Option<Regression>) {
         let Some(regression) = regression else { return };
         tracing::error!("{regression}; all kinds are listed again before more is decided");
-        self.inner.metrics.version_regressions.count();
+        self.inner.metrics.version_regressions.inc();
         self.inner.store.mark_unsynced();
         self.inner.synced.send_replace(false);
         self.inner.freshness.go_back(regression);
@@ -178,13 +178,13 @@ impl Intake {
 
     /// A list or a watch has failed, and is tried again.
     pub fn watch_failed(&self) {
-        self.inner.metrics.watch_failures.count();
+        self.inner.metrics.watch_failures.inc();
     }
 
     /// The API server has forgotten the version that was watched from. A list of the kind is wanted until it
     /// is complete: a replica whose list keeps failing must not lead with an old cache.
     pub fn watch_expired(&self, kind: Kind) {
-        self.inner.metrics.watches_expired.count();
+        self.inner.metrics.watches_expired.inc();
         self.inner.freshness.want_list(kind);
     }
 

@@ -42,9 +42,7 @@ mod upstream;
 mod write;
 mod write_health;
 
-pub use binder::{
-    Binder, EVENT_REFRESH, Mode, OperationSubject, Parts, PendingOperation, Reviewed, Settings, Synced,
-};
+pub use binder::{Binder, EVENT_REFRESH, Mode, Parts, PendingOperation, Reviewed, Settings, Synced};
 pub use configuration::{Configuration, Migrations};
 pub use decider::Reads;
 pub use error::{OperationError, ReviewError, SyncError};
@@ -53,13 +51,13 @@ pub use freshness::{Freshness, Regression, Regressions, Sent};
 pub use intake::Intake;
 pub use journal::{DecisionOutcome, Journal};
 pub use key::Key;
-pub use metrics::{Counter, Metrics};
-pub use note::{Note, REASON_REFUSED, REASON_UNWRITABLE};
+pub use metrics::Metrics;
+pub use note::{Note, REASON_UNWRITABLE};
 pub use observe::{Compared, Observation};
-pub use operations::{OPERATION_BACKOFF, OPERATION_BACKOFF_MAX};
+pub use operations::OPERATION_BACKOFF;
 pub use plugin::{Order, Plugin, PluginError, Plugins};
 pub use port::{Port, Purpose, WriteError, Written};
-pub use queue::{RETRY_BACKOFF, RETRY_BACKOFF_MAX};
-pub use upstream::{CallLabels, Histograms, UpstreamMetrics, WholeLabels};
+pub use queue::RETRY_BACKOFF_MAX;
+pub use upstream::UpstreamMetrics;
 pub use write::{Target, Write};
 pub use write_health::WriteHealth;

@@ -1,6 +1,6 @@
 //! Counters of what the binder does.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use prometheus_client::metrics::counter::Counter;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident),* $(,)?) => {
@@ -51,20 +51,4 @@ counters! {
     /// Times that resource versions went back, as after a restore of etcd, so that all kinds were listed
     /// again.
     version_regressions,
-}
-
-/// A counter.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Its value.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn count(&self) {
-        // Counters order nothing.
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
 }

@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use bindery_core::{Claim, ClaimKey, Text, Uid, Version};
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 pub(crate) use self::compare::{Foreseen, Observer};
-use crate::metrics::Counter;
 
 /// How long a claim may be awaited before a log line names it: under load upstream takes seconds.
 const OVERDUE: Duration = Duration::from_secs(60);

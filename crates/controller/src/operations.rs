@@ -18,7 +18,7 @@ use crate::upstream::UpstreamMetrics;
 /// Delay after the first failure of an operation (upstream's `initialDurationBeforeRetry`).
 pub const OPERATION_BACKOFF: Duration = Duration::from_millis(500);
 /// Longest delay (upstream's `maxDurationBeforeRetry`: 2 min 2 s, just above the attach limit of a cloud).
-pub const OPERATION_BACKOFF_MAX: Duration = Duration::from_secs(122);
+const OPERATION_BACKOFF_MAX: Duration = Duration::from_secs(122);
 
 /// The operations of a binder. At most one of each name runs, and a failed one backs off. The end of an
 /// operation determines when its object is decided again.

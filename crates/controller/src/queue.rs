@@ -20,7 +20,7 @@ pub(crate) use self::key_lock::KeyLock;
 use crate::Key;
 
 /// Delay after the first failure of a key (client-go's `ItemExponentialFailureRateLimiter`).
-pub const RETRY_BACKOFF: Duration = Duration::from_millis(5);
+const RETRY_BACKOFF: Duration = Duration::from_millis(5);
 /// Longest delay while few keys fail. Upstream's limiter goes up to 1,000 s, but its resync adds every key
 /// every 15 s; so a repaired object is retried as soon as in upstream.
 pub const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(15);

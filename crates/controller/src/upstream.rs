@@ -2,11 +2,12 @@
 //! provisioning and deleting take, and which claims got a default class.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
 
 use bindery_core::{Operation, OperationKind, PluginOperation, Text, Uid};
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -17,49 +18,54 @@ const BUCKETS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.
 /// Label of an unknown plugin.
 const NO_PLUGIN: &str = "N/A";
 
-/// A family of histograms.
-pub type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+/// `N` labels, each with its value.
+type Labels<const N: usize> = [(&'static str, String); N];
+
+type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
 
 /// Metrics that upstream has too, under upstream's names.
 #[derive(Debug)]
 pub struct UpstreamMetrics {
-    /// `retroactive_storageclass_total`: attempts to give a claim the default class.
-    pub classes: Counter,
-    /// `retroactive_storageclass_errors_total`: those that failed.
-    pub class_errors: Counter,
-    /// `storage_operation_duration_seconds`: one call of a plugin.
-    pub calls: Histograms<CallLabels>,
-    /// `volume_operation_total_seconds`: from the first start until the claim is bound or the volume is gone.
-    pub wholes: Histograms<WholeLabels>,
-    /// `volume_operation_errors_total`: failed attempts meanwhile.
-    pub errors: Family<WholeLabels, Counter>,
+    /// Attempts to give a claim the default class.
+    pub(crate) classes: Counter,
+    /// Those that failed.
+    pub(crate) class_errors: Counter,
+    /// One call of a plugin.
+    calls: Histograms<4>,
+    /// From the first start until the claim is bound or the volume is gone.
+    wholes: Histograms<2>,
+    /// Failed attempts meanwhile.
+    errors: Family<Labels<2>, Counter>,
     /// Operations that have started and not succeeded, by the UID of the claim or volume.
     started: Mutex<HashMap<Uid, Started>>,
-}
-
-/// Labels of a call of a plugin.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct CallLabels {
-    volume_plugin: String,
-    operation_name: &'static str,
-    status: &'static str,
-    migrated: bool,
-}
-
-/// Labels of a whole operation.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct WholeLabels {
-    plugin_name: String,
-    operation_name: &'static str,
 }
 
 #[derive(Debug)]
 struct Started {
     at: Instant,
-    labels: WholeLabels,
+    labels: Labels<2>,
 }
 
 impl UpstreamMetrics {
+    /// Encodes all of them, under upstream's names.
+    ///
+    /// # Errors
+    ///
+    /// The encoder's writer fails.
+    pub fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut metric = |name, help, metric: &dyn EncodeMetric| {
+            metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+        };
+        let help = "Attempts to give a claim the default class, failures included";
+        metric("retroactive_storageclass", help, &self.classes)?;
+        let help = "Failures to give a claim the default class";
+        metric("retroactive_storageclass_errors", help, &self.class_errors)?;
+        metric("volume_operation_errors", "Failures to provision or delete a volume", &self.errors)?;
+        let help = "Time from the first attempt until a claim is bound, or a volume is deleted";
+        metric("volume_operation_total_seconds", help, &self.wholes)?;
+        metric("storage_operation_duration_seconds", "Time of one call of a plugin", &self.calls)
+    }
+
     /// Records the duration of a call of a plugin.
     pub(crate) fn called(&self, plugin: &str, call: PluginOperation, took: Duration, succeeded: bool) {
         let operation_name = match call {
@@ -69,8 +75,12 @@ impl UpstreamMetrics {
             PluginOperation::Recycle => return,
         };
         let status = if succeeded { "success" } else { "fail-unknown" };
-        let volume_plugin = plugin.to_owned();
-        let labels = CallLabels { volume_plugin, operation_name, status, migrated: false };
+        let labels = [
+            ("volume_plugin", plugin.to_owned()),
+            ("operation_name", operation_name.to_owned()),
+            ("status", status.to_owned()),
+            ("migrated", false.to_string()),
+        ];
         self.calls.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
@@ -83,7 +93,7 @@ impl UpstreamMetrics {
         };
         let plugin = Some(operation.plugin.clone()).filter(|plugin| !plugin.is_empty()).or(plugin);
         let plugin_name = plugin.map_or_else(|| NO_PLUGIN.to_owned(), |plugin| plugin.to_string());
-        let labels = WholeLabels { plugin_name, operation_name };
+        let labels = [("plugin_name", plugin_name), ("operation_name", operation_name.to_owned())];
         self.started
             .lock()
             .entry(operation.uid.clone())
@@ -138,8 +148,8 @@ mod tests {
         Operation { kind, plugin: plugin.into(), uid: "u".into() }
     }
 
-    fn labels(plugin_name: &str, operation_name: &'static str) -> WholeLabels {
-        WholeLabels { plugin_name: plugin_name.to_owned(), operation_name }
+    fn labels(plugin: &str, operation: &str) -> Labels<2> {
+        [("plugin_name", plugin.to_owned()), ("operation_name", operation.to_owned())]
     }
 
     #[tokio::test(start_paused = true)]

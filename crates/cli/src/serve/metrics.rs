@@ -61,25 +61,17 @@ impl Collector for Own {
             gauge(&mut encoder, name, help, value)?;
         }
         let help = "What keeps this replica from leading, in own mode";
-        let causes = self.health.causes().into_iter().map(|cause| (cause, 1));
-        gauges(&mut encoder, "cannot_lead", help, "cause", causes)?;
+        let causes = self.health.causes().into_iter().map(|cause| ([cause], 1));
+        family(&mut encoder, "cannot_lead", help, MetricType::Gauge, ["cause"], causes)?;
         let help = "Time since the last bytes of a kind's list or watch";
-        let silences = self.health.silences().map(|(kind, seconds)| (kind.name(), seconds));
-        gauges(&mut encoder, "watch_silence_seconds", help, "kind", silences)?;
-
+        let silences = self.health.silences().map(|(kind, seconds)| ([kind.name()], seconds));
+        family(&mut encoder, "watch_silence_seconds", help, MetricType::Gauge, ["kind"], silences)?;
         let help = "Claims whose bind by upstream was compared with Bindery's decision, in observe mode";
-        let mut family = encoder.encode_descriptor("observed_claims", help, None, MetricType::Counter)?;
-        for compared in Compared::ALL {
-            let counter = ConstCounter::new(binder.observation().count(compared));
-            counter.encode(family.encode_family(&[("outcome", compared.name())])?)?;
-        }
+        let claims = Compared::ALL.map(|compared| ([compared.name()], binder.observation().count(compared)));
+        family(&mut encoder, "observed_claims", help, MetricType::Counter, ["outcome"], claims)?;
         let help = "Events that were not written, by cause";
-        let mut family = encoder.encode_descriptor("events_dropped", help, None, MetricType::Counter)?;
-        for cause in EventLoss::ALL {
-            let counter = ConstCounter::new(self.health.events.dropped(cause));
-            counter.encode(family.encode_family(&[("cause", cause.name())])?)?;
-        }
-        Ok(())
+        let events = EventLoss::ALL.map(|cause| ([cause.name()], self.health.events.dropped(cause)));
+        family(&mut encoder, "events_dropped", help, MetricType::Counter, ["cause"], events)
     }
 }
 
@@ -195,33 +187,13 @@ impl Collector for Webhook {
 
 impl Collector for Upstream {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let metrics = self.0.binder.upstream_metrics();
-        let counts = [
-            (
-                "retroactive_storageclass",
-                "Attempts to give a claim the default class, failures included",
-                metrics.classes.get(),
-            ),
-            (
-                "retroactive_storageclass_errors",
-                "Failures to give a claim the default class",
-                metrics.class_errors.get(),
-            ),
-        ];
-        counters(&mut encoder, counts)?;
-        let mut metric = |name, help, metric: &dyn EncodeMetric| {
-            metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
-        };
-        metric("volume_operation_errors", "Failures to provision or delete a volume", &metrics.errors)?;
-        let help = "Time from the first attempt until a claim is bound, or a volume is deleted";
-        metric("volume_operation_total_seconds", help, &metrics.wholes)?;
-        metric("storage_operation_duration_seconds", "Time of one call of a plugin", &metrics.calls)?;
+        self.0.binder.upstream_metrics().encode(&mut encoder)?;
         self.encode_collector(&mut encoder)
     }
 }
 
 /// Number of objects by the values of their labels.
-type Counts<const N: usize> = BTreeMap<[String; N], usize>;
+type Counts<const N: usize> = BTreeMap<[String; N], u64>;
 
 impl Upstream {
     /// Upstream's `pv_collector`. As upstream does, only the leader counts objects, so that replicas can be
@@ -240,10 +212,16 @@ impl Upstream {
             let counts = &mut by_phase[usize::from(volume.phase != VolumePhase::Bound)];
             *counts.entry([volume.class.to_string()]).or_default() += 1;
         }
-        family(encoder, "total_pv_count", "Volumes", ["plugin_name", "volume_mode"], &total)?;
+        gauges(encoder, "pv_collector_total_pv_count", "Volumes", ["plugin_name", "volume_mode"], &total)?;
         let [bound, unbound] = &by_phase;
-        family(encoder, "bound_pv_count", "Volumes in phase Bound", ["storage_class"], bound)?;
-        family(encoder, "unbound_pv_count", "Volumes in any other phase", ["storage_class"], unbound)?;
+        gauges(encoder, "pv_collector_bound_pv_count", "Volumes in phase Bound", ["storage_class"], bound)?;
+        gauges(
+            encoder,
+            "pv_collector_unbound_pv_count",
+            "Volumes in any other phase",
+            ["storage_class"],
+            unbound,
+        )?;
 
         let mut by_phase = [Counts::default(), Counts::default()];
         for claim in store.map(|store| store.claims()).unwrap_or_default() {
@@ -253,12 +231,13 @@ impl Upstream {
         }
         let labels = ["namespace", "storage_class", "volume_attributes_class"];
         let [bound, unbound] = &by_phase;
-        family(encoder, "bound_pvc_count", "Claims in phase Bound", labels, bound)?;
-        family(encoder, "unbound_pvc_count", "Claims in any other phase", labels, unbound)
+        gauges(encoder, "pv_collector_bound_pvc_count", "Claims in phase Bound", labels, bound)?;
+        gauges(encoder, "pv_collector_unbound_pvc_count", "Claims in any other phase", labels, unbound)
     }
 }
 
-fn family<const N: usize>(
+/// One gauge for each combination of labels.
+fn gauges<const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -268,12 +247,30 @@ fn family<const N: usize>(
 where
     for<'a> [(&'a str, &'a str); N]: EncodeLabelSet,
 {
-    let name = format!("pv_collector_{name}");
-    let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
-    for (values, count) in counts {
-        let pairs: [(&str, &str); N] = std::array::from_fn(|at| (labels[at], values[at].as_str()));
-        let gauge = ConstGauge::new(i64::try_from(*count).unwrap_or(i64::MAX));
-        gauge.encode(family.encode_family(&pairs)?)?;
+    let samples = counts.iter().map(|(values, count)| (values.each_ref(), *count));
+    family(encoder, name, help, MetricType::Gauge, labels, samples)
+}
+
+/// One counter or gauge for each combination of labels.
+fn family<const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    labels: [&str; N],
+    samples: impl IntoIterator<Item = ([impl AsRef<str>; N], u64)>,
+) -> Result<(), Error>
+where
+    for<'a> [(&'a str, &'a str); N]: EncodeLabelSet,
+{
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (values, value) in samples {
+        let pairs: [(&str, &str); N] = std::array::from_fn(|at| (labels[at], values[at].as_ref()));
+        let sample = family.encode_family(&pairs)?;
+        match kind {
+            MetricType::Counter => ConstCounter::new(value).encode(sample)?,
+            _ => ConstGauge::new(value).encode(sample)?,
+        }
     }
     Ok(())
 }
@@ -289,23 +286,7 @@ fn counters(
     Ok(())
 }
 
-/// One gauge for each value of a label.
-fn gauges(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    label: &str,
-    values: impl Iterator<Item = (impl AsRef<str>, u64)>,
-) -> Result<(), Error> {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (label_value, value) in values {
-        let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-        gauge.encode(family.encode_family(&[(label, label_value.as_ref())])?)?;
-    }
-    Ok(())
-}
-
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: usize) -> Result<(), Error> {
-    let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+    let gauge = ConstGauge::new(value);
     gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }

@@ -143,13 +143,15 @@ impl<P: Port> Binder<P> {
             Err(Unsound::Final(error)) => {
                 match &error {
                     SyncError::Refused(why) => self.report_refusal(&request, why),
-                    SyncError::Stale { .. } | SyncError::AwaitsList => self.metrics.stale.count(),
+                    SyncError::Stale { .. } | SyncError::AwaitsList => {
+                        self.metrics.stale.inc();
+                    }
                     _ => {}
                 }
                 Err(Unsound::Final(error))
             }
             Err(unsound) => {
-                self.metrics.stale.count();
+                self.metrics.stale.inc();
                 Err(unsound)
             }
         }
@@ -163,10 +165,10 @@ impl<P: Port> Binder<P> {
         request: &Request,
     ) -> Result<(Decision, Vec<Exchange>), SyncError> {
         let (decision, run) = self.decider.decide(engine, request, Reads::Cached).await.map_err(|error| {
-            self.metrics.engine_faults.count();
+            self.metrics.engine_faults.inc();
             SyncError::from(error)
         })?;
-        self.metrics.decisions.count();
+        self.metrics.decisions.inc();
         let EngineRun { exchanges, since, in_flight } = run;
         let mut facts = match &request.subject {
             Subject::SyncClaim(claim) => facts_of_claim(claim, &exchanges),
@@ -194,7 +196,7 @@ impl<P: Port> Binder<P> {
             return Ok(Locks::default());
         }
         let reservation = self.reserve(decision).map_err(|held_by| {
-            self.metrics.reservations_lost.count();
+            self.metrics.reservations_lost.inc();
             Unsound::Changed(held_by)
         })?;
         let written = match &request.subject {

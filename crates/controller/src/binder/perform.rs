@@ -1,5 +1,7 @@
 //! Runs long operations: every step of one is a decision of its own ([`bindery_core::Progress`]).
 
+use std::ops::ControlFlow;
+
 use bindery_core::{
     Answer, Claim, Exchange, Lookup, Operation, OperationKind, Outcome, PluginOperation, Point, Progress,
     Question, Request, Returned, Source, Subject, Text, Volume,
@@ -31,10 +33,8 @@ pub struct PendingOperation {
 
 /// The object of an operation, as the sync that started the operation left it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OperationSubject {
-    /// A claim.
+pub(crate) enum OperationSubject {
     Claim(Claim),
-    /// A volume.
     Volume(Volume),
 }
 
@@ -43,16 +43,10 @@ impl PendingOperation {
     pub fn operation(&self) -> &Operation {
         &self.operation
     }
-
-    /// What it is about.
-    pub fn key(&self) -> Key {
-        self.subject.key()
-    }
 }
 
 impl OperationSubject {
-    /// The key of the object.
-    pub fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         match self {
             Self::Claim(claim) => Key::Claim(claim.key.clone()),
             Self::Volume(volume) => Key::Volume(volume.name.clone()),
@@ -71,12 +65,6 @@ struct RunningOperation<T> {
     has_ended: bool,
 }
 
-/// How an operation goes on after a step.
-enum Progression {
-    Ended,
-    Continues,
-}
-
 impl<P: Port> Binder<P> {
     /// Runs an operation to its end. After a failure no operation of its name starts until its backoff has
     /// passed; then its object is decided again.
@@ -92,7 +80,7 @@ impl<P: Port> Binder<P> {
     ///
     /// The operation failed; it has been logged and counted.
     pub async fn perform(&self, pending: PendingOperation) -> Result<(), OperationError> {
-        let (key, PendingOperation { operation, .. }) = (pending.key(), &pending);
+        let (key, operation) = (pending.subject.key(), &pending.operation);
         let span =
             tracing::error_span!("operation", object = %key, uid = &*operation.uid.0, kind = ?operation.kind);
         self.perform_in_span(key, pending).instrument(span).await
@@ -108,9 +96,11 @@ impl<P: Port> Binder<P> {
         let result = self.run_steps(&mut lock, &mut running).await;
         running.has_ended = true;
         match &result {
-            Ok(()) => self.metrics.operations.count(),
+            Ok(()) => {
+                self.metrics.operations.inc();
+            }
             Err(error) => {
-                self.metrics.operation_errors.count();
+                self.metrics.operation_errors.inc();
                 self.operations.metrics.failed(&uid);
                 tracing::warn!(%error, "operation failed");
             }
@@ -135,23 +125,23 @@ impl<P: Port> Binder<P> {
         running: &mut RunningOperation<P::Template>,
     ) -> Result<(), OperationError> {
         for _ in 0..STEPS_MAX {
-            match self.run_step(lock, running).await? {
-                Progression::Ended => return Ok(()),
-                Progression::Continues => {}
+            if self.run_step(lock, running).await?.is_break() {
+                return Ok(());
             }
         }
         Err(OperationError::Endless(STEPS_MAX))
     }
 
+    /// Makes the next step. Returns whether the operation goes on.
     async fn run_step(
         &self,
         lock: &mut KeyLock,
         running: &mut RunningOperation<P::Template>,
-    ) -> Result<Progression, OperationError> {
+    ) -> Result<ControlFlow<()>, OperationError> {
         let request = running.request(self.port.now());
         let decided = self.decide(lock, Role::Operation, || Some(request.clone())).await?;
         let Some(Decided { request, exchanges, decision, locks }) = decided else {
-            return Ok(Progression::Ended);
+            return Ok(ControlFlow::Break(()));
         };
         // Every operation on a volume deletes or recycles it, so each of its steps is held back.
         if matches!(running.subject, OperationSubject::Volume(_)) {
@@ -172,12 +162,12 @@ impl<P: Port> Binder<P> {
         }
         running.learn(&exchanges, &carried);
         match (decision.outcome, carried.failure.take()) {
-            (Outcome::Done, None) => Ok(Progression::Ended),
+            (Outcome::Done, None) => Ok(ControlFlow::Break(())),
             (Outcome::Failed(failure), None) => Err(SyncError::Failed(failure).into()),
             (Outcome::Done | Outcome::Failed(_), Some(error)) => Err(error.into()),
             (Outcome::Continue(point), Some(error)) => {
                 running.goes_on(point, returned(error));
-                Ok(Progression::Continues)
+                Ok(ControlFlow::Continue(()))
             }
             (Outcome::Continue(point), None) => {
                 let returned = match &carried.call {
@@ -188,7 +178,7 @@ impl<P: Port> Binder<P> {
                     }
                 };
                 running.goes_on(point, returned);
-                Ok(Progression::Continues)
+                Ok(ControlFlow::Continue(()))
             }
         }
     }

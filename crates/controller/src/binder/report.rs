@@ -33,7 +33,7 @@ impl<P: Port> Binder<P> {
 
     /// Tells the user that the guard refused a decision about an object.
     pub(super) fn report_refusal(&self, request: &Request, why: &str) {
-        self.metrics.refusals.count();
+        self.metrics.refusals.inc();
         self.warn(request, REASON_REFUSED, why.to_owned());
     }
 

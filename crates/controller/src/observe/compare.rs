@@ -65,7 +65,7 @@ impl<P: Port> intake::Observer for Observer<P> {
         let mut state = binder.observation().state.lock();
         state.awaited.remove(key);
         if state.awaiting_volume.remove(uid).is_some() {
-            binder.observation().outcomes[Compared::NotComparable as usize].count();
+            binder.observation().outcomes[Compared::NotComparable as usize].inc();
         }
         state.counted.remove(uid);
     }
@@ -171,7 +171,7 @@ impl Observation {
             }
         }
         // Afterwards, so that the log line exists when the counter changes.
-        self.outcomes[outcome as usize].count();
+        self.outcomes[outcome as usize].inc();
     }
 }
 
