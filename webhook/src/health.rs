@@ -138,7 +138,7 @@ mod tests {
         }
 
         fn ready(&self) -> Vec<Check> {
-            let lease = if self.has_lease { Ok(()) } else { Err("nobody leads".to_owned()) };
+            let lease = if self.has_lease { Ok(()) } else { Err("no replica leads".to_owned()) };
             vec![Check { name: "lists", result: Ok(()) }, Check { name: "lease", result: lease }]
         }
 
@@ -159,7 +159,7 @@ mod tests {
 
     #[tokio::test]
     async fn probes_are_answered_in_the_words_of_kube_apiserver() {
-        let failed = "[+]lists ok\n[-]lease failed: nobody leads\nreadyz check failed\n";
+        let failed = "[+]lists ok\n[-]lease failed: no replica leads\nreadyz check failed\n";
         let excluded = "[+]lists ok\n[+]lease excluded: ok\n[+]watches: none\nreadyz check passed\n";
         let verbose = "[+]lists ok\n[+]lease ok\n[+]watches: none\nreadyz check passed\n";
         for (has_lease, path, text) in [

@@ -231,7 +231,7 @@ fn parse_requirement(text: &str) -> Result<Requirement, String> {
     let one = |value: &str| vec![value.trim().to_owned()];
     let number = |value: &str| {
         let value = value.trim();
-        value.parse::<i64>().map_err(|_| format!("values[0][]: {value:?} is no integer"))
+        value.parse::<i64>().map_err(|_| format!("values[0][]: {value:?} is not an integer"))
     };
     if let Some((key, value)) = text.split_once("!=") {
         requirement(key, Operator::NotIn(one(value)))

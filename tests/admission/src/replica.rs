@@ -206,7 +206,7 @@ impl Replica {
     ///
     /// # Panics
     ///
-    /// The answer is no review.
+    /// The answer is not a review.
     pub async fn response(&self, review: &Value) -> Value {
         let answer = self.send(review.to_string().into_bytes()).await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
@@ -233,7 +233,7 @@ impl Replica {
 ///
 /// # Panics
 ///
-/// One is no text.
+/// If one is not a text.
 pub fn warnings(response: &Value) -> Vec<String> {
     let warnings = response["warnings"].as_array().cloned().unwrap_or_default();
     warnings.iter().map(|warning| warning.as_str().expect("warnings are texts").to_owned()).collect()

@@ -76,12 +76,12 @@ fn body(bytes: &[u8]) -> Vec<u8> {
 /// Checks an answer against what an API server expects and the documents promise.
 fn check(body: &[u8], review: &Value) -> Result<(), String> {
     let sent: Value = serde_json::from_slice(body)
-        .map_err(|error| format!("a review was answered that is no JSON: {error}"))?;
+        .map_err(|error| format!("the answer to a review is not JSON: {error}"))?;
     let response = &review["response"];
     if (review["apiVersion"].as_str(), review["kind"].as_str())
         != (Some("admission.k8s.io/v1"), Some("AdmissionReview"))
     {
-        return Err("the answer is no review".to_owned());
+        return Err("the answer is not a review".to_owned());
     }
     if response["uid"].as_str().is_none() || response["uid"] != sent["request"]["uid"] {
         return Err("the answer has another uid".to_owned());

@@ -23,10 +23,10 @@ async fn a_body_that_is_no_review_is_refused_with_the_reason() {
         review.to_string()
     };
     for (body, said) in [
-        (String::new(), "the body is no AdmissionReview: EOF"),
-        ("not JSON".to_owned(), "the body is no AdmissionReview: expected"),
+        (String::new(), "the body is not an AdmissionReview: EOF"),
+        ("not JSON".to_owned(), "the body is not an AdmissionReview: expected"),
         ("[]".to_owned(), "this server answers AdmissionReview"),
-        ("[7]".to_owned(), "the body is no AdmissionReview"),
+        ("[7]".to_owned(), "the body is not an AdmissionReview"),
         (
             "{}".to_owned(),
             "the body is \"\" of \"\"; this server answers AdmissionReview of admission.k8s.io/v1",
@@ -38,11 +38,11 @@ async fn a_body_that_is_no_review_is_refused_with_the_reason() {
         (changed(|review| review["kind"] = "Pod".into()), "\"Pod\""),
         (changed(|review| review["request"] = Value::Null), "the review has no request"),
         (changed(|review| review["request"]["uid"] = "".into()), "request.uid is missing"),
-        (changed(|review| review["request"]["uid"] = Value::Null), "the body is no AdmissionReview"),
-        (changed(|review| review["request"]["operation"] = 7.into()), "the body is no AdmissionReview"),
+        (changed(|review| review["request"]["uid"] = Value::Null), "the body is not an AdmissionReview"),
+        (changed(|review| review["request"]["operation"] = 7.into()), "the body is not an AdmissionReview"),
         (good.to_string() + "}", "trailing"),
         (good.to_string().replacen("\"kind\"", "\"kind\":\"\",\"kind\"", 1), "duplicate"),
-        ("[".repeat(100_000), "the body is no AdmissionReview"),
+        ("[".repeat(100_000), "the body is not an AdmissionReview"),
     ] {
         let answer = replica.send(body.clone()).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{body}");

@@ -212,7 +212,7 @@ fn path(name: &str) -> String {
 /// one of the same field, so this appends the changed fields (core/v1 generated.proto; the envelope is
 /// runtime.Unknown).
 fn with_claim_ref(object: &[u8], claim: &str) -> Result<Bytes> {
-    let mut envelope = object.strip_prefix(b"k8s\0").context("the API server's answer is no protobuf")?;
+    let mut envelope = object.strip_prefix(b"k8s\0").context("the API server's answer is not protobuf")?;
     // ObjectReference: kind 1, namespace 2, name 3, apiVersion 5. PersistentVolumeSpec: claimRef 4.
     let reference = texts(&[(1, "PersistentVolumeClaim"), (2, "default"), (3, claim), (5, "v1")]);
     // ObjectMeta: annotations 12. PersistentVolume: metadata 1, spec 2.

@@ -26,7 +26,7 @@ const PARTS_MAX: usize = 100_000;
 /// Why a body is not a review, answered with status 400.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RequestError {
-    #[error("the body is no AdmissionReview: {0}")]
+    #[error("the body is not an AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
     #[error(
         "the body is {kind:?} of {api_version:?}; this server answers AdmissionReview of \

@@ -19,7 +19,7 @@ pub(crate) fn read(call: &Call, kind: &str) -> ApiResult<Value> {
         other if is_yaml(other) => {
             serde_saphyr::from_slice(body).map_err(|error| error.render_with_formatter(&UserMessageFormatter))
         }
-        PROTOBUF => protobuf::read(body).ok_or_else(|| "the body is no protobuf of a known kind".to_owned()),
+        PROTOBUF => protobuf::read(body).ok_or_else(|| "the body is not protobuf of a known kind".to_owned()),
         _ => {
             return Err(ApiError::unsupported_media_type(format!(
                 "the body of the request was in an unknown format - accepted media types include: {JSON}, \
@@ -29,7 +29,7 @@ pub(crate) fn read(call: &Call, kind: &str) -> ApiResult<Value> {
     };
     let why = match parsed {
         Ok(value @ Value::Object(_)) => return Ok(value),
-        Ok(_) => "the body is no object".to_owned(),
+        Ok(_) => "the body is not an object".to_owned(),
         Err(_) if body.is_empty() => "unexpected end of JSON input (<empty>)".to_owned(),
         Err(why) => why,
     };

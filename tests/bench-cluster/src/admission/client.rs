@@ -47,7 +47,7 @@ impl Target {
     pub(crate) fn of(webhook: &Webhook) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         for authority in CertificateDer::pem_slice_iter(&webhook.authority) {
-            roots.add(authority.context("the webhook's authority is no certificate")?)?;
+            roots.add(authority.context("the webhook's authority is not a certificate")?)?;
         }
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions()?.with_root_certificates(roots);
