@@ -12,7 +12,9 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 ///
 /// It is set to something else.
 pub fn number_from_env(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a whole number")))
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a whole number")))
 }
 
 /// A runner of that many cases, and its seed: `BINDERY_SEED` if it is set.
