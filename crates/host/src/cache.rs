@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use crate::{HostError, hex};
+use crate::HostError;
 
 /// Mode bits that let group or world write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -92,7 +92,7 @@ impl Cache {
     /// File name of the artefact of the component with this digest, under these settings.
     fn name(&self, digest: &[u8]) -> String {
         let key = Sha256::new().chain_update(digest).chain_update(self.fingerprint).finalize();
-        format!("{}.cwasm", hex(&key))
+        format!("{key:x}.cwasm")
     }
 
     /// Reads an artefact and deserializes the bytes that were read, if they were written under this name.

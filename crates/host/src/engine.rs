@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use bindery_core::{Cluster, Decision, Engine, EngineFault, Request, Stop};
-use wasmtime::component::InstancePre;
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
 
 use crate::borrow::Borrowed;
 use crate::call::{Call, Excess};
 use crate::gate::{Gate, TICK};
 use crate::settings::STACK_BYTES;
-use crate::v0_1::Decided;
-use crate::{Limits, LoadError, v0_1};
+use crate::{Limits, v0_1};
 
 /// Stack that must be left when a decision begins: the engine's own, and as much again for the host's
 /// answers. With less, the thread would overflow before wasmtime notices, which ends the process.
@@ -28,18 +26,13 @@ pub struct ComponentEngine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) digest: String,
-    pub(crate) contract: Contract,
+    pub(crate) contract: v0_1::Prepared,
 }
 
 /// What the engines of a host share.
 pub(crate) struct Shared {
     pub(crate) engine: wasmtime::Engine,
     pub(crate) gate: Gate,
-}
-
-/// The bindings of each version of the contract that is served.
-pub(crate) enum Contract {
-    V0_1(v0_1::Prepared),
 }
 
 /// What a call used, also where it ended without a decision.
@@ -107,19 +100,6 @@ impl Engine for ComponentEngine {
 
     fn digest(&self) -> &str {
         &self.digest
-    }
-}
-
-impl Contract {
-    pub(crate) fn v0_1(instance: InstancePre<Call>) -> Result<Self, LoadError> {
-        let mismatch = |error: wasmtime::Error| LoadError::Mismatch(format!("{error:#}"));
-        v0_1::Prepared::new(instance).map(Self::V0_1).map_err(mismatch)
-    }
-
-    fn decide(&self, store: &mut Store<Call>, request: &Request) -> wasmtime::Result<Decided> {
-        match self {
-            Self::V0_1(prepared) => prepared.decide(store, request),
-        }
     }
 }
 

@@ -27,7 +27,6 @@ mod load;
 mod settings;
 mod v0_1;
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -42,7 +41,7 @@ pub use load::LoadError;
 pub use settings::FUEL_SCHEDULE;
 
 use cache::Cache;
-use engine::{Contract, Shared};
+use engine::Shared;
 use gate::Gate;
 
 /// Largest component that is compiled, in bytes. Engines in Rust have tens of KiB; engines that contain an
@@ -124,12 +123,12 @@ impl Host {
         load::check_shape(bytes)?;
         let digest = Sha256::digest(bytes);
         let component = self.compile(bytes, &digest)?;
-        let version = load::check_world(&self.shared.engine, &component)?;
+        load::check_world(&self.shared.engine, &component)?;
         Ok(ComponentEngine {
-            contract: self.prepare(&component, version)?,
+            contract: self.prepare(&component).map_err(|error| LoadError::Mismatch(format!("{error:#}")))?,
             shared: Arc::clone(&self.shared),
             limits: Arc::new(limits),
-            digest: format!("sha256:{}", hex(&digest)),
+            digest: format!("sha256:{digest:x}"),
         })
     }
 
@@ -153,18 +152,11 @@ impl Host {
         .map_err(|error| LoadError::Invalid(format!("{error:#}")))
     }
 
-    /// Binds the engine to the version of the contract that it is made for.
-    fn prepare(&self, component: &Component, version: (u64, u64)) -> Result<Contract, LoadError> {
-        let mismatch = |error: wasmtime::Error| LoadError::Mismatch(format!("{error:#}"));
+    /// Binds the engine to the contract.
+    fn prepare(&self, component: &Component) -> wasmtime::Result<v0_1::Prepared> {
         let mut linker = Linker::new(&self.shared.engine);
-        match version {
-            (0, 1) => {
-                v0_1::offer(&mut linker).map_err(mismatch)?;
-                Contract::v0_1(linker.instantiate_pre(component).map_err(mismatch)?)
-            }
-            // `check_world` has refused every other version.
-            (major, minor) => Err(LoadError::Mismatch(format!("no bindings for version {major}.{minor}"))),
-        }
+        v0_1::offer(&mut linker)?;
+        v0_1::Prepared::new(linker.instantiate_pre(component)?)
     }
 }
 
@@ -173,12 +165,4 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(COMPONENT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// Bytes in hexadecimal.
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -117,8 +117,8 @@ fn read_leb(bytes: &[u8]) -> Option<(usize, &[u8])> {
     None
 }
 
-/// Checks imports and exports by name, and returns the version of the contract that the engine is made for.
-pub(crate) fn check_world(engine: &Engine, component: &Component) -> Result<(u64, u64), LoadError> {
+/// Checks imports and exports by name and version.
+pub(crate) fn check_world(engine: &Engine, component: &Component) -> Result<(), LoadError> {
     let ty = component.component_type();
     let imports: Vec<&str> = ty.imports(engine).map(|(name, _)| name).collect();
     let foreign: Vec<String> =
@@ -137,7 +137,7 @@ pub(crate) fn check_world(engine: &Engine, component: &Component) -> Result<(u64
             return Err(LoadError::Mismatch(format!("it exports {export} and imports {import}")));
         }
     }
-    Ok(version)
+    Ok(())
 }
 
 /// Interface and version of a name of the contract, such as `bindery:policy/cluster@0.1.0`.
