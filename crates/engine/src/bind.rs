@@ -1,7 +1,8 @@
 //! The writes of binding, unbinding and phases.
 
 use bindery_core::{
-    Action, CapacityChange, Claim, ClaimPhase, Clear, Edit, EventKind, Failure, Message, Volume, VolumePhase,
+    Action, CapacityChange, Claim, ClaimPhase, Clear, Edit, EventKind, Failure, Follows, Message, Volume,
+    VolumePhase,
 };
 
 use crate::call::{Call, Halt};
@@ -35,23 +36,12 @@ fn is_reserved_for(volume: &Volume, claim: &Claim) -> bool {
 
 /// Takes `volume` from the claim that it points at (7.2). Where the user reserved it by name, that
 /// reservation stays.
-pub(crate) fn unbind(call: &mut Call<'_>, volume: &Volume) {
-    for action in unbind_actions(volume) {
-        call.act(action);
-    }
-}
-
-/// The same after a recycle, where upstream only logs a failure: the volume is recycled again.
-pub(crate) fn unbind_tolerated(call: &mut Call<'_>, volume: &Volume) {
-    for action in unbind_actions(volume) {
-        call.tolerate(action);
-    }
-}
-
-fn unbind_actions(volume: &Volume) -> impl Iterator<Item = Action> + use<> {
+pub(crate) fn unbind(call: &mut Call<'_>, volume: &Volume, follows: Follows) {
     let clear = if volume.annotations.bound_by_controller { Clear::Whole } else { Clear::Uid };
-    let unbind = Action::UnbindVolume { volume: volume.target(), clear };
-    std::iter::once(unbind).chain(phase_change(volume, VolumePhase::Available, Message::Empty))
+    call.push(Action::UnbindVolume { volume: volume.target(), clear }, follows);
+    if let Some(action) = phase_change(volume, VolumePhase::Available, Message::Empty) {
+        call.push(action, follows);
+    }
 }
 
 /// Sets the phase of a volume, without message, where it differs (7.3).
@@ -62,22 +52,15 @@ pub(crate) fn set_volume_phase(call: &mut Call<'_>, volume: &Volume, phase: Volu
 }
 
 /// Makes a volume Failed, with an event; does nothing where it is Failed already.
-pub(crate) fn fail_volume(call: &mut Call<'_>, volume: &Volume, message: Message, event: EventKind) {
-    if let Some(action) = phase_change(volume, VolumePhase::Failed, message) {
-        call.act(action);
-        call.tell_volume(volume, event);
-    }
-}
-
-/// The same where upstream only logs a failed write of the phase; then it emits no event either.
-pub(crate) fn fail_volume_tolerated(
+pub(crate) fn fail_volume(
     call: &mut Call<'_>,
     volume: &Volume,
+    follows: Follows,
     message: Message,
     event: EventKind,
 ) {
     if let Some(action) = phase_change(volume, VolumePhase::Failed, message) {
-        call.tolerate(action);
+        call.push(action, follows);
         call.tell_volume(volume, event);
     }
 }

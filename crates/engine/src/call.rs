@@ -73,7 +73,8 @@ impl<'a> Call<'a> {
         self.push(action, Follows::Tolerated);
     }
 
-    fn push(&mut self, action: Action, follows: Follows) {
+    /// Adds a step.
+    pub(crate) fn push(&mut self, action: Action, follows: Follows) {
         self.draft.steps.push(Step { action, follows });
     }
 
@@ -92,13 +93,8 @@ impl<'a> Call<'a> {
         self.act(Action::Emit(Event { regarding: Regarding::Volume(volume.target()), kind }));
     }
 
-    /// Adds a reason why volumes were not chosen.
-    pub(crate) fn tally(&mut self, tally: Tally) {
-        self.draft.tallies.push(tally);
-    }
-
-    /// Adds the host's reasons why volumes were not chosen.
-    pub(crate) fn tallies(&mut self, tallies: Vec<Tally>) {
+    /// Adds reasons why volumes were not chosen.
+    pub(crate) fn tally(&mut self, tallies: impl IntoIterator<Item = Tally>) {
         self.draft.tallies.extend(tallies);
     }
 

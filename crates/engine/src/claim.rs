@@ -35,7 +35,7 @@ fn sync_unbound(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
     match best_match(call, claim, delay)? {
         Match::Volume(volume) => return bind(call, &volume, claim),
         Match::InFlight(tally) => {
-            call.tally(tally);
+            call.tally([tally]);
             return Ok(());
         }
         Match::None => {}
@@ -93,14 +93,14 @@ fn wait_for_consumer(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
     call.tell_claim(claim, event);
     set_claim_unbound(call, claim, ClaimPhase::Pending);
     // No free volume was looked at, so there is nothing to count.
-    call.tally(Tally { reason: Reason::WaitsForConsumer, count: 0, nearest: Vec::new() });
+    call.tally([Tally { reason: Reason::WaitsForConsumer, count: 0, nearest: Vec::new() }]);
     Ok(())
 }
 
 /// Adds why no volume was chosen.
 pub(crate) fn explain(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
     let tallies = call.cluster.tallies(Query::of_claim(claim, claim.access_set()))?;
-    call.tallies(tallies);
+    call.tally(tallies);
     Ok(())
 }
 

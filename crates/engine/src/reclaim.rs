@@ -1,8 +1,8 @@
 //! Reclaiming a released volume: upstream's `reclaimVolume`.
 
 use bindery_core::{
-    EventKind, IN_TREE_PREFIX, Message, OperationKind, Plugin, PluginFound, PluginMatch, ReclaimPolicy,
-    Source, Stop, Text, Volume,
+    EventKind, Follows, IN_TREE_PREFIX, Message, OperationKind, Plugin, PluginFound, PluginMatch,
+    ReclaimPolicy, Source, Stop, Text, Volume,
 };
 
 use crate::bind::fail_volume;
@@ -20,7 +20,8 @@ pub(crate) fn reclaim(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> 
         ReclaimPolicy::Recycle => start(call, OperationKind::Recycle, &"".into(), &volume.uid),
         ReclaimPolicy::Delete => start(call, OperationKind::Delete, &"".into(), &volume.uid),
         ReclaimPolicy::Unknown => {
-            fail_volume(call, volume, Message::UnknownReclaimPolicy, EventKind::UnknownReclaimPolicy);
+            let (message, event) = (Message::UnknownReclaimPolicy, EventKind::UnknownReclaimPolicy);
+            fail_volume(call, volume, Follows::Success, message, event);
             Ok(())
         }
     }

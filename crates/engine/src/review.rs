@@ -8,6 +8,8 @@ pub(crate) mod volume;
 
 use bindery_core::{AccessModes, Claim, Finding, Mismatch, Rule, Text, Volume};
 
+use crate::claim::mismatches;
+
 /// The findings of the new object that the old one did not have.
 fn introduced(new: Vec<Finding>, old: &[Finding]) -> impl Iterator<Item = Finding> {
     new.into_iter().filter(|finding| !old.iter().any(|before| same(before, finding)))
@@ -33,15 +35,27 @@ fn is_complete_pair(claim: &Claim, volume: &Volume) -> bool {
 /// A way in which a volume does not satisfy a claim, with both values.
 struct Contrast {
     rule: Rule,
-    /// Field of the values.
-    field: &'static str,
     claim: Text,
     volume: Text,
 }
 
-/// The two values of a mismatch; `None` for a volume that is being deleted, which has a rule of its own.
-fn contrast(mismatch: Mismatch, claim: &Claim, volume: &Volume) -> Option<Contrast> {
-    let (rule, field, claim, volume) = match mismatch {
+/// How a volume does not satisfy a claim. If each names the other they bind anyway: then one rule has all
+/// mismatches, and the values name their field.
+fn contrasts(claim: &Claim, volume: &Volume, name_each_other: bool) -> impl Iterator<Item = Contrast> {
+    mismatches(volume, claim).filter_map(move |mismatch| {
+        let (rule, field, claim, volume) = contrast(mismatch, claim, volume)?;
+        if !name_each_other {
+            return Some(Contrast { rule, claim, volume });
+        }
+        let named = |value: Text| Text::from(format!("{field} {value}"));
+        Some(Contrast { rule: Rule::PairMismatch, claim: named(claim), volume: named(volume) })
+    })
+}
+
+/// The rule, the field and the two values of a mismatch; `None` for a volume that is being deleted, which has
+/// a rule of its own.
+fn contrast(mismatch: Mismatch, claim: &Claim, volume: &Volume) -> Option<(Rule, &'static str, Text, Text)> {
+    Some(match mismatch {
         Mismatch::Deleting => return None,
         Mismatch::TooSmall => (
             Rule::VolumeTooSmall,
@@ -67,8 +81,7 @@ fn contrast(mismatch: Mismatch, claim: &Claim, volume: &Volume) -> Option<Contra
             mode_names(claim.access_set()),
             mode_names(volume.access_set()),
         ),
-    };
-    Some(Contrast { rule, field, claim, volume })
+    })
 }
 
 fn mode_names(modes: AccessModes) -> Text {

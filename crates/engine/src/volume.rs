@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use bindery_core::{Action, Claim, ClaimRef, EventKind, ReclaimPolicy, Source, Uid, Volume, VolumePhase};
+use bindery_core::{
+    Action, Claim, ClaimRef, EventKind, Follows, ReclaimPolicy, Source, Uid, Volume, VolumePhase,
+};
 
 use crate::bind::{set_volume_phase, unbind};
 use crate::call::{Call, Halt};
@@ -89,6 +91,6 @@ fn disown(call: &mut Call<'_>, volume: &Volume, uid: &Uid) -> Result<(), Halt> {
         return release(call, volume);
     }
     // V8 and V9: what is cleared depends on whether the user or the binder chose the volume.
-    unbind(call, volume);
+    unbind(call, volume, Follows::Success);
     Ok(())
 }

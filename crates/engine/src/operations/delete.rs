@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bindery_core::{
-    Action, Edit, EventKind, FINALIZER_IN_TREE, Failure, FinalizerEdit, Lookup, Message, Outcome,
+    Action, Edit, EventKind, FINALIZER_IN_TREE, Failure, FinalizerEdit, Follows, Lookup, Message, Outcome,
     PluginOperation, Point, Progress, Returned, Source, Text, Volume,
 };
 
@@ -52,7 +52,7 @@ fn start(call: &mut Call<'_>, volume: &Volume) -> Result<Outcome, Halt> {
         Deleter::External => return Ok(Outcome::Done),
         Deleter::Missing(message) => {
             // No backoff: only another plugin or another volume changes this.
-            fail_volume(call, volume, message.clone(), EventKind::VolumeFailedDelete(message));
+            fail(call, volume, message);
             return Ok(Outcome::Done);
         }
     };
@@ -83,8 +83,13 @@ pub(super) fn read_live(call: &mut Call<'_>, volume: &Volume) -> Result<Option<A
 /// The volume becomes Failed with that message, and the operation fails and backs off. It fails with the
 /// plugin's error, or with that of the write where the phase cannot be written.
 fn not_deleted(call: &mut Call<'_>, volume: &Volume, message: Message, error: Text) -> Halt {
-    fail_volume(call, volume, message.clone(), EventKind::VolumeFailedDelete(message));
+    fail(call, volume, message);
     Failure::Plugin(error).into()
+}
+
+fn fail(call: &mut Call<'_>, volume: &Volume, message: Message) {
+    let event = EventKind::VolumeFailedDelete(message.clone());
+    fail_volume(call, volume, Follows::Success, message, event);
 }
 
 /// The asset is gone, so the finalizer goes, too (`removeDeletionProtectionFinalizer`).

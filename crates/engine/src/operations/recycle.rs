@@ -3,12 +3,13 @@
 //! It never fails, so it never backs off: upstream tries again at every sync.
 
 use bindery_core::{
-    Action, EventKind, Message, Outcome, PluginMatch, PluginOperation, Point, Progress, Source, Text, Volume,
+    Action, EventKind, Follows, Message, Outcome, PluginMatch, PluginOperation, Point, Progress, Source,
+    Text, Volume,
 };
 
 use super::delete::read_live;
 use super::{error, misplaced};
-use crate::bind::{fail_volume_tolerated, unbind_tolerated};
+use crate::bind::{fail_volume, unbind};
 use crate::call::{Call, Halt};
 use crate::reclaim::is_unclaimed;
 
@@ -76,13 +77,16 @@ fn is_used(call: &mut Call<'_>, volume: &Volume) -> Result<bool, Halt> {
     Ok(true)
 }
 
+/// Makes the volume Failed. Upstream only logs a failed write of the phase, and then emits no event either.
 fn fail(call: &mut Call<'_>, volume: &Volume, message: Message) {
-    fail_volume_tolerated(call, volume, message.clone(), EventKind::VolumeFailedRecycle(message));
+    let event = EventKind::VolumeFailedRecycle(message.clone());
+    fail_volume(call, volume, Follows::Tolerated, message, event);
     call.again_after_resync();
 }
 
 fn offer_again(call: &mut Call<'_>, volume: &Volume) {
     call.tell_volume(volume, EventKind::VolumeRecycled);
-    unbind_tolerated(call, volume);
+    // Upstream only logs a failure: the volume is recycled again.
+    unbind(call, volume, Follows::Tolerated);
     call.again_after_resync();
 }

@@ -5,9 +5,8 @@ use bindery_core::{
     Text, Volume, VolumePhase,
 };
 
-use super::{contrast, introduced, is_complete_pair};
+use super::{contrasts, introduced, is_complete_pair};
 use crate::call::{Call, Halt};
-use crate::claim::mismatches;
 use crate::find::{Match, best_match};
 
 /// A volume larger than this many times the request gets a warning. Volumes made by hand often come in powers
@@ -58,7 +57,7 @@ fn named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<Vec<Finding>
         // A volume that is being deleted may be created again with another size.
         None if volume.deleting => leaving(&volume).into_iter().collect(),
         // The phase does not count: the claim is bound at once.
-        None => contrasts(claim, &volume, None),
+        None => unsatisfied(claim, &volume, false).collect(),
         Some(_) if volume.is_bound_to(claim) => meeting(claim, &volume),
         Some(claim_ref) => taken(call, claim, &volume, claim_ref)?,
     };
@@ -87,27 +86,16 @@ fn meeting(claim: &Claim, volume: &Volume) -> Vec<Finding> {
     let deleting = volume
         .deleting
         .then(|| about(&volume.name, Rule::PairMismatch, "none".into(), "a deletionTimestamp".into()));
-    let mismatches = contrasts(claim, volume, Some(Rule::PairMismatch));
-    deleting.into_iter().chain(mismatches).collect()
+    deleting.into_iter().chain(unsatisfied(claim, volume, true)).collect()
 }
 
 fn about(volume: &Text, rule: Rule, found: Text, wanted: Text) -> Finding {
     Finding { rule, volume: volume.clone(), claim: None, found, wanted }
 }
 
-/// How the volume fails to satisfy the claim, under the rule of each mismatch or all under `rule`.
-fn contrasts(claim: &Claim, volume: &Volume, rule: Option<Rule>) -> Vec<Finding> {
-    mismatches(volume, claim)
-        .filter_map(|mismatch| contrast(mismatch, claim, volume))
-        .map(|contrast| match rule {
-            None => about(&volume.name, contrast.rule, contrast.claim, contrast.volume),
-            Some(rule) => {
-                let [found, wanted] = [contrast.claim, contrast.volume];
-                let name = |value: Text| Text::from(format!("{} {value}", contrast.field));
-                about(&volume.name, rule, name(found), name(wanted))
-            }
-        })
-        .collect()
+fn unsatisfied(claim: &Claim, volume: &Volume, name_each_other: bool) -> impl Iterator<Item = Finding> {
+    contrasts(claim, volume, name_each_other)
+        .map(|contrast| about(&volume.name, contrast.rule, contrast.claim, contrast.volume))
 }
 
 /// The volume points at another claim.

@@ -2,9 +2,8 @@
 
 use bindery_core::{Claim, ClaimRef, Finding, ReclaimPolicy, Rule, Source, Text, Volume};
 
-use super::{contrast, introduced, is_complete_pair};
+use super::{contrasts, introduced, is_complete_pair};
 use crate::call::{Call, Halt};
-use crate::claim::mismatches;
 
 /// Finds what is wrong with `new` and was not wrong with `old`.
 pub(crate) fn review(call: &mut Call<'_>, new: &Volume, old: Option<&Volume>) -> Result<(), Halt> {
@@ -44,25 +43,21 @@ fn findings(call: &mut Call<'_>, volume: &Volume) -> Result<Vec<Finding>, Halt> 
 
 /// How the volume fails to satisfy the claim that it is reserved for and that is not bound yet.
 fn unsatisfied(claim: &Claim, volume: &Volume) -> Vec<Finding> {
-    let meets = match &claim.volume_name {
+    let name_each_other = match &claim.volume_name {
         None => false,
         Some(name) if *name == volume.name => true,
         // The claim names another volume, so this volume does not matter to it.
         Some(_) => return Vec::new(),
     };
-    mismatches(volume, claim)
-        .filter_map(|mismatch| contrast(mismatch, claim, volume))
+    contrasts(claim, volume, name_each_other)
         // The class of a volume that is reserved for the claim does not count.
-        .filter(|contrast| meets || contrast.rule != Rule::ClassDiffers)
-        .map(|contrast| {
-            let text = |value: Text| if meets { format!("{} {value}", contrast.field).into() } else { value };
-            Finding {
-                rule: if meets { Rule::PairMismatch } else { contrast.rule },
-                volume: volume.name.clone(),
-                claim: Some(claim.key.clone()),
-                found: text(contrast.volume),
-                wanted: text(contrast.claim),
-            }
+        .filter(|contrast| contrast.rule != Rule::ClassDiffers)
+        .map(|contrast| Finding {
+            rule: contrast.rule,
+            volume: volume.name.clone(),
+            claim: Some(claim.key.clone()),
+            found: contrast.volume,
+            wanted: contrast.claim,
         })
         .collect()
 }
