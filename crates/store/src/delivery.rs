@@ -240,7 +240,7 @@ impl Delivery {
     /// The kind of what is delivered.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Applied(delivered) => delivered.object.kind(),
+            Self::Applied(delivered) => delivered.object.key().kind(),
             Self::Gone(key) => key.kind(),
             Self::Listed { kind, .. } | Self::Bookmark { kind, .. } => *kind,
         }
@@ -273,16 +273,6 @@ impl Object {
             Self::Class(name, _) => ObjectKey::Class(name.clone()),
             Self::Pod(pod) => ObjectKey::Pod { namespace: pod.namespace.clone(), name: pod.name.clone() },
             Self::Node(name) => ObjectKey::Node(name.clone()),
-        }
-    }
-
-    fn kind(&self) -> Kind {
-        match self {
-            Self::Volume(..) => Kind::Volume,
-            Self::Claim(..) => Kind::Claim,
-            Self::Class(..) => Kind::Class,
-            Self::Pod(_) => Kind::Pod,
-            Self::Node(_) => Kind::Node,
         }
     }
 }

@@ -58,21 +58,15 @@ impl State {
         let readable = volumes
             .into_iter()
             .map(|(obstacles, volume)| VolumeObstacles { volume: volume.name.clone(), obstacles });
-        let unreadable = self.unreadable_volumes().into_iter().filter(|(name, _)| is_asked_for(name));
-        let unreadable = unreadable.map(|(volume, unreadable)| VolumeObstacles {
-            volume,
-            obstacles: vec![Obstacle {
-                reason: Reason::Unreadable,
-                field: "",
-                offers: unreadable.why.to_string(),
-                asks: String::new(),
-            }],
+        let unreadable = self.index.unreadable.iter().filter(|name| is_asked_for(name)).filter_map(|name| {
+            let offers = self.volumes.find(name)?.cached.overlay().err()?.why.to_string();
+            let (reason, asks) = (Reason::Unreadable, String::new());
+            let obstacles = vec![Obstacle { reason, field: "", offers, asks }];
+            Some(VolumeObstacles { volume: name.clone(), obstacles })
         });
         readable.chain(unreadable).collect()
     }
-}
 
-impl State {
     pub(crate) fn obstacles(&self, claim: &Claim, volume: &str) -> Option<Vec<Obstacle>> {
         let Lookup::Found(volume) = self.volume(Source::Overlay, volume) else { return None };
         Some(obstacles(&volume, claim, self.picked_for(&volume.name)))

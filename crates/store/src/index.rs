@@ -29,7 +29,7 @@ pub(crate) struct Index {
     /// How many readable volumes of any phase have each access-mode set, by its bits.
     access_sets: [u32; 16],
     /// Names of the volumes that cannot be read.
-    unreadable: BTreeSet<Text>,
+    pub(crate) unreadable: BTreeSet<Text>,
 }
 
 /// A volume as the overlay has it, from before or after a change.

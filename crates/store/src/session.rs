@@ -83,7 +83,7 @@ impl<'a> Session<'a> {
             Question::Claim(source, key) => Answer::Claim(self.state.claim(source, &key)),
             Question::Volume(source, name) => Answer::Volume(self.state.volume(source, &name)),
             Question::Pods(key) => Answer::Pods(self.state.pods_using(&key)),
-            Question::Node(name) => Answer::Node(self.state.lookup_node(&name)),
+            Question::Node(name) => Answer::Node(self.state.node(&name)),
             Question::Class(name) => Answer::Class(self.state.class(&name)),
             Question::DefaultClasses => Answer::DefaultClasses(self.state.default_classes()),
             Question::Plugin(name) => Answer::Plugin(self.environment.plugin(&name)),

@@ -186,6 +186,11 @@ impl State {
         }
     }
 
+    /// Names of the default classes, newest first, then by name.
+    ///
+    /// # Errors
+    ///
+    /// A class cannot be read, so it may be the default; a class once given to a claim cannot be taken back.
     pub(crate) fn default_classes(&self) -> Result<Vec<Text>, Text> {
         let mut defaults = Vec::new();
         for (name, observed) in &self.classes {
@@ -205,11 +210,7 @@ impl State {
         Ok(defaults.into_iter().map(|class| class.name.clone()).collect())
     }
 
-    pub(crate) fn node(&self, name: &str) -> bool {
-        self.nodes.contains(name)
-    }
-
-    pub(crate) fn lookup_node(&self, name: &str) -> Lookup<()> {
+    pub(crate) fn node(&self, name: &str) -> Lookup<()> {
         if self.nodes.contains(name) { Lookup::Found(()) } else { Lookup::Absent }
     }
 

@@ -184,16 +184,6 @@ impl<K: Clone + Eq + Hash> Subscriptions<K> {
         self.inner().waiting.pass_on(key, dispatcher);
     }
 
-    /// How many keys depend on something.
-    pub fn len(&self) -> usize {
-        self.inner().numbers.len()
-    }
-
-    /// Whether no key depends on anything.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     fn inner(&self) -> MutexGuard<'_, Inner<K>> {
         self.inner.lock().expect("no code panics while it holds the subscriptions' lock")
     }

@@ -240,9 +240,11 @@ fn a_key_that_is_woken_once_sleeps_until_it_subscribes_again() {
     for key in ["once", "always"] {
         assert!(!subscriptions.subscribe(key, store.revision(), facts()));
     }
-    let woken = || {
-        let node = || Object::Node("n".into());
-        let change = if store.node("n") { gone(&store, node().key()) } else { apply(&store, node()) };
+    let mut is_known = false;
+    let mut woken = || {
+        let node = Object::Node("n".into());
+        let change = if is_known { gone(&store, node.key()) } else { apply(&store, node) };
+        is_known = !is_known;
         let mut keys = wake(&subscriptions, &change, |key| *key == "once");
         keys.sort_unstable();
         keys

@@ -10,17 +10,16 @@ use crate::note::{REASON_REFUSED, REASON_UNWRITABLE};
 use crate::{Note, Port, SyncError, WriteError};
 
 impl<P: Port> Binder<P> {
-    /// The claim of that key, if it cannot be read. Unreadable objects are few, so a search through all of
-    /// them is cheap.
+    /// The claim of that key, if it cannot be read.
     pub(super) fn unreadable_claim(&self, key: &ClaimKey) -> Option<Regarding> {
-        let (key, found) = self.store.unreadable_claims().into_iter().find(|(found, _)| found == key)?;
-        Some(Regarding::Claim(ClaimTarget { key, uid: found.uid, version: found.version }))
+        let found = self.store.unreadable_claim(key)?;
+        Some(Regarding::Claim(ClaimTarget { key: key.clone(), uid: found.uid, version: found.version }))
     }
 
     /// The volume of that name, if it cannot be read.
     pub(super) fn unreadable_volume(&self, name: &Text) -> Option<Regarding> {
-        let (name, found) = self.store.unreadable_volumes().into_iter().find(|(found, _)| found == name)?;
-        Some(Regarding::Volume(VolumeTarget { name, uid: found.uid, version: found.version }))
+        let found = self.store.unreadable_volume(name)?;
+        Some(Regarding::Volume(VolumeTarget { name: name.clone(), uid: found.uid, version: found.version }))
     }
 
     /// Tells the user that an object cannot be read, so nothing is done for it.

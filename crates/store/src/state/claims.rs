@@ -62,14 +62,8 @@ impl State {
         self.claims.keys().cloned().collect()
     }
 
-    pub(crate) fn unreadable_claims(&self) -> Vec<(ClaimKey, Unreadable)> {
-        let unreadable = self
-            .claims
-            .iter()
-            .filter_map(|(key, cached)| cached.overlay().err().map(|why| (key.clone(), why.clone())));
-        let mut list: Vec<_> = unreadable.collect();
-        list.sort_by(|a, b| a.0.cmp(&b.0));
-        list
+    pub(crate) fn unreadable_claim(&self, key: &ClaimKey) -> Option<Unreadable> {
+        self.claims.get(key)?.overlay().err().cloned()
     }
 
     /// Lets a volume name its claim by the texts of the claim itself, where that is known. Half of the memory

@@ -110,6 +110,11 @@ impl Pods {
 }
 
 impl State {
+    /// The pods that reference the claim, by name.
+    ///
+    /// # Errors
+    ///
+    /// A pod of the claim's namespace cannot be read, so it may reference the claim; says which.
     pub(crate) fn pods_using(&self, claim: &ClaimKey) -> Result<Vec<Pod>, Text> {
         if let Some(complaint) = self.pods.complaint(&claim.namespace) {
             return Err(complaint);

@@ -8,7 +8,7 @@ use super::entries::VolumeEntry;
 use super::{State, VolumeId};
 use crate::cached::{Cached, ListNumber};
 use crate::change::{Change, Changed, Fact, ObjectChange};
-use crate::delivery::{Kind, LazyAuthors, Observed, Unreadable};
+use crate::delivery::{Kind, LazyAuthors, Observed};
 use crate::index::{Standing, VolumeState, claim_of};
 use crate::store::PickedFor;
 
@@ -158,15 +158,5 @@ impl State {
 
     pub(crate) fn volume_names(&self) -> Vec<Text> {
         self.volumes.iter().map(|entry| entry.name.clone()).collect()
-    }
-
-    pub(crate) fn unreadable_volumes(&self) -> Vec<(Text, Unreadable)> {
-        let unreadable = self
-            .volumes
-            .iter()
-            .filter_map(|entry| entry.cached.overlay().err().map(|why| (entry.name.clone(), why.clone())));
-        let mut list: Vec<_> = unreadable.collect();
-        list.sort_by(|a, b| a.0.cmp(&b.0));
-        list
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bindery_core::{Claim, ClaimKey, Class, Lookup, Pod, Source, Text, Volume};
+use bindery_core::{Claim, ClaimKey, Class, Lookup, Source, Text, Volume};
 
 use super::Store;
 use crate::change::Revision;
@@ -41,30 +41,6 @@ impl Store {
         self.state().class(name)
     }
 
-    /// Names of the default classes, newest first, then by name.
-    ///
-    /// # Errors
-    ///
-    /// A class cannot be read, so it may be the default; a class once given to a claim
-    /// cannot be taken back.
-    pub fn default_classes(&self) -> Result<Vec<Text>, Text> {
-        self.state().default_classes()
-    }
-
-    /// The pods that reference the claim, by name.
-    ///
-    /// # Errors
-    ///
-    /// A pod of the claim's namespace cannot be read, so it may reference the claim; says which.
-    pub fn pods_using(&self, claim: &ClaimKey) -> Result<Vec<Pod>, Text> {
-        self.state().pods_using(claim)
-    }
-
-    /// Whether a node of that name is known.
-    pub fn node(&self, name: &str) -> bool {
-        self.state().node(name)
-    }
-
     /// The claim for which a decision in flight has picked the volume.
     pub fn picked_for(&self, volume: &str) -> Option<ClaimKey> {
         self.state().picked_for(volume).cloned()
@@ -96,14 +72,14 @@ impl Store {
         self.state().claim_keys()
     }
 
-    /// The volumes that cannot be parsed, by name.
-    pub fn unreadable_volumes(&self) -> Vec<(Text, Unreadable)> {
-        self.state().unreadable_volumes()
+    /// What is known of a volume, where it cannot be parsed.
+    pub fn unreadable_volume(&self, name: &str) -> Option<Unreadable> {
+        self.state().volumes.find(name)?.cached.overlay().err().cloned()
     }
 
-    /// The claims that cannot be parsed, by key.
-    pub fn unreadable_claims(&self) -> Vec<(ClaimKey, Unreadable)> {
-        self.state().unreadable_claims()
+    /// What is known of a claim, where it cannot be parsed.
+    pub fn unreadable_claim(&self, key: &ClaimKey) -> Option<Unreadable> {
+        self.state().unreadable_claim(key)
     }
 
     /// Every volume of the overlay with its obstacles for the claim, nearest first: fewest obstacles; then
