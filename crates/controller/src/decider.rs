@@ -8,7 +8,7 @@ mod views;
 
 use std::sync::Arc;
 
-use bindery_core::guard::{self, Case, Object, Objection};
+use bindery_core::guard::{self, Case, ObjectName, Objection};
 use bindery_core::{
     Action, Answer, Cluster, Decision, DecisionLimits, Engine, EngineFault, Exchange, Lookup, Question,
     Recorder, Request, Source, Stop, Subject, Text,
@@ -227,16 +227,16 @@ impl<P: Port> Decider<P> {
     /// # Errors
     ///
     /// A new list of volumes is awaited, which proves as much, in one request for all volumes.
-    async fn prove(&self, object: Object, proofs: &mut Proofs) -> Result<(), SyncError> {
+    async fn prove(&self, object: ObjectName, proofs: &mut Proofs) -> Result<(), SyncError> {
         match object {
-            Object::Claim(key) => {
+            ObjectName::Claim(key) => {
                 let proof = self.read_for_guard(|| self.port.read_claim(&key, Purpose::Guard)).await;
                 proofs.claims.insert(key, proof);
             }
-            Object::Volume(_) if self.freshness().is_list_wanted(Kind::Volume) => {
+            ObjectName::Volume(_) if self.freshness().is_list_wanted(Kind::Volume) => {
                 return Err(SyncError::AwaitsList);
             }
-            Object::Volume(name) => {
+            ObjectName::Volume(name) => {
                 let proof = self.read_for_guard(|| self.port.read_volume(&name, Purpose::Guard)).await;
                 proofs.volumes.insert(name, proof);
             }

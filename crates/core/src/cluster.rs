@@ -315,12 +315,11 @@ pub enum EngineFault {
 
 macro_rules! typed_questions {
     ($(
-        $(#[$doc:meta])*
         $name:ident($($arg:ident: $type:ty),*) -> $answer:ident($result:ty) = $question:expr;
     )*) => {
         impl dyn Cluster + '_ {
             $(
-                $(#[$doc])*
+                #[doc = concat!("Asks `", stringify!($question), "`.")]
                 ///
                 /// # Errors
                 ///
@@ -337,42 +336,24 @@ macro_rules! typed_questions {
 }
 
 typed_questions! {
-    /// Asks [`Question::Claim`].
     claim(source: Source, key: ClaimKey) -> Claim(Lookup<Arc<Claim>>) = Question::Claim(source, key);
-    /// Asks [`Question::Volume`].
     volume(source: Source, name: Text) -> Volume(Lookup<Arc<Volume>>) = Question::Volume(source, name);
-    /// Asks [`Question::Pods`].
     pods(claim: ClaimKey) -> Pods(Result<Vec<Pod>, Text>) = Question::Pods(claim);
-    /// Asks [`Question::Node`].
     node(name: Text) -> Node(Lookup<()>) = Question::Node(name);
-    /// Asks [`Question::Class`].
     class(name: Text) -> Class(Lookup<Arc<Class>>) = Question::Class(name);
-    /// Asks [`Question::DefaultClasses`].
     default_classes() -> DefaultClasses(Result<Vec<Text>, Text>) = Question::DefaultClasses;
-    /// Asks [`Question::Plugin`].
     plugin(name: Text) -> Plugin(Option<Plugin>) = Question::Plugin(name);
-    /// Asks [`Question::PluginForVolume`].
     plugin_for_volume(name: Text) -> PluginMatch(PluginMatch) = Question::PluginForVolume(name);
-    /// Asks [`Question::PluginReady`].
     plugin_ready(plugin: Text, operation: PluginOperation) -> Ready(Result<(), Text>)
         = Question::PluginReady(plugin, operation);
-    /// Asks [`Question::Migration`].
     migration(plugin: Text) -> Migration(Migration) = Question::Migration(plugin);
-    /// Asks [`Question::DynamicProvisioning`].
     dynamic_provisioning() -> DynamicProvisioning(bool) = Question::DynamicProvisioning;
-    /// Asks [`Question::Operation`].
     operation(kind: OperationKind, uid: Uid) -> Operation(OperationState) = Question::Operation(kind, uid);
-    /// Asks [`Question::AccessSets`].
     access_sets(containing: AccessModes) -> AccessSets(Vec<AccessModes>) = Question::AccessSets(containing);
-    /// Asks [`Question::Candidates`].
     candidates(query: Query, after: Option<Handle>, limit: u32) -> Page(Page)
         = Question::Candidates { query, after, limit };
-    /// Asks [`Question::ReservedFor`].
     reserved_for(key: ClaimKey, uid: Uid) -> Reserved(Vec<Handle>) = Question::ReservedFor { key, uid };
-    /// Asks [`Question::Identify`].
     identify(handle: Handle) -> Identity(VolumeTarget) = Question::Identify(handle);
-    /// Asks [`Question::Describe`].
     describe(handle: Handle) -> Described(Arc<Volume>) = Question::Describe(handle);
-    /// Asks [`Question::Tallies`].
     tallies(query: Query) -> Tallies(Vec<Tally>) = Question::Tallies(query);
 }

@@ -49,7 +49,7 @@ mod volume;
 use std::sync::Arc;
 
 pub use denial::confirms;
-pub use objection::{Breach, Guarantee, Object, Objection, Refusal};
+pub use objection::{Breach, Guarantee, ObjectName, Objection, Refusal};
 pub use operation::ATTEMPTS_MAX;
 pub use size::{DECISION_BYTES_MAX, FINDINGS_MAX, REGARDLESS_MAX, STEPS_MAX, TALLIES_MAX, TEXT_BYTES_MAX};
 
@@ -118,16 +118,16 @@ pub fn check(case: &Case<'_>) -> Result<(), Objection> {
 }
 
 /// The object that a request is about.
-fn subject(request: &Request) -> Object {
+fn subject(request: &Request) -> ObjectName {
     match &request.subject {
         Subject::SyncClaim(claim) | Subject::ReviewClaim { new: claim, .. } => {
-            Object::Claim(claim.key.clone())
+            ObjectName::Claim(claim.key.clone())
         }
         Subject::SyncVolume(volume) | Subject::ReviewVolume { new: volume, .. } => {
-            Object::Volume(volume.name.clone())
+            ObjectName::Volume(volume.name.clone())
         }
-        Subject::SyncClaimOperation(progress) => Object::Claim(progress.object.key.clone()),
-        Subject::SyncVolumeOperation(progress) => Object::Volume(progress.object.name.clone()),
+        Subject::SyncClaimOperation(progress) => ObjectName::Claim(progress.object.key.clone()),
+        Subject::SyncVolumeOperation(progress) => ObjectName::Volume(progress.object.name.clone()),
     }
 }
 
@@ -145,7 +145,7 @@ struct Branches<'a> {
     /// States after a failed write, in which only steps that follow regardless are carried out.
     failed: Vec<Effects>,
     /// First object that has to be read live.
-    unread: Option<Object>,
+    unread: Option<ObjectName>,
 }
 
 impl Branches<'_> {
@@ -174,8 +174,8 @@ impl Branches<'_> {
         }
         let check = StepCheck { case: self.case, effects: &Effects::default(), step: Some(index) };
         let (object, version) = match regarding {
-            Regarding::Claim(claim) => (Object::Claim(claim.key.clone()), &claim.version),
-            Regarding::Volume(volume) => (Object::Volume(volume.name.clone()), &volume.version),
+            Regarding::Claim(claim) => (ObjectName::Claim(claim.key.clone()), &claim.version),
+            Regarding::Volume(volume) => (ObjectName::Volume(volume.name.clone()), &volume.version),
         };
         Err(check.not_read(object, &regarding.uid().0, &version.0))
     }

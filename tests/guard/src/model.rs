@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::guard::{Object, View};
+use bindery_core::guard::{ObjectName, View};
 use bindery_core::{
     AccessModes, Answer, BindingMode, Claim, ClaimKey, Class, Cluster, Handle, Lookup, Migration,
     OperationState, Page, Plugin, PluginMatch, Pod, Query, Question, Slot, Source, Stop, Text, Volume,
@@ -55,21 +55,21 @@ impl Model {
     }
 
     /// Whether the object was read live for the guard.
-    pub(crate) fn has_proof(&self, object: &Object) -> bool {
+    pub(crate) fn has_proof(&self, object: &ObjectName) -> bool {
         match object {
-            Object::Claim(key) => self.claim_proofs.contains_key(key),
-            Object::Volume(name) => self.volume_proofs.contains_key(name),
+            ObjectName::Claim(key) => self.claim_proofs.contains_key(key),
+            ObjectName::Volume(name) => self.volume_proofs.contains_key(name),
         }
     }
 
     /// Carries out the live read that the guard asks for.
-    pub(crate) fn prove(&mut self, object: Object) {
+    pub(crate) fn prove(&mut self, object: ObjectName) {
         match object {
-            Object::Claim(key) => {
+            ObjectName::Claim(key) => {
                 let proof = self.claim_in(Source::Live, &key);
                 self.claim_proofs.insert(key, proof);
             }
-            Object::Volume(name) => {
+            ObjectName::Volume(name) => {
                 let proof = self.volume_in(Source::Live, &name);
                 self.volume_proofs.insert(name, proof);
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bindery_core::guard::{Object, Objection};
+use bindery_core::guard::{ObjectName, Objection};
 use bindery_core::{Claim, Decision, Outcome, Request, Subject};
 use bindery_store::LiveReads;
 
@@ -35,11 +35,11 @@ impl<P: Port> Binder<P> {
         match self.decider.check(&request, &run.exchanges, &decision, &Proofs::default()) {
             // The claim has been bound meanwhile; the decision is about its earlier state. A live read of a
             // volume would only confirm the cache at this moment.
-            Ok(()) | Err(Objection::Stale { .. } | Objection::Prove(Object::Volume(_))) => {
+            Ok(()) | Err(Objection::Stale { .. } | Objection::Prove(ObjectName::Volume(_))) => {
                 foreseen(&decision)
             }
             Err(
-                Objection::Prove(Object::Claim(_))
+                Objection::Prove(ObjectName::Claim(_))
                 | Objection::Unproven { .. }
                 | Objection::Contradicted { .. },
             ) => Foreseen::Unknown("it depends on a live read".to_owned()),

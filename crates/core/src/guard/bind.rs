@@ -1,7 +1,7 @@
 //! G1 to G3: which volume may get which claim, and in which order the pointers are written.
 
 use super::step::StepCheck;
-use super::{Breach, Object, Objection};
+use super::{Breach, ObjectName, Objection};
 use crate::{
     BindingMode, Claim, ClaimRef, ClaimTarget, Lookup, Quantity, Requirement, Selector, SelectorOperator,
     Volume, VolumePhase, VolumeTarget,
@@ -65,7 +65,7 @@ impl StepCheck<'_> {
             match self.volume_now(&claim, &volume.name)? {
                 Some(now) if now.uid == volume.uid && is_own(now) => {}
                 Some(_) | None => {
-                    let object = Object::Volume(volume.name.clone());
+                    let object = ObjectName::Volume(volume.name.clone());
                     return Err(Objection::Contradicted { object, found: "is gone or not the claim's" });
                 }
             }

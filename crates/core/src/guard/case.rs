@@ -6,7 +6,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::{Case, Object, Objection};
+use super::{Case, ObjectName, Objection};
 use crate::{
     Answer, Claim, ClaimKey, ClaimTarget, Class, Lookup, Migration, OperationKind, Plugin, PluginMatch, Pod,
     Point, Progress, Question, Regarding, Returned, Source, Subject, Text, Uid, Volume, VolumeTarget,
@@ -139,7 +139,7 @@ impl<'a> Case<'a> {
         }
         match self.view.claim(&target.key) {
             Lookup::Found(now) if now.uid == target.uid && now.version != target.version => {
-                let object = Object::Claim(target.key.clone());
+                let object = ObjectName::Claim(target.key.clone());
                 Err(Objection::Stale { object, what: "it has another version" })
             }
             _ => Ok(None),
@@ -160,7 +160,7 @@ impl<'a> Case<'a> {
         match self.view.volume(&target.name) {
             Lookup::Found(now) if is_target(&now) && self.identified(target) => Ok(Some(Ref::Shared(now))),
             Lookup::Found(now) if now.uid == target.uid && now.version != target.version => {
-                let object = Object::Volume(target.name.clone());
+                let object = ObjectName::Volume(target.name.clone());
                 Err(Objection::Stale { object, what: "it has another version" })
             }
             _ => Ok(None),

@@ -13,13 +13,13 @@ pub enum Objection {
     /// as [`super::View::claim_proof`] or [`super::View::volume_proof`]. The caller retries a failing
     /// read once and passes the second failure on.
     #[error("{0} has to be read from the API server first")]
-    Prove(Object),
+    Prove(ObjectName),
     /// A live read of a volume contradicts the cache that the decision rests on: the cache is stale, and the
     /// engine is not at fault. The caller lists the volumes anew, and then decides the object again.
     #[error("{object} {found} on the API server, unlike in the cache; it is decided again after a new list")]
     Contradicted {
         /// The volume.
-        object: Object,
+        object: ObjectName,
         /// What the live read found.
         found: &'static str,
     },
@@ -27,7 +27,7 @@ pub enum Objection {
     #[error("{object} changed while it was decided: {what}; it is decided again")]
     Stale {
         /// The object that changed.
-        object: Object,
+        object: ObjectName,
         /// How.
         what: &'static str,
     },
@@ -36,7 +36,7 @@ pub enum Objection {
     #[error("{object}: {why}")]
     Unproven {
         /// The object that needs the proof.
-        object: Object,
+        object: ObjectName,
         /// Which read failed, and how.
         why: String,
     },
@@ -52,16 +52,16 @@ pub struct Refusal {
     /// What is broken.
     pub breach: Breach,
     /// The object that the step acts on; the subject of the request where it is the decision as a whole.
-    pub object: Object,
+    pub object: ObjectName,
     /// Index of the step; `None` where it is the decision as a whole.
     pub step: Option<u32>,
     /// What is wrong: the field, the value found and the value wanted.
     pub sentence: String,
 }
 
-/// An object that an objection names.
+/// The name of the object that an objection is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Object {
+pub enum ObjectName {
     /// A claim.
     Claim(ClaimKey),
     /// A volume, by name.
@@ -204,7 +204,7 @@ breaches! {
         "call only the operation's own plugin, at its point, on a fresh read";
 }
 
-impl fmt::Display for Object {
+impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Claim(key) => write!(f, "claim {key}"),

@@ -168,7 +168,7 @@ impl StepCheck<'_> {
                     return no(&format!("no live read in this decision shows that volume {name} is absent"));
                 }
                 if self.case.view.volume(&name) != Lookup::Absent {
-                    let object = super::Object::Volume(name.into());
+                    let object = super::ObjectName::Volume(name.into());
                     return Err(Objection::Stale { object, what: "it exists and needs its asset" });
                 }
                 Ok(())
@@ -196,7 +196,7 @@ impl StepCheck<'_> {
         if !fits || *running.uid != volume.uid || running.point != Point::Start {
             return no("that is not the next thing to do");
         }
-        self.readable_volume(&volume.name, || super::Object::Volume(volume.name.clone()))?;
+        self.readable_volume(&volume.name, || super::ObjectName::Volume(volume.name.clone()))?;
         let live = match self.case.told_live_volume(&volume.name) {
             Some(Lookup::Found(live)) if live.uid == volume.uid => live,
             _ => return no("no live read in this decision shows the volume of that UID"),

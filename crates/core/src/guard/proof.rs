@@ -2,7 +2,7 @@
 //! written Lost or bound.
 
 use super::step::{StepCheck, key_of};
-use super::{Breach, Object, Objection};
+use super::{Breach, ObjectName, Objection};
 use crate::{Claim, Lookup, OperationKind, ReclaimPolicy, Text, Uid, Volume};
 
 /// What became of the claim whose UID a volume's claimRef carries, by the API server.
@@ -31,7 +31,7 @@ impl<'a> StepCheck<'a> {
         let lives = |pointer: &str| {
             if self.case.told_live_claim(&key).is_none() {
                 let what = "its claim is there, as a live read shows";
-                return Err(Objection::Stale { object: Object::Volume(volume.name.clone()), what });
+                return Err(Objection::Stale { object: ObjectName::Volume(volume.name.clone()), what });
             }
             let sentence = format!(
                 "its claim {key} of UID {uid} exists on the API server with spec.volumeName {pointer:?}"
@@ -39,7 +39,7 @@ impl<'a> StepCheck<'a> {
             self.refuse_volume(Breach::ClaimLives, volume, sentence)
         };
         match self.case.live_claim(&key) {
-            None => Err(Objection::Prove(Object::Claim(key))),
+            None => Err(Objection::Prove(ObjectName::Claim(key))),
             Some(Lookup::Absent) => Ok(FormerClaim::Gone),
             Some(Lookup::Found(claim)) if claim.uid != *uid => Ok(FormerClaim::Gone),
             Some(Lookup::Found(claim)) => match claim.volume_name.as_deref() {
@@ -47,11 +47,11 @@ impl<'a> StepCheck<'a> {
                 pointer => lives(pointer.unwrap_or_default()),
             },
             Some(Lookup::Failed(error)) => Err(Objection::Unproven {
-                object: Object::Volume(volume.name.clone()),
+                object: ObjectName::Volume(volume.name.clone()),
                 why: format!("its claim {key} could not be read from the API server: {error}"),
             }),
             Some(Lookup::Unreadable(error)) => {
-                let object = Object::Volume(volume.name.clone());
+                let object = ObjectName::Volume(volume.name.clone());
                 self.refuse(Breach::Unreadable, object, format!("claim {key} cannot be read: {error}"))
             }
         }
@@ -69,9 +69,9 @@ impl<'a> StepCheck<'a> {
     }
 
     /// Which released volumes are deleted or recycled: those that no claim uses. For a volume that is already
-    /// Released or Failed, upstream looks its claim up in the cache alone (`syncVolume`). So
-    /// it reclaims the volume of a claim that the cache has not seen yet and that may have another volume.
-    /// Here such a volume is recycled, but deleted only if it is surplus.
+    /// Released or Failed, upstream looks its claim up in the cache alone (`syncVolume`). So it
+    /// reclaims the volume of a claim that the cache has not seen yet and that may have another volume. Here
+    /// such a volume is recycled, but deleted only if it is surplus.
     pub(super) fn reclaimable(&self, volume: &Volume, kind: OperationKind) -> Result<(), Objection> {
         if self.former_claim(volume)? == FormerClaim::Gone
             || kind != OperationKind::Delete
@@ -83,7 +83,7 @@ impl<'a> StepCheck<'a> {
         if self.case.claims().any(|claim| Some(&claim.uid) == uid) {
             return self.refuse_volume(Breach::OperationWrong, volume, NOT_SURPLUS);
         }
-        let object = Object::Volume(volume.name.clone());
+        let object = ObjectName::Volume(volume.name.clone());
         Err(Objection::Stale { object, what: "its claim has another volume, as a live read shows" })
     }
 
@@ -94,9 +94,9 @@ impl<'a> StepCheck<'a> {
     ///
     /// It was not read yet, the read failed, or the volume cannot be parsed (G7).
     pub(super) fn volume_now(&self, claim: &Claim, name: &Text) -> Result<Option<&'a Volume>, Objection> {
-        let object = || Object::Claim(claim.key.clone());
+        let object = || ObjectName::Claim(claim.key.clone());
         match self.case.live_volume(name) {
-            None => Err(Objection::Prove(Object::Volume(name.clone()))),
+            None => Err(Objection::Prove(ObjectName::Volume(name.clone()))),
             Some(Lookup::Found(volume)) => Ok(Some(volume)),
             Some(Lookup::Absent) => Ok(None),
             Some(Lookup::Failed(error)) => Err(Objection::Unproven {

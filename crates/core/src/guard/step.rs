@@ -2,7 +2,7 @@
 
 use super::case::Ref;
 use super::effects::Effects;
-use super::{Breach, Case, Object, Objection, Refusal};
+use super::{Breach, Case, ObjectName, Objection, Refusal};
 use crate::{Action, Claim, ClaimKey, ClaimRef, ClaimTarget, Lookup, Text, Volume, VolumeTarget};
 
 /// Checks one step, on the objects as the steps before it left them.
@@ -74,7 +74,7 @@ impl<'a> StepCheck<'a> {
 
     /// The claim that the step names (G5), which can be read (G7).
     pub(super) fn claim(&self, target: &ClaimTarget) -> Result<Ref<'a, Claim>, Objection> {
-        let object = || Object::Claim(target.key.clone());
+        let object = || ObjectName::Claim(target.key.clone());
         self.readable_claim(&target.key, object)?;
         if let Some(written) = self.effects.claim(&target.uid) {
             return if written.version == target.version && written.key == target.key {
@@ -88,7 +88,7 @@ impl<'a> StepCheck<'a> {
 
     /// The volume that the step names (G5), which can be read (G7).
     pub(super) fn volume(&self, target: &VolumeTarget) -> Result<Ref<'a, Volume>, Objection> {
-        let object = || Object::Volume(target.name.clone());
+        let object = || ObjectName::Volume(target.name.clone());
         self.readable_volume(&target.name, object)?;
         if self.effects.deleted.contains(&target.uid) {
             return self.refuse(Breach::NotRead, object(), "an earlier step deletes it".into());
@@ -135,7 +135,7 @@ impl<'a> StepCheck<'a> {
         }
         match self.case.view.volume(&volume.name) {
             Lookup::Found(now) if now.uid == volume.uid && holds(&now) => Ok(()),
-            _ => Err(Objection::Stale { object: Object::Volume(volume.name.clone()), what }),
+            _ => Err(Objection::Stale { object: ObjectName::Volume(volume.name.clone()), what }),
         }
     }
 
@@ -160,7 +160,7 @@ impl<'a> StepCheck<'a> {
         };
         match now {
             Lookup::Found(now) if now.uid == claim.uid && holds(now) => Ok(()),
-            _ => Err(Objection::Stale { object: Object::Claim(claim.key.clone()), what }),
+            _ => Err(Objection::Stale { object: ObjectName::Claim(claim.key.clone()), what }),
         }
     }
 
@@ -168,7 +168,7 @@ impl<'a> StepCheck<'a> {
     pub(super) fn readable_claim(
         &self,
         key: &ClaimKey,
-        acted_on: impl FnOnce() -> Object,
+        acted_on: impl FnOnce() -> ObjectName,
     ) -> Result<(), Objection> {
         match self.case.unreadable_claim(key) {
             Some(error) => self.unreadable(acted_on(), &format!("claim {key}"), &error),
@@ -180,7 +180,7 @@ impl<'a> StepCheck<'a> {
     pub(super) fn readable_volume(
         &self,
         name: &str,
-        acted_on: impl FnOnce() -> Object,
+        acted_on: impl FnOnce() -> ObjectName,
     ) -> Result<(), Objection> {
         match self.case.unreadable_volume(name) {
             Some(error) => self.unreadable(acted_on(), &format!("volume {name}"), &error),
@@ -192,14 +192,19 @@ impl<'a> StepCheck<'a> {
     pub(super) fn readable_claim_of(&self, volume: &Volume) -> Result<(), Objection> {
         match &volume.claim_ref {
             Some(claim_ref) => {
-                self.readable_claim(&key_of(claim_ref), || Object::Volume(volume.name.clone()))
+                self.readable_claim(&key_of(claim_ref), || ObjectName::Volume(volume.name.clone()))
             }
             None => Ok(()),
         }
     }
 
     /// Refuses the step.
-    pub(super) fn refuse<T>(&self, breach: Breach, object: Object, sentence: String) -> Result<T, Objection> {
+    pub(super) fn refuse<T>(
+        &self,
+        breach: Breach,
+        object: ObjectName,
+        sentence: String,
+    ) -> Result<T, Objection> {
         Err(self.refusal(breach, object, sentence))
     }
 
@@ -210,7 +215,7 @@ impl<'a> StepCheck<'a> {
         volume: &Volume,
         sentence: impl Into<String>,
     ) -> Result<T, Objection> {
-        self.refuse(breach, Object::Volume(volume.name.clone()), sentence.into())
+        self.refuse(breach, ObjectName::Volume(volume.name.clone()), sentence.into())
     }
 
     /// Refuses the step, for a claim.
@@ -220,7 +225,7 @@ impl<'a> StepCheck<'a> {
         claim: &Claim,
         sentence: impl Into<String>,
     ) -> Result<T, Objection> {
-        self.refuse(breach, Object::Claim(claim.key.clone()), sentence.into())
+        self.refuse(breach, ObjectName::Claim(claim.key.clone()), sentence.into())
     }
 
     /// Refuses the step, for the subject of the request.
@@ -232,20 +237,20 @@ impl<'a> StepCheck<'a> {
         self.refuse(breach, super::subject(self.case.request), sentence.into())
     }
 
-    fn refusal(&self, breach: Breach, object: Object, sentence: String) -> Objection {
+    fn refusal(&self, breach: Breach, object: ObjectName, sentence: String) -> Objection {
         Objection::Refused(Refusal { breach, object, step: self.step, sentence })
     }
 
-    fn unreadable<T>(&self, object: Object, what: &str, error: &Text) -> Result<T, Objection> {
+    fn unreadable<T>(&self, object: ObjectName, what: &str, error: &Text) -> Result<T, Objection> {
         self.refuse(Breach::Unreadable, object, format!("{what} cannot be read: {error}"))
     }
 
-    pub(super) fn not_read(&self, object: Object, uid: &str, version: &str) -> Objection {
+    pub(super) fn not_read(&self, object: ObjectName, uid: &str, version: &str) -> Objection {
         let sentence = format!("metadata.uid {uid:?} at resourceVersion {version:?} was not read");
         self.refusal(Breach::NotRead, object, sentence)
     }
 
-    fn two_versions(&self, object: Object, first: &str, second: &str) -> Objection {
+    fn two_versions(&self, object: ObjectName, first: &str, second: &str) -> Objection {
         let sentence = format!("one step names resourceVersion {first:?} and a later one {second:?}");
         self.refusal(Breach::TwoVersions, object, sentence)
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bindery_core::guard::{self, Breach, Case, Object, Objection, View};
+use bindery_core::guard::{self, Breach, Case, ObjectName, Objection, View};
 use bindery_core::{
     AccessMode, Action, Answer, Claim, ClaimKey, ClaimPhase, ClaimRef, Class, Decision, Edit, Exchange,
     FinalizerEdit, Lookup, Migration, Operation, OperationKind, Outcome, Plugin, Point, Progress, Quantity,
@@ -135,8 +135,8 @@ impl TestCase {
     pub(crate) fn response(&self) -> Response {
         match self.check() {
             Ok(()) => Response::Allowed,
-            Err(Objection::Prove(Object::Claim(_))) => Response::ProveClaim,
-            Err(Objection::Prove(Object::Volume(_))) => Response::ProveVolume,
+            Err(Objection::Prove(ObjectName::Claim(_))) => Response::ProveClaim,
+            Err(Objection::Prove(ObjectName::Volume(_))) => Response::ProveVolume,
             Err(Objection::Stale { .. }) => Response::Stale,
             Err(Objection::Contradicted { .. }) => Response::Contradicted,
             Err(Objection::Unproven { .. }) => Response::Unproven,
