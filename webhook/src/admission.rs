@@ -282,8 +282,8 @@ impl<R: Reviewer> Admission<R> {
 }
 
 impl Fault {
-    /// The cause to count, and what the author of the request is told. Texts of engines and servers are for
-    /// the log only.
+    /// The cause to count, and the warning for the author of the request. Texts of engines and servers are
+    /// for the log only.
     fn cause(&self) -> (FaultCause, &'static str) {
         match self {
             Self::Review(ReviewError::NotSynced) => {

@@ -135,7 +135,7 @@ async fn begin(server: &TestServer, body: &[u8]) -> TlsStream<TcpStream> {
     stream
 }
 
-/// Sends the last byte and reads the status of the answer; 0 where none comes.
+/// Sends the last byte and reads the status of the answer; 0 if none comes.
 async fn finish(mut stream: TlsStream<TcpStream>, body: &[u8]) -> u16 {
     let mut answer = Vec::new();
     let _ = stream.write_all(&body[body.len() - 1..]).await;

@@ -253,7 +253,7 @@ fn an_untrusted_certificate_is_not_shown_when_another_is_made() {
     let shown = |generations: &Generations, now| generations.showing(never, now).clone();
     assert_eq!(shown(&again, day(60)), shown(&old, day(60)));
     assert_eq!(verify(&again.authorities(), new.showing(long, day(60)), NAME, day(60)), Ok(()));
-    // When the old one ends, a replica that has seen nothing goes on to the next oldest.
+    // When the old one ends, a replica that has seen nothing continues with the next oldest.
     let again = anew(&again, day(90) - SKEW);
     assert_eq!(shown(&again, day(90) - SKEW), *new.showing(long, day(60)));
 }
@@ -346,7 +346,7 @@ fn an_error_names_the_broken_key() {
     mixed.get_mut("ca.crt").unwrap().extend(authority.into_bytes());
     let unsigned = Generations::read(&mixed).unwrap_err();
     assert!(matches!(unsigned, Broken::Unsigned { key: "tls.crt", .. }), "{unsigned}");
-    // Earlier generations are ignored where they are broken.
+    // Broken earlier generations are ignored.
     assert_eq!(without("earlier-1.crt"), Ok(()));
     assert_eq!(with("earlier-1.key", b"x"), Ok(()));
 }

@@ -36,8 +36,8 @@ const FIRST_EXAMPLE: &str = "static-binding";
 /// pods stay Pending. The hostPath provisioner keeps its volumes in a temporary folder.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Loopback address to listen on; port 0 takes a free one. By default 127.0.0.1:8180, or a free port
-    /// where that one is in use.
+    /// Loopback address to listen on; port 0 takes a free one. By default 127.0.0.1:8180, or a free port if
+    /// that one is in use.
     #[arg(long)]
     address: Option<SocketAddr>,
     /// Path of the kubeconfig, which is removed at the end. By default bindery/playground-PORT.kubeconfig in

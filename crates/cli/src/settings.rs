@@ -54,8 +54,8 @@ pub(crate) fn parse(line: Vec<OsString>) -> Result<Arguments> {
     finish(with_defaults(command, settings), line)
 }
 
-/// `Some` where the command is `serve`, with the settings file if one is named. Other errors in the command
-/// line are reported later.
+/// `Some` if the command is `serve`, with the settings file if one is named. Other errors in the command line
+/// are reported later.
 fn config(command: &Command, line: &[OsString]) -> Option<Option<PathBuf>> {
     let matches = command.clone().ignore_errors(true).try_get_matches_from(line).ok()?;
     let serve = matches.subcommand_matches(SERVE)?;
@@ -103,7 +103,7 @@ fn check_variables(serve: &Command) -> Result<()> {
 ///
 /// # Errors
 ///
-/// One of them is not so; the error says what is allowed.
+/// The setting does not exist, or the value is not allowed; the error says what is allowed.
 fn check(serve: &Command, name: &str, value: &str) -> Result<()> {
     let mut names: Vec<_> = serve.get_arguments().filter_map(settable).collect();
     names.sort_unstable();

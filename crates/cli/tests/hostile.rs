@@ -97,7 +97,7 @@ fn an_engine_that_reaches_no_decision_makes_no_plan() {
     }
 }
 
-/// The binder goes on, logs each object, and writes nothing.
+/// The binder continues, logs each object, and writes nothing.
 #[test]
 fn a_playground_with_a_hostile_engine_changes_no_object() {
     let home = Home::new();

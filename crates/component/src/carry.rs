@@ -23,7 +23,7 @@ pub(crate) trait Carry: Sized {
     fn lift(wit: Self::Wit) -> Result<Self, IllTyped>;
 }
 
-/// A value of the contract's type that stands for nothing: what is wrong with it.
+/// Why a value of the contract's type has no counterpart in core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IllTyped(pub(crate) &'static str);
 

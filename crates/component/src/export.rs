@@ -40,8 +40,8 @@ impl Guest for Component {
     }
 }
 
-/// Decides. The host checks what it hands over and ends the call itself where a question stops it, so neither
-/// fails; if one did, the trap would tell the host that there is no decision.
+/// Decides. The host checks its answers, and ends the call itself if a question stops it, so neither fails;
+/// if one did, the trap would show the host that there is no decision.
 fn decide(now: Timestamp, subject: Result<Subject, crate::carry::IllTyped>) -> Decision {
     let Ok(subject) = subject else { core::arch::wasm32::unreachable() };
     match bindery_engine::decide(&Request { now, subject }, &mut Host) {

@@ -31,7 +31,7 @@ unsafe impl Sync for Bump {}
 static HEAP: Bump = Bump { next: Cell::new(0) };
 
 impl Bump {
-    /// Start of a block of this size and alignment, or `None` where memory does not grow so far.
+    /// Start of a block of this size and alignment, or `None` if memory cannot grow so far.
     fn take(&self, size: usize, align: usize) -> Option<usize> {
         let next = match self.next.get() {
             0 => (&raw const __heap_base).addr(),

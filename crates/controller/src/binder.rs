@@ -1,4 +1,4 @@
-//! The binder: decides one object at a time and carries out what the guard lets pass.
+//! The binder: decides one object at a time and carries out the decisions that the guard allows.
 
 mod decide;
 mod foresee;

@@ -278,7 +278,7 @@ fn is_review(request: &Request) -> bool {
     matches!(request.subject, Subject::ReviewClaim { .. } | Subject::ReviewVolume { .. })
 }
 
-/// Runs an engine, and records what it asks and is told.
+/// Runs an engine, and records its questions and the answers.
 fn recorded(
     engine: &dyn Engine,
     request: &Request,

@@ -33,7 +33,7 @@ pub(crate) const AGAIN_MIN: Duration = Duration::from_secs(1);
 /// The result of carrying out the steps.
 #[derive(Default)]
 pub(crate) struct Carried {
-    /// The failure that ended the steps, where one did.
+    /// The failure that ended the steps, if there was one.
     pub(crate) failure: Option<SyncError>,
     /// Operations that were started.
     pub(crate) operations: Vec<PendingOperation>,

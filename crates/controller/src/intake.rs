@@ -267,7 +267,7 @@ impl Intake {
         }
     }
 
-    /// Forgets what is remembered of an object that is gone.
+    /// Forgets the state that is kept for an object that is gone.
     fn forget_gone(&self, object: &ObjectChange) {
         let Some(uid) = object.gone() else { return };
         let inner = &*self.inner;

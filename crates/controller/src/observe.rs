@@ -1,6 +1,6 @@
 //! The comparison of observe mode: whether upstream bound each claim as Bindery would have.
 //!
-//! Upstream's choice shows in a write: a volume's claimRef gets the UID of a claim, or, where another program
+//! Upstream's choice shows in a write: a volume's claimRef gets the UID of a claim, or, if another program
 //! had done that (an external provisioner, the scheduler, a user), the claim gets bind-completed. Just before
 //! the store takes that write, it has the state that upstream chose from, so Bindery decides at that moment.
 //! An earlier decision would differ if upstream took another claim first, and a later one would see the

@@ -1,4 +1,4 @@
-//! The Helm chart for tests: rendered by the real Helm, object by object. A function panics where a test must
+//! The Helm chart for tests: rendered by the real Helm, object by object. A function panics if a test must
 //! fail.
 
 mod documents;

@@ -2,7 +2,7 @@
 //! manager, on loopback.
 //!
 //! Benchmarks use [`ControlPlane`], whose functions return errors. Tests use [`Cluster`] and [`Replica`],
-//! whose functions panic where a test must fail. A control plane starts in about five seconds. Servers are
+//! whose functions panic if a test must fail. A control plane starts in about five seconds. Servers are
 //! killed when they are dropped, and by the kernel when the process that holds them dies. A [`Proxy`] in
 //! front of the API server makes faults. [`snapshot`] reads all objects for the checker of invariants.
 //!

@@ -13,7 +13,7 @@ pub fn is_event(name: &str, reason: &str) -> impl Fn(&Event) -> bool {
     }
 }
 
-/// The phase of a volume; empty where it has none.
+/// The phase of a volume; empty if it has none.
 pub fn phase(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }

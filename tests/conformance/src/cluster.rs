@@ -232,7 +232,7 @@ impl<'a> Setup<'a> {
         sent.map_err(|error| SetError::of(&kind, error))
     }
 
-    /// Sets the status of an object, and deletes it where the recording has it deleted.
+    /// Sets the status of an object, and deletes it if it is deleted in the recording.
     async fn finish(&self, resource: &str, object: &Value) -> Result<(), SetError> {
         let path = format!("{}/{}", path(resource)?, name(object));
         let status = translation::settable(&object["status"]);

@@ -1,8 +1,8 @@
 //! The list of deliberate differences from upstream.
 //!
 //! Each entry says which cases differ, how, and why. A case that an entry applies to must differ in that way,
-//! and any other case must agree. An entry looks at the world of a case, and at upstream's result where that
-//! shows how far upstream got. An entry that names no issue of upstream has none that is known.
+//! and any other case must agree. An entry sees the world of a case, and upstream's result if it needs to
+//! know how far upstream got. If an entry names no issue of upstream, none is known.
 
 mod surplus;
 mod values;
@@ -18,7 +18,7 @@ use crate::mock::migrations;
 pub(crate) struct Deviation {
     /// Short name, printed with the case.
     pub(crate) name: &'static str,
-    /// Why, with upstream's issue where there is one.
+    /// The reason, with upstream's issue if there is one.
     pub(crate) reason: &'static str,
     /// Whether the case differs.
     pub(crate) applies: fn(&Case) -> bool,

@@ -13,8 +13,8 @@ use crate::engines::ComparedEngines;
 use crate::execution::{End, Execution};
 use crate::server::Server;
 
-/// What a real API server answers where upstream, and therefore Bindery, adds its finalizer to a volume that
-/// is being deleted.
+/// The answer of a real API server if upstream, and therefore Bindery, adds its finalizer to a volume that is
+/// being deleted.
 const FINALIZER_TOO_LATE: &str = "no new finalizers can be added if the object is being deleted";
 
 /// The engine that decides and the one that replays.

@@ -39,7 +39,7 @@ const ENTIRE: [&str; 4] = ["/spec/claimRef", "/spec/selector", "/spec/capacity",
 /// The most changes of a world.
 const CHANGES_MAX: usize = 4;
 
-/// By field, its values in recorded worlds; `None` where it is absent.
+/// By field, its values in recorded worlds; `None` if it is absent.
 type Pool = BTreeMap<String, Vec<Option<Value>>>;
 
 /// An endless sequence of worlds, determined by the seed and the recorded worlds.
@@ -110,7 +110,7 @@ impl Iterator for Worlds {
     }
 }
 
-/// The world of a case; `None` where more than one call is made in it, which the recorder cannot do.
+/// The world of a case; `None` if it makes more than one call, which the recorder cannot do.
 fn world(line: &str) -> Result<Option<Value>> {
     let case: Value = serde_json::from_str(line).context("the line is not a case in JSON")?;
     let fields = case.as_object().context("the line is not a case, which is an object")?;

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 pub use apply::Change;
 pub use objects::{Fault, Faults, Objects, VOLUME_PROTECTION};
 
-/// The time that the API server tells the binder, in seconds since the Unix epoch.
+/// The binder's time, in seconds since the Unix epoch.
 const NOW: Timestamp = 1_700_000_000;
 /// Permits of a gate that lets all requests through.
 const PERMITS: usize = 1_000;

@@ -136,8 +136,8 @@ impl Changed<'_> {
     }
 }
 
-/// A volume may be created where the plugin has provisioned it for this claim and the claim's UID makes its
-/// name (G5).
+/// A volume may be created if the plugin has provisioned it for this claim and its name has the claim's UID
+/// (G5).
 pub(super) fn created(state: &State, write: &Write<Volume>, volume: &Volume) -> Result<(), String> {
     let Action::CreateVolume { claim: target, name, .. } = &write.action else {
         return Err("G9: another write than a creation creates a volume".to_owned());

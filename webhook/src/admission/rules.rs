@@ -117,7 +117,7 @@ impl Levels {
         Self(levels)
     }
 
-    /// The same levels, with warnings in the place of denials: for observe mode.
+    /// The same levels, with warnings instead of denials, for observe mode.
     #[must_use]
     pub fn only_warning(self) -> Self {
         Self(self.0.map(|level| level.min(Level::Warn)))

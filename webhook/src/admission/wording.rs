@@ -16,7 +16,7 @@ const SHORTENED: [usize; 5] = [VALUE_MAX, 48, 32, 24, 16];
 /// A finding of a rule.
 pub(super) struct AdmissionFinding {
     pub(super) rule: AdmissionRule,
-    /// The name of the volume that it is about; empty where there is none.
+    /// The name of the volume that it is about; empty if there is none.
     pub(super) volume: Text,
     /// The claim that it is about, if that is not the claim under review.
     pub(super) claim: Option<ClaimKey>,

@@ -258,7 +258,7 @@ impl Mishap {
     }
 }
 
-/// The data with another, trusted authority in the place of the newest certificate's.
+/// The data with another, trusted authority instead of the newest certificate's.
 fn mixed(mut data: Data) -> Data {
     let stranger = first(day(0)).data().remove("ca.crt").unwrap();
     if let (Some(chain), Some(authorities)) = (data.get("tls.crt"), data.get("ca.crt")) {

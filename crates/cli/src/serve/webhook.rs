@@ -39,7 +39,7 @@ pub(super) struct WebhookArguments {
           value_parser = settings::whole::<u64>(0..=300))]
     webhook_drain: u64,
     /// Accept only clients with a certificate of the authorities in this PEM file, which is read again when
-    /// it changes. The API server has one where its --admission-control-config-file names it.
+    /// it changes. The API server has one if its --admission-control-config-file names it.
     #[arg(long, value_name = "FILE", env = "BINDERY_WEBHOOK_CLIENT_CA")]
     webhook_client_ca: Option<PathBuf>,
     /// Of the clients that --webhook-client-ca accepts, accept only those whose certificate has this common

@@ -139,7 +139,7 @@ async fn another_binder_stops_deletion_until_the_operator_acknowledges() {
     assert!(why.contains("kube-controller-manager wrote "), "{why}");
     scene.cluster.plane.set_manager(Manager::WithoutBinder).unwrap();
 
-    // Binding goes on; deleting and recycling do not, not even with later leaders.
+    // Binding continues; deleting and recycling do not, not even with later leaders.
     first.signal(Signal::KILL);
     second.until_leading().await;
     for name in ["precious", "reused"] {

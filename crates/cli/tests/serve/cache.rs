@@ -35,7 +35,7 @@ enum Lie {
 const LIES: [Lie; 4] = [Lie::Gone, Lie::OtherUid, Lie::OtherVolume, Lie::Released];
 
 impl Lie {
-    /// The claim in the cache; `None` where it is gone.
+    /// The claim in the cache; `None` if it is gone.
     fn claim(self, mut claim: Value) -> Option<Value> {
         match self {
             Self::Gone | Self::Released => return None,
@@ -82,7 +82,7 @@ fn claim_path(name: &str) -> String {
 struct LyingLists(Lie);
 
 impl LyingLists {
-    /// The false object at this path; `None` where it is left out.
+    /// The false object at this path; `None` if it is left out.
     fn lie_about(&self, path: &str, object: Value) -> Option<Value> {
         match path {
             CLAIMS => self.0.claim(object),

@@ -26,7 +26,7 @@ impl Outcome {
     }
 }
 
-/// Two claims without class, one of which fits a volume of the later default class.
+/// Two claims without class; one of them fits a volume of the later default class.
 async fn story(cluster: &Cluster) -> Outcome {
     cluster.create_volume_of("gold", "v", json!(null)).await;
     cluster.until_volume("v", is_in_phase("Available")).await;

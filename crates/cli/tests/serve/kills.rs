@@ -122,7 +122,7 @@ impl Scene {
     }
 
     /// Kills the leader at one write of a deed, and waits until the next replica has finished the deed.
-    /// Returns the write and the time of the takeover; `None` where the deed has no such write.
+    /// Returns the write and the time of the takeover; `None` if the deed has no such write.
     async fn kill_at(
         &mut self,
         deed: Deed,

@@ -31,7 +31,7 @@ fn files(webhook: &WebhookReplica) -> usize {
     fs::read_dir(format!("/proc/{}/fd", webhook.replica.pid().as_raw_nonzero())).unwrap().count()
 }
 
-/// Tries a claim, and again where the API server has paused between head and body of its request: the webhook
+/// Tries a claim, and again if the API server has paused between head and body of its request: the webhook
 /// does not wait for a late body.
 async fn pass(scene: &Scene) {
     let passed = async {

@@ -83,7 +83,7 @@ impl Scene {
         webhooks.map(|webhook| (webhook.name, bundle(webhook.client_config.ca_bundle))).collect()
     }
 
-    /// The authorities in the Secret; `None` where there is no Secret.
+    /// The authorities in the Secret; `None` if there is no Secret.
     pub(crate) async fn authorities(&self) -> Option<Vec<u8>> {
         let secret = self.secrets.get_opt("bindery-tls").await.unwrap()?;
         Some(secret.data?.get("ca.crt")?.0.clone())
@@ -147,7 +147,7 @@ async fn reviews(replicas: &[&WebhookReplica]) -> Vec<u64> {
     join_all(replicas.iter().map(of)).await
 }
 
-/// Whether a webhook has denied a request: Forbidden, or Invalid where a field is at fault.
+/// Whether a webhook has denied a request: Forbidden, or Invalid if a field is wrong.
 fn is_denial(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if [403, 422].contains(&status.code))
 }

@@ -53,14 +53,14 @@ struct Asked<'a> {
 }
 
 impl<P: Port> Binder<P> {
-    /// Decides the object of a key as it is now; `None` where there is no object that can be decided.
+    /// Decides the object of a key as it is now; `None` if there is no object that can be decided.
     pub(super) async fn decide_sync(&self, lock: &mut KeyLock) -> Result<Option<Decided<'_>>, SyncError> {
         let key = lock.key().clone();
         self.decide(lock, Role::Sync, || self.request(&key)).await
     }
 
-    /// The request to decide the object of a key, as it is now; `None` where the object does not exist, or
-    /// its deletion is accepted.
+    /// The request to decide the object of a key, as it is now; `None` if the object does not exist, or its
+    /// deletion is accepted.
     fn request(&self, key: &Key) -> Option<Request> {
         let now = self.port.now();
         let subject = match key {

@@ -132,7 +132,7 @@ impl<P: Port> Binder<P> {
         Err(OperationError::Endless(STEPS_MAX))
     }
 
-    /// Makes the next step. Returns whether the operation goes on.
+    /// Makes the next step. Returns whether the operation continues.
     async fn run_step(
         &self,
         lock: &mut KeyLock,

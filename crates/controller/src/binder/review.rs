@@ -57,8 +57,8 @@ impl<P: Port> Binder<P> {
         self.findings(&request, decision, told)
     }
 
-    /// The findings of a review. Those of a live review that may deny a write are checked by the guard
-    /// against the objects that the engine was `told`.
+    /// The findings of a review. The guard checks those of a live review that may deny a write against the
+    /// answers in `told`.
     fn findings(
         &self,
         request: &Request,

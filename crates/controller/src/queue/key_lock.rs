@@ -17,7 +17,7 @@ use crate::Key;
 pub(crate) struct KeyLock {
     queue: Arc<Queue>,
     key: Key,
-    /// Whether others may have it at the moment.
+    /// Whether the key is released at the moment.
     is_released: bool,
 }
 

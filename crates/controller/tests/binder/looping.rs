@@ -126,7 +126,7 @@ async fn shutdown_lets_decisions_in_flight_end_and_gives_up_on_those_that_hang()
     assert_eq!(double.writes().len(), 0);
     drop(held);
 
-    // The next binder finds everything as the cluster has it.
+    // The next binder reads everything from the cluster.
     let binder = crate::double::binder(&double, DefaultEngine);
     assert_eq!(binder.store().picked_for("v1"), None);
 }
@@ -154,7 +154,7 @@ async fn a_loop_that_runs_again_ends_what_the_one_before_abandoned() {
     double.rest().await;
     assert_eq!(double.whole_story(), before);
 
-    // The next leader is not told what is left to do.
+    // The next leader does not know the unfinished work.
     run_during(&binder, double.rest()).await;
     assert_eq!(double.claim("c2").status.phase, ClaimPhase::Bound);
     assert!(!double.has_volume("v1"));

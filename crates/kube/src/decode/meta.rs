@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::fields::{Presence, Time, nullable};
 
-/// `volume.beta.kubernetes.io/storage-class`: takes precedence over the field where the key exists.
+/// `volume.beta.kubernetes.io/storage-class`: takes precedence over the field if the key exists.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 #[derive(Clone, PartialEq, Deserialize, prost::Message)]
@@ -76,7 +76,7 @@ impl Meta {
         self.annotations.contains_key(key)
     }
 
-    /// The class: the beta annotation where its key exists, else the field.
+    /// The class: the beta annotation if its key exists, else the field.
     pub(super) fn class(&self, field: Option<String>) -> Option<Text> {
         self.annotation(BETA_CLASS).or_else(|| field.map(Text::from))
     }

@@ -74,7 +74,7 @@ pub(super) fn misjudged(case: &Case) -> impl Iterator<Item = Pair<'_>> {
     })
 }
 
-/// Whether upstream found the volume large enough; `None` where it did not compare.
+/// Whether upstream found the volume large enough; `None` if it did not compare.
 fn upstream_binds(case: &Case, volume: &Value, claim: &Value) -> Option<bool> {
     if refers_to(named(&case.end.volumes, volume), claim) {
         return Some(true);

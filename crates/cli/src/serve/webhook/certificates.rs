@@ -33,11 +33,11 @@ pub(super) struct CertificateArguments {
     /// Name of the webhook's Service, for which certificates are made.
     #[arg(long, value_name = "NAME", env = "BINDERY_WEBHOOK_SERVICE", default_value = "bindery")]
     webhook_service: String,
-    /// Further host names or IP addresses for which certificates are made, where the API server calls the
+    /// Further host names or IP addresses for which certificates are made, if the API server calls the
     /// webhook by a URL. Repeat it, or separate several by commas.
     #[arg(long, value_name = "NAME", env = "BINDERY_CERTIFICATE_NAME", value_delimiter = ',')]
     certificate_name: Vec<String>,
-    /// Name of the Secret in which all replicas keep the certificate. Bindery creates it where it does not
+    /// Name of the Secret in which all replicas keep the certificate. Bindery creates it if it does not
     /// exist; delete it for a new certificate.
     #[arg(long, value_name = "NAME", env = "BINDERY_CERTIFICATE_SECRET", default_value = "bindery-tls")]
     certificate_secret: String,
