@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use anyhow::{Result, bail};
 
-const BEGIN: &str = "<!-- Made from values.yaml by `cargo xtask chart`. -->\n";
-const END: &str = "<!-- The end of what is made. -->\n";
+const BEGIN: &str = "<!-- Generated from values.yaml by `cargo xtask chart`. -->\n";
+const END: &str = "<!-- End of the generated table. -->\n";
 
 /// A key with the keys below it.
 struct Entry {

@@ -69,11 +69,11 @@ fn the_notes_say_refused_only_if_a_rule_denies() {
     assert!(but_one.remove("breaks-pair").is_some());
     for (rules, refuses) in [(warning.clone(), false), (but_one, true)] {
         let notes = notes(&json!({"mode": "own", "webhook": {"rules": rules}}));
-        assert_eq!(notes.contains("are refused"), refuses, "{notes}");
-        assert_eq!(notes.contains("are warned of"), !refuses, "{notes}");
+        assert_eq!(notes.contains("are denied"), refuses, "{notes}");
+        assert_eq!(notes.contains("are warned"), !refuses, "{notes}");
     }
     let notes = notes(&json!({"mode": "observe", "webhook": {"rules": warning}}));
-    assert!(notes.contains("are warned of") && !notes.contains("they are refused"), "{notes}");
+    assert!(notes.contains("are warned") && !notes.contains("requests are denied"), "{notes}");
 }
 
 #[test]
@@ -84,9 +84,9 @@ fn the_notes_name_the_next_step() {
             &[
                 "--set mode=own,confirmObserve=false",
                 "bindery_observed",
-                "are warned of",
+                "are warned",
                 "of the namespaces kube-system, ",
-                "are not looked at",
+                "are not reviewed",
             ][..],
             &["No replica runs", "With one replica"][..],
         ),
