@@ -102,7 +102,7 @@ fn split(document: Value, place: &dyn Fn() -> String, each: &mut dyn FnMut(Value
     };
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     if kind == "List" && object.get("items").is_some_and(|items| !items.is_array() && !items.is_null()) {
-        bail!("{} has items that are no list: write a `-` before each", place());
+        bail!("{} has items that are not a list: write a `-` before each", place());
     }
     let is_list =
         kind.ends_with("List") && object.get("items").is_none_or(|items| items.is_array() || items.is_null());
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_manifest_is_refused_with_place_and_remedy() {
+    fn a_text_that_is_not_a_manifest_is_refused_with_place_and_remedy() {
         assert_eq!(complaint("a: ["), "f is neither YAML nor JSON: unclosed bracket '[' at line 1, column 4");
         assert_eq!(
             complaint("{kind: A, kind: B}"),
@@ -174,7 +174,7 @@ mod tests {
         assert!(complaint("kind: A").starts_with("f: the document at line 1 has no apiVersion"));
         assert!(
             complaint("{kind: List, items: {a: b}}")
-                .starts_with("f: the document at line 1 has items that are no list")
+                .starts_with("f: the document at line 1 has items that are not a list")
         );
         assert!(
             complaint("{kind: List, items: [{apiVersion: v1}]}")

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_of_a_name_runs_at_a_time_and_its_end_wakes_who_was_told() {
+    async fn one_of_a_name_runs_at_a_time_and_its_end_wakes_its_object() {
         let map = map();
         let ticket = map.started(OperationKind::Provision);
         assert_eq!(map.state(OperationKind::Delete, &uid()), OperationState::Idle);

@@ -23,6 +23,6 @@ use serde::{Deserialize, Serialize};
 pub struct Record {
     /// The evidence and the decision.
     pub evidence: Evidence,
-    /// The guard's objection; `None` where the decision was carried out.
+    /// The guard's objection; `None` if the decision was carried out.
     pub refused: Option<String>,
 }

@@ -110,7 +110,7 @@ fn claim_patch(action: &Action) -> Result<Outgoing, WriteError> {
         Action::RemoveSelectedNode { claim } => {
             patch_claim(claim, "", json!({"metadata": {"annotations": {keys::SELECTED_NODE: null}}}))
         }
-        other => Err(WriteError::Invalid(format!("this action is no write: {other:?}"))),
+        other => Err(WriteError::Invalid(format!("this action is not a write: {other:?}"))),
     }
 }
 

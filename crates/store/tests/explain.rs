@@ -1,6 +1,6 @@
-//! The full explanation against the tallies of decisions, and against the default engine: over random worlds
-//! the first two count the same reasons, and the engine binds where nothing is said to be in the way, and
-//! only there.
+//! Compares the full explanation with the tallies of decisions and with the default engine: over random
+//! worlds the first two count the same reasons, and the engine binds if and only if the explanation has no
+//! reason.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -100,7 +100,7 @@ impl Pair {
         obstacles.into_iter().map(|obstacle| obstacle.reason).collect()
     }
 
-    /// Whether the engine binds them, and the volume can be reserved for that.
+    /// Whether the engine binds them, and the volume can be reserved for this.
     fn is_bound(&self) -> bool {
         let (store, live) = (self.store(), LiveReads::new());
         let Claim { key, uid, .. } = &self.claim;
@@ -116,11 +116,11 @@ impl Pair {
                 || store.reserve(&self.volume.name, key).is_ok())
     }
 
-    /// Takes one thing out of the way.
+    /// Removes one obstacle.
     fn mend(&mut self, reason: Reason) {
         let Self { volume, claim, picked_for } = self;
         match reason {
-            // Whoever takes the claimRef away makes the volume available again.
+            // A client that removes the claimRef makes the volume Available again.
             Reason::ReservedForOther => (volume.claim_ref, volume.phase) = (None, VolumePhase::Available),
             Reason::Deleting => volume.deleting = false,
             Reason::ClassDiffers => volume.class = claim.class.clone().unwrap(),
@@ -150,7 +150,7 @@ proptest! {
         let capacity = volume.capacity.or(Some(Quantity::ZERO));
         let volume = Volume { name: "v".into(), capacity, ..volume };
         let claim = Claim { volume_name: is_named.then(|| "v".into()), ..asking(&query, &key, &uid) };
-        // Of volumes with a claimRef none is picked.
+        // A volume with a claimRef is not picked.
         let picked_for = picked_for.filter(|_| volume.claim_ref.is_none());
         let pair = Pair { volume, claim, picked_for };
         let obstacles = pair.obstacles();

@@ -1,4 +1,4 @@
-//! The index against a scan: over random worlds every query, page and tally is the same.
+//! Compares the index with a scan: over random worlds every query, page and tally is the same.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -43,7 +43,7 @@ fn build(steps: Vec<Step>) -> (Store, Model) {
         let name = |number: usize| Text::from(format!("v{number:02}"));
         let finish = |number: usize, volume: Volume| Volume {
             name: name(number),
-            // As that of a delivery that cannot be read: a write of another object is not laid over it.
+            // As in an unreadable delivery: a write of another object is not laid over it.
             uid: "uid".into(),
             version: Version::from(&*version.to_string()),
             ..volume

@@ -65,8 +65,8 @@ fn incarnation(version: u64, number: u8) -> Volume {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_048))]
 
-    /// The model: what the watch delivered last, and the newest own write since it knows the object. The
-    /// write ends with the object, with what is as new, and with a list that began after it.
+    /// The model: the last delivery of the watch, and the newest own write since the watch knows the object.
+    /// The write ends with the object, with a delivery as new as it, and with a list that began after it.
     #[test]
     fn the_overlay_is_the_newer_of_watch_and_own_write(
         steps in prop::collection::vec(any_step(), 0..24),
@@ -138,7 +138,7 @@ fn found(store: &Store, source: Source) -> Option<Version> {
     }
 }
 
-/// Hazard 3 (kubernetes #124224): a write returns after the watch has seen the deletion.
+/// kubernetes #124224: a write returns after the watch has seen the deletion.
 #[test]
 fn a_late_write_does_not_bring_a_deleted_object_back() {
     let store = Store::new();
@@ -163,7 +163,8 @@ fn a_write_does_not_create_an_object() {
     assert_eq!(store.volume_names(), Vec::<bindery_core::Text>::new());
 }
 
-/// Hazard 4: versions are numbers, equality passes, and what cannot be compared wins by coming last.
+/// Versions are compared as numbers, an equal version counts as new, and of versions that cannot be compared
+/// the last one wins.
 #[test]
 fn versions_are_numbers_and_equal_ones_pass() {
     let store = Store::new();
@@ -180,8 +181,8 @@ fn versions_are_numbers_and_equal_ones_pass() {
     assert_eq!(found(&store, Source::Cache), Some(Version::from("3")));
 }
 
-/// After a restore of etcd versions start again below those that were seen: a list is believed, over the
-/// cache and over own writes that were answered before it began.
+/// After a restore of etcd versions start again below those that were seen: a list overrides the cache, and
+/// own writes that were answered before it began.
 #[test]
 fn a_complete_list_is_believed_even_where_it_is_older() {
     let store = Store::new();
@@ -204,8 +205,7 @@ fn a_complete_list_is_believed_even_where_it_is_older() {
     assert_eq!(store.claim(Source::Overlay, &key("c")), store.claim(Source::Cache, &key("c")));
 }
 
-/// Hazard 17: what is laid over is the object that the server returned, and an equal version in the watch
-/// ends it.
+/// The overlay has the object that the server returned, and an equal version in the watch ends it.
 #[test]
 fn the_echo_of_a_write_changes_the_cache_and_not_the_overlay() {
     let store = Store::new();
@@ -219,7 +219,7 @@ fn the_echo_of_a_write_changes_the_cache_and_not_the_overlay() {
     assert_eq!(resync.revision, echo.revision);
 }
 
-/// Hazard 32: delete and re-create under one name may arrive as one update; the old write goes with the old
+/// A deletion and a new object of the same name may arrive as one update; the old write ends with the old
 /// object.
 #[test]
 fn a_write_of_an_earlier_incarnation_is_not_laid_over_a_later_one() {
@@ -244,7 +244,7 @@ fn what_cannot_be_read_is_unreadable_and_not_absent() {
     assert!(store.volumes().is_empty() && store.claims().is_empty());
     assert_eq!(store.claim_keys(), [key("c")]);
 
-    // An own write that is newer can be read, until the watch says that it cannot.
+    // A newer own write can be read, until the watch delivers an unreadable object.
     store.assume_volume(Arc::new(volume("v", 4)));
     assert_eq!(found(&store, Source::Overlay), Some(Version::from("4")));
     apply(&store, Object::Volume("v".into(), unreadable("u", 4)));
@@ -341,7 +341,7 @@ fn a_pod_that_cannot_be_read_may_use_every_claim_of_its_namespace() {
     };
     let of_all = || Fact::UnreadablePods("ns".into());
     apply(&store, pod("p", &["a"], true));
-    // It used the claim before it could not be read any more.
+    // The pod used the claim before the pod became unreadable.
     let change = apply(&store, broken("p", "spec"));
     assert_eq!(change.facts, [Fact::Pods(key("a")), of_all()]);
     assert_eq!((using("a"), using("b")), (unknown("p", "spec"), unknown("p", "spec")));
@@ -349,7 +349,7 @@ fn a_pod_that_cannot_be_read_may_use_every_claim_of_its_namespace() {
     assert!(apply(&store, broken("q", "status")).is_empty());
     assert_eq!(gone(&store, pod_key("p")).facts, [of_all()]);
     assert_eq!(using("a"), unknown("q", "status"));
-    // As a list says it, and as a watch does once it can be read.
+    // As in a list, and as in a watch once it can be read.
     let listed = [pod("p", &["a"], true), broken("q", "spec")];
     assert_eq!(list(&store, Kind::Pod, listed).facts, [Fact::Pods(key("a")), of_all()]);
     assert_eq!(using("a"), unknown("q", "spec"));

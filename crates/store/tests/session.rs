@@ -23,8 +23,8 @@ fn store_of(volumes: usize) -> Store {
     store
 }
 
-/// Asks the same question again and again of 64 free volumes and two reserved ones; returns how many times it
-/// was answered, and why the call ended.
+/// Asks the same question again and again about 64 free volumes and two reserved ones; returns the number of
+/// answers, and why the call ended.
 fn ask_until_stopped(limits: DecisionLimits, question: &Question) -> (u64, Stop) {
     let (store, live) = (store_of(64), LiveReads::new());
     for name in ["r1", "r2"] {
@@ -122,8 +122,7 @@ fn a_live_read_stops_the_call_until_it_is_answered() {
     live.push(question.clone(), found.clone());
     apply(&store, claim(&key, 4));
     let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
-    // The read may be older than what the store has learnt meanwhile: the decision counts from its first
-    // call.
+    // The read may be older than later deliveries to the store, so the decision counts from its first call.
     assert_eq!(session.revision(), before);
     assert_eq!(session.ask(question.clone()), Ok(found));
     assert_eq!(session.ask(question.clone()), Err(Stop::LiveRead(question)));

@@ -1,4 +1,4 @@
-//! No wake-up is missed: over random changes, whoever's answer is altered is woken, or is told when it
+//! No wake-up is missed: over random changes, a key whose answer has changed is woken, or learns it when it
 //! subscribes. Free volumes wake one key after the other (`waiting`).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
@@ -131,7 +131,7 @@ fn any_asked() -> impl Strategy<Value = Asked> {
     ]
 }
 
-/// What a decision learns: the exchanges, and the volumes that its handles stand for.
+/// The evidence of a decision: the exchanges, and the volumes of its handles.
 type Learnt = (Vec<Exchange>, Vec<Text>);
 
 fn converse(store: &Store, asked: &[Asked], describe: bool) -> (Learnt, Revision) {
@@ -162,7 +162,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn whoever_has_an_answer_that_is_altered_is_woken(
+    fn a_key_whose_answer_changes_is_woken(
         before in prop::collection::vec(any_step(), 0..24),
         picked in prop::collection::vec((0..8_usize, any_key()), 0..3),
         keys in prop::collection::vec((prop::collection::vec(any_asked(), 1..4), any::<bool>()), 1..6),
@@ -185,7 +185,7 @@ proptest! {
             learnt.push(facts);
         }
         for (step, interrupts) in after {
-            // A decision that is made before the change and subscribed after it: the change falls in between.
+            // The change comes after the decision and before its subscription.
             let (number, (asked, describe)) = (keys.len(), &keys[0]);
             let (interrupted, since) = converse(&store, asked, *describe);
             let change = carry_out(&store, next(), step.clone());
@@ -211,7 +211,7 @@ proptest! {
     }
 }
 
-/// Where nobody waits for a volume, nobody is asked about one.
+/// If no key waits for a volume, no volume is offered.
 struct Idle;
 
 impl<K> Dispatcher<K> for Idle {
@@ -252,13 +252,13 @@ fn a_key_that_is_woken_once_sleeps_until_it_subscribes_again() {
     let before = store.revision();
     assert_eq!(woken(), ["always", "once"]);
     assert_eq!(woken(), ["always"]);
-    // What it slept through is told to a decision that has not seen it.
+    // A decision learns of changes that it has not seen.
     assert!(subscriptions.subscribe("once", before, facts()));
     assert_eq!(woken(), ["always", "once"]);
 }
 
 #[test]
-fn a_change_told_late_is_still_found_by_whoever_subscribes() {
+fn a_late_change_is_still_found_when_a_key_subscribes() {
     let store = Store::new();
     let subscriptions = Subscriptions::new();
     let fact = |name: &str| vec![Fact::Volume(Source::Overlay, name.into())];
@@ -266,7 +266,7 @@ fn a_change_told_late_is_still_found_by_whoever_subscribes() {
     let first = apply(&store, volume("v", 1));
     let second = apply(&store, volume("w", 2));
     assert!(wake(&subscriptions, &second, |_| false).is_empty());
-    // The first change is not told yet: it is told by waking.
+    // The first change has not reached the subscriptions yet; it will wake the key.
     assert!(!subscriptions.subscribe("v", since, fact("v")));
     assert!(subscriptions.subscribe("w", since, fact("w")));
     assert_eq!(wake(&subscriptions, &first, |_| false), ["v"]);
@@ -286,7 +286,7 @@ fn a_decision_older_than_what_is_remembered_is_made_again() {
     assert!(subscriptions.subscribe("old", since, facts()));
     assert!(!subscriptions.subscribe("new", store.revision(), facts()));
 
-    // A relist changes more than is remembered.
+    // A new list changes more facts than are remembered.
     let since = store.revision();
     let volumes = (0..1_000).map(|number| volume(&format!("w{number}"), 1));
     wake(&subscriptions, &list(&store, Kind::Volume, volumes), |_| false);

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 #[tokio::test]
-async fn a_body_that_is_no_review_is_refused_with_the_reason() {
+async fn a_body_that_is_not_a_review_is_refused_with_the_reason() {
     let replica = Replica::default();
     let good = create(&claim("c", "1Gi", json!({})));
     let changed = |change: fn(&mut Value)| {

@@ -215,7 +215,7 @@ async fn an_object_that_is_being_deleted_passes() {
 }
 
 #[tokio::test]
-async fn a_name_that_the_api_server_has_still_to_make_is_no_reason_to_deny() {
+async fn a_name_that_the_api_server_still_has_to_generate_is_not_denied() {
     let replica = Replica::default().having(&[volume("v", "1Gi", json!({}))]);
     let mut unnamed = named("c", "8Gi");
     unnamed["metadata"] = json!({"generateName": "data-", "namespace": "ns"});

@@ -89,7 +89,7 @@ fn only_what_only_binders_write_is_a_sign() {
 }
 
 #[tokio::test]
-async fn the_echo_of_an_own_write_is_no_sign_whatever_its_author() {
+async fn the_echo_of_an_own_write_is_not_a_sign_whatever_its_author() {
     let double = Double::new();
     double.add_volume(&Volume { phase: VolumePhase::Pending, ..volume("v") });
     let binder = binder(&double);

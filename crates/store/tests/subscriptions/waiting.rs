@@ -1,4 +1,4 @@
-//! Waiting for a free volume: it wakes one key, and then the next one while it stays free. None is left out.
+//! A free volume wakes one waiting key, and then the next one while it stays free. No key is left out.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,7 +22,7 @@ struct Desk {
     except: Option<usize>,
 }
 
-/// Who is decided when, as the controller's queue has it.
+/// The order of decisions, as in the controller's queue.
 #[derive(Default)]
 struct Turns {
     queue: VecDeque<usize>,
@@ -92,7 +92,7 @@ fn a_key_that_is_decided_again_by_a_timer_keeps_its_place() {
     let [first, second] = [1, 2];
     wait(first);
     wait(second);
-    // The refresh timer of the first has its event told again: nothing has changed.
+    // The refresh timer of the first key repeats its event; no fact has changed.
     wait(first);
     subscriptions.wake(&apply(&desk.store, volume("v", 1)), Offer::New, &desk, |_| true);
     assert_eq!(desk.turns.borrow().queue, [first]);
@@ -132,27 +132,28 @@ fn a_volume_wakes_the_fitting_key_that_waits_longest_then_the_next() {
     wake(&apply(&desk.store, volume("v", 1)), Offer::New);
     assert_eq!([turn(), turn(), turn(), turn()], [Some(fits), Some(any), Some(last), None]);
 
-    // It has changed: all that it fits now are asked. Who is decided again keeps its place.
+    // The volume has changed, so it is offered to all keys that it fits now. A key that is decided again
+    // keeps its place.
     wait(fits, exact(query()));
     let mut labelled = volume("v", 2);
     labelled.labels.insert("tier".into(), "gold".into());
     wake(&apply(&desk.store, labelled), Offer::New);
     assert_eq!([turn(), turn()], [Some(fits), Some(labels)]);
-    // The next one is asked already when the volume is picked. Another volume begins at the front.
+    // When the volume is picked, it was already offered to the next key. Another volume begins at the front.
     desk.store.reserve("v", &ClaimKey::new("ns", "a")).unwrap();
     wake(&apply(&desk.store, volume("w", 3)), Offer::New);
     assert_eq!([turn(), turn()], [Some(any), Some(fits)]);
-    // While one is asked about a volume, another one is asked about the next.
+    // While one volume is offered to a key, the next volume is offered to another key.
     wake(&desk.store.unreserve("v", &ClaimKey::new("ns", "a")), Offer::Returned);
     assert_eq!([turn(), turn()], [Some(any), Some(fits)]);
     while turn().is_some() {}
-    // But not if that volume is taken by then.
+    // But not if the volume is taken by then.
     wake(&apply(&desk.store, volume("x", 4)), Offer::New);
     gone(&desk.store, ObjectKey::Volume("x".into()));
     wake(&apply(&desk.store, volume("y", 5)), Offer::New);
     assert_eq!([turn(), turn(), turn(), turn()], [Some(fits), Some(any), Some(last), None]);
 
-    // Nobody is woken because a volume is taken, and nobody waits who has left.
+    // A taken volume wakes no key, and a key that has left no longer waits.
     wake(&gone(&desk.store, ObjectKey::Volume("v".into())), Offer::New);
     [fits, last].iter().for_each(|key| subscriptions.unsubscribe(key));
     wake(&apply(&desk.store, volume("w", 6)), Offer::New);
@@ -162,14 +163,14 @@ fn a_volume_wakes_the_fitting_key_that_waits_longest_then_the_next() {
     assert_eq!([turn(), turn()], [Some(any), None]);
 }
 
-/// What happens next. Numbers are taken modulo what there is.
+/// The next event. Numbers are taken modulo the number of objects.
 #[derive(Clone, Debug)]
 enum Deed {
-    /// A watch tells of volumes, or an own write of one.
+    /// A watch delivers volumes, or an own write changes one.
     Volume(Box<Step>),
     /// The next key of the queue is decided.
     Decide,
-    /// A key that was decided depends on what it has asked, and acts on it; `false` where the engine fails.
+    /// A decided key depends on its questions, and acts on the answers; `false` if the engine fails.
     Settle(usize, bool),
     /// The writes of a bind end.
     Bind(usize, bool),
@@ -317,7 +318,7 @@ impl World {
             None => {
                 let mut turns = self.desk.turns.borrow_mut();
                 if works && takes {
-                    // What it would take has changed meanwhile.
+                    // The volume that it would take has changed meanwhile.
                     turns.again.insert(key);
                 }
                 turns.end(key, works);
@@ -345,7 +346,7 @@ impl World {
         self.desk.turns.borrow_mut().end(key, self.bound.contains(&key));
     }
 
-    /// Lets all that is under way end, and every key that backs off try again.
+    /// Ends everything in flight, and lets every key that backs off try again.
     fn rest(&mut self) {
         for _ in 0..1_000 {
             let is_at_rest = {
@@ -378,7 +379,7 @@ proptest! {
             let fitting = world.fitting(key, true);
             prop_assert!(world.keys[key].declines || fitting.is_empty(), "{key} could have {fitting:?}");
             for volume in fitting.values() {
-                // Another version of it may offer the same.
+                // Another version of the volume may offer the same.
                 let seen = world.seen[&key].get(&volume.name).cloned();
                 let version = volume.version.clone();
                 let seen = seen.map(|seen| Volume { version, ..seen.as_ref().clone() });

@@ -1,4 +1,4 @@
-//! Builders of objects, deliveries, and a naive model of what the store answers.
+//! Builders of objects, deliveries, and a naive model of the store's answers.
 
 #![allow(dead_code, reason = "every test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
@@ -173,10 +173,10 @@ pub(crate) fn any_query() -> impl Strategy<Value = Query> {
     )
 }
 
-/// What the overlay should have, answered by scanning.
+/// The expected content of the overlay, which answers by scanning.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
-    /// The volumes; `None` where one is unreadable.
+    /// The volumes; `None` if one is unreadable.
     pub(crate) volumes: BTreeMap<Text, Option<Arc<Volume>>>,
     /// The claim that holds each picked volume.
     pub(crate) picked: BTreeMap<Text, ClaimKey>,
@@ -261,7 +261,8 @@ impl Model {
             tallies.push(tally(Reason::Unreadable, unreadable));
         }
         for (reason, mut volumes) in by_reason {
-            // Ascending already; a stable sort keeps that, and the too small go the other way.
+            // They are ascending; a stable sort keeps that, but volumes that are too small are in descending
+            // order.
             let level =
                 |volume: &Volume| (differences(query, asker, volume), capacity(volume) < query.at_least);
             volumes.sort_by_key(|volume| level(volume));
@@ -281,8 +282,8 @@ fn tally(reason: Reason, names: Vec<Text>) -> Tally {
     Tally { reason, count: u32::try_from(names.len()).unwrap(), nearest: names }
 }
 
-/// Leaves as many names as all tallies may have: those that come first when the first names of all are told,
-/// then the second, and so on.
+/// Leaves as many names as all tallies may have: the first names of all tallies, then the second ones, and so
+/// on.
 fn share(tallies: &mut [Tally]) {
     let places =
         tallies.iter().enumerate().flat_map(|(at, tally)| (0..tally.nearest.len()).map(move |n| (n, at)));
@@ -294,7 +295,7 @@ fn share(tallies: &mut [Tally]) {
     }
 }
 
-/// Whether the volume is reserved for who asks.
+/// Whether the volume is reserved for the asking claim.
 fn is_own(asker: Option<&(ClaimKey, Uid)>, volume: &Volume) -> bool {
     asker.is_some_and(|(key, uid)| volume.is_bound_to(&Claim { uid: uid.clone(), ..claim(key, 1) }))
 }
