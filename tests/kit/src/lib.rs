@@ -19,6 +19,7 @@ mod logged;
 mod memory;
 mod objects;
 mod random;
+pub mod words;
 
 #[cfg(feature = "api")]
 pub use api::{Change, Fault, Faults, InMemoryApi, Objects, VOLUME_PROTECTION};

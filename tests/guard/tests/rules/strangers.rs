@@ -7,7 +7,9 @@ use bindery_core::{
     Pod, Question, Source, Volume,
 };
 
-use crate::case::{claim, class, plugin, volume};
+use bindery_kit::class;
+
+use crate::case::{claim, plugin, volume};
 
 const NAME: &str = "stranger";
 /// The plugin of most rows: found for the stranger's volume, it is found for no other.
@@ -36,7 +38,7 @@ fn answered(question: &Question, answers: impl IntoIterator<Item = Answer>) -> V
 }
 
 fn volumes() -> Vec<Exchange> {
-    let free = Volume { name: NAME.into(), uid: "u-stranger".into(), version: "s1".into(), ..volume() };
+    let free = Volume { version: "s1".into(), ..volume(NAME) };
     let reference = ClaimRef { namespace: "ns".into(), name: NAME.into(), uid: Some("u-stranger".into()) };
     let taken = Volume { claim_ref: Some(reference), ..free.clone() };
     let mut told = answered(&Question::Identify(Handle(7)), [Answer::Identity(free.target())]);
@@ -51,7 +53,7 @@ fn volumes() -> Vec<Exchange> {
 }
 
 fn claims() -> Vec<Exchange> {
-    let stranger = Claim { key: key(), uid: "u-stranger".into(), version: "s1".into(), ..claim() };
+    let stranger = Claim { version: "s1".into(), ..claim(NAME) };
     let pods = [vec![], vec![Pod { name: NAME.into(), scheduled: true, terminated: false }]];
     let mut told = answered(&Question::Pods(key()), pods.map(|pods| Answer::Pods(Ok(pods))));
     for source in SOURCES {
@@ -86,10 +88,8 @@ fn answers_about_other_objects_change_no_result() {
                 case.exchanges.insert(at, exchange.clone());
                 let found = case.response();
                 if found != row.expected {
-                    wrong.push(format!(
-                        "{}: {found:?}, not {:?}, by {:?}",
-                        row.name, row.expected, exchange.question
-                    ));
+                    let question = &exchange.question;
+                    wrong.push(format!("{}: {found}, not {}, by {question:?}", row.name, row.expected));
                 }
             }
         }
