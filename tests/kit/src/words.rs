@@ -1,8 +1,8 @@
 //! Objects of `bindery-core` as words, for tables of cases in text.
 //!
-//! A word is a field and its value, `class=gold`; a field that becomes true, `deleting`; or one that becomes
-//! `None`, `-capacity`. Fields have their names in `bindery-core`; those of `annotations` need no prefix, those
-//! of `status` have one. Values are written so:
+//! A word is a field and its value, `class=gold`; a field that becomes true, `deleting`; or a field that
+//! becomes `None`, `-capacity`. Fields have their names in `bindery-core`; those of `annotations` need no
+//! prefix, those of `status` have one. Values are written so:
 //!
 //! | field | value |
 //! |---|---|

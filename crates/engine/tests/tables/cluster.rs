@@ -18,14 +18,14 @@ pub(crate) struct ListCluster {
     /// Error of every live read.
     pub(crate) live_error: Option<&'static str>,
     /// Names of objects that cannot be read.
-    pub(crate) unreadable: Vec<&'static str>,
+    pub(crate) unreadable: Vec<String>,
     pub(crate) classes: Vec<Class>,
     pub(crate) pods: Result<Vec<Pod>, Text>,
     pub(crate) plugins: Vec<Plugin>,
     /// The plugins that support every source; those of `plugins` where `None`.
     pub(crate) plugin_match: Option<PluginMatch>,
     /// Error with which plugins refuse to be constructed.
-    pub(crate) not_ready: Option<&'static str>,
+    pub(crate) not_ready: Option<String>,
     pub(crate) migration: Migration,
     pub(crate) dynamic_provisioning: bool,
     pub(crate) operation: OperationState,
@@ -63,7 +63,9 @@ impl ListCluster {
     fn lookup<T: Clone>(&self, source: Source, name: &str, found: Option<&T>) -> Lookup<Arc<T>> {
         match self.live_error {
             Some(error) if source == Source::Live => Lookup::Failed(error.into()),
-            _ if self.unreadable.contains(&name) => Lookup::Unreadable("spec.capacity is no quantity".into()),
+            _ if self.unreadable.iter().any(|unreadable| unreadable == name) => {
+                Lookup::Unreadable("spec.capacity is no quantity".into())
+            }
             _ => found.map_or(Lookup::Absent, |found| Lookup::Found(Arc::new(found.clone()))),
         }
     }
@@ -177,7 +179,7 @@ impl Cluster for ListCluster {
             }
             Question::PluginForVolume(_) => Answer::PluginMatch(self.plugin_match()),
             Question::PluginReady(..) => {
-                Answer::Ready(self.not_ready.map_or(Ok(()), |error| Err(error.into())))
+                Answer::Ready(self.not_ready.as_deref().map_or(Ok(()), |error| Err(error.into())))
             }
             Question::Migration(_) => Answer::Migration(self.migration.clone()),
             Question::DynamicProvisioning => Answer::DynamicProvisioning(self.dynamic_provisioning),

@@ -4,26 +4,35 @@
 //! The last line of a decision is its outcome.
 
 use bindery_core::{
-    Action, CapacityChange, Decision, Edit, Event, FinalizerEdit, Finding, Follows, Outcome, Question,
-    Regarding, Source, Step, Text,
+    Action, CapacityChange, Decision, Edit, Event, FinalizerEdit, Follows, Outcome, Point, Question,
+    Regarding, Source, Step, Text, VolumeTarget,
 };
 
+/// A decision: what it waits for, its steps, what a review finds, how it goes on, when it is made again, and how
+/// many volumes were not chosen for which reason, with the nearest of them.
 pub(crate) fn decision(decision: &Decision) -> Vec<String> {
     let wait = (decision.wait_ms > 0).then(|| format!("wait {} ms", decision.wait_ms));
     let steps = decision.steps.iter().map(step);
-    wait.into_iter().chain(steps).chain([outcome(&decision.outcome)]).collect()
-}
-
-pub(crate) fn findings(findings: &[Finding]) -> Vec<String> {
-    let line = |f: &Finding| format!("{:?} {:?} / {:?}", f.rule, &*f.found, &*f.wanted);
-    findings.iter().map(line).collect()
-}
-
-fn outcome(outcome: &Outcome) -> String {
-    match outcome {
+    let findings =
+        decision.findings.iter().map(|f| format!("{:?} {:?} / {:?}", f.rule, &*f.found, &*f.wanted));
+    let outcome = match &decision.outcome {
         Outcome::Done => "done".to_owned(),
         Outcome::Failed(failure) => format!("failed: {failure}"),
-        Outcome::Continue(point) => format!("continue at {point:?}"),
+        Outcome::Continue(at) => format!("continue at {}", point(*at)),
+    };
+    let again = decision.requeue_after_ms.map(|time| format!("again in {time} ms"));
+    let tallies = decision.tallies.iter().map(|tally| {
+        let nearest: String = tally.nearest.iter().map(|name| format!(" {name}")).collect();
+        format!("{} {:?}{nearest}", tally.count, tally.reason)
+    });
+    wait.into_iter().chain(steps).chain(findings).chain([outcome]).chain(again).chain(tallies).collect()
+}
+
+fn point(point: Point) -> String {
+    match point {
+        Point::Created { attempt } => format!("Created {attempt}"),
+        Point::CleanedUp { attempt } => format!("CleanedUp {attempt}"),
+        point => format!("{point:?}"),
     }
 }
 
@@ -73,7 +82,7 @@ fn action(action: &Action) -> String {
         Action::RemoveSelectedNode { claim } => format!("remove node of {}", claim.key.name),
         Action::AnnotateVolume { volume, migrated_to, in_tree_finalizer, external_finalizer } => format!(
             "annotate volume {}{}{}{}",
-            volume.name,
+            target(volume),
             edit("migrated-to", migrated_to),
             finalizer("in-tree", *in_tree_finalizer),
             finalizer("external", *external_finalizer)
@@ -82,7 +91,7 @@ fn action(action: &Action) -> String {
         Action::CreateVolume { name, class, plugin, .. } => {
             format!("create {name} class={class} plugin={plugin}")
         }
-        Action::DeleteVolume { volume } => format!("delete {} at {}", volume.name, volume.version),
+        Action::DeleteVolume { volume } => format!("delete {}", target(volume)),
         Action::Emit(event) => emit(event),
         Action::EnqueueClaim(key) => format!("enqueue {key}"),
         Action::StartOperation(operation) => {
@@ -90,6 +99,11 @@ fn action(action: &Action) -> String {
         }
         Action::CallPlugin { plugin, operation } => format!("call {plugin} {operation:?}"),
     }
+}
+
+/// The name of a volume, and its version where that is not the usual one.
+fn target(VolumeTarget { name, version, .. }: &VolumeTarget) -> String {
+    if *version == "1".into() { name.to_string() } else { format!("{name} at {version}") }
 }
 
 fn emit(event: &Event) -> String {

@@ -1,75 +1,19 @@
-//! The cases of upstream's functions, one by one, over a small cluster.
+//! The cases of upstream's functions, over a small cluster, as tables of text ([`table`]).
 //!
-//! A row has a cluster, and the decision as lines of text (see [`lines`]). Every decision is also replayed
-//! from its questions and answers, and must be the same.
+//! Every decision is also replayed from its questions and answers, and must be the same.
 
-mod claim;
 mod cluster;
-mod find;
 mod lines;
-mod operations;
-mod review;
-mod status;
-mod volume;
+mod table;
 
 use std::sync::Arc;
 
 use bindery_core::{
-    AccessMode, BindingMode, Claim, ClaimKey, ClaimPhase, ClaimRef, ClaimStatus, Class, Decision, Engine,
-    Recorder, Replayer, Request, Subject, Volume,
+    Action, Decision, Engine as _, Operation, OperationKind, Point, Progress, Recorder, Replayer, Request,
+    Returned, Stop, Subject, Text,
 };
-use bindery_kit::gib as gi;
 
 use crate::cluster::ListCluster;
-
-/// An Available 5Gi volume with ReadWriteOnce and no class, then changed.
-fn volume(name: &str, change: impl FnOnce(&mut Volume)) -> Volume {
-    let mut volume = Volume { capacity: Some(gi(5)), ..bindery_kit::volume(name) };
-    change(&mut volume);
-    volume
-}
-
-/// A Pending claim in namespace `ns` for 5Gi with ReadWriteOnce and no class, then changed.
-fn claim(name: &str, change: impl FnOnce(&mut Claim)) -> Claim {
-    let mut claim = Claim { request: gi(5), ..bindery_kit::claim(ClaimKey::new("ns", name)) };
-    change(&mut claim);
-    claim
-}
-
-/// A class of an external provisioner with immediate binding, then changed.
-fn class(name: &str, change: impl FnOnce(&mut Class)) -> Class {
-    let mut class = bindery_kit::class(name, "vendor.example/disk", Some(BindingMode::Immediate));
-    change(&mut class);
-    class
-}
-
-/// A claimRef that names the claim with its UID.
-fn bound_to(claim: &str) -> Option<ClaimRef> {
-    Some(ClaimRef { uid: Some(format!("uid-{claim}").as_str().into()), ..reserved_by_name(claim) })
-}
-
-fn reserved_for(claim: &str) -> Option<ClaimRef> {
-    Some(reserved_by_name(claim))
-}
-
-fn reserved_by_name(claim: &str) -> ClaimRef {
-    ClaimRef { namespace: "ns".into(), name: claim.into(), uid: None }
-}
-
-/// A claim that is bound to `volume`, with its status.
-fn bound_claim(name: &str, volume: &str) -> Claim {
-    claim(name, |c| {
-        c.volume_name = Some(volume.into());
-        c.annotations.bind_completed = true;
-        c.status = ClaimStatus {
-            phase: ClaimPhase::Bound,
-            access_modes: vec![AccessMode::ReadWriteOnce],
-            has_capacity: true,
-            capacity: Some(gi(5)),
-            attributes_class: None,
-        };
-    })
-}
 
 /// Decides, and replays the decision.
 fn decide(cluster: &mut ListCluster, subject: Subject) -> Decision {
@@ -84,16 +28,94 @@ fn decide(cluster: &mut ListCluster, subject: Subject) -> Decision {
     decision
 }
 
-#[track_caller]
-fn check_claim(cluster: &mut ListCluster, claim: &Claim, expected: &[&str]) {
-    let decision = decide(cluster, Subject::SyncClaim(Arc::new(claim.clone())));
-    assert_eq!(lines::decision(&decision), expected);
+/// `syncClaim`: U1 to U10 and B1 to B5.
+#[test]
+fn a_claim_is_synced_as_the_table_says() {
+    table::check(include_str!("claim.txt"));
 }
 
-#[track_caller]
-fn check_volume(cluster: &mut ListCluster, volume: &Volume, expected: &[&str]) {
-    let decision = decide(cluster, Subject::SyncVolume(Arc::new(volume.clone())));
-    assert_eq!(lines::decision(&decision), expected);
+/// `updateClaimStatus`: which fields of a claim's status change, and when.
+#[test]
+fn the_status_of_a_claim_is_updated_as_the_table_says() {
+    table::check(include_str!("status.txt"));
+}
+
+/// Which volume a claim gets.
+#[test]
+fn a_volume_is_found_as_the_table_says() {
+    table::check(include_str!("find.txt"));
+}
+
+/// `syncVolume`: V1 to V9, step 0 and the start of reclaiming.
+#[test]
+fn a_volume_is_synced_as_the_table_says() {
+    table::check(include_str!("volume.txt"));
+}
+
+/// Operations, step by step.
+#[test]
+fn an_operation_goes_on_as_the_table_says() {
+    table::check(include_str!("operations.txt"));
+}
+
+/// Reviews of claims and volumes that are about to be written.
+#[test]
+fn a_review_finds_what_the_table_says() {
+    table::check(include_str!("review.txt"));
+}
+
+#[test]
+fn pages_grow_to_a_limit_and_end_with_the_rows() {
+    // One row more than pages of growing limits hold.
+    let names: Vec<Text> = (0..4681).map(|number| format!("v{number:04}").into()).collect();
+    let volumes = names.iter().map(|name| table::volume(name)).collect::<Vec<_>>();
+    let mut cluster = ListCluster::new(volumes, []);
+    let mut decide = |in_flight: &[Text]| {
+        cluster.in_flight = in_flight.to_vec();
+        let decision = decide(&mut cluster, Subject::SyncClaim(Arc::new(table::claim("c"))));
+        let pages = cluster.asked.iter().filter_map(|asked| asked.strip_prefix("candidates 1 "));
+        assert_eq!(pages.collect::<Vec<_>>(), ["8", "64", "512", "4096", "4096"]);
+        decision
+    };
+    assert_eq!(lines::decision(&decide(&names[..4680]))[0], "reserve v4680 for c mark");
+    // Where no row can be taken, no page is asked for after the last one.
+    let tallies = decide(&names).tallies;
+    assert_eq!((tallies[0].count, tallies[0].nearest.len()), (4681, 16));
+}
+
+#[test]
+fn the_event_of_a_waiting_recycling_names_each_running_pod_once() {
+    let given = "Recycle volume v claim_ref=c/uid-c phase=Released policy=Recycle; plugin kubernetes.io/mock; \
+                 pod p scheduled; pod a scheduled; pod a scheduled; pod z scheduled terminated";
+    let (decision, _) = table::decided(given);
+    let Action::Emit(event) = &decision.steps[0].action else { panic!("{decision:?}") };
+    assert_eq!(event.kind.to_string(), "Volume is used by pods: ns/a,ns/p");
+}
+
+#[test]
+fn a_point_of_another_operation_is_a_fault_of_the_host() {
+    let nonsense = |subject| {
+        let request = Request { now: 0, subject };
+        let stop = bindery_engine::decide(&request, &mut ListCluster::new([], [])).unwrap_err();
+        assert!(matches!(stop, Stop::Nonsense(_)), "{stop:?}");
+    };
+    use OperationKind::{Delete, Provision, ProvisionExternal, Recycle};
+    for (kind, of_claim, of_volume) in [
+        (Delete, Point::Start, Point::Provisioned),
+        (Recycle, Point::Start, Point::Provisioned),
+        (Provision, Point::Recycled, Point::Start),
+        (ProvisionExternal, Point::Recycled, Point::Start),
+    ] {
+        let operation = || Operation { kind, plugin: "".into(), uid: "uid".into() };
+        let (fresh, returned) = (None, Returned::Success);
+        let (object, point) = (table::claim("c"), of_claim);
+        let progress = Progress { operation: operation(), object, fresh, point, returned };
+        nonsense(Subject::SyncClaimOperation(progress));
+        let (fresh, returned) = (None, Returned::Success);
+        let (object, point) = (table::volume("v"), of_volume);
+        let progress = Progress { operation: operation(), object, fresh, point, returned };
+        nonsense(Subject::SyncVolumeOperation(progress));
+    }
 }
 
 #[test]
