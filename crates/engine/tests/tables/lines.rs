@@ -8,8 +8,8 @@ use bindery_core::{
     Regarding, Source, Step, Text, VolumeTarget,
 };
 
-/// A decision: what it waits for, its steps, what a review finds, how it goes on, when it is made again, and how
-/// many volumes were not chosen for which reason, with the nearest of them.
+/// A decision: how long it waits, its steps, what a review finds, how it goes on, when it is made again, and
+/// how many volumes were not chosen for which reason, with the nearest of them.
 pub(crate) fn decision(decision: &Decision) -> Vec<String> {
     let wait = (decision.wait_ms > 0).then(|| format!("wait {} ms", decision.wait_ms));
     let steps = decision.steps.iter().map(step);

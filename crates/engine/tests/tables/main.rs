@@ -85,9 +85,10 @@ fn pages_grow_to_a_limit_and_end_with_the_rows() {
 
 #[test]
 fn the_event_of_a_waiting_recycling_names_each_running_pod_once() {
-    let given = "Recycle volume v claim_ref=c/uid-c phase=Released policy=Recycle; plugin kubernetes.io/mock; \
-                 pod p scheduled; pod a scheduled; pod a scheduled; pod z scheduled terminated";
-    let (decision, _) = table::decided(given);
+    let (decision, _) = table::decided(
+        "Recycle volume v claim_ref=c/uid-c phase=Released policy=Recycle; plugin kubernetes.io/mock; \
+         pod p scheduled; pod a scheduled; pod a scheduled; pod z scheduled terminated",
+    );
     let Action::Emit(event) = &decision.steps[0].action else { panic!("{decision:?}") };
     assert_eq!(event.kind.to_string(), "Volume is used by pods: ns/a,ns/p");
 }

@@ -9,7 +9,7 @@
 //! A line without indentation has a request and facts; each line below, one case: further facts, the decision
 //! ([`lines`](crate::lines)), and where it matters the questions of the engine, in order. Facts are separated
 //! by semicolons and change a [`ListCluster`]; [`Given::fact`] knows them. An object is the usual one of its
-//! name, changed by the words after the name. Titles begin with `#`.
+//! name, changed by the words after the name; `bound=VOLUME` makes a claim bound, with its status.
 
 use bindery_core::{
     Claim, ClaimKey, Class, Decision, Migration, Operation, Plugin, PluginMatch, Pod, Point, Progress,
