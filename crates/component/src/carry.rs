@@ -80,31 +80,31 @@ macro_rules! records {
 /// value that core names, `fields` ones several, which the contract puts into a record.
 macro_rules! variants {
     ($($type:ty = $module:ident::$wit:ident {
-        plain: $($plain:ident),*;
-        value: $($value:ident),*;
-        field: $($single:ident($name:ident)),*;
-        fields: $($case:ident = $record_module:ident::$record:ident { $($field:ident),* }),*;
+        $(plain: $($plain:ident),*;)?
+        $(value: $($value:ident),*;)?
+        $(field: $($single:ident($name:ident)),*;)?
+        $(fields: $($case:ident = $record_module:ident::$record:ident { $($field:ident),* }),*;)?
     })*) => {
         $(impl Carry for $type {
             type Wit = $module::$wit;
             fn lower(&self) -> $module::$wit {
                 match self {
-                    $(Self::$plain => $module::$wit::$plain,)*
-                    $(Self::$value(value) => $module::$wit::$value(value.lower()),)*
-                    $(Self::$single { $name } => $module::$wit::$single($name.lower()),)*
-                    $(Self::$case { $($field),* } => {
+                    $($(Self::$plain => $module::$wit::$plain,)*)?
+                    $($(Self::$value(value) => $module::$wit::$value(value.lower()),)*)?
+                    $($(Self::$single { $name } => $module::$wit::$single($name.lower()),)*)?
+                    $($(Self::$case { $($field),* } => {
                         $module::$wit::$case($record_module::$record { $($field: $field.lower()),* })
-                    })*
+                    })*)?
                 }
             }
             fn lift(wit: $module::$wit) -> Result<Self, IllTyped> {
                 Ok(match wit {
-                    $($module::$wit::$plain => Self::$plain,)*
-                    $($module::$wit::$value(value) => Self::$value(Carry::lift(value)?),)*
-                    $($module::$wit::$single($name) => Self::$single { $name: Carry::lift($name)? },)*
-                    $($module::$wit::$case(record) => {
+                    $($($module::$wit::$plain => Self::$plain,)*)?
+                    $($($module::$wit::$value(value) => Self::$value(Carry::lift(value)?),)*)?
+                    $($($module::$wit::$single($name) => Self::$single { $name: Carry::lift($name)? },)*)?
+                    $($($module::$wit::$case(record) => {
                         Self::$case { $($field: Carry::lift(record.$field)?),* }
-                    })*
+                    })*)?
                 })
             }
         })*

@@ -24,17 +24,11 @@ records! {
 }
 
 variants! {
-    Lookup<Arc<Claim>> = cluster::ClaimLookup {
-        plain: Absent; value: Found, Unreadable, Failed; field: ; fields: ;
-    }
-    Lookup<Arc<Volume>> = cluster::VolumeLookup {
-        plain: Absent; value: Found, Unreadable, Failed; field: ; fields: ;
-    }
-    Lookup<Arc<Class>> = cluster::ClassLookup {
-        plain: Absent; value: Found, Unreadable, Failed; field: ; fields: ;
-    }
-    PluginMatch = cluster::PluginMatch { plain: None; value: One, Several; field: ; fields: ; }
-    Migration = cluster::Migration { plain: Off, Untranslatable; value: On; field: ; fields: ; }
+    Lookup<Arc<Claim>> = cluster::ClaimLookup { plain: Absent; value: Found, Unreadable, Failed; }
+    Lookup<Arc<Volume>> = cluster::VolumeLookup { plain: Absent; value: Found, Unreadable, Failed; }
+    Lookup<Arc<Class>> = cluster::ClassLookup { plain: Absent; value: Found, Unreadable, Failed; }
+    PluginMatch = cluster::PluginMatch { plain: None; value: One, Several; }
+    Migration = cluster::Migration { plain: Off, Untranslatable; value: On; }
 }
 
 impl Carry for Lookup<()> {

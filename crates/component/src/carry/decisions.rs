@@ -31,31 +31,25 @@ records! {
 }
 
 variants! {
-    PluginFound = events::PluginFound { plain: None, Unable; value: Several; field: ; fields: ; }
-    Regarding = events::Regarding { plain: ; value: Claim, Volume; field: ; fields: ; }
-    Edit<Text> = actions::TextEdit { plain: Keep, Remove; value: Set; field: ; fields: ; }
-    Edit<Vec<AccessMode>> = actions::AccessModesEdit { plain: Keep, Remove; value: Set; field: ; fields: ; }
-    CapacityChange = actions::CapacityChange {
-        plain: Keep, Remove; value: Storage, Whole; field: ; fields: ;
-    }
-    Outcome = actions::Outcome { plain: Done; value: Failed, Continue; field: ; fields: ; }
-    Returned = decide::Returned { plain: Success, AlreadyExists; value: InUse, Failed; field: ; fields: ; }
+    PluginFound = events::PluginFound { plain: None, Unable; value: Several; }
+    Regarding = events::Regarding { value: Claim, Volume; }
+    Edit<Text> = actions::TextEdit { plain: Keep, Remove; value: Set; }
+    Edit<Vec<AccessMode>> = actions::AccessModesEdit { plain: Keep, Remove; value: Set; }
+    CapacityChange = actions::CapacityChange { plain: Keep, Remove; value: Storage, Whole; }
+    Outcome = actions::Outcome { plain: Done; value: Failed, Continue; }
+    Returned = decide::Returned { plain: Success, AlreadyExists; value: InUse, Failed; }
     Message = events::Message {
         plain: Empty, UnknownReclaimPolicy, NoRecycler;
         value: NoPlugin, DeleteFailed, RecycleFailed;
-        field: ;
         fields: NoDeleter = events::NoDeleter { volume, found },
             DeleterNotReady = events::DeleterNotReady { volume, error };
     }
     Failure = events::Failure {
-        plain: ;
         value: Read, Unreadable, BindingModeUnset, SelectorInvalid, NoCapacity, VolumeOfOther, NoPlugin,
             DataSource, MountOptions, NotReady, Plugin, Untranslatable, Write;
-        field: ;
         fields: Class = events::NamedError { name, error }, Node = events::NamedError { name, error };
     }
     Action = actions::Action {
-        plain: ;
         value: Emit, EnqueueClaim, StartOperation;
         field: RemoveSelectedNode(claim), DeleteVolume(volume);
         fields: ReserveVolume = actions::ReserveVolume { volume, claim, mark },
@@ -84,9 +78,7 @@ variants! {
     }
     Point = actions::Point {
         plain: Start, Annotated, Provisioned, Deleted, FinalizerRemoved, Recycled;
-        value: ;
         field: Created(attempt), CleanedUp(attempt);
-        fields: ;
     }
 }
 

@@ -50,7 +50,7 @@ records! {
 }
 
 variants! {
-    Selector = types::Selector { plain: ; value: Requirements, Invalid; field: ; fields: ; }
+    Selector = types::Selector { value: Requirements, Invalid; }
 }
 
 impl Carry for Quantity {
