@@ -121,8 +121,8 @@ pub struct Change {
     /// before or were different.
     pub offers: Vec<Arc<Volume>>,
     /// The known and the listed version of an object that a list has in an older state than the watch has
-    /// told: etcd was restored, even if the list's own version is higher than all that are known. No kind
-    /// counts as synced any more.
+    /// delivered: etcd was restored, even if the list's own version is higher than all known versions. No
+    /// kind counts as synced any more.
     pub regression: Option<(Version, Version)>,
 }
 

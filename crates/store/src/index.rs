@@ -14,7 +14,7 @@ use bindery_core::{AccessModes, ClaimKey, ClaimRef, Query, Text, Uid, Volume, Vo
 use self::bucket::{Bucket, BucketKey};
 pub(crate) use self::ids::Ids;
 use self::ordered::{Ordered, Row};
-pub(crate) use self::tally::Asked;
+pub(crate) use self::tally::TallyQuery;
 use crate::state::{VolumeId, Volumes};
 
 /// All volumes as the overlay has them, by what engines search them by.
@@ -40,7 +40,7 @@ pub(crate) enum VolumeState {
     Readable(Arc<Volume>),
 }
 
-/// What can be done with a volume; of several the first.
+/// What can be done with a volume; where several apply, the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It has a claimRef.
@@ -122,7 +122,7 @@ impl Index {
         }
         let bucket = self.buckets.entry(BucketKey::of_volume(volume)).or_default();
         match bucket.list_mut(Standing::of(volume)) {
-            // No question selects from these lists by slot.
+            // No question selects from these lists by ordinal.
             Some(list) => {
                 list.insert(Row::new(id, volume), |_| {});
             }
@@ -220,8 +220,8 @@ impl Index {
         if let Some((id, volume)) = after {
             from = Ordered::later(from, free.order().after(&Row::new(id, volume)));
         }
-        let slots = free.matching(&query.labels);
-        let mut rows = free.select(from, slots.as_ref());
+        let ordinals = free.matching(&query.labels);
+        let mut rows = free.select(from, ordinals.as_ref());
         for row in rows.by_ref().take(limit) {
             each(row, free.is_picked(row));
         }

@@ -69,8 +69,8 @@ impl<'a> Session<'a> {
         self.handles.id(handle).map(|id| self.state.volumes.get(id).name.clone())
     }
 
-    /// A volume that pages had as [`Slot::InFlight`]; of several the last, because binds take the first
-    /// ones first. A decision that waits because of it depends on [`crate::Fact::Reservation`].
+    /// The last volume that pages had as [`Slot::InFlight`]: binds take the first ones first. A decision that
+    /// waits because of it depends on [`crate::Fact::Reservation`].
     pub fn in_flight(&self) -> Option<Text> {
         self.in_flight.map(|id| self.state.volumes.get(id).name.clone())
     }

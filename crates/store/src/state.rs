@@ -15,7 +15,7 @@ use self::pods::Pods;
 use crate::cached::{Cached, ListNumber};
 use crate::change::{Change, Fact, Revision};
 use crate::delivery::{Delivered, Delivery, Kind, Object, ObjectKey, Observed};
-use crate::index::{Asked, Index};
+use crate::index::{Index, TallyQuery};
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
@@ -222,8 +222,10 @@ impl State {
     pub(crate) fn tallies(&self, query: &Query, asker: Option<&(ClaimKey, Uid)>) -> Vec<Tally> {
         let is_picked_for_claim =
             |volume: &Text| asker.is_some_and(|(key, _)| self.picked_for(volume) == Some(key));
-        self.index
-            .tallies(&self.volumes, Asked { query, claim: asker, is_picked_for_claim: &is_picked_for_claim })
+        self.index.tallies(
+            &self.volumes,
+            TallyQuery { query, claim: asker, is_picked_for_claim: &is_picked_for_claim },
+        )
     }
 }
 

@@ -81,8 +81,7 @@ impl Store {
     /// Picks a volume for a claim, before the decision is carried out: until [`Store::unreserve`], other
     /// claims see the volume as [`bindery_core::Slot::InFlight`]. May be repeated for the same claim.
     ///
-    /// Wakes no key: it only takes away, and another decision that was told that the volume is free and picks
-    /// it too is refused here.
+    /// Wakes no key: another decision that saw the volume as free and picks it too is refused here.
     ///
     /// # Errors
     ///

@@ -34,9 +34,9 @@ pub(super) struct Bucket {
 pub(super) struct Free {
     order: Ordered,
     labels: Labels,
-    /// Slots of all of them.
-    slots: RoaringBitmap,
-    /// Slots of those that a decision in flight has picked.
+    /// Ordinals of all of them.
+    ordinals: RoaringBitmap,
+    /// Ordinals of those that a decision in flight has picked.
     picked: RoaringBitmap,
 }
 
@@ -75,87 +75,90 @@ impl Free {
     }
 
     pub(super) fn insert(&mut self, volumes: &Volumes, id: VolumeId, volume: &Volume, picked: bool) {
-        let Self { order, labels, slots, picked: others } = self;
-        let slot = order.insert(Row::new(id, volume), |step| relocate(labels, slots, others, volumes, step));
-        labels.insert(slot, &volume.labels);
-        slots.insert(slot);
+        let Self { order, labels, ordinals, picked: others } = self;
+        let ordinal =
+            order.insert(Row::new(id, volume), |step| relocate(labels, ordinals, others, volumes, step));
+        labels.insert(ordinal, &volume.labels);
+        ordinals.insert(ordinal);
         if picked {
-            others.insert(slot);
+            others.insert(ordinal);
         }
     }
 
     /// Takes out a volume, which was inserted as it is given.
     pub(super) fn remove(&mut self, volumes: &Volumes, id: VolumeId, volume: &Volume) {
-        let Self { order, labels, slots, picked } = self;
+        let Self { order, labels, ordinals, picked } = self;
         let mut steps = Vec::new();
-        let Some(slot) = order.remove(&Row::new(id, volume), |step| steps.push(step)) else { return };
-        labels.remove(slot, &volume.labels);
-        slots.remove(slot);
-        picked.remove(slot);
+        let Some(ordinal) = order.remove(&Row::new(id, volume), |step| steps.push(step)) else { return };
+        labels.remove(ordinal, &volume.labels);
+        ordinals.remove(ordinal);
+        picked.remove(ordinal);
         for step in steps {
-            relocate(labels, slots, picked, volumes, step);
+            relocate(labels, ordinals, picked, volumes, step);
         }
     }
 
     pub(super) fn set_picked(&mut self, id: VolumeId, volume: &Volume, picked: bool) {
         let Some(row) = self.order.find(&Row::new(id, volume)) else { return };
         if picked {
-            self.picked.insert(row.slot);
+            self.picked.insert(row.ordinal);
         } else {
-            self.picked.remove(row.slot);
+            self.picked.remove(row.ordinal);
         }
     }
 
     pub(super) fn is_picked(&self, row: &Row) -> bool {
-        self.picked.contains(row.slot)
+        self.picked.contains(row.ordinal)
     }
 
-    /// The slots whose labels meet the requirements; `None` where there are no requirements.
+    /// The ordinals whose labels meet the requirements; `None` where there are no requirements.
     pub(super) fn matching(&self, requirements: &[Requirement]) -> Option<RoaringBitmap> {
-        (!requirements.is_empty()).then(|| self.labels.matching(requirements, &self.slots))
+        (!requirements.is_empty()).then(|| self.labels.matching(requirements, &self.ordinals))
     }
 
-    /// The slots that are not in this set.
-    pub(super) fn others(&self, slots: &RoaringBitmap) -> RoaringBitmap {
-        &self.slots - slots
+    /// The ordinals that are not in this set.
+    pub(super) fn others(&self, ordinals: &RoaringBitmap) -> RoaringBitmap {
+        &self.ordinals - ordinals
     }
 
-    /// The slots of this set, or of all, that a decision in flight has picked.
-    pub(super) fn picked_of(&self, slots: Option<&RoaringBitmap>) -> RoaringBitmap {
-        slots.map_or_else(|| self.picked.clone(), |slots| &self.picked & slots)
+    /// The ordinals of this set, or of all, that a decision in flight has picked.
+    pub(super) fn picked_of(&self, ordinals: Option<&RoaringBitmap>) -> RoaringBitmap {
+        ordinals.map_or_else(|| self.picked.clone(), |ordinals| &self.picked & ordinals)
     }
 
-    /// The rows after a place whose slots are in the set, ascending. Chunks without any are skipped.
+    /// The rows after a place whose ordinals are in the set, ascending. Chunks without any are skipped.
     pub(super) fn select<'a, 's>(
         &'a self,
         from: Position,
-        slots: Option<&'s RoaringBitmap>,
+        ordinals: Option<&'s RoaringBitmap>,
     ) -> impl Iterator<Item = &'a Row> + use<'a, 's> {
         self.order
             .chunks_from(from)
-            .filter(move |(_, range)| slots.is_none_or(|slots| slots.range_cardinality(range.clone()) > 0))
+            .filter(move |(_, range)| {
+                ordinals.is_none_or(|ordinals| ordinals.range_cardinality(range.clone()) > 0)
+            })
             .flat_map(|(rows, _)| rows)
-            .filter(move |row| slots.is_none_or(|slots| slots.contains(row.slot)))
+            .filter(move |row| ordinals.is_none_or(|ordinals| ordinals.contains(row.ordinal)))
     }
 
-    /// How many rows after a place have their slots in the set.
-    pub(super) fn count(&self, from: Position, slots: &RoaringBitmap) -> usize {
+    /// How many rows after a place have their ordinals in the set.
+    pub(super) fn count(&self, from: Position, ordinals: &RoaringBitmap) -> usize {
         let mut count = 0;
         for (index, (rows, range)) in self.order.chunks_from(from).enumerate() {
             count += if index == 0 {
-                rows.iter().filter(|row| slots.contains(row.slot)).count()
+                rows.iter().filter(|row| ordinals.contains(row.ordinal)).count()
             } else {
-                slots.range_cardinality(range) as usize
+                ordinals.range_cardinality(range) as usize
             };
         }
         count
     }
 }
 
-/// Follows a row that was given another slot.
+/// Follows a row that was given another ordinal.
 fn relocate(
     labels: &mut Labels,
-    slots: &mut RoaringBitmap,
+    ordinals: &mut RoaringBitmap,
     picked: &mut RoaringBitmap,
     volumes: &Volumes,
     Move { id, from, to }: Move,
@@ -163,8 +166,8 @@ fn relocate(
     let volume = volumes.indexed(id);
     labels.remove(from, &volume.labels);
     labels.insert(to, &volume.labels);
-    slots.remove(from);
-    slots.insert(to);
+    ordinals.remove(from);
+    ordinals.insert(to);
     if picked.remove(from) {
         picked.insert(to);
     }

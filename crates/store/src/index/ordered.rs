@@ -11,7 +11,7 @@ use crate::state::VolumeId;
 /// looking at all of them; at 100,000 rows there are 200 to 400 chunks.
 pub(super) const CHUNK: usize = 512;
 
-/// Words of the bit mask of a chunk's slots.
+/// Words of the bit mask of a chunk's ordinals.
 const WORDS: usize = CHUNK / 64;
 
 /// A volume.
@@ -22,10 +22,10 @@ pub(crate) struct Row {
     pub(crate) id: VolumeId,
     pub(crate) name: Text,
     /// Number of the row within the list, for bitmaps. Stable while the row stays in its chunk.
-    pub(super) slot: u32,
+    pub(super) ordinal: u32,
 }
 
-/// A row was given another slot.
+/// A row was given another ordinal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move {
     pub(super) id: VolumeId,
@@ -33,8 +33,8 @@ pub(super) struct Move {
     pub(super) to: u32,
 }
 
-/// A sorted list. Chunks own disjoint, aligned ranges of slots, so that a bitmap of slots tells by one range
-/// whether a chunk has anything of interest, and the first match in order is found without sorting.
+/// A sorted list. Chunks own disjoint, aligned ranges of ordinals, so that a bitmap of ordinals tells by one
+/// range whether a chunk has anything of interest, and the first match in order is found without sorting.
 #[derive(Debug, Default)]
 pub(super) struct Ordered {
     chunks: Vec<Chunk>,
@@ -49,7 +49,7 @@ pub(super) struct Ordered {
 struct Chunk {
     /// Sorted, never empty.
     rows: Vec<Row>,
-    /// Its slots are `number * CHUNK ..`.
+    /// Its ordinals are `number * CHUNK ..`.
     number: u32,
     used: [u64; WORDS],
 }
@@ -64,7 +64,7 @@ pub(super) struct Position {
 impl Row {
     pub(super) fn new(id: VolumeId, volume: &Volume) -> Self {
         let capacity = volume.capacity.unwrap_or(Quantity::ZERO);
-        Self { whole: capacity.whole, nanos: capacity.nanos, id, name: volume.name.clone(), slot: 0 }
+        Self { whole: capacity.whole, nanos: capacity.nanos, id, name: volume.name.clone(), ordinal: 0 }
     }
 
     /// Whether its capacity is less than this.
@@ -114,11 +114,11 @@ impl Ordered {
         self.chunks[..position.chunk].iter().map(|chunk| chunk.rows.len()).sum::<usize>() + position.row
     }
 
-    /// The rows after a place, ascending, by chunks, each with the range of its slots.
+    /// The rows after a place, ascending, by chunks, each with the range of its ordinals.
     pub(super) fn chunks_from(&self, from: Position) -> impl Iterator<Item = (&[Row], Range<u32>)> {
         self.chunks[from.chunk..].iter().enumerate().map(move |(index, chunk)| {
             let skipped = if index == 0 { from.row } else { 0 };
-            (&chunk.rows[skipped..], chunk.slots())
+            (&chunk.rows[skipped..], chunk.ordinals())
         })
     }
 
@@ -141,7 +141,7 @@ impl Ordered {
         (compare(found, row) == Ordering::Equal).then_some(found)
     }
 
-    /// Puts a row in its place and returns its slot. Tells first which rows are given other slots.
+    /// Puts a row in its place and returns its ordinal. Tells first which rows are given other ordinals.
     pub(super) fn insert(&mut self, mut row: Row, moved: impl FnMut(Move)) -> u32 {
         let mut at = self.position(|other| compare(other, &row) == Ordering::Less);
         if at.chunk == self.chunks.len() {
@@ -153,30 +153,30 @@ impl Ordered {
             at = self.position(|other| compare(other, &row) == Ordering::Less);
         }
         let chunk = &mut self.chunks[at.chunk];
-        row.slot = chunk.take_slot();
-        let slot = row.slot;
+        row.ordinal = chunk.take_ordinal();
+        let ordinal = row.ordinal;
         chunk.rows.insert(at.row, row);
         self.len += 1;
-        slot
+        ordinal
     }
 
-    /// Takes out the row that is equal to this one and returns its slot. Tells afterwards which rows are
-    /// given other slots.
+    /// Takes out the row that is equal to this one and returns its ordinal. Tells afterwards which rows are
+    /// given other ordinals.
     pub(super) fn remove(&mut self, row: &Row, moved: impl FnMut(Move)) -> Option<u32> {
         let at = self.position(|other| compare(other, row) == Ordering::Less);
         let chunk = self.chunks.get_mut(at.chunk)?;
         if chunk.rows.get(at.row).is_none_or(|found| compare(found, row) != Ordering::Equal) {
             return None;
         }
-        let slot = chunk.rows.remove(at.row).slot;
-        chunk.free_slot(slot);
+        let ordinal = chunk.rows.remove(at.row).ordinal;
+        chunk.free_ordinal(ordinal);
         self.len -= 1;
         if chunk.rows.is_empty() {
             self.drop_chunk(at.chunk);
         } else if chunk.rows.len() < CHUNK / 4 {
             self.merge(at.chunk, moved);
         }
-        Some(slot)
+        Some(ordinal)
     }
 
     fn end_of_last_chunk(&mut self) -> Position {
@@ -193,7 +193,7 @@ impl Ordered {
         let mut upper = Chunk::new(self.number());
         let lower = &mut self.chunks[index];
         for row in lower.rows.drain(CHUNK / 2..) {
-            lower.used[word(row.slot)] &= !bit(row.slot);
+            lower.used[word(row.ordinal)] &= !bit(row.ordinal);
             upper.adopt(row, &mut moved);
         }
         self.chunks.insert(index + 1, upper);
@@ -235,35 +235,35 @@ impl Chunk {
         Self { rows: Vec::new(), number, used: [0; WORDS] }
     }
 
-    fn slots(&self) -> Range<u32> {
+    fn ordinals(&self) -> Range<u32> {
         let first = self.number * CHUNK as u32;
         first..first + CHUNK as u32
     }
 
-    fn take_slot(&mut self) -> u32 {
+    fn take_ordinal(&mut self) -> u32 {
         let free = self.used.iter().position(|word| *word != u64::MAX).expect("a full chunk is split first");
         let bit = self.used[free].trailing_ones();
         self.used[free] |= 1 << bit;
-        self.slots().start + free as u32 * 64 + bit
+        self.ordinals().start + free as u32 * 64 + bit
     }
 
-    fn free_slot(&mut self, slot: u32) {
-        self.used[word(slot)] &= !bit(slot);
+    fn free_ordinal(&mut self, ordinal: u32) {
+        self.used[word(ordinal)] &= !bit(ordinal);
     }
 
     /// Takes a row of another chunk, which comes after its own.
     fn adopt(&mut self, mut row: Row, mut moved: impl FnMut(Move)) {
-        let to = self.take_slot();
-        moved(Move { id: row.id, from: row.slot, to });
-        row.slot = to;
+        let to = self.take_ordinal();
+        moved(Move { id: row.id, from: row.ordinal, to });
+        row.ordinal = to;
         self.rows.push(row);
     }
 }
 
-fn word(slot: u32) -> usize {
-    slot as usize % CHUNK / 64
+fn word(ordinal: u32) -> usize {
+    ordinal as usize % CHUNK / 64
 }
 
-fn bit(slot: u32) -> u64 {
-    1 << (slot % 64)
+fn bit(ordinal: u32) -> u64 {
+    1 << (ordinal % 64)
 }

@@ -2,8 +2,8 @@
 //!
 //! Each volume is counted once, under the first reason that applies in the order of [`Reason`]: unreadable,
 //! reserved for another, deleting, another class, another volume mode, another attributes class, access modes
-//! missing, not available, too small, labels differ, in flight. Of a volume that is reserved for the claim
-//! that asks neither class nor phase nor labels count. A volume to which none applies can be taken and is not
+//! missing, not available, too small, labels differ, in flight. If a volume is reserved for the claim that
+//! asks, its class, phase and labels do not count. A volume to which none applies can be taken and is not
 //! counted. [`Reason::WaitsForConsumer`] is about the claim and never counted here.
 //!
 //! Counts come from the lengths of lists, so that their cost grows with the number of buckets and not with
@@ -12,9 +12,9 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::iter::Peekable;
 
-use bindery_core::{ClaimKey, NEAREST_MAX, Quantity, Query, Reason, Tally, Text, Uid, Volume};
+use bindery_core::{ClaimKey, NEAREST_MAX, Query, Reason, Tally, Text, Uid, Volume};
+use itertools::Itertools as _;
 
 use super::Index;
 use super::bucket::{Bucket, BucketKey, Free};
@@ -25,20 +25,14 @@ use crate::state::{VolumeId, Volumes};
 /// are only where classes are made by the hundred, and then a volume of the 65th explains nothing.
 const BUCKETS_MAX: usize = 64;
 
-/// What tallies are asked for.
+/// A query for tallies.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct TallyQuery<'a> {
     pub(crate) query: &'a Query,
     /// The claim that asks, where it is known: its volumes are not reserved for another.
     pub(crate) claim: Option<&'a (ClaimKey, Uid)>,
     /// Whether the decision in flight that has picked a volume is one for this claim.
     pub(crate) is_picked_for_claim: &'a dyn Fn(&Text) -> bool,
-}
-
-/// Volumes that were not chosen, nearest first, all with as many differing properties.
-struct Run<'a> {
-    differences: usize,
-    rows: Peekable<Box<dyn Iterator<Item = &'a Row> + 'a>>,
 }
 
 /// A volume that was not chosen, and how near it came: fewest differing properties first; then the large
@@ -49,20 +43,15 @@ struct Near<'a> {
     too_small: bool,
 }
 
-/// The volumes of several runs, the nearest of all first.
-struct Nearest<'a> {
-    runs: Vec<Run<'a>>,
-    at_least: Quantity,
-}
-
 #[derive(Default)]
 struct Count<'a> {
     count: usize,
-    near: Vec<Run<'a>>,
+    /// Runs of volumes, each with the nearest first.
+    near: Vec<Box<dyn Iterator<Item = Near<'a>> + 'a>>,
 }
 
 struct Counts<'a> {
-    asked: Asked<'a>,
+    asked: TallyQuery<'a>,
     /// The volumes whose claimRef names the claim that asks.
     own: &'a BTreeSet<VolumeId>,
     by_reason: BTreeMap<Reason, Count<'a>>,
@@ -70,7 +59,7 @@ struct Counts<'a> {
 
 impl Index {
     /// See the documentation of this module.
-    pub(crate) fn tallies(&self, volumes: &Volumes, asked: Asked<'_>) -> Vec<Tally> {
+    pub(crate) fn tallies(&self, volumes: &Volumes, asked: TallyQuery<'_>) -> Vec<Tally> {
         let query = asked.query;
         let own = asked.claim.map(|(key, uid)| self.reserved_for(volumes, key, uid)).unwrap_or_default();
         let own_rows: Vec<Row> = own.iter().map(|id| Row::new(*id, volumes.indexed(*id))).collect();
@@ -99,9 +88,9 @@ impl<'a> Counts<'a> {
 
     /// Remembers some volumes, which come nearest first.
     fn near(&mut self, reason: Reason, differences: usize, rows: impl Iterator<Item = &'a Row> + 'a) {
-        let rows: Box<dyn Iterator<Item = &'a Row> + 'a> = Box::new(rows);
-        let near = &mut self.by_reason.entry(reason).or_default().near;
-        near.push(Run { differences, rows: rows.peekable() });
+        let at_least = self.asked.query.at_least;
+        let near = rows.map(move |row| Near { differences, row, too_small: row.is_below(at_least) });
+        self.by_reason.entry(reason).or_default().near.push(Box::new(near));
     }
 
     /// All volumes of a list have one reason.
@@ -146,13 +135,13 @@ impl<'a> Counts<'a> {
 
     /// Free volumes that are alike in everything that has to be equal.
     fn alike(&mut self, free: &'a Free, named: Option<usize>) {
-        let Asked { query, is_picked_for_claim, .. } = self.asked;
+        let TallyQuery { query, is_picked_for_claim, .. } = self.asked;
         let at = free.order().at_least(query.at_least);
         let too_small = free.order().rank(at);
-        let slots = free.matching(&query.labels);
+        let ordinals = free.matching(&query.labels);
         let large_enough = free.order().len() - too_small;
-        let meeting = slots.as_ref().map_or(large_enough, |slots| free.count(at, slots));
-        let picked = free.picked_of(slots.as_ref());
+        let meeting = ordinals.as_ref().map_or(large_enough, |ordinals| free.count(at, ordinals));
+        let picked = free.picked_of(ordinals.as_ref());
         let in_flight: Vec<&Row> =
             free.select(at, Some(&picked)).filter(|row| !is_picked_for_claim(&row.name)).collect();
         self.add(Reason::TooSmall, too_small);
@@ -161,8 +150,8 @@ impl<'a> Counts<'a> {
         let Some(differences) = named else { return };
         self.near(Reason::TooSmall, differences, free.order().rows_before(at));
         self.near(Reason::InFlight, differences, in_flight.into_iter());
-        if let Some(slots) = &slots {
-            let others = free.others(slots);
+        if let Some(ordinals) = &ordinals {
+            let others = free.others(ordinals);
             let rows: Vec<&Row> = free.select(at, Some(&others)).take(NEAREST_MAX).collect();
             self.near(Reason::SelectorDiffers, differences, rows.into_iter());
         }
@@ -173,27 +162,14 @@ impl<'a> Counts<'a> {
         if let Some(reserved) = self.by_reason.get_mut(&Reason::ReservedForOther) {
             reserved.count -= self.own.len();
         }
-        let at_least = self.asked.query.at_least;
         let mut tallies = vec![nameable(Reason::Unreadable, unreadable.len(), unreadable.iter())];
         tallies.extend(self.by_reason.into_iter().map(|(reason, Count { count, near })| {
-            nameable(reason, count, Nearest { runs: near, at_least }.map(|row| &row.name))
+            let nearest = near.into_iter().kmerge_by(|one, other| one.compare(other).is_lt());
+            nameable(reason, count, nearest.map(|near| &near.row.name))
         }));
         tallies.retain(|(tally, _)| tally.count > 0);
         name_nearest(&mut tallies);
         tallies.into_iter().map(|(tally, _)| tally).collect()
-    }
-}
-
-impl<'a> Iterator for Nearest<'a> {
-    type Item = &'a Row;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let at_least = self.at_least;
-        let heads = self.runs.iter_mut().filter_map(|run| {
-            let row = *run.rows.peek()?;
-            Some((Near { differences: run.differences, row, too_small: row.is_below(at_least) }, run))
-        });
-        heads.min_by(|(one, _), (other, _)| one.compare(other)).and_then(|(_, run)| run.rows.next())
     }
 }
 

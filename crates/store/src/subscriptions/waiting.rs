@@ -1,12 +1,12 @@
 //! The keys that wait for a free volume, in the order in which they began to wait.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, btree_set};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use bindery_core::{Quantity, Text, Volume, VolumeMode};
+use itertools::Itertools as _;
 
 use super::{Dispatcher, Offer};
 use crate::change::Wanted;
@@ -17,21 +17,21 @@ pub(super) type Place = u64;
 /// Before all places.
 const FRONT: Place = 0;
 
-/// The keys that wait, and the volume that each is being asked about.
+/// The keys that wait, and the volume that is offered to each.
 #[derive(Debug)]
 pub(super) struct Waiting<K> {
     keys: BTreeMap<Place, K>,
     last: Place,
     queries: Queries,
     /// One volume for a key at most.
-    asked: HashMap<K, Asked>,
+    offered: HashMap<K, OpenOffer>,
     /// The same, by the volume's name.
-    asked_by_volume: HashMap<Text, K>,
+    offered_by_volume: HashMap<Text, K>,
 }
 
-/// What a key is asked, until it has been decided.
+/// A volume that is offered to a key, until the key has been decided.
 #[derive(Debug)]
-struct Asked {
+struct OpenOffer {
     volume: Text,
     offer: Offer,
     place: Place,
@@ -56,8 +56,8 @@ impl<K> Default for Waiting<K> {
             keys: BTreeMap::new(),
             last: FRONT,
             queries: Queries::default(),
-            asked: HashMap::new(),
-            asked_by_volume: HashMap::new(),
+            offered: HashMap::new(),
+            offered_by_volume: HashMap::new(),
         }
     }
 }
@@ -81,16 +81,17 @@ impl<K: Clone + Eq + Hash> Waiting<K> {
 
     /// Offers a volume to those that it fits, from the front of the line.
     pub(super) fn offer(&mut self, volume: &Arc<Volume>, offer: Offer, dispatcher: &impl Dispatcher<K>) {
-        if let Some(key) = self.asked_by_volume.remove(&volume.name) {
-            self.asked.remove(&key);
+        if let Some(key) = self.offered_by_volume.remove(&volume.name) {
+            self.offered.remove(&key);
         }
         self.offer_behind(FRONT, volume, offer, dispatcher);
     }
 
-    /// A key has been decided: what it was asked about and has not taken is offered to those behind it.
+    /// A key has been decided: a volume that was offered to it, and that it has not taken, is offered to
+    /// those behind it.
     pub(super) fn pass_on(&mut self, key: &K, dispatcher: &impl Dispatcher<K>) {
-        let Some(Asked { volume, offer, place }) = self.asked.remove(key) else { return };
-        self.asked_by_volume.remove(&volume);
+        let Some(OpenOffer { volume, offer, place }) = self.offered.remove(key) else { return };
+        self.offered_by_volume.remove(&volume);
         if let Some(volume) = dispatcher.free(&volume) {
             self.offer_behind(place, &volume, offer, dispatcher);
         }
@@ -105,17 +106,17 @@ impl<K: Clone + Eq + Hash> Waiting<K> {
     ) {
         for place in self.queries.met_by(volume, place) {
             let Some(key) = self.keys.get(&place) else { continue };
-            // A key that is asked about another volume is decided after this one became free, so it sees
-            // both. Unless that one is taken by now, the next key is asked about this one.
-            let is_busy = self.asked.get(key).is_some_and(|asked| dispatcher.free(&asked.volume).is_some());
+            // A key to which another volume is offered is decided after this one became free, so it sees
+            // both. Unless the other is taken by now, this one is offered to the next key.
+            let is_busy = self.offered.get(key).is_some_and(|open| dispatcher.free(&open.volume).is_some());
             if !dispatcher.ask(key, offer) || is_busy {
                 continue;
             }
-            let asked = Asked { volume: volume.name.clone(), offer, place };
-            if let Some(earlier) = self.asked.insert(key.clone(), asked) {
-                self.asked_by_volume.remove(&earlier.volume);
+            let offered = OpenOffer { volume: volume.name.clone(), offer, place };
+            if let Some(earlier) = self.offered.insert(key.clone(), offered) {
+                self.offered_by_volume.remove(&earlier.volume);
             }
-            self.asked_by_volume.insert(volume.name.clone(), key.clone());
+            self.offered_by_volume.insert(volume.name.clone(), key.clone());
             return;
         }
     }
@@ -125,7 +126,7 @@ impl Queries {
     fn insert(&mut self, wanted: &mut Wanted, place: Place) {
         let queries = self.groups.entry(group(wanted)).or_default().entry(size(wanted)).or_default();
         if let Some((equal, _)) = queries.get_key_value(wanted) {
-            // Of equal queries one is kept.
+            // Equal queries share one allocation.
             wanted.query = Arc::clone(&equal.query);
         }
         queries.entry(wanted.clone()).or_default().insert(place);
@@ -147,42 +148,15 @@ impl Queries {
         }
     }
 
-    /// The places behind this one whose query the volume meets, in order.
-    fn met_by(&self, volume: &Volume, behind: Place) -> Merged<'_> {
+    /// The places behind this one whose query the volume meets, in order. A place with several such queries
+    /// comes several times.
+    fn met_by(&self, volume: &Volume, behind: Place) -> impl Iterator<Item = Place> {
         let attributes_class = volume.attributes_class.clone().unwrap_or_default();
         let group = self.groups.get(&(volume.class.clone(), volume.mode, attributes_class));
         let capacity = volume.capacity.unwrap_or(Quantity::ZERO);
         let sizes = group.into_iter().flat_map(|sizes| sizes.range(..=(capacity.whole, capacity.nanos)));
         let met = sizes.flat_map(|(_, queries)| queries).filter(|(wanted, _)| wanted.is_met_by(volume));
-        Merged::new(met.map(|(_, places)| places.range((Bound::Excluded(behind), Bound::Unbounded))))
-    }
-}
-
-/// Sorted sets, merged.
-struct Merged<'a> {
-    rests: Vec<btree_set::Range<'a, Place>>,
-    heads: BinaryHeap<Reverse<(Place, usize)>>,
-}
-
-impl<'a> Merged<'a> {
-    fn new(sets: impl Iterator<Item = btree_set::Range<'a, Place>>) -> Self {
-        let (mut rests, mut heads) = (Vec::new(), Vec::new());
-        for mut rest in sets {
-            heads.extend(rest.next().map(|place| Reverse((*place, rests.len()))));
-            rests.push(rest);
-        }
-        Self { rests, heads: heads.into() }
-    }
-}
-
-impl Iterator for Merged<'_> {
-    type Item = Place;
-
-    /// A place that is in several sets comes several times.
-    fn next(&mut self) -> Option<Place> {
-        let Reverse((place, set)) = self.heads.pop()?;
-        self.heads.extend(self.rests[set].next().map(|next| Reverse((*next, set))));
-        Some(place)
+        met.map(|(_, places)| places.range((Bound::Excluded(behind), Bound::Unbounded)).copied()).kmerge()
     }
 }
 
