@@ -1,4 +1,4 @@
-//! How much one decision may ask, whichever engine makes it.
+//! How much one decision may ask, with any engine.
 
 use crate::{Question, Selector, Stop};
 

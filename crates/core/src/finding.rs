@@ -48,7 +48,7 @@ named_cases! {
         VolumeOversized = "volume-oversized";
         /// Warn: the class does not exist.
         ClassMissing = "class-missing";
-        /// Warn: the class names an in-tree provisioner that is not there.
+        /// Warn: the class names an in-tree provisioner that does not exist.
         ProvisionerUnknown = "provisioner-unknown";
         /// Warn: volumeName together with a class that waits for a consumer.
         NameDefeatsWait = "name-defeats-wait";

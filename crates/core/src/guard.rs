@@ -1,4 +1,4 @@
-//! Checks every decision natively before anything is written, whichever engine made it.
+//! Checks every decision of any engine in native code, before anything is written.
 //!
 //! The guard shares no code with an engine. An engine that answers nonsense can make claims wait; it can
 //! never take a volume from its claim.

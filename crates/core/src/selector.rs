@@ -51,11 +51,11 @@ pub struct Requirement {
 pub enum SelectorOperator {
     /// The label is there and has one of the values.
     In,
-    /// The label is not there or has none of the values.
+    /// The label is missing or has none of the values.
     NotIn,
     /// The label is there.
     Exists,
-    /// The label is not there.
+    /// The label is missing.
     DoesNotExist,
 }
 

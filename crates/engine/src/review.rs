@@ -1,6 +1,6 @@
 //! Reviews an object that is about to be written, for admission.
 //!
-//! A finding belongs to the request that introduces it: a problem that the current object has, too, is not
+//! A finding belongs to the request that introduces it: a problem that the current object also has is not
 //! reported.
 
 pub(crate) mod claim;

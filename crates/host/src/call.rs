@@ -94,7 +94,7 @@ impl ResourceLimiter for Memory {
 mod tests {
     use super::*;
 
-    /// A cluster that takes so many ticks for every answer.
+    /// A cluster that takes `ticks` for every answer.
     struct Slow {
         clock: Arc<AtomicU64>,
         ticks: u64,
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Asks so many questions, each of which takes so many ticks, and returns by how many ticks the deadline
+    /// Asks `questions` times, each for `ticks`, and returns by how many ticks the deadline
     /// is put off, first and again; 0 where it has passed.
     fn extensions(ticks: u64, questions: u32) -> [u64; 2] {
         let clock = Arc::<AtomicU64>::default();

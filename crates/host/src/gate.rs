@@ -45,7 +45,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ticks while there are decisions, waits while there are none, ends with the host.
+    /// Ticks while decisions run, waits while none runs, and ends with the host.
     fn run(&self, engine: &EngineWeak) {
         let mut idle_ticks = 0;
         loop {

@@ -60,7 +60,7 @@ fn operator_costs() -> OperatorCost {
     costs
 }
 
-/// A pool for so many instances at a time. With a pool, instantiating only resets a slot.
+/// A pool for this number of instances. With a pool, instantiating only resets a slot.
 fn pool(instances: u32) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)
@@ -82,7 +82,7 @@ fn pool(instances: u32) -> PoolingAllocationConfig {
     pool
 }
 
-/// The settings of every engine of a host with room for so many instances.
+/// The settings of every engine of a host with room for this number of instances.
 pub(crate) fn config(instances: u32) -> Config {
     let mut config = Config::new();
     config

@@ -40,7 +40,7 @@ pub(crate) struct Prepared {
     review_volume: Function<(Timestamp, types::Volume, Option<types::Volume>), actions::Decision>,
 }
 
-/// The interface that an engine exports; one of a later patch version is found under this name, too.
+/// The interface that an engine exports. wasmtime finds later patch versions under this name too.
 const INTERFACE: &str = "bindery:policy/decide@0.1.0";
 
 /// A decision, or what is wrong with the answer.

@@ -142,7 +142,7 @@ impl StepCheck<'_> {
         self.refuse_volume(breach, volume, sentence)
     }
 
-    /// Which volumes the binder may choose freely.
+    /// Whether the binder may choose the volume freely.
     fn free(&self, claim: &Claim, volume: &Volume) -> Result<(), Objection> {
         self.satisfies(claim, volume, true)?;
         // Node affinity does not count: the scheduler checks it, for classes that wait.
@@ -163,8 +163,8 @@ impl StepCheck<'_> {
         Ok(())
     }
 
-    /// Which volumes a claim may get by naming them, or by a reservation. The class counts only for a volume
-    /// without claimRef.
+    /// Whether a claim may get the volume by naming it, or because it is reserved for the claim. The class
+    /// counts only for a volume without claimRef.
     fn satisfies(&self, claim: &Claim, volume: &Volume, class: bool) -> Result<(), Objection> {
         let differs = |breach, field: &str, found: &dyn std::fmt::Debug, wanted: &dyn std::fmt::Debug| {
             let sentence = format!("{field} is {found:?}, while claim {} has {wanted:?}", claim.key);

@@ -12,7 +12,7 @@ use crate::{
     Point, Progress, Question, Regarding, Returned, Source, Subject, Text, Uid, Volume, VolumeTarget,
 };
 
-/// A claim or a volume, wherever it is kept.
+/// A claim or a volume, borrowed or shared.
 #[derive(Clone)]
 pub(super) enum Ref<'a, T> {
     /// In the case, or among the effects of earlier steps.
@@ -122,7 +122,7 @@ impl<'a> Case<'a> {
         read.chain(fresh).chain(subject)
     }
 
-    /// The claim that an action names, as it was read; `None` where it was not.
+    /// The claim that an action names, as it was read; `None` if it was not read.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The volume that an action names, as it was read; `None` where it was not.
+    /// The volume that an action names, as it was read; `None` if it was not read.
     ///
     /// # Errors
     ///

@@ -155,7 +155,7 @@ breaches! {
     WaitsForConsumer = G3 "waits-for-consumer", "leave the choice to the scheduler";
     /// The class cannot be judged: it cannot be read, or has no binding mode.
     ClassUnknown = G3 "class-unknown", "repair the StorageClass";
-    /// A live read that the engine was told of shows that the claim still has, or may yet have, the volume.
+    /// A live read that the engine saw shows that the claim still has the volume, or may yet get it.
     ClaimLives = G4 "claim-lives", "delete the claim if its volume is to be released";
     /// No object of that name, UID and version was read.
     NotRead = G5 "not-read", "the engine must act on what it was told";

@@ -301,7 +301,7 @@ impl StepCheck<'_> {
         let goes_on = match (&decision.outcome, running) {
             (Outcome::Done | Outcome::Failed(_), _) => due.is_none(),
             (Outcome::Continue(_), None) => false,
-            (Outcome::Continue(point), Some(running)) => follows(running, *point, due, decision),
+            (Outcome::Continue(point), Some(running)) => may_continue_at(*point, running, due, decision),
         };
         if !goes_on {
             let sentence = format!("{:?} does not follow from the steps of the decision", decision.outcome);
@@ -318,8 +318,13 @@ enum Due {
     Create,
 }
 
-/// Whether an operation may go on at `next`.
-fn follows(running: RunningOperation<'_>, next: Point, due: Option<Due>, decision: &Decision) -> bool {
+/// Whether an operation may continue at the point `next`.
+fn may_continue_at(
+    next: Point,
+    running: RunningOperation<'_>,
+    due: Option<Due>,
+    decision: &Decision,
+) -> bool {
     use OperationKind::{Delete, Provision, ProvisionExternal, Recycle};
     let is_next = |attempt: u32, before: u32| attempt == before + 1 && attempt <= ATTEMPTS_MAX;
     match (running.kind, running.point, next) {

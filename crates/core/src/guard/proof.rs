@@ -18,7 +18,7 @@ impl<'a> StepCheck<'a> {
     /// What became of the volume's claim, from a live read made for this decision: the engine's where it made
     /// one, else the guard's own.
     ///
-    /// An engine that was told that the claim lives is wrong. An engine that relied on a watch which lags
+    /// An engine that knew that the claim lives is wrong. An engine that relied on a watch which lags
     /// decides again.
     pub(super) fn former_claim(&self, volume: &Volume) -> Result<FormerClaim, Objection> {
         let Some((claim_ref, uid)) = volume.claim_ref.as_ref().and_then(|r| Some((r, r.uid.as_ref()?)))
@@ -57,9 +57,9 @@ impl<'a> StepCheck<'a> {
         }
     }
 
-    /// Which volumes become Released. Upstream (`syncVolume`) releases a volume whose claim is gone. Where
-    /// the claim has another volume, it releases a volume that was provisioned for the claim with policy
-    /// Delete, and unbinds any other.
+    /// Whether a volume may become Released. Upstream (`syncVolume`) releases a volume whose claim is gone.
+    /// Where the claim has another volume, it releases a volume that was provisioned for the claim with
+    /// policy Delete, and unbinds any other.
     pub(super) fn releasable(&self, volume: &Volume) -> Result<(), Objection> {
         match self.former_claim(volume)? {
             FormerClaim::Gone => Ok(()),
@@ -68,7 +68,7 @@ impl<'a> StepCheck<'a> {
         }
     }
 
-    /// Which released volumes are deleted or recycled: those that no claim uses. For a volume that is already
+    /// Whether a released volume may be deleted or recycled: no claim uses it. For a volume that is already
     /// Released or Failed, upstream looks its claim up in the cache alone (`syncVolume`). So it
     /// reclaims the volume of a claim that the cache has not seen yet and that may have another volume. Here
     /// such a volume is recycled, but deleted only if it is surplus.

@@ -160,7 +160,7 @@ impl StepCheck<'_> {
         })
     }
 
-    /// Holds for a volume that is being deleted, too: the API server refuses that write, as it does
+    /// Also true for a volume that is being deleted: the API server refuses that write, as it does
     /// upstream's.
     fn may_add_in_tree(&self, volume: &Volume) -> bool {
         volume.policy == ReclaimPolicy::Delete && !has(volume, FINALIZER_IN_TREE) && self.is_in_tree(volume)

@@ -92,7 +92,7 @@ fn fail(call: &mut Call<'_>, volume: &Volume, message: Message) {
     fail_volume(call, volume, Follows::Success, message, event);
 }
 
-/// The asset is gone, so the finalizer goes, too (`removeDeletionProtectionFinalizer`).
+/// The asset is gone, so the finalizer is removed (`removeDeletionProtectionFinalizer`).
 fn remove_finalizer(call: &mut Call<'_>, volume: &Volume) -> Result<Outcome, Halt> {
     let fresh = match call.cluster.volume(Source::Live, volume.name.clone())? {
         Lookup::Found(fresh) => fresh,
