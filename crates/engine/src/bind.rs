@@ -7,8 +7,8 @@ use bindery_core::{
 
 use crate::call::{Call, Halt};
 
-/// Binds `claim` to `volume` in four writes; a write that would change nothing is left out (7.1). The volume
-/// comes first, so that the next sync can complete a bind after a crash.
+/// Binds `claim` to `volume` in four writes; a write that would change nothing is left out (`bind`). The
+/// volume comes first, so that the next sync can complete a bind after a crash.
 pub(crate) fn bind(call: &mut Call<'_>, volume: &Volume, claim: &Claim) -> Result<(), Halt> {
     if !is_reserved_for(volume, claim) {
         let mark = !volume.is_bound_to(claim) && !volume.annotations.bound_by_controller;
@@ -34,7 +34,7 @@ fn is_reserved_for(volume: &Volume, claim: &Claim) -> bool {
     })
 }
 
-/// Takes `volume` from the claim that it points at (7.2). Where the user reserved it by name, that
+/// Takes `volume` from the claim that it points at (`unbindVolume`). Where the user reserved it by name, that
 /// reservation stays.
 pub(crate) fn unbind(call: &mut Call<'_>, volume: &Volume, follows: Follows) {
     let clear = if volume.annotations.bound_by_controller { Clear::Whole } else { Clear::Uid };
@@ -44,7 +44,7 @@ pub(crate) fn unbind(call: &mut Call<'_>, volume: &Volume, follows: Follows) {
     }
 }
 
-/// Sets the phase of a volume, without message, where it differs (7.3).
+/// Sets the phase of a volume, without message, where it differs (`updateVolumePhase`).
 pub(crate) fn set_volume_phase(call: &mut Call<'_>, volume: &Volume, phase: VolumePhase) {
     if let Some(action) = phase_change(volume, phase, Message::Empty) {
         call.act(action);
@@ -70,7 +70,7 @@ fn phase_change(volume: &Volume, phase: VolumePhase, message: Message) -> Option
     (volume.phase != phase).then(|| Action::SetVolumePhase { volume: volume.target(), phase, message })
 }
 
-/// Makes a claim Bound to `volume` (7.4), where something changes.
+/// Makes a claim Bound to `volume` (`updateClaimStatus`), where something changes.
 fn set_claim_bound(call: &mut Call<'_>, claim: &Claim, volume: &Volume) -> Result<(), Halt> {
     let status = &claim.status;
     let access_modes = if status.access_modes == volume.access_modes {
@@ -114,8 +114,8 @@ fn first_capacity(claim: &Claim, volume: &Volume) -> Result<CapacityChange, Fail
     })
 }
 
-/// Sets the phase of a claim that has no volume, and removes a former volume's fields from its status (7.4),
-/// where something changes.
+/// Sets the phase of a claim that has no volume, and removes a former volume's fields from its status
+/// (`updateClaimStatus`), where something changes.
 pub(crate) fn set_claim_unbound(call: &mut Call<'_>, claim: &Claim, phase: ClaimPhase) {
     let status = &claim.status;
     let access_modes = if status.access_modes.is_empty() { Edit::Keep } else { Edit::Remove };

@@ -24,7 +24,7 @@ pub(crate) fn sync(call: &mut Call<'_>, claim: &Arc<Claim>) -> Result<(), Halt> 
     }
 }
 
-/// A claim that takes any volume (5.1).
+/// A claim that takes any volume (`syncUnboundClaim`).
 fn sync_unbound(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
     let class_name = claim.class.as_ref().filter(|name| !name.is_empty());
     let class = match class_name {
@@ -80,7 +80,8 @@ fn default_class(call: &mut Call<'_>) -> Result<Option<Text>, Halt> {
     Ok(defaults.into_iter().next())
 }
 
-/// Emits an event on a claim whose class waits for a consumer: what the claim waits for (5.4).
+/// Emits an event on a claim whose class waits for a consumer: what the claim waits for
+/// (`emitEventForUnboundDelayBindingClaim`).
 fn wait_for_consumer(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
     let pods = call.cluster.pods(claim.key.clone())?.map_err(Failure::Read)?;
     let unscheduled: Vec<_> =
@@ -104,8 +105,8 @@ pub(crate) fn explain(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
     Ok(())
 }
 
-/// A claim that the user has pointed at a volume (5.2). Selector, node affinity, phase and binding mode do
-/// not count: the user has decided.
+/// A claim that the user has pointed at a volume (`syncUnboundClaim`). Selector, node affinity, phase and
+/// binding mode do not count: the user has decided.
 fn sync_named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<(), Halt> {
     let Some(volume) = call.volume(Source::Overlay, name)? else {
         // U5
@@ -136,8 +137,8 @@ fn sync_named(call: &mut Call<'_>, claim: &Claim, name: &Text) -> Result<(), Hal
     Ok(())
 }
 
-/// Why a volume cannot satisfy a claim that names it, in the order of upstream's `checkVolumeSatisfyClaim`
-/// (8.4); capacities as full quantities, as upstream does from v1.38.
+/// Why a volume cannot satisfy a claim that names it, in the order of upstream's `checkVolumeSatisfyClaim`.
+/// Capacities are compared as full quantities, as upstream does from v1.38.
 pub(crate) fn mismatches(volume: &Volume, claim: &Claim) -> impl Iterator<Item = Mismatch> + use<> {
     let too_small = volume.capacity.unwrap_or_default() < claim.request;
     let attributes = volume.attributes_class_or_empty() != claim.attributes_class_or_empty();
@@ -153,7 +154,8 @@ pub(crate) fn mismatches(volume: &Volume, claim: &Claim) -> impl Iterator<Item =
     .filter_map(|(fails, mismatch)| fails.then_some(mismatch))
 }
 
-/// A claim that was bound before (5.3). Lost is not latched: where the volume comes back, it is bound again.
+/// A claim that was bound before (`syncBoundClaim`). Lost is not latched: where the volume comes back, it is
+/// bound again.
 fn sync_bound(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
     let Some(name) = &claim.volume_name else {
         // B1

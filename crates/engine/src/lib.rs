@@ -2,7 +2,8 @@
 //! functions over [`Cluster`].
 //!
 //! Comments number the cases of upstream's functions in `pv_controller.go`, and tests refer to these numbers:
-//! V1 to V9 in `syncVolume`, U1 to U10 in `syncUnboundClaim`, B1 to B5 in `syncBoundClaim`.
+//! V1 to V9 in `syncVolume`, U1 to U10 in `syncUnboundClaim`, B1 to B5 in `syncBoundClaim`. A function in
+//! parentheses is upstream's.
 //!
 //! # Guarantees
 //!

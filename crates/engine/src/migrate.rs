@@ -9,7 +9,8 @@ use bindery_core::{
 
 use crate::call::Call;
 
-/// Updates the migration annotation of a claim (11.1); returns the claim as it then is.
+/// Updates the migration annotation of a claim (`updateClaimMigrationAnnotations`); returns the claim as it
+/// then is.
 pub(crate) fn claim(call: &mut Call<'_>, claim: &Arc<Claim>) -> Result<Arc<Claim>, Stop> {
     let mut claim = Arc::clone(claim);
     let migrated_to = claim_edit(call, &claim)?;
@@ -39,8 +40,8 @@ pub(crate) fn claim_edit(call: &mut Call<'_>, claim: &Claim) -> Result<Edit<Text
     }
 }
 
-/// Updates the migration annotation and the deletion finalizers of a volume in one write (11.1, 11.2);
-/// returns the volume as it then is.
+/// Updates the migration annotation and the deletion finalizers of a volume in one write
+/// (`updateVolumeMigrationAnnotationsAndFinalizers`); returns the volume as it then is.
 pub(crate) fn volume(call: &mut Call<'_>, volume: &Arc<Volume>) -> Result<Arc<Volume>, Stop> {
     let mut volume = Arc::clone(volume);
     // A static volume has neither.

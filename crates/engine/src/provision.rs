@@ -46,8 +46,8 @@ fn give_up(call: &mut Call<'_>, claim: &Claim, failure: Failure) -> Result<(), H
     explain(call, claim)
 }
 
-/// Starts an operation unless one of its name runs or backs off; its end then decides the object again
-/// (10.6).
+/// Starts an operation unless one of its name runs or backs off (`scheduleOperation`). Its end decides the
+/// object again.
 pub(crate) fn start(call: &mut Call<'_>, kind: OperationKind, plugin: &Text, uid: &Uid) -> Result<(), Halt> {
     match call.cluster.operation(kind, uid.clone())? {
         OperationState::Idle => {

@@ -9,7 +9,7 @@ use crate::bind::fail_volume;
 use crate::call::{Call, Halt};
 use crate::provision::start;
 
-/// Reclaims a released volume by its policy (10.1).
+/// Reclaims a released volume by its policy (`reclaimVolume`).
 pub(crate) fn reclaim(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> {
     if volume.annotations.migrated_to.as_ref().is_some_and(|driver| !driver.is_empty()) {
         // Its external provisioner reclaims it.
@@ -27,7 +27,7 @@ pub(crate) fn reclaim(call: &mut Call<'_>, volume: &Volume) -> Result<(), Halt> 
     }
 }
 
-/// Whether no claim uses `volume`, by the cache (10.2).
+/// Whether no claim uses `volume`, by the cache (`isVolumeReleased`).
 pub(crate) fn is_unclaimed(call: &mut Call<'_>, volume: &Volume) -> Result<bool, Halt> {
     let Some(claim_ref) = &volume.claim_ref else { return Ok(false) };
     let Some(uid) = &claim_ref.uid else { return Ok(false) };
@@ -50,7 +50,7 @@ pub(crate) enum Deleter {
     Missing(Message),
 }
 
-/// Finds the deleter of the asset of `volume` (10.4).
+/// Finds the deleter of the asset of `volume` (`findDeletablePlugin`).
 pub(crate) fn find_deleter(call: &mut Call<'_>, volume: &Volume) -> Result<Deleter, Stop> {
     if let Some(name) = volume.annotations.provisioned_by.as_ref().filter(|name| !name.is_empty()) {
         return deleter_by_name(call, name);

@@ -43,7 +43,7 @@ pub(crate) fn sync(call: &mut Call<'_>, volume: &Arc<Volume>) -> Result<(), Halt
     Ok(())
 }
 
-/// The claim of that UID that `volume` points at; `None` only where it is gone for certain (4.1). A cache
+/// The claim of that UID that `volume` points at; `None` only where it is gone for certain. A cache
 /// that lags must not release a volume whose claim it has not seen yet.
 fn find_claim(
     call: &mut Call<'_>,
