@@ -1,13 +1,13 @@
 //! The conversation of one decision.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::RwLockReadGuard;
 
 use bindery_core::{
     Answer, ClaimKey, Cluster, DecisionLimits, Handle, Page, PluginMatch, Query, Question, QuestionBudget,
     Slot, Source, Stop, Text, Uid,
 };
+use rustc_hash::FxBuildHasher;
 
 use crate::change::Revision;
 use crate::environment::Environment;
@@ -179,7 +179,8 @@ fn room(limit: u32) -> usize {
 #[derive(Default)]
 struct Handles {
     ids: Vec<VolumeId>,
-    by_id: HashMap<VolumeId, Handle, BuildHasherDefault<Spread>>,
+    /// By a fast hash: callers cannot choose numbers that collide.
+    by_id: HashMap<VolumeId, Handle, FxBuildHasher>,
 }
 
 impl Handles {
@@ -199,24 +200,5 @@ impl Handles {
 
     fn id(&self, handle: Handle) -> Option<VolumeId> {
         self.ids.get(handle.0 as usize).copied()
-    }
-}
-
-/// Spreads numbers that the store itself gave out: callers cannot choose them to collide.
-#[derive(Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u32((*byte).into()));
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        // Fibonacci hashing: the golden ratio of 2^64 spreads consecutive numbers over the high bits.
-        self.0 = (self.0.rotate_left(32) ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
