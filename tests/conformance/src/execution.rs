@@ -1,13 +1,13 @@
 //! The execution of a case: an API server with its objects, and a binder whose caches are filled without
 //! watches.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use bindery_controller::{Binder, Configuration, Key, Parts, Plugin, Settings, Synced};
-use bindery_core::{ClaimKey, Engine, Text, Timestamp};
+use bindery_core::{ClaimKey, Engine, Timestamp};
 use bindery_kube::{ApiPort, Events, Template, decode};
 use bindery_store::{Delivery, Kind, Object, Store};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::case::{Case, Objects};
 use crate::compare;
 use crate::mock::{MockPlugin, migrations};
-use crate::port::CasePort;
+use crate::port::{CasePort, Log};
 use crate::server::Server;
 
 /// Longer than any backoff, so that all expire between two rounds.
@@ -42,14 +42,8 @@ pub(crate) struct Execution<'a> {
 pub(crate) struct End {
     /// The objects.
     pub(crate) objects: Objects,
-    /// The events, in order, as `TYPE REASON`.
-    pub(crate) events: Vec<String>,
-    /// A line for every live read, write and event, in order.
-    pub(crate) trace: Vec<String>,
-    /// The messages of writes that the API server found invalid.
-    pub(crate) invalid: Vec<String>,
-    /// Volumes whose phase was written.
-    pub(crate) phased: BTreeSet<Text>,
+    /// What the binder read, wrote and told.
+    pub(crate) log: Log,
 }
 
 impl<'a> Execution<'a> {
@@ -110,9 +104,8 @@ impl<'a> Execution<'a> {
             volumes: self.server.objects(VOLUMES).await?,
             claims: self.server.objects(CLAIMS).await?,
         };
-        let log = self.binder.port().log();
-        let (events, trace) = (log.events.clone(), log.trace.clone());
-        Ok(End { objects, events, trace, invalid: log.invalid.clone(), phased: log.phased.clone() })
+        let log = self.binder.port().log().clone();
+        Ok(End { objects, log })
     }
 
     /// Syncs everything, round by round, until a round makes no write.

@@ -16,7 +16,7 @@ pub(crate) struct CasePort {
 }
 
 /// The reads, writes and events of a port.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Log {
     /// The events, in order, as `TYPE REASON`.
     pub(crate) events: Vec<String>,

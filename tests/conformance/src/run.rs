@@ -85,11 +85,11 @@ pub async fn run_on(
         Err(why) => return Ok(Err(why)),
     };
     let mut run = run_case(case, engines, Server::Cluster(&setup)).await?;
-    let phased = run.end.phased.iter().map(|name| setup.recorded(name)).collect();
+    let phased = run.end.log.phased.iter().map(|name| setup.recorded(name)).collect();
     let case = Setup::possible(case, &phased);
     run.end.objects = setup.translated(&case.end, run.end.objects);
     let result = compared(&case, &run);
-    if !result.passed() && run.end.invalid.iter().any(|message| message.contains(FINALIZER_TOO_LATE)) {
+    if !result.passed() && run.end.log.invalid.iter().any(|message| message.contains(FINALIZER_TOO_LATE)) {
         // The rest of the recording depends on a write that a real API server refuses.
         return Ok(Err(format!("a write that the recorded API server took: {FINALIZER_TOO_LATE}")));
     }
@@ -151,7 +151,7 @@ fn beyond(case: &Case, run: &Run, applying: &[&Deviation]) -> Vec<String> {
 fn differences(case: &Case, run: &Run) -> Vec<Difference> {
     let mut differences = compare::objects(&case.end, &run.end.objects);
     if let Some(events) = &case.events {
-        differences.extend(compare::plain("events", events, &run.end.events));
+        differences.extend(compare::plain("events", events, &run.end.log.events));
     }
     if let Some(fails) = case.fails {
         differences.extend(compare::plain("fails", &fails, &run.failure.is_some()));
@@ -165,5 +165,5 @@ fn describe(difference: &Difference) -> String {
 
 fn trace(run: &Run) -> Vec<String> {
     let failure = run.failure.iter().map(|failure| format!("the call failed: {failure}"));
-    failure.chain(run.end.trace.iter().cloned()).collect()
+    failure.chain(run.end.log.trace.iter().cloned()).collect()
 }

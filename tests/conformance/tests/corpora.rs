@@ -3,18 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use flate2::read::MultiGzDecoder;
-
-/// How many cases a corpus has.
-fn lines(corpus: &PathBuf) -> usize {
-    let reader = BufReader::new(MultiGzDecoder::new(File::open(corpus).unwrap()));
-    reader.lines().filter(|line| !line.as_ref().unwrap().is_empty()).count()
-}
+use bindery_conformance::case;
 
 /// Runs every case of the committed corpora; `engine` decides.
 fn passes(engine: &str) {
@@ -22,7 +14,7 @@ fn passes(engine: &str) {
     let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(!files.is_empty(), "there is no corpus in {}", folder.display());
-    let counts: Vec<usize> = files.iter().map(lines).collect();
+    let counts: Vec<usize> = files.iter().map(|file| case::lines(file).unwrap().len()).collect();
     assert!(counts.iter().all(|lines| *lines > 0), "a corpus is empty: {counts:?} lines in {files:?}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_bindery-conformance"));
     let output = command.args(["--engine", engine]).args(files).output().unwrap();

@@ -31,7 +31,7 @@ pub(super) fn is_unbound_instead(case: &Case, end: &End) -> bool {
             let is_as_it_was = compare::differing(&only(volume), &end.objects).volumes.is_empty();
             // The case makes its one write fail.
             return is_failed(case, "update", "persistentvolumes") && is_as_it_was
-                || is_offered(now, volume) && end.events.is_empty();
+                || is_offered(now, volume) && end.log.events.is_empty();
         }
         now.is_object() && elsewhere(&end.objects.claims, now).is_none()
     })
