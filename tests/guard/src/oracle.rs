@@ -17,9 +17,10 @@ use bindery_core::{
     Action, Claim, ClaimPhase, Decision, Follows, OperationKind, Point, Regarding, Request, Returned, Step,
     Subject, Uid, Version, Volume, VolumePhase,
 };
+use bindery_kit::{write_claim, write_volume};
 
 use self::meet::{is_surplus, uid_in};
-use self::writes::{claim_of, volume_of, write_claim, write_volume};
+use self::writes::{claim_of, volume_of};
 use crate::model::{Model, Objects};
 use crate::worlds::next;
 

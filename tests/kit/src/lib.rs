@@ -6,6 +6,7 @@
 //! - `InMemoryApi` (feature `api`, because crates below the controller have no use for it) is an API server
 //!   behind the binder's port, with versions, conflicts, finalizers, faults by script, and a log of requests.
 //! - `NoEnvironment` (feature `store`) answers a session of the store in tests without plugins.
+//! - [`write_volume`] and [`write_claim`] change an object as the API server does.
 //! - [`Choices`] and [`check_all`] make random tests that their seed repeats.
 //! - [`Logged`] captures log lines, [`allow_files`] raises the limit of open files, [`resident_kib`] and
 //!   [`peak_kib`] read the memory of a process.
@@ -21,6 +22,7 @@ mod memory;
 mod objects;
 mod random;
 pub mod words;
+mod writes;
 
 #[cfg(feature = "api")]
 pub use api::{Change, Fault, Faults, InMemoryApi, Objects, VOLUME_PROTECTION};
@@ -31,3 +33,4 @@ pub use logged::Logged;
 pub use memory::{peak_kib, resident_kib};
 pub use objects::{claim, class, gib, volume};
 pub use random::{Choices, check_all, number_from_env, seeded_runner};
+pub use writes::{write_claim, write_volume};

@@ -1,9 +1,6 @@
-//! The effect of a write on an object.
+//! The object that an action writes.
 
-use bindery_core::{
-    Action, CapacityChange, Claim, ClaimTarget, Clear, Edit, FINALIZER_EXTERNAL, FINALIZER_IN_TREE,
-    FinalizerEdit, Text, Uid, Version, Volume,
-};
+use bindery_core::{Action, ClaimTarget, Text, Uid, Version};
 
 pub(super) fn volume_of(action: &Action) -> Option<(&Uid, &Version, &Text)> {
     match action {
@@ -24,87 +21,5 @@ pub(super) fn claim_of(action: &Action) -> Option<&ClaimTarget> {
         | Action::AnnotateClaim { claim, .. }
         | Action::RemoveSelectedNode { claim } => Some(claim),
         _ => None,
-    }
-}
-
-pub(super) fn write_volume(volume: &mut Volume, action: &Action) {
-    match action {
-        Action::ReserveVolume { claim, mark, .. } => {
-            let (namespace, name) = (claim.key.namespace.clone(), claim.key.name.clone());
-            let uid = Some(claim.uid.clone());
-            volume.claim_ref = Some(bindery_core::ClaimRef { namespace, name, uid });
-            volume.annotations.bound_by_controller |= *mark;
-        }
-        Action::SetVolumePhase { phase, .. } => volume.phase = *phase,
-        Action::AnnotateVolume { migrated_to, in_tree_finalizer, external_finalizer, .. } => {
-            let edits = [(FINALIZER_IN_TREE, in_tree_finalizer), (FINALIZER_EXTERNAL, external_finalizer)];
-            for (name, edit) in edits {
-                match edit {
-                    FinalizerEdit::Keep => {}
-                    FinalizerEdit::Add => volume.finalizers.push(name.into()),
-                    FinalizerEdit::Remove => volume.finalizers.retain(|f| **f != *name),
-                }
-            }
-            set(&mut volume.annotations.migrated_to, migrated_to);
-        }
-        Action::UnbindVolume { clear, .. } => match clear {
-            Clear::Whole => {
-                volume.claim_ref = None;
-                volume.annotations.bound_by_controller = false;
-            }
-            Clear::Uid => {
-                if let Some(claim_ref) = volume.claim_ref.as_mut() {
-                    claim_ref.uid = None;
-                }
-            }
-        },
-        _ => {}
-    }
-}
-
-pub(super) fn write_claim(claim: &mut Claim, action: &Action) {
-    match action {
-        Action::BindClaim { volume, set_volume_name, mark, .. } => {
-            if *set_volume_name {
-                claim.volume_name = Some(volume.name.clone());
-            }
-            claim.annotations.bind_completed = true;
-            claim.annotations.bound_by_controller |= *mark;
-        }
-        Action::SetClaimStatus { phase, access_modes, capacity, attributes_class, .. } => {
-            claim.status.phase = *phase;
-            if let Edit::Set(modes) = access_modes {
-                claim.status.access_modes.clone_from(modes);
-            } else if *access_modes == Edit::Remove {
-                claim.status.access_modes = vec![];
-            }
-            let amount = match capacity {
-                CapacityChange::Keep => claim.status.capacity,
-                CapacityChange::Remove => None,
-                CapacityChange::Storage(amount) | CapacityChange::Whole(amount) => Some(*amount),
-            };
-            if *capacity != CapacityChange::Keep {
-                (claim.status.capacity, claim.status.has_capacity) = (amount, amount.is_some());
-            }
-            set(&mut claim.status.attributes_class, attributes_class);
-        }
-        Action::SetClaimClass { class, .. } => claim.class = Some(class.clone()),
-        Action::AnnotateClaim { provisioner, migrated_to, .. } => {
-            if let Some(provisioner) = provisioner {
-                claim.annotations.storage_provisioner = Some(provisioner.clone());
-                claim.annotations.beta_storage_provisioner = Some(provisioner.clone());
-            }
-            set(&mut claim.annotations.migrated_to, migrated_to);
-        }
-        Action::RemoveSelectedNode { .. } => claim.annotations.selected_node = None,
-        _ => {}
-    }
-}
-
-fn set(field: &mut Option<Text>, edit: &Edit<Text>) {
-    match edit {
-        Edit::Keep => {}
-        Edit::Set(value) => *field = Some(value.clone()),
-        Edit::Remove => *field = None,
     }
 }

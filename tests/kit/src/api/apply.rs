@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use bindery_controller::{Write, WriteError};
-use bindery_core::{
-    Action, CapacityChange, Claim, ClaimRef, ClaimTarget, Clear, Edit, Quantity, Volume, VolumeTarget,
-};
+use bindery_core::{Action, Claim, ClaimTarget, Volume, VolumeTarget};
 
 use super::Objects;
+use crate::{write_claim, write_volume};
 
 /// What a write changes.
 pub enum Change {
@@ -51,7 +50,9 @@ pub(super) fn change<X>(objects: &Objects<X>, write: &Write<Volume>) -> Result<C
         | Action::UnbindVolume { volume, .. } => {
             let before = volume_at(objects, volume)?;
             let mut after = Volume::clone(&before);
-            change_volume(&mut after, write);
+            write_volume(&mut after, &write.action);
+            // Of finalizers the request has all, as the binder has edited them.
+            after.finalizers = write.finalizers.as_ref().unwrap_or(&before.finalizers).clone();
             let adds = after.finalizers.iter().any(|finalizer| !before.finalizers.contains(finalizer));
             if before.deleting && adds {
                 return Err(WriteError::Invalid("no new finalizers can be added to a deleted object".into()));
@@ -65,7 +66,7 @@ pub(super) fn change<X>(objects: &Objects<X>, write: &Write<Volume>) -> Result<C
         | Action::RemoveSelectedNode { claim } => {
             let before = claim_at(objects, claim)?;
             let mut after = Claim::clone(&before);
-            change_claim(&mut after, write);
+            write_claim(&mut after, &write.action);
             Ok(Change::Claim { before, after })
         }
         _ => Err(WriteError::Invalid(format!("{} is not allowed", write.name()))),
@@ -90,83 +91,4 @@ fn claim_at<X>(objects: &Objects<X>, target: &ClaimTarget) -> Result<Arc<Claim>,
         return Err(WriteError::Conflict(target.key.to_string()));
     }
     Ok(Arc::clone(claim))
-}
-
-fn change_volume(after: &mut Volume, write: &Write<Volume>) {
-    match &write.action {
-        Action::ReserveVolume { claim, mark, .. } => {
-            after.annotations.bound_by_controller |= mark;
-            after.claim_ref = Some(ClaimRef {
-                namespace: claim.key.namespace.clone(),
-                name: claim.key.name.clone(),
-                uid: Some(claim.uid.clone()),
-            });
-        }
-        Action::SetVolumePhase { phase, .. } => after.phase = *phase,
-        Action::AnnotateVolume { migrated_to, .. } => {
-            edit(&mut after.annotations.migrated_to, migrated_to);
-            after.finalizers = write.finalizers.clone().unwrap_or(std::mem::take(&mut after.finalizers));
-        }
-        Action::UnbindVolume { clear: Clear::Whole, .. } => {
-            after.claim_ref = None;
-            after.annotations.bound_by_controller = false;
-        }
-        Action::UnbindVolume { clear: Clear::Uid, .. } => {
-            after.claim_ref.iter_mut().for_each(|claim_ref| claim_ref.uid = None);
-        }
-        _ => panic!("{} is not for a volume that exists", write.name()),
-    }
-}
-
-fn change_claim(after: &mut Claim, write: &Write<Volume>) {
-    match &write.action {
-        Action::BindClaim { volume, set_volume_name, mark, .. } => {
-            after.annotations.bind_completed = true;
-            after.annotations.bound_by_controller |= mark;
-            if *set_volume_name {
-                after.volume_name = Some(volume.name.clone());
-            }
-        }
-        Action::SetClaimStatus { phase, access_modes, capacity, attributes_class, .. } => {
-            let status = &mut after.status;
-            status.phase = *phase;
-            match access_modes {
-                Edit::Keep => {}
-                Edit::Set(modes) => status.access_modes.clone_from(modes),
-                Edit::Remove => status.access_modes.clear(),
-            }
-            if let Some(amount) = changed(*capacity) {
-                (status.has_capacity, status.capacity) = (amount.is_some(), amount);
-            }
-            edit(&mut status.attributes_class, attributes_class);
-        }
-        Action::SetClaimClass { class, .. } => after.class = Some(class.clone()),
-        Action::AnnotateClaim { provisioner, migrated_to, .. } => {
-            let annotations = &mut after.annotations;
-            if provisioner.is_some() {
-                annotations.storage_provisioner.clone_from(provisioner);
-                annotations.beta_storage_provisioner.clone_from(provisioner);
-            }
-            edit(&mut annotations.migrated_to, migrated_to);
-        }
-        Action::RemoveSelectedNode { .. } => after.annotations.selected_node = None,
-        _ => panic!("{} is not for a claim", write.name()),
-    }
-}
-
-fn edit<T: Clone>(value: &mut Option<T>, edit: &Edit<T>) {
-    match edit {
-        Edit::Keep => {}
-        Edit::Set(new) => *value = Some(new.clone()),
-        Edit::Remove => *value = None,
-    }
-}
-
-/// The new capacity, if it changes.
-fn changed(change: CapacityChange) -> Option<Option<Quantity>> {
-    match change {
-        CapacityChange::Keep => None,
-        CapacityChange::Remove => Some(None),
-        CapacityChange::Storage(amount) | CapacityChange::Whole(amount) => Some(Some(amount)),
-    }
 }
