@@ -54,18 +54,19 @@ async fn a_failing_key_backs_off_and_holds_no_other_up() {
         _ => bindery_engine::decide(request, cluster).map_err(EngineFault::from),
     });
     let binder = binder(&double, engine);
-    let shutdown = CancellationToken::new();
-    let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
-    double.until("the good one is bound", || double.claim("good").status.phase == ClaimPhase::Bound).await;
-    // 5 ms doubled eleven times, and then 15 s each: twenty seconds for the first thirteen tries.
-    let tries = || tries.load(Ordering::Relaxed);
-    double.until("it is tried thirteen times", || tries() == 13).await;
-    let doubling = begin.elapsed();
-    double.until("it is tried sixteen times", || tries() == 16).await;
-    // By the virtual clock.
-    assert_eq!((begin.elapsed() - doubling).as_secs(), 45);
-    shutdown.cancel();
-    running.await.unwrap();
+    run_during(&binder, async {
+        double
+            .until("the good one is bound", || double.claim("good").status.phase == ClaimPhase::Bound)
+            .await;
+        // 5 ms doubled eleven times, and then 15 s each: twenty seconds for the first thirteen tries.
+        let tries = || tries.load(Ordering::Relaxed);
+        double.until("it is tried thirteen times", || tries() == 13).await;
+        let doubling = begin.elapsed();
+        double.until("it is tried sixteen times", || tries() == 16).await;
+        // By the virtual clock.
+        assert_eq!((begin.elapsed() - doubling).as_secs(), 45);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,15 +77,14 @@ async fn the_api_server_is_obeyed_when_it_asks_to_wait() {
     let retry_after = Duration::from_secs(7);
     double.fail_write(1, WriteError::Throttled { message: "busy".to_owned(), retry_after });
     let binder = binder(&double, DefaultEngine);
-    let shutdown = CancellationToken::new();
-    let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
-    double.until("the first write is refused", || double.writes().len() == 1).await;
-    let refused = Instant::now();
-    double.until("it is made again", || double.writes().len() > 1).await;
-    assert!(refused.elapsed() >= retry_after);
-    double.until("the claim is bound", || double.claim("c1").status.phase == ClaimPhase::Bound).await;
-    shutdown.cancel();
-    running.await.unwrap();
+    run_during(&binder, async {
+        double.until("the first write is refused", || double.writes().len() == 1).await;
+        let refused = Instant::now();
+        double.until("it is made again", || double.writes().len() > 1).await;
+        assert!(refused.elapsed() >= retry_after);
+        double.until("the claim is bound", || double.claim("c1").status.phase == ClaimPhase::Bound).await;
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,21 +94,20 @@ async fn a_bind_that_fails_backs_off_though_its_own_reservation_ends() {
     double.add_claim(&claim("c1"));
     (1..=40).for_each(|nth| double.fail_write(nth, WriteError::Invalid("a policy denies it".to_owned())));
     let binder = binder(&double, DefaultEngine);
-    let shutdown = CancellationToken::new();
-    let running = tokio::spawn(Arc::clone(&binder).run(shutdown.clone()));
-    let begin = Instant::now();
-    double.until("the write fails twelve times", || double.writes().len() == 12).await;
-    let twelve = begin.elapsed();
-    double.until("the write fails once more", || double.writes().len() == 13).await;
-    // By the virtual clock: 5 ms doubled.
-    assert_eq!((twelve.as_secs(), begin.elapsed().as_secs()), (10, 20));
-    // A corrected policy takes effect soon.
-    double.until("the write fails for the last time", || double.writes().len() == 40).await;
-    let mended = Instant::now();
-    double.until("the claim is bound", || double.claim("c1").status.phase == ClaimPhase::Bound).await;
-    assert!(mended.elapsed() <= RETRY_BACKOFF_MAX, "{:?}", mended.elapsed());
-    shutdown.cancel();
-    running.await.unwrap();
+    run_during(&binder, async {
+        let begin = Instant::now();
+        double.until("the write fails twelve times", || double.writes().len() == 12).await;
+        let twelve = begin.elapsed();
+        double.until("the write fails once more", || double.writes().len() == 13).await;
+        // By the virtual clock: 5 ms doubled.
+        assert_eq!((twelve.as_secs(), begin.elapsed().as_secs()), (10, 20));
+        // A corrected policy takes effect soon.
+        double.until("the write fails for the last time", || double.writes().len() == 40).await;
+        let mended = Instant::now();
+        double.until("the claim is bound", || double.claim("c1").status.phase == ClaimPhase::Bound).await;
+        assert!(mended.elapsed() <= RETRY_BACKOFF_MAX, "{:?}", mended.elapsed());
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

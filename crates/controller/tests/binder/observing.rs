@@ -7,10 +7,10 @@ use bindery_core::{Claim, ClaimPhase, ClaimRef, Quantity, Volume, VolumePhase};
 use bindery_engine::DefaultEngine;
 use bindery_kit::Logged;
 use bindery_store::{Author, Authors, Delivered, Delivery, Kind, Object, ObjectKey};
-use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
 
 use crate::double::{Double, binder_of, claim, parts, volume};
+use crate::operating::run_during;
 
 /// A binder in observe mode, and its cluster.
 struct Stage {
@@ -226,20 +226,20 @@ async fn everything_is_decided_and_nothing_is_done() {
     let mut released = reserved(&volume("released"), &claim("gone"));
     released.phase = VolumePhase::Bound;
     let mut stage = Stage::new(&[volume("v"), released], &[fits.clone(), too_large]);
-    let shutdown = CancellationToken::new();
-    let running = tokio::spawn(Arc::clone(&stage.binder).run(shutdown.clone()));
-    let decisions = || stage.binder.metrics().decisions.get();
-    stage.double.until("both claims and both volumes are decided", || decisions() >= 4).await;
-    stage.double.rest().await;
-    assert_eq!(stage.binder.observation().awaited(), 1);
-    stage.bind(&fits, &volume("v"));
-    let awaited = || stage.binder.observation().awaited();
-    stage.double.until("what upstream chose is compared", || awaited() == 0).await;
-    stage.double.rest().await;
-    assert_eq!(stage.counts(), [1, 0, 0, 0]);
-    assert!(stage.double.writes().is_empty() && stage.double.reasons().is_empty());
-    shutdown.cancel();
-    running.await.unwrap();
+    let binder = Arc::clone(&stage.binder);
+    run_during(&binder, async {
+        let decisions = || stage.binder.metrics().decisions.get();
+        stage.double.until("both claims and both volumes are decided", || decisions() >= 4).await;
+        stage.double.rest().await;
+        assert_eq!(stage.binder.observation().awaited(), 1);
+        stage.bind(&fits, &volume("v"));
+        let awaited = || stage.binder.observation().awaited();
+        stage.double.until("what upstream chose is compared", || awaited() == 0).await;
+        stage.double.rest().await;
+        assert_eq!(stage.counts(), [1, 0, 0, 0]);
+        assert!(stage.double.writes().is_empty() && stage.double.reasons().is_empty());
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -247,19 +247,19 @@ async fn a_claim_that_is_awaited_for_long_is_told_of_once_by_its_name() {
     let log = Logged::from(LevelFilter::INFO);
     let (soon, late) = (claim("soon"), claim("late"));
     let mut stage = Stage::new(&[volume("a"), volume("b")], &[soon.clone(), late.clone()]);
-    let shutdown = CancellationToken::new();
-    let running = tokio::spawn(Arc::clone(&stage.binder).run(shutdown.clone()));
-    let awaited = |stage: &Stage| stage.binder.observation().awaited();
-    stage.double.until("both claims are awaited", || awaited(&stage) == 2).await;
-    stage.bind(&soon, &volume("a"));
-    stage.double.rest().await;
-    assert_eq!(awaited(&stage), 1);
-    let log = log.text();
-    let told: Vec<_> = log.lines().filter(|line| line.contains("has not bound")).collect();
-    assert_eq!(told.len(), 1, "{log}");
-    for part in ["ns/late", &late.uid.0, "bindery=b"] {
-        assert!(told[0].contains(part), "no {part:?} in {}", told[0]);
-    }
-    shutdown.cancel();
-    running.await.unwrap();
+    let binder = Arc::clone(&stage.binder);
+    run_during(&binder, async {
+        let awaited = |stage: &Stage| stage.binder.observation().awaited();
+        stage.double.until("both claims are awaited", || awaited(&stage) == 2).await;
+        stage.bind(&soon, &volume("a"));
+        stage.double.rest().await;
+        assert_eq!(awaited(&stage), 1);
+        let log = log.text();
+        let told: Vec<_> = log.lines().filter(|line| line.contains("has not bound")).collect();
+        assert_eq!(told.len(), 1, "{log}");
+        for part in ["ns/late", &late.uid.0, "bindery=b"] {
+            assert!(told[0].contains(part), "no {part:?} in {}", told[0]);
+        }
+    })
+    .await;
 }

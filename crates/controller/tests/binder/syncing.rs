@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bindery_controller::{Key, Purpose, REASON_UNWRITABLE, SyncError, WriteError};
 use bindery_core::{
-    Action, Answer, ClaimKey, ClaimPhase, ClaimRef, Cluster, Decision, EngineFault, Message, Outcome,
+    Action, Answer, ClaimKey, ClaimPhase, ClaimRef, Cluster, Decision, EngineFault, Lookup, Message, Outcome,
     Question, Request, Source, Step, Subject, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
@@ -212,6 +212,30 @@ async fn an_engine_cannot_read_for_ever() {
     };
     let binder = binder(&double, Scripted(endless));
     assert_eq!(binder.sync(&claim_key("c1")).await.result, Err(SyncError::TooManyReads(8)));
+}
+
+#[tokio::test]
+async fn a_decision_that_the_cluster_outdates_each_time_is_tried_four_times() {
+    let double = Double::new();
+    double.add_volume(&volume("v1"));
+    double.add_claim(&claim("c1"));
+    let engine = |request: &Request, cluster: &mut dyn Cluster| {
+        let volume = cluster.volume(Source::Overlay, "v1".into())?;
+        match (&request.subject, volume) {
+            (Subject::SyncClaim(claim), Lookup::Found(volume)) => {
+                let (volume, claim) = (volume.target(), claim.target());
+                let reserve = Action::ReserveVolume { volume, claim, mark: true };
+                Ok(Decision::new(vec![Step::from(reserve)], Outcome::Done))
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let binder = binder(&double, Scripted(engine));
+    // The decision of another claim has picked the volume, and stays in flight.
+    binder.store().reserve("v1", &ClaimKey::new("ns", "c2")).unwrap();
+    let result = binder.sync(&claim_key("c1")).await.result;
+    assert!(matches!(result, Err(SyncError::Stale { attempts: 4, .. })), "{result:?}");
+    assert_eq!((binder.metrics().decisions.get(), double.writes()), (4, Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]
