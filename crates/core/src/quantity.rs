@@ -91,7 +91,8 @@ impl Quantity {
         })
     }
 
-    fn as_nanos(self) -> u128 {
+    /// The amount in billionths of a byte.
+    pub fn as_nanos(self) -> u128 {
         u128::from(self.whole) * NANOS + u128::from(self.nanos)
     }
 }

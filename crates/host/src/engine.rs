@@ -63,11 +63,6 @@ impl ComponentEngine {
         })
     }
 
-    /// The limits of each of its decisions.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
     fn run(&self, call: Call, request: &Request) -> (Result<Decision, EngineFault>, Stats) {
         let mut store = Store::new(&self.shared.engine, call);
         // Limits are set before instantiation, because a start function can loop.

@@ -302,7 +302,8 @@ fn default_classes_come_newest_first_and_an_unreadable_class_may_be_one() {
 /// The answer to a question of an engine.
 fn ask<T>(store: &Store, question: impl FnOnce(&mut dyn Cluster) -> Result<T, Stop>) -> T {
     let live = LiveReads::default();
-    question(&mut store.session(&NoEnvironment, &live, DecisionLimits::default())).unwrap()
+    let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
+    question(&mut session).expect("the store answers every question from its cache")
 }
 
 fn pod(name: &str, claims: &[&str], scheduled: bool) -> ObservedPod {

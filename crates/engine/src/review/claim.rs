@@ -1,8 +1,8 @@
 //! Whether a claim may be written.
 
 use bindery_core::{
-    BindingMode, Claim, ClaimRef, Finding, IN_TREE_PREFIX, Migration, NO_PROVISIONER, Quantity, Rule, Source,
-    Text, Volume, VolumePhase,
+    BindingMode, Claim, ClaimRef, Finding, IN_TREE_PREFIX, Migration, NO_PROVISIONER, Rule, Source, Text,
+    Volume, VolumePhase,
 };
 
 use super::{contrasts, introduced, is_complete_pair};
@@ -131,14 +131,10 @@ fn leaving(volume: &Volume) -> Option<Finding> {
 
 fn oversized(claim: &Claim, volume: &Volume) -> Option<Finding> {
     let capacity = volume.capacity?;
-    (nanos(capacity) > FAR_LARGER * nanos(claim.request)).then(|| {
+    (capacity.as_nanos() > FAR_LARGER * claim.request.as_nanos()).then(|| {
         let [found, wanted] = [claim.request, capacity].map(|quantity| quantity.to_string().into());
         about(&volume.name, Rule::VolumeOversized, found, wanted)
     })
-}
-
-fn nanos(quantity: Quantity) -> u128 {
-    u128::from(quantity.whole) * 1_000_000_000 + u128::from(quantity.nanos)
 }
 
 /// The class waits for a consumer, but a claim that names its volume is bound at once.
