@@ -10,7 +10,6 @@ mod loss;
 mod object;
 mod queue;
 mod rate;
-mod recent;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,11 +2,11 @@
 //! `EventCorrelator`, with its numbers. RATIONALE.md lists the differences.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroUsize;
 
 use bindery_controller::Note;
 use bindery_core::{EventType, Timestamp, Uid};
-
-use super::recent::Recent;
+use lru::LruCache;
 
 /// From this many different messages of one reason on, events are combined (`defaultAggregateMaxEvents`).
 const MESSAGES_MAX: usize = 10;
@@ -18,13 +18,13 @@ const BURST: i64 = 25;
 pub(super) const REFILL: Timestamp = 300;
 /// Most objects that are remembered. An object with one event takes about 250 bytes, so all take 16 MiB.
 /// client-go remembers 4,096, too few for a larger number of stuck claims.
-pub(super) const OBJECTS_MAX: usize = 65_536;
+pub(super) const OBJECTS_MAX: NonZeroUsize = NonZeroUsize::new(65_536).expect("it is more than 0");
 /// Begin of a combined message.
 const COMBINED: &str = "(combined from similar events): ";
 
 /// The events of the objects with the latest events.
 pub(super) struct Correlator {
-    objects: Recent<Uid, ObjectEvents>,
+    objects: LruCache<Uid, ObjectEvents>,
     refill: Timestamp,
 }
 
@@ -83,13 +83,13 @@ struct Tokens {
 impl Correlator {
     /// A correlator that admits one more event of an object every `refill` seconds.
     pub(super) fn new(refill: Timestamp) -> Self {
-        Self { objects: Recent::new(OBJECTS_MAX), refill }
+        Self { objects: LruCache::sparse(OBJECTS_MAX), refill }
     }
 
     /// Counts a note. Notes that are not written count too; the next event that is written shows their
     /// number.
     pub(super) fn observe(&mut self, note: &Note, now: Timestamp) -> Correlated {
-        let object = self.objects.get_or_insert_with(note.regarding.uid(), || ObjectEvents::new(now));
+        let object = self.objects.get_or_insert_mut_ref(note.regarding.uid(), || ObjectEvents::new(now));
         let found = object.series.iter().position(|series| series.is_of(note));
         let at = found.unwrap_or_else(|| {
             object.series.push(Series::new(note, now));
@@ -101,7 +101,7 @@ impl Correlator {
 
     /// Takes a token of the object. Returns whether there was one.
     pub(super) fn take_token(&mut self, note: &Note, now: Timestamp) -> bool {
-        let object = self.objects.get_or_insert_with(note.regarding.uid(), || ObjectEvents::new(now));
+        let object = self.objects.get_or_insert_mut_ref(note.regarding.uid(), || ObjectEvents::new(now));
         let tokens = match note.event_type {
             EventType::Normal => &mut object.normal,
             EventType::Warning => &mut object.warning,

@@ -64,11 +64,7 @@ pub(super) fn event_name(note: &Note, correlated: &Correlated) -> String {
     format!("{object}.{:016x}", correlated.id)
 }
 
-/// Path of the events of an object.
-///
-/// # Errors
-///
-/// Namespace or name, which an engine may have given, cannot belong to an object.
+/// Path of the events of an object. An engine may have given a namespace or a name that no object can have.
 pub(super) fn folder(regarding: &Regarding) -> Result<String, WriteError> {
     request::segment(name(regarding))?;
     Ok(format!("/api/v1/namespaces/{}/events", request::segment(namespace(regarding))?))

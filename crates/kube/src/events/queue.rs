@@ -7,7 +7,7 @@ use bindery_controller::Note;
 use super::correlate::{Correlated, OBJECTS_MAX};
 
 /// Most queued notes. At 20 a second they take 55 minutes, after which an event says little.
-const QUEUED_MAX: usize = OBJECTS_MAX;
+const QUEUED_MAX: usize = OBJECTS_MAX.get();
 
 /// A note, correlated with those before it.
 pub(super) struct Queued {
