@@ -7,6 +7,8 @@
 //! Pure functions of the stored certificates and the time decide which certificates to make and to show
 //! ([`Generations`]); the keeper reads, writes and waits.
 
+pub use bindery_kube::{Bundles, CertificateStorage, Data};
+
 mod files;
 mod generation;
 mod generations;
@@ -14,14 +16,12 @@ mod identity;
 mod keeper;
 mod mint;
 mod status;
-mod storage;
 
 pub use files::{AuthorityFiles, Files, FilesError, IdentityFiles};
 pub use generation::Broken;
-pub use generations::{CertificateSettings, Data, Generations, SETTLE_MAX};
+pub use generations::{CertificateSettings, Generations, SETTLE_MAX};
 pub(crate) use identity::parse;
 pub use identity::{Authorities, Identity, IdentityError, Validity};
 pub use keeper::{Keeper, KeeperError};
 pub use mint::{LIFETIME_MIN, MintError, Names, SKEW};
 pub use status::CertificateStatus;
-pub use storage::{Bundles, Storage};

@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use futures::StreamExt as _;
 use http::Method;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -31,6 +31,46 @@ const MARK: &str = "bindery.dev/certificates";
 const MARK_TEXT: &str = "made and renewed by Bindery; its guide for operators says how to replace them";
 /// Tools that look for certificates find them by this type.
 const SECRET_TYPE: &str = "kubernetes.io/tls";
+
+/// The data of the Secret.
+pub type Data = BTreeMap<String, Vec<u8>>;
+
+/// Trusted authorities, in PEM, by the name of each webhook.
+pub type Bundles = BTreeMap<String, Vec<u8>>;
+
+/// What replicas share: the Secret with the certificates, and the webhook configuration that trusts them.
+/// Writes name the version that was read, and return whether it was still the current one.
+pub trait CertificateStorage: Send + Sync + 'static {
+    /// The version of an object.
+    type Version: Send + Sync;
+    /// Names the object and the remedy.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Whether a setting is wrong, so that trying again does not help.
+    fn is_permanent(error: &Self::Error) -> bool;
+
+    /// Reads the Secret, from the API server and not from a cache; `None` if it does not exist.
+    fn read_secret(&self) -> impl Future<Output = Result<Option<(Data, Self::Version)>, Self::Error>> + Send;
+
+    /// Replaces the Secret, or creates it if none was read.
+    fn write_secret(
+        &self,
+        data: &Data,
+        over: Option<&Self::Version>,
+    ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+
+    /// Reads the trusted authorities; `None` if there is no webhook configuration.
+    fn read_bundles(
+        &self,
+    ) -> impl Future<Output = Result<Option<(Bundles, Self::Version)>, Self::Error>> + Send;
+
+    /// Replaces the trusted authorities, in PEM, of every webhook.
+    fn write_bundles(
+        &self,
+        authorities: &[u8],
+        over: &Self::Version,
+    ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+}
 
 /// A Secret and a ValidatingWebhookConfiguration.
 #[derive(Clone)]
@@ -74,91 +114,6 @@ impl CertificateStore {
     pub fn new(client: impl Into<ApiClient>, namespace: &str, secret: &str, configuration: &str) -> Self {
         let [namespace, secret, configuration] = [namespace, secret, configuration].map(str::to_owned);
         Self { client: client.into(), namespace, secret, configuration }
-    }
-
-    /// The Secret's data by key; `None` if there is no Secret.
-    ///
-    /// # Errors
-    ///
-    /// The Secret cannot be read, or another program owns it.
-    pub async fn secret(&self) -> Result<Option<(BTreeMap<String, Vec<u8>>, Read)>, CertificateStoreError> {
-        let object =
-            self.read(&self.secret_path()).await.map_err(|fault| self.secret_error("read", &fault))?;
-        let Some(object) = object else { return Ok(None) };
-        let data = object["data"].as_object().into_iter().flatten();
-        let data: BTreeMap<_, _> = data.map(|(key, value)| (key.clone(), decoded(value))).collect();
-        if !data.is_empty() && object["metadata"]["annotations"][MARK].is_null() {
-            return Err(CertificateStoreError::Foreign { secret: self.secret_name() });
-        }
-        Ok(Some((data, Read(object))))
-    }
-
-    /// Writes the Secret's data over the version that was read, or creates the Secret. Returns `false` if
-    /// another client was faster.
-    ///
-    /// # Errors
-    ///
-    /// The Secret cannot be written.
-    pub async fn keep(
-        &self,
-        data: &BTreeMap<String, Vec<u8>>,
-        over: Option<&Read>,
-    ) -> Result<bool, CertificateStoreError> {
-        let metadata = json!({"namespace": self.namespace, "name": self.secret});
-        let new = || json!({"apiVersion": "v1", "kind": "Secret", "type": SECRET_TYPE, "metadata": metadata});
-        let mut object = over.map_or_else(new, |read| read.0.clone());
-        object["data"] = data.iter().map(|(key, value)| (key.clone(), encoded(value))).collect();
-        if !object["metadata"]["annotations"].is_object() {
-            object["metadata"]["annotations"] = json!({});
-        }
-        object["metadata"]["annotations"][MARK] = MARK_TEXT.into();
-        let (method, path) = match over {
-            Some(_) => (Method::PUT, self.secret_path()),
-            None => (Method::POST, self.secrets_path()),
-        };
-        let path = format!("{path}?fieldManager={FIELD_MANAGER}");
-        let outcome = rest::json(&self.client, method, &path, Some(&object)).await;
-        // A Secret that was deleted since the read is not created again with old data.
-        is_done(outcome, over.is_some()).map_err(|fault| self.secret_error("written", &fault))
-    }
-
-    /// The authorities that the configuration trusts, by webhook; `None` if there is no configuration.
-    ///
-    /// # Errors
-    ///
-    /// The configuration cannot be read.
-    pub async fn bundles(&self) -> Result<Option<(BTreeMap<String, Vec<u8>>, Read)>, CertificateStoreError> {
-        let object = self.read(&self.configuration_path()).await;
-        let object = object.map_err(|fault| self.configuration_error("read", &fault))?;
-        let Some(object) = object else { return Ok(None) };
-        let webhooks = object["webhooks"].as_array().into_iter().flatten();
-        let bundles = webhooks.map(|webhook| {
-            let name = webhook["name"].as_str().unwrap_or_default().to_owned();
-            (name, decoded(&webhook["clientConfig"]["caBundle"]))
-        });
-        Ok(Some((bundles.collect(), Read(object))))
-    }
-
-    /// Makes all webhooks of the configuration trust these authorities, in PEM. Returns `false` if another
-    /// client was faster.
-    ///
-    /// # Errors
-    ///
-    /// The configuration cannot be patched.
-    pub async fn entrust(&self, authorities: &[u8], over: &Read) -> Result<bool, CertificateStoreError> {
-        let version = &over.0["metadata"]["resourceVersion"];
-        let mut patch = vec![json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version})];
-        let bundle = encoded(authorities);
-        let webhooks = over.0["webhooks"].as_array().into_iter().flatten();
-        for (at, webhook) in webhooks.enumerate() {
-            if webhook["clientConfig"]["caBundle"] != bundle {
-                let path = format!("/webhooks/{at}/clientConfig/caBundle");
-                patch.push(json!({"op": "add", "path": path, "value": bundle}));
-            }
-        }
-        let path = format!("{}?fieldManager={FIELD_MANAGER}", self.configuration_path());
-        let outcome = rest::json(&self.client, Method::PATCH, &path, Some(&patch.into())).await;
-        is_done(outcome, true).map_err(|fault| self.configuration_error("patched", &fault))
     }
 
     /// Notifies `changes` of every change of the two objects, while it is polled.
@@ -220,6 +175,77 @@ impl CertificateStore {
     }
 }
 
+impl CertificateStorage for CertificateStore {
+    type Version = Read;
+    type Error = CertificateStoreError;
+
+    fn is_permanent(error: &CertificateStoreError) -> bool {
+        matches!(error, CertificateStoreError::Foreign { .. })
+    }
+
+    async fn read_secret(&self) -> Result<Option<(Data, Read)>, CertificateStoreError> {
+        let object =
+            self.read(&self.secret_path()).await.map_err(|fault| self.secret_error("read", &fault))?;
+        let Some(object) = object else { return Ok(None) };
+        let data = object["data"].as_object().into_iter().flatten();
+        let data: BTreeMap<_, _> = data.map(|(key, value)| (key.clone(), decoded(value))).collect();
+        if !data.is_empty() && object["metadata"]["annotations"][MARK].is_null() {
+            return Err(CertificateStoreError::Foreign { secret: self.secret_name() });
+        }
+        Ok(Some((data, Read(object))))
+    }
+
+    async fn write_secret(&self, data: &Data, over: Option<&Read>) -> Result<bool, CertificateStoreError> {
+        let metadata = json!({"namespace": self.namespace, "name": self.secret});
+        let new = || json!({"apiVersion": "v1", "kind": "Secret", "type": SECRET_TYPE, "metadata": metadata});
+        let mut object = over.map_or_else(new, |read| read.0.clone());
+        object["data"] = data
+            .iter()
+            .map(|(key, value)| (key.clone(), Value::from(BASE64_STANDARD.encode(value))))
+            .collect();
+        if !object["metadata"]["annotations"].is_object() {
+            object["metadata"]["annotations"] = json!({});
+        }
+        object["metadata"]["annotations"][MARK] = MARK_TEXT.into();
+        let (method, path) = match over {
+            Some(_) => (Method::PUT, self.secret_path()),
+            None => (Method::POST, self.secrets_path()),
+        };
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}");
+        let outcome = rest::json(&self.client, method, &path, Some(&object)).await;
+        // A Secret that was deleted since the read is not created again with old data.
+        is_done(outcome, over.is_some()).map_err(|fault| self.secret_error("written", &fault))
+    }
+
+    async fn read_bundles(&self) -> Result<Option<(Bundles, Read)>, CertificateStoreError> {
+        let object = self.read(&self.configuration_path()).await;
+        let object = object.map_err(|fault| self.configuration_error("read", &fault))?;
+        let Some(object) = object else { return Ok(None) };
+        let webhooks = object["webhooks"].as_array().into_iter().flatten();
+        let bundles = webhooks.map(|webhook| {
+            let name = webhook["name"].as_str().unwrap_or_default().to_owned();
+            (name, decoded(&webhook["clientConfig"]["caBundle"]))
+        });
+        Ok(Some((bundles.collect(), Read(object))))
+    }
+
+    async fn write_bundles(&self, authorities: &[u8], over: &Read) -> Result<bool, CertificateStoreError> {
+        let version = &over.0["metadata"]["resourceVersion"];
+        let mut patch = vec![json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version})];
+        let bundle = BASE64_STANDARD.encode(authorities);
+        let webhooks = over.0["webhooks"].as_array().into_iter().flatten();
+        for (at, webhook) in webhooks.enumerate() {
+            if webhook["clientConfig"]["caBundle"] != bundle {
+                let path = format!("/webhooks/{at}/clientConfig/caBundle");
+                patch.push(json!({"op": "add", "path": path, "value": bundle}));
+            }
+        }
+        let path = format!("{}?fieldManager={FIELD_MANAGER}", self.configuration_path());
+        let outcome = rest::json(&self.client, Method::PATCH, &path, Some(&patch.into())).await;
+        is_done(outcome, true).map_err(|fault| self.configuration_error("patched", &fault))
+    }
+}
+
 /// Whether a write succeeded; `false` if another client was faster.
 fn is_done(outcome: Result<Value, Fault>, was_there: bool) -> Result<bool, Fault> {
     match outcome {
@@ -230,12 +256,7 @@ fn is_done(outcome: Result<Value, Fault>, was_there: bool) -> Result<bool, Fault
     }
 }
 
-/// Bytes in Kubernetes' JSON.
-fn encoded(bytes: &[u8]) -> Value {
-    serde_json::to_value(ByteString(bytes.to_vec())).expect("base64 is text")
-}
-
-/// The reverse; malformed bytes count as empty.
+/// The bytes of a field; malformed ones count as empty.
 fn decoded(value: &Value) -> Vec<u8> {
-    serde_json::from_value::<ByteString>(value.clone()).map(|bytes| bytes.0).unwrap_or_default()
+    BASE64_STANDARD.decode(value.as_str().unwrap_or_default()).unwrap_or_default()
 }

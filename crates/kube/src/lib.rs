@@ -39,14 +39,13 @@ mod rest;
 mod rights;
 pub mod watch;
 
-pub use certificates::{CertificateStore, CertificateStoreError, Read};
+pub use certificates::{Bundles, CertificateStorage, CertificateStore, Data};
 pub use client::ApiClient;
 pub use credentials::CredentialsError;
 pub use events::{COMPONENT, EventLoss, EventWorker, Events};
-pub use foreign_writer::{ForeignWriterMark, MarkError};
+pub use foreign_writer::ForeignWriterMark;
 pub use keys::FOREIGN_WRITER;
 pub use lease::{Elector, LeaseError, LeaseSettings};
-pub use limit::Pressure;
 pub use port::{ApiPort, Clock, GUARD_HEADER, GUARD_LIVE_READ, system_clock};
 pub use request::Template;
 pub use rights::{Right, RightsError, missing_rights};

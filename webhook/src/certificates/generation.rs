@@ -7,7 +7,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
 
 use super::identity::{Identity, IdentityError, Validity, check_signature, parse};
-use super::mint::{MintError, Minted, Names, SKEW, mint};
+use super::mint::{MintError, Names, SKEW, mint};
 
 /// How long a new authority is trusted before its certificate is shown. API servers see a changed webhook
 /// configuration within a second; one that is cut off from etcd for longer admits nothing anyway.
@@ -62,7 +62,7 @@ pub enum Broken {
 
 impl Generation {
     pub(super) fn mint(names: &Names, lifetime: Duration, now: SystemTime) -> Result<Self, MintError> {
-        let Minted { chain, key } = mint(names, lifetime, now)?;
+        let (chain, key) = mint(names, lifetime, now)?;
         Self::new(chain, key, "tls.crt", "tls.key").map_err(|broken| MintError::Crypto(broken.to_string()))
     }
 

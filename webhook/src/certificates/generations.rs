@@ -9,10 +9,10 @@
 //! A clock that is wrong by more than an hour misleads its own replica only: that replica makes a generation
 //! which others do not show, and nothing is removed because it has expired by one clock.
 
-use std::collections::BTreeMap;
 use std::iter;
 use std::time::{Duration, SystemTime};
 
+use bindery_kube::Data;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 pub use super::generation::SETTLE_MAX;
@@ -48,9 +48,6 @@ pub struct CertificateSettings {
     /// How long a certificate lasts: [`LIFETIME_MIN`](super::LIFETIME_MIN) at least.
     pub lifetime: Duration,
 }
-
-/// The data of the Secret.
-pub type Data = BTreeMap<String, Vec<u8>>;
 
 /// The stored generations.
 #[derive(Clone, Debug, PartialEq, Eq)]

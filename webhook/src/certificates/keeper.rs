@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bindery_kube::{Bundles, CertificateStorage, Data};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use super::generations::{CertificateSettings, Data, Generations};
+use super::generations::{CertificateSettings, Generations};
 use super::identity::{Identity, certificates};
 use super::mint::MintError;
 use super::status::CertificateStatus;
-use super::storage::Storage;
 
 /// How often a round begins again after another replica has written.
 const CONFLICTS_MAX: u32 = 10;
@@ -61,7 +61,7 @@ pub struct Keeper<S> {
     trusted: HashMap<CertificateDer<'static>, Instant>,
 }
 
-impl<S: Storage> Keeper<S> {
+impl<S: CertificateStorage> Keeper<S> {
     /// A keeper, and the certificate to show first. Makes one if none is stored. If the storage does not work
     /// now, the first certificate is not trusted and the keeper tries again, because the replica has other
     /// work than reviews.
@@ -174,7 +174,10 @@ impl<S: Storage> Keeper<S> {
 
     /// Has the webhook configuration trust the stored generations, and records since when it does. False on a
     /// conflict.
-    async fn entrust(&mut self, bundles: Option<(Data, S::Version)>) -> Result<bool, KeeperError<S::Error>> {
+    async fn entrust(
+        &mut self,
+        bundles: Option<(Bundles, S::Version)>,
+    ) -> Result<bool, KeeperError<S::Error>> {
         let (Some(known), Some((bundles, version))) = (&self.known, bundles) else {
             self.trusted.clear();
             self.status.set_trusted(false);

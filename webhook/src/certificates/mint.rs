@@ -25,14 +25,6 @@ const NAME_BYTES_MAX: usize = 253;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names(BTreeSet<String>);
 
-/// A new certificate, in PEM.
-pub(super) struct Minted {
-    /// The certificate, followed by its authority's.
-    pub(super) chain: String,
-    /// The certificate's key.
-    pub(super) key: String,
-}
-
 /// Why a certificate cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MintError {
@@ -111,12 +103,13 @@ fn is_host(name: &str) -> bool {
     name.len() <= NAME_BYTES_MAX && name.split('.').all(is_label)
 }
 
-/// Makes a certificate of these names, valid for `lifetime` from `now`.
-///
-/// # Errors
-///
-/// The cryptography failed.
-pub(super) fn mint(names: &Names, lifetime: Duration, now: SystemTime) -> Result<Minted, MintError> {
+/// Makes a certificate of these names, valid for `lifetime` from `now`. Returns the certificate, followed by
+/// that of its authority, and its key, in PEM.
+pub(super) fn mint(
+    names: &Names,
+    lifetime: Duration,
+    now: SystemTime,
+) -> Result<(String, String), MintError> {
     let authority_key = KeyPair::generate()?;
     let mut authority = CertificateParams::default();
     let mut fingerprint = String::new();
@@ -143,7 +136,7 @@ pub(super) fn mint(names: &Names, lifetime: Duration, now: SystemTime) -> Result
 
     let authority_certificate = authority.self_signed(&authority_key)?;
     let leaf = leaf.signed_by(&key, &Issuer::from_params(&authority, authority_key))?;
-    Ok(Minted { chain: format!("{}{}", leaf.pem(), authority_certificate.pem()), key: key.serialize_pem() })
+    Ok((leaf.pem() + &authority_certificate.pem(), key.serialize_pem()))
 }
 
 #[cfg(test)]

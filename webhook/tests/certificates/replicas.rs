@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{HOUR, NAME, day, first, names, verify};
 use bindery_webhook::certificates::{
-    CertificateSettings, CertificateStatus, Data, Identity, Keeper, Storage,
+    CertificateSettings, CertificateStatus, CertificateStorage, Data, Identity, Keeper,
 };
 
 /// How late the slowest API server sees a change.
@@ -137,7 +137,7 @@ impl World {
     }
 }
 
-impl Storage for Connection {
+impl CertificateStorage for Connection {
     // One version of both objects: any change makes every write in flight a conflict.
     type Version = u64;
     type Error = Down;
