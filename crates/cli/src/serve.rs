@@ -29,7 +29,8 @@ use bindery_controller::{Binder, Configuration, EVENT_REFRESH, Mode, Parts, Plug
 use bindery_core::Engine;
 use bindery_host::Limits;
 use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
-use bindery_kube::{ApiClient, ApiPort, CredentialsError, Events, Template, system_clock, watch};
+use bindery_kube::watch::{self, WatchLimits};
+use bindery_kube::{ApiClient, ApiPort, CredentialsError, Events, Template, system_clock};
 use bindery_store::Store;
 use bindery_webhook::{AdmissionMetrics, router, serve};
 use futures::FutureExt as _;
@@ -126,10 +127,6 @@ enum ModeArgument {
 }
 
 /// Runs `bindery serve` until a signal.
-///
-/// # Errors
-///
-/// A setting cannot be used, or the cluster cannot be reached at the start.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let engine = arguments.engine.load(Limits::default())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -137,20 +134,33 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What a replica has from its start to its end.
+struct Process {
+    stop: Stop,
+    startup: Startup,
+    shutdown: CancellationToken,
+    tasks: Tasks,
+    statistics: WebhookStatistics,
+}
+
 async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Result<()> {
     files::raise_limit(arguments.webhook.connections_max())?;
-    let mut stop = Stop::new()?;
+    let mut process = Process {
+        stop: Stop::new()?,
+        startup: Startup::default(),
+        shutdown: CancellationToken::new(),
+        tasks: Tasks::new(),
+        statistics: WebhookStatistics::default(),
+    };
     let listener = TcpListener::bind(arguments.listen).await;
     let listener =
         listener.with_context(|| format!("--listen {} cannot be listened on", arguments.listen))?;
     let address = listener.local_addr()?;
-    let (startup, shutdown, mut tasks) = (Startup::default(), CancellationToken::new(), Tasks::new());
-    let server = serve(listener, startup.router(), shutdown.clone().cancelled_owned());
-    let server = tasks.start("the server of health and metrics", server);
-    let statistics = WebhookStatistics::default();
+    let server = serve(listener, process.startup.router(), process.shutdown.clone().cancelled_owned());
+    let server = process.tasks.start("the server of health and metrics", server);
     let started = tokio::select! {
-        () = stop.signalled() => None,
-        started = start(arguments, &startup, &statistics) => Some(started?),
+        () = process.stop.signalled() => None,
+        started = start(arguments, &process.startup, &process.statistics) => Some(started?),
     };
     let Some((client, webhook)) = started else {
         tracing::info!("ending before the start was over");
@@ -162,6 +172,20 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
         config = arguments.config.as_deref().map(tracing::field::debug),
         "serving"
     );
+    let failed = run_replica(arguments, client, engine, webhook, process).await?;
+    server.await.context("the server of health and metrics has failed")?;
+    failed.map_or(Ok(()), |task| Err(anyhow!("{task} has ended by itself; the log says why")))
+}
+
+/// Runs a replica until a signal, or until one of its tasks ends by itself; returns the name of that task.
+async fn run_replica(
+    arguments: &Arguments,
+    client: ApiClient,
+    engine: Arc<dyn Engine>,
+    webhook: Option<Webhook>,
+    process: Process,
+) -> Result<Option<&'static str>> {
+    let Process { mut stop, startup, shutdown, mut tasks, statistics } = process;
     let refresh = Duration::from_secs(arguments.event_refresh);
     let (events, event_worker) = Events::with_refresh(client.clone(), refresh);
     let replica = Replica::new(arguments, client, events, engine)?;
@@ -172,7 +196,8 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     let event_worker = tasks.start("the writer of events", event_worker.run());
     // Reviews continue after the signal to end, and answer from the watched store.
     let reviews_ended = CancellationToken::new();
-    let watches = watch::run(replica.client.clone(), replica.binder.intake().clone(), reviews_ended.clone());
+    let intake = replica.binder.intake().clone();
+    let watches = watch::run(replica.client.clone(), intake, WatchLimits::default(), reviews_ended.clone());
     let watches = tasks.start("the watches", watches);
     let webhook = webhook.map(|webhook| {
         let reviewer = Arc::clone(&replica.binder);
@@ -194,8 +219,7 @@ async fn run_until_stopped(arguments: &Arguments, engine: Arc<dyn Engine>) -> Re
     flush(&events).await;
     event_worker.abort();
     clock.abort();
-    server.await.context("the server of health and metrics has failed")?;
-    failed.map_or(Ok(()), |task| Err(anyhow!("{task} has ended by itself; the log says why")))
+    Ok(failed)
 }
 
 /// Waits for a signal, or for a task that ends by itself; returns the name of that task.
@@ -220,10 +244,6 @@ async fn flush(events: &Events) {
 }
 
 /// Loads the credentials, and prepares the webhook if it is on.
-///
-/// # Errors
-///
-/// A setting cannot be used.
 async fn start(
     arguments: &Arguments,
     startup: &Startup,
@@ -250,9 +270,6 @@ struct Replica {
 }
 
 impl Replica {
-    /// # Errors
-    ///
-    /// A plugin cannot be made of the settings.
     fn new(
         arguments: &Arguments,
         client: ApiClient,
@@ -317,10 +334,6 @@ async fn lead(leadership: Leadership, shutdown: CancellationToken) {
 }
 
 /// The client of the cluster.
-///
-/// # Errors
-///
-/// The kubeconfig or the service account cannot be used.
 async fn client(arguments: &Arguments) -> Result<ApiClient> {
     let Some(path) = &arguments.kubeconfig else {
         return ApiClient::in_cluster().await.map_err(|error| match error {
@@ -333,9 +346,6 @@ async fn client(arguments: &Arguments) -> Result<ApiClient> {
     client.with_context(|| format!("--kubeconfig {} cannot be used", path.display()))
 }
 
-/// # Errors
-///
-/// A plugin cannot be made of the settings.
 fn binder(
     arguments: &Arguments,
     client: &ApiClient,

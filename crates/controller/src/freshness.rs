@@ -113,7 +113,7 @@ impl Freshness {
 
     /// Records the version of an event. Events of one watch come in the order of their versions, so an older
     /// one is ignored.
-    pub(crate) fn advanced(&self, kind: Kind, version: &Version) {
+    pub fn advanced(&self, kind: Kind, version: &Version) {
         self.of(kind).heard.send_modify(|heard| {
             heard.at = Some(Instant::now());
             if !heard.has_reached(version) {
@@ -142,8 +142,9 @@ impl Freshness {
         regression("Lease", known, version)
     }
 
-    /// The state of a kind before a request is sent.
-    pub(crate) fn sent(&self, kind: Kind) -> Sent {
+    /// The state of a kind before a request is sent whose answer has a current version: that of a consistent
+    /// list, or of an object that the request writes.
+    pub fn sent(&self, kind: Kind) -> Sent {
         Sent { kind, known: self.version(kind), regressions: self.regressions.load(Ordering::SeqCst) }
     }
 

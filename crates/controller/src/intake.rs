@@ -143,24 +143,13 @@ impl Intake {
         self.inner.freshness.list_begins(kind);
     }
 
-    /// The cache of the kind has advanced to the version of an event.
-    pub fn advanced(&self, kind: Kind, version: &Version) {
-        self.inner.freshness.advanced(kind, version);
-    }
-
     /// Records the version of the Lease from a consistent read or a write. Must be called in the order in
     /// which the versions came.
     pub fn lease_reached(&self, version: &Version) {
         self.check(self.inner.freshness.lease_reached(version));
     }
 
-    /// A request about the kind is about to be sent whose answer has a current version: that of a consistent
-    /// list, or of an object that the request writes.
-    pub fn sent(&self, kind: Kind) -> Sent {
-        self.inner.freshness.sent(kind)
-    }
-
-    /// The request was answered with that version.
+    /// The request, of which [`Freshness::sent`] was told, was answered with that version.
     pub fn answered(&self, sent: &Sent, version: &Version) {
         self.check(self.inner.freshness.answered(sent, version));
     }

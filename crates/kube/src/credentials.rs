@@ -130,7 +130,7 @@ impl Credentials {
     /// Sends a request with the current credentials.
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
         let (generation, client) = self.client();
-        self.shared.send_by(generation, client, request).await
+        self.shared.send(generation, client, request).await
     }
 
     fn client(&self) -> (u64, kube::Client) {
@@ -155,12 +155,8 @@ impl Shared {
         Self { current, refusal: watch::Sender::new(None), refused: Notify::new() }
     }
 
-    async fn send(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
-        let (generation, client) = self.current.lock().client();
-        self.send_by(generation, client, request).await
-    }
-
-    async fn send_by(
+    /// Sends a request by the client of that generation, and notes what the answer says about it.
+    async fn send(
         &self,
         generation: u64,
         client: kube::Client,

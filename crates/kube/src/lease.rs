@@ -98,6 +98,18 @@ pub struct Elector {
     intake: Option<Intake>,
 }
 
+/// The attempts to take or renew the Lease.
+struct Attempts {
+    /// When the last one began after which this elector held the Lease.
+    renewed: Instant,
+    /// When the last one began that was answered.
+    answered: Instant,
+    /// The API server has asked for none before.
+    not_before: Instant,
+    /// Whether the last one was answered. Otherwise it may have taken the Lease.
+    is_known: bool,
+}
+
 /// The Lease as it was last read or written.
 struct Observed {
     lease: Value,
@@ -130,74 +142,67 @@ impl Elector {
     ///
     /// The Lease cannot be released; it will expire.
     pub async fn run(mut self, holds: watch::Sender<bool>) -> Result<(), LeaseError> {
-        let (part, deadline) = (self.settings.part(), self.settings.deadline());
-        let mut ticks = tokio::time::interval(part);
+        let mut ticks = tokio::time::interval(self.settings.part());
         // After the machine has slept, one attempt is enough.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut renewed = Instant::now();
-        let mut answered = renewed;
-        let mut not_before = renewed;
-        let mut is_known = true;
+        let start = Instant::now();
+        let mut attempts = Attempts { renewed: start, answered: start, not_before: start, is_known: true };
         loop {
             tokio::select! {
                 biased;
                 () = holds.closed() => break,
-                _ = ticks.tick() => {}
-            }
-            let (began, held) = (Instant::now(), *holds.borrow());
-            let mut until = began + self.settings.attempt_max();
-            let mut due = not_before;
-            if held {
-                due = due.min(renewed + deadline - 2 * part);
-                until = until.min(renewed + deadline);
-            }
-            if began < due {
-                continue;
-            }
-            // An attempt in flight may finish: if it takes the Lease, the Lease must be released.
-            let ended = async {
-                holds.closed().await;
-                tokio::time::sleep(part).await;
-            };
-            let attempt = tokio::time::timeout_at(until, self.acquire_or_renew());
-            let outcome = tokio::select! {
-                outcome = attempt => outcome.ok(),
-                () = ended => None,
-            };
-            let outcome = outcome.unwrap_or_else(|| Err(self.no_answer()));
-            is_known = outcome.is_ok();
-            match outcome {
-                Ok(held) => {
-                    answered = began;
-                    if held {
-                        renewed = began;
-                    }
-                    self.succeeded();
-                    holds.send_if_modified(|holds| std::mem::replace(holds, held) != held);
-                }
-                Err(fault) => {
-                    not_before = Instant::now() + fault.pause().unwrap_or_default();
-                    self.failed(&fault, answered.elapsed() >= deadline);
-                    let is_late = renewed.elapsed() >= deadline;
-                    if is_late && holds.send_if_modified(|holds| std::mem::replace(holds, false)) {
-                        tracing::warn!(
-                            lease = self.named(),
-                            "the Lease was not renewed in time; standing down"
-                        );
-                    }
-                }
+                _ = ticks.tick() => self.attempt(&mut attempts, &holds).await,
             }
         }
         self.fault.send_replace(None);
-        let released = tokio::time::timeout(deadline, self.release(is_known)).await;
+        let released = tokio::time::timeout(self.settings.deadline(), self.release(attempts.is_known)).await;
         released
             .unwrap_or_else(|_| Err(self.no_answer()))
             .map_err(|fault| LeaseError { lease: self.named(), why: fault.to_string() })
     }
 
-    fn succeeded(&mut self) {
-        self.logged = None;
-        self.fault.send_if_modified(|fault| fault.take().is_some());
+    /// Tries to take or renew the Lease, unless it is too early for that.
+    async fn attempt(&mut self, attempts: &mut Attempts, holds: &watch::Sender<bool>) {
+        let (part, deadline) = (self.settings.part(), self.settings.deadline());
+        let began = Instant::now();
+        let (mut due, mut until) = (attempts.not_before, began + self.settings.attempt_max());
+        if *holds.borrow() {
+            due = due.min(attempts.renewed + deadline - 2 * part);
+            until = until.min(attempts.renewed + deadline);
+        }
+        if began < due {
+            return;
+        }
+        // An attempt in flight may finish: if it takes the Lease, the Lease must be released.
+        let ended = async {
+            holds.closed().await;
+            tokio::time::sleep(part).await;
+        };
+        let outcome = tokio::select! {
+            outcome = tokio::time::timeout_at(until, self.acquire_or_renew()) => outcome.ok(),
+            () = ended => None,
+        };
+        let outcome = outcome.unwrap_or_else(|| Err(self.no_answer()));
+        attempts.is_known = outcome.is_ok();
+        match outcome {
+            Ok(held) => {
+                attempts.answered = began;
+                if held {
+                    attempts.renewed = began;
+                }
+                self.logged = None;
+                self.fault.send_if_modified(|fault| fault.take().is_some());
+                holds.send_if_modified(|holds| std::mem::replace(holds, held) != held);
+            }
+            Err(fault) => {
+                attempts.not_before = Instant::now() + fault.pause().unwrap_or_default();
+                self.failed(&fault, attempts.answered.elapsed() >= deadline);
+                let is_late = attempts.renewed.elapsed() >= deadline;
+                if is_late && holds.send_if_modified(|holds| std::mem::replace(holds, false)) {
+                    tracing::warn!(lease = self.named(), "the Lease was not renewed in time; standing down");
+                }
+            }
+        }
     }
 
     /// Reports a failed attempt. Several pooled connections may be dead, so the next attempt opens a new one.

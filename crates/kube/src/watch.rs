@@ -75,12 +75,7 @@ impl Default for WatchLimits {
 }
 
 /// Keeps a binder's store current until `shutdown`.
-pub async fn run(client: impl Into<ApiClient>, intake: Intake, shutdown: CancellationToken) {
-    run_with_limits(client, intake, WatchLimits::default(), shutdown).await;
-}
-
-/// Like [`run`], with other limits.
-pub async fn run_with_limits(
+pub async fn run(
     client: impl Into<ApiClient>,
     intake: Intake,
     limits: WatchLimits,
@@ -117,6 +112,22 @@ struct Watch {
     bookmarks: Bookmarks,
     /// Whether the next watch is to be short, for its bookmark.
     wants_bookmark: bool,
+}
+
+/// When a failed list or watch is tried again.
+struct Retry {
+    pause: Duration,
+    /// Whether a version has expired since the last good watch.
+    has_expired: bool,
+    /// When the last pause ended early, because the server answered another request.
+    hastened: Option<Instant>,
+}
+
+impl Retry {
+    /// A watch was good.
+    fn reset(&mut self) {
+        (self.pause, self.has_expired) = (BACKOFF, false);
+    }
 }
 
 /// Whether the server sends bookmarks on watches of a kind.
@@ -190,64 +201,63 @@ impl WatchError {
 
 impl Watch {
     async fn run(mut self) {
-        let (kind, intake) = (self.feed.kind, self.feed.intake.clone());
-        let mut pause = BACKOFF;
         let mut version: Option<String> = None;
-        // Whether a version has expired since the last good watch.
-        let mut has_expired = false;
-        let mut hastened: Option<Instant> = None;
+        let mut retry = Retry { pause: BACKOFF, has_expired: false, hastened: None };
         loop {
             let (began, before) = (Instant::now(), version.clone());
-            let error = match self.turn(&mut version).await {
+            match self.turn(&mut version).await {
                 // A server that ends every watch at once must not be asked again without a pause (client-go's
                 // "very short watch").
                 Ok(Ended::ByServer) if began.elapsed() < SHORT && before.is_some() && before == version => {
-                    WatchError::Short
+                    self.recover(WatchError::Short, began, &mut version, &mut retry).await;
                 }
-                Ok(Ended::ByServer) => {
-                    (pause, has_expired) = (BACKOFF, false);
-                    continue;
-                }
-                Ok(Ended::ListWanted) => {
-                    version = None;
-                    continue;
-                }
-                Ok(Ended::BookmarkWanted) => {
-                    self.wants_bookmark = true;
-                    continue;
-                }
-                Err(error) => error,
-            };
-            // A watch that fell silent was open.
-            if began.elapsed() >= BACKOFF_RESET || matches!(error, WatchError::Silent(_)) {
-                (pause, has_expired) = (BACKOFF, false);
+                Ok(Ended::ByServer) => retry.reset(),
+                Ok(Ended::ListWanted) => version = None,
+                Ok(Ended::BookmarkWanted) => self.wants_bookmark = true,
+                Err(error) => self.recover(error, began, &mut version, &mut retry).await,
             }
-            if matches!(error, WatchError::Expired) && version.take().is_some() {
-                intake.watch_expired(kind);
-                // A server on which every version expires at once must not be asked for lists without a
-                // pause.
-                if !std::mem::replace(&mut has_expired, true) {
-                    tracing::info!(%kind, "the watch has expired; listing again");
-                    continue;
-                }
+        }
+    }
+
+    /// Pauses after a failure of a turn that began then; at most once without a pause where its version has
+    /// expired.
+    async fn recover(
+        &self,
+        error: WatchError,
+        began: Instant,
+        version: &mut Option<String>,
+        retry: &mut Retry,
+    ) {
+        let (kind, intake) = (self.feed.kind, &self.feed.intake);
+        // A watch that fell silent was open.
+        if began.elapsed() >= BACKOFF_RESET || matches!(error, WatchError::Silent(_)) {
+            retry.reset();
+        }
+        if matches!(error, WatchError::Expired) && version.take().is_some() {
+            intake.watch_expired(kind);
+            // A server on which every version expires at once must not be asked for lists without a pause.
+            if !std::mem::replace(&mut retry.has_expired, true) {
+                tracing::info!(%kind, "the watch has expired; listing again");
+                return;
             }
-            // After a restore, a watch from a version that etcd does not have is silent too.
-            if matches!(error, WatchError::Silent(_)) {
-                newest::compare(&self.client, &intake, kind).await;
+        }
+        // After a restore, a watch from a version that etcd does not have is silent too.
+        if matches!(error, WatchError::Silent(_)) {
+            newest::compare(&self.client, intake, kind).await;
+        }
+        intake.watch_failed();
+        let Retry { pause, hastened, .. } = retry;
+        tracing::warn!(%kind, %error, ?pause, "watching failed; trying again");
+        // After an outage all watches open again as soon as the server answers. A watch that fails while
+        // other requests succeed continues to back off.
+        let may_hasten =
+            error.is_outage() && hastened.is_none_or(|hastened| hastened.elapsed() >= BACKOFF_MAX);
+        tokio::select! {
+            () = sleep(*pause) => *pause = (*pause * 2).min(BACKOFF_MAX),
+            () = self.client.until_success(), if may_hasten => {
+                (*pause, *hastened) = (BACKOFF, Some(Instant::now()));
             }
-            intake.watch_failed();
-            tracing::warn!(%kind, %error, ?pause, "watching failed; trying again");
-            // After an outage all watches open again as soon as the server answers. A watch that fails while
-            // other requests succeed continues to back off.
-            let may_hasten =
-                error.is_outage() && hastened.is_none_or(|hastened| hastened.elapsed() >= BACKOFF_MAX);
-            tokio::select! {
-                () = sleep(pause) => pause = (pause * 2).min(BACKOFF_MAX),
-                () = self.client.until_success(), if may_hasten => {
-                    (pause, hastened) = (BACKOFF, Some(Instant::now()));
-                }
-                () = intake.freshness().until_list_wanted(kind), if version.is_some() => version = None,
-            }
+            () = intake.freshness().until_list_wanted(kind), if version.is_some() => *version = None,
         }
     }
 

@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result, anyhow};
 use bindery_controller::{Binder, Configuration, Journal, Parts, Plugin, Settings};
 use bindery_core::Engine;
 use bindery_kube::plugins::{HostPath, Nfs, Recycler, RecyclerSettings};
-use bindery_kube::{ApiClient, ApiPort, Events, Template, system_clock, watch};
+use bindery_kube::watch::{self, WatchLimits};
+use bindery_kube::{ApiClient, ApiPort, Events, Template, system_clock};
 use bindery_sim::{Clock, Sim, SimOptions};
 use bindery_store::Store;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
@@ -39,10 +40,6 @@ pub(super) struct Cluster {
 impl Cluster {
     /// Serves an empty cluster on the socket, in which `engine` decides. Provisioned volumes are folders in
     /// `volumes`, and nothing outside of it is deleted.
-    ///
-    /// # Errors
-    ///
-    /// The API server refuses the node, or a plugin cannot be created.
     pub(super) async fn start(
         listener: TcpListener,
         engine: Arc<dyn Engine>,
@@ -72,7 +69,8 @@ impl Cluster {
         let stop = stop_binder.clone();
         let binder = tokio::spawn(async move {
             let event_worker = tokio::spawn(event_worker.run());
-            let watches = watch::run(api_client, binder.intake().clone(), stop.clone());
+            let watches =
+                watch::run(api_client, binder.intake().clone(), WatchLimits::default(), stop.clone());
             tokio::join!(watches, binder.run(stop));
             events.flush().await;
             event_worker.abort();
@@ -81,10 +79,6 @@ impl Cluster {
     }
 
     /// Creates the objects of examples through the API, as `kubectl apply` does.
-    ///
-    /// # Errors
-    ///
-    /// The API server refuses an object.
     pub(super) async fn create(&self, examples: &[&Example]) -> Result<()> {
         for example in examples {
             let mut objects = Vec::new();
@@ -127,10 +121,6 @@ impl Cluster {
     }
 
     /// Stops the binder after the decisions in flight, then the server after the requests in flight.
-    ///
-    /// # Errors
-    ///
-    /// The binder or the server has failed.
     pub(super) async fn stop(self) -> Result<()> {
         self.stop_binder.cancel();
         self.binder.await.context("the binder has failed")?;

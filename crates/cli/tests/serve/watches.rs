@@ -9,7 +9,7 @@ use bindery_cluster::{
 use bindery_controller::{Binder, Configuration, Parts, Settings};
 use bindery_core::Version;
 use bindery_engine::DefaultEngine;
-use bindery_kube::watch::{WatchLimits, run_with_limits};
+use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, Events, system_clock};
 use bindery_store::{Kind, Store};
 use futures::StreamExt as _;
@@ -88,7 +88,7 @@ impl Scene {
             settings: Settings::default(),
             journal: None,
         });
-        let watches = run_with_limits(client, binder.intake().clone(), LIMITS, CancellationToken::new());
+        let watches = watch::run(client, binder.intake().clone(), LIMITS, CancellationToken::new());
         tokio::spawn(watches);
         Self { cluster, proxy, binder, created: 0 }
     }

@@ -70,7 +70,8 @@ impl Keeper {
     /// Sends a request that shows whether the credentials are accepted. Other requests may back off for long.
     async fn probe(&self) {
         let request = Request::get("/version").body(Body::empty()).expect("the path is valid");
+        let (generation, client) = self.shared.current.lock().client();
         // `send` notes the answer.
-        let _ = tokio::time::timeout(PROBE_MAX, self.shared.send(request)).await;
+        let _ = tokio::time::timeout(PROBE_MAX, self.shared.send(generation, client, request)).await;
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use k8s_openapi::ByteString;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
@@ -44,16 +44,15 @@ async fn source(mut kubeconfig: Kubeconfig) -> Result<Source, CredentialsError> 
     let in_context = format!("context {name:?}");
     let context = named.context.clone().unwrap_or_default();
     refuse_unknown(&in_context, [&named.other, &context.other])?;
-    let (authorities, told) = {
-        let cluster = kubeconfig.clusters.iter_mut().find(|named| named.name == context.cluster);
-        let cluster = cluster.and_then(|named| Some((named.cluster.as_mut()?, &named.other)));
-        let absent =
-            || refused(format!("there is no cluster {:?}, which {in_context} names", context.cluster));
-        let (cluster, other) = cluster.ok_or_else(absent)?;
-        check_cluster(&format!("cluster {:?}", context.cluster), cluster, other)?;
-        let told = cluster.clone();
-        (take_authorities(&format!("cluster {:?}", context.cluster), cluster)?, told)
-    };
+    let cluster = kubeconfig.clusters.iter_mut().find(|named| named.name == context.cluster);
+    let cluster = cluster.and_then(|named| Some((named.cluster.as_mut()?, &named.other)));
+    let absent = || refused(format!("there is no cluster {:?}, which {in_context} names", context.cluster));
+    let (cluster, other) = cluster.ok_or_else(absent)?;
+    let owner = format!("cluster {:?}", context.cluster);
+    check_cluster(&owner, cluster, other)?;
+    let told = cluster.clone();
+    let (data, file) = (cluster.certificate_authority_data.take(), cluster.certificate_authority.take());
+    let authorities = field(&owner, ["certificate-authority-data", "certificate-authority"], data, file)?;
     let mut source = Source {
         config: kube::Config::new(http::Uri::default()),
         authorities,
@@ -108,18 +107,8 @@ fn check_cluster(
     Ok(())
 }
 
-fn take_authorities(owner: &str, cluster: &mut Cluster) -> Result<Option<Field>, CredentialsError> {
-    let (data, file) = (cluster.certificate_authority_data.take(), cluster.certificate_authority.take());
-    field(owner, ["certificate-authority-data", "certificate-authority"], data, file)
-}
-
-/// Moves the fields that are followed from the user to the source.
-fn take_user(
-    owner: &str,
-    user: &mut AuthInfo,
-    cluster: Cluster,
-    source: &mut Source,
-) -> Result<(), CredentialsError> {
+/// Refuses what is not supported, and several ways to authenticate.
+fn check_user(owner: &str, user: &AuthInfo) -> Result<(), CredentialsError> {
     refuse_unknown(owner, [&user.other])?;
     if user.auth_provider.is_some() {
         return Err(refused(format!(
@@ -142,23 +131,20 @@ fn take_user(
             given.join("; ")
         )));
     }
-    let inline = |secret: Option<SecretString>| secret.map(|secret| secret.expose_secret().to_owned());
-    let (data, file) = (user.client_certificate_data.take(), user.client_certificate.take());
-    let certificate = field(owner, ["client-certificate-data", "client-certificate"], data, file)?;
-    let (data, file) = (inline(user.client_key_data.take()), user.client_key.take());
-    let key = field(owner, ["client-key-data", "client-key"], data, file)?;
-    source.identity = match (certificate, key) {
-        (Some(certificate), Some(key)) => Some((certificate, key)),
-        (None, None) => None,
-        (Some(only), None) | (None, Some(only)) => {
-            return Err(only.error(
-                "is given without the other half of its pair: give a client certificate and its key",
-            ));
-        }
-    };
-    let token = inline(user.token.take());
+    Ok(())
+}
+
+/// Moves the fields that are followed from the user to the source.
+fn take_user(
+    owner: &str,
+    user: &mut AuthInfo,
+    cluster: Cluster,
+    source: &mut Source,
+) -> Result<(), CredentialsError> {
+    check_user(owner, user)?;
+    source.identity = take_identity(owner, user)?;
     // As in client-go, the file is preferred, because it rotates.
-    source.token = match (user.token_file.take(), token) {
+    source.token = match (user.token_file.take(), inline(user.token.take())) {
         (Some(path), _) => Some(at(owner, "tokenFile", path)),
         (None, Some(token)) => {
             let value = FieldValue::Inline(token.into_bytes());
@@ -174,6 +160,26 @@ fn take_user(
     Ok(())
 }
 
+/// The client certificate and its key: both, or neither.
+fn take_identity(owner: &str, user: &mut AuthInfo) -> Result<Option<(Field, Field)>, CredentialsError> {
+    let (data, file) = (user.client_certificate_data.take(), user.client_certificate.take());
+    let certificate = field(owner, ["client-certificate-data", "client-certificate"], data, file)?;
+    let (data, file) = (inline(user.client_key_data.take()), user.client_key.take());
+    let key = field(owner, ["client-key-data", "client-key"], data, file)?;
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        (Some(only), None) | (None, Some(only)) => {
+            Err(only
+                .error("is given without the other half of its pair: give a client certificate and its key"))
+        }
+    }
+}
+
+fn inline(secret: Option<SecretString>) -> Option<String> {
+    secret.map(|secret| secret.expose_secret().to_owned())
+}
+
 /// A field that a kubeconfig may give inline, in base64, or as a file; inline is preferred.
 fn field(
     owner: &str,
@@ -184,7 +190,7 @@ fn field(
     match (data, file) {
         (Some(data), _) => {
             let refused = || refused(format!("{inline} of {owner} is not base64"));
-            let ByteString(value) = serde_json::from_value(data.into()).map_err(|_| refused())?;
+            let value = BASE64_STANDARD.decode(data).map_err(|_| refused())?;
             Ok(Some(Field { name: inline, owner: owner.to_owned(), value: FieldValue::Inline(value) }))
         }
         (None, Some(path)) => Ok(Some(at(owner, by_path, path))),

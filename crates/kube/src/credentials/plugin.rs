@@ -75,11 +75,7 @@ struct Running {
 }
 
 impl Plugin {
-    /// The plugin of a user, which has not run yet.
-    ///
-    /// # Errors
-    ///
-    /// It needs a terminal, or an API version that is not supported.
+    /// The plugin of a user, which has not run yet. One that needs a terminal is refused.
     pub(super) fn new(exec: ExecConfig, cluster: Option<Cluster>) -> Result<Self, CredentialsError> {
         let now = Instant::now();
         let issued = Issued::default();
@@ -130,10 +126,6 @@ impl Plugin {
     }
 
     /// Runs the plugin and takes its credentials.
-    ///
-    /// # Errors
-    ///
-    /// The plugin fails, takes too long, or prints no credentials.
     pub(super) async fn renew(&mut self) -> Result<(), CredentialsError> {
         let output = self.run().await?;
         if !output.status.success() {

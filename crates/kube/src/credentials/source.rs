@@ -4,10 +4,9 @@ use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::HeaderValue;
-use k8s_openapi::ByteString;
 use kube::client::RustlsTlsError;
-use serde_json::Value;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{Error as TlsError, InconsistentKeys};
@@ -113,10 +112,6 @@ impl Source {
     }
 
     /// A client with these credentials.
-    ///
-    /// # Errors
-    ///
-    /// An input is malformed, or the key does not belong to the certificate.
     pub(super) fn client(&self, material: &Material) -> Result<Connected, CredentialsError> {
         let mut config = self.config.clone();
         if let (Some(field), Some(pem)) = (&self.authorities, &material.authorities) {
@@ -124,8 +119,8 @@ impl Source {
         }
         if let Some(Identity { certificate, key }) = &material.identity {
             self.check_version(certificate)?;
-            config.auth_info.client_certificate_data = Some(base64(certificate));
-            config.auth_info.client_key_data = Some(base64(key).into());
+            config.auth_info.client_certificate_data = Some(BASE64_STANDARD.encode(certificate));
+            config.auth_info.client_key_data = Some(BASE64_STANDARD.encode(key).into());
         }
         config.auth_info.token = material.token.clone().map(Into::into);
         // kube would repeat requests that are refused with 429, 503 or 504 for minutes, without this crate's
@@ -223,11 +218,4 @@ fn authorities(field: &Field, pem: &[u8]) -> Result<Vec<Vec<u8>>, CredentialsErr
         return Err(field.error("holds no certificate in PEM (-----BEGIN CERTIFICATE-----)"));
     }
     Ok(found)
-}
-
-fn base64(bytes: &[u8]) -> String {
-    match serde_json::to_value(ByteString(bytes.to_vec())) {
-        Ok(Value::String(text)) => text,
-        _ => unreachable!("bytes are written in base64"),
-    }
 }

@@ -97,7 +97,7 @@ impl Feed {
     fn deliver(&self, delivery: Delivery, version: &str) {
         self.intake.deliver(delivery);
         if !version.is_empty() {
-            self.intake.advanced(self.kind, &Version::from(version));
+            self.intake.freshness().advanced(self.kind, &Version::from(version));
         }
     }
 

@@ -28,7 +28,7 @@ pub async fn ask_for_newest(client: impl Into<ApiClient>, intake: Intake) {
 
 /// Reads the newest version of a kind, and notices if versions went back.
 pub(super) async fn compare(client: &ApiClient, intake: &Intake, kind: Kind) {
-    let sent = intake.sent(kind);
+    let sent = intake.freshness().sent(kind);
     match read(client, kind).await {
         Ok(page) => intake.answered(&sent, &Version::from(page.version.as_str())),
         // The watch logs what is wrong.

@@ -38,7 +38,7 @@ pub async fn until_current(client: impl Into<ApiClient>, intake: &Intake) {
 async fn until_kind_current(client: &ApiClient, intake: &Intake, kind: Kind) {
     let freshness = intake.freshness();
     let newest = loop {
-        let sent = intake.sent(kind);
+        let sent = freshness.sent(kind);
         match read(client, kind).await {
             Ok(page) => {
                 intake.answered(&sent, &Version::from(page.version.as_str()));

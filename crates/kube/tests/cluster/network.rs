@@ -8,7 +8,8 @@ use std::time::Duration;
 use bindery_controller::{Binder, Configuration, Parts, Settings};
 use bindery_core::Version;
 use bindery_engine::DefaultEngine;
-use bindery_kube::{ApiClient, ApiPort, Events, watch};
+use bindery_kube::watch::{self, WatchLimits};
+use bindery_kube::{ApiClient, ApiPort, Events};
 use bindery_sim::{AnswerLost, FaultRule, LoggedRequest, SimService, Verb};
 use bindery_store::{Kind, Store};
 use bytes::Bytes;
@@ -43,7 +44,8 @@ impl Watching {
             settings: Settings::default(),
             journal: None,
         });
-        let watches = watch::run(client.clone(), binder.intake().clone(), CancellationToken::new());
+        let (intake, limits) = (binder.intake().clone(), WatchLimits::default());
+        let watches = watch::run(client.clone(), intake, limits, CancellationToken::new());
         Self { binder, running: tokio::spawn(watches) }
     }
 

@@ -7,6 +7,7 @@ use bindery_controller::{Binder, Configuration, Parts, Plugin, Plugins, Settings
 use bindery_engine::DefaultEngine;
 use bindery_kit::json;
 pub(crate) use bindery_kit::json::merged;
+use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiPort, Clock, Events, Template};
 use bindery_sim::{LoggedRequest, Sim, SimOptions, Verb};
 use bindery_store::Store;
@@ -82,7 +83,8 @@ impl Cluster {
             settings: Settings::default(),
             journal: None,
         }));
-        let watches = bindery_kube::watch::run(client, binder.intake().clone(), shutdown.clone());
+        let (intake, limits) = (binder.intake().clone(), WatchLimits::default());
+        let watches = watch::run(client, intake, limits, shutdown.clone());
         let tasks = vec![
             tokio::spawn(worker.run()),
             tokio::spawn(watches),
