@@ -111,10 +111,6 @@ impl BodyBudget {
     }
 
     /// Receives a body within this time, and before the deadline.
-    ///
-    /// # Errors
-    ///
-    /// The body is too large, too slow or broken, or the budget has no room for it.
     pub(super) async fn receive(
         &self,
         body: Body,

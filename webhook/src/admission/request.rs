@@ -119,10 +119,6 @@ pub(super) enum Unreadable {
 
 impl<'a> AdmissionRequest<'a> {
     /// Reads the body of an HTTP request.
-    ///
-    /// # Errors
-    ///
-    /// It is not a review that can be answered.
     pub(super) fn parse(body: &'a [u8]) -> Result<Self, RequestError> {
         let review: AdmissionReview<'_, Self> = serde_json::from_slice(body).map_err(|error| {
             // Another kind or version may have another shape.

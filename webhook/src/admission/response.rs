@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bindery_controller::Reviewed;
 use bindery_core::Rule;
+use kube::core::response::{Status, StatusCause, StatusDetails};
 use serde::Serialize;
 
 use super::request::{API_VERSION, KIND};
@@ -32,6 +33,7 @@ pub(super) struct AnsweredReview {
 pub(super) struct AdmissionResponse {
     uid: String,
     pub(super) allowed: bool,
+    /// Why a request is denied.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<Status>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -39,33 +41,6 @@ pub(super) struct AdmissionResponse {
     /// For the audit log of the API server, which puts the webhook's name before each key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     audit_annotations: BTreeMap<&'static str, String>,
-}
-
-/// `Status` of `meta/v1`: why a request is denied.
-#[derive(Serialize)]
-struct Status {
-    status: &'static str,
-    message: String,
-    reason: &'static str,
-    details: Details,
-    code: u16,
-}
-
-/// `StatusDetails` of `meta/v1`.
-#[derive(Serialize)]
-struct Details {
-    name: String,
-    kind: &'static str,
-    causes: Vec<Cause>,
-}
-
-/// `StatusCause` of `meta/v1`.
-#[derive(Serialize)]
-struct Cause {
-    /// The name of the rule.
-    reason: &'static str,
-    message: String,
-    field: &'static str,
 }
 
 /// Findings by the level of their rules, without those of rules that are off.
@@ -117,14 +92,20 @@ impl Findings {
             Reviewed::Claim { new, .. } => ("PersistentVolumeClaim", &new.key.name),
             Reviewed::Volume { new, .. } => ("PersistentVolume", &new.name),
         };
-        let cause = |(finding, sentence): (&AdmissionFinding, Sentence)| Cause {
-            reason: finding.rule.name(),
+        let cause = |(finding, sentence): (&AdmissionFinding, Sentence)| StatusCause {
+            reason: finding.rule.name().to_owned(),
             message: sentence.text,
-            field: sentence.field,
+            field: sentence.field.to_owned(),
         };
-        let causes = denying.into_iter().map(cause).collect();
-        let details = Details { name: clipped(name, VALUE_MAX), kind, causes };
-        Status { status: "Failure", message: lines.join("; "), reason, details, code }
+        let details = StatusDetails {
+            name: clipped(name, VALUE_MAX),
+            kind: kind.to_owned(),
+            causes: denying.into_iter().map(cause).collect(),
+            group: String::new(),
+            uid: String::new(),
+            retry_after_seconds: 0,
+        };
+        Status::failure(&lines.join("; "), reason).with_code(code).with_details(details)
     }
 }
 

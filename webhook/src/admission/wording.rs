@@ -67,7 +67,7 @@ pub(super) fn clipped(text: &str, max: usize) -> String {
 }
 
 fn words(finding: &AdmissionFinding, reviewed: &Reviewed, width: usize) -> Sentence {
-    let template = match (finding.rule, reviewed) {
+    let (field, template) = match (finding.rule, reviewed) {
         (AdmissionRule::PreciousDeleted, _) => PRECIOUS_DELETED,
         (AdmissionRule::Engine(rule), Reviewed::Claim { new, .. }) if new.annotations.bind_completed => {
             of_marked_claim(rule)
@@ -75,27 +75,16 @@ fn words(finding: &AdmissionFinding, reviewed: &Reviewed, width: usize) -> Sente
         (AdmissionRule::Engine(rule), Reviewed::Claim { .. }) => of_claim(rule),
         (AdmissionRule::Engine(rule), Reviewed::Volume { .. }) => of_volume(rule),
     };
-    let text = Writer { finding, reviewed, width }.fill(template.text);
-    Sentence { field: template.field, text }
+    Sentence { field, text: Writer { finding, reviewed, width }.fill(template) }
 }
 
-/// A sentence with placeholders; [`Writer::value`] fills them in.
-#[derive(Clone, Copy)]
-struct Template {
-    field: &'static str,
-    text: &'static str,
-}
+/// A field, and a sentence with placeholders that [`Writer::value`] fills in.
+type Template = (&'static str, &'static str);
 
-const fn template(field: &'static str, text: &'static str) -> Template {
-    Template { field, text }
-}
+const PRECIOUS_DELETED: Template =
+    ("spec.persistentVolumeReclaimPolicy", "Delete, though label {ours} marks it as precious; set Retain");
 
-const PRECIOUS_DELETED: Template = template(
-    "spec.persistentVolumeReclaimPolicy",
-    "Delete, though label {ours} marks it as precious; set Retain",
-);
-
-const POLICY_RECYCLE: Template = template(
+const POLICY_RECYCLE: Template = (
     "spec.persistentVolumeReclaimPolicy",
     "Recycle is deprecated and erases the volume for the next claim; use Retain or Delete",
 );
@@ -114,12 +103,12 @@ const fn of_marked_claim(rule: Rule) -> Template {
         }
         rule => return of_claim(rule),
     };
-    template("metadata.annotations", text)
+    ("metadata.annotations", text)
 }
 
 /// For a claim: "ours" is the claim's value, "theirs" the value of the volume or class.
 const fn of_claim(rule: Rule) -> Template {
-    let (field, text) = match rule {
+    match rule {
         Rule::VolumeTooSmall => (
             "spec.volumeName",
             "volume {volume} offers {theirs} and the claim asks for {ours}; ask for at most {theirs} or pick \
@@ -153,8 +142,7 @@ const fn of_claim(rule: Rule) -> Template {
         ),
         Rule::PolicyRecycle => return POLICY_RECYCLE,
         rule => ("spec.volumeName", of_volume_name(rule)),
-    };
-    template(field, text)
+    }
 }
 
 /// For the volume that a claim names.
@@ -190,7 +178,7 @@ const fn of_volume_name(rule: Rule) -> &'static str {
 
 /// For a volume: "ours" is the volume's value, "theirs" the claim's.
 const fn of_volume(rule: Rule) -> Template {
-    let (field, text) = match rule {
+    match rule {
         Rule::VolumeTooSmall => (
             "spec.capacity.storage",
             "the volume offers {ours} and {claim} asks for {theirs}; offer at least {theirs} or leave \
@@ -223,8 +211,7 @@ const fn of_volume(rule: Rule) -> Template {
         ),
         Rule::PolicyRecycle => return POLICY_RECYCLE,
         rule => ("spec", unexpected(rule)),
-    };
-    template(field, text)
+    }
 }
 
 /// For a finding that the default engine never makes about the object, but another engine may.
