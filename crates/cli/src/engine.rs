@@ -35,10 +35,6 @@ fn default_engine() -> PathBuf {
 impl EngineArguments {
     /// Loads the engine. A component is checked and compiled, unless the cache has it; `limits` hold for each
     /// of its decisions.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be read or is not an engine, or other users may write to the cache.
     pub(crate) fn load(&self, limits: Limits) -> Result<Arc<dyn Engine>> {
         if self.is_native() {
             return Ok(Arc::new(DefaultEngine));

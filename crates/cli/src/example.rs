@@ -67,11 +67,7 @@ pub(crate) const EXAMPLES: [Example; 5] = [
     ),
 ];
 
-/// The example of that name.
-///
-/// # Errors
-///
-/// The example does not exist; the error lists all.
+/// The example of that name. The error lists all.
 pub(crate) fn find(name: &str) -> Result<&'static Example> {
     let Some(example) = EXAMPLES.iter().find(|example| example.name == name) else {
         let names: Vec<&str> = EXAMPLES.iter().map(|example| example.name).collect();
@@ -81,10 +77,6 @@ pub(crate) fn find(name: &str) -> Result<&'static Example> {
 }
 
 /// Runs `bindery example`.
-///
-/// # Errors
-///
-/// No example has that name.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let text = match &arguments.name {
         None => {

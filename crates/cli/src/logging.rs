@@ -73,10 +73,6 @@ enum Format {
 
 impl LogArguments {
     /// Starts the log, at `level` by default. Traces go to `collector` until the returned value is dropped.
-    ///
-    /// # Errors
-    ///
-    /// Traces cannot be sent.
     pub(crate) fn start(self, level: LevelFilter, collector: Option<&Uri>) -> Result<Option<Traces>> {
         // https://no-color.org
         let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

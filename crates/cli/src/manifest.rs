@@ -24,11 +24,8 @@ pub(crate) struct Manifest {
 }
 
 /// Reads files, folders and, for `-`, standard input. Of a folder it reads the manifests directly in it, in
-/// the order of their names, and with `recursive` those in its subfolders too.
-///
-/// # Errors
-///
-/// A path cannot be read, or a file is not a manifest; the error names the file and the document.
+/// the order of their names, and with `recursive` those in its subfolders too. Errors name the file and the
+/// document.
 pub(crate) fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for path in paths {
@@ -74,10 +71,6 @@ fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
 }
 
 /// The objects of a file. Empty documents are skipped, lists are split into their items.
-///
-/// # Errors
-///
-/// The text is neither YAML nor JSON, or a document is not a Kubernetes object.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Manifest>> {
     let documents = yaml::documents(text).map_err(|why| {
         let template = if text.contains("{{") { "; a template has to be rendered first" } else { "" };

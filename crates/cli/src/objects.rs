@@ -83,11 +83,7 @@ impl fmt::Display for Title<'_> {
 }
 
 /// Creates an object through the API as kubectl does: an object that needs a namespace and has none goes to
-/// `default`, and unknown fields are refused.
-///
-/// # Errors
-///
-/// The message of the API server that refuses the object.
+/// `default`, and unknown fields are refused. The error is the message of the API server.
 pub(crate) async fn create(
     client: &kube::Client,
     resource: Resource,

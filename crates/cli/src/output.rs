@@ -5,10 +5,6 @@ use std::io::{self, ErrorKind, Write as _};
 use anyhow::Context as _;
 
 /// Prints a result. A reader that has closed the output, as `head` does, is not an error.
-///
-/// # Errors
-///
-/// Standard output cannot be written to.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

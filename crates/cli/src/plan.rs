@@ -56,12 +56,7 @@ enum Format {
     Yaml,
 }
 
-/// Runs `bindery plan`.
-///
-/// # Errors
-///
-/// The manifests or the engine cannot be used, or the engine fails. The error names file, object, field and
-/// remedy.
+/// Runs `bindery plan`. Errors name file, object, field and remedy.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let engine = arguments.engine.load(Limits::unhurried())?;
     let manifests = manifest::read(&arguments.files, arguments.recursive)?;

@@ -55,12 +55,7 @@ pub(crate) struct Arguments {
     engine: EngineArguments,
 }
 
-/// Runs `bindery playground` until a signal.
-///
-/// # Errors
-///
-/// The engine, an example, the address, or the path of the kubeconfig or journal cannot be used. No file is
-/// left behind.
+/// Runs `bindery playground` until a signal. No file is left behind after an error.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let engine = arguments.engine.load(Limits::default())?;
     let mut examples: Vec<&Example> = Vec::new();

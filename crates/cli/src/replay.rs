@@ -36,10 +36,6 @@ struct Counts {
 }
 
 /// Runs `bindery replay`.
-///
-/// # Errors
-///
-/// The journal or the engine cannot be used.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let engine = arguments.engine.load(Limits::unhurried())?;
     let path = arguments.journal.display();

@@ -26,12 +26,8 @@ const PREFIX: &str = "BINDERY_";
 /// Most edits between an unknown variable and a setting for which the variable counts as mistyped.
 const EDITS_MAX: usize = 2;
 
-/// Reads the command line. Ends the process as clap does for a wrong command line, and for `--help`.
-///
-/// # Errors
-///
-/// The settings file or the environment has an unknown setting or a value that is not allowed; the error
-/// names the setting, its place, and what is allowed.
+/// Reads the command line. Ends the process as clap does for a wrong command line, and for `--help`. Other
+/// errors name the setting, its place, and what is allowed.
 pub(crate) fn parse(line: Vec<OsString>) -> Result<Arguments> {
     let command = Arguments::command();
     let Some(config) = config(&command, &line) else { return finish(command, line) };
@@ -78,11 +74,8 @@ fn environment(serve: &Command) -> Vec<(String, String, String)> {
     arguments.filter_map(set).collect()
 }
 
-/// Checks that no variable of the environment is a mistyped setting, which would be ignored.
-///
-/// # Errors
-///
-/// A variable is one; the error names the setting that is meant.
+/// Checks that no variable of the environment is a mistyped setting, which would be ignored. The error names
+/// the setting that is meant.
 fn check_variables(serve: &Command) -> Result<()> {
     let known: Vec<&str> =
         serve.get_arguments().filter_map(|argument| argument.get_env()?.to_str()).collect();
@@ -99,11 +92,7 @@ fn check_variables(serve: &Command) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a setting exists and that the value is allowed.
-///
-/// # Errors
-///
-/// The setting does not exist, or the value is not allowed; the error says what is allowed.
+/// Checks that a setting exists and that the value is allowed. The error says what is allowed.
 fn check(serve: &Command, name: &str, value: &str) -> Result<()> {
     let mut names: Vec<_> = serve.get_arguments().filter_map(settable).collect();
     names.sort_unstable();

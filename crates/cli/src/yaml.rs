@@ -28,10 +28,6 @@ pub(crate) fn documents(text: &str) -> Result<Vec<Document>, String> {
 }
 
 /// Writes a value as YAML.
-///
-/// # Errors
-///
-/// YAML cannot represent the value.
 pub(crate) fn write(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(serde_saphyr::to_string(value)?)
 }

@@ -47,11 +47,6 @@ impl Migrations {
         Self::Table(UPSTREAM.into_iter().map(|(plugin, driver)| (plugin.into(), driver.into())).collect())
     }
 
-    /// None at all.
-    pub fn none() -> Self {
-        Self::Table(BTreeMap::new())
-    }
-
     /// The migration of the plugin of that name.
     pub fn get(&self, plugin: &str) -> Migration {
         match self {

@@ -103,11 +103,7 @@ impl<P: Port> Decider<P> {
     }
 
     /// Runs the engine, makes the live reads that it asks for, and runs it again with the answers, until it
-    /// decides.
-    ///
-    /// # Errors
-    ///
-    /// It fails, or asks for too many live reads.
+    /// decides. It may ask for [`LIVE_READS_MAX`] of them.
     pub(crate) async fn decide(
         &self,
         engine: &dyn Engine,
@@ -222,11 +218,8 @@ impl<P: Port> Decider<P> {
         Err(Unsound::Final(SyncError::Refused(format!("it needs more than {PROOFS_MAX} live reads"))))
     }
 
-    /// Reads an object for the guard.
-    ///
-    /// # Errors
-    ///
-    /// A new list of volumes is awaited, which proves as much, in one request for all volumes.
+    /// Reads an object for the guard; no volume while a new list of volumes is awaited, which proves as much
+    /// in one request for all.
     async fn prove(&self, object: ObjectName, proofs: &mut Proofs) -> Result<(), SyncError> {
         match object {
             ObjectName::Claim(key) => {

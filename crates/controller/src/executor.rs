@@ -138,7 +138,7 @@ impl<P: Port> Executor<P> {
         let (object, uid) = (target.name(), target.uid());
         let span =
             tracing::debug_span!("write", write = name, written = object, written_uid = uid.as_deref());
-        let sent = self.intake.sent(target.kind());
+        let sent = self.intake.freshness().sent(target.kind());
         let result = self.port.write(write).instrument(span).await;
         self.write_health.tried(&object, result.as_ref().err());
         self.measure(write, result.is_ok());
@@ -236,11 +236,8 @@ fn is_awaited(action: &Action) -> bool {
     matches!(action, Action::CallPlugin { .. } | Action::CreateVolume { .. })
 }
 
-/// The write of an action, in the versions that earlier writes returned.
-///
-/// # Errors
-///
-/// The action edits the finalizers of a volume that its decision never read; the text says which.
+/// The write of an action, in the versions that earlier writes returned. An error: the action edits the
+/// finalizers of a volume that its decision never read.
 fn to_write<T: Clone>(
     action: &Action,
     known: &KnownObjects,
@@ -248,11 +245,15 @@ fn to_write<T: Clone>(
 ) -> Result<Write<T>, String> {
     let mut write = Write::from(action.clone());
     let (volume, claim) = targets_mut(&mut write.action);
-    if let Some(volume) = volume {
-        *volume = known.volume_target(volume);
+    if let Some(target) = volume
+        && let Some(written) = known.written_volume(target)
+    {
+        *target = written.target();
     }
-    if let Some(claim) = claim {
-        *claim = known.claim_target(claim);
+    if let Some(target) = claim
+        && let Some(written) = known.written_claim(target)
+    {
+        *target = written.target();
     }
     match action {
         Action::AnnotateVolume { volume, in_tree_finalizer, external_finalizer, .. } => {

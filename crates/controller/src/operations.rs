@@ -106,10 +106,6 @@ impl OperationMap {
     }
 
     /// Takes the right to run an operation on the object of that key and UID.
-    ///
-    /// # Errors
-    ///
-    /// One of that name runs or backs off, or those of its kind are stopped.
     pub(crate) fn start(
         self: &Arc<Self>,
         kind: OperationKind,

@@ -123,10 +123,7 @@ impl Queue {
 
     /// Adds keys.
     pub(crate) fn add_all(&self, keys: impl IntoIterator<Item = Key>) {
-        let mut state = self.state.lock();
-        keys.into_iter().for_each(|key| state.add(key));
-        drop(state);
-        self.changed.notify_one();
+        self.add_all_to(keys.into_iter().map(|key| (key, Lane::Fast)));
     }
 
     /// Adds a key that waits for a volume when a volume is offered to it. Returns whether its next turn

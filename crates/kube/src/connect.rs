@@ -21,10 +21,6 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 /// A client of a cluster. This follows `kube::Client::try_from`, which has no option for TCP keepalive.
 /// Without it, a connection whose server has lost its power would stay in the pool, and each request on it
 /// would wait for its own time limit.
-///
-/// # Errors
-///
-/// The configuration cannot be used.
 pub(crate) fn connect(config: kube::Config) -> kube::Result<kube::Client> {
     let connector = config.rustls_https_connector_with_connector(tcp_connector())?;
     let mut connector = TimeoutConnector::new(connector);

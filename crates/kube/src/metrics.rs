@@ -2,7 +2,6 @@
 //! (`k8s.io/component-base/metrics/prometheus/restclient`). There is one API server, so no label names it.
 
 use http::{Method, StatusCode};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -17,20 +16,12 @@ const NO_ANSWER: &str = "<error>";
 /// Counts and times requests. Clones count together.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestMetrics {
-    requests: Family<RequestLabels, Counter>,
-    durations: Family<DurationLabels, Histogram, fn() -> Histogram>,
+    requests: Family<Labels<2>, Counter>,
+    durations: Family<Labels<1>, Histogram, fn() -> Histogram>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    code: String,
-    method: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct DurationLabels {
-    verb: String,
-}
+/// `N` labels, each with its value.
+type Labels<const N: usize> = [(&'static str, String); N];
 
 /// Counts its request when it is dropped: as unanswered, unless [`status`](Self::status) is set.
 pub(crate) struct Counted {
@@ -79,14 +70,14 @@ impl RequestMetrics {
 impl Drop for Counted {
     fn drop(&mut self) {
         let code = self.status.as_ref().map_or(NO_ANSWER, StatusCode::as_str).to_owned();
-        let labels = RequestLabels { code, method: self.method.to_string() };
+        let labels = [("code", code), ("method", self.method.to_string())];
         self.metrics.requests.get_or_create(&labels).inc();
     }
 }
 
 impl Drop for Timed {
     fn drop(&mut self) {
-        let labels = DurationLabels { verb: self.method.to_string() };
+        let labels = [("verb", self.method.to_string())];
         self.metrics.durations.get_or_create(&labels).observe(self.began.elapsed().as_secs_f64());
     }
 }

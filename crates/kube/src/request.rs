@@ -31,11 +31,7 @@ pub(crate) struct Outgoing {
     pub(crate) body: Value,
 }
 
-/// The request of a write.
-///
-/// # Errors
-///
-/// A name cannot be part of a path, a template is missing or not an object, or the action is not a write.
+/// The request of a write. Fails if a name cannot be part of a path, or a template is not an object.
 pub(crate) fn of(write: &Write<Template>) -> Result<Outgoing, WriteError> {
     match &write.action {
         Action::ReserveVolume { volume, claim, mark } => patch_volume(volume, "", reservation(claim, *mark)),

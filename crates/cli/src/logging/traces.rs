@@ -39,10 +39,6 @@ struct Sender {
 
 impl Traces {
     /// Starts sending to the collector at `endpoint`.
-    ///
-    /// # Errors
-    ///
-    /// A thread cannot be started.
     pub(crate) fn to(endpoint: &Uri) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = Client::builder(TokioExecutor::new())
@@ -89,10 +85,6 @@ impl HttpClient for Sender {
 }
 
 /// Reads the endpoint of a collector.
-///
-/// # Errors
-///
-/// The text is not an endpoint; the error shows one.
 pub(crate) fn endpoint(text: &str) -> Result<Uri, String> {
     let allowed = "an endpoint is http://HOST:PORT of an OTLP collector, without TLS: run one beside Bindery";
     let endpoint: Uri = text.parse().map_err(|error| format!("{error}; {allowed}"))?;

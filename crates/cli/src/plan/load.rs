@@ -28,10 +28,6 @@ impl Object {
 
 /// The objects that decisions depend on, sorted by resource, then as in the manifests. Names the others on
 /// standard error.
-///
-/// # Errors
-///
-/// An object has no name, cannot be decoded, or is there twice.
 pub(super) fn sort(manifests: Vec<Manifest>) -> Result<Vec<Object>> {
     let mut ignored = BTreeMap::<String, usize>::new();
     let mut seen = BTreeMap::<String, String>::new();

@@ -58,10 +58,6 @@ impl Journal for Decisions {
 
 impl Planner {
     /// A cluster of these objects, in which `engine` decides.
-    ///
-    /// # Errors
-    ///
-    /// The API server refuses to create an object.
     pub(super) async fn new(engine: Arc<dyn Engine>, objects: Vec<Object>) -> Result<Self> {
         let sim = Sim::new(SimOptions { clock: bindery_sim::Clock::Real, ..SimOptions::default() });
         let client = kube::Client::new(sim.service(), "default");
@@ -92,10 +88,6 @@ impl Planner {
     }
 
     /// Decides every object, round by round, until a round changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// The engine reaches no decision about an object, or never stops changing objects.
     pub(super) async fn settle(&self) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             let revision = self.sim.revision();
@@ -171,10 +163,6 @@ impl Planner {
 
     /// Performs an operation, or returns its kind if it needs a cluster. Failures are in the decisions, as
     /// events.
-    ///
-    /// # Errors
-    ///
-    /// The engine reaches no decision about one of its steps.
     async fn perform(&self, key: &Key, operation: PendingOperation) -> Result<Option<OperationKind>> {
         let kind = operation.operation().kind;
         if kind == OperationKind::Recycle {

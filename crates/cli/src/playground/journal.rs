@@ -24,10 +24,6 @@ struct Sink(Sender<Record>);
 
 impl JournalFile {
     /// Starts a journal in a new file.
-    ///
-    /// # Errors
-    ///
-    /// The file exists, or cannot be created.
     pub(super) fn create(path: &Path) -> Result<Self> {
         let why = || format!("the journal {} cannot be started", path.display());
         let writer =
@@ -43,11 +39,8 @@ impl JournalFile {
         Arc::<Sink>::clone(&self.sink)
     }
 
-    /// Waits until all records are written; every sink must have been dropped.
-    ///
-    /// # Errors
-    ///
-    /// Writing failed; the records before that are complete.
+    /// Waits until all records are written; every sink must have been dropped. If writing failed, the records
+    /// before that are complete.
     pub(super) fn finish(self) -> Result<()> {
         drop(self.sink);
         let written = self.thread.join().expect("the journal's thread does not panic");

@@ -24,11 +24,7 @@ pub(super) struct Kubeconfig {
 
 impl Kubeconfig {
     /// Writes the kubeconfig for the server at this address atomically: to `path`, or into the user's cache
-    /// folder.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be written, or exists and was not written by a playground.
+    /// folder. A file that no playground wrote is not replaced.
     pub(super) fn write(path: Option<&Path>, address: SocketAddr) -> Result<Self> {
         let path = match path {
             // Absolute, because the user copies the path to another terminal.

@@ -92,11 +92,8 @@ impl Eligibility {
         causes
     }
 
-    /// Eligibility as a check of `/readyz`.
-    ///
-    /// # Errors
-    ///
-    /// Why this replica cannot lead, or cannot reach the Lease.
+    /// Eligibility as a check of `/readyz`. The error says why this replica cannot lead, or cannot reach the
+    /// Lease.
     pub(super) fn check(&self) -> Result<(), String> {
         let causes = self.causes();
         if !causes.is_empty() {

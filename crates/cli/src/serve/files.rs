@@ -9,11 +9,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const FILES: u64 = 384;
 
 /// Raises the limit of open files to what this replica needs. With fewer, connections to the API server take
-/// the descriptors that probes need, and `/livez` goes unanswered.
-///
-/// # Errors
-///
-/// The hard limit is less; the error says how many webhook connections it allows, or that it is too low.
+/// the descriptors that probes need, and `/livez` goes unanswered. If the hard limit is less, the error says
+/// how many webhook connections it allows, or that it is too low.
 pub(super) fn raise_limit(webhook_connections: usize) -> Result<()> {
     let needed = u64::try_from(webhook_connections).unwrap_or(u64::MAX).saturating_add(FILES);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

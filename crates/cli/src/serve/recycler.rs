@@ -19,10 +19,6 @@ pub(super) struct RecyclerArguments {
 
 impl RecyclerArguments {
     /// The recycler of a plugin; `None` if recycling is off.
-    ///
-    /// # Errors
-    ///
-    /// The pod of these settings cannot be used.
     pub(super) fn recycler(
         &self,
         client: &ApiClient,

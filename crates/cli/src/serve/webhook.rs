@@ -73,10 +73,6 @@ impl WebhookArguments {
     }
 
     /// Prepares the webhook; `None` if it is off.
-    ///
-    /// # Errors
-    ///
-    /// A setting cannot be used, or no certificate can be read or made.
     pub(super) async fn open(
         &self,
         client: &ApiClient,

@@ -16,11 +16,7 @@ pub(super) struct Setting {
     pub(super) value: String,
 }
 
-/// Reads the settings of a file.
-///
-/// # Errors
-///
-/// The file cannot be read, or is not a map of names and plain values; the error names the wrong setting.
+/// Reads the settings of a file. The error names the wrong setting.
 pub(super) fn read(path: &Path) -> Result<Vec<Setting>> {
     let text = fs::read_to_string(path).context("cannot be read")?;
     let documents = yaml::documents(&text).map_err(|why| anyhow::anyhow!("is not YAML: {why}"))?;

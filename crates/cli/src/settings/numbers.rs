@@ -18,10 +18,6 @@ where
 }
 
 /// Reads an address to listen on.
-///
-/// # Errors
-///
-/// The text is not an IP address with a port.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let wanted = "it is not IP:PORT, such as 0.0.0.0:8080 for all of IPv4 or [::]:8080 for all addresses";
     text.parse().map_err(|_| wanted.to_owned())

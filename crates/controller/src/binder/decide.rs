@@ -215,11 +215,8 @@ impl<P: Port> Binder<P> {
         }
     }
 
-    /// Reserves the volume that a decision picks for a claim.
-    ///
-    /// # Errors
-    ///
-    /// Another decision in flight has picked the volume; the error names it.
+    /// Reserves the volume that a decision picks for a claim. The error names the decision in flight that has
+    /// picked it.
     fn reserve(&self, decision: &Decision) -> Result<Option<Reservation<'_>>, String> {
         let Some((volume, claim)) = decision.actions().find_map(|action| match action {
             Action::ReserveVolume { volume, claim, .. } => Some((&volume.name, &claim.key)),

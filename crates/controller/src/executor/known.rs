@@ -47,22 +47,6 @@ impl KnownObjects {
         }
     }
 
-    /// The target with the version that an earlier write returned.
-    pub(super) fn volume_target(&self, target: &VolumeTarget) -> VolumeTarget {
-        match self.written_volume(target) {
-            Some(volume) => volume.target(),
-            None => target.clone(),
-        }
-    }
-
-    /// The target with the version that an earlier write returned.
-    pub(super) fn claim_target(&self, target: &ClaimTarget) -> ClaimTarget {
-        match self.written_claim(target) {
-            Some(claim) => claim.target(),
-            None => target.clone(),
-        }
-    }
-
     /// The volume in the version that a write to this target has to name.
     pub(super) fn volume(&self, target: &VolumeTarget) -> Option<&Arc<Volume>> {
         self.written_volume(target).or_else(|| self.read.iter().find(|volume| volume.target() == *target))

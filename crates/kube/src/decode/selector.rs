@@ -33,11 +33,7 @@ struct Expression {
 }
 
 /// Parses a selector. An invalid one is kept with apimachinery's message, because upstream's matching fails
-/// with that message.
-///
-/// # Errors
-///
-/// The selector is larger than the limits of a decision.
+/// with that message. One that is larger than the limits of a decision is an error.
 pub(super) fn decode(selector: LabelSelector) -> Result<Selector, String> {
     let labels = selector.match_labels.into_iter().map(|(key, value)| Requirement {
         key: key.into(),

@@ -40,11 +40,7 @@ impl Folders {
     }
 
     /// Makes the folder of a volume, and the root if it is missing. Succeeds if an earlier call has made the
-    /// folder.
-    ///
-    /// # Errors
-    ///
-    /// A file or folder of that name was not made here, or the file system refuses.
+    /// folder. Fails where a file or folder of that name was not made here.
     pub(super) fn make(&self, volume: &str) -> Result<PathBuf, String> {
         let (folder, marker) = self.paths(volume)?;
         if found(&folder)?.is_some() && found(&marker)?.is_none() {
@@ -171,10 +167,6 @@ fn without_dots(path: &Path) -> PathBuf {
 }
 
 /// Where an absolute path leads. Unlike [`fs::canonicalize`], this also resolves a path that does not exist.
-///
-/// # Errors
-///
-/// A folder may not be read, or links lead in a circle.
 fn resolve(path: &Path) -> Result<PathBuf, String> {
     let mut real = PathBuf::from("/");
     let (mut rest, mut links) = (parts(path), 0);

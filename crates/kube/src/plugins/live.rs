@@ -9,22 +9,14 @@ use crate::client::ApiClient;
 use crate::request;
 use crate::rest;
 
-/// The source of a volume; decisions know only its name.
-///
-/// # Errors
-///
-/// The volume cannot be read, or it is not the one of the decision, or its claim has changed: another leader
-/// may have scrubbed it and given it to another claim.
+/// The source of a volume; decisions know only its name. Fails if the volume is not the one of the decision,
+/// or its claim has changed: another leader may have scrubbed it and given it to another claim.
 pub(super) async fn live_source(client: &ApiClient, volume: &Volume) -> Result<Value, PluginError> {
     Ok(read(client, volume).await?["spec"][&*volume.source].clone())
 }
 
 /// Checks that a volume is still as it was when recycling it was decided: released by the same claim, and
 /// with the same policy.
-///
-/// # Errors
-///
-/// As [`live_source`], or phase or policy have changed.
 pub(super) async fn check_released(client: &ApiClient, volume: &Volume) -> Result<(), PluginError> {
     let live = read(client, volume).await?;
     let phase = live["status"]["phase"].as_str().unwrap_or_default();

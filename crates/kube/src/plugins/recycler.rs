@@ -192,10 +192,6 @@ impl Recycler {
     }
 
     /// Scrubs a volume, whose source has these fields.
-    ///
-    /// # Errors
-    ///
-    /// Recycling is off, the volume has changed since the decision, or the pod failed.
     pub(super) async fn recycle(
         recycler: Option<&Self>,
         volume: &Volume,

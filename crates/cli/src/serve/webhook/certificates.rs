@@ -60,10 +60,6 @@ pub(super) enum Source {
 
 impl CertificateArguments {
     /// The first certificate, and the source of further ones.
-    ///
-    /// # Errors
-    ///
-    /// Settings contradict each other, or no certificate can be read or made.
     pub(super) async fn open(
         &self,
         client: &ApiClient,
