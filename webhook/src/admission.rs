@@ -293,12 +293,9 @@ impl Fault {
                 FaultCause::Read,
                 "Bindery has not checked this request: it could not read an object that the request names",
             ),
-            Self::Review(
-                ReviewError::Engine(_)
-                | ReviewError::Nonsense
-                | ReviewError::Refused(_)
-                | ReviewError::TooManyReads(_),
-            ) => (FaultCause::Engine, "Bindery has not checked this request: its engine failed"),
+            Self::Review(ReviewError::Engine(_) | ReviewError::Nonsense | ReviewError::Refused(_)) => {
+                (FaultCause::Engine, "Bindery has not checked this request: its engine failed")
+            }
             Self::Overdue => (FaultCause::Overdue, "Bindery has not checked this request: it took too long"),
             Self::Bug => (FaultCause::Bug, "Bindery has not checked this request: it failed"),
         }

@@ -21,10 +21,10 @@ use self::views::{BinderEnvironment, GuardView};
 use crate::freshness::Freshness;
 use crate::intake::Intake;
 use crate::operations::OperationMap;
-use crate::{Configuration, Metrics, Port, Purpose, ReviewError, SyncError};
+use crate::{Configuration, Metrics, Port, Purpose, SyncError};
 
 /// Most live reads of one decision; the default engine makes at most three.
-const LIVE_READS_MAX: usize = 8;
+const LIVE_READS_MAX: u64 = 8;
 /// Most objects that the guard has read for one decision; a decision names few.
 const PROOFS_MAX: usize = 8;
 
@@ -59,38 +59,12 @@ pub(crate) struct EngineRun {
     pub(crate) in_flight: Option<Text>,
 }
 
-/// Why an engine has not decided.
-pub(crate) enum Undecided {
-    /// It failed.
-    Fault(EngineFault),
-    /// It asked for more live reads than this.
-    TooManyReads(usize),
-}
-
 /// Why a decision cannot be carried out.
 pub(crate) enum Unsound {
     /// The cluster has changed meanwhile; the text says how. The object is decided again at once.
     Changed(String),
     /// Deciding again at once would not help.
     Final(SyncError),
-}
-
-impl From<Undecided> for SyncError {
-    fn from(undecided: Undecided) -> Self {
-        match undecided {
-            Undecided::Fault(fault) => fault.into(),
-            Undecided::TooManyReads(reads) => Self::TooManyReads(reads),
-        }
-    }
-}
-
-impl From<Undecided> for ReviewError {
-    fn from(undecided: Undecided) -> Self {
-        match undecided {
-            Undecided::Fault(fault) => fault.into(),
-            Undecided::TooManyReads(reads) => Self::TooManyReads(reads),
-        }
-    }
 }
 
 impl<P: Port> Decider<P> {
@@ -109,7 +83,7 @@ impl<P: Port> Decider<P> {
         engine: &dyn Engine,
         request: &Request,
         reads: Reads,
-    ) -> Result<(Decision, EngineRun), Undecided> {
+    ) -> Result<(Decision, EngineRun), EngineFault> {
         let mut live = LiveReads::default();
         for _ in 0..=LIVE_READS_MAX {
             let (answer, run) = self.run(engine, request, reads, &live);
@@ -120,13 +94,13 @@ impl<P: Port> Decider<P> {
                     if !is_review(request) {
                         self.metrics.live_reads.inc();
                     }
-                    let answer = self.read(&question).await.map_err(Undecided::Fault)?;
+                    let answer = self.read(&question).await?;
                     live.push(question, answer);
                 }
-                Err(fault) => return Err(Undecided::Fault(fault)),
+                Err(fault) => return Err(fault),
             }
         }
-        Err(Undecided::TooManyReads(LIVE_READS_MAX))
+        Err(Stop::TooMany { what: "live reads", max: LIVE_READS_MAX }.into())
     }
 
     /// Runs the engine once, on the current store and the live reads.

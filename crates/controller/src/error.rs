@@ -16,9 +16,6 @@ pub enum SyncError {
     /// The engine did not decide; nothing was written.
     #[error("no decision: {0}")]
     Engine(#[from] EngineFault),
-    /// The engine asked for more live reads than a decision may make.
-    #[error("no decision: more than {0} live reads in one decision")]
-    TooManyReads(usize),
     /// The cluster changed during every attempt at the decision.
     #[error("decided {attempts} times on a world that changed meanwhile: {why}")]
     Stale {
@@ -87,9 +84,6 @@ pub enum ReviewError {
     /// The guard refused the engine's answer: it acts, is too large, or denies for a reason that is not true.
     #[error("the guard refused the review: {0}")]
     Refused(String),
-    /// The engine asked for more live reads than a review may make.
-    #[error("no review: more than {0} live reads in one review")]
-    TooManyReads(usize),
     /// An object that the review depends on cannot be read, from the cluster or at all.
     #[error("{0}")]
     Failed(Failure),

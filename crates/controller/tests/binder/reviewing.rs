@@ -95,7 +95,7 @@ async fn an_engine_that_fails_acts_or_reads_without_end_has_found_nothing() {
                 }
                 Ok(Decision::done())
             },
-            "no review: more than 8 live reads in one review",
+            "no review: more than 8 live reads in one decision",
         ),
         (
             |_, cluster| {

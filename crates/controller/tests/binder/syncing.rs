@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bindery_controller::{Key, Purpose, REASON_UNWRITABLE, SyncError, WriteError};
 use bindery_core::{
     Action, Answer, ClaimKey, ClaimPhase, ClaimRef, Cluster, Decision, EngineFault, Lookup, Message, Outcome,
-    Question, Request, Source, Step, Subject, VolumePhase,
+    Question, Request, Source, Step, Stop, Subject, VolumePhase,
 };
 use bindery_engine::DefaultEngine;
 
@@ -211,7 +211,8 @@ async fn an_engine_cannot_read_for_ever() {
         Ok(Decision::done())
     };
     let binder = binder(&double, Scripted(endless));
-    assert_eq!(binder.sync(&claim_key("c1")).await.result, Err(SyncError::TooManyReads(8)));
+    let fault = EngineFault::from(Stop::TooMany { what: "live reads", max: 8 });
+    assert_eq!(binder.sync(&claim_key("c1")).await.result, Err(SyncError::Engine(fault)));
 }
 
 #[tokio::test]
