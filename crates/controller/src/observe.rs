@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_core::{Claim, ClaimKey, Text, Uid, Version};
+use bindery_core::{Claim, ClaimKey, Text, Uid, Version, named_cases};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
@@ -28,17 +28,19 @@ pub(crate) use self::compare::{Foreseen, Observer};
 /// How long a claim may be awaited before a log line names it: under load upstream takes seconds.
 const OVERDUE: Duration = Duration::from_secs(60);
 
-/// Upstream's choice for a claim, compared with Bindery's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Compared {
-    /// The same volume.
-    Same,
-    /// Another volume that is as good by upstream's order: upstream's choice among such is arbitrary.
-    Tie,
-    /// Another volume, or a volume although Bindery would have bound none.
-    Different,
-    /// The choices cannot be compared: the claim was gone or not seen before, or the world changed between.
-    NotComparable,
+named_cases! {
+    /// Upstream's choice for a claim, compared with Bindery's.
+    Compared {
+        /// The same volume.
+        Same = "same";
+        /// Another volume that is as good by upstream's order: upstream's choice among such is arbitrary.
+        Tie = "tie";
+        /// Another volume, or a volume although Bindery would have bound none.
+        Different = "different";
+        /// The choices cannot be compared: the claim was gone or not seen before, or the world changed
+        /// between.
+        NotComparable = "not_comparable";
+    }
 }
 
 /// How a watch delivered a change.
@@ -75,21 +77,6 @@ struct Awaited {
     uid: Uid,
     since: Instant,
     is_told: bool,
-}
-
-impl Compared {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Same, Self::Tie, Self::Different, Self::NotComparable];
-
-    /// As metrics name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Same => "same",
-            Self::Tie => "tie",
-            Self::Different => "different",
-            Self::NotComparable => "not_comparable",
-        }
-    }
 }
 
 impl Observation {

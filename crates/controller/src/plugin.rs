@@ -102,7 +102,7 @@ impl<T> Plugins<T> {
     }
 
     /// The plugins that support the source of a volume.
-    pub fn supporting(&self, volume: &Volume) -> PluginMatch {
+    pub(crate) fn supporting(&self, volume: &Volume) -> PluginMatch {
         let mut able = self.by_name.values().filter(|plugin| plugin.supports(volume));
         match (able.next(), able.next()) {
             (None, _) => PluginMatch::None,

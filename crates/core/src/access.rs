@@ -6,6 +6,7 @@ use crate::named::named_cases;
 
 named_cases! {
     /// How a volume may be mounted (`PersistentVolumeAccessMode` in core/v1).
+    #[derive(Serialize, Deserialize)]
     AccessMode {
         /// `ReadWriteOnce`: read and written by one node.
         ReadWriteOnce = "ReadWriteOnce";

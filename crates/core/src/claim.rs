@@ -76,6 +76,7 @@ pub struct ClaimStatus {
 
 named_cases! {
     /// `status.phase` of a claim.
+    #[derive(Serialize, Deserialize)]
     ClaimPhase {
         /// No phase yet.
         Unset = "";

@@ -46,6 +46,7 @@ impl fmt::Display for Regarding {
 
 named_cases! {
     /// `type` of an event.
+    #[derive(Serialize, Deserialize)]
     EventType {
         /// Nothing is wrong.
         Normal = "Normal";

@@ -23,6 +23,7 @@ pub struct Finding {
 named_cases! {
     /// Rules of a review. The operator sets whether a rule denies or warns. Each doc begins with the default;
     /// rules that deny come first.
+    #[derive(Serialize, Deserialize)]
     Rule {
         /// Deny: the named volume is smaller than the request.
         VolumeTooSmall = "volume-too-small";

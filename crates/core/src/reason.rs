@@ -10,6 +10,7 @@ pub const NEAREST_MAX: usize = 16;
 
 named_cases! {
     /// Why a volume was not chosen. Where several reasons apply, the first one counts.
+    #[derive(Serialize, Deserialize)]
     Reason {
         /// It cannot be read.
         Unreadable = "unreadable";

@@ -77,6 +77,7 @@ pub struct ClaimRef {
 
 named_cases! {
     /// `spec.volumeMode`.
+    #[derive(Serialize, Deserialize)]
     VolumeMode {
         /// A file system; also what an unset mode means.
         Filesystem = "Filesystem";
@@ -100,6 +101,7 @@ pub enum ReclaimPolicy {
 
 named_cases! {
     /// `status.phase` of a volume.
+    #[derive(Serialize, Deserialize)]
     VolumePhase {
         /// No phase yet.
         Unset = "";

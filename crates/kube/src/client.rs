@@ -101,7 +101,7 @@ impl ApiClient {
 
     /// The same client over new connections of its own. A client made from a [`kube::Client`] keeps its
     /// connections.
-    pub fn with_new_connections(&self) -> Self {
+    pub(crate) fn with_new_connections(&self) -> Self {
         Self { credentials: Arc::new(self.credentials.with_new_connections()), ..self.clone() }
     }
 

@@ -96,7 +96,7 @@ pub fn object<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<Object, Dec
 /// # Errors
 ///
 /// The bytes are not an object with a name.
-pub fn object_key<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<ObjectKey, DecodeError> {
+pub(crate) fn object_key<E: Encoded + ?Sized>(kind: Kind, object: &E) -> Result<ObjectKey, DecodeError> {
     let ClaimKey { namespace, name } = key(object)?;
     Ok(match kind {
         Kind::Volume => ObjectKey::Volume(name),

@@ -18,13 +18,13 @@ use bindery_controller::{EVENT_REFRESH, Note};
 use bindery_core::Timestamp;
 use http::Method;
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
 
 use self::correlate::{Correlated, Correlator};
 pub use self::loss::EventLoss;
-use self::loss::Losses;
 pub(crate) use self::object::{body, time};
 use self::queue::{Queue, Queued};
 use self::rate::Rate;
@@ -56,7 +56,8 @@ pub struct EventWorker {
 
 struct Shared {
     state: Mutex<State>,
-    losses: Losses,
+    /// Number of events that were not written, by cause.
+    losses: [Counter; EventLoss::ALL.len()],
     /// Whether every note has been written or given up.
     idle: watch::Sender<bool>,
 }
@@ -79,7 +80,7 @@ impl Events {
         let refresh = Timestamp::try_from(refresh.as_secs()).unwrap_or(Timestamp::MAX);
         let correlator = Correlator::new(refresh.clamp(1, correlate::REFILL));
         let state = Mutex::new(State { correlator, queue: Queue::default() });
-        let shared = Arc::new(Shared { state, losses: Losses::default(), idle: watch::Sender::new(true) });
+        let shared = Arc::new(Shared { state, losses: Default::default(), idle: watch::Sender::new(true) });
         let worker =
             EventWorker { client: client.into(), shared: Arc::clone(&shared), woken, rate: Rate::new() };
         (Self { shared, wake }, worker)
@@ -91,7 +92,7 @@ impl Events {
             return;
         }
         if let Err(error) = object::folder(&note.regarding) {
-            self.shared.losses.count(EventLoss::NoObject);
+            self.shared.losses[EventLoss::NoObject as usize].inc();
             tracing::warn!(%error, reason = note.reason, "an event is dropped");
             return;
         }
@@ -102,7 +103,7 @@ impl Events {
 
     /// Number of events that were not written for this cause.
     pub fn dropped(&self, cause: EventLoss) -> u64 {
-        self.shared.losses.get(cause)
+        self.shared.losses[cause as usize].get()
     }
 
     /// Waits until every note has been written or given up. Returns at once if the worker has ended.
@@ -128,7 +129,7 @@ impl Shared {
         }
         if let Some(surplus) = queue.put(Queued { note: note.clone(), correlated }) {
             correlator.forget(&surplus.note);
-            self.losses.count(EventLoss::QueueFull);
+            self.losses[EventLoss::QueueFull as usize].inc();
             tracing::debug!(note = ?surplus.note, "an event is dropped: the queue is full");
         }
         self.idle.send_replace(false);
@@ -179,7 +180,7 @@ impl EventWorker {
     }
 
     fn lose(&self, note: &Note, fault: &Fault) {
-        self.shared.losses.count(EventLoss::of(fault));
+        self.shared.losses[EventLoss::of(fault) as usize].inc();
         tracing::warn!(%fault, reason = note.reason, "an event cannot be written");
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bindery_core::named_cases;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -31,78 +32,39 @@ pub struct AdmissionMetrics {
     duration: Family<Labels<1>, Histogram, fn() -> Histogram>,
 }
 
-/// How a review ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Without findings.
-    Allowed,
-    /// With warnings.
-    Warned,
-    /// With a denial.
-    Denied,
-    /// The object cannot matter; the request passed.
-    Passed,
-    /// The object could not be read; the request passed with a warning.
-    Unreadable,
-    /// Too many were in flight; the request passed with a warning.
-    Shed,
-    /// The review failed; the request passed with a warning.
-    Faulted,
-}
-
-/// Why a review failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FaultCause {
-    /// The replica is starting.
-    NotReady,
-    /// The engine failed.
-    Engine,
-    /// An object could not be read live.
-    Read,
-    /// It took too long.
-    Overdue,
-    /// It panicked.
-    Bug,
-}
-
-const OUTCOMES: [Outcome; 7] = [
-    Outcome::Allowed,
-    Outcome::Warned,
-    Outcome::Denied,
-    Outcome::Passed,
-    Outcome::Unreadable,
-    Outcome::Shed,
-    Outcome::Faulted,
-];
-
-const CAUSES: [FaultCause; 5] =
-    [FaultCause::NotReady, FaultCause::Engine, FaultCause::Read, FaultCause::Overdue, FaultCause::Bug];
-
-impl Outcome {
-    fn labels(self, kind: ObjectKind) -> Labels<2> {
-        let name = match self {
-            Self::Allowed => "allowed",
-            Self::Warned => "warned",
-            Self::Denied => "denied",
-            Self::Passed => "passed",
-            Self::Unreadable => "unreadable",
-            Self::Shed => "shed",
-            Self::Faulted => "faulted",
-        };
-        [("kind", kind.name()), ("outcome", name)]
+named_cases! {
+    /// How a review ended.
+    Outcome {
+        /// Without findings.
+        Allowed = "allowed";
+        /// With warnings.
+        Warned = "warned";
+        /// With a denial.
+        Denied = "denied";
+        /// The object cannot matter; the request passed.
+        Passed = "passed";
+        /// The object could not be read; the request passed with a warning.
+        Unreadable = "unreadable";
+        /// Too many were in flight; the request passed with a warning.
+        Shed = "shed";
+        /// The review failed; the request passed with a warning.
+        Faulted = "faulted";
     }
 }
 
-impl FaultCause {
-    fn labels(self) -> Labels<1> {
-        let name = match self {
-            Self::NotReady => "not_ready",
-            Self::Engine => "engine",
-            Self::Read => "read",
-            Self::Overdue => "overdue",
-            Self::Bug => "bug",
-        };
-        [("cause", name)]
+named_cases! {
+    /// Why a review failed.
+    FaultCause {
+        /// The replica is starting.
+        NotReady = "not_ready";
+        /// The engine failed.
+        Engine = "engine";
+        /// An object could not be read live.
+        Read = "read";
+        /// It took too long.
+        Overdue = "overdue";
+        /// It panicked.
+        Bug = "bug";
     }
 }
 
@@ -118,8 +80,8 @@ impl Default for AdmissionMetrics {
             duration: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
         };
         for kind in ObjectKind::ALL {
-            for outcome in OUTCOMES {
-                drop(metrics.reviews.get_or_create(&outcome.labels(kind)));
+            for outcome in Outcome::ALL {
+                drop(metrics.reviews.get_or_create(&review_labels(kind, outcome)));
             }
             drop(metrics.duration.get_or_create(&[("kind", kind.name())]));
         }
@@ -128,8 +90,8 @@ impl Default for AdmissionMetrics {
                 drop(metrics.findings.get_or_create(&finding_labels(rule, level)));
             }
         }
-        for cause in CAUSES {
-            drop(metrics.faults.get_or_create(&cause.labels()));
+        for cause in FaultCause::ALL {
+            drop(metrics.faults.get_or_create(&[("cause", cause.name())]));
         }
         metrics
     }
@@ -152,7 +114,7 @@ impl AdmissionMetrics {
     }
 
     pub(super) fn count_review(&self, kind: ObjectKind, outcome: Outcome, took: Duration) {
-        self.reviews.get_or_create(&outcome.labels(kind)).inc();
+        self.reviews.get_or_create(&review_labels(kind, outcome)).inc();
         self.duration.get_or_create(&[("kind", kind.name())]).observe(took.as_secs_f64());
         if outcome == Outcome::Shed {
             self.shed.inc();
@@ -164,7 +126,7 @@ impl AdmissionMetrics {
     }
 
     pub(super) fn count_fault(&self, cause: FaultCause) {
-        self.faults.get_or_create(&cause.labels()).inc();
+        self.faults.get_or_create(&[("cause", cause.name())]).inc();
     }
 
     /// Counts a request whose body had no room in the budget.
@@ -175,6 +137,10 @@ impl AdmissionMetrics {
     pub(super) fn count_bad_request(&self) {
         self.bad_requests.inc();
     }
+}
+
+fn review_labels(kind: ObjectKind, outcome: Outcome) -> Labels<2> {
+    [("kind", kind.name()), ("outcome", outcome.name())]
 }
 
 fn finding_labels(rule: AdmissionRule, level: Level) -> Labels<2> {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bindery_controller::Reviewed;
-use bindery_core::Claim;
+use bindery_core::{Claim, named_cases};
 use bindery_kube::decode::{self, DecodeError};
 use bindery_store::Observed;
 use serde::Deserialize;
@@ -84,23 +84,12 @@ struct GroupVersionKind<'a> {
     kind: Cow<'a, str>,
 }
 
-/// The kind of a request's object, for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ObjectKind {
-    Claim,
-    Volume,
-    Other,
-}
-
-impl ObjectKind {
-    pub(super) const ALL: [Self; 3] = [Self::Claim, Self::Volume, Self::Other];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Claim => "claim",
-            Self::Volume => "volume",
-            Self::Other => "other",
-        }
+named_cases! {
+    /// The kind of a request's object, for metrics.
+    ObjectKind {
+        Claim = "claim";
+        Volume = "volume";
+        Other = "other";
     }
 }
 

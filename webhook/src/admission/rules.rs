@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use bindery_core::Rule;
+use bindery_core::{Rule, named_cases};
 
 /// A rule of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,15 +15,16 @@ pub enum AdmissionRule {
     PreciousDeleted,
 }
 
-/// What a finding of a rule does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Level {
-    /// Nothing.
-    Off,
-    /// The request passes with a warning.
-    Warn,
-    /// The request is denied.
-    Deny,
+named_cases! {
+    /// What a finding of a rule does.
+    Level {
+        /// Nothing.
+        Off = "off";
+        /// The request passes with a warning.
+        Warn = "warn";
+        /// The request is denied.
+        Deny = "deny";
+    }
 }
 
 /// The level of every rule.
@@ -89,20 +90,6 @@ impl AdmissionRule {
         match self {
             Self::Engine(rule) => rule as usize,
             Self::PreciousDeleted => Rule::ALL.len(),
-        }
-    }
-}
-
-impl Level {
-    /// All levels.
-    pub const ALL: [Self; 3] = [Self::Deny, Self::Warn, Self::Off];
-
-    /// The name in settings and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Warn => "warn",
-            Self::Deny => "deny",
         }
     }
 }

@@ -121,7 +121,7 @@ impl Generations {
     /// # Errors
     ///
     /// It cannot be made.
-    pub fn unstored(settings: &CertificateSettings, now: SystemTime) -> Result<Identity, MintError> {
+    pub(super) fn unstored(settings: &CertificateSettings, now: SystemTime) -> Result<Identity, MintError> {
         Ok(Generation::mint(&settings.names, settings.lifetime, now)?.identity)
     }
 

@@ -109,10 +109,8 @@ fn decode_status(status: Status) -> Result<ClaimStatus, String> {
 }
 
 fn phase(name: Option<&str>) -> Result<ClaimPhase, String> {
-    const PHASES: [ClaimPhase; 4] =
-        [ClaimPhase::Unset, ClaimPhase::Pending, ClaimPhase::Bound, ClaimPhase::Lost];
     let name = name.unwrap_or_default();
-    PHASES.into_iter().find(|phase| phase.name() == name).ok_or_else(|| {
+    ClaimPhase::ALL.into_iter().find(|phase| phase.name() == name).ok_or_else(|| {
         format!("status.phase: {name:?} is not a phase of a claim; one of Pending, Bound, Lost")
     })
 }

@@ -203,16 +203,8 @@ fn policy(name: Option<&str>) -> ReclaimPolicy {
 }
 
 fn phase(name: Option<&str>) -> Result<VolumePhase, String> {
-    const PHASES: [VolumePhase; 6] = [
-        VolumePhase::Unset,
-        VolumePhase::Pending,
-        VolumePhase::Available,
-        VolumePhase::Bound,
-        VolumePhase::Released,
-        VolumePhase::Failed,
-    ];
     let name = name.unwrap_or_default();
-    PHASES.into_iter().find(|phase| phase.name() == name).ok_or_else(|| {
+    VolumePhase::ALL.into_iter().find(|phase| phase.name() == name).ok_or_else(|| {
         format!(
             "status.phase: {name:?} is not a phase of a volume; one of Pending, Available, Bound, Released, \
              Failed"

@@ -1,53 +1,28 @@
 //! Why events are not written.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use bindery_core::named_cases;
 
 use crate::rest::Fault;
 
-/// Why an event was not written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventLoss {
-    /// Bindery may not write the event (401, 403).
-    Forbidden,
-    /// The namespace is gone or is being deleted.
-    NamespaceGone,
-    /// The API server refused the event for another reason (4xx).
-    Refused,
-    /// The API server failed (5xx), or did not answer.
-    NoAnswer,
-    /// The queue was full.
-    QueueFull,
-    /// The engine named an object with an invalid name.
-    NoObject,
+named_cases! {
+    /// Why an event was not written.
+    EventLoss {
+        /// Bindery may not write the event (401, 403).
+        Forbidden = "forbidden";
+        /// The namespace is gone or is being deleted.
+        NamespaceGone = "namespace_gone";
+        /// The API server refused the event for another reason (4xx).
+        Refused = "refused";
+        /// The API server failed (5xx), or did not answer.
+        NoAnswer = "no_answer";
+        /// The queue was full.
+        QueueFull = "queue_full";
+        /// The engine named an object with an invalid name.
+        NoObject = "no_object";
+    }
 }
 
-/// Number of events that were not written, by cause.
-#[derive(Default)]
-pub(super) struct Losses([AtomicU64; EventLoss::ALL.len()]);
-
 impl EventLoss {
-    /// All causes.
-    pub const ALL: [Self; 6] = [
-        Self::Forbidden,
-        Self::NamespaceGone,
-        Self::Refused,
-        Self::NoAnswer,
-        Self::QueueFull,
-        Self::NoObject,
-    ];
-
-    /// The cause as metrics name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Forbidden => "forbidden",
-            Self::NamespaceGone => "namespace_gone",
-            Self::Refused => "refused",
-            Self::NoAnswer => "no_answer",
-            Self::QueueFull => "queue_full",
-            Self::NoObject => "no_object",
-        }
-    }
-
     /// Why an event was not created.
     pub(super) fn of(fault: &Fault) -> Self {
         match fault {
@@ -62,16 +37,6 @@ impl EventLoss {
             Fault::Refused { code: 400..=499, .. } => Self::Refused,
             Fault::Refused { .. } | Fault::NoAnswer(_) | Fault::TooLate => Self::NoAnswer,
         }
-    }
-}
-
-impl Losses {
-    pub(super) fn count(&self, cause: EventLoss) {
-        self.0[cause as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn get(&self, cause: EventLoss) -> u64 {
-        self.0[cause as usize].load(Ordering::Relaxed)
     }
 }
 
