@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bindery_controller::{Reads, ReviewError, Reviewed};
 use bindery_core::Finding;
-use bindery_kit::{peak_kib, resident_kib};
+use bindery_kit::{peak_kib, poll, resident_kib};
 use bindery_webhook::server::Limits;
 use bindery_webhook::{AdmissionMetrics, AdmissionSettings, BODY_MAX, Reviewer, admission};
 use futures::future::join_all;
@@ -28,7 +28,6 @@ use self::fixture::{NAME, PATIENCE, TestServer};
 const CALLERS: usize = 21;
 /// Largest body that counts as small.
 const SMALL: usize = 16 * 1024;
-/// Most reviews at the same time.
 const IN_FLIGHT_MAX: usize = 256;
 /// The costliest body that is reviewed at any size.
 const REVIEWED: &str = "labels, as many as a review may have";
@@ -51,15 +50,9 @@ impl Reviewer for Holding {
 }
 
 impl Holding {
-    /// Waits until it holds this many.
     async fn until_holds(&self, reviews: usize) {
-        let mut ticks = tokio::time::interval(Duration::from_millis(1));
-        let held = async {
-            while self.holds.load(Ordering::Relaxed) < reviews {
-                ticks.tick().await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, held).await.expect("all are reviewed");
+        let held = async || (self.holds.load(Ordering::Relaxed) >= reviews).then_some(());
+        poll(Duration::from_millis(1), PATIENCE, held).await.expect("all are reviewed");
     }
 }
 
@@ -130,15 +123,21 @@ async fn begin(server: &TestServer, body: &[u8]) -> TlsStream<TcpStream> {
         body.len()
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    // Where it is given up meanwhile, the connection is closed.
-    let _ = stream.write_all(&body[..body.len() - 1]).await;
+    send(&mut stream, &body[..body.len() - 1]).await;
     stream
+}
+
+/// Sends bytes. The server may have given the body up and closed the connection. Without the flush, TLS
+/// would keep the last bytes, and the server would wait for them.
+async fn send(stream: &mut TlsStream<TcpStream>, bytes: &[u8]) {
+    let _ = stream.write_all(bytes).await;
+    let _ = stream.flush().await;
 }
 
 /// Sends the last byte and reads the status of the answer; 0 if none comes.
 async fn finish(mut stream: TlsStream<TcpStream>, body: &[u8]) -> u16 {
     let mut answer = Vec::new();
-    let _ = stream.write_all(&body[body.len() - 1..]).await;
+    send(&mut stream, &body[body.len() - 1..]).await;
     let _ = stream.read_to_end(&mut answer).await;
     let answer = String::from_utf8_lossy(&answer);
     answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
@@ -187,7 +186,7 @@ async fn costly_bodies_cost_little_memory() {
     let mut small_ones = Vec::new();
     for number in 1..IN_FLIGHT_MAX {
         let mut stream = begin(&server, &small).await;
-        stream.write_all(&small[small.len() - 1..]).await.unwrap();
+        send(&mut stream, &small[small.len() - 1..]).await;
         small_ones.push(stream);
         holding.until_holds(number).await;
     }

@@ -56,7 +56,6 @@ fn verify(authorities: &[u8], identity: &Identity, name: &str, now: SystemTime) 
     verifier.verify_server_cert(leaf, others, &name, &[], now).map(drop)
 }
 
-/// The first generation.
 fn first(now: SystemTime) -> Generations {
     Generations::due(None, None, &settings(&names()), now).unwrap().unwrap()
 }

@@ -56,5 +56,6 @@ async fn heads_without_bodies_cost_little_memory() {
         cost = cost.max(resident_kib("self").saturating_sub(before));
         assert!(cost < COST_MAX, "{} heads of HTTP/1.1 cost {cost} KiB", clients.len());
     }
+    assert!(server.stats.connections() <= CONNECTIONS, "{:?}", server.stats);
     println!("{heads} heads on {CONNECTIONS} connections cost {cost} KiB");
 }

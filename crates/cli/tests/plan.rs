@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use bindery_kit::json;
 use serde_json::{Value, json};
-use support::{Home, ended, engine, example, root};
+use support::{Home, ended, engine, example, list, root};
 
 /// The plan of some manifests as a table.
 fn table(manifests: &str) -> String {
@@ -25,10 +25,6 @@ fn plan(manifests: &Value) -> Value {
     assert_eq!(ended.status, 0, "{ended:?}");
     assert!(home.content().is_empty(), "{:?}", home.content());
     serde_json::from_str(&ended.stdout).unwrap()
-}
-
-fn list(items: &[Value]) -> Value {
-    json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items})
 }
 
 fn volume(name: &str, spec: Value) -> Value {
@@ -223,7 +219,7 @@ fn claims_of_each_kind_of_class_are_provisioned_or_wait() {
     assert_eq!(plan["claims"][2]["candidates"], json!([{"volume": "local", "fits": true}]));
 }
 
-/// Decimal quantities are not capped at 2^63, where binary ones are.
+/// Binary quantities are capped at 2^63, decimal ones are not.
 #[test]
 fn volumes_beyond_63_bits_keep_their_size() {
     let plan = plan(&list(&[
@@ -268,8 +264,6 @@ fn objects_that_no_decision_depends_on_are_ignored_with_a_note() {
 /// Each is refused with one sentence and status 2; nothing is printed or written.
 #[test]
 fn bad_input_is_refused_in_one_sentence() {
-    let capacity = |text: &str| volume("v", json!({"capacity": {"storage": text}})).to_string();
-    let modes = |mode: &str| claim("c", json!({"accessModes": [mode]})).to_string();
     let twice = list(&[volume("v", json!({})), volume("v", json!({}))]).to_string();
     let mut nameless = volume("v", json!({}));
     nameless["metadata"] = json!({});
@@ -281,18 +275,12 @@ fn bad_input_is_refused_in_one_sentence() {
         (nameless.to_string(), "bad.yaml: PersistentVolume \"\": it has no metadata.name: give it one"),
         (twice, "bad.yaml: PersistentVolume \"v\" is there twice, first in bad.yaml: remove one"),
         (
-            capacity("100E"),
+            volume("v", json!({"capacity": {"storage": "100E"}})).to_string(),
             "bad.yaml: PersistentVolume \"v\": spec.capacity.storage: \"100E\" is out of range; Bindery \
              handles less than",
         ),
-        (capacity("-1Gi"), "bad.yaml: PersistentVolume \"v\": spec.capacity.storage: \"-1Gi\" is negative; "),
         (
-            capacity("5 gigabytes"),
-            "bad.yaml: PersistentVolume \"v\": spec.capacity.storage: \"5 gigabytes\" is not a \
-             quantity; write a number",
-        ),
-        (
-            modes("ReadWriteSometimes"),
+            claim("c", json!({"accessModes": ["ReadWriteSometimes"]})).to_string(),
             "bad.yaml: PersistentVolumeClaim \"default/c\": spec.accessModes: \"ReadWriteSometimes\" is \
              not an access mode; one of ReadWriteOnce,",
         ),
@@ -313,11 +301,6 @@ fn bad_input_is_refused_in_one_sentence() {
         (
             "{kind: Pod, apiVersion: v1, metadata: {name: p, namespace: a/b}}".to_owned(),
             "bad.yaml: Pod \"a/b/p\": metadata.namespace: \"a/b\" is not a name; use ",
-        ),
-        (
-            "kind: Pod\napiVersion: v1\nkind: Pod\n".to_owned(),
-            "bad.yaml is neither YAML nor JSON: duplicate mapping key `kind` is not allowed here at line \
-             3, column 1",
         ),
         (
             claim("c", json!({"accessModes": []})).to_string(),
@@ -370,7 +353,7 @@ fn a_component_beside_the_program_is_the_default_engine() {
     let plan = |engine: &[&str]| {
         let mut command = home.program(&program);
         command.args(["plan", "-f", "claim.yaml"]).args(engine);
-        ended(command, None)
+        ended(command, "")
     };
     let native = plan(&[]);
     assert_eq!((native.status, native.stderr.as_str()), (0, ""), "there is none yet");
@@ -390,7 +373,7 @@ fn a_compiled_engine_is_kept_only_in_a_folder_of_this_user_alone() {
     let plan = |cache: &str| {
         let mut command = home.command(&["--log", "bindery_host=debug", "plan", "-f", "claim.yaml"]);
         command.arg("--engine").arg(engine()).args(["--engine-cache", cache]);
-        ended(command, None)
+        ended(command, "")
     };
     let first = plan("compiled");
     assert_eq!(first.status, 0, "{first:?}");

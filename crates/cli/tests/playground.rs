@@ -18,11 +18,7 @@ use bindery_kit::json;
 use playground::running::{Commands, Playground, lines_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::{Home, example};
-
-fn list(items: &[Value]) -> Value {
-    json!({"apiVersion": "v1", "kind": "List", "items": items})
-}
+use support::{Home, example, list};
 
 #[test]
 fn the_example_static_binding_works_as_told() {
@@ -46,8 +42,7 @@ fn the_example_static_binding_works_as_told() {
     assert!(output.contains("no persistent volumes available for this claim"), "{output}");
     assert!(output.contains("  medium  spec.capacity.storage: offers 10Gi, asked for 200Gi"), "{output}");
     playground.run_next(&mut commands);
-    let volume = playground.kubectl(&["get", "pvc", "archive", "-o", "jsonpath={.spec.volumeName}"]);
-    assert_eq!(volume, "huge");
+    assert_eq!(playground.field("pvc/archive", "{.spec.volumeName}"), "huge");
     commands.end();
     let applied = playground.kubectl(&["apply", "-f", example("static-binding").to_str().unwrap()]);
     assert!(applied.lines().all(|line| line.ends_with("unchanged")), "{applied}");
@@ -66,9 +61,12 @@ fn the_example_pre_bound_works_as_told() {
     playground.wait_for("pvc/database", "Bound");
     let uid = playground.run_next(&mut commands);
     assert!(!uid.is_empty());
-    assert_eq!(playground.kubectl(&["get", "pvc", "database", "-o", "jsonpath={.metadata.uid}"]), uid);
-    let volumes = |claim| playground.kubectl(&["get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"]);
-    assert_eq!(["media", "database", "intruder"].map(volumes), ["media-disk", "database-disk", ""]);
+    assert_eq!(playground.field("pvc/database", "{.metadata.uid}"), uid);
+    let volumes = |claim| playground.field(claim, "{.spec.volumeName}");
+    assert_eq!(
+        ["pvc/media", "pvc/database", "pvc/intruder"].map(volumes),
+        ["media-disk", "database-disk", ""]
+    );
     commands.end();
     playground.stop(Signal::TERM);
 }
@@ -84,8 +82,7 @@ fn the_example_delayed_binding_works_as_told() {
     assert!(told.contains("worker"), "{told}");
     playground.run_next(&mut commands);
     playground.wait_for("pvc/scratch", "Bound");
-    let volume = playground.kubectl(&["get", "pvc", "scratch", "-o", "jsonpath={.spec.volumeName}"]);
-    assert_eq!(volume, "local-b");
+    assert_eq!(playground.field("pvc/scratch", "{.spec.volumeName}"), "local-b");
     playground.wait_for("pv/local-a", "Available");
     commands.end();
     playground.stop(Signal::INT);
@@ -98,7 +95,7 @@ fn the_example_release_and_delete_works_as_told() {
     playground.run_next(&mut commands);
     playground.wait_for("pvc/ledger", "Bound");
     playground.wait_for("pvc/cache", "Bound");
-    let volume = playground.kubectl(&["get", "pvc", "cache", "-o", "jsonpath={.spec.volumeName}"]);
+    let volume = playground.field("pvc/cache", "{.spec.volumeName}");
     let paths = playground.run_next(&mut commands);
     let path = paths.lines().find_map(|line| line.strip_prefix(&volume)).unwrap().trim();
     assert!(fs::metadata(path).unwrap().is_dir(), "{path}");
@@ -121,7 +118,7 @@ fn the_example_provisioner_works_as_told() {
     let mut commands = Commands::of("provisioner");
     playground.run_next(&mut commands);
     playground.wait_for_event("pvc/shop", "ExternalProvisioning");
-    let shop = |path: &str| playground.kubectl(&["get", "pvc", "shop", "-o", &format!("jsonpath={path}")]);
+    let shop = |path: &str| playground.field("pvc/shop", path);
     assert_eq!(shop("{.spec.storageClassName}"), "fast");
     let provisioner = r"{.metadata.annotations.volume\.kubernetes\.io/storage-provisioner}";
     assert_eq!(shop(provisioner), "disks.example.com");
@@ -146,7 +143,7 @@ fn folders_outside_of_the_playground_are_never_deleted() {
     playground.wait_for("pvc/c", "Bound");
     playground.kubectl(&["delete", "pvc", "c"]);
     playground.wait_for("pv/v", "Failed");
-    let message = playground.kubectl(&["get", "pv", "v", "-o", "jsonpath={.status.message}"]);
+    let message = playground.field("pv/v", "{.status.message}");
     assert!(message.contains("only folders directly below"), "{message}");
     assert_eq!(fs::read_to_string(precious.join("data")).unwrap(), "data");
     playground.stop(Signal::INT);
@@ -161,15 +158,8 @@ fn every_kubectl_command_that_changes_objects_works() {
     kubectl(&["label", "pvc", "notes", "team=blue"]);
     kubectl(&["annotate", "pvc", "notes", "example.com/note=kept"]);
     kubectl(&["patch", "pvc", "notes", "-p", r#"{"metadata": {"labels": {"strategic": "yes"}}}"#]);
-    kubectl(&[
-        "patch",
-        "pvc",
-        "notes",
-        "--type",
-        "merge",
-        "-p",
-        r#"{"metadata": {"labels": {"merge": "yes"}}}"#,
-    ]);
+    let merge = r#"{"metadata": {"labels": {"merge": "yes"}}}"#;
+    kubectl(&["patch", "pvc", "notes", "--type", "merge", "-p", merge]);
     let json = r#"[{"op": "add", "path": "/metadata/labels/json", "value": "yes"}]"#;
     kubectl(&["patch", "pvc", "notes", "--type", "json", "-p", json]);
     let editor = r#"sed -i 's/json: "yes"/json: edited/'"#;
@@ -179,13 +169,12 @@ fn every_kubectl_command_that_changes_objects_works() {
         (0, "persistentvolumeclaim/notes edited\n"),
         "{edited:?}"
     );
-    let labels = kubectl(&["get", "pvc", "notes", "-o", "jsonpath={.metadata.labels}"]);
+    let labels = playground.field("pvc/notes", "{.metadata.labels}");
     let labels: Value = serde_json::from_str(&labels).unwrap();
     let expected = json!({"team": "blue", "strategic": "yes", "merge": "yes", "json": "edited"});
     assert_eq!(labels, expected);
     kubectl(&["label", "pvc", "notes", "team-"]);
-    let note = kubectl(&["get", "pvc", "notes", "-o", r"jsonpath={.metadata.annotations.example\.com/note}"]);
-    assert_eq!(note, "kept");
+    assert_eq!(playground.field("pvc/notes", r"{.metadata.annotations.example\.com/note}"), "kept");
 
     let grow = r#"{"spec": {"volumeName": "medium"}}"#;
     let refused = playground.kubectl_with(&["patch", "pvc", "notes", "-p", grow], &[]);
@@ -244,8 +233,7 @@ fn every_kubectl_command_that_shows_objects_works() {
     let wide = kubectl(&["get", "pv", "-o", "wide"]);
     assert!(wide.lines().next().unwrap().ends_with("VOLUMEMODE"), "{wide}");
     assert!(wide.lines().any(|line| line.starts_with("large") && line.contains("default/reports")), "{wide}");
-    let notes = kubectl(&["get", "pvc", "notes", "-o", "jsonpath={.spec.volumeName} {.status.phase}"]);
-    assert_eq!(notes, "small Bound");
+    assert_eq!(playground.field("pvc/notes", "{.spec.volumeName} {.status.phase}"), "small Bound");
     let names = kubectl(&["get", "pv", "-l", "tier=silver", "-o", "name"]);
     assert_eq!(names, "persistentvolume/medium\npersistentvolume/small\n");
     let node = kubectl(&["get", "nodes", "--no-headers"]);

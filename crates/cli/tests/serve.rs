@@ -3,12 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "seeds are printed")]
 
-#[path = "serve/attributes.rs"]
-mod attributes;
 #[path = "serve/cache.rs"]
 mod cache;
-#[path = "serve/class.rs"]
-mod class;
+#[path = "serve/classes.rs"]
+mod classes;
 #[path = "serve/credentials.rs"]
 mod credentials;
 #[path = "serve/deaths.rs"]
@@ -25,8 +23,6 @@ mod kills;
 mod leading;
 #[path = "serve/load.rs"]
 mod load;
-#[path = "serve/reclaim.rs"]
-mod reclaim;
 #[path = "serve/restored.rs"]
 mod restored;
 #[path = "serve/watches.rs"]

@@ -16,7 +16,7 @@ mod files;
 mod idle_connections;
 #[path = "webhook/kubectl.rs"]
 mod kubectl;
-#[path = "webhook/scene.rs"]
-mod scene;
 #[path = "webhook/settings.rs"]
 mod settings;
+#[path = "webhook/webhooks.rs"]
+mod webhooks;

@@ -17,7 +17,6 @@ use bindery_sim::{Sim, SimOptions};
 use kube::Client;
 use serde_json::Value;
 
-/// The fewest requests to compare.
 const REQUESTS_MIN: usize = 300;
 
 fn lines(text: &str) -> impl Iterator<Item = Value> {

@@ -25,10 +25,6 @@ pub struct Clock {
 
 impl Clock {
     /// A clock that shows the right time.
-    ///
-    /// # Errors
-    ///
-    /// The C compiler is missing, or the library cannot be built.
     pub fn new() -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("bindery-clock-").tempdir()?;
         let (source, library) = (folder.path().join("shim.c"), folder.path().join("shim.so"));
@@ -50,10 +46,6 @@ impl Clock {
     }
 
     /// Sets it to this many seconds after the right time; before it if negative.
-    ///
-    /// # Errors
-    ///
-    /// The file that the programs read cannot be written.
     pub fn set(&self, seconds_ahead: i64) -> Result<()> {
         let written = self.offset.write_all_at(&seconds_ahead.to_ne_bytes(), 0);
         written.with_context(|| format!("{} cannot be written", self.offset_path().display()))

@@ -137,6 +137,21 @@ impl Cluster {
         self.until_claim(name, is_bound_to(name)).await;
     }
 
+    /// Creates pairs whose names have this prefix, and waits until every claim is bound.
+    pub async fn bind_pairs(&self, prefix: &str, pairs: usize) {
+        for pair in 0..pairs {
+            self.create_pair(&format!("{prefix}{pair}")).await;
+        }
+        self.until_pairs_are_bound(prefix, pairs).await;
+    }
+
+    /// Waits until every claim of these pairs is bound.
+    pub async fn until_pairs_are_bound(&self, prefix: &str, pairs: usize) {
+        for pair in 0..pairs {
+            self.until_claim(&format!("{prefix}{pair}"), is_bound).await;
+        }
+    }
+
     /// Creates a class whose volumes Bindery provisions below `--host-path`.
     pub async fn create_class(&self, name: &str) {
         self.create_class_with(name, json!({"provisioner": "kubernetes.io/host-path"})).await;

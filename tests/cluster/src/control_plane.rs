@@ -1,4 +1,5 @@
-//! etcd, kube-apiserver, and upstream's controller manager.
+//! etcd, kube-apiserver, and upstream's controller manager. An error about a program that has ended shows the
+//! end of its log.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -71,10 +72,6 @@ pub struct ControlPlane {
 impl Programs {
     /// The programs that `cargo xtask` installed: `BINDERY_ETCD`, `BINDERY_KUBE_APISERVER`,
     /// `BINDERY_KUBE_CONTROLLER_MANAGER`.
-    ///
-    /// # Errors
-    ///
-    /// One of the variables is not set.
     pub fn from_env() -> Result<Self> {
         let program = |name: &str| {
             let path = std::env::var_os(name).filter(|value| !value.is_empty());
@@ -90,19 +87,11 @@ impl Programs {
 
 impl ControlPlane {
     /// Starts a control plane and waits until it is ready.
-    ///
-    /// # Errors
-    ///
-    /// A program cannot be started or ends; the error shows the end of its log.
     pub async fn start(programs: Programs, manager: Manager) -> Result<Self> {
         Self::start_with(programs, manager, &[]).await
     }
 
     /// Starts a control plane whose API server has further arguments, and waits until it is ready.
-    ///
-    /// # Errors
-    ///
-    /// As [`ControlPlane::start`].
     pub async fn start_with(programs: Programs, manager: Manager, further: &[&str]) -> Result<Self> {
         // Wait before ports are chosen, so that none is kept meanwhile.
         let _turn = turn().await?;
@@ -134,13 +123,14 @@ impl ControlPlane {
     }
 
     /// A client.
-    ///
-    /// # Errors
-    ///
-    /// The kubeconfig cannot be read.
     pub async fn client(&self) -> Result<kube::Client> {
-        let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        client_of(&self.kubeconfig()).await
+    }
+
+    /// A client that sends each request once, whatever the answer.
+    pub async fn client_without_retries(&self) -> Result<kube::Client> {
+        let mut config = config_of(&self.kubeconfig()).await?;
+        config.default_retry = false;
         Ok(kube::Client::try_from(config)?)
     }
 
@@ -165,10 +155,6 @@ impl ControlPlane {
     }
 
     /// Starts these loops of upstream instead of those that run.
-    ///
-    /// # Errors
-    ///
-    /// The controller manager cannot be started.
     pub fn set_manager(&mut self, manager: Manager) -> Result<()> {
         self.manager = None;
         self.controllers = manager;
@@ -188,10 +174,6 @@ impl ControlPlane {
     }
 
     /// The output of all controller managers so far.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be read.
     pub fn manager_log(&self) -> Result<String> {
         match std::fs::read_to_string(self.manager_log_file()) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
@@ -204,10 +186,6 @@ impl ControlPlane {
     }
 
     /// Kills the API server, starts it again on the same port, and waits until it is ready.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be started.
     pub async fn restart_api_server(&mut self) -> Result<()> {
         self.api_server.kill()?;
         self.api_server = start_api_server(&self.programs, self.folder.path(), &self.arguments)?;
@@ -215,10 +193,6 @@ impl ControlPlane {
     }
 
     /// Saves a snapshot of etcd to a file, as `etcdctl snapshot save` does.
-    ///
-    /// # Errors
-    ///
-    /// etcd cannot be reached, or the file cannot be written.
     pub async fn save_snapshot(&self) -> Result<PathBuf> {
         let path = self.folder.path().join("snapshot.db");
         let mut file = File::create(&path)?;
@@ -234,10 +208,6 @@ impl ControlPlane {
     /// Stops etcd and the API server, restores a snapshot by `etcdutl snapshot restore` (`BINDERY_ETCDUTL`)
     /// with further arguments, starts both again, and waits until they are ready. The controller manager is
     /// restarted too, because its watches would wait for versions that etcd does not have.
-    ///
-    /// # Errors
-    ///
-    /// A program fails or cannot be started.
     pub async fn restore_snapshot(&mut self, snapshot: &Path, further: &[&str]) -> Result<()> {
         let etcdutl = std::env::var_os("BINDERY_ETCDUTL").filter(|value| !value.is_empty());
         let etcdutl = etcdutl.context("BINDERY_ETCDUTL is not set: run this by `cargo xtask`")?;
@@ -261,10 +231,6 @@ impl ControlPlane {
     }
 
     /// Advances the revision of etcd by this many writes, as other clients do.
-    ///
-    /// # Errors
-    ///
-    /// etcd cannot be reached, or refuses.
     pub async fn advance_revision(&self, revisions: usize) -> Result<()> {
         for _ in 0..revisions {
             // A key outside the prefix of the API server.
@@ -274,10 +240,6 @@ impl ControlPlane {
     }
 
     /// Compacts the history of etcd, as API servers do every five minutes.
-    ///
-    /// # Errors
-    ///
-    /// etcd cannot be reached, or refuses.
     pub async fn compact(&self) -> Result<()> {
         // The answer has the revision, whatever the key.
         let now = self.ask_etcd("/v3/kv/range", &json!({"key": "AA=="})).await?;
@@ -329,6 +291,16 @@ impl ControlPlane {
         };
         asked.await.unwrap_or(false)
     }
+}
+
+/// A client with this kubeconfig.
+pub async fn client_of(kubeconfig: &Path) -> Result<kube::Client> {
+    Ok(kube::Client::try_from(config_of(kubeconfig).await?)?)
+}
+
+async fn config_of(kubeconfig: &Path) -> Result<kube::Config> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
 }
 
 /// Waits until no other control plane of this machine is starting, and makes others wait until the file is

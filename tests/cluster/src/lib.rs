@@ -1,10 +1,10 @@
 //! A real cluster for tests and benchmarks: etcd, kube-apiserver, and if wanted upstream's controller
 //! manager, on loopback.
 //!
-//! Benchmarks use [`ControlPlane`], whose functions return errors. Tests use [`Cluster`] and [`Replica`],
-//! whose functions panic if a test must fail. A control plane starts in about five seconds. Servers are
-//! killed when they are dropped, and by the kernel when the process that holds them dies. A [`Proxy`] in
-//! front of the API server makes faults. [`snapshot`] reads all objects for the checker of invariants.
+//! The functions of [`ControlPlane`] return errors, for benchmarks. Those of [`Cluster`] and [`Replica`] panic
+//! if a test must fail. A control plane starts in about five seconds. Servers are killed when they are
+//! dropped, and by the kernel when the process that holds them dies. A [`Proxy`] in front of the API server
+//! makes faults. [`snapshot`] reads all objects for the checker of invariants.
 //!
 //! This is not part of the kit, because it depends on kube and hyper, which tests without a cluster need not
 //! compile.
@@ -16,18 +16,20 @@ mod objects;
 mod observed;
 mod proxy;
 mod replica;
+mod requests;
 mod server;
 mod waiting;
 
-pub use bindery_servers::free_port;
+pub use bindery_servers::{free_port, run};
 pub use clock::Clock;
 pub use cluster::Cluster;
-pub use control_plane::{ControlPlane, Manager, Programs};
+pub use control_plane::{ControlPlane, Manager, Programs, client_of};
 pub use objects::{
     folders_in, is_bound, is_bound_to, is_event, is_in_phase, make_folder, phase, provisioning_in,
 };
 pub use observed::snapshot;
 pub use proxy::{Faults, NoFaults, Proxy, Request, RequestFault, Response, ResponseFault};
 pub use replica::{Replica, refused};
+pub use requests::{kubeconfig, request};
 pub use server::Server;
 pub use waiting::{Object, PATIENCE, in_time, poll, until};

@@ -12,10 +12,6 @@ const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
 const ATTEMPTS_MAX: usize = 3;
 
 /// The volumes, claims and classes of a cluster, in lists of the same resourceVersion.
-///
-/// # Errors
-///
-/// The cluster cannot be read, or a field has no quantity.
 pub async fn snapshot(client: &Client) -> Result<Snapshot> {
     let mut attempts = 1;
     loop {

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use bindery_kit::Authority;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -34,7 +34,7 @@ pub trait Faults: Send + Sync + 'static {
         ResponseFault::None
     }
 
-    /// The line that replaces an event of a watch, where the proxy [asks for JSON](Proxy::start_in_json). An
+    /// The line that replaces an event of a watch, if the proxy [asks for JSON](Proxy::start_in_json). An
     /// empty line removes the event.
     fn on_event(&self, _: &Request, line: Bytes) -> Bytes {
         line
@@ -173,32 +173,24 @@ impl Request {
 
 impl Proxy {
     /// Starts a proxy in front of a control plane.
-    ///
-    /// # Errors
-    ///
-    /// There is no free port, or the control plane's kubeconfig cannot be read.
     pub async fn start(plane: &ControlPlane) -> Result<Self> {
         Self::start_with(plane, false).await
     }
 
     /// Starts a proxy that asks the API server for JSON, so that a test can read and replace answers and
     /// events.
-    ///
-    /// # Errors
-    ///
-    /// As [`start`](Self::start).
     pub async fn start_in_json(plane: &ControlPlane) -> Result<Self> {
         Self::start_with(plane, true).await
     }
 
     async fn start_with(plane: &ControlPlane, in_json: bool) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("bindery-proxy-").tempdir()?;
-        let identity = tls::Identity::new()?;
+        let authority = Authority::new();
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("the proxy finds no free port")?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            upstream: upstream(plane).await?,
+            upstream: plane.client_without_retries().await?,
             in_json,
             faults: RwLock::new(Arc::new(NoFaults)),
             connections: Mutex::default(),
@@ -210,10 +202,10 @@ impl Proxy {
             held: watch::Sender::default(),
         });
         let running = CancellationToken::new();
-        let serving = serve::run(Arc::clone(&shared), listener, identity.acceptor()?);
+        let serving = serve::run(Arc::clone(&shared), listener, tls::acceptor(&authority)?);
         tokio::spawn(running.clone().run_until_cancelled_owned(serving));
         let started = Self { shared, folder, address, _running: running.drop_guard() };
-        started.write_kubeconfig(plane, &identity.authority)?;
+        started.write_kubeconfig(plane, &authority.pem())?;
         Ok(started)
     }
 
@@ -280,14 +272,6 @@ impl Shared {
     fn cut(&self) {
         std::mem::take(&mut *lock(&self.connections)).cancel();
     }
-}
-
-/// A client that retries nothing.
-async fn upstream(plane: &ControlPlane) -> Result<kube::Client> {
-    let kubeconfig = Kubeconfig::read_from(plane.kubeconfig())?;
-    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    config.default_retry = false;
-    Ok(kube::Client::try_from(config)?)
 }
 
 impl std::fmt::Debug for Shared {

@@ -12,10 +12,10 @@ use http::StatusCode;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::{PATIENCE, Proxy, Server, poll};
+use crate::{ControlPlane, PATIENCE, Proxy, Server, poll};
 
 /// A running `bindery serve`, which is killed when this is dropped.
 #[derive(Debug)]
@@ -50,19 +50,32 @@ impl Replica {
 
     /// Starts a replica with these arguments only, beside the address of health and metrics.
     pub fn run(arguments: impl IntoIterator<Item: AsRef<OsStr>>, environment: &[(&str, PathBuf)]) -> Self {
+        Self::run_by(&[&built("bindery"), "--log=info".as_ref()], arguments, environment)
+    }
+
+    /// Starts a replica on a control plane, by a command to which `serve` is added, with further arguments.
+    pub fn on(plane: &ControlPlane, command: &[&Path], further: &[String]) -> Self {
+        let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig().display());
+        Self::run_by(command, further.iter().chain([&kubeconfig]), &[])
+    }
+
+    fn run_by(
+        command: &[&Path],
+        arguments: impl IntoIterator<Item: AsRef<OsStr>>,
+        environment: &[(&str, PathBuf)],
+    ) -> Self {
         let (folder, port) = (TempDir::new().unwrap(), free_port().unwrap());
-        let listen = format!("--listen=127.0.0.1:{port}");
-        let first = ["--log=info", "serve", &listen].map(OsString::from);
-        let arguments =
-            first.into_iter().chain(arguments.into_iter().map(|argument| argument.as_ref().into()));
+        let serve = ["serve".to_owned(), format!("--listen=127.0.0.1:{port}")].map(OsString::from);
+        let words = command[1..].iter().map(|word| OsString::from(*word)).chain(serve);
+        let words = words.chain(arguments.into_iter().map(|argument| argument.as_ref().into()));
         let log = folder.path().join("log");
-        let server = Server::start_in(environment, &built("bindery"), arguments, &log).unwrap();
+        let server = Server::start_in(environment, command[0], words, &log).unwrap();
         Self { server, _folder: folder, port }
     }
 
     /// Its process id.
-    pub fn pid(&self) -> Pid {
-        Pid::from_raw(i32::try_from(self.server.id()).unwrap()).unwrap()
+    pub fn id(&self) -> u32 {
+        self.server.id()
     }
 
     /// Polls until `probe` returns a value, while the process runs.
@@ -127,6 +140,11 @@ impl Replica {
         answer.await.unwrap_or_else(|| panic!("it never answers {text:?}: {}", self.log()))
     }
 
+    /// Whether it is ready.
+    pub async fn is_ready(&self) -> bool {
+        self.try_probe("/readyz").await.is_some_and(|(status, _)| status == StatusCode::OK)
+    }
+
     /// Waits until it is ready.
     pub async fn until_ready(&self) {
         assert_eq!(self.until_answer("/readyz", "ok").await, (StatusCode::OK, "ok".to_owned()));
@@ -168,7 +186,7 @@ impl Replica {
         self.server.log().unwrap()
     }
 
-    /// Fails where the process has ended.
+    /// Fails if the process has ended.
     pub fn check(&mut self) {
         self.server.check().unwrap();
     }

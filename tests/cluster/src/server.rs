@@ -1,4 +1,4 @@
-//! A program that runs beside a test.
+//! A program that runs beside a test. An error about a program that has ended shows the end of its log.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -23,19 +23,11 @@ pub struct Server {
 
 impl Server {
     /// Starts a program. Its output is appended to `log`.
-    ///
-    /// # Errors
-    ///
-    /// The program or the file cannot be opened.
     pub fn start(program: &Path, arguments: impl IntoIterator<Item = OsString>, log: &Path) -> Result<Self> {
         Self::start_in(&[], program, arguments, log)
     }
 
     /// Starts a program with these variables added to its environment.
-    ///
-    /// # Errors
-    ///
-    /// As [`Server::start`].
     pub fn start_in(
         environment: &[(&str, PathBuf)],
         program: &Path,
@@ -62,20 +54,12 @@ impl Server {
     }
 
     /// Its output so far.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be read.
     pub fn log(&self) -> Result<String> {
         fs::read_to_string(&self.log)
             .with_context(|| format!("the log {} cannot be read", self.log.display()))
     }
 
     /// Checks that it still runs.
-    ///
-    /// # Errors
-    ///
-    /// It has ended; the error shows the end of its log.
     pub fn check(&mut self) -> Result<()> {
         let Some(status) = self.child.try_wait()? else { return Ok(()) };
         let log = self.log()?;
@@ -84,10 +68,6 @@ impl Server {
     }
 
     /// Sends it a signal.
-    ///
-    /// # Errors
-    ///
-    /// It has ended and was waited for.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         kill_process(self.pid()?, signal).with_context(|| format!("{} cannot be signalled", self.name))
     }
@@ -97,10 +77,6 @@ impl Server {
     }
 
     /// Waits until it has ended. Other tasks of this process run meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be waited for.
     pub async fn wait(&mut self) -> Result<ExitStatus> {
         if let Some(status) = self.child.try_wait()? {
             return Ok(status);
@@ -114,10 +90,6 @@ impl Server {
     }
 
     /// Kills it with SIGKILL and waits for its end.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be waited for.
     pub fn kill(&mut self) -> Result<ExitStatus> {
         // An error means that it has ended.
         let _ = self.child.kill();

@@ -24,17 +24,8 @@ impl<K: Clone + Debug + DeserializeOwned + Send + kube::Resource<DynamicType: De
 }
 
 /// Polls until `probe` returns a value, for state that no event reports; `None` after [`PATIENCE`].
-pub async fn poll<T>(mut probe: impl AsyncFnMut() -> Option<T>) -> Option<T> {
-    let polling = async {
-        let mut ticks = tokio::time::interval(Duration::from_millis(50));
-        loop {
-            ticks.tick().await;
-            if let Some(value) = probe().await {
-                return value;
-            }
-        }
-    };
-    tokio::time::timeout(PATIENCE, polling).await.ok()
+pub async fn poll<T>(probe: impl AsyncFnMut() -> Option<T>) -> Option<T> {
+    bindery_kit::poll(Duration::from_millis(50), PATIENCE, probe).await
 }
 
 /// Waits for something that must happen within [`PATIENCE`].

@@ -7,12 +7,16 @@
 //!   behind the binder's port, with versions, conflicts, finalizers, faults by script, and a log of requests.
 //! - `NoEnvironment` (feature `store`) answers a session of the store in tests without plugins.
 //! - [`write_volume`] and [`write_claim`] change an object as the API server does.
+//! - `Authority` (feature `certificates`) signs certificates of servers and clients.
+//! - `poll` (feature `waiting`) waits for state that no event reports.
 //! - [`Choices`] and [`check_all`] make random tests that their seed repeats.
 //! - [`Logged`] captures log lines, [`allow_files`] raises the limit of open files, [`resident_kib`] and
 //!   [`peak_kib`] read the memory of a process.
 
 #[cfg(feature = "api")]
 mod api;
+#[cfg(feature = "certificates")]
+mod authority;
 #[cfg(feature = "store")]
 mod environment;
 mod files;
@@ -21,11 +25,15 @@ mod logged;
 mod memory;
 mod objects;
 mod random;
+#[cfg(feature = "waiting")]
+mod waiting;
 pub mod words;
 mod writes;
 
 #[cfg(feature = "api")]
 pub use api::{Change, Fault, Faults, InMemoryApi, Objects, VOLUME_PROTECTION};
+#[cfg(feature = "certificates")]
+pub use authority::Authority;
 #[cfg(feature = "store")]
 pub use environment::NoEnvironment;
 pub use files::allow_files;
@@ -34,3 +42,5 @@ pub use memory::{peak_kib, resident_kib};
 pub use objects::{claim, class, gib, volume};
 pub use random::{Choices, check_all, number_from_env, seeded_runner};
 pub use writes::{write_claim, write_volume};
+#[cfg(feature = "waiting")]
+pub use waiting::poll;

@@ -1,4 +1,4 @@
-//! Credentials of a control plane: one user, who may do everything.
+//! Credentials of a control plane: one user with every right.
 //!
 //! They protect nothing. The servers are short-lived, and listen on loopback or in a network of their own.
 
@@ -31,10 +31,6 @@ pub(crate) fn write(folder: &Path) -> Result<()> {
 
 /// Writes a kubeconfig for the API server of this folder, on this port of loopback in the network of its
 /// reader.
-///
-/// # Errors
-///
-/// The file cannot be written.
 pub fn write_kubeconfig(folder: &Path, path: &Path, port: u16) -> Result<()> {
     let kubeconfig = json!({
         "apiVersion": "v1",

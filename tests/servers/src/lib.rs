@@ -7,9 +7,10 @@
 mod credentials;
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result};
 
@@ -50,10 +51,6 @@ pub enum Accounts {
 
 impl Layout {
     /// A control plane on free ports of loopback, with all files in one folder.
-    ///
-    /// # Errors
-    ///
-    /// No port is free.
     pub fn on_loopback(folder: &Path) -> Result<Self> {
         Ok(Self {
             folder: folder.to_owned(),
@@ -72,10 +69,6 @@ impl Layout {
     }
 
     /// Writes the key that signs tokens of service accounts, the only user, and the kubeconfig.
-    ///
-    /// # Errors
-    ///
-    /// A key cannot be generated, or a file cannot be written.
     pub fn write_credentials(&self) -> Result<()> {
         credentials::write(&self.folder)?;
         write_kubeconfig(&self.folder, &self.kubeconfig, self.port)
@@ -123,10 +116,6 @@ impl Layout {
     }
 
     /// The controller manager's arguments. `controllers` is the value of `--controllers`.
-    ///
-    /// # Errors
-    ///
-    /// No port is free.
     pub fn manager(&self, controllers: &str) -> Result<Vec<OsString>> {
         Ok(vec![
             path("--kubeconfig", &self.kubeconfig),
@@ -155,10 +144,6 @@ fn path(option: &str, value: &Path) -> OsString {
 /// 9293, section 3.6.1). Meanwhile the system does not assign the port to a program that asks for any port,
 /// but a program that names the port and sets `SO_REUSEADDR`, as servers do, can listen on it. So two
 /// programs that start at the same time never get the same port.
-///
-/// # Errors
-///
-/// No port is free.
 pub fn free_port() -> Result<u16> {
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port on loopback")?;
@@ -182,6 +167,21 @@ pub fn built(name: &str) -> PathBuf {
     let program = folder.join(name);
     assert!(program.is_file(), "{} is missing: run `cargo xtask test`", program.display());
     program
+}
+
+/// Runs a program to its end, with a text on its standard input.
+///
+/// # Panics
+///
+/// The program cannot be started.
+pub fn run(command: &mut Command, input: &str) -> Output {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut stdin = child.stdin.take().expect("standard input is a pipe");
+    // An error means that the program has ended before it has read everything.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    child.wait_with_output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
 #[cfg(test)]

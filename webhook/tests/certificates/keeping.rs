@@ -6,29 +6,26 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bindery_kit::{number_from_env, poll};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::HOUR;
 use super::replicas::{Cluster, LAG_MAX, Mishap, World};
 
-/// Random worlds of a run.
 const WORLDS: u64 = 8;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("a whole number"))
-}
 
 #[tokio::test(start_paused = true)]
 async fn every_shown_certificate_is_trusted_through_all_mishaps() {
-    let first = number("BINDERY_SEED").unwrap_or_else(rand::random);
-    for seed in (0..number("BINDERY_WORLDS").unwrap_or(WORLDS)).map(|world| first.wrapping_add(world)) {
+    let first = number_from_env("BINDERY_SEED").unwrap_or_else(rand::random);
+    for seed in
+        (0..number_from_env("BINDERY_WORLDS").unwrap_or(WORLDS)).map(|world| first.wrapping_add(world))
+    {
         println!("BINDERY_SEED={seed} BINDERY_WORLDS=1");
         run_mishaps(seed).await;
     }
 }
 
-/// Runs a cluster through one mishap after the other.
 async fn run_mishaps(seed: u64) {
     let random = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
     let mut cluster = Cluster::start(&random).await;
@@ -86,10 +83,8 @@ async fn a_replica_that_is_not_trusted_reports_it() {
         world.bundle.clear();
     });
     let failures = replica.status.failures();
-    let mut ticks = tokio::time::interval(Duration::from_secs(1));
-    while replica.status.failures() == failures {
-        ticks.tick().await;
-    }
+    let has_failed = async || (replica.status.failures() > failures).then_some(());
+    poll(Duration::from_secs(1), HOUR, has_failed).await.expect("the failed write is counted");
     assert_eq!(replica.status.trusted(), Some(false));
 }
 

@@ -6,11 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use rand::RngExt as _;
 use rand::rngs::StdRng;
-use tokio::sync::{Notify, oneshot, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{HOUR, NAME, day, first, names, verify};
+use bindery_kit::poll;
 use bindery_webhook::certificates::{
     CertificateSettings, CertificateStatus, CertificateStorage, Data, Identity, Keeper,
 };
@@ -18,7 +19,6 @@ use bindery_webhook::certificates::{
 /// How late the slowest API server sees a change.
 pub(super) const LAG_MAX: Duration = Duration::from_secs(60);
 
-/// The cluster.
 #[derive(Default)]
 pub(super) struct World {
     pub(super) secret: Option<Data>,
@@ -27,13 +27,11 @@ pub(super) struct World {
     /// All that it has trusted, and since when.
     pub(super) bundles: Vec<(Instant, Vec<u8>)>,
     pub(super) version: u64,
-    /// The watch of versions.
     pub(super) versions: watch::Sender<u64>,
     /// No request succeeds.
     pub(super) is_down: bool,
     /// Writes of the webhook configuration fail.
     pub(super) keeps_bundle: bool,
-    /// How many writes were accepted.
     pub(super) writes: u64,
 }
 
@@ -42,53 +40,28 @@ pub(super) struct World {
 pub(super) struct Connection {
     pub(super) world: Arc<Mutex<World>>,
     /// Delays requests.
-    slow: Arc<Delay>,
+    slow: Delay,
     /// Delays watch events.
-    late: Arc<Delay>,
+    late: Delay,
     changes: Arc<Notify>,
 }
 
-/// A delay of a random number of ticks.
+/// Delays, each of a random number of ticks.
+#[derive(Clone)]
 struct Delay {
     tick: Duration,
     random: Arc<Mutex<StdRng>>,
-    /// The remaining ticks of each delay, and the task that waits for it.
-    under_way: Mutex<Vec<(u32, oneshot::Sender<()>)>>,
-    begun: Notify,
 }
 
-/// Longest delay.
 const TICKS_MAX: u32 = 9;
 
 impl Delay {
-    fn new(tick: Duration, random: &Arc<Mutex<StdRng>>) -> Arc<Self> {
-        let random = Arc::clone(random);
-        Arc::new(Self { tick, random, under_way: Mutex::default(), begun: Notify::new() })
-    }
-
-    /// Waits for a random delay.
     async fn pass(&self) {
-        let (arrives, arrived) = oneshot::channel();
         let ticks = self.random.lock().unwrap().random_range(0..=TICKS_MAX);
-        self.under_way.lock().unwrap().push((ticks, arrives));
-        self.begun.notify_one();
-        arrived.await.expect("delays live as long as their cluster");
-    }
-
-    /// Ends the delays, for as long as it is polled. It uses no timer while there are none.
-    async fn run(self: Arc<Self>) {
-        loop {
-            self.begun.notified().await;
-            let mut ticks = tokio::time::interval(self.tick);
-            while !self.under_way.lock().unwrap().is_empty() {
-                ticks.tick().await;
-                let mut under_way = self.under_way.lock().unwrap();
-                for (_, arrives) in under_way.extract_if(.., |(left, _)| *left == 0) {
-                    // The waiting replica may have been killed.
-                    let _ = arrives.send(());
-                }
-                under_way.iter_mut().for_each(|(left, _)| *left -= 1);
-            }
+        let mut interval = tokio::time::interval(self.tick);
+        // The first tick comes at once.
+        for _ in 0..=ticks {
+            interval.tick().await;
         }
     }
 }
@@ -189,7 +162,6 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// Starts a replica with this clock.
     async fn start(connection: &Connection, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         let connection = Connection { changes: Arc::default(), ..connection.clone() };
         let settings = CertificateSettings { names: names(), lifetime: HOUR };
@@ -228,7 +200,6 @@ async fn tell_changes(connection: Connection) {
     }
 }
 
-/// A mishap of the cluster.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mishap {
     /// The API server is down for minutes.
@@ -282,7 +253,6 @@ pub(super) struct Cluster {
     /// How many minutes the clock of each replica goes ahead.
     clocks: [i64; 3],
     pub(super) replicas: Vec<Replica>,
-    _delays: JoinSet<()>,
 }
 
 impl Cluster {
@@ -291,13 +261,12 @@ impl Cluster {
         Self::with(world, CLOCKS, random)
     }
 
-    /// A cluster without replicas, with these clocks.
     pub(super) fn with(world: World, clocks: [i64; 3], random: &Arc<Mutex<StdRng>>) -> Self {
-        let [slow, late] = [5, 300].map(|millis| Delay::new(Duration::from_millis(millis), random));
-        let delays = [&slow, &late].map(|road| Arc::clone(road).run()).into_iter().collect();
+        let [slow, late] =
+            [5, 300].map(|millis| Delay { tick: Duration::from_millis(millis), random: Arc::clone(random) });
         let connection =
             Connection { world: Arc::new(Mutex::new(world)), slow, late, changes: Arc::default() };
-        Self { connection, began: Instant::now(), clocks, replicas: Vec::new(), _delays: delays }
+        Self { connection, began: Instant::now(), clocks, replicas: Vec::new() }
     }
 
     pub(super) async fn start(random: &Arc<Mutex<StdRng>>) -> Self {
@@ -345,19 +314,15 @@ impl Cluster {
         }
     }
 
-    /// How many writes were accepted.
     pub(super) fn writes(&self) -> u64 {
         self.connection.world.lock().unwrap().writes
     }
 
     /// Waits until all API servers have seen a trusted authority: within this time.
     pub(super) async fn until_trusted(&self, within: Duration) {
-        let mut ticks = tokio::time::interval(Duration::from_millis(100));
-        let began = Instant::now();
-        while !self.connection.world.lock().unwrap().is_seen_by_all() {
-            assert!(began.elapsed() <= within, "no authority is trusted after {:?}", self.began.elapsed());
-            ticks.tick().await;
-        }
+        let is_seen = async || self.connection.world.lock().unwrap().is_seen_by_all().then_some(());
+        let trusted = poll(Duration::from_millis(100), within, is_seen).await;
+        assert!(trusted.is_some(), "no authority is trusted after {:?}", self.began.elapsed());
     }
 
     /// Checks for this long that every replica with a right clock is accepted.
@@ -372,12 +337,9 @@ impl Cluster {
 
     /// Waits until every replica with a right clock is accepted: within this time.
     pub(super) async fn until_accepted(&self, within: Duration) {
-        let mut ticks = tokio::time::interval(Duration::from_secs(1));
-        let began = Instant::now();
-        while !self.refusals().is_empty() {
-            assert!(began.elapsed() <= within, "{:?}", self.refusals());
-            ticks.tick().await;
-        }
+        let is_accepted = async || self.refusals().is_empty().then_some(());
+        let accepted = poll(Duration::from_secs(1), within, is_accepted).await;
+        assert!(accepted.is_some(), "{:?}", self.refusals());
     }
 
     /// The replicas with a right clock that the fastest or the slowest API server refuses.

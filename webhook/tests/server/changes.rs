@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
+use bindery_kit::{Authority, poll};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::fixture::{Authority, Client, PATIENCE, TestServer, check};
+use super::fixture::{Client, PATIENCE, TICK, TestServer, check, identity};
 
 const CHANGES: usize = 20;
 /// How many requests of each client are answered between two changes.
@@ -18,7 +18,7 @@ async fn certificates_change_without_a_failed_request() {
     let server = TestServer::start().await;
     let next = Authority::new();
     // As in the webhook configuration during a renewal.
-    let both = format!("{}{}", server.authority.pem, next.pem);
+    let both = format!("{}{}", server.authority.pem(), next.pem());
     let (stop, mut asking) = (CancellationToken::new(), JoinSet::new());
     let counts: [Arc<AtomicUsize>; 4] = Default::default();
     for (kind, count) in counts.iter().enumerate() {
@@ -38,19 +38,13 @@ async fn certificates_change_without_a_failed_request() {
     }
     for change in 0..CHANGES {
         let before = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-        let mut ticks = tokio::time::interval(Duration::from_millis(1));
-        let answered = async {
-            while counts
-                .iter()
-                .zip(before)
-                .any(|(count, before)| count.load(Ordering::Relaxed) < before + BETWEEN)
-            {
-                ticks.tick().await;
-            }
+        let answered = async || {
+            let mut counts = counts.iter().zip(before);
+            counts.all(|(count, before)| count.load(Ordering::Relaxed) >= before + BETWEEN).then_some(())
         };
-        tokio::time::timeout(PATIENCE, answered).await.expect("all clients are answered");
+        poll(TICK, PATIENCE, answered).await.expect("all clients are answered");
         let authority = if change % 2 == 0 { &next } else { &server.authority };
-        server.credentials.show(&authority.identity());
+        server.credentials.show(&identity(authority));
     }
     stop.cancel();
     while let Some(asked) = asking.join_next().await {
@@ -59,5 +53,5 @@ async fn certificates_change_without_a_failed_request() {
     assert_eq!(server.stats.handshake_errors(), 0);
     // The last certificate is the first authority's.
     check(&server.client().ask(server.address).await.unwrap());
-    assert!(Client::new(&next.pem).ask(server.address).await.is_err());
+    assert!(Client::new(&next.pem()).ask(server.address).await.is_err());
 }

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bindery_kit::{Authority, poll};
 use bindery_webhook::certificates::{CertificateStatus, Identity, IdentityFiles};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use super::fixture::{Authority, PATIENCE};
+use super::fixture::{NAME, PATIENCE};
 
 /// A folder in which a kubelet mounts a Secret: files are links into `..data`, a link to a folder with a
 /// date.
@@ -33,7 +34,6 @@ impl Mount {
         self.folder.path().join(name)
     }
 
-    /// Replaces all files at once.
     fn swap(&mut self, (certificate, key): &(String, String)) {
         self.versions += 1;
         let version = format!("..version-{}", self.versions);
@@ -53,15 +53,9 @@ fn identity((certificate, key): &(String, String)) -> Identity {
     Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap()
 }
 
-/// Waits until this many failures are counted.
 async fn until_failures(status: &CertificateStatus, failures: u64) {
-    let mut ticks = tokio::time::interval(Duration::from_secs(1));
-    let counted = async {
-        while status.failures() < failures {
-            ticks.tick().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, counted).await.expect("the failure is counted");
+    let counted = async || (status.failures() >= failures).then_some(());
+    poll(Duration::from_secs(1), PATIENCE, counted).await.expect("the failure is counted");
 }
 
 /// The next certificate that is taken from the files.
@@ -72,7 +66,7 @@ async fn next(changes: &mut mpsc::UnboundedReceiver<Identity>) -> Identity {
 #[tokio::test(start_paused = true)]
 async fn a_mounted_secret_is_followed_and_a_broken_one_ignored() {
     let authority = Authority::new();
-    let [first, second, third] = [(); 3].map(|()| authority.server());
+    let [first, second, third] = [(); 3].map(|()| authority.server(NAME));
     let mut mount = Mount::new(&first);
     let mut files = mount.files();
     assert_eq!(files.load().unwrap(), identity(&first));
@@ -107,7 +101,7 @@ async fn a_mounted_secret_is_followed_and_a_broken_one_ignored() {
 #[test]
 fn an_error_names_the_file_and_the_remedy() {
     let authority = Authority::new();
-    let (first, second) = (authority.server(), authority.server());
+    let (first, second) = (authority.server(NAME), authority.server(NAME));
     let mut mount = Mount::new(&first);
     let mut complaint = |certificate: &str, key: &str| {
         mount.swap(&(certificate.to_owned(), key.to_owned()));

@@ -11,6 +11,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::post;
 use bindery_controller::{Reads, ReviewError, Reviewed};
 use bindery_core::Finding;
+use bindery_kit::{Authority, poll};
 use bindery_webhook::Reviewer;
 use bindery_webhook::certificates::{Authorities, Identity};
 use bindery_webhook::server::{ConnectionStats, Limits, Server};
@@ -23,7 +24,6 @@ use hyper::body::Frame;
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
@@ -37,59 +37,19 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion
 
 /// How long anything may take before the test gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// The name of the server.
+/// How often a condition is checked.
+pub(crate) const TICK: Duration = Duration::from_millis(5);
 pub(crate) const NAME: &str = "bindery.kube-system.svc";
 /// Longest body that the router accepts.
 pub(crate) const BODY_MAX: usize = 4096;
 
-/// Any error of a connection.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// An authority that signs certificates.
-pub(crate) struct Authority {
-    params: CertificateParams,
-    key: KeyPair,
-    pub(crate) pem: String,
+pub(crate) fn identity(authority: &Authority) -> Identity {
+    let (certificate, key) = authority.server(NAME);
+    Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap()
 }
 
-impl Authority {
-    pub(crate) fn new() -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        params.distinguished_name.push(DnType::CommonName, key.public_key_pem());
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self { params, key, pem }
-    }
-
-    /// A certificate and its key, in PEM.
-    fn sign(&self, host: &str, common: &str, usage: ExtendedKeyUsagePurpose) -> (String, String) {
-        let mut params = CertificateParams::new([host.to_owned()]).unwrap();
-        params.distinguished_name.push(DnType::CommonName, common);
-        params.extended_key_usages = vec![usage];
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &Issuer::from_params(&self.params, &self.key)).unwrap();
-        (certificate.pem(), key.serialize_pem())
-    }
-
-    /// A server's certificate and its key, in PEM.
-    pub(crate) fn server(&self) -> (String, String) {
-        self.sign(NAME, "server", ExtendedKeyUsagePurpose::ServerAuth)
-    }
-
-    /// A server's certificate with its key.
-    pub(crate) fn identity(&self) -> Identity {
-        let (certificate, key) = self.server();
-        Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap()
-    }
-
-    /// A client's certificate and its key, in PEM.
-    pub(crate) fn client(&self, host: &str, common: &str) -> (String, String) {
-        self.sign(host, common, ExtendedKeyUsagePurpose::ClientAuth)
-    }
-}
-
-/// A server that listens.
 pub(crate) struct TestServer {
     pub(crate) authority: Authority,
     pub(crate) address: SocketAddr,
@@ -126,12 +86,11 @@ impl TestServer {
         Self { held, arrived, ..Self::with_router(router, limits, clients).await }
     }
 
-    /// A server with this router.
     pub(crate) async fn with_router(router: Router, limits: Limits, clients: Option<Clients>) -> Self {
         let authority = Authority::new();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let credentials = Credentials::new(authority.identity(), clients);
+        let credentials = Credentials::new(identity(&authority), clients);
         let stats = Arc::<ConnectionStats>::default();
         let (stop, stopped) = oneshot::channel();
         let shown = Some(credentials.clone());
@@ -143,21 +102,18 @@ impl TestServer {
         Self { authority, address, credentials, stats, held, arrived, stop: Some(stop), served }
     }
 
-    /// A client that trusts the server's authority.
     pub(crate) fn client(&self) -> Client {
-        Client::new(&self.authority.pem)
+        Client::new(&self.authority.pem())
     }
 
     pub(crate) async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Tells the server to shut down.
     pub(crate) fn stop(&mut self) {
         self.stop.take().unwrap().send(()).unwrap();
     }
 
-    /// Waits for the server's end.
     pub(crate) async fn ended(self) {
         tokio::time::timeout(PATIENCE, self.served).await.expect("the server ends").unwrap();
     }
@@ -169,18 +125,11 @@ impl TestServer {
 
     /// Waits until a condition of the counters holds.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&ConnectionStats) -> bool) {
-        let mut ticks = tokio::time::interval(Duration::from_millis(5));
-        let held = async {
-            while !holds(&self.stats) {
-                ticks.tick().await;
-            }
-        };
-        let held = tokio::time::timeout(PATIENCE, held).await;
-        assert!(held.is_ok(), "never {what}: {:?}", self.stats);
+        let held = poll(TICK, PATIENCE, async || holds(&self.stats).then_some(())).await;
+        assert!(held.is_some(), "never {what}: {:?}", self.stats);
     }
 }
 
-/// A client.
 pub(crate) struct Client {
     authorities: String,
     versions: Vec<&'static SupportedProtocolVersion>,
@@ -189,7 +138,6 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client that trusts these authorities.
     pub(crate) fn new(authorities: &str) -> Self {
         Self {
             authorities: authorities.to_owned(),
@@ -199,17 +147,14 @@ impl Client {
         }
     }
 
-    /// Speaks only this version of TLS.
     pub(crate) fn only(self, version: &'static SupportedProtocolVersion) -> Self {
         Self { versions: vec![version], ..self }
     }
 
-    /// Has this certificate and key.
     pub(crate) fn with(self, identity: (String, String)) -> Self {
         Self { identity: Some(identity), ..self }
     }
 
-    /// Speaks HTTP/2.
     pub(crate) fn http2(self) -> Self {
         Self { is_http2: true, ..self }
     }
@@ -233,7 +178,6 @@ impl Client {
         config
     }
 
-    /// Makes a connection with a TLS handshake.
     pub(crate) async fn handshake(&self, address: SocketAddr) -> Result<TlsStream<TcpStream>, Error> {
         let stream = TcpStream::connect(address).await?;
         // As Go does.
@@ -265,13 +209,11 @@ impl Client {
 /// A body, whole or in pieces.
 type Sent = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A connection for requests.
 pub(crate) enum Connection {
     Http1(http1::SendRequest<Sent>),
     Http2(http2::SendRequest<Sent>),
 }
 
-/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -285,7 +227,6 @@ impl Connection {
         self.ask_with(path, body, "").await
     }
 
-    /// Sends a request with a token.
     pub(crate) async fn ask_with(&mut self, path: &str, body: &str, token: &str) -> Result<Answer, Error> {
         self.send(path, Full::new(Bytes::from(body.to_owned())).boxed_unsync(), token).await
     }
@@ -323,7 +264,6 @@ pub(crate) fn check(answer: &Answer) {
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "review"));
 }
 
-/// A reviewer without findings.
 #[allow(dead_code, reason = "not each test file reviews")]
 pub(crate) struct NoFindings;
 
@@ -333,8 +273,7 @@ impl Reviewer for NoFindings {
     }
 }
 
-/// Clients of this authority.
 pub(crate) fn clients(authority: &Authority, names: &[&str]) -> Clients {
-    let authorities = Authorities::from_pem(authority.pem.as_bytes()).unwrap();
+    let authorities = Authorities::from_pem(authority.pem().as_bytes()).unwrap();
     Clients { authorities, names: names.iter().map(|name| (*name).to_owned()).collect() }
 }

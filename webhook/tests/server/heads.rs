@@ -23,7 +23,6 @@ const PATH: &str = "/validate?timeout=30s";
 /// What a field counts besides its name and value (RFC 9113, section 6.5.2).
 const FIELD: usize = 32;
 
-/// A connection of HTTP/2.
 pub(crate) struct Heads {
     stream: TlsStream<TcpStream>,
     next: u32,

@@ -24,7 +24,6 @@ use super::fixture::PATIENCE;
 const CONNECTIONS_MAX: usize = 64;
 const SILENT: usize = 2_000;
 
-/// Always healthy.
 struct Healthy;
 
 impl Health for Healthy {
@@ -37,7 +36,6 @@ impl Health for Healthy {
     }
 }
 
-/// A server of health and metrics.
 struct HealthServer {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
@@ -45,7 +43,6 @@ struct HealthServer {
 }
 
 impl HealthServer {
-    /// A server with these metrics.
     async fn start(metrics: Registry) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -60,7 +57,6 @@ impl HealthServer {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// A connection for requests.
     async fn request_sender(&self) -> SendRequest<Empty<Bytes>> {
         let (sender, connection) = handshake(TokioIo::new(self.connect().await)).await.unwrap();
         tokio::spawn(connection);

@@ -5,7 +5,6 @@ use std::time::Duration;
 use bindery_webhook::server::Limits;
 use hyper::StatusCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio_rustls::rustls::version::{TLS12, TLS13};
 
 use super::fixture::{BODY_MAX, Connection, NAME, TestServer, check};
 
@@ -19,15 +18,6 @@ fn hello_of_tls_1_1() -> Vec<u8> {
     let handshake = [&[1, 0][..], &length.to_be_bytes(), &body].concat();
     let length = u16::try_from(handshake.len()).unwrap();
     [&[22, 3, 1][..], &length.to_be_bytes(), &handshake].concat()
-}
-
-#[tokio::test]
-async fn tls_1_3_and_1_2_serve_both_versions_of_http() {
-    let server = TestServer::start().await;
-    for version in [&TLS13, &TLS12] {
-        check(&server.client().only(version).ask(server.address).await.unwrap());
-        check(&server.client().only(version).http2().ask(server.address).await.unwrap());
-    }
 }
 
 #[tokio::test]

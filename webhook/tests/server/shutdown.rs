@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use bindery_kit::poll;
 use bindery_webhook::server::Limits;
 use hyper::StatusCode;
 use tokio::net::TcpStream;
 
-use super::fixture::{PATIENCE, TestServer, check};
+use super::fixture::{PATIENCE, TICK, TestServer, check};
 
 #[tokio::test]
 async fn requests_are_answered_until_clients_have_moved() {
@@ -23,36 +24,26 @@ async fn requests_are_answered_until_clients_have_moved() {
     check(&idle.ask("/validate", "review").await.unwrap());
     server.stop();
 
-    // Old and new connections are answered, and told to close.
-    let mut ticks = tokio::time::interval(Duration::from_millis(5));
-    let told = async {
-        loop {
-            ticks.tick().await;
-            check(&server.client().http2().ask(server.address).await.unwrap());
-            let answer = server.client().ask(server.address).await.unwrap();
-            check(&answer);
-            if answer.closes {
-                return;
-            }
-        }
+    // Requests on old and new connections are answered, and the answer asks the client to close.
+    let told = async || {
+        check(&server.client().http2().ask(server.address).await.unwrap());
+        let answer = server.client().ask(server.address).await.unwrap();
+        check(&answer);
+        answer.closes.then_some(())
     };
-    tokio::time::timeout(PATIENCE, told).await.expect("clients are told");
+    poll(TICK, PATIENCE, told).await.expect("clients are told");
     let answer = idle.ask("/validate", "review").await.unwrap();
     check(&answer);
     assert!(answer.closes);
-    // A connection of HTTP/2 is told after its first request, not before.
+    // HTTP/2 asks a client after its first request, not before.
     check(&server.client().http2().ask(server.address).await.unwrap());
 
     // Then no connection is accepted, and requests in flight are answered.
     tokio::time::pause();
     tokio::time::advance(hour).await;
     tokio::time::resume();
-    let refused = async {
-        while TcpStream::connect(server.address).await.is_ok() {
-            ticks.tick().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, refused).await.expect("connections are refused");
+    let refused = async || TcpStream::connect(server.address).await.err();
+    poll(TICK, PATIENCE, refused).await.expect("connections are refused");
     assert!(waiting.iter().all(|answered| !answered.is_finished()));
     server.held.add_permits(2);
     for answered in waiting {

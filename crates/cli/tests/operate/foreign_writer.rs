@@ -1,11 +1,10 @@
 //! Another binder on the same cluster: every replica sees it, one reports it, and nothing is reclaimed until
 //! the operator acknowledges.
 
-use std::process::Command;
 use std::time::Duration;
 
 use bindery_cluster::{
-    Cluster, Manager, Replica, is_bound, is_bound_to, is_in_phase, make_folder, phase, provisioning_in, until,
+    Cluster, Manager, Replica, is_bound_to, is_in_phase, make_folder, phase, provisioning_in, until,
 };
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Api;
@@ -26,12 +25,12 @@ fn is_report(event: &Event) -> bool {
 }
 
 /// A cluster where Bindery provisions and deletes hostPath volumes below a folder.
-struct Scene {
+struct ReclaimingCluster {
     cluster: Cluster,
     folder: TempDir,
 }
 
-impl Scene {
+impl ReclaimingCluster {
     fn replica(&self, identity: &str) -> Replica {
         self.cluster.replica_with(identity, &[&provisioning_in(self.folder.path())])
     }
@@ -45,14 +44,6 @@ impl Scene {
             "hostPath": {"path": path},
         });
         self.cluster.create_volume_with(name, spec).await;
-    }
-
-    /// Creates pairs, and waits until they are bound.
-    async fn bind_pairs(&self, prefix: &str, pairs: usize) {
-        for pair in 0..pairs {
-            self.cluster.create_pair(&format!("{prefix}{pair}")).await;
-        }
-        self.until_bound(prefix, pairs).await;
     }
 
     /// Creates pairs until something is seen; returns their number.
@@ -73,12 +64,6 @@ impl Scene {
         pairs
     }
 
-    async fn until_bound(&self, prefix: &str, pairs: usize) {
-        for pair in 0..pairs {
-            self.cluster.until_claim(&format!("{prefix}{pair}"), is_bound).await;
-        }
-    }
-
     async fn reports(&self) -> Vec<Event> {
         let events: Api<Event> = Api::all(self.cluster.client.clone());
         let events = events.list(&ListParams::default()).await.unwrap().items;
@@ -87,10 +72,8 @@ impl Scene {
 
     /// Runs kubectl on the Lease, as in the guide for operators.
     fn kubectl(&self, verb: &str, further: &str) -> String {
-        let mut command = Command::new(std::env::var_os("BINDERY_KUBECTL").unwrap());
-        command.arg("--kubeconfig").arg(self.cluster.kubeconfig());
-        command.args([verb, "lease", "bindery", "--namespace=kube-system", further]);
-        let output = command.output().unwrap();
+        let output =
+            self.cluster.kubectl(&[verb, "lease", "bindery", "--namespace=kube-system", further], "");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
@@ -99,74 +82,75 @@ impl Scene {
 #[tokio::test]
 async fn another_binder_stops_deletion_until_the_operator_acknowledges() {
     let cluster = Cluster::start(Manager::WithoutBinder).await;
-    let mut scene = Scene { cluster, folder: TempDir::new().unwrap() };
-    let mut first = scene.replica("first");
+    let mut reclaiming = ReclaimingCluster { cluster, folder: TempDir::new().unwrap() };
+    let mut first = reclaiming.replica("first");
     first.until_leading().await;
-    let mut second = scene.replica("second");
+    let mut second = reclaiming.replica("second");
     second.until_listed().await;
 
     // Writes of the replicas and of a user are not foreign writes.
-    scene.bind_pairs("own", 20).await;
-    scene.create_reclaimed_volume("precious", "7Gi", "Delete").await;
-    scene.create_reclaimed_volume("reused", "8Gi", "Recycle").await;
-    scene.cluster.create_claim("reused", "8Gi").await;
-    scene.cluster.until_claim("reused", is_bound_to("reused")).await;
+    reclaiming.cluster.bind_pairs("own", 20).await;
+    reclaiming.create_reclaimed_volume("precious", "7Gi", "Delete").await;
+    reclaiming.create_reclaimed_volume("reused", "8Gi", "Recycle").await;
+    reclaiming.cluster.create_claim("reused", "8Gi").await;
+    reclaiming.cluster.until_claim("reused", is_bound_to("reused")).await;
     let reservation = json!({"spec": {"claimRef": {"namespace": "default", "name": "precious"}}});
     let user = PatchParams { field_manager: Some("kubectl-patch".to_owned()), ..PatchParams::default() };
-    scene.cluster.volumes.patch("precious", &user, &Patch::Merge(reservation)).await.unwrap();
-    scene.cluster.create_claim("precious", "7Gi").await;
-    scene.cluster.until_claim("precious", is_bound_to("precious")).await;
+    reclaiming.cluster.volumes.patch("precious", &user, &Patch::Merge(reservation)).await.unwrap();
+    reclaiming.cluster.create_claim("precious", "7Gi").await;
+    reclaiming.cluster.until_claim("precious", is_bound_to("precious")).await;
     for replica in [&first, &second] {
         assert_eq!(replica.metric("bindery_foreign_writes_total").await, 0, "{}", replica.log());
     }
 
     // Upstream's binder is on again, under load.
-    scene.cluster.plane.set_manager(Manager::BinderAlone).unwrap();
+    reclaiming.cluster.plane.set_manager(Manager::BinderAlone).unwrap();
     let seen = async {
         first.until_metric("bindery_foreign_writes_total", |writes| writes > 0).await;
         let reported = async {
             tokio::join!(
                 first.until_metrics(STOPPED),
                 second.until_metrics(STOPPED),
-                scene.cluster.until_event(is_report)
+                reclaiming.cluster.until_event(is_report)
             )
         };
         tokio::time::timeout(REPORT_MAX, reported).await.expect("the report comes within a minute");
     };
-    let pairs = scene.create_pairs_until("both", seen).await;
-    scene.until_bound("both", pairs).await;
-    let why = scene.kubectl("get", r"--output=jsonpath={.metadata.annotations.bindery\.dev/foreign-writer}");
+    let pairs = reclaiming.create_pairs_until("both", seen).await;
+    reclaiming.cluster.until_pairs_are_bound("both", pairs).await;
+    let why =
+        reclaiming.kubectl("get", r"--output=jsonpath={.metadata.annotations.bindery\.dev/foreign-writer}");
     assert!(why.contains("kube-controller-manager wrote "), "{why}");
-    scene.cluster.plane.set_manager(Manager::WithoutBinder).unwrap();
+    reclaiming.cluster.plane.set_manager(Manager::WithoutBinder).unwrap();
 
     // Binding continues; deleting and recycling do not, not even with later leaders.
     first.signal(Signal::KILL);
     second.until_leading().await;
     for name in ["precious", "reused"] {
-        scene.cluster.delete_claim(name).await;
-        scene.cluster.until_volume(name, is_in_phase("Released")).await;
+        reclaiming.cluster.delete_claim(name).await;
+        reclaiming.cluster.until_volume(name, is_in_phase("Released")).await;
     }
-    scene.bind_pairs("after", 5).await;
-    let mut third = scene.replica("third");
+    reclaiming.cluster.bind_pairs("after", 5).await;
+    let mut third = reclaiming.replica("third");
     second.signal(Signal::KILL);
     third.until_leading().await;
     third.until_metrics(STOPPED).await;
-    scene.bind_pairs("restarted", 5).await;
+    reclaiming.cluster.bind_pairs("restarted", 5).await;
     for name in ["precious", "reused"] {
-        assert_eq!(phase(&scene.cluster.volumes.get(name).await.unwrap()), "Released");
+        assert_eq!(phase(&reclaiming.cluster.volumes.get(name).await.unwrap()), "Released");
     }
-    assert!(scene.folder.path().join("precious").exists());
-    let pods: Api<Pod> = Api::default_namespaced(scene.cluster.client.clone());
+    assert!(reclaiming.folder.path().join("precious").exists());
+    let pods: Api<Pod> = Api::default_namespaced(reclaiming.cluster.client.clone());
     assert!(pods.get_opt("recycler-for-reused").await.unwrap().is_none());
 
     // One replica reports it, on the object.
-    let events = scene.reports().await;
+    let events = reclaiming.reports().await;
     assert_eq!(events.len(), 1, "{events:?}");
     assert!(events[0].message.as_ref().unwrap().contains("bindery.dev/foreign-writer"), "{events:?}");
 
-    scene.kubectl("annotate", "bindery.dev/foreign-writer-");
+    reclaiming.kubectl("annotate", "bindery.dev/foreign-writer-");
     third.until_metrics(RESUMED).await;
-    scene.cluster.until_no_volume("precious").await;
+    reclaiming.cluster.until_no_volume("precious").await;
     until(&pods, "recycler-for-reused", |_| true).await;
-    assert!(!scene.folder.path().join("precious").exists());
+    assert!(!reclaiming.folder.path().join("precious").exists());
 }

@@ -82,12 +82,12 @@ async fn claims_that_upstream_binds_count_as_the_same_or_tied() {
 }
 
 /// A binder that makes upstream's writes, by the choice of the test.
-struct Puppet {
+struct OtherBinder {
     cluster: Cluster,
     manager: PatchParams,
 }
 
-impl Puppet {
+impl OtherBinder {
     async fn new() -> Self {
         let manager =
             PatchParams { field_manager: Some("another-binder".to_owned()), ..PatchParams::default() };
@@ -130,12 +130,12 @@ impl Puppet {
 
 #[tokio::test]
 async fn each_choice_of_another_binder_is_counted_by_its_kind() {
-    let puppet = Puppet::new().await;
-    let mut observer = Observer::start(&puppet.cluster).await;
-    puppet.create_available("small", "1Gi").await;
-    puppet.create_available("large", "5Gi").await;
-    let uid = puppet.create_awaited("c", "1Gi", &mut observer).await;
-    puppet.bind("c", &uid, "large").await;
+    let other = OtherBinder::new().await;
+    let mut observer = Observer::start(&other.cluster).await;
+    other.create_available("small", "1Gi").await;
+    other.create_available("large", "5Gi").await;
+    let uid = other.create_awaited("c", "1Gi", &mut observer).await;
+    other.bind("c", &uid, "large").await;
     assert_eq!(observer.until_counted(1).await, [0, 0, 1, 0]);
     observer.replica.until_metrics("bindery_observed_claims_awaited 0\n").await;
     let line = observer.replica.until_logged("upstream bound the claim otherwise").await;
@@ -144,15 +144,15 @@ async fn each_choice_of_another_binder_is_counted_by_its_kind() {
     }
 
     // Of two equal volumes Bindery takes the one whose name comes first.
-    puppet.create_available("twin-a", "3Gi").await;
-    puppet.create_available("twin-b", "3Gi").await;
-    let uid = puppet.create_awaited("d", "3Gi", &mut observer).await;
-    puppet.bind("d", &uid, "twin-b").await;
+    other.create_available("twin-a", "3Gi").await;
+    other.create_available("twin-b", "3Gi").await;
+    let uid = other.create_awaited("d", "3Gi", &mut observer).await;
+    other.bind("d", &uid, "twin-b").await;
     assert_eq!(observer.until_counted(2).await, [0, 1, 1, 0]);
 
     // A claim that was gone before the observer saw it.
     let unseen = "5f7c1f0e-8d0c-4a8e-9d1b-3a2b1c0d9e8f";
-    puppet.reserve("twin-a", "unseen", unseen).await;
+    other.reserve("twin-a", "unseen", unseen).await;
     assert_eq!(observer.until_counted(3).await, [0, 1, 1, 1]);
     let line = observer.replica.until_logged("cannot be compared").await;
     for part in ["default/unseen", unseen, "twin-a", "not seen before its bind"] {

@@ -76,7 +76,6 @@ async fn the_guide_lists_exactly_the_metrics() {
     assert_eq!(scraped(&replica.get("/metrics").await), listed());
 }
 
-/// Answers with status 500.
 const BROKEN: RequestFault =
     RequestFault::Refuse { status: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None };
 

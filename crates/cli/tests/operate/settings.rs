@@ -191,7 +191,6 @@ fn too_few_open_files_are_refused_with_the_number_needed() {
     assert!(complaint.contains("may open 64 files, and needs 384"), "{complaint}");
 }
 
-/// The settings of `bindery serve` with their help texts.
 fn helped() -> BTreeMap<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bindery"));
     let output = command.env_clear().args(["serve", "--help"]).output().unwrap();

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use bindery_cluster::{Cluster, Manager, is_bound, is_in_phase};
+use bindery_cluster::{Cluster, Manager};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-/// Pairs that each binder binds.
 const PAIRS: usize = 20;
 
 /// Every volume and claim, by UID.
@@ -31,21 +30,6 @@ fn without_conditions(mut object: Value) -> Value {
     object
 }
 
-async fn create_pairs(cluster: &Cluster, prefix: &str) {
-    for pair in 0..PAIRS {
-        cluster.create_volume(&format!("{prefix}{pair}"), "1Gi").await;
-    }
-    for pair in 0..PAIRS {
-        cluster.create_claim(&format!("{prefix}{pair}"), "1Gi").await;
-    }
-    for pair in 0..PAIRS {
-        let name = format!("{prefix}{pair}");
-        cluster.until_claim(&name, is_bound).await;
-        cluster.until_volume(&name, is_in_phase("Bound")).await;
-    }
-}
-
-/// Checks that these objects were not written.
 async fn check_untouched(cluster: &Cluster, before: &BTreeMap<String, Value>) {
     let now = objects(cluster).await;
     for (uid, before) in before {
@@ -60,7 +44,7 @@ async fn check_untouched(cluster: &Cluster, before: &BTreeMap<String, Value>) {
 #[tokio::test]
 async fn a_cluster_goes_from_upstream_to_bindery_and_back() {
     let mut cluster = Cluster::start(Manager::BinderAlone).await;
-    create_pairs(&cluster, "upstream").await;
+    cluster.bind_pairs("upstream", PAIRS).await;
 
     cluster.plane.set_manager(Manager::WithoutBinder).unwrap();
     let before = objects(&cluster).await;
@@ -69,7 +53,7 @@ async fn a_cluster_goes_from_upstream_to_bindery_and_back() {
     let mut replica = cluster.replica_with("first", &lease);
     replica.until_leading().await;
     // Earlier objects are decided before these.
-    create_pairs(&cluster, "bindery").await;
+    cluster.bind_pairs("bindery", PAIRS).await;
     check_untouched(&cluster, &before).await;
     assert_eq!(replica.metric("bindery_foreign_writes_total").await, 0, "{}", replica.log());
 
@@ -79,7 +63,7 @@ async fn a_cluster_goes_from_upstream_to_bindery_and_back() {
     let lease = leases.get("bindery").await.unwrap();
     assert_eq!(lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default(), "");
     cluster.plane.set_manager(Manager::BinderAlone).unwrap();
-    create_pairs(&cluster, "back").await;
+    cluster.bind_pairs("back", PAIRS).await;
     check_untouched(&cluster, &before).await;
     cluster.check_pairs(3 * PAIRS).await;
 }

@@ -19,7 +19,6 @@ use tokio::net::TcpListener;
 /// The received spans with the names of their services.
 type Received = Arc<Mutex<Vec<(String, Span)>>>;
 
-/// Collects traces forever.
 async fn collect(listener: TcpListener, received: Received) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();

@@ -13,7 +13,6 @@ use serde_json::Value;
 
 use crate::support::{Ended, Home, ended, root};
 
-/// A running `bindery playground`.
 pub(crate) struct Playground {
     home: Home,
     process: Running,
@@ -32,13 +31,11 @@ impl Commands {
         Self { blocks: blocks.map(|block| block.split("```").next().unwrap().to_owned()).collect() }
     }
 
-    /// Checks that every block was run.
     pub(crate) fn end(self) {
         assert!(self.blocks.is_empty(), "{:?}", self.blocks);
     }
 }
 
-/// A process that is killed on drop.
 pub(crate) struct Running {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -108,7 +105,6 @@ impl Playground {
         self.home.path().join(file).display().to_string()
     }
 
-    /// The folder of its temporary files.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.home.path().join("tmp")
     }
@@ -124,11 +120,14 @@ impl Playground {
         ended.stdout
     }
 
-    /// Runs kubectl with these environment variables.
+    pub(crate) fn field(&self, object: &str, path: &str) -> String {
+        self.kubectl(&["get", object, "-o", &format!("jsonpath={path}")])
+    }
+
     pub(crate) fn kubectl_with(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Ended {
         let mut command = self.kubectl_command(arguments);
         command.envs(environment.iter().copied());
-        ended(command, None)
+        ended(command, "")
     }
 
     /// Starts kubectl; its output can be read as it comes.
@@ -150,7 +149,7 @@ impl Playground {
         let mut command = self.home.program("sh");
         command.args(["-euxc", &block]).current_dir(root()).env("PATH", path);
         command.env("KUBECONFIG", self.home.path().join("config"));
-        let ended = ended(command, None);
+        let ended = ended(command, "");
         assert_eq!(ended.status, 0, "{ended:?}");
         ended.stdout
     }
@@ -163,14 +162,9 @@ impl Playground {
             .unwrap_or_default()
     }
 
-    /// Waits until an object has that phase.
     pub(crate) fn wait_for(&self, object: &str, phase: &str) {
-        self.kubectl(&[
-            "wait",
-            object,
-            &format!("--for=jsonpath={{.status.phase}}={phase}"),
-            "--timeout=60s",
-        ]);
+        let until = format!("--for=jsonpath={{.status.phase}}={phase}");
+        self.kubectl(&["wait", object, &until, "--timeout=60s"]);
     }
 
     /// Ends it by a signal; it must succeed and remove its files.

@@ -21,8 +21,7 @@ const POLICIES: [&str; 3] = ["Retain", "Delete", "Recycle"];
 
 /// False contents of the cache about a bound pair.
 #[derive(Clone, Copy, Debug)]
-enum Lie {
-    /// The claim was deleted.
+enum FalseState {
     Gone,
     /// A claim of the same name has taken its place.
     OtherUid,
@@ -32,9 +31,10 @@ enum Lie {
     Released,
 }
 
-const LIES: [Lie; 4] = [Lie::Gone, Lie::OtherUid, Lie::OtherVolume, Lie::Released];
+const FALSE_STATES: [FalseState; 4] =
+    [FalseState::Gone, FalseState::OtherUid, FalseState::OtherVolume, FalseState::Released];
 
-impl Lie {
+impl FalseState {
     /// The claim in the cache; `None` if it is gone.
     fn claim(self, mut claim: Value) -> Option<Value> {
         match self {
@@ -79,11 +79,11 @@ fn claim_path(name: &str) -> String {
 }
 
 /// False lists for a replica that starts, whether it lists or streams.
-struct LyingLists(Lie);
+struct FalseLists(FalseState);
 
-impl LyingLists {
+impl FalseLists {
     /// The false object at this path; `None` if it is left out.
-    fn lie_about(&self, path: &str, object: Value) -> Option<Value> {
+    fn falsify(&self, path: &str, object: Value) -> Option<Value> {
         match path {
             CLAIMS => self.0.claim(object),
             VOLUMES => Some(self.0.volume(object)),
@@ -92,7 +92,7 @@ impl LyingLists {
     }
 }
 
-impl Faults for LyingLists {
+impl Faults for FalseLists {
     fn on_response(&self, request: &Request, response: &Response) -> ResponseFault {
         if request.method != Method::GET || ![VOLUMES, CLAIMS].contains(&request.path.as_str()) {
             return ResponseFault::None;
@@ -100,10 +100,10 @@ impl Faults for LyingLists {
         let mut list: Value = serde_json::from_slice(&response.body).unwrap();
         // API servers up to 1.33 answer null for an empty list.
         let items: Option<Vec<Value>> = serde_json::from_value(list["items"].take()).unwrap();
-        let lied = items.into_iter().flatten().filter_map(|item| {
-            if is_of_barrier(&item) { Some(item) } else { self.lie_about(&request.path, item) }
+        let falsified = items.into_iter().flatten().filter_map(|item| {
+            if is_of_barrier(&item) { Some(item) } else { self.falsify(&request.path, item) }
         });
-        list["items"] = lied.collect();
+        list["items"] = falsified.collect();
         ResponseFault::Replace(Bytes::from(list.to_string()))
     }
 
@@ -113,7 +113,7 @@ impl Faults for LyingLists {
         if event["type"] != "ADDED" || is_of_barrier(&event["object"]) {
             return line;
         }
-        let Some(object) = self.lie_about(&request.path, event["object"].take()) else { return Bytes::new() };
+        let Some(object) = self.falsify(&request.path, event["object"].take()) else { return Bytes::new() };
         event["object"] = object;
         Bytes::from(format!("{event}\n"))
     }
@@ -124,15 +124,14 @@ fn is_of_barrier(object: &Value) -> bool {
     object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("barrier"))
 }
 
-/// A cluster with a bound pair for each policy.
-struct Scene {
+struct PolicyPairs {
     cluster: Cluster,
     proxy: Proxy,
     folder: TempDir,
     barriers: usize,
 }
 
-impl Scene {
+impl PolicyPairs {
     async fn new() -> Self {
         let cluster = Cluster::start(Manager::ProtectionAlone).await;
         let proxy = Proxy::start_in_json(&cluster.plane).await.unwrap();
@@ -173,16 +172,16 @@ impl Scene {
     }
 
     /// Sends the false state of every pair to all watches.
-    async fn send(&self, lie: Lie) {
+    async fn send(&self, state: FalseState) {
         for policy in POLICIES {
             let name = policy.to_lowercase();
-            let claim = self.get(&claim_path(&name)).await;
-            let event = match lie.claim(claim.clone()) {
+            let claim = self.cluster.get(&claim_path(&name)).await.unwrap();
+            let event = match state.claim(claim.clone()) {
                 Some(claim) => json!({"type": "MODIFIED", "object": claim}),
                 None => json!({"type": "DELETED", "object": claim}),
             };
             assert_eq!(self.proxy.send_event(CLAIMS, &event), 1, "one replica watches claims");
-            let volume = lie.volume(self.get(&format!("{VOLUMES}/{name}")).await);
+            let volume = state.volume(self.cluster.get(&format!("{VOLUMES}/{name}")).await.unwrap());
             assert_eq!(self.proxy.send_event(VOLUMES, &json!({"type": "MODIFIED", "object": volume})), 1);
         }
     }
@@ -193,44 +192,38 @@ impl Scene {
             let name = policy.to_lowercase();
             let change = json!({"metadata": {"annotations": {"example.com/round": round.to_string()}}});
             for path in [format!("{VOLUMES}/{name}"), claim_path(&name)] {
-                self.patch(&path, &change).await;
+                self.cluster.patch(&path, &change).await.unwrap();
             }
         }
         self.bind_barrier().await;
     }
 
     /// Waits until the replica has read the claims live, and checks that nothing was reclaimed.
-    async fn check_unharmed(&mut self, lie: Lie) {
+    async fn check_unharmed(&mut self, state: FalseState) {
         let mut seen = Vec::new();
         let is_read =
-            |seen: &[Request], policy| seen.iter().any(|request| lie.is_checked_by(request, policy));
+            |seen: &[Request], policy| seen.iter().any(|request| state.is_checked_by(request, policy));
         let read = poll(async || {
             seen.extend(self.proxy.take_requests());
             POLICIES.iter().all(|policy| is_read(&seen, policy)).then_some(())
         });
-        assert!(read.await.is_some(), "{lie:?}: not all claims were read: {seen:#?}");
+        assert!(read.await.is_some(), "{state:?}: not all claims were read: {seen:#?}");
         // Decided after the false state.
         self.bind_barrier().await;
         seen.extend(self.proxy.take_requests());
         let done: Vec<_> = seen.iter().filter(|request| is_reclaiming(request)).collect();
-        assert!(done.is_empty(), "{lie:?}: {done:#?}");
+        assert!(done.is_empty(), "{state:?}: {done:#?}");
         for policy in POLICIES {
             let name = policy.to_lowercase();
-            let volume = self.get(&format!("{VOLUMES}/{name}")).await;
-            assert_eq!(volume["status"]["phase"], "Bound", "{lie:?}: {name}");
-            assert_eq!(volume["spec"]["claimRef"]["name"], *name, "{lie:?}");
-            assert_eq!(fs::read_to_string(self.data(&name).join("data")).unwrap(), "dear", "{lie:?}: {name}");
+            let volume = self.cluster.get(&format!("{VOLUMES}/{name}")).await.unwrap();
+            assert_eq!(volume["status"]["phase"], "Bound", "{state:?}: {name}");
+            assert_eq!(volume["spec"]["claimRef"]["name"], *name, "{state:?}");
+            assert_eq!(
+                fs::read_to_string(self.data(&name).join("data")).unwrap(),
+                "dear",
+                "{state:?}: {name}"
+            );
         }
-    }
-
-    async fn get(&self, path: &str) -> Value {
-        self.cluster.client.request(http::Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
-    }
-
-    async fn patch(&self, path: &str, change: &Value) {
-        let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
-        let request = request.body(change.to_string().into_bytes()).unwrap();
-        self.cluster.client.request::<Value>(request).await.unwrap();
     }
 
     /// Deletes the claims, and waits until their volumes are reclaimed.
@@ -247,38 +240,39 @@ impl Scene {
         let pods = Api::<Pod>::default_namespaced(self.cluster.client.clone());
         let is_open = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.scheduling_gates.is_none());
         until(&pods, "recycler-for-recycle", is_open).await;
-        self.patch(&format!("{pod}/status"), &json!({"status": {"phase": "Succeeded"}})).await;
+        let succeeded = json!({"status": {"phase": "Succeeded"}});
+        self.cluster.patch(&format!("{pod}/status"), &succeeded).await.unwrap();
         self.cluster.until_volume("recycle", is_in_phase("Available")).await;
     }
 }
 
 #[tokio::test]
 async fn nothing_is_reclaimed_while_only_the_cache_says_so() {
-    let mut scene = Scene::new().await;
-    let mut replica = scene.replica("told");
+    let mut pairs = PolicyPairs::new().await;
+    let mut replica = pairs.replica("told");
     replica.until_leading().await;
-    scene.bind_one_of_each_policy().await;
-    for (round, lie) in LIES.into_iter().enumerate() {
-        scene.proxy.take_requests();
-        scene.send(lie).await;
-        scene.check_unharmed(lie).await;
-        scene.send_the_truth(round).await;
+    pairs.bind_one_of_each_policy().await;
+    for (round, state) in FALSE_STATES.into_iter().enumerate() {
+        pairs.proxy.take_requests();
+        pairs.send(state).await;
+        pairs.check_unharmed(state).await;
+        pairs.send_the_truth(round).await;
     }
     for metric in ["bindery_live_reads_total", "bindery_guard_reads_total"] {
         println!("{metric} {}", replica.metric(metric).await);
     }
     replica.signal(rustix::process::Signal::KILL);
     replica.wait().await;
-    for (number, lie) in LIES.into_iter().enumerate() {
-        scene.proxy.set_faults(LyingLists(lie));
-        scene.proxy.take_requests();
-        let mut replica = scene.replica(&format!("started-{number}"));
+    for (number, state) in FALSE_STATES.into_iter().enumerate() {
+        pairs.proxy.set_faults(FalseLists(state));
+        pairs.proxy.take_requests();
+        let mut replica = pairs.replica(&format!("started-{number}"));
         replica.until_leading().await;
-        scene.check_unharmed(lie).await;
+        pairs.check_unharmed(state).await;
         replica.terminate().await;
     }
-    scene.proxy.set_faults(NoFaults);
-    let _replica = scene.replica("true");
-    scene.reclaim().await;
-    assert_eq!(snapshot(&scene.cluster.client).await.unwrap().violations(), []);
+    pairs.proxy.set_faults(NoFaults);
+    let _replica = pairs.replica("true");
+    pairs.reclaim().await;
+    assert_eq!(snapshot(&pairs.cluster.client).await.unwrap().violations(), []);
 }

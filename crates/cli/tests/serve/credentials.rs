@@ -7,11 +7,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bindery_cluster::{Cluster, Manager, Replica, refused};
+use bindery_cluster::{Cluster, Manager, Replica, kubeconfig, refused};
+use bindery_kit::Authority;
 use futures::future::select_all;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
@@ -38,23 +36,16 @@ USjNpePfsdUxfRm2rxp2W9oWXDCpXDMJgQaZtM5MlAnqeHJyBQBQP4iA
 /// The authority that an API server trusts at one time, and the credentials that it accepts.
 struct Generation {
     number: u8,
-    authority: CertifiedIssuer<'static, KeyPair>,
+    authority: Authority,
     certificate: String,
     key: String,
 }
 
 impl Generation {
     fn new(number: u8) -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "bindery");
-        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
-        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &authority).unwrap().pem();
-        Self { number, authority, certificate, key: key.serialize_pem() }
+        let authority = Authority::new();
+        let (certificate, key) = authority.client("bindery", "bindery");
+        Self { number, authority, certificate, key }
     }
 
     fn token(&self) -> String {
@@ -74,7 +65,6 @@ fn credential(status: Value) -> String {
         .to_string()
 }
 
-/// A folder with kubeconfigs and the files that they name.
 struct Folder(TempDir);
 
 impl Folder {
@@ -128,17 +118,8 @@ impl Folder {
         self.write("tokens.csv", &tokens);
     }
 
-    /// Writes a kubeconfig with this cluster and user.
     fn kubeconfig(&self, name: &str, cluster: &Value, user: &Value) -> PathBuf {
-        let kubeconfig = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": cluster}],
-            "users": [{"name": "u", "user": user}],
-        });
-        self.write(name, &kubeconfig.to_string());
+        self.write(name, &kubeconfig(cluster, user).to_string());
         self.path(name)
     }
 
@@ -148,7 +129,7 @@ impl Folder {
     }
 }
 
-fn exec(command: &str, arguments: &[&str]) -> Value {
+pub(crate) fn exec(command: &str, arguments: &[&str]) -> Value {
     json!({"exec": {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": command,

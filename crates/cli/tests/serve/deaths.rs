@@ -27,7 +27,6 @@ pub(crate) fn chance() -> StdRng {
     StdRng::seed_from_u64(seed)
 }
 
-/// A cluster with tenants that come and go.
 struct Trial {
     cluster: Cluster,
     load: Load,

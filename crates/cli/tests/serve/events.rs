@@ -9,9 +9,9 @@ use std::time::Duration;
 use bindery_cluster::{Clock, Cluster, Manager, Replica, Request, RequestFault, in_time, is_event};
 use futures::StreamExt as _;
 use http::{Method, StatusCode};
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::Event;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -20,10 +20,6 @@ use tokio::sync::watch;
 const BURST: i64 = 25;
 /// Seconds until one more is written (`defaultSpamQPS` is 1/300).
 const REFILL: i64 = 300;
-/// Messages of one reason at which they are combined (`defaultAggregateMaxEvents`).
-const MESSAGES: usize = 10;
-/// Prefix of a combined message.
-const COMBINED: &str = "(combined from similar events): ";
 /// Changes of the claim after its burst is spent.
 const TOUCHES_IN_VAIN: usize = 35;
 /// Changes between two volumes that come and go.
@@ -36,7 +32,6 @@ const REASON: &str = "FailedBinding";
 struct Stuck {
     cluster: Cluster,
     events: Api<Event>,
-    /// Changes of the claim so far.
     touches: usize,
     /// Claims that were created to wait until all earlier events are written.
     barriers: usize,
@@ -57,7 +52,6 @@ impl Stuck {
         Self { cluster, events, touches: 0, barriers: 0 }
     }
 
-    /// Changes an annotation or a label of the claim.
     async fn touch(&mut self) {
         self.touches += 1;
         let field = ["annotations", "labels"][self.touches % 2];
@@ -75,6 +69,12 @@ impl Stuck {
         self.cluster.until_event(is_event(&barrier, REASON)).await;
     }
 
+    /// Waits until the event about the claim has at least this count.
+    async fn until_count(&self, count: i64) -> Event {
+        let is_reported = is_event("stuck", REASON);
+        self.cluster.until_event(|event| is_reported(event) && count_of(event) >= count).await
+    }
+
     /// Creates a volume that is too small for the claim, and deletes it.
     async fn volume_comes_and_goes(&self) {
         let name = format!("small-{}", self.touches);
@@ -90,10 +90,7 @@ impl Stuck {
             if count > 1 {
                 self.touch().await;
             }
-            let is_reported = is_event("stuck", REASON);
-            self.cluster
-                .until_event(|event| is_reported(event) && i64::from(event.count.unwrap()) >= count)
-                .await;
+            self.until_count(count).await;
         }
         for number in 1..=TOUCHES_IN_VAIN {
             self.touch().await;
@@ -104,7 +101,6 @@ impl Stuck {
         }
     }
 
-    /// The only event about the claim.
     async fn event(&self) -> Event {
         let all = self.events.list(&ListParams::default()).await.unwrap();
         let is_about = |event: &Event| event.involved_object.name.as_deref() == Some("stuck");
@@ -115,24 +111,27 @@ impl Stuck {
 
     async fn reported(&self) -> Reported {
         let event = self.event().await;
-        let count = i64::from(event.count.unwrap());
+        let count = count_of(&event);
         Reported { event: [event.type_, event.reason, event.message].map(Option::unwrap), count }
     }
 
     /// Changes the claim after the bucket was refilled by one, and then some more. Returns the event after
     /// the first change.
     async fn report_after_refill(&mut self, clock: &Clock) -> Event {
-        let before = self.event().await.count;
+        let before = count_of(&self.event().await);
         clock.set(REFILL).unwrap();
         self.touch().await;
-        let is_reported = is_event("stuck", REASON);
-        let heard = self.cluster.until_event(|event| is_reported(event) && event.count > before).await;
+        let heard = self.until_count(before + 1).await;
         for _ in 0..VOLUME_EVERY {
             self.touch().await;
             self.until_reported().await;
         }
         heard
     }
+}
+
+fn count_of(event: &Event) -> i64 {
+    i64::from(event.count.unwrap())
 }
 
 /// How often the bucket of an event was refilled between its first and its last write.
@@ -177,20 +176,19 @@ async fn a_stuck_claim_has_one_event_with_upstreams_limits_of_writes() {
 
     // The next write counts the suppressed events too.
     let next = stuck.report_after_refill(&clock).await;
-    let in_vain = usize::try_from(i64::from(next.count.unwrap()) - BURST).unwrap();
+    let in_vain = usize::try_from(count_of(&next) - BURST).unwrap();
     assert!(in_vain > TOUCHES_IN_VAIN, "{next:#?}");
     let refilled = refilled(&stuck.event().await);
     let changes = usize::try_from(BURST - 1 + refilled).unwrap();
     assert_eq!(writes(&proxy.take_requests()), (1, changes), "refilled {refilled} times\n{}", replica.log());
     // A clock that is set back does not suppress the event.
-    let before = stuck.event().await.count;
+    let before = count_of(&stuck.event().await);
     clock.set(-3_600).unwrap();
     stuck.touch().await;
     stuck.until_reported().await;
     clock.set(REFILL - 3_600).unwrap();
     stuck.touch().await;
-    let is_reported = is_event("stuck", REASON);
-    stuck.cluster.until_event(|event| is_reported(event) && event.count > before).await;
+    stuck.until_count(before + 1).await;
     drop((replica, proxy, stuck));
 
     let mut stuck = Stuck::new(Cluster::start_with(Manager::BinderAlone, &[UNPROTECTED]).await);
@@ -198,59 +196,10 @@ async fn a_stuck_claim_has_one_event_with_upstreams_limits_of_writes() {
     assert_eq!(reported, stuck.reported().await);
 }
 
-/// Creates a pod that uses a claim, and is never scheduled.
-async fn create_pod(pods: &Api<Pod>, name: &str, claim: &str) {
-    let pod = json!({
-        "metadata": {"name": name},
-        "spec": {
-            "containers": [{"name": "c", "image": "bindery.test/none:1"}],
-            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}],
-        },
-    });
-    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-}
-
-// Not compared with upstream's binder: it repeats events at each resync, and whether a repeated message is
-// combined depends on the order of a Go map.
-#[tokio::test]
-async fn events_of_a_claim_with_ever_new_messages_are_combined() {
-    const PODS: usize = MESSAGES + 4;
-    let cluster = Cluster::start(Manager::Off).await;
-    let client = cluster.client.clone();
-    // A new term would repeat every event.
-    let lease = ["--lease-duration=60"];
-    let replica = cluster.replica_with("first", &lease);
-    let delayed = json!({"provisioner": "vendor.example/csi", "volumeBindingMode": "WaitForFirstConsumer"});
-    cluster.create_class_with("delayed", delayed).await;
-    cluster.create_claim_of("delayed", "waits", None).await;
-    cluster.until_event(is_event("waits", "WaitForFirstConsumer")).await;
-    let is_reported = is_event("waits", "WaitForPodScheduled");
-    for number in 0..PODS {
-        // The message names all pods so far.
-        let pod = format!("pod-{number:02}");
-        create_pod(&Api::default_namespaced(client.clone()), &pod, "waits").await;
-        cluster
-            .until_event(|event| is_reported(event) && event.message.as_ref().unwrap().contains(&pod))
-            .await;
-    }
-    let events = Api::<Event>::default_namespaced(client).list(&ListParams::default()).await.unwrap();
-    let events = events.into_iter().filter(|event| is_reported(event));
-    let is_combined = |event: &Event| event.message.as_ref().unwrap().starts_with(COMBINED);
-    let (combined, others): (Vec<_>, Vec<_>) = events.partition(is_combined);
-    let count = |event: &Event| usize::try_from(event.count.unwrap()).unwrap();
-    let counts = |events: &[Event]| events.iter().map(count).collect::<Vec<_>>();
-    assert_eq!(counts(&others), [1; MESSAGES - 1], "{others:#?}\n{}", replica.log());
-    assert_eq!(counts(&combined), [PODS - (MESSAGES - 1)], "{combined:#?}\n{}", replica.log());
-    let message = combined[0].message.as_ref().unwrap();
-    assert!(message.contains(&format!("pod-{:02}", PODS - 1)), "{message}");
-}
-
-/// Whether a request creates an event.
 fn creates_event(request: &Request) -> bool {
     request.method == Method::POST && request.path.ends_with("/events")
 }
 
-/// A fault that refuses the first event.
 fn refuse_first_event() -> impl Fn(&Request) -> RequestFault {
     let has_refused = AtomicBool::new(false);
     move |request| {

@@ -29,23 +29,17 @@ const SECONDS: u64 = 6;
 const ABANDONED: &str = "abandoned after provisioning";
 /// Log message about a lost connection.
 const NO_ANSWER: &str = "no answer from the API server";
-/// Time between two snapshots of the cluster.
 const SNAPSHOT_EVERY: Duration = Duration::from_millis(500);
 
-/// The parameters of a trial.
 #[derive(Default)]
 struct Setting<'a> {
-    /// Further arguments of the API server.
     api_server: &'a [&'a str],
-    /// Further arguments of replicas.
     replica: &'a [&'a str],
-    /// Environment of the tried replica.
     environment: &'a [(&'a str, PathBuf)],
     /// How long the API server may be down, besides its faults.
     gone: Duration,
 }
 
-/// Bindery behind a proxy, under load.
 struct Trial {
     cluster: Cluster,
     proxy: Proxy,
@@ -61,11 +55,9 @@ struct Trial {
 struct Reported {
     /// Failed writes, failed watches, refused requests, late answers.
     counts: [u64; 4],
-    /// Length of its log in bytes.
     logged: usize,
 }
 
-/// Random faults of one kind.
 struct RandomFaults {
     fault: Fault,
     chance: Mutex<StdRng>,
@@ -129,7 +121,6 @@ impl Trial {
         panic!("{why}\nlogged: {logged:#?}\nmetrics: {metrics:#?}");
     }
 
-    /// Lets tenants come for a while.
     async fn receive(&mut self, time: Duration) {
         let outcome = self.load.run_for(time, &mut self.chance).await;
         self.served(outcome).await;
@@ -268,7 +259,6 @@ fn says(log: &str, texts: [&str; 2]) -> bool {
     log.lines().any(|line| texts.iter().all(|text| line.contains(text)))
 }
 
-/// Fails unless a line of the log has both texts.
 fn assert_says(log: &str, texts: [&str; 2]) {
     assert!(says(log, texts), "no {texts:?} in {log}");
 }
@@ -341,7 +331,7 @@ async fn a_clock_that_jumps_stops_neither_the_leader_nor_the_next_one() {
     const HOUR: i64 = 3_600;
     let clock = Clock::new().unwrap();
     // Long enough that no pause of the machine ends the term.
-    let lease = ["--lease-duration=30"];
+    let lease = ["--lease-duration=15"];
     let environment = clock.environment();
     let mut trial =
         Trial::new(Setting { replica: &lease, environment: &environment, ..Setting::default() }).await;

@@ -13,7 +13,7 @@ use serde_json::json;
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/bindery";
 /// Long enough that no pause of the machine ends the term: a new one would decide everything again.
-const LEASE_DURATION: &str = "--lease-duration=30";
+const LEASE_DURATION: &str = "--lease-duration=15";
 /// Renewals of the Lease that are waited for; the binder's retries come within the first.
 const RENEWALS: usize = 3;
 /// Volumes, claims, classes, pods and nodes.
@@ -28,7 +28,6 @@ fn is_only_watch(request: &Request) -> bool {
     request.is_watch() && !request.query.contains("sendInitialEvents")
 }
 
-/// Waits until the Lease has been renewed this many times.
 pub(crate) async fn until_renewed(leases: &Api<Lease>, times: usize) {
     let mut lease = pin!(watch_object(leases.clone(), "bindery"));
     let renewed = async {

@@ -15,7 +15,6 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-/// When a leader is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     /// The API server never gets the write.
@@ -25,48 +24,47 @@ enum Moment {
 }
 
 /// Kills the leader at its `nth` write of a volume or a claim.
-struct Trap {
+struct KillAtWrite {
     leader: Pid,
     nth: usize,
     moment: Moment,
     writes: AtomicUsize,
-    /// Number of the request that kills.
-    deadly: Mutex<Option<u64>>,
-    sprung: mpsc::UnboundedSender<String>,
+    killing_request: Mutex<Option<u64>>,
+    killed: mpsc::UnboundedSender<String>,
 }
 
-impl Trap {
-    fn spring(&self, request: &Request) {
+impl KillAtWrite {
+    fn kill(&self, request: &Request) {
         kill_process(self.leader, Signal::KILL).unwrap();
-        let _ = self.sprung.send(format!("{} {}", request.method, request.path));
+        let _ = self.killed.send(format!("{} {}", request.method, request.path));
     }
 }
 
-impl Faults for Trap {
+impl Faults for KillAtWrite {
     fn on_request(&self, request: &Request) -> RequestFault {
         if !request.is_write() || self.writes.fetch_add(1, Ordering::Relaxed) + 1 != self.nth {
             return RequestFault::None;
         }
         if self.moment == Moment::Before {
-            self.spring(request);
+            self.kill(request);
             return RequestFault::Cut;
         }
-        *self.deadly.lock().unwrap() = Some(request.number);
+        *self.killing_request.lock().unwrap() = Some(request.number);
         RequestFault::None
     }
 
     fn on_response(&self, request: &Request, _: &Response) -> ResponseFault {
-        if *self.deadly.lock().unwrap() != Some(request.number) {
+        if *self.killing_request.lock().unwrap() != Some(request.number) {
             return ResponseFault::None;
         }
-        self.spring(request);
+        self.kill(request);
         ResponseFault::Lose
     }
 }
 
 /// What the leader does when it is killed.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum Work {
     /// It finds a volume for a claim.
     Find,
     /// The claim names the volume.
@@ -79,8 +77,7 @@ enum Deed {
     Delete,
 }
 
-/// A cluster with two replicas.
-struct Scene {
+struct TwoReplicas {
     cluster: Cluster,
     proxy: Proxy,
     folder: TempDir,
@@ -89,7 +86,7 @@ struct Scene {
     replicas: usize,
 }
 
-impl Scene {
+impl TwoReplicas {
     async fn new() -> Self {
         let cluster = Cluster::start(Manager::ProtectionAlone).await;
         let proxy = cluster.proxy().await;
@@ -97,55 +94,54 @@ impl Scene {
         let folder = TempDir::new().unwrap();
         let leader = replica(&proxy, &folder, 0);
         let next = replica(&proxy, &folder, 1);
-        let mut scene = Self { cluster, proxy, folder, leader, next, replicas: 2 };
+        let mut replicas = Self { cluster, proxy, folder, leader, next, replicas: 2 };
         // Either may have been first.
-        if scene.leader.until_any_leads(&mut scene.next).await {
-            std::mem::swap(&mut scene.leader, &mut scene.next);
+        if replicas.leader.until_any_leads(&mut replicas.next).await {
+            std::mem::swap(&mut replicas.leader, &mut replicas.next);
         }
-        scene
+        replicas
     }
 
-    /// Kills the leader at every write of a deed in turn.
-    async fn kill_at_every_write_of(&mut self, deed: Deed) {
+    async fn kill_at_every_write_of(&mut self, work: Work) {
         for nth in 1.. {
             for moment in [Moment::Before, Moment::After] {
-                let name = format!("{deed:?}-{nth}-{moment:?}").to_lowercase();
-                let Some((write, takeover)) = self.kill_at(deed, nth, moment, &name).await else {
-                    assert!(nth > 2, "{deed:?} takes several writes");
+                let name = format!("{work:?}-{nth}-{moment:?}").to_lowercase();
+                let Some((write, takeover)) = self.kill_at(work, nth, moment, &name).await else {
+                    assert!(nth > 2, "{work:?} takes several writes");
                     return;
                 };
                 println!(
-                    "{deed:?}: killed at write {nth}, {moment:?} it: {write}; taken over after {takeover:.1?}"
+                    "{work:?}: killed at write {nth}, {moment:?} it: {write}; taken over after {takeover:.1?}"
                 );
             }
         }
     }
 
-    /// Kills the leader at one write of a deed, and waits until the next replica has finished the deed.
-    /// Returns the write and the time of the takeover; `None` if the deed has no such write.
+    /// Kills the leader at one write of this work, and waits until the next replica has finished the work.
+    /// Returns the write and the time of the takeover; `None` if the work has no such write.
     async fn kill_at(
         &mut self,
-        deed: Deed,
+        work: Work,
         nth: usize,
         moment: Moment,
         name: &str,
     ) -> Option<(String, Duration)> {
-        if matches!(deed, Deed::Delete) {
+        if matches!(work, Work::Delete) {
             self.cluster.create_claim_of("made", name, None).await;
             self.cluster.until_claim(name, is_bound).await;
-            self.until_done(Deed::Make, name).await;
+            self.until_done(Work::Make, name).await;
         }
-        let leader = self.leader.pid();
-        let (sprung, mut springs) = mpsc::unbounded_channel();
-        let (writes, deadly) = (AtomicUsize::new(0), Mutex::default());
-        self.proxy.set_faults(Trap { leader, nth, moment, writes, deadly, sprung });
-        self.begin(deed, name).await;
+        let leader = Pid::from_raw(i32::try_from(self.leader.id()).unwrap()).unwrap();
+        let (killed, mut kills) = mpsc::unbounded_channel();
+        let (writes, killing_request) = (AtomicUsize::new(0), Mutex::default());
+        self.proxy.set_faults(KillAtWrite { leader, nth, moment, writes, killing_request, killed });
+        self.begin(work, name).await;
         let write = tokio::select! {
-            write = springs.recv() => write.expect("the trap is set"),
-            () = self.until_done(deed, name) => {
+            write = kills.recv() => write.expect("the faults stay"),
+            () = self.until_done(work, name) => {
                 self.proxy.set_faults(NoFaults);
                 // The very last write may have triggered the kill.
-                springs.try_recv().ok()?
+                kills.try_recv().ok()?
             }
         };
         let died = Instant::now();
@@ -153,44 +149,44 @@ impl Scene {
         self.leader.wait().await;
         self.next.until_leading().await;
         let takeover = died.elapsed();
-        self.until_done(deed, name).await;
+        self.until_done(work, name).await;
         let following = replica(&self.proxy, &self.folder, self.replicas);
         self.replicas += 1;
         self.leader = std::mem::replace(&mut self.next, following);
         Some((write, takeover))
     }
 
-    async fn begin(&self, deed: Deed, name: &str) {
+    async fn begin(&self, work: Work, name: &str) {
         let cluster = &self.cluster;
-        match deed {
-            Deed::Find => {
+        match work {
+            Work::Find => {
                 cluster.create_volume_of(name, name, json!(null)).await;
                 cluster.create_claim_of(name, name, None).await;
             }
-            Deed::Named => {
+            Work::Named => {
                 cluster.create_volume_of("other", name, json!(null)).await;
                 cluster.create_claim_of("other", name, Some(name)).await;
             }
-            Deed::Reserved => {
+            Work::Reserved => {
                 cluster.create_volume_of("other", name, json!({"namespace": "default", "name": name})).await;
                 cluster.create_claim_of("other", name, None).await;
             }
-            Deed::Make => cluster.create_claim_of("made", name, None).await,
-            Deed::Delete => cluster.delete_claim(name).await,
+            Work::Make => cluster.create_claim_of("made", name, None).await,
+            Work::Delete => cluster.delete_claim(name).await,
         }
     }
 
-    /// Waits until the deed is done and the cluster has settled.
-    async fn until_done(&self, deed: Deed, name: &str) {
-        match deed {
-            Deed::Delete => self.cluster.until_no_claim(name).await,
+    /// Waits until the work is done and the cluster has settled.
+    async fn until_done(&self, work: Work, name: &str) {
+        match work {
+            Work::Delete => self.cluster.until_no_claim(name).await,
             _ => drop(self.cluster.until_claim(name, is_bound).await),
         }
         let further = async |moment: &Snapshot| {
-            // Volumes of claims that have gone are deleted, with what is in them.
+            // Volumes of deleted claims are deleted with their data.
             let made = folders_in(self.folder.path()).len();
             let (volumes, claims) = moment.counts();
-            let is_left = matches!(deed, Deed::Make | Deed::Delete) && (volumes != claims || made != claims);
+            let is_left = matches!(work, Work::Make | Work::Delete) && (volumes != claims || made != claims);
             is_left
                 .then(|| format!("{claims} claims, {volumes} volumes, {made} folders"))
                 .into_iter()
@@ -206,21 +202,21 @@ fn replica(proxy: &Proxy, folder: &TempDir, number: usize) -> Replica {
     Replica::behind(proxy, &number.to_string(), &[&provisioning_in(folder.path())])
 }
 
-async fn kill_at_every_write_of(deed: Deed) {
-    Scene::new().await.kill_at_every_write_of(deed).await;
+async fn kill_at_every_write_of(work: Work) {
+    TwoReplicas::new().await.kill_at_every_write_of(work).await;
 }
 
 // Takeovers are mostly waiting, so several clusters run side by side.
 #[tokio::test]
 async fn a_leader_killed_at_any_write_of_a_bind_leaves_nothing_half_done() {
     tokio::join!(
-        kill_at_every_write_of(Deed::Find),
-        kill_at_every_write_of(Deed::Named),
-        kill_at_every_write_of(Deed::Reserved)
+        kill_at_every_write_of(Work::Find),
+        kill_at_every_write_of(Work::Named),
+        kill_at_every_write_of(Work::Reserved)
     );
 }
 
 #[tokio::test]
 async fn a_leader_killed_at_any_write_of_a_volumes_life_leaves_nothing() {
-    tokio::join!(kill_at_every_write_of(Deed::Make), kill_at_every_write_of(Deed::Delete));
+    tokio::join!(kill_at_every_write_of(Work::Make), kill_at_every_write_of(Work::Delete));
 }

@@ -1,29 +1,26 @@
 //! Leader election: a request without an answer costs no leadership, a replica that cannot decide or write
 //! does not hold the Lease, and one that steps down has ended its writes before the next one leads.
 
-use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bindery_cluster::{
-    Cluster, Manager, NoFaults, Proxy, Replica, Request, RequestFault, in_time, poll, until,
+    Cluster, Manager, NoFaults, Proxy, Replica, Request, RequestFault, in_time, kubeconfig, poll,
 };
+use bindery_kit::json::merged;
 use http::{Method, StatusCode};
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
-use kube::api::PostParams;
-use rustix::process::Signal;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Longer than a test.
+use super::credentials::exec;
+use super::idle::until_renewed;
+
+const RBAC: &str = "rbac.authorization.k8s.io";
 const FOREVER: Duration = Duration::from_secs(3_600);
 /// The rights of a replica: group, resource and verbs.
 const RIGHTS: [(&str, &str, &[&str]); 9] = [
@@ -52,13 +49,20 @@ fn leases(cluster: &Cluster) -> Api<Lease> {
     Api::namespaced(cluster.client.clone(), "kube-system")
 }
 
-/// Waits until the Lease has been renewed since then; returns its spec.
-async fn until_renewed(leases: &Api<Lease>, since: &LeaseSpec) -> LeaseSpec {
-    let is_renewed = |lease: &Lease| {
-        let spec = lease.spec.as_ref();
-        spec.is_some_and(|spec| spec.renew_time != since.renew_time)
-    };
-    until(leases, "bindery", is_renewed).await.spec.unwrap()
+/// Starts a leader behind the proxy, and a ready replica that does not need the proxy.
+async fn leader_and_next(cluster: &Cluster, proxy: &Proxy, further: &[&str]) -> (Replica, Replica) {
+    let mut leader = Replica::behind(proxy, "first", further);
+    leader.until_leading().await;
+    let next = cluster.replica_with("second", further);
+    next.until_ready().await;
+    (leader, next)
+}
+
+/// Waits until the leader reports why it cannot lead, and the next replica leads.
+async fn until_handed_over(leader: &mut Replica, next: &mut Replica, cause: &str) {
+    leader.until_metrics(&format!("bindery_cannot_lead{{cause=\"{cause}\"}} 1\n")).await;
+    leader.until_following().await;
+    next.until_leading().await;
 }
 
 #[tokio::test]
@@ -66,13 +70,9 @@ async fn an_unanswered_renewal_or_dead_connections_cost_no_leadership() {
     let (cluster, proxy) = cluster_and_proxy().await;
     let leases = leases(&cluster);
     // Long enough that no pause of the machine costs the leadership.
-    let lease = ["--lease-duration=15"];
-    let mut leader = Replica::behind(&proxy, "first", &lease);
-    leader.until_leading().await;
-    let mut next = cluster.replica_with("second", &lease);
-    next.until_ready().await;
-    let mut spec = until(&leases, "bindery", |_| true).await.spec.unwrap();
-    let transitions = spec.lease_transitions;
+    let (mut leader, mut next) = leader_and_next(&cluster, &proxy, &["--lease-duration=15"]).await;
+    let spec = async || leases.get("bindery").await.unwrap().spec.unwrap();
+    let before = spec().await;
 
     let (came, mut has_come) = watch::channel(false);
     // One renewal stays unanswered.
@@ -85,49 +85,42 @@ async fn an_unanswered_renewal_or_dead_connections_cost_no_leadership() {
         if are_dead {
             proxy.forget_connections();
         }
-        for _ in 0..2 {
-            spec = until_renewed(&leases, &spec).await;
-        }
-        assert_eq!(spec.holder_identity.as_deref(), Some("first"), "{are_dead}: {}", leader.log());
-        assert_eq!(spec.lease_transitions, transitions, "{are_dead}");
+        until_renewed(&leases, 2).await;
+        let LeaseSpec { holder_identity, lease_transitions, .. } = spec().await;
+        assert_eq!(holder_identity.as_deref(), Some("first"), "{are_dead}: {}", leader.log());
+        assert_eq!(lease_transitions, before.lease_transitions, "{are_dead}");
     }
     assert!(!leader.log().contains("this replica no longer leads"), "{}", leader.log());
     leader.check();
     next.check();
 }
 
-/// A user whose rights can be taken away.
-struct User {
-    client: kube::Client,
+struct User<'a> {
+    cluster: &'a Cluster,
     kubeconfig: PathBuf,
     _folder: TempDir,
 }
 
-impl User {
+impl<'a> User<'a> {
     /// A user with a name of its own, by impersonation in this kubeconfig.
-    async fn new(cluster: &Cluster, kubeconfig: &Path) -> Self {
+    async fn new(cluster: &'a Cluster, kubeconfig: &Path) -> Self {
         let folder = TempDir::new().unwrap();
         let mut changed: Value = serde_json::from_slice(&std::fs::read(kubeconfig).unwrap()).unwrap();
         changed["users"][0]["user"]["as"] = "weak".into();
         let kubeconfig = folder.path().join("kubeconfig");
         std::fs::write(&kubeconfig, changed.to_string()).unwrap();
-        let user = Self { client: cluster.client.clone(), kubeconfig, _folder: folder };
-        user.create::<ClusterRole>(json!({"metadata": {"name": "weak"}, "rules": []})).await;
-        let binding = json!({
-            "metadata": {"name": "weak"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "weak"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "weak"}],
-        });
-        user.create::<ClusterRoleBinding>(binding).await;
-        user
-    }
-
-    async fn create<K>(&self, object: Value) -> K
-    where
-        K: kube::Resource<DynamicType: Default> + Clone + Debug + DeserializeOwned + Serialize,
-    {
-        let object = serde_json::from_value(object).unwrap();
-        Api::all(self.client.clone()).create(&PostParams::default(), &object).await.unwrap()
+        for object in [
+            json!({"kind": "ClusterRole", "rules": []}),
+            json!({
+                "kind": "ClusterRoleBinding",
+                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "weak"},
+                "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "weak"}],
+            }),
+        ] {
+            let named = json!({"apiVersion": format!("{RBAC}/v1"), "metadata": {"name": "weak"}});
+            cluster.create(&merged(object, named), "").await.unwrap();
+        }
+        Self { cluster, kubeconfig, _folder: folder }
     }
 
     /// Gives the user every right, or every right but one; waits until that is in force.
@@ -137,10 +130,8 @@ impl User {
             json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
         });
         let rules: Vec<_> = rules.filter(|rule| rule["verbs"] != json!([])).collect();
-        let roles = Api::<ClusterRole>::all(self.client.clone());
-        let mut role = roles.get("weak").await.unwrap();
-        role.rules = serde_json::from_value(json!(rules)).unwrap();
-        roles.replace("weak", &PostParams::default(), &role).await.unwrap();
+        let role = format!("/apis/{RBAC}/v1/clusterroles/weak");
+        self.cluster.patch(&role, &json!({"rules": rules})).await.unwrap();
         for (group, resource, verbs) in RIGHTS {
             for &verb in verbs {
                 self.until_reviewed(group, resource, verb, lacking != Some((resource, verb))).await;
@@ -152,10 +143,14 @@ impl User {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let attributes =
             json!({"group": group, "resource": resource, "subresource": subresource, "verb": verb});
-        let review = json!({"metadata": {}, "spec": {"user": "weak", "resourceAttributes": attributes}});
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": "weak", "resourceAttributes": attributes},
+        });
         let reviewed = poll(async || {
-            let answer: SubjectAccessReview = self.create(review.clone()).await;
-            (answer.status.unwrap().allowed == allowed).then_some(())
+            let answer = self.cluster.create(&review, "").await.unwrap();
+            (answer["status"]["allowed"] == allowed).then_some(())
         });
         assert!(reviewed.await.is_some(), "{verb} {resource} is never reviewed as {allowed}");
     }
@@ -228,19 +223,14 @@ fn refuse(status: StatusCode) -> RequestFault {
 #[tokio::test]
 async fn a_leader_whose_credentials_are_refused_hands_over() {
     let (cluster, proxy) = cluster_and_proxy().await;
-    let mut leader = Replica::behind(&proxy, "first", &[]);
-    leader.until_leading().await;
-    let mut next = cluster.replica("second");
-    next.until_ready().await;
+    let (mut leader, mut next) = leader_and_next(&cluster, &proxy, &[]).await;
     proxy.set_faults(|_: &Request| refuse(StatusCode::UNAUTHORIZED));
     proxy.cut();
     let cause = "its credentials are refused";
-    leader.until_metrics(&format!("bindery_cannot_lead{{cause=\"{cause}\"}} 1\n")).await;
+    until_handed_over(&mut leader, &mut next, cause).await;
     let (status, answer) = leader.until_answer("/readyz", "[+]lists ok\n[-]credentials failed: ").await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
     assert!(answer.contains(&format!("this replica cannot lead: {cause}")), "{answer}");
-    leader.until_following().await;
-    next.until_leading().await;
     proxy.set_faults(NoFaults);
     leader.until_ready().await;
 }
@@ -248,10 +238,7 @@ async fn a_leader_whose_credentials_are_refused_hands_over() {
 #[tokio::test]
 async fn a_leader_whose_list_stays_incomplete_hands_over() {
     let (cluster, proxy) = cluster_and_proxy().await;
-    let mut leader = Replica::behind(&proxy, "first", &[]);
-    leader.until_leading().await;
-    let mut next = cluster.replica("second");
-    next.until_ready().await;
+    let (mut leader, mut next) = leader_and_next(&cluster, &proxy, &[]).await;
     // The watches of volumes expire, and their lists fail.
     proxy.set_faults(|request: &Request| {
         if request.method != Method::GET || request.path != "/api/v1/persistentvolumes" {
@@ -261,10 +248,7 @@ async fn a_leader_whose_list_stays_incomplete_hands_over() {
         refuse(if is_list { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::GONE })
     });
     proxy.cut();
-    let cause = "the list of PersistentVolume is not complete";
-    leader.until_metrics(&format!("bindery_cannot_lead{{cause=\"{cause}\"}} 1\n")).await;
-    leader.until_following().await;
-    next.until_leading().await;
+    until_handed_over(&mut leader, &mut next, "the list of PersistentVolume is not complete").await;
     cluster.bind_pair("later").await;
     proxy.set_faults(NoFaults);
     leader.until_ready().await;
@@ -274,11 +258,7 @@ async fn a_leader_whose_list_stays_incomplete_hands_over() {
 async fn a_leader_that_steps_down_ends_its_writes_before_the_next_one_leads() {
     let (cluster, proxy) = cluster_and_proxy().await;
     // The takeover comes three seconds after the step down.
-    let lease = ["--lease-duration=8"];
-    let mut leader = Replica::behind(&proxy, "first", &lease);
-    leader.until_leading().await;
-    let mut next = cluster.replica_with("second", &lease);
-    next.until_ready().await;
+    let (leader, mut next) = leader_and_next(&cluster, &proxy, &["--lease-duration=8"]).await;
     // Writes stay unanswered, and so do the renewals after the first write.
     let has_written = AtomicBool::new(false);
     proxy.set_faults(move |request: &Request| {
@@ -292,44 +272,23 @@ async fn a_leader_that_steps_down_ends_its_writes_before_the_next_one_leads() {
     proxy.set_faults(NoFaults);
 }
 
-/// Writes the kubeconfig of a server and a user.
-fn kubeconfig(folder: &TempDir, server: &str, user: &Value) -> PathBuf {
-    let path = folder.path().join("kubeconfig");
-    let kubeconfig = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": user}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    });
-    std::fs::write(&path, kubeconfig.to_string()).unwrap();
-    path
-}
-
 #[tokio::test]
 async fn a_blocked_start_is_live_names_its_cause_and_ends_by_a_signal() {
     // The kernel accepts connections, but no program answers.
     let silent = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let server = format!("https://{}", silent.local_addr().unwrap());
-    let plugin = json!({"exec": {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": "sleep",
-        "args": ["3600"],
-        "interactiveMode": "Never",
-    }});
+    let server = json!({"server": format!("https://{}", silent.local_addr().unwrap())});
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("kubeconfig");
     for (user, told) in [
         (json!({"token": "t"}), "[-]lists failed: the first list is not complete of: PersistentVolume, "),
-        (plugin, "[-]start failed: it waits for the credentials"),
+        (exec("sleep", &["3600"]), "[-]start failed: it waits for the credentials"),
     ] {
         for mode in ["--mode=own", "--mode=observe"] {
-            let folder = TempDir::new().unwrap();
-            let kubeconfig = kubeconfig(&folder, &server, &user);
-            let mut replica = Replica::start(&kubeconfig, "first", &[mode], &[]);
+            std::fs::write(&path, kubeconfig(&server, &user).to_string()).unwrap();
+            let mut replica = Replica::start(&path, "first", &[mode], &[]);
             assert_eq!(replica.until_answer("/readyz", told).await.0, StatusCode::INTERNAL_SERVER_ERROR);
             assert_eq!(replica.probe("/livez").await, (StatusCode::OK, "ok".to_owned()));
-            replica.signal(Signal::TERM);
-            assert!(replica.wait().await.success(), "{mode}: {}", replica.log());
+            replica.terminate().await;
         }
     }
 }

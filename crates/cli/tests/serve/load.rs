@@ -33,7 +33,6 @@ pub(crate) const LEFT: &str = "belongs to no volume, and is left";
 /// File in a volume with the UID of the claim that owns the data.
 const OWNER: &str = "owner";
 
-/// The tenants so far.
 pub(crate) struct Load {
     shared: Arc<Shared>,
     tenants: JoinSet<Result<(), Unserved>>,
@@ -41,22 +40,18 @@ pub(crate) struct Load {
     watches: Vec<AbortHandle>,
 }
 
-/// A tenant that has waited too long.
 #[derive(Debug)]
 pub(crate) struct Unserved {
     /// Name of its claim, and of its volume if it brings one.
     pub(crate) name: String,
-    /// The tenant and its claim.
     pub(crate) why: String,
 }
 
-/// The state that tenants share.
 struct Shared {
     volumes: Api<PersistentVolume>,
     claims: Api<PersistentVolumeClaim>,
     seen_volumes: Store<PersistentVolume>,
     seen_claims: Store<PersistentVolumeClaim>,
-    /// The data of all volumes.
     folder: TempDir,
     patience: Duration,
     /// UIDs of the claims that stay, and the folders of their volumes.
@@ -118,16 +113,11 @@ impl Load {
         provisioning_in(self.shared.folder.path())
     }
 
-    /// How many tenants have come.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
     /// How many tenants wait.
-    ///
-    /// # Errors
-    ///
-    /// A tenant has waited too long.
     pub(crate) fn unserved(&mut self) -> Result<usize, Unserved> {
         while let Some(ended) = self.tenants.try_join_next() {
             ended.unwrap()?;
@@ -136,10 +126,6 @@ impl Load {
     }
 
     /// Lets tenants come for a while.
-    ///
-    /// # Errors
-    ///
-    /// A tenant has waited too long.
     pub(crate) async fn run_for(&mut self, time: Duration, chance: &mut StdRng) -> Result<(), Unserved> {
         let (end, mut ticks) = (Instant::now() + time, tokio::time::interval(EVERY));
         while Instant::now() < end {
@@ -154,10 +140,6 @@ impl Load {
     }
 
     /// Waits until all tenants have been served.
-    ///
-    /// # Errors
-    ///
-    /// A tenant has waited too long.
     pub(crate) async fn until_served(&mut self) -> Result<(), Unserved> {
         while let Some(ended) = self.tenants.join_next().await {
             ended.unwrap()?;
@@ -355,7 +337,6 @@ fn move_in(folder: &Path, uid: &str) {
     }
 }
 
-/// Creates an object, with retries.
 async fn create<K>(api: &Api<K>, object: &K)
 where
     K: Clone + std::fmt::Debug + DeserializeOwned + Serialize,

@@ -4,10 +4,11 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use bindery_cluster::run;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// The home folder of commands, also their current and temporary folder.
@@ -15,7 +16,6 @@ pub(crate) struct Home {
     folder: TempDir,
 }
 
-/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: i32,
@@ -63,34 +63,25 @@ impl Home {
         command
     }
 
-    /// `bindery` with these arguments.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.program(env!("CARGO_BIN_EXE_bindery"));
         command.args(arguments);
         command
     }
 
-    /// Runs `bindery` to its end.
     pub(crate) fn bindery(&self, arguments: &[&str]) -> Ended {
-        ended(self.command(arguments), None)
+        self.bindery_with(arguments, "")
     }
 
     /// Runs `bindery` to its end, with standard input.
     pub(crate) fn bindery_with(&self, arguments: &[&str], input: &str) -> Ended {
-        ended(self.command(arguments), Some(input))
+        ended(self.command(arguments), input)
     }
 }
 
-/// Runs a command to its end.
-pub(crate) fn ended(mut command: Command, input: Option<&str>) -> Ended {
-    if input.is_some() {
-        command.stdin(Stdio::piped());
-    }
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    if let Some(input) = input {
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    }
-    let output = child.wait_with_output().unwrap();
+/// Runs a command to its end, with standard input.
+pub(crate) fn ended(mut command: Command, input: &str) -> Ended {
+    let output = run(&mut command, input);
     Ended {
         status: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -98,12 +89,15 @@ pub(crate) fn ended(mut command: Command, input: Option<&str>) -> Ended {
     }
 }
 
-/// The checkout.
+/// A list of objects, as kubectl prints it.
+pub(crate) fn list(items: &[Value]) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items})
+}
+
 pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("BINDERY_CHECKOUT"))
 }
 
-/// The folder of an example in the checkout.
 pub(crate) fn example(name: &str) -> PathBuf {
     root().join("examples").join(name)
 }

@@ -10,13 +10,12 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::scene::{ON_LOOPBACK, Scene, WebhookReplica, call};
+use super::webhooks::{ON_LOOPBACK, WebhookReplica, Webhooks, call};
 
 const SETTINGS: [&str; 2] = [ON_LOOPBACK, "--certificate-lifetime=30s"];
 
 const CHANGES: &str = "bindery_certificate_changes_total";
 
-/// The number of certificate changes of each replica.
 async fn changes(replicas: &[WebhookReplica]) -> Vec<u64> {
     let of = async |webhook: &WebhookReplica| webhook.replica.metric(CHANGES).await;
     join_all(replicas.iter().map(of)).await
@@ -31,24 +30,24 @@ async fn until_changed(replicas: &mut [WebhookReplica], begun: &[u64], changes: 
 
 #[tokio::test]
 async fn replicas_share_certificates_and_renew_them_without_failed_requests() {
-    let scene = Arc::new(Scene::start().await);
-    let mut replicas = ["first", "second"].map(|identity| scene.replica(identity, &SETTINGS));
-    let webhooks = [("first", replicas[0].port), ("second", replicas[1].port)];
-    scene.apply(&webhooks).await.unwrap();
-    let first = scene.until_trusted().await;
+    let webhooks = Arc::new(Webhooks::start().await);
+    let mut replicas = ["first", "second"].map(|identity| webhooks.replica(identity, &SETTINGS));
+    let ports_by_name = [("first", replicas[0].port), ("second", replicas[1].port)];
+    webhooks.apply(&ports_by_name).await.unwrap();
+    let first = webhooks.until_trusted().await;
     assert_eq!(String::from_utf8_lossy(&first).matches("BEGIN CERTIFICATE").count(), 1);
     for webhook in &mut replicas {
         webhook.replica.until_listed().await;
     }
     // On a slow machine there are changes already.
     let begun = changes(&replicas).await;
-    scene.until_called(&replicas.each_ref()).await;
+    webhooks.until_called(&replicas.each_ref()).await;
 
     // The API server calls each replica, and so do clients on new connections, with the authorities that the
     // API server trusts at that moment.
     let (stop, mut asking) = (CancellationToken::new(), JoinSet::new());
     let counts: [Arc<AtomicUsize>; 2] = Default::default();
-    let (shared, ended, count) = (Arc::clone(&scene), stop.clone(), Arc::clone(&counts[0]));
+    let (shared, ended, count) = (Arc::clone(&webhooks), stop.clone(), Arc::clone(&counts[0]));
     asking.spawn(async move {
         while !ended.is_cancelled() {
             shared.try_claim(json!({})).await.unwrap();
@@ -56,7 +55,7 @@ async fn replicas_share_certificates_and_renew_them_without_failed_requests() {
         }
     });
     let ports = replicas.each_ref().map(|webhook| webhook.port);
-    let (shared, ended, count) = (Arc::clone(&scene), stop.clone(), Arc::clone(&counts[1]));
+    let (shared, ended, count) = (Arc::clone(&webhooks), stop.clone(), Arc::clone(&counts[1]));
     asking.spawn(async move {
         while !ended.is_cancelled() {
             for (_, bundle) in shared.bundles().await {
@@ -68,15 +67,15 @@ async fn replicas_share_certificates_and_renew_them_without_failed_requests() {
         }
     });
 
+    // A deleted Secret is created again at once.
+    webhooks.secrets.delete("bindery-tls", &DeleteParams::default()).await.unwrap();
     until_changed(&mut replicas, &begun, 1).await;
     assert!(
         replicas[0].call(&first).await.is_err(),
         "the first authority vouches for the second certificate"
     );
-    // A deleted Secret is created again at once.
-    scene.secrets.delete("bindery-tls", &DeleteParams::default()).await.unwrap();
+    // The next one comes when a third of the lifetime is left.
     until_changed(&mut replicas, &begun, 2).await;
-    until_changed(&mut replicas, &begun, 3).await;
     stop.cancel();
     while let Some(asked) = asking.join_next().await {
         asked.unwrap();
@@ -85,8 +84,8 @@ async fn replicas_share_certificates_and_renew_them_without_failed_requests() {
     assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) > 10));
 
     // The webhook denies.
-    scene.cluster.create_available_volume("small", "1Gi").await;
-    let refused = scene.until_denied(json!({
+    webhooks.cluster.create_available_volume("small", "1Gi").await;
+    let refused = webhooks.until_denied(json!({
         "volumeName": "small",
         "resources": {"requests": {"storage": "2Gi"}},
     }));
@@ -103,43 +102,28 @@ async fn replicas_share_certificates_and_renew_them_without_failed_requests() {
 }
 
 #[tokio::test]
-async fn a_replica_in_observe_mode_serves_the_webhook_too() {
-    let scene = Scene::start().await;
-    let further = ["--mode=observe", ON_LOOPBACK];
-    let mut webhook = scene.replica("observer", &further);
-    scene.apply(&[("observer", webhook.port)]).await.unwrap();
-    let authorities = scene.until_trusted().await;
-    webhook.replica.until_listed().await;
-    webhook.call(&authorities).await.unwrap();
-    scene.until_called(&[&webhook]).await;
-    let lasts = webhook.replica.metric("bindery_certificate_expiry_timestamp_seconds").await;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    assert!(lasts > now + 89 * 24 * 3600, "{lasts}");
-}
-
-#[tokio::test]
 async fn a_foreign_secret_is_left_alone_and_an_empty_one_is_filled() {
-    let scene = Scene::start().await;
+    let webhooks = Webhooks::start().await;
     let secret = |data: serde_json::Value| {
         let secret = json!({"metadata": {"name": "bindery-tls", "labels": {"a": "b"}}, "data": data});
         serde_json::from_value(secret).unwrap()
     };
-    scene.secrets.create(&Default::default(), &secret(json!({"tls.crt": "eA=="}))).await.unwrap();
-    let kubeconfig = scene.cluster.kubeconfig();
+    webhooks.secrets.create(&Default::default(), &secret(json!({"tls.crt": "eA=="}))).await.unwrap();
+    let kubeconfig = webhooks.cluster.kubeconfig();
     let complaint = refused(&["--kubeconfig", kubeconfig.to_str().unwrap(), "--webhook-listen=127.0.0.1:0"]);
     for part in
         ["the Secret kube-system/bindery-tls holds data that Bindery has not written", "--certificate-secret"]
     {
         assert!(complaint.contains(part), "no {part:?} in {complaint}");
     }
-    scene.secrets.delete("bindery-tls", &DeleteParams::default()).await.unwrap();
-    scene.secrets.create(&Default::default(), &secret(json!({}))).await.unwrap();
-    let mut webhook = scene.replica("first", &[ON_LOOPBACK]);
-    scene.apply(&[("first", webhook.port)]).await.unwrap();
-    let authorities = scene.until_trusted().await;
+    webhooks.secrets.delete("bindery-tls", &DeleteParams::default()).await.unwrap();
+    webhooks.secrets.create(&Default::default(), &secret(json!({}))).await.unwrap();
+    let mut webhook = webhooks.replica("first", &[ON_LOOPBACK]);
+    webhooks.apply(&[("first", webhook.port)]).await.unwrap();
+    let authorities = webhooks.until_trusted().await;
     webhook.replica.until_listed().await;
     webhook.call(&authorities).await.unwrap();
-    let filled = scene.secrets.get("bindery-tls").await.unwrap();
+    let filled = webhooks.secrets.get("bindery-tls").await.unwrap();
     assert_eq!(filled.metadata.labels.unwrap()["a"], "b");
     assert_eq!(filled.type_.unwrap(), "Opaque");
 }

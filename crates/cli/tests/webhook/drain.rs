@@ -5,19 +5,16 @@ use rustix::process::Signal;
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use super::scene::{ON_LOOPBACK, Scene};
+use super::webhooks::Webhooks;
 
 /// Longer than the machine may pause.
 const DRAIN: &str = "--webhook-drain=15";
 
 #[tokio::test]
 async fn reviews_are_answered_after_the_signal_while_connections_are_accepted() {
-    let scene = Scene::start().await;
-    let mut webhook = scene.replica("first", &[ON_LOOPBACK, DRAIN]);
-    scene.apply(&[("first", webhook.port)]).await.unwrap();
-    let authorities = scene.until_trusted().await;
+    let (webhooks, mut webhook) = Webhooks::start_with_replica(&[DRAIN]).await;
+    let authorities = webhooks.authorities().await.unwrap();
     webhook.replica.until_leading().await;
-    scene.until_called(&[&webhook]).await;
     webhook.replica.signal(Signal::TERM);
 
     // The API server and new clients are answered for as long as they can connect.
@@ -27,7 +24,7 @@ async fn reviews_are_answered_after_the_signal_while_connections_are_accepted() 
             if let Err(error) = webhook.call(&authorities).await {
                 return error;
             }
-            if let Err(error) = scene.try_claim(json!({})).await {
+            if let Err(error) = webhooks.try_claim(json!({})).await {
                 return error;
             }
             answered += 1;

@@ -1,26 +1,18 @@
 //! Reviews as users of kubectl see them, with the engine that ships.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
-
 use bindery_cluster::{is_bound_to, is_event, is_in_phase};
 use bindery_kit::json;
 use serde_json::{Value, json};
 
-use super::scene::{ON_LOOPBACK, Scene, WebhookReplica, configuration};
+use super::webhooks::{ON_LOOPBACK, WebhookReplica, Webhooks, configuration};
 
 /// Whether kubectl succeeded, and its standard error.
 type Ended = (bool, String);
 
-impl Scene {
+impl Webhooks {
     /// Runs kubectl with an object on its standard input.
     fn kubectl(&self, arguments: &[&str], object: &Value) -> Ended {
-        let mut kubectl = Command::new(std::env::var_os("BINDERY_KUBECTL").unwrap());
-        kubectl.arg("--kubeconfig").arg(self.cluster.kubeconfig()).args(arguments);
-        kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut running = kubectl.spawn().unwrap();
-        running.stdin.take().unwrap().write_all(object.to_string().as_bytes()).unwrap();
-        let output = running.wait_with_output().unwrap();
+        let output = self.cluster.kubectl(arguments, &object.to_string());
         (output.status.success(), String::from_utf8(output.stderr).unwrap().trim_end().to_owned())
     }
 
@@ -28,7 +20,6 @@ impl Scene {
         self.kubectl(&[&["create", "--filename=-"], further].concat(), object)
     }
 
-    /// Merges a patch into an object.
     fn patch(&self, object: &str, patch: &Value) -> Ended {
         let patch = format!("--patch={patch}");
         self.kubectl(&["patch", object, "--type=merge", &patch], &Value::Null)
@@ -47,15 +38,14 @@ impl Scene {
 }
 
 /// A cluster whose API server sends everything for review, including the binder's own writes.
-async fn start() -> (Scene, WebhookReplica) {
-    let scene = Scene::start().await;
-    let mut webhook = scene.replica("first", &[ON_LOOPBACK]);
+async fn start() -> (Webhooks, WebhookReplica) {
+    let webhooks = Webhooks::start().await;
+    let mut webhook = webhooks.replica("first", &[ON_LOOPBACK]);
     webhook.replica.until_leading().await;
-    scene.review_everything(&webhook).await;
-    (scene, webhook)
+    webhooks.review_everything(&webhook).await;
+    (webhooks, webhook)
 }
 
-/// A claim that names a volume.
 fn claim(name: &str, storage: &str, volume: &str) -> Value {
     let resources = json!({"requests": {"storage": storage}});
     json::claim(name, json!({"spec": {"resources": resources, "volumeName": volume}}))
@@ -63,36 +53,36 @@ fn claim(name: &str, storage: &str, volume: &str) -> Value {
 
 #[tokio::test]
 async fn kubectl_shows_the_message_of_a_denial_and_of_a_warning() {
-    let (scene, mut webhook) = start().await;
-    scene.cluster.create_available_volume("small", "1Gi").await;
+    let (webhooks, mut webhook) = start().await;
+    webhooks.cluster.create_available_volume("small", "1Gi").await;
 
     let offer =
         "volume \"small\" offers 1Gi and the claim asks for 2Gi; ask for at most 1Gi or pick another volume";
     let denied =
         (false, format!("The PersistentVolumeClaim \"greedy\" is invalid: spec.volumeName: {offer}"));
-    assert_eq!(scene.create(&claim("greedy", "2Gi", "small"), &[]), denied);
-    assert_eq!(scene.create(&claim("greedy", "2Gi", "small"), &["--dry-run=server"]), denied);
+    assert_eq!(webhooks.create(&claim("greedy", "2Gi", "small"), &[]), denied);
+    assert_eq!(webhooks.create(&claim("greedy", "2Gi", "small"), &["--dry-run=server"]), denied);
     // The API server generates the name before the review.
     let mut unnamed = claim("", "2Gi", "small");
     unnamed["metadata"] = json!({"generateName": "greedy-", "namespace": "default"});
-    let (succeeded, message) = scene.create(&unnamed, &[]);
+    let (succeeded, message) = webhooks.create(&unnamed, &[]);
     assert!(!succeeded && message.contains("\"greedy-") && message.ends_with(offer), "{message}");
 
     // A claim that fits is bound without a warning, and its volume is denied to others.
-    assert_eq!(scene.create(&claim("fits", "1Gi", "small"), &[]), (true, String::new()));
-    scene.cluster.until_claim("fits", is_bound_to("small")).await;
-    let (succeeded, message) = scene.create(&claim("late", "1Gi", "small"), &[]);
+    assert_eq!(webhooks.create(&claim("fits", "1Gi", "small"), &[]), (true, String::new()));
+    webhooks.cluster.until_claim("fits", is_bound_to("small")).await;
+    let (succeeded, message) = webhooks.create(&claim("late", "1Gi", "small"), &[]);
     let sentence = "spec.volumeName: volume \"small\" is bound to claim \"fits\"; pick another volume";
     let beginning = "Error from server (Forbidden): error when creating \"STDIN\": admission webhook \
         \"claims.bindery.dev\"";
     assert!(!succeeded && message.starts_with(beginning) && message.ends_with(sentence), "{message}");
     // A claim that exists is answered with AlreadyExists, which tools expect.
-    let (succeeded, message) = scene.create(&claim("fits", "1Gi", "small"), &[]);
+    let (succeeded, message) = webhooks.create(&claim("fits", "1Gi", "small"), &[]);
     assert!(!succeeded && message.contains("(AlreadyExists)"), "{message}");
 
     let warning =
         "Warning: spec.volumeName: there is no volume \"none\" yet; the claim waits until it is created";
-    assert_eq!(scene.create(&claim("early", "1Gi", "none"), &[]), (true, warning.to_owned()));
+    assert_eq!(webhooks.create(&claim("early", "1Gi", "none"), &[]), (true, warning.to_owned()));
     let counted = "bindery_admission_reviews_total{kind=\"claim\",outcome=\"denied\"} 4\n";
     webhook.replica.until_metrics(counted).await;
     assert_eq!(webhook.replica.metric("bindery_admission_shed_total").await, 0);
@@ -109,50 +99,53 @@ fn volume(name: &str, storage: &str, further: Value) -> Value {
 
 #[tokio::test]
 async fn a_change_or_volume_that_introduces_a_conflict_is_denied() {
-    let (scene, webhook) = start().await;
+    let (webhooks, webhook) = start().await;
     let quiet = (true, String::new());
     let invalid =
         |kind: &str, name: &str, why: &str| (false, format!("The {kind} \"{name}\" is invalid: {why}"));
 
     // A claim that waits gets the name of a volume that does not fit.
-    assert_eq!(scene.create(&volume("small", "1Gi", json!({})), &[]), quiet);
-    scene.cluster.create_claim("waits", "2Gi").await;
+    assert_eq!(webhooks.create(&volume("small", "1Gi", json!({})), &[]), quiet);
+    webhooks.cluster.create_claim("waits", "2Gi").await;
     // Both are in the cache.
-    scene.cluster.until_volume("small", is_in_phase("Available")).await;
-    scene.cluster.until_event(is_event("waits", "FailedBinding")).await;
+    webhooks.cluster.until_volume("small", is_in_phase("Available")).await;
+    webhooks.cluster.until_event(is_event("waits", "FailedBinding")).await;
     let offer =
         "volume \"small\" offers 1Gi and the claim asks for 2Gi; ask for at most 1Gi or pick another volume";
     let denied = invalid("PersistentVolumeClaim", "waits", &format!("spec.volumeName: {offer}"));
-    assert_eq!(scene.patch("pvc/waits", &json!({"spec": {"volumeName": "small"}})), denied);
+    assert_eq!(webhooks.patch("pvc/waits", &json!({"spec": {"volumeName": "small"}})), denied);
 
     // A volume is reserved for that claim, at its creation or later.
     let waits = json!({"claimRef": {"namespace": "default", "name": "waits"}});
     let why = "spec.capacity.storage: the volume offers 1Gi and claim \"default/waits\" asks for 2Gi; \
         offer at least 2Gi or leave out claimRef";
-    let (succeeded, message) = scene.create(&volume("reserved", "1Gi", waits.clone()), &[]);
+    let (succeeded, message) = webhooks.create(&volume("reserved", "1Gi", waits.clone()), &[]);
     assert_eq!((succeeded, message), invalid("PersistentVolume", "reserved", why));
-    assert_eq!(scene.patch("pv/small", &json!({"spec": waits})), invalid("PersistentVolume", "small", why));
+    assert_eq!(
+        webhooks.patch("pv/small", &json!({"spec": waits})),
+        invalid("PersistentVolume", "small", why)
+    );
 
     // A bound claim may grow, and its volume stays its own.
     let class = json::class("grows", "kubernetes.io/no-provisioner", json!({"allowVolumeExpansion": true}));
-    assert_eq!(scene.create(&class, &[]), quiet);
-    assert_eq!(scene.create(&volume("large", "4Gi", json!({"storageClassName": "grows"})), &[]), quiet);
-    scene.cluster.create_claim_of("grows", "bound", None).await;
-    scene.cluster.until_claim("bound", is_bound_to("large")).await;
+    assert_eq!(webhooks.create(&class, &[]), quiet);
+    assert_eq!(webhooks.create(&volume("large", "4Gi", json!({"storageClassName": "grows"})), &[]), quiet);
+    webhooks.cluster.create_claim_of("grows", "bound", None).await;
+    webhooks.cluster.until_claim("bound", is_bound_to("large")).await;
     let grown = json!({"spec": {"resources": {"requests": {"storage": "8Gi"}}}});
-    assert_eq!(scene.patch("pvc/bound", &grown), quiet);
+    assert_eq!(webhooks.patch("pvc/bound", &grown), quiet);
     let stolen = json!({"spec": {"claimRef": {"name": "waits", "uid": null}}});
-    let (succeeded, message) = scene.patch("pv/large", &stolen);
+    let (succeeded, message) = webhooks.patch("pv/large", &stolen);
     assert!(!succeeded && message.contains("the volume is bound to claim \"default/bound\""), "{message}");
     // The usual recovery of a volume whose claim is gone.
-    assert_eq!(scene.kubectl(&["delete", "pvc/bound", "--wait=false"], &Value::Null), quiet);
+    assert_eq!(webhooks.kubectl(&["delete", "pvc/bound", "--wait=false"], &Value::Null), quiet);
     // No controller removes the finalizer.
-    assert_eq!(scene.patch("pvc/bound", &json!({"metadata": {"finalizers": null}})), quiet);
-    scene.cluster.until_volume("large", is_in_phase("Released")).await;
-    assert_eq!(scene.patch("pv/large", &json!({"spec": {"claimRef": null}})), quiet);
+    assert_eq!(webhooks.patch("pvc/bound", &json!({"metadata": {"finalizers": null}})), quiet);
+    webhooks.cluster.until_volume("large", is_in_phase("Released")).await;
+    assert_eq!(webhooks.patch("pv/large", &json!({"spec": {"claimRef": null}})), quiet);
 
     // Deletions are allowed.
-    assert_eq!(scene.kubectl(&["delete", "pv/small", "--wait=false"], &Value::Null), quiet);
-    assert_eq!(scene.patch("pv/small", &json!({"spec": waits, "metadata": {"finalizers": null}})), quiet);
+    assert_eq!(webhooks.kubectl(&["delete", "pv/small", "--wait=false"], &Value::Null), quiet);
+    assert_eq!(webhooks.patch("pv/small", &json!({"spec": waits, "metadata": {"finalizers": null}})), quiet);
     assert_eq!(webhook.replica.metric("bindery_admission_shed_total").await, 0);
 }

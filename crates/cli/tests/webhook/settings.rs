@@ -1,21 +1,20 @@
 //! Settings of the webhook that cannot be used, and levels of rules.
 
 use std::fs;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bindery_cluster::refused;
+use bindery_cluster::{kubeconfig, refused};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::scene::{ON_LOOPBACK, Scene};
+use super::webhooks::{ON_LOOPBACK, Webhooks};
 
 #[test]
 fn a_setting_of_the_webhook_that_cannot_be_used_is_refused_with_a_remedy() {
     let folder = TempDir::new().unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
-    let cluster = r#"{"clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}], "current-context": "x",
-        "users": [{"name": "x", "user": {}}]}"#;
-    fs::write(&kubeconfig, cluster).unwrap();
+    let path = folder.path().join("kubeconfig");
+    let kubeconfig = kubeconfig(&json!({"server": "https://127.0.0.1:1"}), &json!({}));
+    fs::write(&path, kubeconfig.to_string()).unwrap();
     let empty = folder.path().join("empty");
     fs::write(&empty, "").unwrap();
     let empty = empty.to_str().unwrap();
@@ -41,7 +40,7 @@ fn a_setting_of_the_webhook_that_cannot_be_used_is_refused_with_a_remedy() {
         ),
     ];
     for (arguments, parts) in rows {
-        let usual = ["--kubeconfig", kubeconfig.to_str().unwrap(), "--webhook-listen=127.0.0.1:0"];
+        let usual = ["--kubeconfig", path.to_str().unwrap(), "--webhook-listen=127.0.0.1:0"];
         let arguments: Vec<_> = usual.iter().chain(arguments).copied().collect();
         let complaint = refused(&arguments);
         for part in parts {
@@ -53,18 +52,21 @@ fn a_setting_of_the_webhook_that_cannot_be_used_is_refused_with_a_remedy() {
 #[tokio::test]
 async fn a_rule_of_level_deny_denies_except_in_observe_mode() {
     const MISSING: &str = r#"bindery_admission_findings_total{rule="volume-missing",level="warn"}"#;
-    let scene = Scene::start().await;
+    let webhooks = Webhooks::start().await;
     let arguments = [ON_LOOPBACK, "--admission-rule=volume-missing=deny"];
     let named = || json!({"volumeName": "nowhere"});
-    let denies = scene.replica("denies", &arguments);
-    scene.apply(&[("first", denies.port)]).await.unwrap();
-    scene.until_trusted().await;
-    let refused = scene.until_denied(named()).await.to_string();
+    let denies = webhooks.replica("denies", &arguments);
+    webhooks.apply(&[("first", denies.port)]).await.unwrap();
+    webhooks.until_trusted().await;
+    let refused = webhooks.until_denied(named()).await.to_string();
     assert!(refused.contains("spec.volumeName") && refused.contains("nowhere"), "{refused}");
 
-    let mut warns = scene.replica("warns", &[&arguments[..], &["--mode=observe"]].concat());
+    let mut warns = webhooks.replica("warns", &[&arguments[..], &["--mode=observe"]].concat());
     warns.replica.until_listed().await;
-    scene.apply(&[("first", warns.port)]).await.unwrap();
-    scene.until_allowed(named()).await;
+    webhooks.apply(&[("first", warns.port)]).await.unwrap();
+    webhooks.until_allowed(named()).await;
     assert!(warns.replica.metric(MISSING).await > 0);
+    let expires = warns.replica.metric("bindery_certificate_expiry_timestamp_seconds").await;
+    let in_89_days = SystemTime::now() + Duration::from_secs(89 * 24 * 3600);
+    assert!(UNIX_EPOCH + Duration::from_secs(expires) > in_89_days, "{expires}");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::simulated::{Cluster, claim, merged, volume};
+use crate::simulated::{Cluster, claim, volume};
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_binds_in_four_writes() {
@@ -32,28 +32,6 @@ async fn a_claim_binds_in_four_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_or_volume_that_names_the_other_binds_to_it() {
-    let cluster = Cluster::new();
-    cluster.add(merged(claim("names-volume"), json!({"spec": {"volumeName": "named"}})));
-    cluster.add(volume("named"));
-    cluster.add(claim("is-named"));
-    let reference = json!({"namespace": "default", "name": "is-named"});
-    cluster.add(merged(
-        volume("names-claim"),
-        json!({"spec": {"claimRef": reference, "capacity": {"storage": "9Gi"}}}),
-    ));
-    let running = cluster.settled().await;
-    cluster.assert_bound("names-volume", "named");
-    cluster.assert_bound("is-named", "names-claim");
-    let marked = |object: serde_json::Value| {
-        !object["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"].is_null()
-    };
-    assert!(marked(cluster.volume("named")) && !marked(cluster.claim("names-volume")));
-    assert!(!marked(cluster.volume("names-claim")) && marked(cluster.claim("is-named")));
-    running.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn two_hundred_claims_bind_without_a_conflict() {
     let cluster = Cluster::new();
     for number in 0..200 {
@@ -70,33 +48,6 @@ async fn two_hundred_claims_bind_without_a_conflict() {
     }
     assert_eq!(running.binder.metrics().conflicts.get(), 0);
     assert_eq!(cluster.writes().len(), 800);
-    running.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_claim_without_class_gets_the_default_class_and_its_volume() {
-    let cluster = Cluster::with([claim("c1")]);
-    let running = cluster.settled().await;
-    cluster.add(json!({
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "gold", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
-        "provisioner": "vendor.example/csi",
-        "volumeBindingMode": "Immediate",
-    }));
-    cluster.settle().await;
-    let claim = cluster.claim("c1");
-    assert_eq!(claim["spec"]["storageClassName"], "gold");
-    let annotations = &claim["metadata"]["annotations"];
-    assert_eq!(annotations["volume.kubernetes.io/storage-provisioner"], "vendor.example/csi");
-    assert_eq!(annotations["volume.beta.kubernetes.io/storage-provisioner"], "vendor.example/csi");
-    // The provisioner creates a volume for the claim.
-    let reference = json!({"namespace": "default", "name": "c1", "uid": claim["metadata"]["uid"]});
-    let change =
-        json!({"spec": {"claimRef": reference, "storageClassName": "gold"}, "status": {"phase": "Pending"}});
-    cluster.add(merged(volume("pvc-1"), change));
-    cluster.settle().await;
-    cluster.assert_bound("c1", "pvc-1");
     running.stop().await;
 }
 

@@ -6,29 +6,6 @@ use serde_json::json;
 use crate::simulated::{Cluster, claim, merged, volume};
 
 #[tokio::test(start_paused = true)]
-async fn after_a_crash_at_any_write_of_a_bind_the_next_binder_completes_it() {
-    for survivors in 0..4 {
-        let cluster = Cluster::with([volume("v1"), volume("v2"), claim("c1")]);
-        // From that write on, all writes of the first binder fail.
-        for resource in ["persistentvolumes", "persistentvolumeclaims"] {
-            let skip = if resource == "persistentvolumes" { survivors } else { survivors.max(2) - 2 };
-            cluster.sim.faults().add(FaultRule::writes(resource).nth(skip + 1).always());
-        }
-        let first = cluster.start();
-        let refused = || cluster.sim.requests().iter().filter(|request| request.code >= 500).count();
-        cluster.until("it tries again and again", || refused() > 10).await;
-        assert_ne!(cluster.phases("c1", "v1").0, "Bound", "after {survivors} writes");
-        first.kill();
-        cluster.sim.faults().clear();
-        let second = cluster.start();
-        cluster.settle().await;
-        cluster.assert_bound("c1", "v1");
-        assert_eq!(cluster.volume("v2")["spec"]["claimRef"], json!(null), "after {survivors} writes");
-        second.stop().await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_write_whose_answer_is_lost_is_not_repeated() {
     for (resource, nth) in [
         ("persistentvolumes", 1),
@@ -68,23 +45,6 @@ async fn a_write_that_is_refused_is_tried_again() {
             running.stop().await;
         }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_kind_whose_version_has_expired_is_listed_again() {
-    let cluster = Cluster::with([volume("v1")]);
-    let running = cluster.settled().await;
-    // Both watches are cut, and the changes until they are open again are compacted.
-    cluster.sim.faults().add(FaultRule::new("watch", "persistentvolumes").times(2));
-    cluster.sim.faults().add(FaultRule::new("watch", "persistentvolumeclaims").times(2));
-    cluster.until("both watches are cut", || cluster.sim.faults().pending() == 0).await;
-    cluster.sim.remove("persistentvolumes", None, "v1");
-    cluster.add(volume("v2"));
-    cluster.add(claim("c1"));
-    cluster.sim.compact();
-    cluster.settle().await;
-    cluster.assert_bound("c1", "v2");
-    running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

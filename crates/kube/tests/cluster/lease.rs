@@ -13,7 +13,6 @@ use crate::pauses::{port, read, refuse_a_read, seconds};
 use crate::simulated::{Cluster, claim};
 
 const DURATION: Duration = Duration::from_secs(16);
-/// How often a holder renews.
 const RETRY: Duration = Duration::from_secs(2);
 
 struct Replica {
@@ -61,7 +60,6 @@ impl Replica {
     }
 }
 
-/// Waits for renewals of the Lease.
 async fn renewals(cluster: &Cluster, times: usize) {
     let renewed = || lease(cluster)["spec"]["renewTime"].clone();
     for _ in 0..times {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bindery_controller::{Binder, Configuration, Parts, Settings};
 use bindery_core::Version;
 use bindery_engine::DefaultEngine;
-use bindery_kube::watch::{self, WatchLimits};
+use bindery_kube::watch;
 use bindery_kube::{ApiClient, ApiPort, Events};
 use bindery_sim::{AnswerLost, FaultRule, LoggedRequest, SimService, Verb};
 use bindery_store::{Kind, Store};
@@ -44,8 +44,8 @@ impl Watching {
             settings: Settings::default(),
             journal: None,
         });
-        let (intake, limits) = (binder.intake().clone(), WatchLimits::default());
-        let watches = watch::run(client.clone(), intake, limits, CancellationToken::new());
+        let intake = binder.intake().clone();
+        let watches = watch::run(client.clone(), intake, CancellationToken::new());
         Self { binder, running: tokio::spawn(watches) }
     }
 
@@ -70,32 +70,34 @@ impl Drop for Watching {
     }
 }
 
-/// The cluster's resource version.
 pub(crate) fn now(cluster: &Cluster) -> Version {
     Version::from(cluster.sim.revision().to_string().as_str())
 }
 
-/// The network's treatment of watches of volumes.
+/// The network's treatment of the watches of one resource, or of all.
 #[derive(Default)]
 pub(crate) struct Network {
+    /// The resource, such as `persistentvolumes`; empty for all.
+    resource: &'static str,
     /// New watches are never answered.
     pub(crate) is_unanswered: AtomicBool,
     /// No bytes come on open watches.
     pub(crate) is_silent: AtomicBool,
     /// Bytes of watches are delayed while this is set.
     pub(crate) is_held: tokio::sync::watch::Sender<bool>,
-    /// The server sends no bookmarks.
     pub(crate) is_without_bookmarks: AtomicBool,
-    /// Watches that were requested.
     asked: AtomicUsize,
-    /// Frames that were lost.
     lost: AtomicUsize,
     /// All requests fail, those for other kinds too, and open watches end.
     pub(crate) is_down: tokio::sync::watch::Sender<bool>,
 }
 
 impl Network {
-    /// A client on this network.
+    /// A network that treats watches of this resource, or all watches.
+    pub(crate) fn of(resource: &'static str) -> Arc<Self> {
+        Arc::new(Self { resource, ..Self::default() })
+    }
+
     pub(crate) fn client(self: &Arc<Self>, cluster: &Cluster) -> ApiClient {
         let (network, sim) = (Arc::clone(self), cluster.sim.service());
         let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -115,8 +117,8 @@ impl Network {
             return Err(AnswerLost);
         }
         let uri = request.uri().to_string();
-        let is_watch_of_volumes = uri.contains("/persistentvolumes?watch=true");
-        if is_watch_of_volumes {
+        let is_treated = uri.contains(&format!("{}?watch=true", self.resource));
+        if is_treated {
             self.asked.fetch_add(1, Ordering::Relaxed);
             if self.is_unanswered.load(Ordering::Relaxed) {
                 return std::future::pending().await;
@@ -133,11 +135,11 @@ impl Network {
                         _ = down.wait_for(|is_down| *is_down) => return None,
                         frame = body.frame() => frame?,
                     };
-                    if is_watch_of_volumes && network.is_silent.load(Ordering::Relaxed) {
+                    if is_treated && network.is_silent.load(Ordering::Relaxed) {
                         network.lost.fetch_add(1, Ordering::Relaxed);
                         std::future::pending::<()>().await;
                     }
-                    if is_watch_of_volumes {
+                    if is_treated {
                         // The sender lives as long as `network`, so this cannot fail.
                         let _ = held.wait_for(|is_held| !is_held).await;
                     }

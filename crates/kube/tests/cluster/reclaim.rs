@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bindery_core::ClaimKey;
+use bindery_kit::json;
 use bindery_kube::plugins::HostPath;
 use bindery_sim::FaultRule;
 use bindery_store::{Delivery, ObjectKey};
@@ -38,19 +39,6 @@ pub(crate) fn policy(volume: Value, policy: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_whose_claim_is_deleted_is_released() {
-    let cluster = Cluster::new();
-    cluster.add(bound_to(volume("v1"), "c1"));
-    cluster.add(bound_with(claim("c1"), "v1"));
-    let running = cluster.settled().await;
-    assert_eq!(cluster.writes(), [""; 0]);
-    cluster.sim.remove("persistentvolumeclaims", Some("default"), "c1");
-    cluster.settle().await;
-    assert_eq!(cluster.phases("c1", "v1").1, "Released");
-    running.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_volume_is_not_released_when_only_the_cache_lacks_its_claim() {
     let cluster = with_host_path("/nonexistent");
     cluster.add(policy(bound_to(volume("v1"), "c1"), "Delete"));
@@ -66,13 +54,8 @@ async fn a_volume_is_not_released_when_only_the_cache_lacks_its_claim() {
 
 /// Adds a class of the hostPath plugin, and a claim `c1` of it.
 fn add_claim_of_host_path(cluster: &Cluster) {
-    cluster.add(json!({
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "local"},
-        "provisioner": "kubernetes.io/host-path",
-        "volumeBindingMode": "Immediate",
-    }));
+    let immediate = json!({"volumeBindingMode": "Immediate"});
+    cluster.add(json::class("local", "kubernetes.io/host-path", immediate));
     cluster.add(merged(claim("c1"), json!({"spec": {"storageClassName": "local"}})));
 }
 
@@ -121,6 +104,10 @@ async fn a_folder_that_another_volume_names_is_not_deleted() {
     });
     cluster.add(merged(policy(bound_to(volume("by-hand"), "gone"), "Delete"), by_hand));
     cluster.until("it cannot be deleted", || cluster.phases("", "by-hand").1 == "Failed").await;
+    running.events.flush().await;
+    let events = cluster.sim.objects("events");
+    let is_told = |event: &Value| event["reason"] == "VolumeFailedDelete";
+    assert!(events.iter().any(|event| is_told(event) && event["involvedObject"]["name"] == "by-hand"));
     assert_eq!(std::fs::read_to_string(folder.join("data")).unwrap(), "data");
     // The folder's own volume does not delete it either while the other volume exists.
     cluster.sim.remove("persistentvolumeclaims", Some("default"), "c1");

@@ -34,12 +34,10 @@ fn left_by(claim: &str, name: &str) -> Value {
     merged(policy(bound_to(volume(name), claim), "Recycle"), marked)
 }
 
-/// The pod that scrubs a volume.
 fn recycler(cluster: &Cluster, volume: &str) -> Option<Value> {
     cluster.sim.object("pods", Some("default"), &format!("recycler-for-{volume}"))
 }
 
-/// Whether a pod may be scheduled.
 fn is_open(pod: &Value) -> bool {
     pod["spec"]["schedulingGates"].as_array().is_none_or(Vec::is_empty)
 }
@@ -62,7 +60,6 @@ fn opened(cluster: &Cluster) -> usize {
     opened.count()
 }
 
-/// A pod on a node that uses a claim.
 fn pod_with(claim: &str) -> Value {
     json!({
         "apiVersion": "v1",

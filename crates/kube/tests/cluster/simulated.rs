@@ -7,7 +7,7 @@ use bindery_controller::{Binder, Configuration, Parts, Plugin, Plugins, Settings
 use bindery_engine::DefaultEngine;
 use bindery_kit::json;
 pub(crate) use bindery_kit::json::merged;
-use bindery_kube::watch::{self, WatchLimits};
+use bindery_kube::watch;
 use bindery_kube::{ApiPort, Clock, Events, Template};
 use bindery_sim::{LoggedRequest, Sim, SimOptions, Verb};
 use bindery_store::Store;
@@ -23,7 +23,6 @@ pub(crate) struct Cluster {
     plugins: Vec<Arc<dyn Plugin<Template>>>,
 }
 
-/// A running binder with its watches.
 pub(crate) struct Running {
     pub(crate) binder: Arc<ApiBinder>,
     pub(crate) events: Events,
@@ -36,7 +35,6 @@ impl Cluster {
         Self { sim: Sim::new(SimOptions { log_reads: true, ..SimOptions::default() }), plugins: Vec::new() }
     }
 
-    /// A cluster with these objects.
     pub(crate) fn with(objects: impl IntoIterator<Item = Value>) -> Self {
         let cluster = Self::new();
         objects.into_iter().for_each(|object| cluster.add(object));
@@ -83,8 +81,8 @@ impl Cluster {
             settings: Settings::default(),
             journal: None,
         }));
-        let (intake, limits) = (binder.intake().clone(), WatchLimits::default());
-        let watches = watch::run(client, intake, limits, shutdown.clone());
+        let intake = binder.intake().clone();
+        let watches = watch::run(client, intake, shutdown.clone());
         let tasks = vec![
             tokio::spawn(worker.run()),
             tokio::spawn(watches),
@@ -105,7 +103,6 @@ impl Cluster {
         self.sim.object("persistentvolumeclaims", Some("default"), name).unwrap_or_default()
     }
 
-    /// Phases of a claim and a volume.
     pub(crate) fn phases(&self, claim: &str, volume: &str) -> (String, String) {
         let phase = |object: Value| object["status"]["phase"].as_str().unwrap_or("-").to_owned();
         (phase(self.claim(claim)), phase(self.volume(volume)))
@@ -140,10 +137,6 @@ impl Cluster {
     }
 
     /// Waits until no request has come for a minute of virtual time.
-    ///
-    /// # Panics
-    ///
-    /// Requests come for an hour; the message shows the last ones.
     pub(crate) async fn settle(&self) {
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
         let (mut come, mut still) = (self.sim.requests().len(), 0);
@@ -159,11 +152,6 @@ impl Cluster {
         panic!("requests still come: {:?}", self.sim.requests().split_off(come.saturating_sub(5)));
     }
 
-    /// Waits until a condition holds.
-    ///
-    /// # Panics
-    ///
-    /// It does not hold within an hour of virtual time.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn() -> bool) {
         let mut ticks = tokio::time::interval(Duration::from_millis(100));
         let begin = ticks.tick().await;
@@ -175,12 +163,6 @@ impl Cluster {
 }
 
 impl Running {
-    /// Stops the binder like a crash.
-    pub(crate) fn kill(self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
-    }
-
-    /// Stops the binder in order.
     pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         for task in self.tasks.into_iter().skip(1) {

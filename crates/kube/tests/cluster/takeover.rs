@@ -1,7 +1,6 @@
 //! The requests of a replica before it decides as the leader.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -13,7 +12,6 @@ use tokio::time::timeout;
 use crate::network::{Network, PATIENCE, VOLUMES, Watching, lists, now};
 use crate::simulated::{Cluster, volume};
 
-/// Watches among requests, by resource.
 fn watches(requests: &[LoggedRequest]) -> Vec<&str> {
     let is_watch = |request: &&LoggedRequest| request.verb == Verb::Watch;
     requests.iter().filter(is_watch).map(|request| request.resource.as_str()).collect()
@@ -45,7 +43,7 @@ async fn a_takeover_reads_each_kind_once_and_lists_the_stale_ones() {
 /// A list of 100,000 volumes would take seconds.
 #[tokio::test(start_paused = true)]
 async fn a_stale_large_kind_is_current_only_when_a_bookmark_proves_it() {
-    let (cluster, network) = (Cluster::new(), Arc::<Network>::default());
+    let (cluster, network) = (Cluster::new(), Network::of(VOLUMES));
     (0..=5_000).for_each(|number| cluster.add(volume(&format!("v{number}"))));
     let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
     network.is_silent.store(true, Ordering::Relaxed);

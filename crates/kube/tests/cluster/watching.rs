@@ -1,17 +1,18 @@
 //! Lists and watches: how current they are, and how they handle servers that fall silent.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bindery_controller::{Port as _, Purpose};
 use bindery_core::Lookup;
+use bindery_kit::json;
 use bindery_sim::FaultRule;
 use bindery_store::Kind;
+use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use crate::network::{Network, PATIENCE, VOLUMES, Watching, forbid_streamed_lists, lists, now};
-use crate::simulated::{Cluster, volume};
+use crate::simulated::{Cluster, claim, merged, volume};
 
 #[tokio::test(start_paused = true)]
 async fn events_and_bookmarks_advance_the_version_of_each_kind() {
@@ -46,7 +47,7 @@ async fn a_list_that_is_wanted_lists_that_kind_only() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_never_answered_is_requested_again() {
-    let (cluster, network) = (Cluster::with([volume("v1")]), Arc::<Network>::default());
+    let (cluster, network) = (Cluster::with([volume("v1")]), Network::of(VOLUMES));
     let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
     network.is_unanswered.store(true, Ordering::Relaxed);
     let asked = network.asked();
@@ -58,25 +59,49 @@ async fn a_watch_that_is_never_answered_is_requested_again() {
     assert!(watching.binder.metrics().watch_failures.get() >= 2);
 }
 
+fn one_of_each_kind() -> [Value; 5] {
+    let pod = json!({"metadata": {"name": "p", "namespace": "default"}, "spec": {"nodeName": "n"}});
+    let of_kind = |kind: &str, object: Value| merged(json!({"apiVersion": "v1", "kind": kind}), object);
+    [
+        volume("v2"),
+        claim("c"),
+        json::class("s", "vendor.example/csi", json!({"volumeBindingMode": "Immediate"})),
+        of_kind("Pod", pod),
+        of_kind("Node", json!({"metadata": {"name": "n"}})),
+    ]
+}
+
 /// Bookmarks come every minute, so 90 seconds without bytes mean that the connection is dead.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_falls_silent_is_opened_again_without_a_list() {
-    let (cluster, network) = (Cluster::with([volume("v1")]), Arc::<Network>::default());
-    let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
-    network.is_silent.store(true, Ordering::Relaxed);
-    cluster.add(volume("v2"));
-    let (asked, began) = (network.asked(), Instant::now());
-    cluster.until("it is opened again", || network.asked() > asked).await;
-    assert!(began.elapsed() < Duration::from_secs(95), "{:?}", began.elapsed());
-    network.is_silent.store(false, Ordering::Relaxed);
-    watching.until_reached(Kind::Volume, &now(&cluster)).await;
-    let requests = cluster.sim.take_requests();
-    assert_eq!(watching.binder.metrics().watches_expired.get(), 0, "it was listed anew: {requests:?}");
+    const ALL: &str = "";
+    for (resource, watches) in [
+        (VOLUMES, 1),
+        ("persistentvolumeclaims", 1),
+        ("storageclasses", 1),
+        ("pods", 1),
+        ("nodes", 1),
+        (ALL, Kind::ALL.len()),
+    ] {
+        let (cluster, network) = (Cluster::with([volume("v1")]), Network::of(resource));
+        let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
+        network.is_silent.store(true, Ordering::Relaxed);
+        one_of_each_kind().into_iter().for_each(|object| cluster.add(object));
+        let (asked, began) = (network.asked(), Instant::now());
+        cluster.until("they are opened again", || network.asked() >= asked + watches).await;
+        assert!(began.elapsed() < Duration::from_secs(95), "{resource:?}: {:?}", began.elapsed());
+        network.is_silent.store(false, Ordering::Relaxed);
+        for kind in Kind::ALL {
+            watching.until_reached(kind, &now(&cluster)).await;
+        }
+        let requests = cluster.sim.take_requests();
+        assert_eq!(watching.binder.metrics().watches_expired.get(), 0, "it was listed anew: {requests:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_bookmarks_a_silent_watch_lasts_until_its_end() {
-    let (cluster, network) = (Cluster::with([volume("v1")]), Arc::<Network>::default());
+    let (cluster, network) = (Cluster::with([volume("v1")]), Network::of(VOLUMES));
     network.is_without_bookmarks.store(true, Ordering::Relaxed);
     forbid_streamed_lists(&cluster);
     let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
@@ -116,7 +141,7 @@ async fn two_failed_streams_are_followed_by_pages_unless_server_is_busy() {
 /// As behind a proxy that removes bookmarks.
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_without_end_is_followed_by_pages() {
-    let (cluster, network) = (Cluster::with([volume("v1")]), Arc::<Network>::default());
+    let (cluster, network) = (Cluster::with([volume("v1")]), Network::of(VOLUMES));
     network.is_without_bookmarks.store(true, Ordering::Relaxed);
     let _watching = Watching::listed(&cluster, &network.client(&cluster)).await;
     assert_eq!(lists(&cluster.sim.requests()), [VOLUMES]);
@@ -168,7 +193,7 @@ async fn a_paged_list_that_expires_twice_is_requested_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn watches_are_opened_at_once_when_the_api_server_returns() {
-    let (cluster, network) = (Cluster::with([volume("v1")]), Arc::<Network>::default());
+    let (cluster, network) = (Cluster::with([volume("v1")]), Network::of(VOLUMES));
     let client = network.client(&cluster);
     let watching = Watching::listed(&cluster, &client).await;
     network.is_down.send_replace(true);
@@ -185,7 +210,7 @@ async fn watches_are_opened_at_once_when_the_api_server_returns() {
 /// As when a single kind cannot be watched.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_fails_while_other_requests_succeed_backs_off() {
-    let (cluster, network) = (Cluster::with([volume("v1")]), Arc::<Network>::default());
+    let (cluster, network) = (Cluster::with([volume("v1")]), Network::of(VOLUMES));
     let watching = Watching::listed(&cluster, &network.client(&cluster)).await;
     cluster.sim.faults().add(FaultRule::new("watch", VOLUMES).always().lose_answer());
     let asked = network.asked();
@@ -197,7 +222,6 @@ async fn a_watch_that_fails_while_other_requests_succeed_backs_off() {
     assert!((20..200).contains(&asked), "{asked} watches in ten minutes");
 }
 
-/// Waits for virtual time to pass.
 async fn passes(time: Duration) {
     let mut ticks = tokio::time::interval(time);
     ticks.tick().await;

@@ -20,12 +20,10 @@ const KNOWN: [&str; 3] = ["persistentvolumes", "persistentvolumeclaims", "storag
 const AGAIN_EVERY: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(120);
 
-/// An API server.
 pub(crate) trait Server {
     /// A client for the current server process.
     async fn client(&self) -> Client;
 
-    /// Drops the history.
     async fn compact(&mut self);
 }
 
@@ -34,9 +32,7 @@ pub(crate) trait Server {
 /// token.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Step {
-    /// The name of the request.
     pub(crate) id: String,
-    /// Method and path.
     #[serde(rename = "do")]
     pub(crate) request: String,
     /// The media type of the body; JSON by default.
@@ -51,7 +47,6 @@ pub(crate) struct Step {
     pub(crate) body: Option<Value>,
 }
 
-/// Reads the requests.
 pub(crate) fn steps() -> Vec<Step> {
     let lines = include_str!("requests.jsonl").lines();
     lines.map(|line| serde_json::from_str(line).expect("a step is JSON of its form")).collect()
@@ -238,7 +233,6 @@ fn is_age(text: &str) -> bool {
     text.strip_suffix('s').is_some_and(|rest| rest.split('m').all(number))
 }
 
-/// Removes the patched object from a message about a patch.
 fn without_patch(text: &str) -> String {
     let Some((before, rest)) = text.split_once("Invalid value: \"{") else {
         return text.to_owned();

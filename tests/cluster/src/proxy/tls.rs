@@ -4,37 +4,20 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use anyhow::Result;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use bindery_kit::Authority;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// A certificate for loopback, signed by an authority of its own.
-pub(super) struct Identity {
-    /// The authority's certificate, as PEM.
-    pub(super) authority: String,
-    certificate: CertificateDer<'static>,
-    key: KeyPair,
-}
-
-impl Identity {
-    pub(super) fn new() -> Result<Self> {
-        let mut authority = CertificateParams::default();
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
-        let key = KeyPair::generate()?;
-        let certificate =
-            CertificateParams::new([Ipv4Addr::LOCALHOST.to_string()])?.signed_by(&key, &authority)?;
-        Ok(Self { authority: authority.pem(), certificate: certificate.der().clone(), key })
-    }
-
-    pub(super) fn acceptor(&self) -> Result<TlsAcceptor> {
-        let key = PrivatePkcs8KeyDer::from(self.key.serialize_der());
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![self.certificate.clone()], key.into())?;
-        Ok(TlsAcceptor::from(Arc::new(config)))
-    }
+/// An acceptor with a certificate for loopback.
+pub(super) fn acceptor(authority: &Authority) -> Result<TlsAcceptor> {
+    let (certificate, key) = authority.server(&Ipv4Addr::LOCALHOST.to_string());
+    let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
 }

@@ -1,6 +1,6 @@
 //! A cluster whose API server calls the webhooks of replicas on loopback.
 
-use bindery_cluster::{Cluster, Manager, Replica, free_port, poll};
+use bindery_cluster::{Cluster, Manager, Replica, free_port, kubeconfig, poll};
 use futures::future::join_all;
 use http::Request;
 use k8s_openapi::ByteString;
@@ -14,20 +14,18 @@ use serde_json::{Value, json};
 /// The argument by which certificates are made for the address of the webhooks.
 pub(crate) const ON_LOOPBACK: &str = "--certificate-name=127.0.0.1";
 
-/// A cluster, and the objects around its webhooks.
-pub(crate) struct Scene {
+pub(crate) struct Webhooks {
     pub(crate) cluster: Cluster,
     pub(crate) configurations: Api<ValidatingWebhookConfiguration>,
     pub(crate) secrets: Api<Secret>,
 }
 
-/// A replica that serves a webhook at a port.
 pub(crate) struct WebhookReplica {
     pub(crate) replica: Replica,
     pub(crate) port: u16,
 }
 
-impl Scene {
+impl Webhooks {
     pub(crate) async fn start() -> Self {
         Self::start_with(&[]).await
     }
@@ -40,15 +38,15 @@ impl Scene {
         Self { cluster, configurations, secrets }
     }
 
-    /// Starts a cluster whose API server calls one replica.
-    pub(crate) async fn start_with_replica() -> (Self, WebhookReplica) {
-        let scene = Self::start().await;
-        let mut first = scene.replica("first", &[ON_LOOPBACK]);
-        scene.apply(&[("first", first.port)]).await.unwrap();
-        scene.until_trusted().await;
+    /// Starts a cluster whose API server calls one replica, which has further arguments.
+    pub(crate) async fn start_with_replica(further: &[&str]) -> (Self, WebhookReplica) {
+        let webhooks = Self::start().await;
+        let mut first = webhooks.replica("first", &[&[ON_LOOPBACK], further].concat());
+        webhooks.apply(&[("first", first.port)]).await.unwrap();
+        webhooks.until_trusted().await;
         first.replica.until_listed().await;
-        scene.until_called(&[&first]).await;
-        (scene, first)
+        webhooks.until_called(&[&first]).await;
+        (webhooks, first)
     }
 
     /// Starts a replica with a webhook, without a drain unless the arguments have one.
@@ -56,7 +54,6 @@ impl Scene {
         self.replica_at(free_port().unwrap(), identity, further)
     }
 
-    /// Starts a replica with a webhook at that port.
     pub(crate) fn replica_at(&self, port: u16, identity: &str, further: &[&str]) -> WebhookReplica {
         let listen = format!("--webhook-listen=127.0.0.1:{port}");
         let has_drain = further.iter().any(|argument| argument.starts_with("--webhook-drain="));
@@ -111,7 +108,6 @@ impl Scene {
         denied.await.expect("the claim is denied")
     }
 
-    /// Waits until a claim is accepted.
     pub(crate) async fn until_allowed(&self, spec: Value) {
         let allowed = poll(async || self.try_claim(spec.clone()).await.ok());
         assert!(allowed.await.is_some(), "it never succeeds: {:?}", self.try_claim(spec).await);
@@ -137,7 +133,6 @@ impl WebhookReplica {
     }
 }
 
-/// The number of reviews of each replica.
 async fn reviews(replicas: &[&WebhookReplica]) -> Vec<u64> {
     let of = async |webhook: &&WebhookReplica| {
         let metrics = webhook.replica.try_get("/metrics").await.unwrap_or_default();
@@ -157,13 +152,7 @@ pub(crate) async fn call(port: u16, authorities: &[u8], user: &Value) -> kube::R
     let authorities = serde_json::to_value(ByteString(authorities.to_vec())).unwrap();
     let server = format!("https://127.0.0.1:{port}");
     let cluster = json!({"server": server, "certificate-authority-data": authorities});
-    let kubeconfig: Kubeconfig = serde_json::from_value(json!({
-        "current-context": "webhook",
-        "contexts": [{"name": "webhook", "context": {"cluster": "webhook", "user": "webhook"}}],
-        "clusters": [{"name": "webhook", "cluster": cluster}],
-        "users": [{"name": "webhook", "user": user}],
-    }))
-    .unwrap();
+    let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig(&cluster, user)).unwrap();
     let config =
         kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     let client = Client::try_from(config).unwrap();
