@@ -8,9 +8,8 @@ mod rights;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -68,13 +67,7 @@ pub fn offered(variable: &str) -> PathBuf {
 
 /// Runs a program with a text on its standard input, and returns its output.
 pub fn run(command: &mut Command, input: &str) -> Result<String, String> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let mut stdin = child.stdin.take().expect("standard input is a pipe");
-    // The text fits into the pipe, so this does not block. A program may end before it has read it.
-    let _ = stdin.write_all(input.as_bytes());
-    drop(stdin);
-    let output = child.wait_with_output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let output = bindery_servers::run(command, input);
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("a program must print UTF-8");
     if output.status.success() {
         Ok(text(output.stdout))

@@ -6,7 +6,6 @@ use bindery_chart::{Objects, read, rendered, table};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// A value and its effect.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {

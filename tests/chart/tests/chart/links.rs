@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use bindery_chart::root;
 
-/// Adds the documents below a folder.
 fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -55,7 +54,6 @@ fn anchors(text: &str) -> Vec<String> {
     anchors.collect()
 }
 
-/// The reason why a link of a document is broken.
 fn broken(document: &Path, link: &str) -> Option<&'static str> {
     let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
     let target = if path.is_empty() { document.to_owned() } else { document.parent().unwrap().join(path) };

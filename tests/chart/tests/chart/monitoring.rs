@@ -13,7 +13,6 @@ const OF_OTHERS: [&str; 1] = ["apiserver_admission_webhook_fail_open_count"];
 /// Suffixes of a histogram's series.
 const PARTS: [&str; 3] = ["_bucket", "_sum", "_count"];
 
-/// The metrics that the guide lists.
 fn documented() -> BTreeSet<String> {
     let guide = read("docs/metrics.md");
     let rows = guide.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use bindery_chart::{read, render, rendered, table, yaml};
 use serde_json::{Value, json};
 
-/// A field of affinities.
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
 /// Paths of the maps in some values, the root first.
@@ -125,7 +124,6 @@ fn a_value_that_cannot_work_is_refused_by_the_schema() {
     }
 }
 
-/// Values with a certificate of cert-manager.
 fn issued(duration: &str, renew_before: &str) -> Value {
     let certificate = json!({"duration": duration, "renewBefore": renew_before});
     json!({"certificates": {"source": "cert-manager", "certManager": certificate}})

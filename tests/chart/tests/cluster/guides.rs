@@ -1,10 +1,10 @@
 //! A real API server answers each command of the guides that only reads.
 
-use bindery_chart::{NAMESPACE, RELEASE, read, rendered};
+use bindery_chart::{NAMESPACE, Operator, RELEASE, read, rendered};
+use bindery_cluster::Cluster;
 use serde_json::json;
 
-use crate::api_server::{ApiServer, claim};
-use crate::release::operator;
+use crate::api_server::{claim, install, install_definitions, start};
 
 /// Guides with commands of kubectl.
 const GUIDES: [&str; 4] =
@@ -39,7 +39,7 @@ fn is_tried(command: &str) -> bool {
 }
 
 /// Creates the objects that the commands read: a Lease, a release, a pending claim and a bound one.
-async fn create_objects(api: &ApiServer) {
+async fn create_objects(api: &Cluster) {
     let annotations = json!({"bindery.dev/foreign-writer": "seen"});
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -53,18 +53,17 @@ async fn create_objects(api: &ApiServer) {
     }
     let bound = "/api/v1/namespaces/default/persistentvolumeclaims/bound/status";
     api.patch(bound, &json!({"status": {"phase": "Bound"}})).await.unwrap();
-    api.install_definitions().await;
-    api.install(&rendered(&json!({})), &["Secret", "ValidatingWebhookConfiguration"]).await;
+    install_definitions(api).await;
+    install(api, &rendered(&json!({})), &["Secret", "ValidatingWebhookConfiguration"]).await;
     let issued = rendered(&json!({"certificates": {"source": "cert-manager"}}));
-    api.install(&issued, &["Certificate"]).await;
+    install(api, &issued, &["Certificate"]).await;
 }
 
 #[tokio::test]
 async fn every_reading_command_of_the_guides_succeeds() {
-    let api = ApiServer::start().await;
+    let api = start().await;
     create_objects(&api).await;
-    let folder = tempfile::tempdir().unwrap();
-    let operator = operator(&api, folder.path());
+    let operator = Operator::new(api.kubeconfig());
     let mut tried = Vec::new();
     for guide in GUIDES {
         for command in commands(&read(guide)).into_iter().filter(|command| is_tried(command)) {

@@ -2,14 +2,15 @@
 //! and expressions are checked.
 
 use bindery_chart::{Objects, manifests, manifests_of, rendered, sets};
+use bindery_cluster::Cluster;
 use serde_json::{Value, json};
 
-use crate::api_server::ApiServer;
+use crate::api_server::{create_namespace, install, install_definitions, start};
 
 const STRICT: &str = "dryRun=All&fieldValidation=Strict";
 
 /// Tries to create each object, and the pod of each deployment. Returns the first refusal.
-async fn validate(api: &ApiServer, objects: &Objects) -> Result<(), String> {
+async fn validate(api: &Cluster, objects: &Objects) -> Result<(), String> {
     for (name, object) in objects.iter() {
         for content in [object.clone()].into_iter().chain(pod_of(object)) {
             api.create(&content, STRICT).await.map_err(|why| format!("{name}: {why}"))?;
@@ -32,8 +33,8 @@ fn pod_of(object: &Value) -> Option<Value> {
 
 #[tokio::test]
 async fn every_object_of_every_set_of_values_is_valid() {
-    let api = ApiServer::start().await;
-    api.install_definitions().await;
+    let api = start().await;
+    install_definitions(&api).await;
     for (name, values) in sets() {
         validate(&api, &rendered(&values)).await.unwrap_or_else(|why| panic!("{name}: {why}"));
     }
@@ -41,7 +42,7 @@ async fn every_object_of_every_set_of_values_is_valid() {
 
 #[tokio::test]
 async fn an_object_with_a_wrong_field_is_refused() {
-    let api = ApiServer::start().await;
+    let api = start().await;
     let manifests = manifests(&json!({})).unwrap();
     for (right, wrong) in [
         ("priorityClassName:", "priorityClass:"),
@@ -58,10 +59,10 @@ async fn an_object_with_a_wrong_field_is_refused() {
 /// A name in YAML that is not quoted may be read as a number, a truth value or nothing.
 #[tokio::test]
 async fn a_name_that_looks_like_another_type_stays_text() {
-    let api = ApiServer::start().await;
-    api.install_definitions().await;
+    let api = start().await;
+    install_definitions(&api).await;
     for name in ["123", "true", "null", "1e3"] {
-        api.create_namespace(name).await;
+        create_namespace(&api, name).await;
     }
     for (name, namespace) in [("123", "123"), ("true", "true"), ("null", "null"), ("1e3", "123")] {
         let mut values = everything(name);
@@ -90,8 +91,8 @@ fn everything(name: &str) -> Value {
 
 #[tokio::test]
 async fn long_and_dotted_names_make_valid_objects() {
-    let api = ApiServer::start().await;
-    api.create_namespace("n").await;
+    let api = start().await;
+    create_namespace(&api, "n").await;
     let long = "a".repeat(63);
     let (release, dotted) = ("r".repeat(53), format!("{}.b", "a".repeat(57)));
     for (release, values) in [
@@ -119,8 +120,8 @@ async fn long_and_dotted_names_make_valid_objects() {
 /// The README says that Pod Security refuses host networking.
 #[tokio::test]
 async fn a_pod_on_the_host_network_is_refused_where_pods_are_restricted() {
-    let api = ApiServer::start().await;
-    api.install(&rendered(&json!({})), &["ServiceAccount"]).await;
+    let api = start().await;
+    install(&api, &rendered(&json!({})), &["ServiceAccount"]).await;
     for (values, is_refused) in [(json!({}), false), (json!({"hostNetwork": true}), true)] {
         let objects = rendered(&values);
         let pod = pod_of(objects.get("Deployment/bindery").unwrap()).unwrap();

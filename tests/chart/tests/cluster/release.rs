@@ -1,13 +1,11 @@
 //! A release that the real Helm installs, upgrades and uninstalls.
 
-use std::path::Path;
-
 use bindery_chart::{Operator, RELEASE, chart, read, rendered};
+use bindery_cluster::Cluster;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::api_server::ApiServer;
-use crate::replica::{CONFIGURATION, Replica, SECRET, bundles};
+use crate::api_server::{install_definitions, start};
+use crate::replica::{CONFIGURATION, ReleaseReplica, SECRET, bundles};
 
 /// The collections of the chart's kinds.
 const COLLECTIONS: [&str; 16] = [
@@ -30,7 +28,7 @@ const COLLECTIONS: [&str; 16] = [
 ];
 
 /// Every existing object of the release, by collection and name.
-async fn objects_of_release(api: &ApiServer) -> Vec<String> {
+async fn objects_of_release(api: &Cluster) -> Vec<String> {
     let mut found = Vec::new();
     for collection in COLLECTIONS {
         let selected = format!("{collection}?labelSelector=app.kubernetes.io%2Finstance%3D{RELEASE}");
@@ -41,37 +39,29 @@ async fn objects_of_release(api: &ApiServer) -> Vec<String> {
     found
 }
 
-async fn configuration(api: &ApiServer) -> Value {
+async fn configuration(api: &Cluster) -> Value {
     api.get(CONFIGURATION).await.unwrap()
 }
 
-/// Helm and kubectl with the administrator's kubeconfig, which is written into a folder.
-pub(crate) fn operator(api: &ApiServer, folder: &Path) -> Operator {
-    let kubeconfig = folder.join("kubeconfig");
-    std::fs::write(&kubeconfig, api.kubeconfig().to_string()).unwrap();
-    Operator::new(kubeconfig)
-}
-
-/// An API server on which a release in mode own is installed. The folder is the operator's.
-pub(crate) async fn installed() -> (ApiServer, Operator, TempDir) {
-    let api = ApiServer::start().await;
-    let folder = tempfile::tempdir().unwrap();
-    let operator = operator(&api, folder.path());
+/// An API server on which a release in mode own is installed.
+pub(crate) async fn installed() -> (Cluster, Operator) {
+    let api = start().await;
+    let operator = Operator::new(api.kubeconfig());
     operator.helm(&["install", RELEASE, chart().to_str().unwrap(), "--set", "mode=own"]);
-    (api, operator, folder)
+    (api, operator)
 }
 
 #[tokio::test]
 async fn a_replicas_writes_survive_upgrades_and_no_object_survives_uninstalling() {
-    let (api, operator, _folder) = installed().await;
+    let (api, operator) = installed().await;
     let chart = chart();
     let chart = chart.to_str().unwrap();
     let objects = rendered(&json!({"mode": "own"}));
     let made = objects_of_release(&api).await;
     assert_eq!(made.len(), objects.iter().count() - 1, "all but the test: {made:#?}");
 
-    let mut replica = Replica::start(&api, &objects).await;
-    replica.until(&api, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
+    let mut replica = ReleaseReplica::start(&api, &objects).await;
+    replica.until_trusted(&api).await;
     replica.until(&api, SECRET, |secret| secret["data"].is_object()).await;
     let (trusted, kept) = (configuration(&api).await, api.get(SECRET).await.unwrap());
     drop(replica);
@@ -121,10 +111,9 @@ async fn when_the_source_of_certificates_changes_its_authority_is_removed() {
     /// Certificates of the operator's, without an authority.
     const NO_AUTHORITY: &str =
         "certificates.source=secret,certificates.secretName=mine,certificates.caBundle=";
-    let api = ApiServer::start().await;
-    api.install_definitions().await;
-    let folder = tempfile::tempdir().unwrap();
-    let operator = operator(&api, folder.path());
+    let api = start().await;
+    install_definitions(&api).await;
+    let operator = Operator::new(api.kubeconfig());
     let change = |values| operator.upgrade(&["--set", values]);
     let to_secret = documented_command(
         "helm upgrade bindery charts/bindery --namespace bindery-system --reset-then-reuse-values --force",
@@ -132,8 +121,8 @@ async fn when_the_source_of_certificates_changes_its_authority_is_removed() {
     let to_secret = to_secret.replace("SECRET", "mine").replace("BASE64", OURS);
 
     operator.helm(&["install", RELEASE, chart().to_str().unwrap()]);
-    let mut replica = Replica::start(&api, &rendered(&json!({}))).await;
-    replica.until(&api, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
+    let mut replica = ReleaseReplica::start(&api, &rendered(&json!({}))).await;
+    replica.until_trusted(&api).await;
     drop(replica);
     let why = change(NO_AUTHORITY).unwrap_err();
     assert!(why.contains("was self and is secret: give certificates.caBundle"), "{why}");

@@ -1,18 +1,12 @@
 //! `bindery serve` with the settings and the service account of a release.
 
-use std::ffi::OsString;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::fs;
 
-use bindery_chart::{Objects, built, granted};
-use bindery_cluster::{Server, free_port};
-use http::Method;
-use rustix::process::Signal;
+use bindery_chart::{Objects, granted};
+use bindery_cluster::{Cluster, Replica, free_port};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::api_server::{ADMIN, ApiServer, until};
 use crate::rights::until_decided;
 
 pub(crate) const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/bindery";
@@ -32,90 +26,54 @@ pub(crate) const KINDS: [&str; 7] = [
 ];
 
 /// A replica with the settings of a release. Only its addresses differ, since it does not run in a pod.
-pub(crate) struct Replica {
-    server: Server,
-    /// The address of its health endpoints.
-    address: String,
+pub(crate) struct ReleaseReplica {
+    pub(crate) replica: Replica,
+    /// The folder of its settings and its kubeconfig.
     _folder: TempDir,
 }
 
-impl Replica {
+impl ReleaseReplica {
     /// Starts one, once the API server knows the rights of the release.
-    pub(crate) async fn start(api: &ApiServer, objects: &Objects) -> Self {
+    pub(crate) async fn start(api: &Cluster, objects: &Objects) -> Self {
         until_decided(api, granted(objects), true).await;
         let folder = tempfile::tempdir().unwrap();
-        let settings = folder.path().join("settings.yaml");
-        std::fs::write(&settings, objects.settings()).unwrap();
-        let kubeconfig = write_kubeconfig(api, folder.path()).await;
-        let listen = || format!("127.0.0.1:{}", free_port().unwrap());
-        let address = listen();
+        let (settings, kubeconfig) = (folder.path().join("settings.yaml"), folder.path().join("kubeconfig"));
+        fs::write(&settings, objects.settings()).unwrap();
+        fs::write(&kubeconfig, kubeconfig_of_release(api).await.to_string()).unwrap();
         let arguments = [
-            "serve".to_owned(),
             format!("--config={}", settings.display()),
             format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--listen={address}"),
-            format!("--webhook-listen={}", listen()),
+            format!("--webhook-listen=127.0.0.1:{}", free_port().unwrap()),
             "--engine=native".to_owned(),
         ];
-        let log = folder.path().join("log");
-        let server = Server::start(&built("bindery"), arguments.map(OsString::from), &log).unwrap();
-        Self { server, address, _folder: folder }
+        Self { replica: Replica::run(arguments, &[]), _folder: folder }
     }
 
-    /// Waits until the object at a path fulfils a condition.
-    pub(crate) async fn until(&mut self, api: &ApiServer, path: &str, holds: impl Fn(&Value) -> bool) {
-        until(&format!("{path} is as expected"), async || {
-            let found = api.get(path).await;
-            self.check(found.as_ref().is_ok_and(&holds), &found)
-        })
-        .await;
+    /// Waits until the object at a path satisfies a condition.
+    pub(crate) async fn until(&mut self, api: &Cluster, path: &str, holds: impl Fn(&Value) -> bool) {
+        self.replica.until(path, async |_| api.get(path).await.ok().filter(&holds)).await;
     }
 
-    /// Waits until its first lists are complete.
-    pub(crate) async fn until_ready(&mut self) {
-        until("the replica is ready", async || {
-            let answer = self.readyz();
-            self.check(answer.as_ref().is_ok_and(|answer| answer.starts_with("HTTP/1.0 200")), &answer)
-        })
-        .await;
-    }
-
-    /// Panics if the replica has ended. The error of a condition that does not hold contains its log.
-    fn check(&mut self, holds: bool, found: &impl std::fmt::Debug) -> Result<(), String> {
-        self.server.check().unwrap();
-        if holds { Ok(()) } else { Err(format!("{found:?}\n{}", self.server.log().unwrap())) }
-    }
-
-    /// Ends it by SIGTERM, as kubelet ends pods, and waits for its end.
-    pub(crate) async fn end(mut self) {
-        self.server.signal(Signal::TERM).unwrap();
-        let status = self.server.wait().await.unwrap();
-        assert!(status.success(), "{status}\n{}", self.server.log().unwrap());
-    }
-
-    fn readyz(&self) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(&self.address)?;
-        stream.write_all(b"GET /readyz?verbose HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+    /// Waits until both webhooks have an authority.
+    pub(crate) async fn until_trusted(&mut self, api: &Cluster) {
+        self.until(api, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
     }
 }
 
-/// A kubeconfig with a token of the release's service account.
-async fn write_kubeconfig(api: &ApiServer, folder: &Path) -> PathBuf {
+async fn kubeconfig_of_release(api: &Cluster) -> Value {
+    let request = json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600},
+    });
     let path = "/api/v1/namespaces/bindery-system/serviceaccounts/bindery/token";
-    let spec = json!({"expirationSeconds": 3600});
-    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
-    let answer = api.request(ADMIN, Method::POST, path, Some(&request)).await.unwrap();
-    let mut kubeconfig = api.kubeconfig();
+    let request = bindery_cluster::request(http::Method::POST, path, &request);
+    let answer = api.send(request).await.unwrap();
+    let mut kubeconfig: Value = serde_json::from_slice(&fs::read(api.kubeconfig()).unwrap()).unwrap();
     kubeconfig["users"][0]["user"] = json!({"token": answer["status"]["token"]});
-    let file = folder.join("kubeconfig");
-    std::fs::write(&file, kubeconfig.to_string()).unwrap();
-    file
+    kubeconfig
 }
 
-/// The authorities of a webhook configuration.
 pub(crate) fn bundles(configuration: &Value) -> Vec<&str> {
     let webhooks = configuration["webhooks"].as_array().into_iter().flatten();
     webhooks.filter_map(|webhook| webhook["clientConfig"]["caBundle"].as_str()).collect()

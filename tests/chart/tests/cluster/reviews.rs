@@ -4,10 +4,12 @@
 //! for that reason, and a request that passes was not sent.
 
 use bindery_chart::rendered;
+use bindery_cluster::Cluster;
+use bindery_kit::json;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::api_server::{ADMIN, ApiServer, User, claim, until, volume};
+use crate::api_server::{self, ADMIN, User, claim, install, until, volume};
 
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const VOLUMES: &str = "/api/v1/persistentvolumes";
@@ -37,15 +39,9 @@ fn completed(name: &str) -> Value {
 }
 
 /// An API server with objects, and then with the webhook.
-async fn start() -> ApiServer {
-    let api = ApiServer::start().await;
-    let class = json!({
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "grows"},
-        "provisioner": "example.com/provisioner",
-        "allowVolumeExpansion": true,
-    });
+async fn start() -> Cluster {
+    let api = api_server::start().await;
+    let class = json::class("grows", "example.com/provisioner", json!({"allowVolumeExpansion": true}));
     let mut grows = claim("default", "grows", "1Gi");
     grows["spec"]["storageClassName"] = "grows".into();
     let mut bound = grows.clone();
@@ -71,7 +67,7 @@ async fn start() -> ApiServer {
     let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
     api.patch(&format!("{CLAIMS}/going"), &hold).await.unwrap();
     let objects = rendered(&json!({"webhook": {"failurePolicy": "Fail"}}));
-    api.install(&objects, &["ValidatingWebhookConfiguration"]).await;
+    install(&api, &objects, &["ValidatingWebhookConfiguration"]).await;
     for object in [claim("default", "probe", "1Gi"), volume("probe", "Retain")] {
         until("the API server sends reviews", async || {
             let answer = api.create(&object, "dryRun=All").await;
@@ -146,7 +142,7 @@ async fn deletions_and_the_control_planes_requests_are_never_sent() {
     ] {
         for (path, object) in [(CLAIMS, claim("default", "new", "1Gi")), (VOLUMES, volume("new", "Retain"))] {
             let path = format!("{path}?dryRun=All");
-            let answer = api.request(user, Method::POST, &path, Some(&object)).await;
+            let answer = api.send(user.request(Method::POST, &path, &object)).await;
             assert_eq!(was_sent(&answer), is_sent, "{} at {path}", user.name);
         }
     }

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use bindery_chart::{Objects, Right, granted, rendered};
+use bindery_cluster::Cluster;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::api_server::{ApiServer, User, claim, until, volume};
-use crate::replica::{CONFIGURATION, KINDS, LEASE, Replica, SECRET, bundles};
+use crate::api_server::{Audit, User, claim, flow_schema_of, install, start, start_with, until, volume};
+use crate::replica::{CONFIGURATION, KINDS, LEASE, ReleaseReplica, SECRET, bundles};
 
 /// The service account of the release.
 pub(crate) const BINDERY: User = User {
@@ -20,7 +21,7 @@ const VOLUME: &str = "/api/v1/persistentvolumes/v";
 
 /// Waits until the API server allows all these rights of the release, or denies them all. It notices a new
 /// role after a moment.
-pub(crate) async fn until_decided(api: &ApiServer, mut rights: BTreeSet<Right>, is_allowed: bool) {
+pub(crate) async fn until_decided(api: &Cluster, mut rights: BTreeSet<Right>, is_allowed: bool) {
     until(&format!("allowed is {is_allowed}"), async || {
         for right in std::mem::take(&mut rights) {
             if is_permitted(api, &right).await != is_allowed {
@@ -32,7 +33,7 @@ pub(crate) async fn until_decided(api: &ApiServer, mut rights: BTreeSet<Right>, 
     .await;
 }
 
-async fn is_permitted(api: &ApiServer, right: &Right) -> bool {
+async fn is_permitted(api: &Cluster, right: &Right) -> bool {
     let (resource, group) = right.resource.split_once(" (").unwrap_or((&right.resource, ""));
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let review = json!({
@@ -55,10 +56,10 @@ async fn is_permitted(api: &ApiServer, right: &Right) -> bool {
 }
 
 /// Waits until every right was used. No request may be forbidden until then.
-async fn until_used(api: &ApiServer, objects: &Objects) {
+async fn until_used(audit: &Audit, objects: &Objects) {
     let mut unused = granted(objects);
     until("every right is used", async || {
-        let requests = api.requests_of(BINDERY.name);
+        let requests = audit.events_of(BINDERY.name);
         let forbidden = requests.iter().find(|event| event["responseStatus"]["code"] == 403);
         assert_eq!(forbidden, None);
         unused.retain(|right| !requests.iter().any(|event| permits(right, event)));
@@ -67,7 +68,6 @@ async fn until_used(api: &ApiServer, objects: &Objects) {
     .await;
 }
 
-/// Whether a right permits the request of an audit event.
 fn permits(right: &Right, event: &Value) -> bool {
     let object = &event["objectRef"];
     let text = |field: &str| object[field].as_str().unwrap_or_default();
@@ -83,16 +83,23 @@ fn permits(right: &Right, event: &Value) -> bool {
         && right.name.as_ref().is_none_or(|name| name == text("name"))
 }
 
+/// An API server with an audit log. Before 1.34 an API server does not stream lists by default, so they are
+/// fetched.
+async fn audited() -> (Cluster, Audit) {
+    let audit = Audit::new();
+    let [policy, log] = audit.arguments();
+    (start_with(&["--feature-gates=WatchList=false", &policy, &log]).await, audit)
+}
+
 /// A missing verb shows as a forbidden request, a superfluous one is never used.
 #[tokio::test]
 async fn a_release_in_mode_own_uses_every_right_and_needs_no_other() {
-    // Before 1.34 an API server does not stream lists by default, so they are fetched.
-    let api = ApiServer::start_with(&["--feature-gates=WatchList=false"]).await;
+    let (api, audit) = audited().await;
     let objects = rendered(&json!({"mode": "own", "recycling": {"enabled": true}}));
-    api.install(&objects, &KINDS).await;
-    let mut replica = Replica::start(&api, &objects).await;
+    install(&api, &objects, &KINDS).await;
+    let mut replica = ReleaseReplica::start(&api, &objects).await;
     // It writes its certificates into the Secret and the webhook configuration of the chart.
-    replica.until(&api, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
+    replica.until_trusted(&api).await;
     replica
         .until(&api, SECRET, |secret| secret["data"].as_object().is_some_and(|data| !data.is_empty()))
         .await;
@@ -128,17 +135,17 @@ async fn a_release_in_mode_own_uses_every_right_and_needs_no_other() {
     api.patch(&format!("{VOLUME}/status"), &foreign).await.unwrap();
     replica.until(&api, LEASE, |lease| lease["metadata"]["annotations"].is_object()).await;
 
-    until_used(&api, &objects).await;
+    until_used(&audit, &objects).await;
 }
 
 #[tokio::test]
 async fn a_release_in_mode_observe_uses_every_right_and_needs_no_other() {
-    let api = ApiServer::start_with(&["--feature-gates=WatchList=false"]).await;
+    let (api, audit) = audited().await;
     let objects = rendered(&json!({"mode": "observe"}));
-    api.install(&objects, &KINDS).await;
-    let mut replica = Replica::start(&api, &objects).await;
-    replica.until_ready().await;
-    replica.until(&api, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
+    install(&api, &objects, &KINDS).await;
+    let mut replica = ReleaseReplica::start(&api, &objects).await;
+    replica.replica.until_ready().await;
+    replica.until_trusted(&api).await;
     // For a released volume it reads the claim live.
     let mut released = volume("v", "Recycle");
     released["spec"]["claimRef"] = json!({"namespace": "default", "name": "gone", "uid": "gone"});
@@ -149,32 +156,32 @@ async fn a_release_in_mode_observe_uses_every_right_and_needs_no_other() {
     lost["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
     lost["spec"]["volumeName"] = "gone".into();
     api.create(&lost, "").await.unwrap();
-    until_used(&api, &objects).await;
+    until_used(&audit, &objects).await;
 }
 
 /// No replica may create the Secret, which belongs to the chart.
 #[tokio::test]
 async fn a_release_without_its_secret_binds_and_is_trusted_once_it_is_back() {
-    let api = ApiServer::start().await;
+    let api = start().await;
     let objects = rendered(&json!({"mode": "own"}));
-    api.install(&objects, &KINDS).await;
+    install(&api, &objects, &KINDS).await;
     api.delete(SECRET).await.unwrap();
-    let mut replica = Replica::start(&api, &objects).await;
+    let mut replica = ReleaseReplica::start(&api, &objects).await;
     for object in [volume("v", "Retain"), claim("default", "c", "1Gi")] {
         api.create(&object, "").await.unwrap();
     }
     replica.until(&api, CLAIM, |claim| claim["status"]["phase"] == "Bound").await;
     assert_eq!(bundles(&api.get(CONFIGURATION).await.unwrap()), [""; 0]);
-    api.install(&objects, &["Secret"]).await;
-    replica.until(&api, CONFIGURATION, |configuration| bundles(configuration).len() == 2).await;
+    install(&api, &objects, &["Secret"]).await;
+    replica.until_trusted(&api).await;
 }
 
 /// Bindery's requests have seats of their own, and its Lease shares those of all leaders.
 #[tokio::test]
 async fn requests_of_a_release_have_their_own_priority_level() {
-    let api = ApiServer::start().await;
+    let api = start().await;
     let objects = rendered(&json!({"mode": "own"}));
-    api.install(&objects, &["PriorityLevelConfiguration", "FlowSchema"]).await;
+    install(&api, &objects, &["PriorityLevelConfiguration", "FlowSchema"]).await;
     let another = User { name: "system:serviceaccount:bindery-system:another", ..BINDERY };
     for (user, path, schema) in [
         (BINDERY, "/api/v1/persistentvolumes", "bindery"),
@@ -186,7 +193,7 @@ async fn requests_of_a_release_have_their_own_priority_level() {
         let uid = schema.unwrap()["metadata"]["uid"].clone();
         // An API server uses a new flow schema after a moment.
         until(&format!("{} has the flow schema {uid} at {path}", user.name), async || {
-            let found = api.flow_schema_of(user, path).await;
+            let found = flow_schema_of(&api, user, path).await;
             if uid == *found { Ok(()) } else { Err(found) }
         })
         .await;
@@ -199,9 +206,9 @@ async fn requests_of_a_release_have_their_own_priority_level() {
 async fn a_release_may_list_its_own_objects_by_name_and_no_others() {
     const SECRETS: &str = "/api/v1/namespaces/bindery-system/secrets";
     const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-    let api = ApiServer::start().await;
+    let api = start().await;
     let objects = rendered(&json!({"mode": "own"}));
-    api.install(&objects, &KINDS).await;
+    install(&api, &objects, &KINDS).await;
     until_decided(&api, granted(&objects), true).await;
     let metadata = json!({"namespace": "bindery-system", "name": "other"});
     api.create(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata}), "").await.unwrap();
@@ -216,7 +223,7 @@ async fn a_release_may_list_its_own_objects_by_name_and_no_others() {
         (format!("{CONFIGURATIONS}?fieldSelector=metadata.name%3Dother"), false),
         (CONFIGURATIONS.to_owned(), false),
     ] {
-        let answer = api.request(BINDERY, Method::GET, &path, None).await;
+        let answer = api.send(BINDERY.request(Method::GET, &path, &Value::Null)).await;
         assert_eq!(answer.is_ok(), is_allowed, "{path}: {answer:?}");
         assert!(is_allowed || answer.unwrap_err().contains("forbidden"), "{path}");
     }

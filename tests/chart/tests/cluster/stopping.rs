@@ -1,22 +1,22 @@
 //! Stopping a release: by the guide, without the guide's first step, and by scaling its deployment.
 
-use bindery_chart::{RELEASE, chart, commands, granted, read, rendered};
+use bindery_chart::{Operator, RELEASE, chart, commands, granted, read, rendered};
+use bindery_cluster::Cluster;
 use serde_json::{Value, json};
 
-use crate::api_server::ApiServer;
-use crate::release::{installed, operator};
-use crate::replica::{LEASE, Replica};
+use crate::api_server::start;
+use crate::release::installed;
+use crate::replica::{LEASE, ReleaseReplica};
 use crate::rights::until_decided;
 
-async fn replicas(api: &ApiServer) -> Value {
+async fn replicas(api: &Cluster) -> Value {
     let path = "/apis/apps/v1/namespaces/bindery-system/deployments/bindery";
     api.get(path).await.unwrap()["spec"]["replicas"].clone()
 }
 
-/// Starts the leader of a release in mode own.
-async fn leader(api: &ApiServer) -> Replica {
+async fn leader(api: &Cluster) -> ReleaseReplica {
     let objects = rendered(&json!({"mode": "own"}));
-    let mut replica = Replica::start(api, &objects).await;
+    let mut replica = ReleaseReplica::start(api, &objects).await;
     replica.until(api, LEASE, |lease| holder(lease).is_some()).await;
     replica
 }
@@ -28,8 +28,8 @@ fn holder(lease: &Value) -> Option<&str> {
 
 #[tokio::test]
 async fn the_guides_steps_back_to_upstream_release_the_lease() {
-    let (api, operator, _folder) = installed().await;
-    let leader = leader(&api).await;
+    let (api, operator) = installed().await;
+    let mut leader = leader(&api).await;
 
     let commands = commands(&read("docs/operate.md"), "## Going back to upstream");
     let [stop, wait, look, observe, uninstall] = &commands[..] else { panic!("{commands:#?}") };
@@ -37,7 +37,7 @@ async fn the_guides_steps_back_to_upstream_release_the_lease() {
     operator.shell(stop).unwrap();
     assert_eq!(replicas(&api).await, 0);
     // Without pods the test ends the replica, as kubelet would.
-    leader.end().await;
+    leader.replica.terminate().await;
     operator.shell(wait).unwrap();
     assert_eq!(operator.shell(look).unwrap(), "");
     operator.shell(observe).unwrap();
@@ -47,13 +47,13 @@ async fn the_guides_steps_back_to_upstream_release_the_lease() {
 
 #[tokio::test]
 async fn a_switch_to_observe_without_a_stop_leaves_the_leader_in_the_lease() {
-    let (api, operator, _folder) = installed().await;
-    let leader = leader(&api).await;
+    let (api, operator) = installed().await;
+    let mut leader = leader(&api).await;
     operator.upgrade(&["--set", "mode=observe,confirmObserve=true"]).unwrap();
     let rights = granted(&rendered(&json!({"mode": "own"})));
     let of_leases = rights.into_iter().filter(|right| right.resource == "leases (coordination.k8s.io)");
     until_decided(&api, of_leases.collect(), false).await;
-    leader.end().await;
+    leader.replica.terminate().await;
     let lease = api.get(LEASE).await.unwrap();
     assert!(holder(&lease).is_some(), "{lease}");
 
@@ -71,9 +71,8 @@ async fn a_switch_to_observe_without_a_stop_leaves_the_leader_in_the_lease() {
 /// Two clients must not both own the number of replicas.
 #[tokio::test]
 async fn a_deployment_that_another_client_scales_is_upgraded_as_documented() {
-    let api = ApiServer::start().await;
-    let folder = tempfile::tempdir().unwrap();
-    let operator = operator(&api, folder.path());
+    let api = start().await;
+    let operator = Operator::new(api.kubeconfig());
     operator.helm(&["install", RELEASE, chart().to_str().unwrap()]);
     let scale = |replicas: &str| {
         let scale = ["--namespace", "bindery-system", "scale", "deployment/bindery", "--replicas", replicas];

@@ -4,10 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use bindery_chart::{RELEASE, chart, run, yaml};
+use bindery_chart::{Operator, RELEASE, chart, run, yaml};
 
-use crate::api_server::ApiServer;
-use crate::release::operator;
+use crate::api_server::start;
 
 /// Makes a copy of the chart without its quota.
 fn copy_without_quota(folder: &Path) {
@@ -23,9 +22,9 @@ fn copy_without_quota(folder: &Path) {
 async fn an_upgrade_keeps_given_values_and_takes_the_defaults_of_new_ones() {
     const QUOTA: &str = "/api/v1/namespaces/bindery-system/resourcequotas/bindery";
     const BUDGET: &str = "/apis/policy/v1/namespaces/bindery-system/poddisruptionbudgets/bindery";
-    let api = ApiServer::start().await;
+    let api = start().await;
     let folder = tempfile::tempdir().unwrap();
-    let operator = operator(&api, folder.path());
+    let operator = Operator::new(api.kubeconfig());
     let before = folder.path().join("bindery");
     copy_without_quota(&before);
     operator.helm(&["install", RELEASE, before.to_str().unwrap(), "--set", "replicas=3,mode=own"]);
