@@ -3,11 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use bindery_cluster::{ControlPlane, Manager};
+use bindery_cluster::{ControlPlane, Manager, Replica};
 
-use crate::replica::Replica;
-
-/// A binder.
 #[derive(Clone, Debug)]
 pub(crate) enum Binder {
     /// No binder: a client makes the writes of a bind and decides nothing.
@@ -19,7 +16,6 @@ pub(crate) enum Binder {
 }
 
 impl Binder {
-    /// The name in tables.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Ceiling => "API server's ceiling",
@@ -37,7 +33,6 @@ pub(crate) struct RunningBinder {
 }
 
 impl RunningBinder {
-    /// Starts the binder.
     pub(crate) fn start(binder: &Binder, plane: &mut ControlPlane) -> Result<Self> {
         let synced_before = synced(plane)?;
         let bindery = match binder {
@@ -46,7 +41,7 @@ impl RunningBinder {
                 plane.set_manager(Manager::BinderAlone)?;
                 None
             }
-            Binder::Bindery(program) => Some(Replica::start(&[program], plane, &[])?),
+            Binder::Bindery(program) => Some(Replica::on(plane, &[program], &[])),
         };
         Ok(Self { bindery, synced_before })
     }
@@ -62,12 +57,11 @@ impl RunningBinder {
     /// Whether the binder has all lists. Bindery says so at `/readyz`, upstream in its log.
     pub(crate) async fn is_ready(&self, plane: &ControlPlane) -> Result<bool> {
         match &self.bindery {
-            Some(replica) => replica.is_ready().await,
+            Some(replica) => Ok(replica.is_ready().await),
             None => Ok(synced(plane)? >= self.synced_before + CACHES),
         }
     }
 
-    /// Ends the binder.
     pub(crate) fn end(self, plane: &mut ControlPlane) -> Result<()> {
         drop(self.bindery);
         plane.set_manager(Manager::Off)

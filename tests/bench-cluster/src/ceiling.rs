@@ -31,7 +31,6 @@ const IN_FLIGHT: usize = 256;
 /// The kinds that Bindery watches and a bind changes.
 const WATCHED: [&str; 2] = ["/api/v1/persistentvolumes", "/api/v1/persistentvolumeclaims"];
 
-/// The client.
 pub(crate) struct Ceiling {
     port: ApiPort,
     volumes: Vec<Arc<Volume>>,

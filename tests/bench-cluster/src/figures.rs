@@ -9,7 +9,6 @@ pub(crate) fn percentile(sorted: &[f64], per_mille: usize) -> f64 {
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// The percentiles of unsorted values.
 pub(crate) fn percentiles<const N: usize>(
     values: impl IntoIterator<Item = f64>,
     per_mille: [usize; N],
@@ -19,7 +18,6 @@ pub(crate) fn percentiles<const N: usize>(
     per_mille.map(|per_mille| percentile(&values, per_mille))
 }
 
-/// A count as a figure.
 #[expect(clippy::cast_precision_loss, reason = "the counts of a benchmark are far below 2^52")]
 pub(crate) fn count(number: usize) -> f64 {
     number as f64
@@ -32,7 +30,6 @@ pub(crate) fn head(columns: &str) -> io::Result<()> {
     row(&rules.collect::<Vec<_>>().join(" | "))
 }
 
-/// Prints a row of a table.
 pub(crate) fn row(cells: &str) -> io::Result<()> {
     writeln!(io::stdout(), "| {cells} |")
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use bindery_kit::json;
 use clap::ValueEnum;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -32,7 +33,6 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    /// The name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -50,7 +50,6 @@ pub(crate) struct Load {
     size: Size,
 }
 
-/// The size of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     /// Claims; there are as many volumes, unless the claims wait.
@@ -73,7 +72,6 @@ impl Load {
         self.shape == Shape::PreBound
     }
 
-    /// The number of claims.
     pub(crate) fn claims(&self) -> usize {
         self.size.claims
     }
@@ -96,13 +94,11 @@ impl Load {
         Ok(load)
     }
 
-    /// Creates the volumes.
     pub(crate) async fn create_volumes(&self) -> Result<()> {
         let creations = stream::iter(0..self.volumes()).map(|i| self.create_volume(i));
         creations.buffer_unordered(IN_FLIGHT).try_collect().await
     }
 
-    /// Creates one volume.
     pub(crate) async fn create_volume(&self, i: usize) -> Result<()> {
         let volume = serde_json::from_value(self.volume(i))?;
         self.volumes.create(&PostParams::default(), &volume).await?;
@@ -172,13 +168,11 @@ impl Load {
         stream::iter(0..self.size.claims).map(create).buffer_unordered(IN_FLIGHT).try_collect().await
     }
 
-    /// Creates one claim.
     pub(crate) async fn create_claim(&self, i: usize) -> Result<PersistentVolumeClaim> {
         let claim = serde_json::from_value(self.claim(i))?;
         Ok(self.claims.create(&PostParams::default(), &claim).await?)
     }
 
-    /// Waits until a claim is Bound.
     pub(crate) async fn until_claim_is_bound(&self, i: usize) -> Result<()> {
         let only = Config::default().fields(&format!("metadata.name={}", claim_name(i)));
         let mut changes = watcher(self.claims.clone(), only).applied_objects().boxed();
@@ -207,34 +201,14 @@ impl Load {
     }
 }
 
-/// A volume of a class and a size.
 pub(crate) fn volume_object(metadata: Value, class: &str, storage: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": metadata,
-        "spec": {
-            "capacity": {"storage": storage},
-            "accessModes": ["ReadWriteOnce"],
-            "persistentVolumeReclaimPolicy": "Retain",
-            "storageClassName": class,
-            "hostPath": {"path": "/nonexistent"},
-        },
-    })
+    let spec = json!({"capacity": {"storage": storage}, "storageClassName": class});
+    json::volume("", json!({"metadata": metadata, "spec": spec}))
 }
 
-/// A claim of a class and a size.
 pub(crate) fn claim_object(metadata: Value, class: &str, storage: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": metadata,
-        "spec": {
-            "storageClassName": class,
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": storage}},
-        },
-    })
+    let spec = json!({"storageClassName": class, "resources": {"requests": {"storage": storage}}});
+    json::claim("", json!({"metadata": metadata, "spec": spec}))
 }
 
 pub(crate) fn volume_name(i: usize) -> String {

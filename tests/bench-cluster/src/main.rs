@@ -12,7 +12,6 @@ mod ceiling;
 mod figures;
 mod load;
 mod memory;
-mod replica;
 mod round;
 mod seed;
 mod takeover;

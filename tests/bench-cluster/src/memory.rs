@@ -14,7 +14,6 @@ use crate::usage::{Usage, pass};
 
 /// How often a binder is asked whether it is ready.
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// How long an idle binder is measured.
 const IDLE: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]

@@ -13,7 +13,6 @@ use crate::figures::{count, percentiles};
 use crate::load::{Bound, Load, Shape, Size};
 use crate::usage::Usage;
 
-/// The figures of a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     /// Binds per second, from the first creation to the last Bound.
@@ -32,7 +31,6 @@ pub(crate) struct Figures {
     pub(crate) peak: f64,
 }
 
-/// Runs one round.
 pub(crate) async fn measure(binder: &Binder, shape: Shape, size: Size) -> Result<Figures> {
     let mut plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
     let client = plane.client().await?;

@@ -25,15 +25,12 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// The class of the free volumes. It has no object, as often with volumes that are created by hand.
 pub(crate) const BY_HAND: &str = "by-hand";
-/// The size of the free volumes.
 pub(crate) const FREE_SIZE: &str = "10Gi";
 
-/// The objects to write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stock {
     /// Bound pairs of a volume and a claim.
     pub(crate) pairs: usize,
-    /// Available volumes.
     pub(crate) free: usize,
 }
 
@@ -123,12 +120,10 @@ pub(crate) fn pair_name(i: usize) -> String {
     format!("copy-{i:06}")
 }
 
-/// Name of a free volume.
 pub(crate) fn free_name(i: usize) -> String {
     format!("free-{i:06}")
 }
 
-/// A unique UID.
 fn uid(i: usize, kind: u8) -> String {
     format!("00000000-0000-4000-8000-{kind:x}{i:011x}")
 }

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use bindery_cluster::{ControlPlane, Manager, Programs};
+use bindery_cluster::{ControlPlane, Manager, Programs, Replica};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -14,11 +14,9 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 
 use crate::figures::{head, row};
 use crate::load::Load;
-use crate::replica::Replica;
 use crate::seed::Stock;
 use crate::usage::pass;
 
-/// How long the API server is away.
 const OUTAGE: Duration = Duration::from_secs(20);
 
 #[derive(clap::Args)]
@@ -40,15 +38,15 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     let mut plane = ControlPlane::start(Programs::from_env()?, Manager::Off).await?;
     Stock { pairs: arguments.pairs, free: 0 }.seed(&mut plane).await?;
     let replica = async |plane: &ControlPlane, name: usize| {
-        let mut replica = Replica::start(&[&arguments.bindery], plane, &[format!("--identity={name}")])?;
-        replica.until_ready().await?;
-        anyhow::Ok(replica)
+        let replica = Replica::on(plane, &[&arguments.bindery], &[format!("--identity={name}")]);
+        replica.until_ready().await;
+        replica
     };
     head("pairs | takeover to first bind s | API server ready to first bind s")?;
-    let mut leader = replica(&plane, 0).await?;
+    let mut leader = replica(&plane, 0).await;
     until_leading(&plane, 0).await?;
     for round in 1..=arguments.rounds {
-        let next = replica(&plane, round).await?;
+        let next = replica(&plane, round).await;
         drop(leader);
         let takeover = takeover(&plane, round).await?;
         let outage = outage(&mut plane, round).await?;
@@ -80,7 +78,6 @@ async fn outage(plane: &mut ControlPlane, round: usize) -> Result<f64> {
     Ok(ready.elapsed().as_secs_f64())
 }
 
-/// Waits until this replica holds the Lease.
 async fn until_leading(plane: &ControlPlane, replica: usize) -> Result<()> {
     let leases = Api::<Lease>::namespaced(plane.client().await?, "kube-system");
     let only = Config::default().fields("metadata.name=bindery");

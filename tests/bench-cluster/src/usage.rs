@@ -14,7 +14,6 @@ const LOOKS_MAX: usize = 30;
 /// The most CPU seconds between two looks of an idle process. Upstream never rests completely.
 const IDLE_CPU: f64 = 0.1;
 
-/// The CPU and memory of a process since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     /// Seconds of CPU, in user and in kernel mode.
@@ -26,7 +25,6 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// The usage of the process with this id.
     pub(crate) fn of(id: u32) -> Result<Self> {
         let read = |file: &str| {
             let path = format!("/proc/{id}/{file}");

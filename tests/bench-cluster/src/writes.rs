@@ -35,7 +35,6 @@ pub(crate) struct Arguments {
     rounds: usize,
 }
 
-/// A kind of request for the write.
 struct RequestKind {
     name: &'static str,
     body: BodyKind,
@@ -123,7 +122,6 @@ impl RequestKind {
     }
 }
 
-/// A volume as it was read.
 struct Read {
     name: String,
     json: Value,

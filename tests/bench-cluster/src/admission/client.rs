@@ -35,7 +35,6 @@ pub(crate) struct Target {
     is_unknown: bool,
 }
 
-/// A connection with its own runtime.
 pub(crate) struct Connection {
     runtime: Runtime,
     sender: SendRequest<Full<Bytes>>,
@@ -43,7 +42,6 @@ pub(crate) struct Connection {
 }
 
 impl Target {
-    /// Reviews of this webhook.
     pub(crate) fn of(webhook: &Webhook) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         for authority in CertificateDer::pem_slice_iter(&webhook.authority) {
@@ -62,7 +60,6 @@ impl Target {
         Self { is_unknown: true, ..self.clone() }
     }
 
-    /// Opens connections.
     pub(crate) fn connect(&self, connections: usize) -> Result<Vec<Connection>> {
         (0..connections).map(|_| Connection::new(self.clone())).collect()
     }

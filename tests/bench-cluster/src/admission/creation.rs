@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use bindery_kit::poll;
 use http::StatusCode;
 use http_body_util::BodyExt as _;
 use k8s_openapi::ByteString;
@@ -39,7 +40,6 @@ const DENIES: &str = "bindery-denies";
 const DENYING_RULES: [&str; 5] =
     ["volume-too-small", "class-differs", "access-modes-missing", "volume-mode-differs", "volume-of-other"];
 
-/// A reviewer of claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reviewer {
     None,
@@ -50,7 +50,6 @@ enum Reviewer {
     Webhook,
 }
 
-/// The outcome of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
@@ -59,14 +58,12 @@ enum Outcome {
     Denied(&'static str),
 }
 
-/// A kind of claim to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClaimShape {
     Provisioned,
     Named,
 }
 
-/// The cluster and its reviewers.
 struct Cluster<'a> {
     client: kube::Client,
     webhook: &'a Webhook,
@@ -264,17 +261,13 @@ impl Cluster<'_> {
 
     /// Tries a claim until it has this outcome.
     async fn until(&self, reviewer: Reviewer, claim: &Value, outcome: Outcome) -> Result<()> {
-        let began = Instant::now();
-        let mut ticks = tokio::time::interval(TRY_EVERY);
-        loop {
-            ticks.tick().await;
-            let found = self.attempt(claim).await;
-            if matches!(&found, Ok(found) if *found == outcome) {
-                return Ok(());
-            }
-            let is_late = began.elapsed() > TRY_MAX;
-            ensure!(!is_late, "{reviewer:?} has no effect: {found:?} instead of {outcome:?} for {claim}");
-        }
+        let mut last = None;
+        let attempt = async || {
+            let found = last.insert(self.attempt(claim).await);
+            matches!(found, Ok(found) if *found == outcome).then_some(())
+        };
+        let found = poll(TRY_EVERY, TRY_MAX, attempt).await;
+        found.with_context(|| format!("{reviewer:?} has no effect: {last:?} and not {outcome:?} for {claim}"))
     }
 
     /// The outcome of a dry run.
@@ -300,7 +293,6 @@ impl Cluster<'_> {
         rule.map(Outcome::Denied).with_context(|| format!("a dry run was answered {}: {text}", head.status))
     }
 
-    /// The configuration of the webhook.
     fn configuration(&self) -> Result<ValidatingWebhookConfiguration> {
         let mut configuration: Value = serde_saphyr::from_str(WEBHOOK)?;
         configuration["webhooks"][0]["clientConfig"] = json!({

@@ -17,7 +17,6 @@ use rand::{RngExt as _, SeedableRng as _};
 use super::client::Connection;
 use super::reviews::{Review, Shape};
 
-/// When reviews are sent.
 pub(crate) enum Pace {
     /// Each as soon as its connection is free, for this time.
     Flat(Duration),
@@ -25,7 +24,6 @@ pub(crate) enum Pace {
     Timed(Vec<Duration>),
 }
 
-/// An answered review.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answered {
     pub(crate) shape: Shape,

@@ -3,19 +3,16 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use bindery_cluster::{ControlPlane, free_port};
+use bindery_cluster::{ControlPlane, Replica, free_port};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
 
-use crate::replica::Replica;
-
 /// A replica that serves the webhook and does not lead, so it neither decides nor writes.
 pub(crate) struct Webhook {
     replica: Replica,
-    /// The port on loopback.
     pub(crate) port: u16,
     /// The certificate authority, in PEM.
     pub(crate) authority: Vec<u8>,
@@ -30,15 +27,14 @@ impl Webhook {
         let options = [format!("--webhook-listen=127.0.0.1:{port}"), "--certificate-name=127.0.0.1".into()];
         // taskset replaces itself with the program.
         let command = [Path::new("taskset"), Path::new("--cpu-list"), Path::new(cores), bindery];
-        let mut replica = Replica::start(&command, plane, &options)?;
-        replica.until_ready().await?;
+        let replica = Replica::on(plane, &command, &options);
+        replica.until_ready().await;
         let secret = Api::<Secret>::namespaced(client, "kube-system").get("bindery-tls").await?;
         let authority = secret.data.unwrap_or_default().remove("ca.crt");
         let authority = authority.context("Secret kube-system/bindery-tls has no ca.crt")?.0;
         Ok(Self { replica, port, authority })
     }
 
-    /// The process id.
     pub(crate) fn id(&self) -> u32 {
         self.replica.id()
     }
