@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bindery_chart::{NAMESPACE, Operator, offered};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use bindery_kit::json;
 use kube::api::PostParams;
 use serde_json::json;
 use tempfile::TempDir;
@@ -58,11 +58,7 @@ impl Installation {
     pub async fn create_volume(&self, name: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         fs::create_dir(&path).unwrap();
-        let spec = json!({
-            "storageClassName": "", "capacity": {"storage": "1Gi"},
-            "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": path},
-        });
-        self.objects.create_volume(name, spec).await;
+        self.objects.create_volume(name, json!({"hostPath": {"path": path}})).await;
         path
     }
 
@@ -86,14 +82,9 @@ impl Installation {
     /// Tries to create a claim that names a volume and requests more than the volume has.
     pub async fn try_hopeless_claim(&self, volume: &str) -> Result<(), String> {
         let refusal = format!("spec.volumeName: volume \"{volume}\" offers ");
-        let claim: PersistentVolumeClaim = serde_json::from_value(json!({
-            "metadata": {"name": "hopeless"},
-            "spec": {
-                "storageClassName": "", "volumeName": volume, "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": "10Gi"}},
-            },
-        }))
-        .unwrap();
+        let spec = json!({"volumeName": volume, "resources": {"requests": {"storage": "10Gi"}}});
+        let claim = json::claim("hopeless", json!({"spec": spec}));
+        let claim = serde_json::from_value(claim).unwrap();
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         match self.objects.claims.create(&dry, &claim).await {
             Err(kube::Error::Api(status)) if status.code == 422 && status.message.contains(&refusal) => {

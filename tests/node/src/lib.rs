@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result};
-use bindery_cluster::Server;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use bindery_cluster::{Server, client_of};
 use serde_json::Value;
 
 /// The image on the node, busybox.
@@ -61,9 +60,7 @@ impl Node {
 
     /// A client.
     pub async fn client(&self) -> Result<kube::Client> {
-        let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok(kube::Client::try_from(config)?)
+        client_of(&self.kubeconfig()).await
     }
 
     /// Starts a program on the node. Its output is appended to `log`.

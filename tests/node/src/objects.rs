@@ -2,16 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
-use std::fmt::Debug;
 use std::time::Duration;
 
+use bindery_cluster::{Object, is_bound};
+use bindery_kit::{json, poll};
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::IMAGE;
@@ -37,17 +37,6 @@ pub struct Objects {
     logs: Box<dyn Fn() -> String + Send + Sync>,
 }
 
-/// An object that [`Objects`] can wait for.
-pub trait Object:
-    Clone + Debug + DeserializeOwned + Serialize + Send + kube::Resource<DynamicType = ()> + 'static
-{
-}
-
-impl<K> Object for K where
-    K: Clone + Debug + DeserializeOwned + Serialize + Send + kube::Resource<DynamicType = ()> + 'static
-{
-}
-
 impl Objects {
     /// The objects that a client sees. A failed wait shows the logs.
     pub fn new(client: kube::Client, logs: impl Fn() -> String + Send + Sync + 'static) -> Self {
@@ -64,31 +53,18 @@ impl Objects {
     /// Creates a class with policy Delete.
     pub async fn create_class(&self, name: &str, provisioner: &str, mode: &str) {
         let classes: Api<StorageClass> = Api::all(self.client.clone());
-        let class = json!({
-            "metadata": {"name": name}, "provisioner": provisioner,
-            "reclaimPolicy": "Delete", "volumeBindingMode": mode,
-        });
-        create(&classes, class).await;
+        let change = json!({"reclaimPolicy": "Delete", "volumeBindingMode": mode});
+        create(&classes, json::class(name, provisioner, change)).await;
     }
 
-    /// Creates a volume with this spec and access mode ReadWriteOnce.
+    /// Creates a volume of 1 GiB, with these fields of its spec.
     pub async fn create_volume(&self, name: &str, spec: Value) {
-        let mut volume = json!({"metadata": {"name": name}, "spec": spec});
-        volume["spec"]["accessModes"] = json!(["ReadWriteOnce"]);
-        create(&self.volumes, volume).await;
+        create(&self.volumes, json::volume(name, json!({"spec": spec}))).await;
     }
 
     /// Creates a claim for 1 GiB.
     pub async fn create_claim(&self, name: &str, class: &str) {
-        let claim = json!({
-            "metadata": {"name": name},
-            "spec": {
-                "storageClassName": class,
-                "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": "1Gi"}},
-            },
-        });
-        create(&self.claims, claim).await;
+        create(&self.claims, json::claim(name, json!({"spec": {"storageClassName": class}}))).await;
     }
 
     /// Creates a pod that writes a file into the claim's volume and ends.
@@ -119,7 +95,7 @@ impl Objects {
 
     /// Waits until a claim is bound, and returns its volume's name.
     pub async fn until_bound(&self, claim: &str) -> String {
-        let claim = self.until(&self.claims, claim, |claim| claim_phase(claim) == Some("Bound")).await;
+        let claim = self.until(&self.claims, claim, is_bound).await;
         claim.spec.unwrap().volume_name.unwrap()
     }
 
@@ -131,18 +107,9 @@ impl Objects {
     }
 
     /// Looks until there is something to return.
-    pub async fn until_found<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
-        let found = async {
-            let mut looks = tokio::time::interval(LOOK_EVERY);
-            loop {
-                looks.tick().await;
-                if let Some(found) = look().await {
-                    return found;
-                }
-            }
-        };
-        let found = tokio::time::timeout(TIME_MAX, found).await;
-        found.unwrap_or_else(|_| panic!("waited in vain for {what}\n{}", self.logs()))
+    pub async fn until_found<T>(&self, what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+        let found = poll(LOOK_EVERY, TIME_MAX, look).await;
+        found.unwrap_or_else(|| panic!("waited in vain for {what}\n{}", self.logs()))
     }
 
     /// Waits until a condition holds for an object, and returns the object.
@@ -157,19 +124,11 @@ impl Objects {
         name: &str,
         holds: impl Fn(Option<&K>) -> bool,
     ) -> Option<K> {
-        let fulfilled = async {
-            let mut looks = tokio::time::interval(LOOK_EVERY);
-            loop {
-                looks.tick().await;
-                // It fails when its watch is interrupted.
-                if let Ok(object) = await_condition(api.clone(), name, &holds).await {
-                    return object;
-                }
-            }
-        };
-        match tokio::time::timeout(TIME_MAX, fulfilled).await {
-            Ok(object) => object,
-            Err(_) => self.give_up(api, name).await,
+        // It fails when its watch is interrupted.
+        let look = async || await_condition(api.clone(), name, &holds).await.ok();
+        match poll(LOOK_EVERY, TIME_MAX, look).await {
+            Some(object) => object,
+            None => self.give_up(api, name).await,
         }
     }
 
@@ -193,31 +152,21 @@ impl Objects {
 
     /// Panics with an object, its events and the logs.
     async fn give_up<K: Object>(&self, api: &Api<K>, name: &str) -> ! {
-        let object = serde_json::to_string_pretty(&api.get_opt(name).await.unwrap()).unwrap();
+        let object = api.get_opt(name).await.unwrap();
         let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
         let events = self.events.list(&about).await.unwrap().items.into_iter();
         let events: Vec<_> = events.filter_map(|event| event.message).collect();
-        panic!("{name} stays {object}\n{}\n{}", events.join("\n"), self.logs())
+        panic!("{name} stays {object:#?}\n{}\n{}", events.join("\n"), self.logs())
     }
 }
 
-async fn create<K: Object>(api: &Api<K>, object: Value) {
+async fn create<K: Object + Serialize>(api: &Api<K>, object: Value) {
     let object: K = serde_json::from_value(object).unwrap();
     api.create(&PostParams::default(), &object).await.unwrap();
 }
 
 fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
-}
-
-/// The phase of a claim.
-pub fn claim_phase(claim: &PersistentVolumeClaim) -> Option<&str> {
-    claim.status.as_ref()?.phase.as_deref()
-}
-
-/// The phase of a volume.
-pub fn volume_phase(volume: &PersistentVolume) -> Option<&str> {
-    volume.status.as_ref()?.phase.as_deref()
 }
 
 /// Whether a pod is ready.

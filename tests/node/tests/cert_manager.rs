@@ -31,7 +31,6 @@ use self::issuing::CertManager;
 /// name.
 const AUTHORITY: &str = "bindery-ca";
 const CERTIFICATE: &str = "bindery-cert-manager";
-/// The pause between two reviews.
 const REVIEW_EVERY: Duration = Duration::from_millis(100);
 
 /// Makes the API server send reviews of a hopeless claim. Returns their number, and those that did not refuse

@@ -13,17 +13,14 @@ use flate2::read::GzDecoder;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Volumes and claims for a plan.
 const MANIFESTS: &str = concat!(
     include_str!("../../../examples/static-binding/1-volumes.yaml"),
     "\n---\n",
     include_str!("../../../examples/static-binding/2-claims.yaml"),
 );
 
-/// An image layout, file by file.
 struct Layout(BTreeMap<PathBuf, Vec<u8>>);
 
-/// One platform's image.
 struct Image {
     architecture: String,
     config: Value,
@@ -98,7 +95,6 @@ impl Image {
         run(&mut chroot, input).unwrap_or_else(|why| panic!("{}: {why}", self.architecture))
     }
 
-    /// Rust's name of the processor.
     fn processor(&self) -> &'static str {
         match self.architecture.as_str() {
             "amd64" => "x86_64",
@@ -107,12 +103,10 @@ impl Image {
         }
     }
 
-    /// Whether it is for this machine's processor.
     fn is_native(&self) -> bool {
         self.processor() == std::env::consts::ARCH
     }
 
-    /// The target of the image's program.
     fn target(&self) -> String {
         format!("{}-unknown-linux-{}", self.processor(), if self.is_native() { "gnu" } else { "musl" })
     }
@@ -121,7 +115,6 @@ impl Image {
         fs::read(self.root.path().join(name)).unwrap()
     }
 
-    /// The components in the image's bill of materials.
     fn components(&self) -> Vec<Component> {
         let bill: Value = serde_json::from_slice(&self.file("bindery.cdx.json")).unwrap();
         assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&"CycloneDX".into(), &"1.6".into()));
@@ -143,7 +136,6 @@ fn unpack(layer: &[u8], folder: &Path) {
     run(&mut tar, "").unwrap();
 }
 
-/// A component in a bill of materials.
 struct Component {
     name: String,
     version: String,

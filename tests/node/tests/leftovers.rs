@@ -36,7 +36,6 @@ fn take_down(name: &str, when: &str) {
     assert_eq!(naming("mounts", &folder), Vec::<String>::new(), "{when}");
 }
 
-/// The processes whose file of this name contains a text.
 fn naming(file: &str, text: &str) -> Vec<String> {
     let paths = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join(file));
     let names = |path: &Path| {

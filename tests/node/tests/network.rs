@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bindery_chart::{NAMESPACE, RELEASE, chart, offered};
 use bindery_cluster::Server;
+use bindery_kit::poll;
 use bindery_node::installation::{Installation, PODS, TIMEOUT};
 use bindery_node::objects::is_ready;
 use bindery_node::{IMAGE, NAME};
@@ -23,13 +24,11 @@ use serde_json::{Value, json};
 
 /// The address of the API server, the only one that the pods may reach.
 const API_SERVER: (&str, u16) = ("192.0.2.10", 6443);
-/// The port of every pod of this test.
 const PORT: u16 = 8000;
 /// The time until a policy is enforced, which kube-router hears of within a second.
 const TIME_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Starts kube-router, which enforces policies on the node.
 fn enforce_policies(installation: &Installation) -> Server {
     let arguments = [
         OsString::from("--kubeconfig"),
@@ -78,7 +77,6 @@ impl<'a> Peer<'a> {
         Self { installation, namespace, name, address: address(&pod) }
     }
 
-    /// Tries to connect.
     fn connect(&self, (address, port): (&str, u16)) -> Result<String, String> {
         let Self { installation, namespace, name, .. } = self;
         let connect = format!("nc -w 3 {address} {port} </dev/null");
@@ -90,17 +88,14 @@ impl<'a> Peer<'a> {
     /// Waits until all targets are reached, or none.
     async fn until(&self, reached: bool, targets: &[(&str, u16)]) {
         let mut tried = Vec::new();
-        let fulfilled = async {
-            let mut looks = tokio::time::interval(LOOK_EVERY);
-            while tried.is_empty() || !tried.iter().all(|tried: &Result<_, _>| tried.is_ok() == reached) {
-                looks.tick().await;
-                tried = targets.iter().map(|target| self.connect(*target)).collect();
-            }
+        let look = async || {
+            tried = targets.iter().map(|target| self.connect(*target)).collect();
+            tried.iter().all(|tried| tried.is_ok() == reached).then_some(())
         };
-        let fulfilled = tokio::time::timeout(TIME_MAX, fulfilled).await;
+        let fulfilled = poll(LOOK_EVERY, TIME_MAX, look).await;
         let Self { installation, namespace, name, .. } = self;
         assert!(
-            fulfilled.is_ok(),
+            fulfilled.is_some(),
             "{namespace}/{name}: {targets:?}: {tried:?}\n{}",
             installation.objects.logs()
         );

@@ -14,7 +14,6 @@ use kube::Api;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-/// The pause between two claims under load.
 const LOAD_EVERY: Duration = Duration::from_millis(100);
 
 /// The arguments of the README's last command with this beginning.
@@ -33,7 +32,6 @@ fn helm_as_documented(installation: &Installation, begin: &str, further: &[&str]
     done.unwrap_or_else(|why| panic!("{begin}: {why}\n{}", installation.objects.logs()));
 }
 
-/// The number of the release's pods.
 fn pods(installation: &Installation) -> usize {
     installation.kubectl(&["get", "pods", "--selector", PODS, "--output", "name"]).lines().count()
 }
@@ -60,11 +58,7 @@ async fn load(installation: &Installation, over: &CancellationToken) -> (usize, 
     while !over.is_cancelled() {
         ticks.tick().await;
         let name = format!("load-{count}");
-        let spec = json!({
-            "storageClassName": "load", "capacity": {"storage": "1Gi"},
-            "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": "/nowhere"},
-        });
-        installation.objects.create_volume(&name, spec).await;
+        installation.objects.create_volume(&name, json!({"storageClassName": "load"})).await;
         installation.objects.create_claim(&name, "load").await;
         count += 1;
         if let Err(why) = installation.try_hopeless_claim("db-0").await {

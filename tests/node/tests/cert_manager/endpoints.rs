@@ -17,7 +17,6 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::issuing::CertManager;
 
-/// The pods' webhook port.
 const PORT: u16 = 8443;
 
 /// A port on loopback for each pod, which kubectl forwards to its endpoint.

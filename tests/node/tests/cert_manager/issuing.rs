@@ -75,7 +75,6 @@ impl CertManager {
         installation.objects.until_found(&format!("another {key} in Secret {name}"), look).await
     }
 
-    /// Requests a new certificate.
     pub(crate) async fn renew(&self, installation: &Installation, name: &str) {
         let look = async || match self.try_renew(name).await {
             // cert-manager has written the object meanwhile.

@@ -9,7 +9,6 @@ use serde_json::json;
 
 use super::servers::{objects, servers};
 
-/// The driver's name.
 const DRIVER: &str = "csi.bindery.test";
 
 /// Creates the driver's CSIDriver, so that its volumes need not be attached to nodes.

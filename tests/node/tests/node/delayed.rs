@@ -1,7 +1,6 @@
 //! Delayed binding: the scheduler chooses node and volume together, and Bindery completes the bind.
 
 use bindery_node::NAME;
-use bindery_node::objects::claim_phase;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -13,7 +12,6 @@ fn local(capacity: &str, path: &TempDir, node: &str) -> Value {
     json!({
         "storageClassName": "delayed",
         "capacity": {"storage": capacity},
-        "persistentVolumeReclaimPolicy": "Retain",
         "hostPath": {"path": path.path()},
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
     })
@@ -30,7 +28,7 @@ async fn a_claim_waits_for_its_pod_and_gets_a_volume_on_the_pods_node() {
     objects.create_claim("delayed", "delayed").await;
     objects.until_event("delayed", "WaitForFirstConsumer").await;
     let claim = objects.claims.get("delayed").await.unwrap();
-    assert_eq!(claim_phase(&claim), Some("Pending"));
+    assert_eq!(claim.status.unwrap().phase.as_deref(), Some("Pending"));
     assert_eq!(claim.spec.unwrap().volume_name, None);
 
     objects.create_writer("delayed", "delayed", "delayed").await;

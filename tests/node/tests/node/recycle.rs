@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use bindery_node::objects::volume_phase;
+use bindery_cluster::is_in_phase;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -14,7 +14,6 @@ async fn a_released_volume_is_emptied_by_a_pod_and_offered_again() {
     let folder = TempDir::new().unwrap();
     let spec = json!({
         "storageClassName": "recycle",
-        "capacity": {"storage": "1Gi"},
         "persistentVolumeReclaimPolicy": "Recycle",
         "hostPath": {"path": folder.path()},
     });
@@ -30,8 +29,7 @@ async fn a_released_volume_is_emptied_by_a_pod_and_offered_again() {
 
     objects.delete(&objects.pods, "recycle-first").await;
     objects.delete(&objects.claims, "recycle-first").await;
-    let is_available = |volume: &_| volume_phase(volume) == Some("Available");
-    let volume = objects.until(&objects.volumes, "recycle", is_available).await;
+    let volume = objects.until(&objects.volumes, "recycle", is_in_phase("Available")).await;
     assert_eq!(volume.spec.unwrap().claim_ref, None);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     objects.until_event("recycle", "VolumeRecycled").await;

@@ -74,7 +74,6 @@ impl Servers {
         Self { node, folder, _servers: [bindery, driver, provisioner] }
     }
 
-    /// The folder of a volume of the CSI driver.
     pub(crate) fn csi_volume(&self, handle: &str) -> PathBuf {
         self.folder.path().join("volumes").join(handle)
     }
