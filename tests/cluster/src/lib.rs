@@ -1,8 +1,8 @@
 //! A real cluster for tests and benchmarks: etcd, kube-apiserver, and if wanted upstream's controller
 //! manager, on loopback.
 //!
-//! The functions of [`ControlPlane`] return errors, for benchmarks. Those of [`Cluster`] and [`Replica`] panic
-//! if a test must fail. A control plane starts in about five seconds. Servers are killed when they are
+//! The functions of [`ControlPlane`] return errors, for benchmarks. Those of [`Cluster`] and [`Replica`]
+//! panic if a test must fail. A control plane starts in about five seconds. Servers are killed when they are
 //! dropped, and by the kernel when the process that holds them dies. A [`Proxy`] in front of the API server
 //! makes faults. [`snapshot`] reads all objects for the checker of invariants.
 //!
