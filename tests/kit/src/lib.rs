@@ -41,6 +41,6 @@ pub use logged::Logged;
 pub use memory::{peak_kib, resident_kib};
 pub use objects::{claim, class, gib, volume};
 pub use random::{Choices, check_all, number_from_env, seeded_runner};
-pub use writes::{write_claim, write_volume};
 #[cfg(feature = "waiting")]
 pub use waiting::poll;
+pub use writes::{write_claim, write_volume};

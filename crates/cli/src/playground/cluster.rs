@@ -69,8 +69,7 @@ impl Cluster {
         let stop = stop_binder.clone();
         let binder = tokio::spawn(async move {
             let event_worker = tokio::spawn(event_worker.run());
-            let watches =
-                watch::run(api_client, binder.intake().clone(), stop.clone());
+            let watches = watch::run(api_client, binder.intake().clone(), stop.clone());
             tokio::join!(watches, binder.run(stop));
             events.flush().await;
             event_worker.abort();
