@@ -12,7 +12,6 @@
 //! write of others. The port and the plugins share the limit. Watches need no permit, nor do lists, events,
 //! the Lease and certificates, which have at most one request in flight each.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -66,8 +65,6 @@ pub(crate) struct Limit {
     state: Mutex<State>,
     /// Permits in use and free are [`State::permits`] together. Waiting requests get them in their order.
     semaphore: Semaphore,
-    refused: AtomicU64,
-    late: AtomicU64,
 }
 
 struct State {
@@ -83,6 +80,8 @@ struct State {
     cut: Option<Instant>,
     /// When a late answer was logged last.
     logged: Option<Instant>,
+    refused: u64,
+    late: u64,
 }
 
 /// How a request ended.
@@ -114,10 +113,12 @@ impl Limit {
             answers: 0.0,
             cut: None,
             logged: None,
+            refused: 0,
+            late: 0,
         };
         state.permits = state.limit();
         let semaphore = Semaphore::new(state.permits);
-        Self { state: Mutex::new(state), semaphore, refused: AtomicU64::new(0), late: AtomicU64::new(0) }
+        Self { state: Mutex::new(state), semaphore }
     }
 
     /// Waits for a permit.
@@ -133,14 +134,14 @@ impl Limit {
         Pressure {
             limit: state.limit(),
             in_flight: state.in_flight,
-            refused: self.refused.load(Ordering::Relaxed),
-            late: self.late.load(Ordering::Relaxed),
+            refused: state.refused,
+            late: state.late,
         }
     }
 
     /// Counts a request that an overloaded server refused, with a permit or without.
     pub(crate) fn count_refusal(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.state.lock().refused += 1;
     }
 
     fn answered(&self, took: Duration, now: Instant) {
@@ -149,7 +150,7 @@ impl Limit {
         if took <= LATE {
             return;
         }
-        self.late.fetch_add(1, Ordering::Relaxed);
+        state.late += 1;
         if state.logged.is_none_or(|logged| now - logged >= LATE_LOG_EVERY) {
             state.logged = Some(now);
             let limit = state.limit();
@@ -235,6 +236,7 @@ impl Drop for Permit<'_> {
 mod tests {
     use std::pin::pin;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use futures::FutureExt as _;
 

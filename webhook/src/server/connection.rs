@@ -87,7 +87,7 @@ pub(super) async fn serve(
         }
     };
     tokio::select! {
-        () = connection.evicted() => tracing::debug!(%peer, "closed for another connection"),
+        () = connection.evicted.cancelled() => tracing::debug!(%peer, "closed for another connection"),
         ended = served => {
             if let Err(error) = ended {
                 tracing::debug!(%peer, error, "the connection broke");
@@ -110,7 +110,7 @@ async fn handshake(
     match accepted.unwrap_or(Err(HandshakeError::Timeout)) {
         Ok(stream) => Some(stream),
         Err(error) => {
-            shared.limiter.count_handshake_error();
+            shared.limiter.stats.handshake_errors.inc();
             tracing::debug!(%peer, %error, "the handshake failed");
             None
         }
@@ -214,7 +214,7 @@ async fn told_to_leave(is_http2: bool, connection: &Connection, shared: &Shared)
     }
     shared.draining.cancelled().await;
     tokio::select! {
-        () = connection.has_asked() => {}
+        () = connection.has_asked.cancelled() => {}
         () = closing_grace(shared) => {}
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -12,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Default)]
 pub struct ConnectionStats {
     open: AtomicUsize,
-    shed: AtomicU64,
-    handshake_errors: AtomicU64,
+    shed: Counter,
+    pub(super) handshake_errors: Counter,
 }
 
 impl ConnectionStats {
@@ -24,12 +25,12 @@ impl ConnectionStats {
 
     /// Connections that were closed at the cap.
     pub fn shed(&self) -> u64 {
-        self.shed.load(Ordering::Relaxed)
+        self.shed.get()
     }
 
     /// Handshakes that failed, took too long, or came with a client certificate that is not accepted.
     pub fn handshake_errors(&self) -> u64 {
-        self.handshake_errors.load(Ordering::Relaxed)
+        self.handshake_errors.get()
     }
 }
 
@@ -38,16 +39,16 @@ pub(super) struct ConnectionLimiter {
     open: Mutex<BTreeMap<u64, Arc<Connection>>>,
     next: AtomicU64,
     connections_max: usize,
-    stats: Arc<ConnectionStats>,
+    pub(super) stats: Arc<ConnectionStats>,
 }
 
 /// An open connection.
 pub(super) struct Connection {
     activity: Mutex<Activity>,
     /// Cancelled by the head of the first request.
-    has_asked: CancellationToken,
+    pub(super) has_asked: CancellationToken,
     /// Cancelled when the connection has to close.
-    evicted: CancellationToken,
+    pub(super) evicted: CancellationToken,
 }
 
 struct Activity {
@@ -84,7 +85,7 @@ impl ConnectionLimiter {
     pub(super) fn admit(self: &Arc<Self>) -> Option<Permit> {
         let mut open = self.open.lock();
         if open.len() >= self.connections_max {
-            self.stats.shed.fetch_add(1, Ordering::Relaxed);
+            self.stats.shed.inc();
             let idle = open.iter().filter(|(_, connection)| !connection.has_complete_request());
             let id = *idle.min_by_key(|(id, connection)| (connection.activity.lock().answered, **id))?.0;
             open.remove(&id)?.evicted.cancel();
@@ -99,10 +100,6 @@ impl ConnectionLimiter {
     /// Evicts every connection.
     pub(super) fn close_all(&self) {
         self.open.lock().values().for_each(|connection| connection.evicted.cancel());
-    }
-
-    pub(super) fn count_handshake_error(&self) {
-        self.stats.handshake_errors.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -139,16 +136,6 @@ impl Connection {
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let activity = self.activity.lock();
         (activity.requests == 0).then_some(activity.idle_since)
-    }
-
-    /// Waits for the head of the first request.
-    pub(super) async fn has_asked(&self) {
-        self.has_asked.cancelled().await;
-    }
-
-    /// Waits until the connection has to close.
-    pub(super) async fn evicted(&self) {
-        self.evicted.cancelled().await;
     }
 }
 

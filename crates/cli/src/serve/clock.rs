@@ -1,10 +1,9 @@
 //! Jumps of the system clock. No decision depends on it, and the Lease is measured by a monotonic clock; a
 //! jump is reported because it makes times in events, in the Lease, in the log and in certificates wrong.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use prometheus_client::metrics::counter::Counter;
 use tokio::time::MissedTickBehavior;
 
 /// How often the clocks are compared.
@@ -15,7 +14,7 @@ const TOLERANCE: Duration = Duration::from_secs(1);
 
 /// Watches the system clock. Clones share one count.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ClockWatch(Arc<AtomicU64>);
+pub(super) struct ClockWatch(Counter);
 
 /// A moment on both clocks.
 #[derive(Clone, Copy)]
@@ -27,7 +26,7 @@ struct Moment {
 impl ClockWatch {
     /// How often the system clock has jumped.
     pub(super) fn jumps(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.get()
     }
 
     /// Counts and logs every jump, for as long as it is polled.
@@ -39,7 +38,7 @@ impl ClockWatch {
             ticks.tick().await;
             let now = Moment::now();
             if let Some((direction, by)) = now.jump_since(last) {
-                self.0.fetch_add(1, Ordering::Relaxed);
+                self.0.inc();
                 tracing::warn!(?by, "the clock of this machine has jumped {direction}");
             }
             last = now;
