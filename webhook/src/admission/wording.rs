@@ -140,7 +140,7 @@ const fn of_claim(rule: Rule) -> Template {
             "spec.storageClassName",
             "class {'ours'} has provisioner {theirs}, which is not there; use another class",
         ),
-        Rule::PolicyRecycle => return POLICY_RECYCLE,
+        Rule::PolicyRecycle => POLICY_RECYCLE,
         rule => ("spec.volumeName", of_volume_name(rule)),
     }
 }
@@ -209,7 +209,7 @@ const fn of_volume(rule: Rule) -> Template {
             "spec.claimRef",
             "the volume has {ours} and {claim} {theirs}; they point at each other and bind anyway",
         ),
-        Rule::PolicyRecycle => return POLICY_RECYCLE,
+        Rule::PolicyRecycle => POLICY_RECYCLE,
         rule => ("spec", unexpected(rule)),
     }
 }
