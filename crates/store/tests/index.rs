@@ -6,9 +6,7 @@ mod support;
 
 use std::sync::Arc;
 
-use bindery_core::{
-    AccessModes, ClaimKey, Cluster, DecisionLimits, Query, Slot, Source, Text, Uid, Version, Volume,
-};
+use bindery_core::{AccessModes, ClaimKey, Cluster, DecisionLimits, Query, Slot, Text, Version, Volume};
 use bindery_kit::NoEnvironment;
 use bindery_store::{LiveReads, Object, ObjectKey, Store};
 use proptest::prelude::*;
@@ -148,21 +146,6 @@ proptest! {
             prop_assert_eq!(tallies, model.tallies(&query, asker.as_ref()));
         }
     }
-}
-
-#[test]
-fn a_volume_is_not_offered_once_the_overlay_says_that_it_is_taken() {
-    let store = Store::new();
-    apply(&store, volume("v", 1));
-    let mut taken = volume("v", 2);
-    taken.claim_ref =
-        Some(bindery_core::ClaimRef { namespace: "ns".into(), name: "a".into(), uid: Some(Uid::from("u")) });
-    store.assume_volume(Arc::new(taken));
-    let live = LiveReads::new();
-    let mut session = store.session(&NoEnvironment, &live, DecisionLimits::default());
-    assert!(pages(&mut session, &query(), 8).is_empty());
-    let cache = (&mut session as &mut dyn Cluster).volume(Source::Cache, "v".into()).unwrap();
-    assert!(matches!(cache, bindery_core::Lookup::Found(volume) if volume.claim_ref.is_none()));
 }
 
 /// Enough volumes for chunks to be split and merged, with labels that have to follow.

@@ -155,14 +155,6 @@ fn a_late_write_does_not_bring_a_deleted_object_back() {
     assert_eq!(store.claim(Source::Overlay, &key("c")), Lookup::Absent);
 }
 
-/// A create returns before the watch delivers the object: nothing is inserted.
-#[test]
-fn a_write_does_not_create_an_object() {
-    let store = Store::new();
-    assert!(!store.assume_volume(Arc::new(volume("v", 5))).fresh);
-    assert_eq!(store.volume_names(), Vec::<bindery_core::Text>::new());
-}
-
 /// Versions are compared as numbers, an equal version counts as new, and of versions that cannot be compared
 /// the last one wins.
 #[test]
