@@ -13,7 +13,8 @@ pub struct Violation {
     pub why: String,
 }
 
-/// A rule.
+/// A rule. Breaking one of the first six does lasting harm, so they hold at any moment; the others hold in a
+/// cluster at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// No two bound claims have the same volume.
@@ -46,30 +47,6 @@ pub enum Rule {
     Finalizer,
     /// The deletion of a volume without a claim ends.
     DeletionEnds,
-}
-
-impl Rule {
-    /// Whether it holds at any moment, because breaking it does lasting harm. Other rules hold in a cluster
-    /// at rest.
-    pub fn is_of_any_moment(self) -> bool {
-        match self {
-            Self::OneClaim
-            | Self::VolumeKept
-            | Self::PointsBack
-            | Self::Fits
-            | Self::NotReclaimed
-            | Self::Protected => true,
-            Self::Marked
-            | Self::VolumePhase
-            | Self::ClaimPhase
-            | Self::ClaimStatus
-            | Self::Reservation
-            | Self::PairCompleted
-            | Self::NoneWaits
-            | Self::Finalizer
-            | Self::DeletionEnds => false,
-        }
-    }
 }
 
 impl fmt::Display for Violation {
