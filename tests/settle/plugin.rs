@@ -64,13 +64,7 @@ impl MockPlugin {
 
 impl Plugin<Volume> for MockPlugin {
     fn describe(&self) -> Description {
-        Description {
-            name: PLUGIN.into(),
-            provisions: true,
-            deletes: true,
-            recycles: true,
-            mount_options: false,
-        }
+        bindery_kit::plugin(PLUGIN)
     }
 
     fn supports(&self, volume: &Volume) -> bool {

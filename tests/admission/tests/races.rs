@@ -10,6 +10,12 @@ fn is_allowed(response: &Value) -> bool {
     response["allowed"].as_bool().unwrap()
 }
 
+/// The replica allows a request without a warning.
+async fn passes(replica: &Replica, review: &Value) {
+    let response = replica.response(review).await;
+    assert!(is_allowed(&response) && warnings(&response).is_empty(), "{review}: {response}");
+}
+
 /// A claim that names volume `v`.
 fn named(name: &str, storage: &str) -> Value {
     claim(name, storage, json!({"volumeName": "v"}))
@@ -35,8 +41,7 @@ fn claim_ref(name: &str, uid: &str) -> Value {
 async fn two_claims_may_name_one_volume_and_the_second_one_waits() {
     let replica = Replica::default().having(&[volume("v", "8Gi", json!({}))]);
     for name in ["first", "second"] {
-        let response = replica.response(&create(&named(name, "8Gi"))).await;
-        assert!(is_allowed(&response) && warnings(&response).is_empty(), "{response}");
+        passes(&replica, &create(&named(name, "8Gi"))).await;
     }
     // Once one of them is bound, the next claim is denied.
     let replica =
@@ -96,8 +101,7 @@ async fn a_volume_that_no_watch_has_told_of_yet_counts() {
     // Volume and claim in one manifest: the API server has the volume, but this replica has not seen it.
     let replica = Replica::default();
     replica.put(&volume("v", "8Gi", json!({})));
-    let response = replica.response(&create(&named("c", "8Gi"))).await;
-    assert!(is_allowed(&response) && warnings(&response).is_empty(), "{response}");
+    passes(&replica, &create(&named("c", "8Gi"))).await;
     assert_eq!(replica.reads(), 1);
     let response = replica.response(&create(&named("c", "10Gi"))).await;
     assert_eq!(response["status"]["code"], json!(422), "{response}");
@@ -144,11 +148,9 @@ async fn a_bound_claim_may_be_updated_whatever_its_volume_is_like() {
     let replica = Replica::default().having(&pair);
     let mut grown = bound(named("c", "100Gi"));
     grown["metadata"]["labels"] = json!({"app": "db"});
-    let response = replica.response(&update(&grown, &pair[1])).await;
-    assert!(is_allowed(&response) && warnings(&response).is_empty(), "{response}");
+    passes(&replica, &update(&grown, &pair[1])).await;
     // Also without the annotation: both still name each other, and are bound again.
-    let response = replica.response(&update(&named("c", "1Gi"), &pair[1])).await;
-    assert!(is_allowed(&response) && warnings(&response).is_empty(), "{response}");
+    passes(&replica, &update(&named("c", "1Gi"), &pair[1])).await;
     let response = replica.response(&update(&named("c", "2Gi"), &pair[1])).await;
     assert!(is_allowed(&response), "{response}");
     let said = "spec.volumeName: volume \"v\" has storage 1Gi and the claim storage 2Gi; they point at each \
@@ -161,8 +163,7 @@ async fn a_bound_claim_may_be_updated_whatever_its_volume_is_like() {
     // Its metadata may change without its volume too.
     for volumes in [vec![], vec![volume("v", "1Gi", claim_ref("d", "uid-d")), bound(named("d", "1Gi"))]] {
         let replica = Replica::default().having(&volumes);
-        let response = replica.response(&update(&grown, &pair[1])).await;
-        assert!(is_allowed(&response) && warnings(&response).is_empty(), "{response}");
+        passes(&replica, &update(&grown, &pair[1])).await;
     }
 }
 
@@ -204,8 +205,7 @@ async fn an_object_that_is_being_deleted_passes() {
         update(&leaving(volume("v", "1Gi", json!({}))), &pair[0]),
     ];
     for review in updates {
-        let response = replica.response(&review).await;
-        assert!(is_allowed(&response) && warnings(&response).is_empty(), "{response}");
+        passes(&replica, &review).await;
     }
     // So does the deletion itself, whose object is in oldObject.
     let mut deletion = update(&Value::Null, &pair[1]);
@@ -219,8 +219,7 @@ async fn a_name_that_the_api_server_still_has_to_generate_is_not_denied() {
     let replica = Replica::default().having(&[volume("v", "1Gi", json!({}))]);
     let mut unnamed = named("c", "8Gi");
     unnamed["metadata"] = json!({"generateName": "data-", "namespace": "ns"});
-    let response = replica.response(&create(&unnamed)).await;
-    assert!(is_allowed(&response) && warnings(&response).is_empty(), "{response}");
+    passes(&replica, &create(&unnamed)).await;
     unnamed["metadata"]["name"] = "".into();
     assert!(is_allowed(&replica.response(&create(&unnamed)).await));
     // A real API server makes the name before it asks.
@@ -264,8 +263,7 @@ async fn a_request_is_answered_for_what_it_introduces() {
     let replica = Replica::default().having(&[volume("v", "1Gi", json!({}))]);
     let mut labelled = named("c", "8Gi");
     labelled["metadata"]["labels"] = json!({"app": "db"});
-    let response = replica.response(&update(&labelled, &named("c", "8Gi"))).await;
-    assert!(is_allowed(&response) && warnings(&response).is_empty(), "{response}");
+    passes(&replica, &update(&labelled, &named("c", "8Gi"))).await;
     let response = replica.response(&update(&named("c", "8Gi"), &claim("c", "8Gi", json!({})))).await;
     assert_eq!(response["status"]["code"], json!(422), "{response}");
 }

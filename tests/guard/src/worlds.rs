@@ -9,7 +9,7 @@ use bindery_core::{
     Quantity, ReclaimPolicy, Request, Requirement, Returned, Selector, SelectorOperator, Subject, Text, Uid,
     Version, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
 };
-use bindery_kit::Choices;
+use bindery_kit::{Choices, class, plugin};
 
 use crate::model::{Model, Objects, Unreadable};
 
@@ -75,18 +75,11 @@ pub(crate) fn model(c: &mut Choices<'_>) -> Model {
 }
 
 fn plugins(c: &mut Choices<'_>) -> Vec<Plugin> {
-    let plugin = |name: &str, able: bool| Plugin {
-        name: name.into(),
-        provisions: able,
-        deletes: able,
-        recycles: able,
-        mount_options: false,
-    };
     match c.usually(&[0, 1, 2, 3]) {
-        0 => vec![plugin(PLUGIN, true)],
-        1 => vec![plugin(PLUGIN, false)],
+        0 => vec![plugin(PLUGIN)],
+        1 => vec![Plugin { provisions: false, deletes: false, recycles: false, ..plugin(PLUGIN) }],
         2 => vec![],
-        _ => vec![plugin(PLUGIN, true), plugin("kubernetes.io/second", true)],
+        _ => vec![plugin(PLUGIN), plugin("kubernetes.io/second")],
     }
 }
 
@@ -104,14 +97,7 @@ fn classes(c: &mut Choices<'_>) -> BTreeMap<Text, Arc<Class>> {
     }
     let default = c.pick(&["", "gold", "external"]);
     let made = classes.into_iter().map(|(name, provisioner, binding_mode)| {
-        let class = Class {
-            name: name.into(),
-            provisioner: provisioner.into(),
-            binding_mode,
-            mount_options: false,
-            default: name == default,
-            created: 0,
-        };
+        let class = Class { default: name == default, ..class(name, provisioner, binding_mode) };
         (class.name.clone(), Arc::new(class))
     });
     made.collect()

@@ -1,6 +1,6 @@
 //! Test kit: what tests of more than one crate share.
 //!
-//! - [`volume`], [`claim`] and [`class`] make objects of `bindery-core`; [`json`] makes the same in JSON, for
+//! - [`volume`], [`claim`], [`class`] and [`plugin`] make objects of `bindery-core`; [`json`] makes the same in JSON, for
 //!   tests that speak to an API server, and [`words`] changes objects by text, for tables of cases. A test
 //!   states only the fields that it is about.
 //! - `InMemoryApi` (feature `api`, because crates below the controller have no use for it) is an API server
@@ -39,7 +39,7 @@ pub use environment::NoEnvironment;
 pub use files::allow_files;
 pub use logged::Logged;
 pub use memory::{peak_kib, resident_kib};
-pub use objects::{claim, class, gib, volume};
+pub use objects::{claim, class, gib, plugin, volume};
 pub use random::{Choices, check_all, number_from_env, seeded_runner};
 #[cfg(feature = "waiting")]
 pub use waiting::poll;

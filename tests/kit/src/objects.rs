@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bindery_core::{
-    AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimStatus, Class, Quantity,
-    ReclaimPolicy, Uid, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
+    AccessMode, BindingMode, Claim, ClaimAnnotations, ClaimKey, ClaimPhase, ClaimStatus, Class, Plugin,
+    Quantity, ReclaimPolicy, Uid, Volume, VolumeAnnotations, VolumeMode, VolumePhase,
 };
 
 /// A number of gibibytes.
@@ -71,6 +71,11 @@ pub fn class(name: &str, provisioner: &str, mode: Option<BindingMode>) -> Class 
         default: false,
         created: 0,
     }
+}
+
+/// A plugin that provisions, deletes and recycles.
+pub fn plugin(name: &str) -> Plugin {
+    Plugin { name: name.into(), provisions: true, deletes: true, recycles: true, mount_options: false }
 }
 
 fn uid(name: &str) -> Uid {

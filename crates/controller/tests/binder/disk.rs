@@ -49,13 +49,7 @@ impl Disk {
 
 impl Plugin<Volume> for Disk {
     fn describe(&self) -> Description {
-        Description {
-            name: DISK.into(),
-            provisions: false,
-            deletes: true,
-            recycles: true,
-            mount_options: false,
-        }
+        Description { provisions: false, ..bindery_kit::plugin(DISK) }
     }
 
     fn supports(&self, volume: &Volume) -> bool {

@@ -12,10 +12,10 @@
 //! name, changed by the words after the name; `bound=VOLUME` makes a claim bound, with its status.
 
 use bindery_core::{
-    Claim, ClaimKey, Class, Decision, Migration, Operation, Plugin, PluginMatch, Pod, Point, Progress,
-    Returned, Subject, Volume,
+    Claim, ClaimKey, Class, Decision, Migration, Operation, PluginMatch, Pod, Point, Progress, Returned,
+    Subject, Volume,
 };
-use bindery_kit::{gib, words};
+use bindery_kit::{gib, plugin, words};
 
 use crate::cluster::ListCluster;
 use crate::{decide, lines};
@@ -134,10 +134,7 @@ impl Given {
             ("pods-error", _) => cluster.pods = Err("the index is gone".into()),
             ("plugin", _) => {
                 let (name, words) = first(rest);
-                let [provisions, deletes, recycles] = [true; 3];
-                let plugin =
-                    Plugin { name: name.into(), provisions, deletes, recycles, mount_options: false };
-                cluster.plugins.push(words::changed(&plugin, words));
+                cluster.plugins.push(words::changed(&plugin(name), words));
             }
             ("plugins-match", _) => {
                 cluster.plugin_match =

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bindery_core::guard::{self, Case, ObjectName, Objection, View};
 use bindery_core::{
-    AccessMode, Answer, Claim, ClaimKey, Class, Decision, Exchange, Lookup, Plugin, Quantity, Question,
-    Request, Source, Text, Volume,
+    AccessMode, Answer, Claim, ClaimKey, Class, Decision, Exchange, Lookup, Quantity, Question, Request,
+    Source, Text, Volume,
 };
 
 /// A decision and all that it is checked by.
@@ -119,9 +119,4 @@ pub(crate) fn volume(name: &str) -> Volume {
         access_modes: vec![AccessMode::ReadWriteOnce, AccessMode::ReadOnlyMany],
         ..bindery_kit::volume(name)
     }
-}
-
-/// A plugin that can do everything.
-pub(crate) fn plugin(name: &str) -> Plugin {
-    Plugin { name: name.into(), provisions: true, deletes: true, recycles: true, mount_options: false }
 }

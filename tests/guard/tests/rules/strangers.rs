@@ -7,9 +7,9 @@ use bindery_core::{
     Pod, Question, Source, Volume,
 };
 
-use bindery_kit::class;
+use bindery_kit::{class, plugin};
 
-use crate::case::{claim, plugin, volume};
+use crate::case::{claim, volume};
 
 const NAME: &str = "stranger";
 /// The plugin of most rows: found for the stranger's volume, it is found for no other.

@@ -18,10 +18,10 @@ use bindery_core::{
     Answer, Claim, ClaimKey, Class, Decision, Handle, Lookup, Migration, Operation, PluginMatch, Pod, Point,
     Progress, Question, Request, Returned, Source, Subject, Uid, Volume,
 };
-use bindery_kit::words;
+use bindery_kit::{plugin, words};
 
 use crate::actions;
-use crate::case::{TestCase, World, claim, plugin, volume};
+use crate::case::{TestCase, World, claim, volume};
 
 /// The plugin of an operation on a claim, unless a fact names another.
 const PLUGIN: &str = "kubernetes.io/p";
