@@ -1,8 +1,8 @@
 //! Test kit: what tests of more than one crate share.
 //!
-//! - [`volume`], [`claim`], [`class`] and [`plugin`] make objects of `bindery-core`; [`json`] makes the same in
-//!   JSON, for tests that speak to an API server, and [`words`] changes objects by text, for tables of cases. A
-//!   test states only the fields that it is about.
+//! - [`volume`], [`claim`], [`class`] and [`plugin`] make objects of `bindery-core`; [`json`] makes the same
+//!   in JSON, for tests that speak to an API server, and [`words`] changes objects by text, for tables of
+//!   cases. A test states only the fields that it is about.
 //! - `InMemoryApi` (feature `api`, because crates below the controller have no use for it) is an API server
 //!   behind the binder's port, with versions, conflicts, finalizers, faults by script, and a log of requests.
 //! - `NoEnvironment` (feature `store`) answers a session of the store in tests without plugins.
