@@ -58,3 +58,4 @@ pub use http::route::Verb;
 pub use http::{AnswerLost, SimBody, SimService};
 pub use schema::normalise;
 pub use sim::{LoggedRequest, SeedError, Sim, SimOptions};
+pub use storage::Snapshot;

@@ -14,7 +14,7 @@ use crate::http::socket;
 use crate::object;
 use crate::registry::{self, Resource};
 use crate::state::State;
-use crate::storage::Key;
+use crate::storage::{Key, Snapshot};
 
 /// How many changes watches and pages can read; older ones expire. A busy test makes a few thousand changes
 /// of a few hundred bytes.
@@ -204,6 +204,19 @@ impl Sim {
     /// Drops the history: watches and pages from older versions get 410.
     pub fn compact(&self) {
         self.state().store.compact();
+    }
+
+    /// What is stored now.
+    pub fn snapshot(&self) -> Snapshot {
+        self.state().store.snapshot()
+    }
+
+    /// Stores what was stored at an earlier moment, as a restore of etcd does. Resource versions go back, and
+    /// are given again. An API server is restarted after a restore, so the caller ends the open watches.
+    pub fn restore(&self, snapshot: &Snapshot) {
+        let mut state = self.state();
+        state.store.restore(snapshot);
+        self.announce(&state);
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

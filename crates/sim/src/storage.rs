@@ -46,6 +46,13 @@ pub(crate) type Objects = BTreeMap<Key, Arc<Value>>;
 /// The objects of a kind without objects.
 static NO_OBJECTS: Objects = BTreeMap::new();
 
+/// The objects of a cluster at one moment, to be restored later.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    revision: u64,
+    objects: BTreeMap<&'static str, Objects>,
+}
+
 /// All objects, the revision counter, and the history.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -107,6 +114,18 @@ impl Store {
                 self.compacted = oldest.revision;
             }
         }
+    }
+
+    /// Becomes what another store was, as after a restore of etcd: the revision goes back, and no watch can
+    /// read what was before.
+    pub(crate) fn restore(&mut self, snapshot: &Snapshot) {
+        (self.revision, self.objects) = (snapshot.revision, snapshot.objects.clone());
+        self.compact();
+    }
+
+    /// The objects and the revision as they are now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot { revision: self.revision, objects: self.objects.clone() }
     }
 
     /// Drops the whole history.
