@@ -23,7 +23,7 @@ pub use self::perform::PendingOperation;
 pub use self::refresh::EVENT_REFRESH;
 pub use self::review::Reviewed;
 use crate::decider::{Decider, chosen};
-use crate::executor::{AGAIN_MIN, Executor, KnownObjects, again_after};
+use crate::executor::{AGAIN_MIN, Conflicts, Executor, KnownObjects, again_after};
 use crate::intake::Intake;
 use crate::observe::Observation;
 use crate::operations::OperationMap;
@@ -184,6 +184,7 @@ impl<P: Port> Binder<P> {
             operations: Arc::clone(&operations),
             metrics: Arc::clone(&metrics),
             write_health: WriteHealth::default(),
+            conflicts: Conflicts::default(),
         };
         let recycle_permits = Semaphore::new(settings.recycles_max);
         let observation = Observation::default();

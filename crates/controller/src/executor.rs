@@ -1,6 +1,7 @@
 //! Carries out the steps of a decision that the guard has passed: one request for each, with the version that
 //! the previous one returned.
 
+mod conflicts;
 mod known;
 
 use std::sync::Arc;
@@ -13,11 +14,12 @@ use bindery_core::{
 use bindery_store::Store;
 use tracing::Instrument as _;
 
+pub(crate) use self::conflicts::Conflicts;
 pub(crate) use self::known::KnownObjects;
 use crate::binder::OperationSubject;
 use crate::intake::Intake;
 use crate::operations::{NotStarted, OperationMap};
-use crate::write::{edited_finalizers, targets_mut};
+use crate::write::{Target, edited_finalizers, targets_mut};
 use crate::{
     Configuration, Key, Metrics, Note, PendingOperation, Port, SyncError, Write, WriteHealth, Written,
 };
@@ -69,6 +71,7 @@ pub(crate) struct Executor<P: Port> {
     pub(crate) operations: Arc<OperationMap>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) write_health: WriteHealth,
+    pub(crate) conflicts: Conflicts,
 }
 
 impl<P: Port> Executor<P> {
@@ -152,13 +155,28 @@ impl<P: Port> Executor<P> {
                 {
                     self.intake.answered(&sent, version);
                 }
+                self.conflicts.written(target.kind(), &object);
                 self.assume(write, &written);
                 Ok(written)
             }
             Err(error) => {
                 if error.is_conflict() { &self.metrics.conflicts } else { &self.metrics.write_errors }.inc();
+                if error.is_conflict() {
+                    self.refresh_stale(target);
+                }
                 Err(SyncError::Write { write: name, object, error })
             }
+        }
+    }
+
+    /// Lists the kind of an object again if the cache does not get the change that a conflict tells of.
+    fn refresh_stale(&self, target: Target<'_>) {
+        let (kind, object) = (target.kind(), target.name());
+        let is_stale =
+            target.version().is_some_and(|version| self.conflicts.refused(kind, &object, &version));
+        if is_stale {
+            tracing::warn!(%kind, object, "the cached version is stale; listing again");
+            self.intake.freshness().want_list(kind);
         }
     }
 

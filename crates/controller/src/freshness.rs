@@ -63,6 +63,8 @@ pub struct Sent {
 #[derive(Debug, Default)]
 struct KindFreshness {
     heard: watch::Sender<Heard>,
+    /// The highest version in an answer to a read or a write. The watch may not have reached it.
+    answered: Mutex<Option<Version>>,
     lists: watch::Sender<Requests>,
     /// Notified when a bookmark is wanted.
     bookmarks: Notify,
@@ -145,12 +147,22 @@ impl Freshness {
     /// The state of a kind before a request is sent whose answer has a current version: that of a consistent
     /// list, or of an object that the request writes.
     pub fn sent(&self, kind: Kind) -> Sent {
-        Sent { kind, known: self.version(kind), regressions: self.regressions.load(Ordering::SeqCst) }
+        let answered = self.of(kind).answered.lock().clone();
+        let known = match (self.version(kind), answered) {
+            (Some(reached), Some(answered)) if is_newer(&answered, &reached) => Some(answered),
+            (reached, answered) => reached.or(answered),
+        };
+        Sent { kind, known, regressions: self.regressions.load(Ordering::SeqCst) }
     }
 
     /// Whether the version in the answer to a request went back.
     pub(crate) fn answered(&self, sent: &Sent, version: &Version) -> Option<Regression> {
         let is_comparable = sent.regressions == self.regressions.load(Ordering::SeqCst);
+        let mut answered = self.of(sent.kind).answered.lock();
+        if is_comparable && answered.as_ref().is_none_or(|known| is_newer(version, known)) {
+            *answered = Some(version.clone());
+        }
+        drop(answered);
         regression(sent.kind.name(), sent.known.clone().filter(|_| is_comparable), version)
     }
 
@@ -158,6 +170,7 @@ impl Freshness {
     pub(crate) fn go_back(&self, regression: Regression) {
         *self.lease.lock() = None;
         for kind in Kind::ALL {
+            *self.of(kind).answered.lock() = None;
             self.of(kind).heard.send_modify(|heard| heard.version = None);
             self.want_list(kind);
         }
@@ -298,6 +311,9 @@ mod tests {
             "it may have been answered before 100 was written"
         );
         assert_eq!(freshness.answered(&late, &own), None);
+        let afterwards = freshness.sent(Kind::Volume);
+        let regression = freshness.answered(&afterwards, &known).expect("the own write had a higher version");
+        assert_eq!((&regression.known, &regression.told), (&own, &known));
         assert_eq!(freshness.answered(&late, &Version::from("opaque")), None);
         assert_eq!(freshness.reached(Kind::Claim, &old), None, "the kinds' versions are not compared");
         let regression = freshness.answered(&late, &old).expect("7 is lower than 100");
