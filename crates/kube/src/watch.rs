@@ -44,6 +44,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_secs(1);
 /// After a watch that lasted this long, the next failure starts at [`BACKOFF`] again.
 const BACKOFF_RESET: Duration = Duration::from_secs(120);
+/// A watch that ends sooner was cut.
+const EARLY: Duration = Duration::from_secs(WATCH_SECONDS - 10);
 /// After this many failures in a row, a list is fetched in pages.
 const STREAM_FAILURES_MAX: u32 = 2;
 /// After this many paged lists in a row whose continue token expired, a list is fetched in one answer.
@@ -171,9 +173,18 @@ impl Watch {
     async fn run(mut self) {
         let mut version: Option<String> = None;
         let mut retry = Retry { pause: BACKOFF, has_expired: false, hastened: None };
+        let mut was_cut = false;
         loop {
             let (began, before) = (Instant::now(), version.clone());
-            match self.turn(&mut version).await {
+            let may_be_short = self.wants_bookmark;
+            let turned = self.turn_after(was_cut, &mut version).await;
+            // After a restore, a watch from a version that etcd does not have is silent.
+            was_cut = match &turned {
+                Ok(Ended::ByServer) => !may_be_short && began.elapsed() < EARLY,
+                Ok(Ended::ListWanted | Ended::BookmarkWanted) => false,
+                Err(error) => matches!(error, WatchError::Silent(_)) || began.elapsed() < EARLY,
+            };
+            match turned {
                 // A server that ends every watch at once must not be asked again without a pause (client-go's
                 // "very short watch").
                 Ok(Ended::ByServer) if began.elapsed() < SHORT && before.is_some() && before == version => {
@@ -209,10 +220,6 @@ impl Watch {
                 return;
             }
         }
-        // After a restore, a watch from a version that etcd does not have is silent too.
-        if matches!(error, WatchError::Silent(_)) {
-            newest::compare(&self.client, intake, kind).await;
-        }
         intake.watch_failed();
         let Retry { pause, hastened, .. } = retry;
         tracing::warn!(%kind, %error, ?pause, "watching failed; trying again");
@@ -226,6 +233,24 @@ impl Watch {
                 (*pause, *hastened) = (BACKOFF, Some(Instant::now()));
             }
             () = intake.freshness().until_list_wanted(kind), if version.is_some() => *version = None,
+        }
+    }
+
+    /// Makes a turn. Where the last watch was cut, as by a restart of the API server, also looks whether
+    /// versions went back meanwhile: after a restore of etcd the watch goes on from a version that etcd gives
+    /// out a second time, and misses what was written under it.
+    async fn turn_after(
+        &mut self,
+        was_cut: bool,
+        version: &mut Option<String>,
+    ) -> Result<Ended, WatchError> {
+        let (kind, client, intake) = (self.feed.kind, self.client.clone(), self.feed.intake.clone());
+        let compares = was_cut && version.is_some();
+        let mut turn = std::pin::pin!(self.turn(version));
+        tokio::select! {
+            biased;
+            turned = &mut turn => turned,
+            () = newest::compare(&client, &intake, kind), if compares => turn.await,
         }
     }
 
