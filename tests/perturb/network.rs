@@ -1,0 +1,170 @@
+//! The network between a replica and the API server.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bindery_sim::{AnswerLost, Sim};
+use bytes::Bytes;
+use futures::stream::unfold;
+use http::{Method, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use kube::client::Body;
+use serde_json::json;
+use tokio::time::sleep;
+use tower::ServiceExt as _;
+
+use crate::law;
+use crate::script::{Effect, KINDS};
+use crate::timeline::{Point, Timeline};
+
+type Answer = Result<Response<UnsyncBoxBody<Bytes, Infallible>>, AnswerLost>;
+
+/// The network of one replica.
+#[derive(Clone)]
+pub(crate) struct Network {
+    pub(crate) replica: usize,
+    pub(crate) timeline: Arc<Timeline>,
+    pub(crate) sim: Sim,
+}
+
+impl Network {
+    /// A client on this network.
+    pub(crate) fn client(&self) -> kube::Client {
+        let network = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| network.clone().send(request));
+        kube::Client::new(service, "default")
+    }
+
+    /// The place of a watch among all that a change wakes, from 1.
+    fn turn(&self, kind: usize) -> u64 {
+        u64::try_from(self.replica * KINDS.len() + kind + 1).expect("a small number")
+    }
+
+    async fn send(self, request: Request<Body>) -> Answer {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map_err(|_| AnswerLost)?.to_bytes();
+        let path = head.uri.path().to_owned();
+        let is_write = head.method != Method::GET && !path.contains("/leases") && !path.contains("/events");
+        let what = format!("{} {}", head.method, head.uri);
+        let (number, effect) = self.timeline.add(Point { replica: self.replica, what, is_write });
+        match effect {
+            Some(Effect::Refuse(code)) => return Ok(refusal(code)),
+            Some(Effect::Swallow) => return std::future::pending().await,
+            _ => {}
+        }
+        // A request that was sent arrives, even if the replica gives it up or dies.
+        let carried = tokio::spawn(async move {
+            self.timeline.until_connected(self.replica).await;
+            if effect == Some(Effect::Delay) {
+                self.timeline.until(number + 4).await;
+            }
+            let again = Request::from_parts(head.clone(), Body::from(body.clone()));
+            let answer = self.carry(Request::from_parts(head, Body::from(body.clone())), &body).await;
+            if effect == Some(Effect::Repeat) {
+                return self.carry(again, &body).await;
+            }
+            self.timeline.until_connected(self.replica).await;
+            answer
+        });
+        let answer = carried.await.map_err(|_| AnswerLost)?;
+        if effect == Some(Effect::LoseAnswer) { Err(AnswerLost) } else { answer }
+    }
+
+    /// Has the API server carry out a request, and holds it against the laws.
+    async fn carry(&self, request: Request<Body>, body: &Bytes) -> Answer {
+        if self.timeline.is_down() {
+            return Err(AnswerLost);
+        }
+        let uri = request.uri().to_string();
+        if let Some(kind) = watched(&uri) {
+            return self.watch(request, kind).await;
+        }
+        let method = request.method().clone();
+        let before = law::before(&self.sim, &method, request.uri().path(), body);
+        let answer = self.sim.service().oneshot(request).await?;
+        if method != Method::GET && answer.status().is_success() {
+            for violation in before.into_iter().chain(law::after(&self.sim)) {
+                self.timeline.violated(&format!("replica {}: {method} {uri}", self.replica), &violation);
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Whether the version that a watch begins from has been given. After a restore it may not have been.
+    fn has_revision(&self, request: &Request<Body>) -> bool {
+        let query = request.uri().query().unwrap_or("");
+        let from = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion="));
+        from.and_then(|from| from.parse::<u64>().ok()).is_none_or(|from| from <= self.sim.revision())
+    }
+
+    async fn watch(&self, request: Request<Body>, kind: usize) -> Answer {
+        let is_from_version = !request.uri().query().unwrap_or("").contains("sendInitialEvents");
+        if is_from_version && self.timeline.take_expired(self.replica, kind) {
+            return Ok(refusal(410));
+        }
+        let cuts = self.timeline.cuts(self.replica, kind);
+        if !self.has_revision(&request) {
+            // As on the real server, which waits for that version without a word.
+            let silent = StreamBody::new(futures::stream::pending()).boxed_unsync();
+            return Ok(Response::new(silent));
+        }
+        let answer = self.sim.service().oneshot(request).await?;
+        let network = self.clone();
+        Ok(answer.map(|body| {
+            let frames = unfold((body, network, cuts), move |(mut body, network, mut cuts)| async move {
+                let frame = tokio::select! {
+                    biased;
+                    _ = cuts.changed() => return None,
+                    frame = body.frame() => frame?,
+                };
+                // The simulator wakes watches in any order.
+                sleep(Duration::from_millis(network.turn(kind))).await;
+                let what = format!("frame of {}", KINDS[kind]);
+                network.timeline.add(Point { replica: network.replica, what, is_write: false });
+                tokio::select! {
+                    biased;
+                    _ = cuts.changed() => return None,
+                    () = network.timeline.until_passed(network.replica, kind) => {}
+                }
+                Some((frame, (body, network, cuts)))
+            });
+            StreamBody::new(Box::pin(frames)).boxed_unsync()
+        }))
+    }
+}
+
+/// The kind that a request watches: the index of its resource.
+fn watched(uri: &str) -> Option<usize> {
+    let (path, query) = uri.split_once('?')?;
+    let resource = path.rsplit('/').next()?;
+    let kind = KINDS.iter().position(|kind| *kind == resource)?;
+    query.contains("watch=true").then_some(kind)
+}
+
+/// An answer with a `metav1.Status`, as an API server or a proxy before it gives.
+fn refusal(code: u16) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+    let reason = match code {
+        403 => "Forbidden",
+        404 => "NotFound",
+        409 => "Conflict",
+        410 => "Expired",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "InternalError",
+    };
+    let status = json!({
+        "apiVersion": "v1", "kind": "Status", "status": "Failure",
+        "code": code, "reason": reason, "message": "injected",
+    });
+    let body = Full::new(Bytes::from(status.to_string())).boxed_unsync();
+    let mut response = Response::new(body);
+    *response.status_mut() = http::StatusCode::from_u16(code).expect("a status");
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response
+}

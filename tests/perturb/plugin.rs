@@ -1,0 +1,118 @@
+//! The in-tree plugin of the scenarios. Both replicas use the same assets.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bindery_controller::{Order, Plugin, PluginError};
+use bindery_core::{Plugin as Description, PluginOperation, Text, Volume};
+use bindery_kube::Template;
+use bindery_sim::Sim;
+use futures::future::{BoxFuture, FutureExt as _};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::law;
+use crate::timeline::Timeline;
+
+/// The name of the plugin.
+pub(crate) const PLUGIN: &str = "kubernetes.io/host-path";
+
+/// How long an operation takes.
+const LASTS: Duration = Duration::from_secs(3);
+
+/// The plugin.
+#[derive(Clone)]
+pub(crate) struct Assets {
+    sim: Sim,
+    timeline: Arc<Timeline>,
+    /// Assets that were made and not deleted, by the name of their volume.
+    made: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Assets {
+    pub(crate) fn new(sim: &Sim, timeline: &Arc<Timeline>) -> Self {
+        Self { sim: sim.clone(), timeline: Arc::clone(timeline), made: Arc::default() }
+    }
+
+    /// Assets that have no volume.
+    pub(crate) fn orphans(&self) -> Vec<String> {
+        let made = self.made.lock();
+        let has_volume = |name: &&String| self.sim.object("persistentvolumes", None, name).is_some();
+        made.iter().filter(|name| !has_volume(name)).cloned().collect()
+    }
+
+    /// How many assets there are.
+    pub(crate) fn count(&self) -> usize {
+        self.made.lock().len()
+    }
+
+    fn make(&self, order: &Order) -> Template {
+        self.made.lock().insert(order.name.to_string());
+        Template(json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "capacity": {"storage": "1Gi"},
+                "hostPath": {"path": format!("/assets/{}", order.name)},
+                "persistentVolumeReclaimPolicy": "Delete",
+            },
+        }))
+    }
+
+    /// Begins to destroy the data of the volume of that name.
+    fn destroy(&self, name: &str, what: &str) {
+        let volume = self.sim.object("persistentvolumes", None, name).unwrap_or_default();
+        if let Some(violation) = law::destroys(&self.sim, &volume) {
+            self.timeline.violated(&format!("the plugin {what}"), &violation);
+        }
+    }
+
+    async fn remove(&self, name: String) -> Result<(), PluginError> {
+        self.destroy(&name, "deletes");
+        sleep(LASTS).await;
+        self.made.lock().remove(&name);
+        Ok(())
+    }
+}
+
+impl Plugin<Template> for Assets {
+    fn describe(&self) -> Description {
+        Description {
+            name: PLUGIN.into(),
+            provisions: true,
+            deletes: true,
+            recycles: true,
+            mount_options: false,
+        }
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        &*volume.source == "hostPath"
+    }
+
+    fn ready(&self, _: PluginOperation) -> Result<(), Text> {
+        Ok(())
+    }
+
+    fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Template, PluginError>> {
+        let made = self.make(order);
+        sleep(LASTS).map(|()| Ok(made)).boxed()
+    }
+
+    fn discard<'a>(&'a self, template: &'a Template) -> BoxFuture<'a, Result<(), PluginError>> {
+        let path = template.0["spec"]["hostPath"]["path"].as_str().unwrap_or_default();
+        self.remove(path.trim_start_matches("/assets/").to_owned()).boxed()
+    }
+
+    fn delete<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
+        self.remove(volume.name.to_string()).boxed()
+    }
+
+    fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
+        self.destroy(&volume.name, "recycles");
+        sleep(LASTS).map(Ok).boxed()
+    }
+}

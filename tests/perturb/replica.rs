@@ -1,0 +1,98 @@
+//! A replica: watches, events, the election and the binder, as `bindery serve` puts them together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bindery_controller::{Binder, Configuration, Parts, Plugin, Plugins, Settings};
+use bindery_core::Version;
+use bindery_engine::DefaultEngine;
+use bindery_kube::{ApiClient, ApiPort, Elector, Events, LeaseSettings, Template, watch};
+use bindery_store::{Kind, Store};
+use tokio::sync::watch as channel;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::network::Network;
+use crate::plugin::Assets;
+
+/// The duration of the Lease.
+const LEASE: Duration = Duration::from_secs(60);
+/// The time at the start of a run, in seconds since 1970.
+const START: i64 = 1_767_225_600;
+/// Every version is higher.
+const LOWEST: &str = "1";
+
+/// A running replica.
+pub(crate) struct Replica {
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Replica {
+    /// Starts a replica. Each start has an identity of its own.
+    pub(crate) fn start(network: &Network, assets: &Assets, identity: String, began: Instant) -> Self {
+        let client = ApiClient::from(network.client());
+        let (events, worker) = Events::new(client.clone());
+        let clock =
+            Arc::new(move || START + i64::try_from(began.elapsed().as_secs()).unwrap_or(i64::MAX - START));
+        let plugin: Arc<dyn Plugin<Template>> = Arc::new(assets.clone());
+        let plugins: Plugins<Template> = [plugin].into_iter().collect();
+        let settings = LeaseSettings {
+            namespace: "kube-system".to_owned(),
+            name: "bindery".to_owned(),
+            identity,
+            duration: LEASE,
+        };
+        let binder = Arc::new(Binder::new(Parts {
+            store: Arc::new(Store::new()),
+            port: ApiPort::new(client.clone(), clock, events),
+            engine: Arc::new(DefaultEngine),
+            configuration: Configuration { plugins: Arc::new(plugins), ..Configuration::default() },
+            settings: Settings { shutdown_grace: settings.grace(), ..Settings::default() },
+            journal: None,
+        }));
+        let watches = watch::run(client.clone(), binder.intake().clone(), CancellationToken::new());
+        let tasks = vec![
+            tokio::spawn(worker.run()),
+            tokio::spawn(watches),
+            tokio::spawn(compete(client, binder, settings)),
+        ];
+        Self { tasks }
+    }
+}
+
+impl Drop for Replica {
+    /// The replica is killed.
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Competes for the Lease once every kind is listed, and binds while this replica leads.
+async fn compete(client: ApiClient, binder: Arc<Binder<ApiPort>>, settings: LeaseSettings) {
+    for kind in Kind::ALL {
+        binder.intake().freshness().until_reached(kind, &Version::from(LOWEST)).await;
+    }
+    let elector = Elector::new(client.clone(), settings, channel::Sender::new(None));
+    let (sender, holds) = channel::channel(false);
+    let elector = elector.tells(binder.intake().clone()).run(sender);
+    let (_, ()) = tokio::join!(elector, lead(client, binder, holds));
+}
+
+async fn lead(client: ApiClient, binder: Arc<Binder<ApiPort>>, mut holds: channel::Receiver<bool>) {
+    while holds.wait_for(|holds| *holds).await.is_ok() {
+        let term = CancellationToken::new();
+        let bind = async {
+            let current = watch::until_current(client.clone(), binder.intake());
+            if term.run_until_cancelled(current).await.is_some() {
+                Arc::clone(&binder).run(term.clone()).await;
+            }
+        };
+        let lost = async {
+            // The elector runs as long as this.
+            let _ = holds.wait_for(|holds| !holds).await;
+            term.cancel();
+        };
+        tokio::join!(bind, lost);
+    }
+}

@@ -1,0 +1,224 @@
+//! The points of a run, and the disturbances that begin at them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bindery_sim::{Sim, Snapshot};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::script::{Effect, KINDS, Perturbation, REPLICAS};
+
+/// How long a replica is isolated: longer than its Lease lasts, and longer than its requests may take.
+const ISOLATED: Duration = Duration::from_secs(150);
+
+/// How long the API server is down for a restore of etcd.
+const DOWN: Duration = Duration::from_secs(5);
+/// How long the replicas take after that to open their watches again.
+const NOTICED: Duration = Duration::from_secs(10);
+
+/// A request, or a frame of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Point {
+    /// The replica that sent or received it.
+    pub(crate) replica: usize,
+    /// The method and path of a request, or the resource of a frame.
+    pub(crate) what: String,
+    /// Whether it is a request to write something other than the Lease or an event.
+    pub(crate) is_write: bool,
+}
+
+/// The points of a run, and what is disturbed.
+pub(crate) struct Timeline {
+    sim: Sim,
+    /// What a later restore brings back, by the number of the point at which it was saved.
+    saved: Mutex<BTreeMap<usize, Snapshot>>,
+    perturbations: Vec<Perturbation>,
+    points: Mutex<Vec<Point>>,
+    /// The number of points.
+    reached: watch::Sender<usize>,
+    links: [Link; REPLICAS],
+    /// The API server answers nothing until then.
+    down_until: Mutex<Option<Instant>>,
+    crashes: mpsc::UnboundedSender<usize>,
+    violations: Mutex<Vec<String>>,
+}
+
+/// The network of one replica.
+struct Link {
+    /// Nothing passes until then.
+    isolated_until: Mutex<Option<Instant>>,
+    kinds: [KindLink; KINDS.len()],
+}
+
+/// The watches of one kind.
+struct KindLink {
+    /// Frames wait for this number of points.
+    held_until: Mutex<usize>,
+    /// Raised when the open watches end.
+    cuts: watch::Sender<usize>,
+    /// The next watch from a version is refused.
+    is_expired: Mutex<bool>,
+}
+
+impl Timeline {
+    /// A timeline, and the replicas that crash on it.
+    pub(crate) fn new(sim: &Sim, perturbations: &[Perturbation]) -> (Self, mpsc::UnboundedReceiver<usize>) {
+        let (crashes, receiver) = mpsc::unbounded_channel();
+        let timeline = Self {
+            sim: sim.clone(),
+            saved: Mutex::default(),
+            perturbations: perturbations.to_vec(),
+            points: Mutex::default(),
+            reached: watch::Sender::new(0),
+            links: std::array::from_fn(|_| Link::new()),
+            down_until: Mutex::default(),
+            crashes,
+            violations: Mutex::default(),
+        };
+        (timeline, receiver)
+    }
+
+    /// Adds a point. Returns its number, and the disturbance of that request.
+    pub(crate) fn add(&self, point: Point) -> (usize, Option<Effect>) {
+        let number = {
+            let mut points = self.points.lock();
+            points.push(point);
+            points.len() - 1
+        };
+        self.save(number);
+        let effects = self.perturbations.iter().filter(|perturbation| perturbation.at == number);
+        let (of_request, others): (Vec<Effect>, Vec<Effect>) =
+            effects.map(|perturbation| perturbation.effect).partition(|effect| effect.is_of_request());
+        others.into_iter().for_each(|effect| self.begin(effect, number));
+        self.reached.send_replace(number + 1);
+        (number, of_request.first().copied())
+    }
+
+    /// Saves what a later restore brings back.
+    fn save(&self, number: usize) {
+        let is_restored = |perturbation: &Perturbation| match perturbation.effect {
+            Effect::Restore { points } => perturbation.at.saturating_sub(points) == number,
+            _ => false,
+        };
+        if self.perturbations.iter().any(is_restored) {
+            self.saved.lock().insert(number, self.sim.snapshot());
+        }
+    }
+
+    fn restore(&self, number: usize) {
+        let saved = self.saved.lock();
+        let snapshot = saved.get(&number).expect("it was saved when the point came");
+        self.sim.restore(snapshot);
+        *self.down_until.lock() = Some(Instant::now() + DOWN);
+        self.links.iter().flat_map(|link| &link.kinds).for_each(KindLink::cut);
+    }
+
+    fn begin(&self, effect: Effect, number: usize) {
+        match effect {
+            Effect::Hold { replica, kind, points } => {
+                *self.links[replica].kinds[kind].held_until.lock() = number + points;
+            }
+            Effect::Cut { replica, kind } => self.links[replica].kinds[kind].cut(),
+            Effect::Expire { replica, kind } => {
+                *self.links[replica].kinds[kind].is_expired.lock() = true;
+                self.links[replica].kinds[kind].cut();
+            }
+            // The receiver is gone once the run has ended.
+            Effect::Crash { replica } => drop(self.crashes.send(replica)),
+            Effect::Restore { points } => self.restore(number.saturating_sub(points)),
+            Effect::Isolate { replica } => {
+                *self.links[replica].isolated_until.lock() = Some(Instant::now() + ISOLATED);
+            }
+            Effect::Refuse(_) | Effect::Swallow | Effect::Delay | Effect::LoseAnswer | Effect::Repeat => {}
+        }
+    }
+
+    /// Waits until a number of points has come.
+    pub(crate) async fn until(&self, points: usize) {
+        let mut reached = self.reached.subscribe();
+        // The sender lives as long as this, so there is no error to see.
+        let _ = reached.wait_for(|reached| *reached >= points).await;
+    }
+
+    /// Whether the API server is down.
+    pub(crate) fn is_down(&self) -> bool {
+        self.down_until.lock().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Waits until the API server is up, and the replicas have noticed: they cannot if more versions are given
+    /// out before than the restore took back.
+    pub(crate) async fn until_up(&self) {
+        let until = *self.down_until.lock();
+        if let Some(until) = until {
+            tokio::time::sleep_until(until + NOTICED).await;
+        }
+    }
+
+    /// Waits until something can pass to or from a replica.
+    pub(crate) async fn until_connected(&self, replica: usize) {
+        let until = *self.links[replica].isolated_until.lock();
+        if let Some(until) = until {
+            tokio::time::sleep_until(until).await;
+        }
+    }
+
+    /// Waits until a frame of a kind can pass to a replica.
+    pub(crate) async fn until_passed(&self, replica: usize, kind: usize) {
+        self.until_connected(replica).await;
+        let until = *self.links[replica].kinds[kind].held_until.lock();
+        self.until(until).await;
+    }
+
+    /// Tells when the watches of a kind end.
+    pub(crate) fn cuts(&self, replica: usize, kind: usize) -> watch::Receiver<usize> {
+        self.links[replica].kinds[kind].cuts.subscribe()
+    }
+
+    /// Whether a watch from a version is refused. It is once.
+    pub(crate) fn take_expired(&self, replica: usize, kind: usize) -> bool {
+        std::mem::take(&mut *self.links[replica].kinds[kind].is_expired.lock())
+    }
+
+    /// The points that have come.
+    pub(crate) fn points(&self) -> Vec<Point> {
+        self.points.lock().clone()
+    }
+
+    /// The number of writes among the points.
+    pub(crate) fn writes(&self) -> usize {
+        self.points.lock().iter().filter(|point| point.is_write).count()
+    }
+
+    /// Notes that a law is broken, by the write that breaks it.
+    pub(crate) fn violated(&self, write: &str, violation: &str) {
+        let mut violations = self.violations.lock();
+        // What one write breaks stays broken at the next ones.
+        if !violations.iter().any(|known| known.ends_with(violation)) {
+            violations.push(format!("{write}: {violation}"));
+        }
+    }
+
+    /// The violations that were noted.
+    pub(crate) fn violations(&self) -> Vec<String> {
+        self.violations.lock().clone()
+    }
+}
+
+impl Link {
+    fn new() -> Self {
+        let kind = |_| KindLink {
+            held_until: Mutex::default(),
+            cuts: watch::Sender::new(0),
+            is_expired: Mutex::default(),
+        };
+        Self { isolated_until: Mutex::default(), kinds: std::array::from_fn(kind) }
+    }
+}
+
+impl KindLink {
+    fn cut(&self) {
+        self.cuts.send_modify(|cuts| *cuts += 1);
+    }
+}
