@@ -239,11 +239,7 @@ impl Watch {
     /// Makes a turn. Where the last watch was cut, as by a restart of the API server, also looks whether
     /// versions went back meanwhile: after a restore of etcd the watch goes on from a version that etcd gives
     /// out a second time, and misses what was written under it.
-    async fn turn_after(
-        &mut self,
-        was_cut: bool,
-        version: &mut Option<String>,
-    ) -> Result<Ended, WatchError> {
+    async fn turn_after(&mut self, was_cut: bool, version: &mut Option<String>) -> Result<Ended, WatchError> {
         let (kind, client, intake) = (self.feed.kind, self.client.clone(), self.feed.intake.clone());
         let compares = was_cut && version.is_some();
         let mut turn = std::pin::pin!(self.turn(version));

@@ -46,6 +46,9 @@ pub(crate) struct Arguments {
     /// Random worlds of each kind, and random decisions for the guard.
     #[arg(long, default_value_t = 2_000_000)]
     worlds: u32,
+    /// Scenarios with one disturbance, and with two.
+    #[arg(long, default_value_t = 250_000)]
+    scripts: u32,
     /// New worlds of each kind of call for upstream's controller.
     #[arg(long, default_value_t = 100_000)]
     cases: u32,
@@ -65,6 +68,8 @@ pub(crate) struct Arguments {
 enum Run {
     /// The property tests, over more worlds.
     Worlds,
+    /// Scenarios with two replicas, in which one or two requests or deliveries are disturbed.
+    Pairs,
     /// New worlds, in which Bindery must do what upstream's controller does.
     Upstream,
     /// The guard against an oracle, and admission against any request, guided by coverage; needs a nightly
@@ -97,6 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     for run in runs {
         let result = match run {
             Run::Worlds => worlds(arguments.worlds),
+            Run::Pairs => pairs(arguments.scripts),
             Run::Upstream => upstream(arguments.cases),
             Run::Fuzz => fuzz(arguments.seconds),
             Run::Image => image(),
@@ -138,6 +144,13 @@ fn worlds(worlds: u32) -> Result<()> {
         process::run(command.env("BINDERY_WORLDS", &worlds).env("BINDERY_TRIALS", &worlds))?;
     }
     Ok(())
+}
+
+fn pairs(scripts: u32) -> Result<()> {
+    let scripts = scripts.to_string();
+    let tests = ["--release", "--package", "bindery-perturb", "--", "--nocapture", "--test-threads=1"];
+    let mut command = cargo_test(&tests);
+    process::run(command.env("BINDERY_SINGLES", &scripts).env("BINDERY_PAIRS", &scripts))
 }
 
 fn upstream(count: u32) -> Result<()> {
