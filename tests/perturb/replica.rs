@@ -6,7 +6,8 @@ use std::time::Duration;
 use bindery_controller::{Binder, Configuration, Parts, Plugin, Plugins, Settings};
 use bindery_core::Version;
 use bindery_engine::DefaultEngine;
-use bindery_kube::{ApiClient, ApiPort, Elector, Events, LeaseSettings, Template, watch};
+use bindery_kube::watch::{self, WatchLimits};
+use bindery_kube::{ApiClient, ApiPort, Elector, Events, LeaseSettings, Template};
 use bindery_store::{Kind, Store};
 use tokio::sync::watch as channel;
 use tokio::task::JoinHandle;
@@ -51,7 +52,12 @@ impl Replica {
             settings: Settings { shutdown_grace: settings.grace(), ..Settings::default() },
             journal: None,
         }));
-        let watches = watch::run(client.clone(), binder.intake().clone(), CancellationToken::new());
+        let watches = watch::run(
+            client.clone(),
+            binder.intake().clone(),
+            WatchLimits::default(),
+            CancellationToken::new(),
+        );
         let tasks = vec![
             tokio::spawn(worker.run()),
             tokio::spawn(watches),

@@ -29,7 +29,7 @@ use bindery_controller::{Binder, Configuration, EVENT_REFRESH, Mode, Parts, Plug
 use bindery_core::Engine;
 use bindery_host::Limits;
 use bindery_kube::plugins::{HostPath, Nfs, RecyclerSettings};
-use bindery_kube::watch;
+use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, CredentialsError, Events, Template, system_clock};
 use bindery_store::Store;
 use bindery_webhook::{AdmissionMetrics, router, serve};
@@ -197,7 +197,7 @@ async fn run_replica(
     // Reviews continue after the signal to end, and answer from the watched store.
     let reviews_ended = CancellationToken::new();
     let intake = replica.binder.intake().clone();
-    let watches = watch::run(replica.client.clone(), intake, reviews_ended.clone());
+    let watches = watch::run(replica.client.clone(), intake, WatchLimits::default(), reviews_ended.clone());
     let watches = tasks.start("the watches", watches);
     let webhook = webhook.map(|webhook| {
         let reviewer = Arc::clone(&replica.binder);

@@ -51,13 +51,44 @@ const STREAM_FAILURES_MAX: u32 = 2;
 /// After this many paged lists in a row whose continue token expired, a list is fetched in one answer.
 const EXPIRED_PAGES_MAX: u32 = 2;
 
+/// How long a list or a watch may be silent before it counts as dead.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchLimits {
+    /// Longest time from the request of a watch to the headers of its answer, and between two objects of a
+    /// streamed list.
+    pub answer: Duration,
+    /// Longest time without bytes on an open watch. A server that sends bookmarks sends one about each
+    /// minute.
+    pub silence: Duration,
+    /// The same for a server that sends no bookmarks, on which an idle watch is silent until it ends after 5
+    /// minutes. A server is assumed to send none if the first two watches of a kind were silent for
+    /// [`silence`](Self::silence).
+    pub silence_without_bookmarks: Duration,
+}
+
+impl Default for WatchLimits {
+    fn default() -> Self {
+        Self {
+            answer: Duration::from_secs(30),
+            silence: Duration::from_secs(90),
+            silence_without_bookmarks: Duration::from_secs(WATCH_SECONDS + 30),
+        }
+    }
+}
+
 /// Keeps a binder's store current until `shutdown`.
-pub async fn run(client: impl Into<ApiClient>, intake: Intake, shutdown: CancellationToken) {
+pub async fn run(
+    client: impl Into<ApiClient>,
+    intake: Intake,
+    limits: WatchLimits,
+    shutdown: CancellationToken,
+) {
     let client = client.into();
     let watches = Kind::ALL.map(|kind| {
         let watch = Watch {
             client: client.clone(),
             feed: Feed::new(kind, intake.clone()),
+            limits,
             streams_lists: true,
             stream_failures: 0,
             expired_pages: 0,
@@ -73,6 +104,7 @@ pub async fn run(client: impl Into<ApiClient>, intake: Intake, shutdown: Cancell
 struct Watch {
     client: ApiClient,
     feed: Feed,
+    limits: WatchLimits,
     /// Whether the server streams lists; assumed until it refuses one.
     streams_lists: bool,
     /// Streamed lists in a row that failed otherwise.

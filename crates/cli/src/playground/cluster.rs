@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow};
 use bindery_controller::{Binder, Configuration, Journal, Parts, Plugin, Settings};
 use bindery_core::Engine;
 use bindery_kube::plugins::{HostPath, Nfs, Recycler, RecyclerSettings};
-use bindery_kube::watch;
+use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, Events, Template, system_clock};
 use bindery_sim::{Clock, Sim, SimOptions};
 use bindery_store::Store;
@@ -69,7 +69,8 @@ impl Cluster {
         let stop = stop_binder.clone();
         let binder = tokio::spawn(async move {
             let event_worker = tokio::spawn(event_worker.run());
-            let watches = watch::run(api_client, binder.intake().clone(), stop.clone());
+            let watches =
+                watch::run(api_client, binder.intake().clone(), WatchLimits::default(), stop.clone());
             tokio::join!(watches, binder.run(stop));
             events.flush().await;
             event_worker.abort();

@@ -1,22 +1,169 @@
-//! A watch whose connection died silently, on a real API server.
+//! Watches whose connections die silently, on a real API server.
 
-use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
-use bindery_cluster::{Cluster, Manager, Replica, in_time, is_bound_to};
+use bindery_cluster::{
+    Cluster, Manager, NoFaults, PATIENCE, Proxy, Replica, Request, RequestFault, in_time, is_bound_to,
+};
+use bindery_controller::{Binder, Configuration, Parts, Settings};
+use bindery_core::Version;
+use bindery_engine::DefaultEngine;
+use bindery_kube::watch::{self, WatchLimits};
+use bindery_kube::{ApiClient, ApiPort, Events, system_clock};
+use bindery_store::{Kind, Store};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, Config};
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
+/// Shorter than the time between bookmarks, so that idle watches end by these limits too.
+const LIMITS: WatchLimits = WatchLimits {
+    answer: Duration::from_secs(1),
+    silence: Duration::from_secs(2),
+    silence_without_bookmarks: Duration::from_secs(2),
+};
 /// Pairs that the leader binds before it dies.
 const PAIRS: usize = 20;
+
+/// Path of the watch of a kind.
+fn path(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Volume => "/api/v1/persistentvolumes",
+        Kind::Claim => "/api/v1/persistentvolumeclaims",
+        Kind::Class => "/apis/storage.k8s.io/v1/storageclasses",
+        Kind::Pod => "/api/v1/pods",
+        Kind::Node => "/api/v1/nodes",
+    }
+}
+
+/// Path at which an object of a kind is created, and its fields besides the name.
+fn object(kind: Kind) -> (&'static str, Value) {
+    let modes = json!(["ReadWriteOnce"]);
+    match kind {
+        Kind::Volume => {
+            let source = json!({"path": "/nonexistent"});
+            let capacity = json!({"storage": "1Gi"});
+            (path(kind), json!({"spec": {"capacity": capacity, "accessModes": modes, "hostPath": source}}))
+        }
+        Kind::Claim => {
+            let resources = json!({"requests": {"storage": "1Gi"}});
+            let spec = json!({"storageClassName": "", "accessModes": modes, "resources": resources});
+            ("/api/v1/namespaces/default/persistentvolumeclaims", json!({"spec": spec}))
+        }
+        Kind::Class => (path(kind), json!({"provisioner": "vendor.example/csi"})),
+        Kind::Pod => {
+            let spec = json!({"containers": [{"name": "c", "image": "nonexistent"}]});
+            ("/api/v1/namespaces/default/pods", json!({"spec": spec}))
+        }
+        Kind::Node => (path(kind), json!({})),
+    }
+}
+
+/// A cluster, and watches through a proxy.
+struct Scene {
+    cluster: Cluster,
+    proxy: Proxy,
+    binder: Binder<ApiPort>,
+    created: usize,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let cluster = Cluster::start(Manager::ProtectionAlone).await;
+        let proxy = cluster.proxy().await;
+        let kubeconfig = Kubeconfig::read_from(proxy.kubeconfig()).unwrap();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        let client = ApiClient::from(Client::try_from(config).unwrap());
+        let binder = Binder::new(Parts {
+            store: Arc::new(Store::new()),
+            port: ApiPort::new(client.clone(), system_clock(), Events::new(client.clone()).0),
+            engine: Arc::new(DefaultEngine),
+            configuration: Configuration::default(),
+            settings: Settings::default(),
+            journal: None,
+        });
+        let watches = watch::run(client, binder.intake().clone(), LIMITS, CancellationToken::new());
+        tokio::spawn(watches);
+        Self { cluster, proxy, binder, created: 0 }
+    }
+
+    /// Creates an object; returns its version.
+    async fn create(&mut self, kind: Kind) -> Version {
+        self.created += 1;
+        let (path, mut object) = object(kind);
+        object["metadata"] = json!({"name": format!("o{}", self.created)});
+        let request = http::Request::post(path).header("content-type", "application/json");
+        let request = request.body(object.to_string().into_bytes()).unwrap();
+        let created: Value = self.cluster.client.request(request).await.unwrap();
+        Version::from(created["metadata"]["resourceVersion"].as_str().unwrap())
+    }
+
+    async fn until_reached(&self, kind: Kind, version: &Version) {
+        let reached = self.binder.intake().freshness().until_reached(kind, version);
+        assert!(tokio::time::timeout(PATIENCE, reached).await.is_ok(), "{kind} does not reach {version:?}");
+    }
+
+    /// Kills the watches of these kinds: open ones stay silent, and new ones are not answered until each kind
+    /// has given up on two. Then all kinds must catch up.
+    async fn kill_watches(&mut self, dead: &[Kind]) {
+        let (sender, mut unanswered) = mpsc::unbounded_channel();
+        let kinds = dead.to_vec();
+        self.proxy.set_faults(move |request: &Request| {
+            let kind = kinds.iter().find(|kind| request.is_watch() && request.path == path(**kind));
+            let Some(kind) = kind else { return RequestFault::None };
+            let _ = sender.send(*kind);
+            RequestFault::Delay(Duration::from_secs(3_600))
+        });
+        dead.iter().for_each(|kind| self.proxy.stall_watches_of(path(*kind)));
+        let mut unheard = Vec::new();
+        for kind in Kind::ALL {
+            let version = self.create(kind).await;
+            if dead.contains(&kind) {
+                unheard.push((kind, version));
+            } else {
+                self.until_reached(kind, &version).await;
+            }
+        }
+        let given_up = async {
+            let mut counts = [0; Kind::ALL.len()];
+            while dead.iter().any(|kind| counts[*kind as usize] < 3) {
+                counts[unanswered.recv().await.expect("the faults stay") as usize] += 1;
+            }
+        };
+        assert!(tokio::time::timeout(PATIENCE, given_up).await.is_ok(), "{dead:?} are not watched again");
+        for (kind, version) in &unheard {
+            assert!(!self.binder.intake().freshness().has_reached(*kind, version), "{kind} is not dead");
+        }
+        self.proxy.set_faults(NoFaults);
+        for (kind, version) in &unheard {
+            self.until_reached(*kind, version).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn dead_watches_of_one_kind_or_of_all_are_replaced() {
+    let mut scene = Scene::new().await;
+    for kind in Kind::ALL {
+        let version = scene.create(kind).await;
+        scene.until_reached(kind, &version).await;
+    }
+    scene.kill_watches(&Kind::ALL).await;
+    for kind in Kind::ALL {
+        scene.kill_watches(&[kind]).await;
+    }
+}
 
 /// Waits until this claim is bound; returns the names of claims that were Lost until then.
 async fn lost_until_bound(client: Client, last: String) -> Vec<String> {
     let claims = watcher(Api::<PersistentVolumeClaim>::all(client), watcher::Config::default());
-    let mut claims = pin!(claims.applied_objects());
+    let mut claims = std::pin::pin!(claims.applied_objects());
     let mut lost = Vec::new();
     loop {
         let claim = claims.next().await.unwrap().unwrap();
@@ -37,7 +184,7 @@ async fn a_follower_with_a_dead_watch_of_volumes_takes_over_without_lost_claims(
     leader.until_leading().await;
     let mut follower = Replica::behind(&proxy, "follower", &[]);
     follower.until_listed().await;
-    proxy.stall_watches_of("/api/v1/persistentvolumes");
+    proxy.stall_watches_of(path(Kind::Volume));
     let lost = tokio::spawn(lost_until_bound(cluster.client.clone(), "last".to_owned()));
     for pair in 0..PAIRS {
         cluster.create_volume(&format!("v{pair}"), "1Gi").await;

@@ -22,15 +22,6 @@ use crate::decode::Encoded as _;
 use crate::encoding::{Encoding, Event};
 use crate::rest::{self, Fault};
 
-/// Longest time from the request of a watch to the headers of its answer, and between two objects of a
-/// streamed list.
-const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// Longest time without bytes on an open watch. A server that sends bookmarks sends one about each minute.
-const SILENCE_MAX: Duration = Duration::from_secs(90);
-/// The same for a server that sends no bookmarks, on which an idle watch is silent until it ends after 5
-/// minutes. A server is assumed to send none if the first two watches of a kind were silent for
-/// [`SILENCE_MAX`].
-const SILENCE_WITHOUT_BOOKMARKS_MAX: Duration = Duration::from_secs(WATCH_SECONDS + 30);
 /// Longest time for a streamed list, even if objects come steadily: in a busy cluster they may never end.
 const LIST_MAX: Duration = Duration::from_secs(120);
 /// After this many silent watches without a bookmark, the server is assumed to send none.
@@ -169,7 +160,7 @@ impl Watch {
             self.open("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", WATCH_SECONDS).await?;
         // Objects that change while the list is sent are sent again among it.
         let mut is_late = false;
-        let mut stall = Instant::now() + ANSWER_MAX;
+        let mut stall = Instant::now() + self.limits.answer;
         let version = loop {
             let event =
                 timeout_at(stall.min(end), events.next()).await.map_err(|_| WatchError::Endless)??;
@@ -179,7 +170,7 @@ impl Watch {
             match event.kind.as_str() {
                 "ADDED" if !is_late => {
                     self.feed.list(&event.object);
-                    stall = Instant::now() + ANSWER_MAX;
+                    stall = Instant::now() + self.limits.answer;
                 }
                 "BOOKMARK" => {
                     let bookmark: Bookmark = event.object.read().map_err(WatchError::Nonsense)?;
@@ -211,11 +202,11 @@ impl Watch {
         let mut request = rest::request(Method::GET, &uri, None)?;
         // A compressed stream would delay events until a block is full.
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let (encoding, body) = rest::open(&self.client, request, ANSWER_MAX).await?;
+        let (encoding, body) = rest::open(&self.client, request, self.limits.answer).await?;
         self.feed.intake.freshness().heard(self.feed.kind);
         let silence = match self.bookmarks {
-            Bookmarks::Awaited { .. } | Bookmarks::Sent => SILENCE_MAX,
-            Bookmarks::Absent => SILENCE_WITHOUT_BOOKMARKS_MAX,
+            Bookmarks::Awaited { .. } | Bookmarks::Sent => self.limits.silence,
+            Bookmarks::Absent => self.limits.silence_without_bookmarks,
         };
         Ok(Events { encoding, stream: self.stream(body, silence), silence })
     }

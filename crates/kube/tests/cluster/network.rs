@@ -8,7 +8,7 @@ use std::time::Duration;
 use bindery_controller::{Binder, Configuration, Parts, Settings};
 use bindery_core::Version;
 use bindery_engine::DefaultEngine;
-use bindery_kube::watch;
+use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, Events};
 use bindery_sim::{AnswerLost, FaultRule, LoggedRequest, SimService, Verb};
 use bindery_store::{Kind, Store};
@@ -45,7 +45,7 @@ impl Watching {
             journal: None,
         });
         let intake = binder.intake().clone();
-        let watches = watch::run(client.clone(), intake, CancellationToken::new());
+        let watches = watch::run(client.clone(), intake, WatchLimits::default(), CancellationToken::new());
         Self { binder, running: tokio::spawn(watches) }
     }
 

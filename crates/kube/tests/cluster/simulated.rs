@@ -7,7 +7,7 @@ use bindery_controller::{Binder, Configuration, Parts, Plugin, Plugins, Settings
 use bindery_engine::DefaultEngine;
 use bindery_kit::json;
 pub(crate) use bindery_kit::json::merged;
-use bindery_kube::watch;
+use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiPort, Clock, Events, Template};
 use bindery_sim::{LoggedRequest, Sim, SimOptions, Verb};
 use bindery_store::Store;
@@ -82,7 +82,7 @@ impl Cluster {
             journal: None,
         }));
         let intake = binder.intake().clone();
-        let watches = watch::run(client, intake, shutdown.clone());
+        let watches = watch::run(client, intake, WatchLimits::default(), shutdown.clone());
         let tasks = vec![
             tokio::spawn(worker.run()),
             tokio::spawn(watches),
