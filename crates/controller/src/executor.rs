@@ -160,9 +160,11 @@ impl<P: Port> Executor<P> {
                 Ok(written)
             }
             Err(error) => {
-                if error.is_conflict() { &self.metrics.conflicts } else { &self.metrics.write_errors }.inc();
                 if error.is_conflict() {
+                    self.metrics.conflicts.inc();
                     self.refresh_stale(target);
+                } else {
+                    self.metrics.write_errors.inc();
                 }
                 Err(SyncError::Write { write: name, object, error })
             }
