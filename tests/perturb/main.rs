@@ -31,7 +31,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::run::{Outcome, run};
+use crate::run::{AfterRestore, Outcome, run};
 use crate::scenario::{SCENARIOS, Scenario};
 use crate::script::{Effect, Perturbation, Script};
 
@@ -40,7 +40,8 @@ const SINGLES: u64 = 1_500;
 const PAIRS: u64 = 500;
 
 fn undisturbed(scenario: &Scenario) -> Outcome {
-    run(scenario, &[]).unwrap_or_else(|error| panic!("{}, undisturbed: {error}", scenario.name))
+    run(scenario, &[], AfterRestore::Noticed)
+        .unwrap_or_else(|error| panic!("{}, undisturbed: {error}", scenario.name))
 }
 
 /// Runs a script.
@@ -48,8 +49,13 @@ fn undisturbed(scenario: &Scenario) -> Outcome {
 /// # Errors
 ///
 /// A law is broken, or the end is another one than without disturbances.
-fn check(scenario: &Scenario, expected: &Outcome, perturbations: &[Perturbation]) -> Result<(), String> {
-    let outcome = run(scenario, perturbations).and_then(|outcome| {
+fn check(
+    scenario: &Scenario,
+    expected: &Outcome,
+    perturbations: &[Perturbation],
+    after_restore: AfterRestore,
+) -> Result<(), String> {
+    let outcome = run(scenario, perturbations, after_restore).and_then(|outcome| {
         let is_restored = perturbations.iter().any(|perturbation| perturbation.effect.is_restore());
         let is_same = outcome.end == expected.end || scenario.is_race() || is_restored;
         let ends = || format!("it ends with {:?}, and undisturbed with {:?}", outcome.end, expected.end);
@@ -134,7 +140,7 @@ fn try_scripts(length: usize, scripts: u64) {
     let work = || {
         while tried.fetch_add(1, Ordering::Relaxed) < scripts {
             let (scenario, expected, chosen) = choose();
-            if let Err(error) = check(scenario, expected, &chosen) {
+            if let Err(error) = check(scenario, expected, &chosen, AfterRestore::Missed) {
                 println!("{error}\n");
                 failures.lock().push(error);
             }
@@ -154,7 +160,8 @@ fn try_scripts(length: usize, scripts: u64) {
 fn repeat(script: &Script) {
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == script.scenario);
     let scenario = scenario.expect("a scenario of BINDERY_SCRIPT");
-    if let Err(error) = check(scenario, &undisturbed(scenario), &script.perturbations) {
+    if let Err(error) = check(scenario, &undisturbed(scenario), &script.perturbations, AfterRestore::Noticed)
+    {
         panic!("{error}");
     }
 }
