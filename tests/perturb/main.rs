@@ -20,6 +20,7 @@ mod run;
 mod scenario;
 mod script;
 mod timeline;
+mod user;
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -12,9 +12,10 @@ use crate::law;
 use crate::network::Network;
 use crate::plugin::Assets;
 use crate::replica::Replica;
-use crate::scenario::{Scenario, User};
+use crate::scenario::Scenario;
 use crate::script::{Perturbation, REPLICAS};
 use crate::timeline::{Point, Timeline};
+use crate::user::User;
 
 /// The second replica starts this much later, so that the first one leads.
 const SECOND: Duration = Duration::from_secs(1);

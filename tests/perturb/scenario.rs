@@ -1,29 +1,13 @@
 //! The scenarios: what users, schedulers and provisioners do while two replicas run.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use bindery_invariants::Rule;
 use bindery_kit::json::{claim, class, volume};
-use bindery_sim::Sim;
 use futures::future::BoxFuture;
-use http::{Method, Request};
-use http_body_util::BodyExt as _;
-use kube::client::Body;
-use parking_lot::Mutex;
+use http::Method;
 use serde_json::{Value, json};
-use tokio::time::interval;
-use tower::ServiceExt as _;
 
-use crate::plugin::{Assets, PLUGIN};
-use crate::timeline::Timeline;
-
-const VOLUMES: &str = "persistentvolumes";
-const CLAIMS: &str = "persistentvolumeclaims";
-/// After this time a replica that leads has decided about what there is.
-const SETTLED: Duration = Duration::from_secs(10);
-/// The driver of an external provisioner.
-const DRIVER: &str = "disk.vendor.example";
+use crate::plugin::PLUGIN;
+use crate::user::{CLAIMS, DRIVER, User, VOLUMES, path, reference};
 
 /// Scenarios whose end depends on what comes first.
 const RACES: [&str; 1] = ["a claim gets another volume while one is provisioned for it"];
@@ -43,145 +27,6 @@ impl Scenario {
     pub(crate) fn is_race(&self) -> bool {
         RACES.contains(&self.name)
     }
-}
-
-/// A client without disturbances.
-pub(crate) struct User {
-    sim: Sim,
-    assets: Assets,
-    timeline: Arc<Timeline>,
-    waits_for: Mutex<String>,
-    /// Whether a restore may take back what the user did.
-    is_restored: bool,
-}
-
-impl User {
-    pub(crate) fn new(sim: &Sim, assets: &Assets, timeline: &Arc<Timeline>, is_restored: bool) -> Self {
-        Self {
-            sim: sim.clone(),
-            assets: assets.clone(),
-            timeline: Arc::clone(timeline),
-            is_restored,
-            waits_for: Mutex::default(),
-        }
-    }
-
-    /// The condition that the scenario waited for last.
-    pub(crate) fn waits_for(&self) -> String {
-        self.waits_for.lock().clone()
-    }
-
-    async fn send(&self, method: Method, path: &str, body: Value) {
-        self.timeline.until_up().await;
-        let content =
-            if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-        let request = Request::builder().method(&method).uri(path).header("content-type", content);
-        let request = request.body(Body::from(body.to_string().into_bytes())).unwrap();
-        let answer = self.sim.service().oneshot(request).await.unwrap();
-        let code = answer.status();
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
-        if !code.is_success() && self.is_restored {
-            // The object is gone or back: this scenario ends here.
-            std::future::pending::<()>().await;
-        }
-        assert!(code.is_success(), "{method} {path}: {}", String::from_utf8_lossy(&body));
-    }
-
-    async fn create(&self, object: Value) {
-        let path = match object["kind"].as_str().unwrap() {
-            "PersistentVolume" => "/api/v1/persistentvolumes",
-            "PersistentVolumeClaim" => "/api/v1/namespaces/default/persistentvolumeclaims",
-            "Pod" => "/api/v1/namespaces/default/pods",
-            "Node" => "/api/v1/nodes",
-            _ => "/apis/storage.k8s.io/v1/storageclasses",
-        };
-        self.send(Method::POST, path, object).await;
-    }
-
-    async fn delete(&self, resource: &str, name: &str) {
-        self.send(Method::DELETE, &path(resource, name), json!({})).await;
-    }
-
-    async fn patch(&self, resource: &str, name: &str, change: Value) {
-        self.send(Method::PATCH, &path(resource, name), change).await;
-    }
-
-    fn object(&self, resource: &str, name: &str) -> Value {
-        let namespace = (resource != VOLUMES).then_some("default");
-        self.sim.object(resource, namespace, name).unwrap_or_default()
-    }
-
-    /// Waits until a condition holds.
-    async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        what.clone_into(&mut self.waits_for.lock());
-        let mut ticks = interval(Duration::from_secs(1));
-        while !holds(self) {
-            ticks.tick().await;
-        }
-    }
-
-    /// Waits until an object has a phase.
-    async fn until_phase(&self, resource: &str, name: &str, phase: &str) {
-        let holds = |user: &Self| user.object(resource, name)["status"]["phase"] == phase;
-        self.until(&format!("{resource} {name} is {phase}"), holds).await;
-    }
-
-    /// Waits until a replica leads and has decided about what there is.
-    async fn until_led(&self) {
-        let lease = |user: &Self| user.sim.object("leases", Some("kube-system"), "bindery");
-        self.until("a replica leads", |user| lease(user).is_some()).await;
-        tokio::time::sleep(SETTLED).await;
-    }
-
-    async fn until_bound(&self, claim: &str) {
-        self.until_phase(CLAIMS, claim, "Bound").await;
-    }
-
-    async fn until_gone(&self, resource: &str, name: &str) {
-        self.until(&format!("{resource} {name} is gone"), |user| user.object(resource, name).is_null()).await;
-    }
-
-    /// Waits for the reservation of a volume.
-    async fn until_reserved(&self, volume: &str) {
-        let holds = |user: &Self| !user.object(VOLUMES, volume)["spec"]["claimRef"]["uid"].is_null();
-        self.until(&format!("volume {volume} is reserved"), holds).await;
-    }
-
-    /// Does what an external provisioner does: makes the volume that a claim asks for.
-    async fn provision(&self, name: &str) {
-        let asked = |user: &Self| {
-            let key = "volume.kubernetes.io/storage-provisioner";
-            user.object(CLAIMS, name)["metadata"]["annotations"][key] == DRIVER
-        };
-        self.until(&format!("claim {name} asks for a volume"), asked).await;
-        let owner = self.object(CLAIMS, name);
-        let uid = owner["metadata"]["uid"].as_str().unwrap();
-        let volume = volume(
-            &format!("pvc-{uid}"),
-            json!({
-                "metadata": {"annotations": {"pv.kubernetes.io/provisioned-by": DRIVER}},
-                "spec": {
-                    "hostPath": null,
-                    "csi": {"driver": DRIVER, "volumeHandle": uid},
-                    "storageClassName": owner["spec"]["storageClassName"],
-                    "persistentVolumeReclaimPolicy": "Delete",
-                    "claimRef": reference(&owner),
-                },
-            }),
-        );
-        self.create(volume).await;
-    }
-}
-
-fn path(resource: &str, name: &str) -> String {
-    let prefix = if resource == VOLUMES { "" } else { "namespaces/default/" };
-    format!("/api/v1/{prefix}{resource}/{name}")
-}
-
-/// The claimRef of a claim.
-fn reference(claim: &Value) -> Value {
-    let (name, uid) = (&claim["metadata"]["name"], &claim["metadata"]["uid"]);
-    json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": name, "uid": uid})
 }
 
 fn plain(name: &str) -> Value {
@@ -455,7 +300,8 @@ scenarios! {
         user.until_led().await;
         user.create(plain("v1")).await;
         let bound = json!({"pv.kubernetes.io/bind-completed": "yes"});
-        user.create(claim("c1", json!({"metadata": {"annotations": bound}, "spec": {"volumeName": "v1"}}))).await;
+        let restored = json!({"metadata": {"annotations": bound}, "spec": {"volumeName": "v1"}});
+        user.create(claim("c1", restored)).await;
         user.until_bound("c1").await;
     }
     "the mark of a bound claim is removed by hand", &[Rule::Marked], |user| {

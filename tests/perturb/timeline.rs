@@ -147,8 +147,8 @@ impl Timeline {
         self.down_until.lock().is_some_and(|until| Instant::now() < until)
     }
 
-    /// Waits until the API server is up, and the replicas have noticed: they cannot if more versions are given
-    /// out before than the restore took back.
+    /// Waits until the API server is up, and the replicas have noticed the restore. They cannot notice it if
+    /// more versions are given out before than it took back.
     pub(crate) async fn until_up(&self) {
         let until = *self.down_until.lock();
         if let Some(until) = until {
