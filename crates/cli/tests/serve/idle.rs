@@ -28,6 +28,11 @@ fn is_only_watch(request: &Request) -> bool {
     request.is_watch() && !request.query.contains("sendInitialEvents")
 }
 
+/// Whether a request reads the version of a kind, as after a watch was cut: etcd may have been restored.
+fn is_comparison(request: &Request) -> bool {
+    request.method == Method::GET && request.query == "limit=1"
+}
+
 pub(crate) async fn until_renewed(leases: &Api<Lease>, times: usize) {
     let mut lease = pin!(watch_object(leases.clone(), "bindery"));
     let renewed = async {
@@ -85,8 +90,13 @@ async fn an_idle_replica_only_renews_the_lease_and_watches() {
         let (of_lease, others): (Vec<_>, Vec<_>) = proxy.take_requests().into_iter().partition(is_of_lease);
         assert!(of_lease.len() >= RENEWALS - 1, "{of_lease:#?}");
         let (watches, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_only_watch);
+        let (comparisons, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_comparison);
         assert!(others.is_empty(), "{others:#?}\n{}", replica.log());
-        let watched: BTreeSet<_> = watches.iter().map(|request| &request.path).collect();
+        let paths = |requests: &[Request]| -> BTreeSet<String> {
+            requests.iter().map(|request| request.path.clone()).collect()
+        };
+        let (watched, compared) = (paths(&watches), paths(&comparisons));
         assert_eq!(watched.len(), if is_cut { WATCHES } else { 0 }, "{watched:?}");
+        assert!(compared.is_subset(&watched), "only a kind whose watch was cut is read: {compared:?}");
     }
 }
