@@ -262,6 +262,7 @@ const DELAYS_ON_PURPOSE: [&str; 5] = [
     "tests/bench-cluster/src/usage.rs",
     "tests/cluster/src/proxy/serve.rs",
     "tests/kit/src/api.rs",
+    "tests/perturb/delay.rs",
     "tests/settle/others.rs",
     "tests/settle/trial.rs",
 ];

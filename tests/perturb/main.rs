@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "counts are printed")]
 
+mod delay;
 mod law;
 mod network;
 mod plugin;

@@ -12,7 +12,6 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use kube::client::Body;
 use serde_json::json;
-use tokio::time::sleep;
 use tower::ServiceExt as _;
 
 use crate::law;
@@ -120,7 +119,7 @@ impl Network {
                     frame = body.frame() => frame?,
                 };
                 // The simulator wakes watches in any order.
-                sleep(Duration::from_millis(network.turn(kind))).await;
+                crate::delay::pass(Duration::from_millis(network.turn(kind))).await;
                 let what = format!("frame of {}", KINDS[kind]);
                 network.timeline.add(Point { replica: network.replica, what, is_write: false });
                 tokio::select! {

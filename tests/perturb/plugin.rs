@@ -11,7 +11,6 @@ use bindery_sim::Sim;
 use futures::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::time::sleep;
 
 use crate::law;
 use crate::timeline::Timeline;
@@ -72,7 +71,7 @@ impl Assets {
 
     async fn remove(&self, name: String) -> Result<(), PluginError> {
         self.destroy(&name, "deletes");
-        sleep(LASTS).await;
+        crate::delay::pass(LASTS).await;
         self.made.lock().remove(&name);
         Ok(())
     }
@@ -99,7 +98,7 @@ impl Plugin<Template> for Assets {
 
     fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Template, PluginError>> {
         let made = self.make(order);
-        sleep(LASTS).map(|()| Ok(made)).boxed()
+        crate::delay::pass(LASTS).map(|()| Ok(made)).boxed()
     }
 
     fn discard<'a>(&'a self, template: &'a Template) -> BoxFuture<'a, Result<(), PluginError>> {
@@ -113,6 +112,6 @@ impl Plugin<Template> for Assets {
 
     fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
         self.destroy(&volume.name, "recycles");
-        sleep(LASTS).map(Ok).boxed()
+        crate::delay::pass(LASTS).map(Ok).boxed()
     }
 }

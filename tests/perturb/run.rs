@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bindery_sim::{Sim, SimOptions};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::time::{Instant, interval, timeout};
 
 use crate::law;
 use crate::network::Network;
@@ -145,11 +145,11 @@ impl Cluster {
         let mut replicas: [Option<Replica>; REPLICAS] = [None, None];
         for (replica, running) in replicas.iter_mut().enumerate() {
             *running = start(replica);
-            sleep(SECOND).await;
+            crate::delay::pass(SECOND).await;
         }
         while let Some(replica) = crashes.recv().await {
             replicas[replica] = None;
-            sleep(RESTART).await;
+            crate::delay::pass(RESTART).await;
             replicas[replica] = start(replica);
         }
     }

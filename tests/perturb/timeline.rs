@@ -152,7 +152,7 @@ impl Timeline {
     pub(crate) async fn until_up(&self) {
         let until = *self.down_until.lock();
         if let Some(until) = until {
-            tokio::time::sleep_until(until + NOTICED).await;
+            crate::delay::pass_until(until + NOTICED).await;
         }
     }
 
@@ -160,7 +160,7 @@ impl Timeline {
     pub(crate) async fn until_connected(&self, replica: usize) {
         let until = *self.links[replica].isolated_until.lock();
         if let Some(until) = until {
-            tokio::time::sleep_until(until).await;
+            crate::delay::pass_until(until).await;
         }
     }
 

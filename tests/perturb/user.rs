@@ -108,7 +108,7 @@ impl User {
     pub(crate) async fn until_led(&self) {
         let lease = |user: &Self| user.sim.object("leases", Some("kube-system"), "bindery");
         self.until("a replica leads", |user| lease(user).is_some()).await;
-        tokio::time::sleep(SETTLED).await;
+        crate::delay::pass(SETTLED).await;
     }
 
     pub(crate) async fn until_bound(&self, claim: &str) {
@@ -159,5 +159,6 @@ pub(crate) fn path(resource: &str, name: &str) -> String {
 /// The claimRef of a claim.
 pub(crate) fn reference(claim: &Value) -> Value {
     let (name, uid) = (&claim["metadata"]["name"], &claim["metadata"]["uid"]);
-    json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": name, "uid": uid})
+    let kind = "PersistentVolumeClaim";
+    json!({"apiVersion": "v1", "kind": kind, "namespace": "default", "name": name, "uid": uid})
 }
