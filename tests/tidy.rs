@@ -258,7 +258,7 @@ fn no_work_is_left_for_later() {
 
 /// Test code that delays on purpose: simulated clusters by tokio's paused clock, a proxy that injects delays,
 /// and a benchmark that measures an idle replica.
-const DELAYS_ON_PURPOSE: [&str; 5] = [
+const DELAYS_ON_PURPOSE: [&str; 6] = [
     "tests/bench-cluster/src/usage.rs",
     "tests/cluster/src/proxy/serve.rs",
     "tests/kit/src/api.rs",
