@@ -1,9 +1,11 @@
 //! What no write may do. The laws look at the API server's own state, at the moment of the write.
 
-use bindery_invariants::{Rule, Snapshot};
+use bindery_invariants::{Snapshot, Violation};
 use bindery_sim::Sim;
 use http::Method;
 use serde_json::Value;
+
+use crate::timeline::Timeline;
 
 /// What a write breaks if the API server carries it out.
 pub(crate) fn before(sim: &Sim, method: &Method, path: &str, body: &[u8]) -> Option<String> {
@@ -23,21 +25,23 @@ pub(crate) fn before(sim: &Sim, method: &Method, path: &str, body: &[u8]) -> Opt
     loses(sim, &claim, &patch).or_else(|| misbinds(sim, &claim, &patch))
 }
 
-/// The violations of the state after a write.
-pub(crate) fn after(sim: &Sim) -> Vec<String> {
-    snapshot(sim).harms().iter().map(ToString::to_string).collect()
+/// What is wrong with the state after a write, apart from what the user broke.
+pub(crate) fn after(timeline: &Timeline) -> Vec<String> {
+    violations(timeline, Snapshot::harms)
 }
 
-/// What is wrong with a cluster at rest.
-pub(crate) fn at_rest(sim: &Sim) -> Vec<String> {
-    // Claims and volumes of these scenarios have no users, so what is left is the binder's.
-    snapshot(sim).violations().iter().map(ToString::to_string).collect()
+/// What is wrong with a cluster at rest, apart from what the user broke.
+pub(crate) fn at_rest(timeline: &Timeline) -> Vec<String> {
+    violations(timeline, Snapshot::violations)
 }
 
-fn snapshot(sim: &Sim) -> Snapshot {
-    let [volumes, claims, classes] =
-        ["persistentvolumes", "persistentvolumeclaims", "storageclasses"].map(|kind| sim.objects(kind));
-    Snapshot::read(&volumes, &claims, &classes).expect("the simulator stores quantities only")
+fn violations(timeline: &Timeline, found: fn(&Snapshot) -> Vec<Violation>) -> Vec<String> {
+    let [volumes, claims, classes] = ["persistentvolumes", "persistentvolumeclaims", "storageclasses"]
+        .map(|resource| timeline.sim.objects(resource));
+    let snapshot = Snapshot::read(&volumes, &claims, &classes);
+    let snapshot = snapshot.expect("the simulator stores quantities only");
+    let is_allowed = |violation: &Violation| timeline.broken_by_user.contains(&violation.rule);
+    found(&snapshot).iter().filter(|violation| !is_allowed(violation)).map(ToString::to_string).collect()
 }
 
 /// Why the data of a volume must be kept: a claim has it.
@@ -69,9 +73,4 @@ fn misbinds(sim: &Sim, claim: &Value, patch: &Value) -> Option<String> {
     let volume = sim.object("persistentvolumes", None, name).unwrap_or_default();
     let is_own = volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"];
     (!is_own).then(|| format!("the claim gets volume {name}, which is not reserved for it"))
-}
-
-/// Rules that a user of the scenario breaks.
-pub(crate) fn is_of(violation: &str, rules: &[Rule]) -> bool {
-    rules.iter().any(|rule| violation.ends_with(&format!("({rule:?})")))
 }

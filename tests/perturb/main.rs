@@ -23,23 +23,19 @@ mod script;
 mod timeline;
 mod user;
 
-use std::num::NonZero;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::sync::LazyLock;
 
-use bindery_kit::number_from_env;
-use parking_lot::Mutex;
-use rand::rngs::StdRng;
-use rand::seq::IndexedRandom as _;
-use rand::{RngExt as _, SeedableRng as _};
+use bindery_kit::check_all;
+use proptest::collection::vec;
+use proptest::prelude::{Strategy as _, any};
+use proptest::sample::Index;
 
 use crate::run::{AfterRestore, Outcome, run};
 use crate::scenario::{SCENARIOS, Scenario};
-use crate::script::{Effect, Perturbation, Script};
+use crate::script::{Effect, Perturbation, Script, restores};
 
-/// Scripts of one disturbance, and of two, that a run of the suite tries.
-const SINGLES: u64 = 1_500;
-const PAIRS: u64 = 500;
+/// The outcome of each scenario, in order, that nothing disturbs.
+static UNDISTURBED: LazyLock<Vec<Outcome>> = LazyLock::new(|| SCENARIOS.iter().map(undisturbed).collect());
 
 fn undisturbed(scenario: &Scenario) -> Outcome {
     run(scenario, &[], AfterRestore::Noticed)
@@ -51,28 +47,23 @@ fn undisturbed(scenario: &Scenario) -> Outcome {
 /// # Errors
 ///
 /// A law is broken, or the end is another one than without disturbances.
-fn check(
-    scenario: &Scenario,
-    expected: &Outcome,
-    perturbations: &[Perturbation],
-    after_restore: AfterRestore,
-) -> Result<(), String> {
-    let outcome = run(scenario, perturbations, after_restore).and_then(|outcome| {
-        let is_restored = perturbations.iter().any(|perturbation| perturbation.effect.is_restore());
-        let is_same = outcome.end == expected.end || scenario.is_race() || is_restored;
-        let ends = || format!("it ends with {:?}, and undisturbed with {:?}", outcome.end, expected.end);
-        if is_same { Ok(()) } else { Err(ends()) }
+fn check(script: &Script, after_restore: AfterRestore) -> Result<(), String> {
+    let at = SCENARIOS.iter().position(|scenario| scenario.name == script.scenario);
+    let at = at.expect("a script names a scenario");
+    let (scenario, expected) = (&SCENARIOS[at], &UNDISTURBED[at].end);
+    let may_differ = scenario.is_race() || restores(&script.perturbations);
+    let ended = run(scenario, &script.perturbations, after_restore).and_then(|outcome| {
+        if may_differ || outcome.end == *expected {
+            return Ok(());
+        }
+        Err(format!("it ends with {:?}, and undisturbed with {expected:?}", outcome.end))
     });
-    outcome.map_err(|error| {
-        let script = Script { scenario: scenario.name.to_owned(), perturbations: perturbations.to_vec() };
-        format!("BINDERY_SCRIPT='{}'\n{error}", serde_json::to_string(&script).unwrap())
-    })
+    ended.map_err(|error| format!("BINDERY_SCRIPT='{}'\n{error}", serde_json::to_string(script).unwrap()))
 }
 
 #[test]
 fn scenarios_without_disturbance_break_no_law() {
-    for scenario in SCENARIOS {
-        let outcome = undisturbed(scenario);
+    for (scenario, outcome) in SCENARIOS.iter().zip(&*UNDISTURBED) {
         println!("{} points, {} in all: {}", outcome.active, outcome.points.len(), scenario.name);
         assert!(outcome.active > 0, "{}: nothing is written", scenario.name);
     }
@@ -80,10 +71,11 @@ fn scenarios_without_disturbance_break_no_law() {
 
 #[test]
 fn a_run_depends_on_its_script_alone() {
-    for scenario in SCENARIOS {
-        let (first, second) = (undisturbed(scenario), undisturbed(scenario));
+    for (scenario, first) in SCENARIOS.iter().zip(&*UNDISTURBED) {
+        let second = undisturbed(scenario);
         let differs = first.points.iter().zip(&second.points).position(|(one, other)| one != other);
         assert_eq!(differs, None, "{}: a point is another one the second time", scenario.name);
+        assert_eq!(first.points.len(), second.points.len(), "{}", scenario.name);
     }
 }
 
@@ -92,7 +84,24 @@ fn a_single_disturbance_breaks_no_law_and_changes_no_end() {
     if let Ok(script) = std::env::var("BINDERY_SCRIPT") {
         return repeat(&serde_json::from_str(&script).expect("BINDERY_SCRIPT is a script in JSON"));
     }
-    try_scripts(1, number_from_env("BINDERY_SINGLES").unwrap_or(SINGLES));
+    check_scripts(1, ("BINDERY_SINGLES", 1_500));
+}
+
+#[test]
+fn two_disturbances_break_no_law_and_change_no_end() {
+    check_scripts(2, ("BINDERY_PAIRS", 500));
+}
+
+/// Checks random scripts of that many disturbances.
+fn check_scripts(length: usize, count: (&str, u32)) {
+    let singles = UNDISTURBED.iter().map(|outcome| script::all(outcome.active));
+    let known: Vec<(&Scenario, Vec<Perturbation>)> = SCENARIOS.iter().zip(singles).collect();
+    let scripts = (any::<Index>(), vec(any::<Index>(), length)).prop_map(|(scenario, chosen)| {
+        let (scenario, singles) = scenario.get(&known);
+        let perturbations = chosen.iter().map(|index| *index.get(singles)).collect();
+        Script { scenario: scenario.name.to_owned(), perturbations }
+    });
+    check_all(&scripts, count, |script| check(script, AfterRestore::Missed));
 }
 
 #[test]
@@ -114,56 +123,8 @@ fn scripts_that_failed_once_break_no_law() {
     }
 }
 
-#[test]
-fn two_disturbances_break_no_law_and_change_no_end() {
-    try_scripts(2, number_from_env("BINDERY_PAIRS").unwrap_or(PAIRS));
-}
-
-/// Tries scripts of that many disturbances, chosen by a seed that is printed.
-fn try_scripts(length: usize, scripts: u64) {
-    let seed = number_from_env("BINDERY_SEED").unwrap_or_else(|| rand::rng().random());
-    println!("BINDERY_SEED={seed}");
-    let known: Vec<(&Scenario, Outcome, Vec<Perturbation>)> = SCENARIOS
-        .iter()
-        .map(|scenario| {
-            let outcome = undisturbed(scenario);
-            let singles = script::all(outcome.active);
-            (scenario, outcome, singles)
-        })
-        .collect();
-    let random = Mutex::new(StdRng::seed_from_u64(seed));
-    let choose = || {
-        let mut random = random.lock();
-        let (scenario, expected, singles) = known.choose(&mut *random).expect("there are scenarios");
-        let chosen = (0..length).map(|_| *singles.choose(&mut *random).expect("there are points"));
-        (*scenario, expected, chosen.collect::<Vec<_>>())
-    };
-    let (tried, failures) = (AtomicU64::new(0), Mutex::new(Vec::new()));
-    let work = || {
-        while tried.fetch_add(1, Ordering::Relaxed) < scripts {
-            let (scenario, expected, chosen) = choose();
-            if let Err(error) = check(scenario, expected, &chosen, AfterRestore::Missed) {
-                println!("{error}\n");
-                failures.lock().push(error);
-            }
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
-            scope.spawn(work);
-        }
-    });
-    let all: usize = known.iter().map(|(.., singles)| singles.len()).sum();
-    println!("{scripts} scripts of {length} tried; there are {all} singles");
-    let failures = failures.into_inner();
-    assert!(failures.is_empty(), "{} scripts failed, the first:\n{}", failures.len(), failures[0]);
-}
-
 fn repeat(script: &Script) {
-    let scenario = SCENARIOS.iter().find(|scenario| scenario.name == script.scenario);
-    let scenario = scenario.expect("a scenario of BINDERY_SCRIPT");
-    if let Err(error) = check(scenario, &undisturbed(scenario), &script.perturbations, AfterRestore::Noticed)
-    {
+    if let Err(error) = check(script, AfterRestore::Noticed) {
         panic!("{error}");
     }
 }

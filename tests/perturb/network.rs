@@ -4,16 +4,17 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_sim::{AnswerLost, Sim};
+use bindery_sim::AnswerLost;
 use bytes::Bytes;
 use futures::stream::unfold;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use kube::client::Body;
 use serde_json::json;
 use tower::ServiceExt as _;
 
+use crate::delay::pass;
 use crate::law;
 use crate::script::{Effect, KINDS};
 use crate::timeline::{Point, Timeline};
@@ -25,7 +26,6 @@ type Answer = Result<Response<UnsyncBoxBody<Bytes, Infallible>>, AnswerLost>;
 pub(crate) struct Network {
     pub(crate) replica: usize,
     pub(crate) timeline: Arc<Timeline>,
-    pub(crate) sim: Sim,
 }
 
 impl Network {
@@ -44,8 +44,7 @@ impl Network {
     async fn send(self, request: Request<Body>) -> Answer {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map_err(|_| AnswerLost)?.to_bytes();
-        let path = head.uri.path().to_owned();
-        let is_write = head.method != Method::GET && !path.contains("/leases") && !path.contains("/events");
+        let is_write = is_write(&head.method, &head.uri);
         let what = format!("{} {}", head.method, head.uri);
         let (number, effect) = self.timeline.add(Point { replica: self.replica, what, is_write });
         match effect {
@@ -59,10 +58,10 @@ impl Network {
             if effect == Some(Effect::Delay) {
                 self.timeline.until(number + 4).await;
             }
-            let again = Request::from_parts(head.clone(), Body::from(body.clone()));
-            let answer = self.carry(Request::from_parts(head, Body::from(body.clone())), &body).await;
+            let sent = || Request::from_parts(head.clone(), Body::from(body.clone()));
+            let mut answer = self.carry(sent(), &body).await;
             if effect == Some(Effect::Repeat) {
-                return self.carry(again, &body).await;
+                answer = self.carry(sent(), &body).await;
             }
             self.timeline.until_connected(self.replica).await;
             answer
@@ -76,15 +75,15 @@ impl Network {
         if self.timeline.is_down() {
             return Err(AnswerLost);
         }
-        let uri = request.uri().to_string();
-        if let Some(kind) = watched(&uri) {
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        if let Some(kind) = watched(&uri.to_string()) {
             return self.watch(request, kind).await;
         }
-        let method = request.method().clone();
-        let before = law::before(&self.sim, &method, request.uri().path(), body);
-        let answer = self.sim.service().oneshot(request).await?;
-        if method != Method::GET && answer.status().is_success() {
-            for violation in before.into_iter().chain(law::after(&self.sim)) {
+        let sim = &self.timeline.sim;
+        let before = law::before(sim, &method, uri.path(), body);
+        let answer = sim.service().oneshot(request).await?;
+        if is_write(&method, &uri) && answer.status().is_success() {
+            for violation in before.into_iter().chain(law::after(&self.timeline)) {
                 self.timeline.violated(&format!("replica {}: {method} {uri}", self.replica), &violation);
             }
         }
@@ -95,7 +94,7 @@ impl Network {
     fn has_revision(&self, request: &Request<Body>) -> bool {
         let query = request.uri().query().unwrap_or("");
         let from = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion="));
-        from.and_then(|from| from.parse::<u64>().ok()).is_none_or(|from| from <= self.sim.revision())
+        from.and_then(|from| from.parse::<u64>().ok()).is_none_or(|from| from <= self.timeline.sim.revision())
     }
 
     async fn watch(&self, request: Request<Body>, kind: usize) -> Answer {
@@ -109,7 +108,7 @@ impl Network {
             let silent = StreamBody::new(futures::stream::pending()).boxed_unsync();
             return Ok(Response::new(silent));
         }
-        let answer = self.sim.service().oneshot(request).await?;
+        let answer = self.timeline.sim.service().oneshot(request).await?;
         let network = self.clone();
         Ok(answer.map(|body| {
             let frames = unfold((body, network, cuts), move |(mut body, network, mut cuts)| async move {
@@ -119,7 +118,7 @@ impl Network {
                     frame = body.frame() => frame?,
                 };
                 // The simulator wakes watches in any order.
-                crate::delay::pass(Duration::from_millis(network.turn(kind))).await;
+                pass(Duration::from_millis(network.turn(kind))).await;
                 let what = format!("frame of {}", KINDS[kind]);
                 network.timeline.add(Point { replica: network.replica, what, is_write: false });
                 tokio::select! {
@@ -132,6 +131,11 @@ impl Network {
             StreamBody::new(Box::pin(frames)).boxed_unsync()
         }))
     }
+}
+
+/// Whether a request writes something other than the Lease or an event.
+fn is_write(method: &Method, uri: &Uri) -> bool {
+    method != Method::GET && !["/leases", "/events"].iter().any(|other| uri.path().contains(other))
 }
 
 /// The kind that a request watches: the index of its resource.

@@ -7,11 +7,11 @@ use std::time::Duration;
 use bindery_controller::{Order, Plugin, PluginError};
 use bindery_core::{Plugin as Description, PluginOperation, Text, Volume};
 use bindery_kube::Template;
-use bindery_sim::Sim;
 use futures::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
 use serde_json::json;
 
+use crate::delay::pass;
 use crate::law;
 use crate::timeline::Timeline;
 
@@ -24,21 +24,20 @@ const LASTS: Duration = Duration::from_secs(3);
 /// The plugin.
 #[derive(Clone)]
 pub(crate) struct Assets {
-    sim: Sim,
     timeline: Arc<Timeline>,
     /// Assets that were made and not deleted, by the name of their volume.
     made: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Assets {
-    pub(crate) fn new(sim: &Sim, timeline: &Arc<Timeline>) -> Self {
-        Self { sim: sim.clone(), timeline: Arc::clone(timeline), made: Arc::default() }
+    pub(crate) fn new(timeline: &Arc<Timeline>) -> Self {
+        Self { timeline: Arc::clone(timeline), made: Arc::default() }
     }
 
     /// Assets that have no volume.
     pub(crate) fn orphans(&self) -> Vec<String> {
         let made = self.made.lock();
-        let has_volume = |name: &&String| self.sim.object("persistentvolumes", None, name).is_some();
+        let has_volume = |name: &&String| self.timeline.sim.object("persistentvolumes", None, name).is_some();
         made.iter().filter(|name| !has_volume(name)).cloned().collect()
     }
 
@@ -63,15 +62,15 @@ impl Assets {
 
     /// Begins to destroy the data of the volume of that name.
     fn destroy(&self, name: &str, what: &str) {
-        let volume = self.sim.object("persistentvolumes", None, name).unwrap_or_default();
-        if let Some(violation) = law::destroys(&self.sim, &volume) {
+        let volume = self.timeline.sim.object("persistentvolumes", None, name).unwrap_or_default();
+        if let Some(violation) = law::destroys(&self.timeline.sim, &volume) {
             self.timeline.violated(&format!("the plugin {what}"), &violation);
         }
     }
 
     async fn remove(&self, name: String) -> Result<(), PluginError> {
         self.destroy(&name, "deletes");
-        crate::delay::pass(LASTS).await;
+        pass(LASTS).await;
         self.made.lock().remove(&name);
         Ok(())
     }
@@ -79,13 +78,7 @@ impl Assets {
 
 impl Plugin<Template> for Assets {
     fn describe(&self) -> Description {
-        Description {
-            name: PLUGIN.into(),
-            provisions: true,
-            deletes: true,
-            recycles: true,
-            mount_options: false,
-        }
+        bindery_kit::plugin(PLUGIN)
     }
 
     fn supports(&self, volume: &Volume) -> bool {
@@ -98,7 +91,7 @@ impl Plugin<Template> for Assets {
 
     fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Template, PluginError>> {
         let made = self.make(order);
-        crate::delay::pass(LASTS).map(|()| Ok(made)).boxed()
+        pass(LASTS).map(|()| Ok(made)).boxed()
     }
 
     fn discard<'a>(&'a self, template: &'a Template) -> BoxFuture<'a, Result<(), PluginError>> {
@@ -112,6 +105,6 @@ impl Plugin<Template> for Assets {
 
     fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
         self.destroy(&volume.name, "recycles");
-        crate::delay::pass(LASTS).map(Ok).boxed()
+        pass(LASTS).map(Ok).boxed()
     }
 }

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_sim::{Sim, SimOptions};
+use bindery_sim::Sim;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, interval, timeout};
 
+use crate::delay::pass;
 use crate::law;
 use crate::network::Network;
 use crate::plugin::Assets;
 use crate::replica::Replica;
 use crate::scenario::Scenario;
-use crate::script::{Perturbation, REPLICAS};
+use crate::script::{Perturbation, REPLICAS, restores};
 use crate::timeline::{Point, Timeline};
 use crate::user::User;
 
@@ -25,6 +26,8 @@ const RESTART: Duration = Duration::from_secs(5);
 const SCENARIO_MAX: Duration = Duration::from_secs(3_600);
 /// Without a write for this time, which is longer than any backoff, the cluster is at rest.
 const STILL: Duration = Duration::from_secs(600);
+/// Points that a failure lists.
+const LISTED_MAX: usize = 400;
 /// The cluster rests within this time.
 const REST_MAX: Duration = Duration::from_secs(7_200);
 
@@ -72,18 +75,13 @@ async fn disturbed(
     perturbations: &[Perturbation],
     after_restore: AfterRestore,
 ) -> Result<Outcome, String> {
-    let sim = Sim::new(SimOptions::default());
-    let (timeline, crashes) = Timeline::new(&sim, perturbations);
+    let (timeline, crashes) = Timeline::new(scenario.broken_by_user, perturbations);
     let timeline = Arc::new(timeline);
-    let cluster = Cluster {
-        assets: Assets::new(&sim, &timeline),
-        sim: sim.clone(),
-        timeline: Arc::clone(&timeline),
-        began: Instant::now(),
-    };
+    let assets = Assets::new(&timeline);
+    let cluster = Cluster { assets: assets.clone(), timeline: Arc::clone(&timeline), began: Instant::now() };
     let replicas = tokio::spawn(cluster.clone().keep_replicas(crashes));
-    let is_restored = perturbations.iter().any(|perturbation| perturbation.effect.is_restore());
-    let user = User::new(&sim, &cluster.assets, &timeline, is_restored);
+    let is_restored = restores(perturbations);
+    let user = User::new(&assets, &timeline);
     let acted = timeout(SCENARIO_MAX, (scenario.act)(&user)).await;
     let rested = timeout(REST_MAX, cluster.rest()).await;
     replicas.abort();
@@ -95,21 +93,23 @@ async fn disturbed(
         violations.push("writes do not end".to_owned());
     }
     if !is_restored || after_restore == AfterRestore::Noticed {
-        violations.extend(law::at_rest(&sim));
+        violations.extend(law::at_rest(&timeline));
     }
     // A restore forgets volumes whose assets were made.
-    let orphans = if is_restored { Vec::new() } else { cluster.assets.orphans() };
+    let orphans = if is_restored { Vec::new() } else { assets.orphans() };
     violations.extend(orphans.into_iter().map(|name| format!("asset {name} has no volume")));
-    violations.retain(|violation| !law::is_of(violation, scenario.broken_by_user));
     let points = timeline.points();
     if !violations.is_empty() {
-        let points = points.iter().enumerate().take(400);
-        let points: Vec<String> =
-            points.map(|(number, point)| format!("{number} {} {}", point.replica, point.what)).collect();
-        return Err(format!("{}\n--- points\n{}", violations.join("\n"), points.join("\n")));
+        return Err(format!("{}\n--- points\n{}", violations.join("\n"), listed(&points)));
     }
     let active = points.iter().rposition(|point| point.is_write).map_or(0, |last| last + 1);
-    Ok(Outcome { active, end: end(&sim), points })
+    Ok(Outcome { active, end: end(&timeline.sim), points })
+}
+
+/// The first points, numbered.
+fn listed(points: &[Point]) -> String {
+    let line = |(number, point): (usize, &Point)| format!("{number} {} {}\n", point.replica, point.what);
+    points.iter().enumerate().take(LISTED_MAX).map(line).collect()
 }
 
 /// Objects by kind and phase.
@@ -127,7 +127,6 @@ fn end(sim: &Sim) -> BTreeMap<String, usize> {
 /// The parts of a run.
 #[derive(Clone)]
 struct Cluster {
-    sim: Sim,
     timeline: Arc<Timeline>,
     assets: Assets,
     began: Instant,
@@ -138,18 +137,18 @@ impl Cluster {
     async fn keep_replicas(self, mut crashes: UnboundedReceiver<usize>) {
         let mut starts = 0;
         let mut start = |replica| {
-            let network = Network { replica, timeline: Arc::clone(&self.timeline), sim: self.sim.clone() };
+            let network = Network { replica, timeline: Arc::clone(&self.timeline) };
             starts += 1;
             Some(Replica::start(&network, &self.assets, format!("replica-{replica}-{starts}"), self.began))
         };
         let mut replicas: [Option<Replica>; REPLICAS] = [None, None];
         for (replica, running) in replicas.iter_mut().enumerate() {
             *running = start(replica);
-            crate::delay::pass(SECOND).await;
+            pass(SECOND).await;
         }
         while let Some(replica) = crashes.recv().await {
             replicas[replica] = None;
-            crate::delay::pass(RESTART).await;
+            pass(RESTART).await;
             replicas[replica] = start(replica);
         }
     }

@@ -70,9 +70,7 @@ macro_rules! scenarios {
 
 scenarios! {
     "a claim finds a volume", &[], |user| {
-        user.create(plain("v1")).await;
-        user.create(claim("c1", json!({}))).await;
-        user.until_bound("c1").await;
+        user.bind(plain("v1")).await;
     }
     "a claim waits for its volume", &[], |user| {
         user.create(claim("c1", json!({}))).await;
@@ -140,9 +138,7 @@ scenarios! {
         user.until_bound("c1").await;
     }
     "a retained volume is released", &[], |user| {
-        user.create(plain("v1")).await;
-        user.create(claim("c1", json!({}))).await;
-        user.until_bound("c1").await;
+        user.bind(plain("v1")).await;
         user.delete(CLAIMS, "c1").await;
         user.until_phase(VOLUMES, "v1", "Released").await;
     }
@@ -154,9 +150,7 @@ scenarios! {
         user.until_phase(VOLUMES, "v1", "Released").await;
     }
     "a claim is made again under its name", &[], |user| {
-        user.create(plain("v1")).await;
-        user.create(claim("c1", json!({}))).await;
-        user.until_bound("c1").await;
+        user.bind(plain("v1")).await;
         user.delete(CLAIMS, "c1").await;
         user.create(claim("c1", json!({}))).await;
         user.create(plain("v2")).await;
@@ -164,32 +158,24 @@ scenarios! {
         user.until_phase(VOLUMES, "v1", "Released").await;
     }
     "a volume is deleted with its claim", &[], |user| {
-        user.create(in_tree("v1")).await;
-        user.create(claim("c1", json!({}))).await;
-        user.until_bound("c1").await;
+        user.bind(in_tree("v1")).await;
         user.delete(CLAIMS, "c1").await;
         user.until_gone(VOLUMES, "v1").await;
     }
     "a deleted volume stays until its claim is deleted", &[], |user| {
-        user.create(in_tree("v1")).await;
-        user.create(claim("c1", json!({}))).await;
-        user.until_bound("c1").await;
+        user.bind(in_tree("v1")).await;
         user.delete(VOLUMES, "v1").await;
         user.delete(CLAIMS, "c1").await;
         user.until_gone(VOLUMES, "v1").await;
     }
     "a recycled volume serves again", &[], |user| {
-        user.create(with_policy("v1", "Recycle")).await;
-        user.create(claim("c1", json!({}))).await;
-        user.until_bound("c1").await;
+        user.bind(with_policy("v1", "Recycle")).await;
         user.delete(CLAIMS, "c1").await;
         user.create(claim("c2", json!({}))).await;
         user.until_bound("c2").await;
     }
     "the policy of a released volume becomes Delete", &[], |user| {
-        user.create(plain("v1")).await;
-        user.create(claim("c1", json!({}))).await;
-        user.until_bound("c1").await;
+        user.bind(plain("v1")).await;
         user.delete(CLAIMS, "c1").await;
         user.until_phase(VOLUMES, "v1", "Released").await;
         let policy = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}});
@@ -197,18 +183,14 @@ scenarios! {
         user.until_gone(VOLUMES, "v1").await;
     }
     "the policy of a bound volume changes", &[], |user| {
-        user.create(in_tree("v1")).await;
-        user.create(claim("c1", json!({}))).await;
-        user.until_bound("c1").await;
+        user.bind(in_tree("v1")).await;
         let policy = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
         user.patch(VOLUMES, "v1", policy).await;
         user.delete(CLAIMS, "c1").await;
         user.until_phase(VOLUMES, "v1", "Released").await;
     }
     "a released volume is freed by hand", &[], |user| {
-        user.create(plain("v1")).await;
-        user.create(claim("c1", json!({}))).await;
-        user.until_bound("c1").await;
+        user.bind(plain("v1")).await;
         user.delete(CLAIMS, "c1").await;
         user.until_phase(VOLUMES, "v1", "Released").await;
         user.patch(VOLUMES, "v1", json!({"spec": {"claimRef": null}})).await;
@@ -216,9 +198,7 @@ scenarios! {
         user.until_bound("c2").await;
     }
     "a pod keeps its claim", &[], |user| {
-        user.create(plain("v1")).await;
-        user.create(claim("c1", json!({}))).await;
-        user.until_bound("c1").await;
+        user.bind(plain("v1")).await;
         let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "c1"}}]);
         let containers = json!([{"name": "main", "image": "example.com/main"}]);
         user.create(json!({
@@ -240,7 +220,7 @@ scenarios! {
         user.create(in_class("c1", "gold")).await;
         user.until_bound("c1").await;
         user.delete(CLAIMS, "c1").await;
-        user.until("every volume is gone", |user| user.sim.objects(VOLUMES).is_empty()).await;
+        user.until("every volume is gone", |user| user.timeline.sim.objects(VOLUMES).is_empty()).await;
     }
     "a claim is deleted while its volume is provisioned", &[], |user| {
         user.create(class("gold", PLUGIN, json!({}))).await;
@@ -290,10 +270,8 @@ scenarios! {
         user.until_bound("c1").await;
     }
     "a bound volume is removed by force", &[Rule::VolumeKept, Rule::ClaimPhase], |user| {
-        user.create(plain("v1")).await;
-        user.create(claim("c1", json!({}))).await;
-        user.until_bound("c1").await;
-        user.sim.remove(VOLUMES, None, "v1");
+        user.bind(plain("v1")).await;
+        user.timeline.sim.remove(VOLUMES, None, "v1");
         user.until_phase(CLAIMS, "c1", "Lost").await;
     }
     "a bound pair is restored from a backup", &[Rule::PointsBack], |user| {
@@ -316,16 +294,12 @@ scenarios! {
         }).await;
     }
     "the reservation of a bound volume is removed by hand", &[Rule::PointsBack], |user| {
-        user.create(plain("v1")).await;
-        user.create(claim("c1", json!({}))).await;
-        user.until_bound("c1").await;
+        user.bind(plain("v1")).await;
         user.patch(VOLUMES, "v1", json!({"spec": {"claimRef": null}})).await;
         user.until_reserved("v1").await;
     }
     "a claim is deleted and made again while its volume is deleted", &[], |user| {
-        user.create(in_tree("v1")).await;
-        user.create(claim("c1", json!({}))).await;
-        user.until_bound("c1").await;
+        user.bind(in_tree("v1")).await;
         user.delete(CLAIMS, "c1").await;
         user.create(claim("c1", json!({}))).await;
         user.until_gone(VOLUMES, "v1").await;

@@ -96,6 +96,11 @@ pub(crate) fn all(points: usize) -> Vec<Perturbation> {
     (0..points).flat_map(at).collect()
 }
 
+/// Whether etcd is restored, which undoes what the user did.
+pub(crate) fn restores(perturbations: &[Perturbation]) -> bool {
+    perturbations.iter().any(|perturbation| matches!(perturbation.effect, Effect::Restore { .. }))
+}
+
 fn effects() -> Vec<Effect> {
     let mut effects: Vec<Effect> = STATUSES.into_iter().map(Effect::Refuse).collect();
     effects.extend([Effect::Swallow, Effect::Delay, Effect::LoseAnswer, Effect::Repeat]);
@@ -111,11 +116,6 @@ fn effects() -> Vec<Effect> {
 }
 
 impl Effect {
-    /// Whether it undoes what the user did.
-    pub(crate) fn is_restore(self) -> bool {
-        matches!(self, Self::Restore { .. })
-    }
-
     /// Whether it acts on the request at its point.
     pub(crate) fn is_of_request(self) -> bool {
         matches!(self, Self::Refuse(_) | Self::Swallow | Self::Delay | Self::LoseAnswer | Self::Repeat)

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bindery_sim::{Sim, Snapshot};
+use bindery_invariants::Rule;
+use bindery_sim::{Sim, SimOptions, Snapshot};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::script::{Effect, KINDS, Perturbation, REPLICAS};
+use crate::delay::pass_until;
+use crate::script::{Effect, KINDS, Perturbation, REPLICAS, restores};
 
 /// How long a replica is isolated: longer than its Lease lasts, and longer than its requests may take.
 const ISOLATED: Duration = Duration::from_secs(150);
@@ -31,7 +33,10 @@ pub(crate) struct Point {
 
 /// The points of a run, and what is disturbed.
 pub(crate) struct Timeline {
-    sim: Sim,
+    /// The API server.
+    pub(crate) sim: Sim,
+    /// Rules that the user of the scenario breaks.
+    pub(crate) broken_by_user: &'static [Rule],
     /// What a later restore brings back, by the number of the point at which it was saved.
     saved: Mutex<BTreeMap<usize, Snapshot>>,
     perturbations: Vec<Perturbation>,
@@ -64,10 +69,14 @@ struct KindLink {
 
 impl Timeline {
     /// A timeline, and the replicas that crash on it.
-    pub(crate) fn new(sim: &Sim, perturbations: &[Perturbation]) -> (Self, mpsc::UnboundedReceiver<usize>) {
+    pub(crate) fn new(
+        broken_by_user: &'static [Rule],
+        perturbations: &[Perturbation],
+    ) -> (Self, mpsc::UnboundedReceiver<usize>) {
         let (crashes, receiver) = mpsc::unbounded_channel();
         let timeline = Self {
-            sim: sim.clone(),
+            sim: Sim::new(SimOptions::default()),
+            broken_by_user,
             saved: Mutex::default(),
             perturbations: perturbations.to_vec(),
             points: Mutex::default(),
@@ -138,8 +147,13 @@ impl Timeline {
     /// Waits until a number of points has come.
     pub(crate) async fn until(&self, points: usize) {
         let mut reached = self.reached.subscribe();
-        // The sender lives as long as this, so there is no error to see.
+        // The sender lives as long as this, so waiting cannot fail.
         let _ = reached.wait_for(|reached| *reached >= points).await;
+    }
+
+    /// Whether a restore takes back what the user does.
+    pub(crate) fn is_restored(&self) -> bool {
+        restores(&self.perturbations)
     }
 
     /// Whether the API server is down.
@@ -152,7 +166,7 @@ impl Timeline {
     pub(crate) async fn until_up(&self) {
         let until = *self.down_until.lock();
         if let Some(until) = until {
-            crate::delay::pass_until(until + NOTICED).await;
+            pass_until(until + NOTICED).await;
         }
     }
 
@@ -160,7 +174,7 @@ impl Timeline {
     pub(crate) async fn until_connected(&self, replica: usize) {
         let until = *self.links[replica].isolated_until.lock();
         if let Some(until) = until {
-            crate::delay::pass_until(until).await;
+            pass_until(until).await;
         }
     }
 

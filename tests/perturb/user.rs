@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_kit::json::volume;
-use bindery_sim::Sim;
+use bindery_kit::json::{claim, volume};
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -13,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::interval;
 use tower::ServiceExt as _;
 
+use crate::delay::pass;
 use crate::plugin::Assets;
 use crate::timeline::Timeline;
 
@@ -25,23 +25,14 @@ const SETTLED: Duration = Duration::from_secs(10);
 
 /// A client without disturbances.
 pub(crate) struct User {
-    pub(crate) sim: Sim,
     pub(crate) assets: Assets,
-    timeline: Arc<Timeline>,
+    pub(crate) timeline: Arc<Timeline>,
     waits_for: Mutex<String>,
-    /// Whether a restore may take back what the user did.
-    is_restored: bool,
 }
 
 impl User {
-    pub(crate) fn new(sim: &Sim, assets: &Assets, timeline: &Arc<Timeline>, is_restored: bool) -> Self {
-        Self {
-            sim: sim.clone(),
-            assets: assets.clone(),
-            timeline: Arc::clone(timeline),
-            is_restored,
-            waits_for: Mutex::default(),
-        }
+    pub(crate) fn new(assets: &Assets, timeline: &Arc<Timeline>) -> Self {
+        Self { assets: assets.clone(), timeline: Arc::clone(timeline), waits_for: Mutex::default() }
     }
 
     /// The condition that the scenario waited for last.
@@ -55,10 +46,10 @@ impl User {
             if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let request = Request::builder().method(&method).uri(path).header("content-type", content);
         let request = request.body(Body::from(body.to_string().into_bytes())).unwrap();
-        let answer = self.sim.service().oneshot(request).await.unwrap();
+        let answer = self.timeline.sim.service().oneshot(request).await.unwrap();
         let code = answer.status();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
-        if !code.is_success() && self.is_restored {
+        if !code.is_success() && self.timeline.is_restored() {
             // The object is gone or back: this scenario ends here.
             std::future::pending::<()>().await;
         }
@@ -86,7 +77,7 @@ impl User {
 
     pub(crate) fn object(&self, resource: &str, name: &str) -> Value {
         let namespace = (resource != VOLUMES).then_some("default");
-        self.sim.object(resource, namespace, name).unwrap_or_default()
+        self.timeline.sim.object(resource, namespace, name).unwrap_or_default()
     }
 
     /// Waits until a condition holds.
@@ -106,9 +97,9 @@ impl User {
 
     /// Waits until a replica leads and has decided about what there is.
     pub(crate) async fn until_led(&self) {
-        let lease = |user: &Self| user.sim.object("leases", Some("kube-system"), "bindery");
+        let lease = |user: &Self| user.timeline.sim.object("leases", Some("kube-system"), "bindery");
         self.until("a replica leads", |user| lease(user).is_some()).await;
-        crate::delay::pass(SETTLED).await;
+        pass(SETTLED).await;
     }
 
     pub(crate) async fn until_bound(&self, claim: &str) {
@@ -117,6 +108,13 @@ impl User {
 
     pub(crate) async fn until_gone(&self, resource: &str, name: &str) {
         self.until(&format!("{resource} {name} is gone"), |user| user.object(resource, name).is_null()).await;
+    }
+
+    /// Creates a volume, and claim `c1`, and waits until the claim is bound.
+    pub(crate) async fn bind(&self, volume: Value) {
+        self.create(volume).await;
+        self.create(claim("c1", json!({}))).await;
+        self.until_bound("c1").await;
     }
 
     /// Waits for the reservation of a volume.

@@ -149,7 +149,7 @@ impl Intake {
         self.check(self.inner.freshness.lease_reached(version));
     }
 
-    /// The request, of which [`Freshness::sent`] was told, was answered with that version.
+    /// Takes the version in the answer to a request. [`Freshness::sent`] was called before the request.
     pub fn answered(&self, sent: &Sent, version: &Version) {
         self.check(self.inner.freshness.answered(sent, version));
     }

@@ -3,7 +3,7 @@
 //! `bindery plan` prints them. They come from a scan of all volumes, while decisions use the index. A
 //! [`bindery_core::Tally`] counts a volume under the reason of its first obstacle.
 //!
-//! Which reasons count depends on who names whom, as in upstream:
+//! Which reasons count depends on which of the two names the other, as in upstream:
 //!
 //! - A claim that searches: all of them.
 //! - A volume that is reserved for the claim: all but phase, class and labels (`FindMatchingVolume`).

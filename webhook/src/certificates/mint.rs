@@ -1,8 +1,8 @@
 //! Makes certificates: an authority, and the one certificate that it signs.
 //!
 //! The authority's key is dropped as soon as it has signed. A reader of the Secret can pose as this server
-//! while the certificate lasts, but cannot make certificates. And each renewal is the same procedure; there
-//! is no separate one for the authority.
+//! while the certificate lasts, but cannot make certificates. And each renewal is the same procedure: the
+//! authority needs none of its own.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};

@@ -75,7 +75,7 @@ async fn ends_as_with_upstream(cluster: Cluster, story: impl AsyncFn(&Cluster)) 
     outcome
 }
 
-/// Two claims without class, one of which fits a volume of the later default class.
+/// Two claims without a class. One fits a volume of the class that becomes the default later.
 async fn a_default_class_comes_late(cluster: &Cluster) {
     cluster.create_volume_of("gold", "v", json!(null)).await;
     cluster.until_volume("v", is_in_phase("Available")).await;
@@ -138,7 +138,7 @@ async fn claims_name_attributes_classes(cluster: &Cluster) {
     }
     cluster.create_claim_with("of-gold", json!({"volumeAttributesClassName": "gold"})).await;
     cluster.until_claim("of-gold", is_bound_to("gold")).await;
-    // There is no such class and no such volume.
+    // Neither this class nor this volume exists.
     cluster.create_claim_with("of-bronze", json!({"volumeAttributesClassName": "bronze"})).await;
     cluster.until_event(is_event("of-bronze", "FailedBinding")).await;
     let other = json!({"volumeName": "silver", "volumeAttributesClassName": "gold"});
