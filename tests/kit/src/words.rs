@@ -12,7 +12,7 @@
 //! | `finalizers` | names; `in-tree` and `external` stand for the two of deletion |
 //! | `labels`, `selector` | `KEY:VALUE`; an invalid selector is `!ERROR` |
 
-use bindery_core::{AccessMode, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Quantity};
+use bindery_core::{AccessMode, FINALIZER_EXTERNAL, FINALIZER_IN_TREE, Point, Quantity, Returned};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -45,6 +45,38 @@ pub fn changed<T: Serialize + DeserializeOwned>(object: &T, words: &str) -> T {
 /// There is none.
 pub fn case<T: DeserializeOwned>(name: &str) -> T {
     serde_json::from_value(name.into()).unwrap_or_else(|error| panic!("{name:?}: {error}"))
+}
+
+/// The first word, and what follows it.
+pub fn first(text: &str) -> (&str, &str) {
+    text.split_once(' ').map_or((text, ""), |(first, rest)| (first, rest.trim()))
+}
+
+/// The point of an operation of that name, such as `Created 2`.
+///
+/// # Panics
+///
+/// There is none.
+pub fn point(text: &str) -> Point {
+    let attempt = |rest: &str| rest.parse().expect("an attempt has a number");
+    match first(text) {
+        ("Created", rest) => Point::Created { attempt: attempt(rest) },
+        ("CleanedUp", rest) => Point::CleanedUp { attempt: attempt(rest) },
+        (name, _) => case(name),
+    }
+}
+
+/// The result of a plugin's call of that name, such as `Failed WHY`.
+///
+/// # Panics
+///
+/// There is none.
+pub fn returned(text: &str) -> Returned {
+    match first(text) {
+        ("Failed", why) => Returned::Failed(why.into()),
+        ("InUse", why) => Returned::InUse(why.into()),
+        (name, _) => case(name),
+    }
 }
 
 /// Access modes in kubectl's abbreviations, separated by commas.

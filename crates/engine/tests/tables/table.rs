@@ -15,7 +15,8 @@ use bindery_core::{
     Claim, ClaimKey, Class, Decision, Migration, Operation, PluginMatch, Pod, Point, Progress, Returned,
     Subject, Volume,
 };
-use bindery_kit::{gib, plugin, words};
+use bindery_kit::words::{self, first};
+use bindery_kit::{gib, plugin};
 
 use crate::cluster::ListCluster;
 use crate::{decide, lines};
@@ -71,11 +72,6 @@ pub(crate) fn decided(given: &str) -> (Decision, Vec<String>) {
     given.place_volume();
     let decision = decide(&mut given.cluster, given.subject);
     (decision, given.cluster.asked)
-}
-
-/// The first word, and what follows it.
-fn first(text: &str) -> (&str, &str) {
-    text.split_once(' ').map_or((text, ""), |(first, rest)| (first, rest.trim()))
 }
 
 /// A request and a cluster.
@@ -167,14 +163,10 @@ impl Given {
             Subject::ReviewVolume { old, .. } => return *old = Some(volume(rest).into()),
             Subject::SyncClaim(_) | Subject::SyncVolume(_) => panic!("a sync has no {what}"),
         };
-        let attempt = |text: &str| text.parse().expect("an attempt has a number");
-        match (what, first(rest)) {
-            ("at", ("Created", nth)) => *point = Point::Created { attempt: attempt(nth) },
-            ("at", ("CleanedUp", nth)) => *point = Point::CleanedUp { attempt: attempt(nth) },
-            ("at", (name, _)) => *point = words::case(name),
-            (_, ("Failed", why)) => *returned = Returned::Failed(why.into()),
-            (_, ("InUse", why)) => *returned = Returned::InUse(why.into()),
-            (_, (name, _)) => *returned = words::case(name),
+        if what == "at" {
+            *point = words::point(rest);
+        } else {
+            *returned = words::returned(rest);
         }
     }
 }

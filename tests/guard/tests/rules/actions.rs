@@ -8,17 +8,17 @@ use bindery_core::{
     Action, Answer, CapacityChange, ClaimTarget, Decision, Edit, Event, EventKind, FinalizerEdit, Follows,
     Lookup, Message, Operation, Outcome, Quantity, Regarding, Step, Subject, Text, VolumePhase, VolumeTarget,
 };
-use bindery_kit::words;
+use bindery_kit::words::{self, first};
 
 use crate::case::TestCase;
-use crate::table::{first, key, point};
+use crate::table::key;
 
 /// The decision of these parts.
 pub(crate) fn decision<'a>(case: &TestCase, parts: impl Iterator<Item = &'a str>) -> Decision {
     let mut decision = Decision::done();
     for part in parts {
         match first(part) {
-            ("continue", at) => decision.outcome = Outcome::Continue(point(at)),
+            ("continue", at) => decision.outcome = Outcome::Continue(words::point(at)),
             ("wait", time) => decision.wait_ms = time.parse().expect("milliseconds"),
             _ => decision.steps.push(step(case, part)),
         }

@@ -18,7 +18,8 @@ use bindery_core::{
     Answer, Claim, ClaimKey, Class, Decision, Handle, Lookup, Migration, Operation, PluginMatch, Pod, Point,
     Progress, Question, Request, Returned, Source, Subject, Uid, Volume,
 };
-use bindery_kit::{plugin, words};
+use bindery_kit::plugin;
+use bindery_kit::words::{self, first};
 
 use crate::actions;
 use crate::case::{TestCase, World, claim, volume};
@@ -62,11 +63,6 @@ pub(crate) fn case(given: &str, decided: &str) -> TestCase {
 
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     text.split(';').map(str::trim).filter(|part| !part.is_empty())
-}
-
-/// The first word, and what follows it.
-pub(crate) fn first(text: &str) -> (&str, &str) {
-    text.split_once(' ').map_or((text, ""), |(first, rest)| (first, rest.trim()))
 }
 
 /// A case before its decision.
@@ -147,8 +143,8 @@ impl Given {
             ("operation", _) => {
                 self.operation(|operation, _, _| *operation = words::changed(operation, rest))
             }
-            ("at", _) => self.operation(|_, at, _| *at = point(rest)),
-            ("returned", _) => self.operation(|_, _, returned| *returned = self::returned(rest)),
+            ("at", _) => self.operation(|_, at, _| *at = words::point(rest)),
+            ("returned", _) => self.operation(|_, _, returned| *returned = words::returned(rest)),
             ("was", _) => match &mut case.request.subject {
                 Subject::ReviewClaim { old, .. } => *old = Some(a_claim(rest).into()),
                 Subject::ReviewVolume { old, .. } => *old = Some(a_volume(rest).into()),
@@ -221,24 +217,6 @@ impl Given {
 /// The key of the claim of that name.
 pub(crate) fn key(name: &str) -> ClaimKey {
     ClaimKey::new("ns", name)
-}
-
-/// The point of an operation of that name, such as `Created 2`.
-pub(crate) fn point(text: &str) -> Point {
-    let attempt = |rest: &str| rest.parse().expect("an attempt has a number");
-    match first(text) {
-        ("Created", rest) => Point::Created { attempt: attempt(rest) },
-        ("CleanedUp", rest) => Point::CleanedUp { attempt: attempt(rest) },
-        (name, _) => words::case(name),
-    }
-}
-
-fn returned(text: &str) -> Returned {
-    match first(text) {
-        ("Failed", why) => Returned::Failed(why.into()),
-        ("InUse", why) => Returned::InUse(why.into()),
-        (name, _) => words::case(name),
-    }
 }
 
 fn begun<T>(kind: &str, plugin: &str, uid: Uid, object: T) -> Progress<T> {
