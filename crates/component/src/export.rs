@@ -41,7 +41,7 @@ impl Guest for Component {
 }
 
 /// Decides. The host checks its answers, and ends the call itself if a question stops it, so neither fails;
-/// if one did, the trap would show the host that there is no decision.
+/// if one did, its trap would tell the host that the engine has not decided.
 fn decide(now: Timestamp, subject: Result<Subject, crate::carry::IllTyped>) -> Decision {
     let Ok(subject) = subject else { core::arch::wasm32::unreachable() };
     match bindery_engine::decide(&Request { now, subject }, &mut Host) {
