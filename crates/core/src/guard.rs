@@ -50,7 +50,6 @@ use std::sync::Arc;
 
 pub use denial::confirms;
 pub use objection::{Breach, Guarantee, ObjectName, Objection, Refusal};
-pub use operation::ATTEMPTS_MAX;
 pub use size::{DECISION_BYTES_MAX, FINDINGS_MAX, REGARDLESS_MAX, STEPS_MAX, TALLIES_MAX, TEXT_BYTES_MAX};
 
 use self::effects::Effects;

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Most attempts of one operation to create or clean up a volume; upstream makes five.
-pub const ATTEMPTS_MAX: u32 = 16;
+const ATTEMPTS_MAX: u32 = 16;
 
 impl StepCheck<'_> {
     /// Starts an operation on the subject of the sync.
