@@ -192,8 +192,8 @@ async fn a_body_that_does_not_come_is_given_up_after_a_second() {
     assert!(scrape(&metrics).contains("admission_shed_total 0\n"));
 }
 
-/// Sends `begun` unfinished bodies, and then a complete body of `bytes`. Six unfinished bodies are refused for
-/// later ones, and the oldest remaining one for the complete body.
+/// Sends `begun` unfinished bodies, and then a complete body of `bytes`. Six unfinished bodies are refused
+/// for later ones, and the oldest remaining one for the complete body.
 async fn oldest_is_given_up(begun: usize, start: &'static [u8], bytes: usize) {
     let metrics = AdmissionMetrics::default();
     let (slow, router) = slow_admission(&metrics);
