@@ -64,7 +64,8 @@ fn sync_unbound(call: &mut Call<'_>, claim: &Claim) -> Result<(), Halt> {
 }
 
 /// Whether the scheduler chooses the volumes of this class (`IsDelayBindingMode`). A class that does not
-/// exist delays nothing.
+/// exist delays nothing. A review does not ask this of a claim that may take any volume: a claim that waits
+/// can bind later (`review/claim.rs`).
 fn waits_for_consumer(class: Option<&Class>) -> Result<bool, Failure> {
     let Some(class) = class else { return Ok(false) };
     match class.binding_mode {

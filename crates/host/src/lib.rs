@@ -16,6 +16,12 @@
 //!   [limits](bindery_core::DecisionLimits) of its session.
 //! - Native code is compiled here from a checked component, or read from a file that only this user can
 //!   write, in a folder that only this user can write.
+//!
+//! # Where the limits are
+//!
+//! `limits.rs` has their values, and `engine.rs` sets them for each call. `settings.rs` has the native stack
+//! and the fuel that each instruction costs. `gate.rs` is the clock of the deadline. `call.rs` puts the
+//! deadline off by the time of questions, and refuses more memory. `tests/hostile.rs` exceeds each limit.
 
 mod borrow;
 mod cache;

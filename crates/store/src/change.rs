@@ -311,7 +311,7 @@ fn facts_of_exchange(Exchange { question, answer }: &Exchange, facts: &mut Vec<F
     push(facts, fact);
 }
 
-/// Topics of one decision are few, and some are asked for again and again.
+/// The facts of one decision are few, and some are asked for again and again.
 fn push(facts: &mut Vec<Fact>, fact: Fact) {
     if !facts.contains(&fact) {
         facts.push(fact);

@@ -17,7 +17,7 @@ use crate::index::Ids;
 /// live read at 16,000 changes a second; a decision that takes longer is made once more.
 const LOG_MAX: usize = 1_024;
 
-/// Topics and offers of a change that is remembered, at most: a relist after a 410 changes more, and then
+/// Facts and offers of a change that is remembered, at most: a relist after a 410 changes more, and then
 /// every decision that is being made is made once more.
 const LOGGED_CHANGE_MAX: usize = 256;
 

@@ -1,4 +1,4 @@
-//! G9 for volumes: phases, annotations, finalizers, unbinding.
+//! G9 for volumes: phases, annotations, finalizers, unbinding, deletion.
 
 use super::proof::{FormerClaim, is_surplus};
 use super::step::StepCheck;
