@@ -17,9 +17,11 @@ type Line = (String, String, String);
 const HOW_TO_STEP: &str = "\
 A type, case, field or signature that changed needs a new minor version, something that was only added needs a
 new patch version: components that people have built link against the contract as it was. To step:
-  1. copy the released package into crates/host/wit/, where the bindings of the previous minor version are
-     generated from (a new minor version only);
-  2. set the version in every `package` line of wit/, and `@since` of what is new;
+  1. for a new minor version only: copy the released package into crates/host/wit/ and generate the bindings
+     of crates/host/src/v0_1.rs from there; add a module like that for the new version, and its number to
+     `SERVED` in load.rs;
+  2. set the version in every `package` line of wit/ and in `VERSION` of crates/cli/src/main.rs, and `@since`
+     of what is new;
   3. add the lines below to wit/VERSIONS and list the change in CHANGELOG.md. Committed lines stay as
      they are: the history is compared.";
 
