@@ -8,7 +8,10 @@ use super::COMPONENT;
 use super::correlate::Correlated;
 use crate::request;
 
-/// Longest message that the API server takes (events.k8s.io).
+/// Longest message of an event. Messages repeat errors of plugins, which may have 64 KiB.
+///
+/// The number is upstream's `NoteLengthLimit` (`pkg/apis/core/validation/events.go`). The API server refuses
+/// longer messages only in events with an `eventTime`, which these do not have.
 const MESSAGE_BYTES_MAX: usize = 1_024;
 
 /// An Event with reason and message, which happened once.
