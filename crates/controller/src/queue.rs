@@ -177,7 +177,7 @@ impl Queue {
     /// A turn of the key has succeeded: its failures are forgotten.
     pub(crate) fn succeeded(&self, key: &Key, again_after: Option<Duration>) {
         self.state.lock().failures.remove(key);
-        self.held_back(key, again_after);
+        self.postponed(key, again_after);
     }
 
     /// Adds a key after a delay, so that the event of its last turn is recorded again. `None`: it recorded no
@@ -191,7 +191,7 @@ impl Queue {
 
     /// A turn of the key had no result, because it waits for another decision in flight or for a list. Its
     /// failures are not forgotten.
-    pub(crate) fn held_back(&self, key: &Key, again_after: Option<Duration>) {
+    pub(crate) fn postponed(&self, key: &Key, again_after: Option<Duration>) {
         let mut state = self.state.lock();
         state.clear(key, Timer::Retry);
         state.clear(key, Timer::Requeue);

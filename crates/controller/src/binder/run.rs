@@ -118,11 +118,11 @@ impl<P: Port> Turn<P> {
         }
         match synced.result {
             Ok(()) if synced.decision.as_ref().is_some_and(waits_for_a_reservation) => {
-                queue.held_back(key, synced.requeue_after)
+                queue.postponed(key, synced.requeue_after)
             }
             Ok(()) => queue.succeeded(key, synced.requeue_after),
             Err(SyncError::AwaitsList) => {
-                queue.held_back(key, None);
+                queue.postponed(key, None);
                 self.binder.intake.enqueue_after_list(key.clone());
             }
             Err(error) => {

@@ -111,7 +111,7 @@ async fn a_volume_is_offered_to_waiting_keys_and_not_again_to_those_backing_off(
     let lock = next(&queue).await;
     // Its turn succeeds: it gets another one.
     assert!(!queue.offer(&a, Offer::New));
-    queue.held_back(&a, None);
+    queue.postponed(&a, None);
     drop(lock);
     let lock = next(&queue).await;
     // Its turn fails: it is left to its timer.
@@ -123,7 +123,7 @@ async fn a_volume_is_offered_to_waiting_keys_and_not_again_to_those_backing_off(
     // A new volume may be what it lacks.
     assert!(queue.offer(&a, Offer::New));
     drop(next(&queue).await);
-    queue.held_back(&a, None);
+    queue.postponed(&a, None);
     assert!(queue.offer(&a, Offer::Returned));
     drop(next(&queue).await);
     assert_eq!(queue.failed(&a, None), RETRY_BACKOFF * 2);
