@@ -16,13 +16,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
-use bindery_cluster::{ControlPlane, Manager, Programs};
+use bindery_cluster::{ControlPlane, Manager, Programs, Stock};
 use clap::builder::RangedU64ValueParser;
 
 use self::cores::{Cores, confine};
 use self::reviews::Shape;
 use self::webhook::Webhook;
-use crate::seed::Stock;
 
 /// One volume of this many is free.
 const VOLUMES_PER_FREE: usize = 10;

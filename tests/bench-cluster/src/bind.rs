@@ -7,10 +7,11 @@
 use std::io::Write as _;
 
 use anyhow::Result;
+use bindery_kit::percentiles;
 
 use crate::Binders;
 use crate::binder::Binder;
-use crate::figures::{head, percentiles, row};
+use crate::figures::{head, row};
 use crate::load::{Shape, Size};
 use crate::round::{Figures, measure};
 

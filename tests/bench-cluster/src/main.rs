@@ -13,7 +13,6 @@ mod figures;
 mod load;
 mod memory;
 mod round;
-mod seed;
 mod takeover;
 mod usage;
 mod writes;

@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use bindery_cluster::{ControlPlane, Manager, Programs};
+use bindery_cluster::{ControlPlane, Manager, Programs, Stock};
 
 use crate::Binders;
 use crate::binder::{Binder, RunningBinder};
 use crate::figures::{head, row};
 use crate::load::Load;
-use crate::seed::Stock;
 use crate::usage::{Usage, pass};
 
 /// How often a binder is asked whether it is ready.

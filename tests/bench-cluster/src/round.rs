@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use bindery_cluster::{ControlPlane, Manager, Programs};
+use bindery_kit::percentiles;
 
 use crate::binder::{Binder, RunningBinder};
 use crate::ceiling::Ceiling;
-use crate::figures::{count, percentiles};
+use crate::figures::count;
 use crate::load::{Bound, Load, Shape, Size};
 use crate::usage::Usage;
 

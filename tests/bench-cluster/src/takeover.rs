@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use bindery_cluster::{ControlPlane, Manager, Programs, Replica};
+use bindery_cluster::{ControlPlane, Manager, Programs, Replica, Stock};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -14,7 +14,6 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 
 use crate::figures::{head, row};
 use crate::load::Load;
-use crate::seed::Stock;
 use crate::usage::pass;
 
 const OUTAGE: Duration = Duration::from_secs(20);

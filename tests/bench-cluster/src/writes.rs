@@ -8,13 +8,14 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use bindery_cluster::{ControlPlane, Manager, Programs};
+use bindery_kit::percentiles;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use crate::figures::{count, head, percentiles, row};
+use crate::figures::{count, head, row};
 use crate::load::{Load, Shape, Size, volume_name};
 use crate::usage::Usage;
 

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::objects::{is_bound, is_bound_to, is_in_phase};
 use crate::waiting::until_gone;
-use crate::{ControlPlane, Manager, Programs, Proxy, Replica, in_time, poll, snapshot, until};
+use crate::{ControlPlane, Manager, Programs, Proxy, Replica, in_time, poll, snapshot_without_stock, until};
 
 /// A control plane, and clients of its administrator.
 pub struct Cluster {
@@ -183,7 +183,7 @@ impl Cluster {
     }
 
     /// Waits until the checker, which shares no code with Bindery, finds no violation, and `further` finds
-    /// none either.
+    /// none either. Objects of a [`Stock`](crate::Stock) are left out.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl Cluster {
     ) -> Result<(), Vec<String>> {
         let mut wrong = Vec::new();
         let settled = poll(async || {
-            let moment = snapshot(&self.client).await.unwrap();
+            let moment = snapshot_without_stock(&self.client).await.unwrap();
             wrong = moment.violations().iter().map(ToString::to_string).collect();
             wrong.extend(further(&moment).await);
             wrong.is_empty().then_some(())

@@ -100,7 +100,7 @@ impl ControlPlane {
         layout.write_credentials()?;
         let mut arguments = layout.api_server(Accounts::Ignored);
         arguments.extend(further.iter().map(OsString::from));
-        let etcd = Server::start(&programs.etcd, layout.etcd(), &folder.path().join("etcd.log"))?;
+        let etcd = start_etcd(&programs, &layout)?;
         let api_server = start_api_server(&programs, folder.path(), &arguments)?;
         let mut started = Self {
             programs,
@@ -192,6 +192,13 @@ impl ControlPlane {
         self.until_ready().await
     }
 
+    /// Kills etcd, starts it again with its data, and waits until the API server is ready.
+    pub async fn restart_etcd(&mut self) -> Result<()> {
+        self.etcd.kill()?;
+        self.etcd = start_etcd(&self.programs, &self.layout)?;
+        self.until_ready().await
+    }
+
     /// Saves a snapshot of etcd to a file, as `etcdctl snapshot save` does.
     pub async fn save_snapshot(&self) -> Result<PathBuf> {
         let path = self.folder.path().join("snapshot.db");
@@ -223,8 +230,7 @@ impl ControlPlane {
             "etcdutl fails: {}",
             String::from_utf8_lossy(&output.stderr)
         );
-        self.etcd =
-            Server::start(&self.programs.etcd, self.layout.etcd(), &self.folder.path().join("etcd.log"))?;
+        self.etcd = start_etcd(&self.programs, &self.layout)?;
         self.api_server = start_api_server(&self.programs, self.folder.path(), &self.arguments)?;
         self.until_ready().await?;
         self.set_manager(self.controllers)
@@ -314,6 +320,10 @@ async fn turn() -> Result<File> {
         std::io::Result::Ok(file)
     };
     tokio::task::spawn_blocking(take).await?.context("the start of a control plane cannot be locked")
+}
+
+fn start_etcd(programs: &Programs, layout: &Layout) -> Result<Server> {
+    Server::start(&programs.etcd, layout.etcd(), &layout.folder.join("etcd.log"))
 }
 
 fn start_api_server(programs: &Programs, folder: &Path, arguments: &[OsString]) -> Result<Server> {

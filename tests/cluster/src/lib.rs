@@ -4,7 +4,8 @@
 //! The functions of [`ControlPlane`] return errors, for benchmarks. Those of [`Cluster`] and [`Replica`]
 //! panic if a test must fail. A control plane starts in about five seconds. Servers are killed when they are
 //! dropped, and by the kernel when the process that holds them dies. A [`Proxy`] in front of the API server
-//! makes faults. [`snapshot`] reads all objects for the checker of invariants.
+//! makes faults. [`snapshot`] reads all objects for the checker of invariants. A [`Stock`] fills a cluster with
+//! many objects.
 //!
 //! This is not part of the kit, because it depends on kube and hyper, which tests without a cluster need not
 //! compile.
@@ -18,6 +19,7 @@ mod proxy;
 mod replica;
 mod requests;
 mod server;
+mod stock;
 mod waiting;
 
 pub use bindery_servers::{free_port, run};
@@ -26,10 +28,12 @@ pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Manager, Programs, client_of};
 pub use objects::{
     folders_in, is_bound, is_bound_to, is_event, is_in_phase, make_folder, phase, provisioning_in,
+    remove_folder,
 };
-pub use observed::snapshot;
+pub use observed::{snapshot, snapshot_without_stock};
 pub use proxy::{Faults, NoFaults, Proxy, Request, RequestFault, Response, ResponseFault};
 pub use replica::{Replica, refused};
 pub use requests::{kubeconfig, request};
 pub use server::Server;
+pub use stock::{BY_HAND, FREE_SIZE, STOCK, Stock, free_name, pair_name};
 pub use waiting::{Object, PATIENCE, in_time, poll, until};

@@ -43,12 +43,22 @@ pub fn provisioning_in(folder: &Path) -> String {
 
 /// Creates the folder of a volume below that of [`provisioning_in`] as the plugin does: with the record that
 /// the plugin has created it.
-pub fn make_folder(root: &Path, volume: &str) -> PathBuf {
+///
+/// # Errors
+///
+/// The disk is full. The call can be repeated.
+pub fn make_folder(root: &Path, volume: &str) -> std::io::Result<PathBuf> {
     let (folder, records) = (root.join(volume), root.join(".bindery"));
-    std::fs::create_dir(&folder).unwrap();
-    std::fs::create_dir_all(&records).unwrap();
-    std::fs::write(records.join(volume), "").unwrap();
-    folder
+    std::fs::create_dir_all(&folder)?;
+    std::fs::create_dir_all(&records)?;
+    std::fs::write(records.join(volume), "")?;
+    Ok(folder)
+}
+
+/// Removes the folder of a volume, and the record that the plugin has created it.
+pub fn remove_folder(root: &Path, volume: &str) -> std::io::Result<()> {
+    std::fs::remove_dir_all(root.join(volume))?;
+    std::fs::remove_file(root.join(".bindery").join(volume))
 }
 
 /// The folders of volumes below that of [`provisioning_in`].

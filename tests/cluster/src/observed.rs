@@ -5,6 +5,8 @@ use bindery_invariants::Snapshot;
 use kube::Client;
 use serde_json::Value;
 
+use crate::stock::STOCK;
+
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 const CLAIMS: &str = "/api/v1/persistentvolumeclaims";
 const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
@@ -13,12 +15,22 @@ const ATTEMPTS_MAX: usize = 3;
 
 /// The volumes, claims and classes of a cluster, in lists of the same resourceVersion.
 pub async fn snapshot(client: &Client) -> Result<Snapshot> {
+    select(client, "").await
+}
+
+/// The same without the objects of a [`Stock`](crate::Stock), which are too many to be read often.
+pub async fn snapshot_without_stock(client: &Client) -> Result<Snapshot> {
+    select(client, &format!("!{STOCK}")).await
+}
+
+/// The same of the volumes and claims with these labels.
+async fn select(client: &Client, labels: &str) -> Result<Snapshot> {
     let mut attempts = 1;
     loop {
-        let claims = list(client, CLAIMS).await?;
+        let claims = list(client, &format!("{CLAIMS}?labelSelector={labels}")).await?;
         let version = claims["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-        let exactly = |path| format!("{path}?resourceVersion={version}&resourceVersionMatch=Exact");
-        let volumes = match list(client, &exactly(VOLUMES)).await {
+        let exactly = format!("resourceVersion={version}&resourceVersionMatch=Exact");
+        let volumes = match list(client, &format!("{VOLUMES}?labelSelector={labels}&{exactly}")).await {
             Err(kube::Error::Api(status)) if status.code == 410 && attempts < ATTEMPTS_MAX => {
                 attempts += 1;
                 continue;

@@ -11,7 +11,7 @@
 //! - `poll` (feature `waiting`) waits for state that no event reports.
 //! - [`Choices`] and [`check_all`] make random tests that their seed repeats.
 //! - [`Logged`] captures log lines, [`allow_files`] raises the limit of open files, [`resident_kib`] and
-//!   [`peak_kib`] read the memory of a process.
+//!   [`peak_kib`] read the memory of a process, [`percentiles`] sums up measured values.
 
 #[cfg(feature = "api")]
 mod api;
@@ -24,6 +24,7 @@ pub mod json;
 mod logged;
 mod memory;
 mod objects;
+mod percentiles;
 mod random;
 #[cfg(feature = "waiting")]
 mod waiting;
@@ -40,6 +41,7 @@ pub use files::allow_files;
 pub use logged::Logged;
 pub use memory::{peak_kib, resident_kib};
 pub use objects::{claim, class, gib, plugin, volume};
+pub use percentiles::percentiles;
 pub use random::{Choices, check_all, number_from_env, seeded_runner};
 #[cfg(feature = "waiting")]
 pub use waiting::poll;

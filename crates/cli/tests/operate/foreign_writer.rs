@@ -37,7 +37,7 @@ impl ReclaimingCluster {
 
     /// Creates a volume with a folder below the one of Bindery.
     async fn create_reclaimed_volume(&self, name: &str, capacity: &str, policy: &str) {
-        let path = make_folder(self.folder.path(), name);
+        let path = make_folder(self.folder.path(), name).unwrap();
         let spec = json!({
             "capacity": {"storage": capacity},
             "persistentVolumeReclaimPolicy": policy,

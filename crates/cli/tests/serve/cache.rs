@@ -145,7 +145,7 @@ impl PolicyPairs {
     async fn bind_one_of_each_policy(&mut self) {
         for policy in POLICIES {
             let name = policy.to_lowercase();
-            make_folder(self.folder.path(), &name);
+            make_folder(self.folder.path(), &name).unwrap();
             fs::write(self.data(&name).join("data"), "dear").unwrap();
             let source = json!({"path": self.data(&name)});
             let spec = json!({

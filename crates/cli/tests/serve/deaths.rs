@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use bindery_cluster::{Cluster, Manager, Replica};
 use bindery_kit::number_from_env;
+use rand::RngExt as _;
 use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
 use rustix::process::Signal;
 
-use super::load::{LEFT, Load};
+use super::load::{Load, chance, is_abandoned};
 
 /// Leaders that are killed; `cargo xtask soak` sets a higher number (`BINDERY_KILLS`).
 const KILLS: u64 = 20;
@@ -22,13 +22,6 @@ const LEADERLESS: Duration = Duration::from_millis(500);
 const LED_MAX: u64 = 1_500;
 /// Most time for which a tenant may wait for a leader.
 const WITHOUT_LEADER: Duration = Duration::from_secs(60);
-
-/// Random choices from a seed, which is printed and can be set by `BINDERY_SEED`.
-pub(crate) fn chance() -> StdRng {
-    let seed = number_from_env("BINDERY_SEED").unwrap_or_else(rand::random);
-    println!("BINDERY_SEED={seed}");
-    StdRng::seed_from_u64(seed)
-}
 
 struct Trial {
     cluster: Cluster,
@@ -57,13 +50,12 @@ impl Trial {
     }
 
     /// Waits until all are served and the cluster has settled: every tenant that stays has its data, and
-    /// nothing else is left. As upstream does, a leader that dies between provisioning a folder and creating
-    /// its volume leaves the folder if the claim goes meanwhile.
+    /// nothing else is left but abandoned folders.
     async fn until_settled(&mut self) {
         self.load.until_served().await.unwrap();
         let losses = async |_: &_| {
             let mut losses = self.load.losses().await;
-            losses.retain(|loss| !(loss.ends_with(LEFT) && loss.contains("/pvc-")));
+            losses.retain(|loss| !is_abandoned(loss));
             losses
         };
         self.cluster.until_settled(losses).await.unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bindery_cluster::{
     Clock, Cluster, Faults, Manager, NoFaults, PATIENCE, Proxy, Replica, Request, RequestFault, Response,
-    ResponseFault, snapshot,
+    ResponseFault,
 };
 use bindery_kit::number_from_env;
 use http::StatusCode;
@@ -20,8 +20,7 @@ use rustix::process::Signal;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::deaths::chance;
-use super::load::{LEFT, Load, Unserved, names_a_tenant};
+use super::load::{Load, Unserved, chance, check_snapshots, is_abandoned, names_a_tenant};
 
 /// How long each fault lasts by default.
 const SECONDS: u64 = 6;
@@ -126,11 +125,15 @@ impl Trial {
         self.served(outcome).await;
     }
 
+    fn check_snapshots(&self) -> JoinHandle<()> {
+        check_snapshots(self.cluster.client.clone(), SNAPSHOT_EVERY)
+    }
+
     /// Lets tenants come during the fault until the replica has reported it, and waits until the cluster has
     /// settled.
     async fn endure(&mut self, fault: Fault) {
         let before = self.reported().await;
-        let checking = check_snapshots(self.cluster.client.clone());
+        let checking = self.check_snapshots();
         let chance = Mutex::new(StdRng::seed_from_u64(self.chance.random()));
         self.proxy.set_faults(RandomFaults { fault, chance });
         self.receive(self.lasts).await;
@@ -240,7 +243,7 @@ impl Trial {
             let abandoned: Vec<&str> = log.lines().filter(|line| line.contains(ABANDONED)).collect();
             losses.retain(|loss| {
                 let uid = loss.split_once("/pvc-").and_then(|(_, rest)| rest.split(' ').next());
-                !(loss.ends_with(LEFT)
+                !(is_abandoned(loss)
                     && uid.is_some_and(|uid| abandoned.iter().any(|line| line.contains(uid))))
             });
         }
@@ -263,20 +266,6 @@ fn assert_says(log: &str, texts: [&str; 2]) {
     assert!(says(log, texts), "no {texts:?} in {log}");
 }
 
-/// Takes snapshots, and fails at the first that shows harm; the API server may be down meanwhile.
-fn check_snapshots(client: kube::Client) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        let mut ticks = tokio::time::interval(SNAPSHOT_EVERY);
-        loop {
-            ticks.tick().await;
-            if let Ok(moment) = snapshot(&client).await {
-                let harms = moment.harms();
-                assert!(harms.is_empty(), "harm was done: {harms:#?}");
-            }
-        }
-    })
-}
-
 #[tokio::test]
 async fn requests_that_are_lost_late_or_refused_do_no_harm_and_are_retried() {
     let mut trial = Trial::new(Setting::default()).await;
@@ -294,7 +283,7 @@ async fn an_api_server_that_is_killed_under_load_is_waited_for() {
     let mut trial = Trial::new(Setting { gone: PATIENCE, ..Setting::default() }).await;
     let half = trial.lasts / 2;
     for _ in 0..2 {
-        let checking = check_snapshots(trial.cluster.client.clone());
+        let checking = trial.check_snapshots();
         trial.receive(half).await;
         let coming = trial.load.run_for(half, &mut trial.chance);
         let (restarted, outcome) = tokio::join!(trial.cluster.plane.restart_api_server(), coming);
@@ -313,7 +302,7 @@ async fn a_watch_that_is_slower_than_compaction_lists_again() {
     // Without the watch cache, a compaction of etcd expires watches at once.
     let uncached = "--watch-cache-sizes=persistentvolumes#0,persistentvolumeclaims#0";
     let mut trial = Trial::new(Setting { api_server: &[uncached], ..Setting::default() }).await;
-    let checking = check_snapshots(trial.cluster.client.clone());
+    let checking = trial.check_snapshots();
     trial.receive(trial.lasts / 2).await;
     trial.proxy.hold_watches(true);
     trial.receive(trial.lasts / 2).await;
@@ -338,7 +327,7 @@ async fn a_clock_that_jumps_stops_neither_the_leader_nor_the_next_one() {
     let further: Vec<_> = trial.arguments.iter().map(String::as_str).collect();
     let mut next = Replica::behind(&trial.proxy, "next", &further);
     next.until_following().await;
-    let checking = check_snapshots(trial.cluster.client.clone());
+    let checking = trial.check_snapshots();
     for ahead in [2 * HOUR, -HOUR, 0, 2 * HOUR] {
         clock.set(ahead).unwrap();
         trial.receive(trial.lasts / 4).await;

@@ -1,27 +1,34 @@
 //! Tenants that come and go: a stream of claims and volumes, whose data names its owner.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::{ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
+#![allow(dead_code, reason = "every test program uses its part")]
+
+pub(crate) mod data;
+mod tenant;
+
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bindery_cluster::{Cluster, PATIENCE, folders_in, is_bound, make_folder, provisioning_in};
-use bindery_kit::json;
+use bindery_cluster::{
+    Cluster, PATIENCE, STOCK, folders_in, is_bound, make_folder, phase, poll, provisioning_in, remove_folder,
+    snapshot_without_stock,
+};
+use bindery_kit::number_from_env;
+use data::{Home, Staying, missing, move_in, until_space};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use rand::RngExt as _;
+use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
-use tokio::task::{AbortHandle, JoinSet};
+use tenant::{Fate, Tenant, Way, made};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 /// How often a tenant comes.
@@ -30,10 +37,9 @@ const EVERY: Duration = Duration::from_millis(40);
 const UNSERVED_MAX: usize = 40;
 /// The end of a loss about a folder without a volume.
 pub(crate) const LEFT: &str = "belongs to no volume, and is left";
-/// File in a volume with the UID of the claim that owns the data.
-const OWNER: &str = "owner";
-
 pub(crate) struct Load {
+    /// The chance that a tenant's volume is deleted after it.
+    pub(crate) deleting: f64,
     shared: Arc<Shared>,
     tenants: JoinSet<Result<(), Unserved>>,
     count: usize,
@@ -54,54 +60,41 @@ struct Shared {
     seen_claims: Store<PersistentVolumeClaim>,
     folder: TempDir,
     patience: Duration,
-    /// UIDs of the claims that stay, and the folders of their volumes.
-    stay: Mutex<BTreeMap<String, PathBuf>>,
-}
-
-/// How a tenant gets a volume.
-#[derive(Clone, Copy, Debug)]
-enum Way {
-    /// A free one fits; it comes before or after the claim.
-    Found { volume_first: bool },
-    /// The claim names it.
-    Named,
-    /// It names the claim.
-    Reserved,
-    /// It is provisioned.
-    Made,
-}
-
-/// What a tenant does in the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Stays,
-    /// Goes after it has written data.
-    Leaves,
-    /// Goes at once, while Bindery may be binding.
-    Flees,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Tenant {
-    number: usize,
-    way: Way,
-    fate: Fate,
-    policy: &'static str,
+    stay: Mutex<Staying>,
+    /// When a claim was bound, and how long after its creation.
+    waits: Mutex<Vec<(Instant, Duration)>>,
 }
 
 impl Load {
     /// A load on `cluster`, which tenants reach without faults. Bindery may meet faults for the time
     /// `bad`, and must serve all tenants soon after.
     pub(crate) async fn new(cluster: &Cluster, bad: Duration) -> Self {
-        cluster.create_class("made").await;
+        Self::in_folder(TempDir::new().unwrap(), cluster, bad).await
+    }
+
+    /// The same with the data of all volumes in this folder.
+    pub(crate) async fn in_folder(folder: TempDir, cluster: &Cluster, bad: Duration) -> Self {
+        for policy in ["Delete", "Retain"] {
+            let fields = json!({"provisioner": "kubernetes.io/host-path", "reclaimPolicy": policy});
+            cluster.create_class_with(&made(policy), fields).await;
+        }
         let (client, volumes, claims) =
             (cluster.client.clone(), cluster.volumes.clone(), cluster.claims.clone());
         let (seen_volumes, watching_volumes) = reflect(Api::all(client.clone()));
         let (seen_claims, watching_claims) = reflect(Api::all(client));
-        let folder = TempDir::new().unwrap();
-        let (patience, stay) = (bad + PATIENCE, Mutex::default());
+        let shared = Shared {
+            volumes,
+            claims,
+            seen_volumes,
+            seen_claims,
+            folder,
+            patience: bad + PATIENCE,
+            stay: Mutex::default(),
+            waits: Mutex::default(),
+        };
         Self {
-            shared: Arc::new(Shared { volumes, claims, seen_volumes, seen_claims, folder, patience, stay }),
+            deleting: 0.5,
+            shared: Arc::new(shared),
             tenants: JoinSet::new(),
             count: 0,
             watches: vec![watching_volumes, watching_claims],
@@ -131,7 +124,7 @@ impl Load {
         while Instant::now() < end {
             ticks.tick().await;
             if self.unserved()? < UNSERVED_MAX {
-                let tenant = Tenant::any(self.count, chance);
+                let tenant = Tenant::any(self.count, self.deleting, chance);
                 self.count += 1;
                 self.tenants.spawn(Arc::clone(&self.shared).serve(tenant));
             }
@@ -147,20 +140,57 @@ impl Load {
         Ok(())
     }
 
+    /// The waits of the claims that were bound since the last call, each with the moment of its end.
+    pub(crate) fn take_waits(&self) -> Vec<(Instant, Duration)> {
+        std::mem::take(&mut *self.shared.waits.lock().unwrap())
+    }
+
+    pub(crate) fn staying(&self) -> Staying {
+        self.shared.stay.lock().unwrap().clone()
+    }
+
+    /// Forgets all tenants but these, whose objects a restore of etcd takes back. Returns those of them that
+    /// have data, which stay on the disk.
+    pub(crate) async fn forget_all_but(&mut self, known: Staying) -> Staying {
+        self.tenants.shutdown().await;
+        let mut forgotten = std::mem::replace(&mut *self.shared.stay.lock().unwrap(), known);
+        forgotten.retain(|claim, _| !self.shared.stay.lock().unwrap().contains_key(claim));
+        forgotten
+    }
+
+    /// Lets these tenants leave, and removes the volumes and folders that no tenant has, as an administrator
+    /// would. No tenant may be waiting.
+    pub(crate) async fn evict(&self, leaving: &Staying) {
+        for (claim, home) in leaving {
+            self.shared.delete(claim, Some(home.uid.clone())).await;
+            self.shared.stay.lock().unwrap().remove(claim);
+        }
+        let kept: Vec<_> = self.staying().into_values().map(|home| home.folder).collect();
+        let are_gone = poll(async || {
+            let mut volumes = self.shared.all_volumes().await;
+            volumes.retain(|volume| folder_of(volume).is_none_or(|folder| !kept.contains(&folder)));
+            for volume in &volumes {
+                // Bindery deletes the others.
+                if phase(volume) == "Available" || phase(volume) == "Released" && !is_to_go(volume) {
+                    let name = volume.metadata.name.as_ref().unwrap();
+                    // It may be gone; otherwise the next poll tries again.
+                    let _ = self.shared.volumes.delete(name, &DeleteParams::default()).await;
+                }
+            }
+            volumes.is_empty().then_some(())
+        });
+        assert!(are_gone.await.is_some(), "volumes stay: {:#?}", self.shared.all_volumes().await);
+        let root = self.shared.folder.path();
+        for folder in folders_in(root).iter().filter(|folder| !kept.contains(folder)) {
+            remove_folder(root, &folder.file_name().unwrap().to_string_lossy()).unwrap();
+        }
+    }
+
     /// Errors in the data of volumes: data that must be kept and is gone, or that must be deleted and is
     /// left.
     pub(crate) async fn losses(&self) -> Vec<String> {
-        let mut losses = Vec::new();
-        for (uid, folder) in &*self.shared.stay.lock().unwrap() {
-            let owner = fs::read_to_string(folder.join(OWNER));
-            if !owner.as_ref().is_ok_and(|owner| owner == uid) {
-                losses.push(format!(
-                    "{} should hold the data of claim {uid}, and has {owner:?}",
-                    folder.display()
-                ));
-            }
-        }
-        let volumes = self.shared.volumes.list(&Default::default()).await.unwrap().items;
+        let mut losses = missing(&self.staying());
+        let volumes = self.shared.all_volumes().await;
         let of_volumes: Vec<_> = volumes.iter().filter_map(folder_of).collect();
         for folder in folders_in(self.shared.folder.path()) {
             if !of_volumes.contains(&folder) {
@@ -174,10 +204,8 @@ impl Load {
                 .map(|folder| format!("{} is gone, and its volume is there", folder.display())),
         );
         for volume in &volumes {
-            let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-            let spec = volume.spec.as_ref().unwrap();
-            let is_to_go = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
-            if is_to_go && !matches!(phase, Some("Bound" | "Available")) {
+            let phase = phase(volume);
+            if is_to_go(volume) && !matches!(phase, "Bound" | "Available") {
                 losses.push(format!("volume {:?} is to be deleted, and is {phase:?}", volume.metadata.name));
             }
         }
@@ -191,6 +219,33 @@ impl Drop for Load {
     }
 }
 
+/// Random choices from a seed, which is printed and can be set by `BINDERY_SEED`.
+pub(crate) fn chance() -> StdRng {
+    let seed = number_from_env("BINDERY_SEED").unwrap_or_else(rand::random);
+    println!("BINDERY_SEED={seed}");
+    StdRng::seed_from_u64(seed)
+}
+
+/// Takes snapshots, and fails at the first that shows harm; the API server may be down meanwhile.
+pub(crate) fn check_snapshots(client: kube::Client, every: Duration) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(every);
+        loop {
+            ticks.tick().await;
+            if let Ok(moment) = snapshot_without_stock(&client).await {
+                let harms = moment.harms();
+                assert!(harms.is_empty(), "harm was done: {harms:#?}");
+            }
+        }
+    })
+}
+
+/// Whether a loss is a folder that was provisioned for a claim that went meanwhile, by a replica that died or
+/// stepped down before it had created the volume. Upstream leaves it too.
+pub(crate) fn is_abandoned(loss: &str) -> bool {
+    loss.ends_with(LEFT) && loss.contains("/pvc-")
+}
+
 /// Whether a text names a tenant.
 pub(crate) fn names_a_tenant(text: &str) -> bool {
     let is_name = |word: &str| {
@@ -198,59 +253,6 @@ pub(crate) fn names_a_tenant(text: &str) -> bool {
         number.is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
     };
     text.split(|end: char| !end.is_ascii_alphanumeric()).any(is_name)
-}
-
-impl Tenant {
-    fn any(number: usize, chance: &mut StdRng) -> Self {
-        let way = match chance.random_range(0..6) {
-            0 | 1 => Way::Found { volume_first: true },
-            2 => Way::Found { volume_first: false },
-            3 => Way::Named,
-            4 => Way::Reserved,
-            _ => Way::Made,
-        };
-        let fate = match chance.random_range(0..5) {
-            0 | 1 => Fate::Stays,
-            2 | 3 => Fate::Leaves,
-            _ => Fate::Flees,
-        };
-        let policy = if chance.random_bool(0.5) { "Retain" } else { "Delete" };
-        Self { number, way, fate, policy }
-    }
-
-    fn name(&self) -> String {
-        format!("t{:05}", self.number)
-    }
-
-    /// Volumes to be found have a class for each policy, others a class of their own.
-    fn class(&self) -> String {
-        match self.way {
-            Way::Found { .. } => self.policy.to_lowercase(),
-            Way::Named | Way::Reserved => self.name(),
-            Way::Made => "made".to_owned(),
-        }
-    }
-
-    fn volume(&self, folder: &Path) -> Option<PersistentVolume> {
-        if matches!(self.way, Way::Made) {
-            return None;
-        }
-        let claim_ref =
-            matches!(self.way, Way::Reserved).then(|| json!({"namespace": "default", "name": self.name()}));
-        let spec = json!({
-            "storageClassName": self.class(),
-            "persistentVolumeReclaimPolicy": self.policy,
-            "hostPath": {"path": folder.join(self.name())},
-            "claimRef": claim_ref,
-        });
-        Some(object(json::volume(&self.name(), json!({"spec": spec}))))
-    }
-
-    fn claim(&self) -> PersistentVolumeClaim {
-        let volume_name = matches!(self.way, Way::Named).then(|| self.name());
-        let spec = json!({"storageClassName": self.class(), "volumeName": volume_name});
-        object(json::claim(&self.name(), json!({"spec": spec})))
-    }
 }
 
 impl Shared {
@@ -267,8 +269,9 @@ impl Shared {
         let volume = tenant.volume(self.folder.path());
         let is_volume_last = matches!(tenant.way, Way::Found { volume_first: false });
         if volume.is_some() {
-            make_folder(self.folder.path(), &tenant.name());
+            until_space(|| make_folder(self.folder.path(), &tenant.name())).await;
         }
+        let began = Instant::now();
         if is_volume_last {
             create(&self.claims, &tenant.claim()).await;
         }
@@ -281,17 +284,17 @@ impl Shared {
         if tenant.fate == Fate::Flees {
             return self.delete(&tenant.name(), None).await;
         }
-        let (uid, folder) = self.until_bound(&tenant.name()).await;
-        move_in(&folder, &uid);
+        let home = self.until_bound(&tenant.name()).await;
+        self.waits.lock().unwrap().push((Instant::now(), began.elapsed()));
+        until_space(|| move_in(&home)).await;
         if tenant.fate == Fate::Leaves {
-            self.delete(&tenant.name(), Some(uid)).await;
+            self.delete(&tenant.name(), Some(home.uid)).await;
         } else {
-            self.stay.lock().unwrap().insert(uid, folder);
+            self.stay.lock().unwrap().insert(tenant.name(), home);
         }
     }
 
-    /// The UID of a claim once it is bound, and the folder of its volume.
-    async fn until_bound(&self, name: &str) -> (String, PathBuf) {
+    async fn until_bound(&self, name: &str) -> Home {
         let mut ticks = tokio::time::interval(EVERY);
         loop {
             ticks.tick().await;
@@ -300,9 +303,14 @@ impl Shared {
             let volume_name = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap();
             let volume = self.seen_volumes.get(&ObjectRef::new(&volume_name));
             if let Some(folder) = volume.and_then(|volume| folder_of(&volume)) {
-                return (claim.metadata.uid.clone().unwrap(), folder);
+                return Home { uid: claim.metadata.uid.clone().unwrap(), folder };
             }
         }
+    }
+
+    async fn all_volumes(&self) -> Vec<PersistentVolume> {
+        let without_stock = ListParams::default().labels(&format!("!{STOCK}"));
+        self.volumes.list(&without_stock).await.unwrap().items
     }
 
     async fn delete(&self, name: &str, uid: Option<String>) {
@@ -318,22 +326,6 @@ impl Shared {
                 Err(_) => {}
             }
         }
-    }
-}
-
-/// Writes the owner into a volume, as a pod of the claim would. Fails if the volume has an owner.
-fn move_in(folder: &Path, uid: &str) {
-    let file = fs::File::options().write(true).create_new(true).open(folder.join(OWNER));
-    match file {
-        Ok(mut file) => file.write_all(uid.as_bytes()).unwrap(),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            panic!(
-                "{} has two tenants: {:?} and {uid}",
-                folder.display(),
-                fs::read_to_string(folder.join(OWNER))
-            )
-        }
-        Err(error) => panic!("{} of claim {uid} cannot be used: {error}", folder.display()),
     }
 }
 
@@ -360,7 +352,8 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
 {
     let (store, writer) = reflector::store();
-    let watching = watcher(api, watcher::Config::default()).default_backoff().reflect(writer);
+    let without_stock = watcher::Config::default().labels(&format!("!{STOCK}"));
+    let watching = watcher(api, without_stock).default_backoff().reflect(writer);
     let watching = tokio::spawn(watching.for_each(|_| std::future::ready(()))).abort_handle();
     (store, watching)
 }
@@ -369,6 +362,7 @@ fn folder_of(volume: &PersistentVolume) -> Option<PathBuf> {
     Some(volume.spec.as_ref()?.host_path.as_ref()?.path.clone().into())
 }
 
-fn object<K: DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
+fn is_to_go(volume: &PersistentVolume) -> bool {
+    let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
+    policy == Some("Delete")
 }

@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bindery_kit::poll;
+use bindery_cluster::{BY_HAND, FREE_SIZE, free_name, pair_name};
+use bindery_kit::{percentiles, poll};
 use http::StatusCode;
 use http_body_util::BodyExt as _;
 use k8s_openapi::ByteString;
@@ -20,8 +21,7 @@ use serde_json::{Value, json};
 use super::Arguments;
 use super::reviews::{PROVISIONED, claim};
 use super::webhook::Webhook;
-use crate::figures::{head, percentiles, row};
-use crate::seed::{BY_HAND, FREE_SIZE, free_name, pair_name};
+use crate::figures::{head, row};
 
 /// How often and how long a change of the configuration is awaited.
 const TRY_EVERY: Duration = Duration::from_millis(100);

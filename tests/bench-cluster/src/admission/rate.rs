@@ -10,7 +10,7 @@ use super::client::{Connection, Target};
 use super::drive::{Answered, Pace, Tally, drive};
 use super::reviews::{Review, Shape, mixed};
 use super::webhook::Webhook;
-use crate::figures::{count, head, percentiles, row};
+use crate::figures::{count, head, row};
 use crate::usage::Usage;
 
 /// The longest warm-up before a measurement.

@@ -6,6 +6,7 @@
 use std::fmt::Debug;
 
 use anyhow::Result;
+use bindery_cluster::{BY_HAND, FREE_SIZE, Stock, free_name, pair_name};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -18,7 +19,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::load::{claim_object, volume_object};
-use crate::seed::{BY_HAND, FREE_SIZE, Stock, free_name, pair_name};
 
 /// Different reviews of each shape.
 const EACH: usize = 200;

@@ -4,17 +4,17 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use bindery_cluster::{ControlPlane, Manager};
+use anyhow::{Context as _, Result};
+use bindery_kit::json;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::api::ListParams;
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::load::{Load, claim_name, volume_name};
+use crate::{ControlPlane, Manager, is_bound, until};
 
 /// Objects in one transaction of etcd (its `--max-txn-ops` is 128).
 const BATCH: usize = 128;
@@ -24,14 +24,19 @@ const IN_FLIGHT: usize = 8;
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// The class of the free volumes. It has no object, as often with volumes that are created by hand.
-pub(crate) const BY_HAND: &str = "by-hand";
-pub(crate) const FREE_SIZE: &str = "10Gi";
+pub const BY_HAND: &str = "by-hand";
+/// The capacity of the free volumes.
+pub const FREE_SIZE: &str = "10Gi";
+/// Label of all objects of a [`Stock`].
+pub const STOCK: &str = "stock";
 
+/// Objects that are there before a test or benchmark begins.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stock {
-    /// Bound pairs of a volume and a claim.
-    pub(crate) pairs: usize,
-    pub(crate) free: usize,
+pub struct Stock {
+    /// Bound pairs of a volume and a claim. There is one more, which they are copies of.
+    pub pairs: usize,
+    /// Volumes that are bound to no claim.
+    pub free: usize,
 }
 
 /// A bound pair as stored in etcd, to be copied.
@@ -42,13 +47,11 @@ struct Pair {
 
 impl Stock {
     /// Lets upstream bind a pair and writes copies of it. Returns when the API server has all objects.
-    pub(crate) async fn seed(self, plane: &mut ControlPlane) -> Result<()> {
+    pub async fn seed(self, plane: &mut ControlPlane) -> Result<()> {
         let client = plane.client().await?;
-        let load = Load::one(&client, 0).await?;
         plane.set_manager(Manager::BinderAlone)?;
-        load.until_claim_is_bound(0).await?;
+        let pair = Pair::bind(&client).await?;
         plane.set_manager(Manager::Off)?;
-        let pair = Pair::read(&client, &volume_name(0), &claim_name(0)).await?;
         let Self { pairs, free } = self;
         let objects = (0..pairs).flat_map(|i| pair.nth(i)).chain((0..free).map(|i| pair.nth_free(i)));
         put(plane.etcd_url().parse()?, objects).await?;
@@ -59,12 +62,18 @@ impl Stock {
 }
 
 impl Pair {
-    /// The pair of this volume and this claim (in `default`), managedFields included.
-    async fn read(client: &kube::Client, volume: &str, claim: &str) -> Result<Self> {
-        let volume = Api::<PersistentVolume>::all(client.clone()).get(volume).await?;
-        let claim = Api::<PersistentVolumeClaim>::default_namespaced(client.clone()).get(claim).await?;
-        let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-        ensure!(phase == Some("Bound"), "the claim to be copied is not bound: {phase:?}");
+    /// Creates a volume and a claim (in `default`), and reads them once they are bound, managedFields included.
+    async fn bind(client: &kube::Client) -> Result<Self> {
+        let volumes = Api::<PersistentVolume>::all(client.clone());
+        let claims = Api::<PersistentVolumeClaim>::default_namespaced(client.clone());
+        let change = json!({"metadata": {"labels": {STOCK: ""}}, "spec": {"storageClassName": "class-0"}});
+        let (volume, claim) = ("volume-000000", "claim-000000");
+        let created = serde_json::from_value(json::volume(volume, change.clone()))?;
+        volumes.create(&PostParams::default(), &created).await?;
+        let created = serde_json::from_value(json::claim(claim, change))?;
+        claims.create(&PostParams::default(), &created).await?;
+        let claim = until(&claims, claim, is_bound).await;
+        let volume = volumes.get(volume).await?;
         let stored = |mut object: Value, kind: &str| {
             object["apiVersion"] = "v1".into();
             object["kind"] = kind.into();
@@ -116,11 +125,12 @@ impl Pair {
 }
 
 /// Name of the volume and of the claim of a bound pair.
-pub(crate) fn pair_name(i: usize) -> String {
+pub fn pair_name(i: usize) -> String {
     format!("copy-{i:06}")
 }
 
-pub(crate) fn free_name(i: usize) -> String {
+/// Name of a free volume.
+pub fn free_name(i: usize) -> String {
     format!("free-{i:06}")
 }
 
