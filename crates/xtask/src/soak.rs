@@ -61,6 +61,12 @@ pub(crate) struct Arguments {
     /// Leaders that are killed at random moments.
     #[arg(long, default_value_t = 200)]
     kills: u32,
+    /// Pairs that are bound before the run on a cluster begins.
+    #[arg(long, default_value_t = 100_000)]
+    pairs: u32,
+    /// Minutes of the run on a cluster.
+    #[arg(long, default_value_t = 60)]
+    minutes: u32,
 }
 
 /// A long run.
@@ -83,6 +89,9 @@ enum Run {
     Faults,
     /// Kills or stops leaders of `bindery serve` at random moments, on a real API server under load.
     Deaths,
+    /// Three replicas on a cluster with many bound pairs, while tenants come and go and everything around
+    /// Bindery fails in turn. Writes a report with plots. Needs root or user namespaces.
+    Cluster,
     /// The tests on a control plane, with the oldest and the newest Kubernetes that Bindery supports.
     Versions,
     /// The chart with Helm 3.
@@ -109,6 +118,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             Run::Mutants => mutants(),
             Run::Faults => serve("faults::", "BINDERY_FAULT_SECONDS", arguments.fault_seconds),
             Run::Deaths => serve("deaths::", "BINDERY_KILLS", arguments.kills),
+            Run::Cluster => cluster(arguments.pairs, arguments.minutes),
             Run::Versions => versions(),
             Run::Helm3 => helm3(),
             Run::Alerts => alerts(),
@@ -225,6 +235,19 @@ fn mutants() -> Result<()> {
     for package in WATCHING {
         command.args(["--test-package", package]);
     }
+    process::run(&mut command)
+}
+
+fn cluster(pairs: u32, minutes: u32) -> Result<()> {
+    let tests = cargo_test(&["--workspace", "--test", test::SOAK, "--", "--nocapture"]);
+    // The test mounts a small disk, which ends with this namespace.
+    let mut command = Command::new("unshare");
+    command.current_dir(workspace::root()).arg("--mount");
+    command.args((!process::is_root()).then_some("--map-root-user"));
+    command.arg("--").arg(tests.get_program()).args(tests.get_args());
+    command.env("BINDERY_ENGINE", components::build()?);
+    command.env("BINDERY_SOAK_PAIRS", pairs.to_string()).env("BINDERY_SOAK_MINUTES", minutes.to_string());
+    tools::offer_control_plane(&mut command)?;
     process::run(&mut command)
 }
 

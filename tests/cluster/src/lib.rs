@@ -4,8 +4,8 @@
 //! The functions of [`ControlPlane`] return errors, for benchmarks. Those of [`Cluster`] and [`Replica`]
 //! panic if a test must fail. A control plane starts in about five seconds. Servers are killed when they are
 //! dropped, and by the kernel when the process that holds them dies. A [`Proxy`] in front of the API server
-//! makes faults. [`snapshot`] reads all objects for the checker of invariants. A [`Stock`] fills a cluster with
-//! many objects.
+//! makes faults. [`snapshot`] reads all objects for the checker of invariants. A [`Stock`] fills a cluster
+//! with many objects.
 //!
 //! This is not part of the kit, because it depends on kube and hyper, which tests without a cluster need not
 //! compile.

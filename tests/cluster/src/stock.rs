@@ -62,7 +62,7 @@ impl Stock {
 }
 
 impl Pair {
-    /// Creates a volume and a claim (in `default`), and reads them once they are bound, managedFields included.
+    /// Creates a volume and a claim (in `default`), and reads them once they are bound, with managedFields.
     async fn bind(client: &kube::Client) -> Result<Self> {
         let volumes = Api::<PersistentVolume>::all(client.clone());
         let claims = Api::<PersistentVolumeClaim>::default_namespaced(client.clone());

@@ -5,8 +5,8 @@ fn percentile(sorted: &[f64], per_mille: usize) -> f64 {
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// For each `per_mille`, the smallest value that so many of 1,000 values do not exceed (nearest rank, so always a
-/// measured value); NaN for no values.
+/// For each `per_mille`, the smallest value that so many of 1,000 values do not exceed (nearest rank, so
+/// always a measured value); NaN for no values.
 #[must_use]
 pub fn percentiles<const N: usize>(values: impl IntoIterator<Item = f64>, per_mille: [usize; N]) -> [f64; N] {
     let mut values: Vec<f64> = values.into_iter().collect();

@@ -15,7 +15,7 @@ use bindery_cluster::{
 };
 use bindery_kit::number_from_env;
 use data::{Home, Staying, missing, move_in, until_space};
-use futures::StreamExt as _;
+use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
@@ -161,10 +161,9 @@ impl Load {
     /// Lets these tenants leave, and removes the volumes and folders that no tenant has, as an administrator
     /// would. No tenant may be waiting.
     pub(crate) async fn evict(&self, leaving: &Staying) {
-        for (claim, home) in leaving {
-            self.shared.delete(claim, Some(home.uid.clone())).await;
-            self.shared.stay.lock().unwrap().remove(claim);
-        }
+        let deletions = leaving.iter().map(|(claim, home)| self.shared.delete(claim, Some(home.uid.clone())));
+        stream::iter(deletions).for_each_concurrent(UNSERVED_MAX, std::convert::identity).await;
+        self.shared.stay.lock().unwrap().retain(|claim, _| !leaving.contains_key(claim));
         let kept: Vec<_> = self.staying().into_values().map(|home| home.folder).collect();
         let are_gone = poll(async || {
             let mut volumes = self.shared.all_volumes().await;

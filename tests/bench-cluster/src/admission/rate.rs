@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
+use bindery_kit::percentiles;
 
 use super::Arguments;
 use super::client::{Connection, Target};

@@ -1,0 +1,88 @@
+//! A replica, which may be killed and started again, behind a proxy and with a clock of its own.
+
+use std::fs;
+
+use bindery_cluster::{Clock, Cluster, NoFaults, Proxy, Replica};
+use bindery_kit::resident_kib;
+use rustix::process::Signal;
+
+use crate::report::folder;
+
+/// Long enough that no pause of the machine ends the term.
+const LEASE: &str = "--lease-duration=15";
+
+pub(crate) struct Place {
+    pub(crate) proxy: Proxy,
+    pub(crate) clock: Clock,
+    /// `None` after a kill.
+    replica: Option<Replica>,
+    number: usize,
+    starts: usize,
+    /// The argument by which it serves the tenants.
+    provisioning: String,
+}
+
+impl Place {
+    /// Starts a replica.
+    pub(crate) async fn new(cluster: &Cluster, number: usize, provisioning: String) -> Self {
+        let (proxy, clock) = (cluster.proxy().await, Clock::new().unwrap());
+        let mut place = Self { proxy, clock, replica: None, number, starts: 0, provisioning };
+        place.start();
+        place
+    }
+
+    /// Starts a replica with a new identity, as a pod has.
+    pub(crate) fn start(&mut self) {
+        self.starts += 1;
+        let arguments = [LEASE, &self.provisioning];
+        let replica =
+            Replica::start(&self.proxy.kubeconfig(), &self.identity(), &arguments, &self.clock.environment());
+        self.replica = Some(replica);
+    }
+
+    pub(crate) fn replica(&mut self) -> &mut Replica {
+        self.replica.as_mut().expect("it was started")
+    }
+
+    pub(crate) async fn kill(&mut self) {
+        self.replica().signal(Signal::KILL);
+        self.replica().wait().await;
+        self.keep_log();
+        self.replica = None;
+    }
+
+    /// Ends the faults of its proxy.
+    pub(crate) fn mend(&self) {
+        self.proxy.set_faults(NoFaults);
+        self.proxy.hold_watches(false);
+    }
+
+    /// Resident memory in MiB; `None` after a kill.
+    #[expect(clippy::cast_precision_loss, reason = "memory is far below 2^52 KiB")]
+    pub(crate) fn memory_mib(&self) -> Option<f64> {
+        self.replica.as_ref().map(|replica| resident_kib(replica.id()) as f64 / 1_024.0)
+    }
+
+    /// Whether its replica says that it leads.
+    pub(crate) async fn leads(&self) -> bool {
+        let Some(replica) = &self.replica else { return false };
+        replica.try_get("/metrics").await.is_some_and(|metrics| metrics.contains("bindery_leader 1\n"))
+    }
+
+    fn identity(&self) -> String {
+        format!("{}-{}", self.number, self.starts)
+    }
+
+    /// Copies the log to the report.
+    fn keep_log(&self) {
+        if let Some(replica) = &self.replica {
+            fs::write(folder().join(format!("replica-{}.log", self.identity())), replica.log()).unwrap();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.keep_log();
+    }
+}
