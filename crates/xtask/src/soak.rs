@@ -49,6 +49,9 @@ pub(crate) struct Arguments {
     /// Scenarios with one disturbance, and with two.
     #[arg(long, default_value_t = 250_000)]
     scripts: u32,
+    /// States that are visited of each large world of the model, about 100 bytes of memory each.
+    #[arg(long, default_value_t = 12_000_000)]
+    states: u32,
     /// New worlds of each kind of call for upstream's controller.
     #[arg(long, default_value_t = 100_000)]
     cases: u32,
@@ -76,6 +79,8 @@ enum Run {
     Worlds,
     /// Scenarios with two replicas, in which one or two requests or deliveries are disturbed.
     Pairs,
+    /// All states of clusters with two volumes, two claims and two replicas.
+    Model,
     /// New worlds, in which Bindery must do what upstream's controller does.
     Upstream,
     /// The guard against an oracle, and admission against any request, guided by coverage; needs a nightly
@@ -112,6 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let result = match run {
             Run::Worlds => worlds(arguments.worlds),
             Run::Pairs => pairs(arguments.scripts),
+            Run::Model => model(arguments.states),
             Run::Upstream => upstream(arguments.cases),
             Run::Fuzz => fuzz(arguments.seconds),
             Run::Image => image(),
@@ -161,6 +167,11 @@ fn pairs(scripts: u32) -> Result<()> {
     let tests = ["--release", "--package", "bindery-perturb", "--", "--nocapture", "--test-threads=1"];
     let mut command = cargo_test(&tests);
     process::run(command.env("BINDERY_SINGLES", &scripts).env("BINDERY_PAIRS", &scripts))
+}
+
+fn model(states: u32) -> Result<()> {
+    let mut command = cargo_test(&["--release", "--package", "bindery-model", "--", "--nocapture"]);
+    process::run(command.env("BINDERY_MODEL", "whole").env("BINDERY_STATES", states.to_string()))
 }
 
 fn upstream(count: u32) -> Result<()> {

@@ -1,0 +1,123 @@
+//! The worlds that are searched.
+
+use bindery_core::Volume;
+use bindery_kit::VOLUME_PROTECTION;
+
+use crate::objects::{Each, Id, Stored};
+use crate::user::Edit;
+
+/// How often things may happen that are bounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Budget {
+    pub(crate) edits: u8,
+    /// Deletions of claims.
+    pub(crate) deletions: u8,
+    /// Claims that are made again.
+    pub(crate) creations: u8,
+    pub(crate) crashes: u8,
+    /// Writes whose answer is lost, or that arrive late.
+    pub(crate) lost: u8,
+}
+
+/// Where a search begins, and what may happen in it.
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) name: &'static str,
+    pub(crate) objects: Each<Stored>,
+    pub(crate) edits: Vec<Edit>,
+    pub(crate) budget: Budget,
+}
+
+const V1: Id = Id(0);
+const V2: Id = Id(1);
+const C1: Id = Id(2);
+const C2: Id = Id(3);
+
+/// A volume that is kept when its claim is deleted.
+fn volume(id: Id) -> Volume {
+    Volume { finalizers: vec![VOLUME_PROTECTION.into()], ..bindery_kit::volume(id.name()) }
+}
+
+fn with(ids: &[Id]) -> Each<Stored> {
+    [0, 1, 2, 3].map(Id).map(|id| match () {
+        () if !ids.contains(&id) => Stored::Absent,
+        () if id.is_volume() => volume(id).into(),
+        () => bindery_kit::claim(id.claim_key()).into(),
+    })
+}
+
+/// The edits of pointers that concern these objects.
+fn edits(ids: &[Id]) -> Vec<Edit> {
+    let volumes = || ids.iter().copied().filter(|id| id.is_volume());
+    let claims = || ids.iter().copied().filter(|id| !id.is_volume());
+    let mut edits = Vec::new();
+    for volume in volumes() {
+        edits.push(Edit::ClearClaimRef(volume));
+        for claim in claims() {
+            edits.extend([Edit::ReserveByName(volume, claim), Edit::ReserveByUid(volume, claim)]);
+            edits.push(Edit::NameVolume(claim, volume));
+        }
+    }
+    for claim in claims() {
+        edits.extend([Edit::Unmark(claim), Edit::Complete(claim)]);
+    }
+    edits
+}
+
+/// Worlds that are searched whole for every change.
+pub(crate) fn small() -> Vec<World> {
+    let (pair, rivals, spare) = ([V1, C1], [V1, C1, C2], [V1, V2, C1]);
+    vec![
+        World {
+            name: "a claim is deleted and made again",
+            objects: with(&pair),
+            edits: Vec::new(),
+            budget: Budget { deletions: 1, creations: 1, ..Budget::default() },
+        },
+        World {
+            name: "a replica crashes, and an answer is lost",
+            objects: with(&pair),
+            edits: Vec::new(),
+            budget: Budget { crashes: 1, lost: 1, ..Budget::default() },
+        },
+        World {
+            name: "a user edits a pair",
+            objects: with(&pair),
+            edits: edits(&pair),
+            budget: Budget { edits: 1, ..Budget::default() },
+        },
+        World {
+            name: "two claims want one volume, and an answer is lost",
+            objects: with(&rivals),
+            edits: Vec::new(),
+            budget: Budget { lost: 1, ..Budget::default() },
+        },
+        World {
+            name: "a claim has a choice, and a replica crashes",
+            objects: with(&spare),
+            edits: Vec::new(),
+            budget: Budget { crashes: 1, ..Budget::default() },
+        },
+    ]
+}
+
+/// Worlds that are searched up to a number of states.
+pub(crate) fn large() -> Vec<World> {
+    let (rivals, spare, all) = ([V1, C1, C2], [V1, V2, C1], [V1, V2, C1, C2]);
+    let budget = Budget { edits: 1, deletions: 1, creations: 1, crashes: 1, lost: 1 };
+    vec![
+        World { name: "everything", objects: with(&all), edits: edits(&all), budget },
+        World {
+            name: "two claims want one volume, and a user edits",
+            objects: with(&rivals),
+            edits: edits(&rivals),
+            budget: Budget { edits: 1, ..Budget::default() },
+        },
+        World {
+            name: "a claim has a choice, and a user edits",
+            objects: with(&spare),
+            edits: edits(&spare),
+            budget: Budget { edits: 1, ..Budget::default() },
+        },
+    ]
+}
