@@ -227,6 +227,8 @@ impl Soak {
         self.forgotten = Some(self.load.forget_all_but(known).await);
         let restored = self.cluster.plane.restore_snapshot(&snapshot, &RAISED);
         tokio::time::timeout(RESTORED_WITHIN, restored).await.expect("etcd is restored in time").unwrap();
+        // These wait for the replicas to notice.
+        self.receive(GAP_MIN).await;
     }
 
     /// Waits until all tenants are served and the cluster has settled, and lets old tenants leave. Returns
