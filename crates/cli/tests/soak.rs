@@ -56,14 +56,14 @@ const SERVED_WITHIN: Duration = Duration::from_secs(120);
 const RESTORED_WITHIN: Duration = Duration::from_secs(180);
 /// The chance that a volume is deleted is this divided by the number of pairs: before it deletes a folder,
 /// the plugin reads all volumes.
-const DELETING: f64 = 150.0;
+const DELETING: f64 = 60.0;
 const SNAPSHOT_EVERY: Duration = Duration::from_secs(2);
 const SAMPLE_EVERY: Duration = Duration::from_secs(2);
 /// As etcd's guide for a restore says.
 const RAISED: [&str; 2] = ["--bump-revision=1000000", "--mark-compacted"];
 const HOUR: i64 = 3_600;
 /// At the end, a replica has at most this many times the memory that it had when it had listed all pairs, and
-/// `MEMORY_MORE_MIB` more.
+/// `MEMORY_MORE_MIB` more, which it needs to lead.
 const MEMORY_FACTOR: f64 = 1.5;
 const MEMORY_MORE_MIB: f64 = 64.0;
 
