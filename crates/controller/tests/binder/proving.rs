@@ -1,4 +1,4 @@
-//! The decisions that need a live read of a volume, and the number of reads and lists that they cost.
+//! The decisions that need a live read of a volume or a new list, and what these cost.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use bindery_core::{Claim, ClaimKey, ClaimPhase, Volume};
 use bindery_engine::DefaultEngine;
 use bindery_store::Kind;
 
-use crate::double::{Double, binder, claim};
+use crate::double::{Double, binder, claim, volume};
 use crate::operating::run_during;
 use crate::syncing::taken;
 
@@ -122,4 +122,22 @@ async fn ten_thousand_doubtful_claims_cost_few_reads_and_one_list() {
         assert_eq!(binder.keys_failing(), 0);
     })
     .await;
+}
+
+/// As after a restore of etcd that the watch has missed: etcd gave out version 1 a second time.
+#[tokio::test(start_paused = true)]
+async fn a_kind_whose_cached_version_keeps_conflicting_is_listed_again() {
+    let double = Double::new();
+    double.add_claim(&claim("c1"));
+    double.add_volume(&volume("v1"));
+    let binder = binder(&double, DefaultEngine);
+    double.add_volume(&Volume { version: "2".into(), ..volume("v1") });
+    double.watch(binder.intake(), Duration::ZERO);
+    run_during(&binder, async {
+        double.until("a list is wanted", || is_list_wanted(&binder)).await;
+        double.list_volumes(binder.intake());
+        double.rest().await;
+    })
+    .await;
+    assert_eq!(double.claim("c1").status.phase, ClaimPhase::Bound);
 }
