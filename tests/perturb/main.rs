@@ -6,8 +6,9 @@
 //! kind tells meanwhile is current. After that the laws of `law` hold at each write, the cluster comes to
 //! rest, and it is what it was without the disturbance.
 //!
-//! A run that fails prints its script; `BINDERY_SCRIPT=… cargo test -p bindery-perturb` runs it again.
+//! A run that fails prints its script, shrunk; `BINDERY_SCRIPT=… cargo test -p bindery-perturb` runs it again.
 //! `BINDERY_SINGLES` and `BINDERY_PAIRS` set how many scripts a run tries, `BINDERY_SEED` which ones.
+//! `cargo xtask soak pairs` tries all of them, in order: see `soak`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "counts are printed")]
@@ -20,26 +21,37 @@ mod replica;
 mod run;
 mod scenario;
 mod script;
+mod soak;
 mod timeline;
 mod user;
 
+use std::path::Path;
 use std::sync::LazyLock;
 
-use bindery_kit::check_all;
+use bindery_kit::{check_all, number_from_env};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy as _, any};
 use proptest::sample::Index;
 
-use crate::run::{AfterRestore, Outcome, run};
-use crate::scenario::{SCENARIOS, Scenario};
+use crate::run::{AfterRestore, Failure, Outcome, run};
+use crate::scenario::Scenario;
 use crate::script::{Effect, Perturbation, Script, restores};
+use crate::soak::Scripts;
 
-/// The outcome of each scenario, in order, that nothing disturbs.
-static UNDISTURBED: LazyLock<Vec<Outcome>> = LazyLock::new(|| SCENARIOS.iter().map(undisturbed).collect());
+/// Every scenario, and its outcome without disturbance. Left out is what breaks a law even so.
+static UNDISTURBED: LazyLock<Vec<(&Scenario, Outcome)>> = LazyLock::new(|| {
+    let undisturbed = |scenario| Some((scenario, undisturbed(scenario).ok()?));
+    scenario::all().into_iter().filter_map(undisturbed).collect()
+});
 
-fn undisturbed(scenario: &Scenario) -> Outcome {
+fn undisturbed(scenario: &Scenario) -> Result<Outcome, Failure> {
     run(scenario, &[], AfterRestore::Noticed)
-        .unwrap_or_else(|error| panic!("{}, undisturbed: {error}", scenario.name))
+}
+
+/// Every single disturbance of each scenario.
+fn singles() -> Vec<(&'static Scenario, Vec<Perturbation>)> {
+    let singles = |outcome: &Outcome| script::all(&outcome.points, outcome.active);
+    UNDISTURBED.iter().map(|(scenario, outcome)| (*scenario, singles(outcome))).collect()
 }
 
 /// Runs a script.
@@ -47,32 +59,51 @@ fn undisturbed(scenario: &Scenario) -> Outcome {
 /// # Errors
 ///
 /// A law is broken, or the end is another one than without disturbances.
+fn try_once(script: &Script, after_restore: AfterRestore) -> Result<(), Failure> {
+    let found = UNDISTURBED.iter().find(|(scenario, _)| scenario.name == script.scenario);
+    let (scenario, Outcome { end: expected, .. }) = found.expect("a script names a scenario");
+    let Outcome { end, .. } = run(scenario, &script.perturbations, after_restore)?;
+    if scenario.is_race() || restores(&script.perturbations) || end == *expected {
+        return Ok(());
+    }
+    let report = format!("it ends with {end:?}, and undisturbed with {expected:?}");
+    Err(Failure { law: "another end".to_owned(), report })
+}
+
+/// Runs a script.
+///
+/// # Errors
+///
+/// It fails: the shrunk script, and what it breaks.
 fn check(script: &Script, after_restore: AfterRestore) -> Result<(), String> {
-    let at = SCENARIOS.iter().position(|scenario| scenario.name == script.scenario);
-    let at = at.expect("a script names a scenario");
-    let (scenario, expected) = (&SCENARIOS[at], &UNDISTURBED[at].end);
-    let may_differ = scenario.is_race() || restores(&script.perturbations);
-    let ended = run(scenario, &script.perturbations, after_restore).and_then(|outcome| {
-        if may_differ || outcome.end == *expected {
-            return Ok(());
-        }
-        Err(format!("it ends with {:?}, and undisturbed with {expected:?}", outcome.end))
-    });
-    ended.map_err(|error| format!("BINDERY_SCRIPT='{}'\n{error}", serde_json::to_string(script).unwrap()))
+    let Err(failure) = try_once(script, after_restore) else { return Ok(()) };
+    let breaks =
+        |script: &Script| try_once(script, after_restore).err().filter(|other| other.law == failure.law);
+    let script = script.clone().shrunk(|simpler| breaks(simpler).is_some());
+    let Failure { law, report } = breaks(&script).unwrap_or(failure.clone());
+    Err(format!("{law}: BINDERY_SCRIPT='{}'\n{report}", serde_json::to_string(&script).unwrap()))
 }
 
 #[test]
 fn scenarios_without_disturbance_break_no_law() {
-    for (scenario, outcome) in SCENARIOS.iter().zip(&*UNDISTURBED) {
-        println!("{} points, {} in all: {}", outcome.active, outcome.points.len(), scenario.name);
-        assert!(outcome.active > 0, "{}: nothing is written", scenario.name);
+    let mut failed = Vec::new();
+    for scenario in scenario::all() {
+        match undisturbed(scenario) {
+            Ok(outcome) if outcome.active > 0 => {
+                let singles = script::all(&outcome.points, outcome.active).len();
+                println!("{} points, {singles} disturbances: {}", outcome.active, scenario.name);
+            }
+            Ok(_) => failed.push(format!("{}: nothing is written", scenario.name)),
+            Err(Failure { report, .. }) => failed.push(format!("{}: {report}", scenario.name)),
+        }
     }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
 #[test]
 fn a_run_depends_on_its_script_alone() {
-    for (scenario, first) in SCENARIOS.iter().zip(&*UNDISTURBED) {
-        let second = undisturbed(scenario);
+    for (scenario, first) in &*UNDISTURBED {
+        let second = undisturbed(scenario).expect("it broke no law the first time");
         let differs = first.points.iter().zip(&second.points).position(|(one, other)| one != other);
         assert_eq!(differs, None, "{}: a point is another one the second time", scenario.name);
         assert_eq!(first.points.len(), second.points.len(), "{}", scenario.name);
@@ -94,14 +125,24 @@ fn two_disturbances_break_no_law_and_change_no_end() {
 
 /// Checks random scripts of that many disturbances.
 fn check_scripts(length: usize, count: (&str, u32)) {
-    let singles = UNDISTURBED.iter().map(|outcome| script::all(outcome.active));
-    let known: Vec<(&Scenario, Vec<Perturbation>)> = SCENARIOS.iter().zip(singles).collect();
+    let known = singles();
     let scripts = (any::<Index>(), vec(any::<Index>(), length)).prop_map(|(scenario, chosen)| {
         let (scenario, singles) = scenario.get(&known);
         let perturbations = chosen.iter().map(|index| *index.get(singles)).collect();
         Script { scenario: scenario.name.to_owned(), perturbations }
     });
+    // A script shrinks itself.
+    let scripts = scripts.no_shrink();
     check_all(&scripts, count, |script| check(script, AfterRestore::Missed));
+}
+
+#[test]
+fn all_scripts_of_a_soak_break_no_law() {
+    let Ok(file) = std::env::var("BINDERY_PROGRESS") else { return };
+    let count = number_from_env("BINDERY_SCRIPTS").expect("the number of scripts is set with the file");
+    let scripts = Scripts::new(singles(), usize::try_from(count).expect("a number of scripts"));
+    let failed = soak::run(&scripts, Path::new(&file), |script| check(script, AfterRestore::Missed));
+    assert!(failed.is_empty(), "{} scripts failed:\n{}", failed.len(), failed.join("\n"));
 }
 
 #[test]

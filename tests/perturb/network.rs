@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bindery_controller::Mode;
 use bindery_sim::AnswerLost;
 use bytes::Bytes;
 use futures::stream::unfold;
@@ -25,6 +26,8 @@ type Answer = Result<Response<UnsyncBoxBody<Bytes, Infallible>>, AnswerLost>;
 #[derive(Clone)]
 pub(crate) struct Network {
     pub(crate) replica: usize,
+    /// The mode of the replica.
+    pub(crate) mode: Mode,
     pub(crate) timeline: Arc<Timeline>,
 }
 
@@ -46,7 +49,11 @@ impl Network {
         let body = body.collect().await.map_err(|_| AnswerLost)?.to_bytes();
         let is_write = is_write(&head.method, &head.uri);
         let what = format!("{} {}", head.method, head.uri);
-        let (number, effect) = self.timeline.add(Point { replica: self.replica, what, is_write });
+        if is_write && self.mode == Mode::Observe {
+            self.timeline.violated(&what, "a replica in mode observe writes");
+        }
+        let point = Point { replica: self.replica, what, is_write, frame: None };
+        let (number, effect) = self.timeline.add(point);
         match effect {
             Some(Effect::Refuse(code)) => return Ok(refusal(code)),
             Some(Effect::Swallow) => return std::future::pending().await,
@@ -120,7 +127,8 @@ impl Network {
                 // The simulator wakes watches in any order.
                 pass(Duration::from_millis(network.turn(kind))).await;
                 let what = format!("frame of {}", KINDS[kind]);
-                network.timeline.add(Point { replica: network.replica, what, is_write: false });
+                let replica = network.replica;
+                network.timeline.add(Point { replica, what, is_write: false, frame: Some(kind) });
                 tokio::select! {
                     biased;
                     _ = cuts.changed() => return None,

@@ -27,11 +27,13 @@ pub(crate) struct Assets {
     timeline: Arc<Timeline>,
     /// Assets that were made and not deleted, by the name of their volume.
     made: Arc<Mutex<BTreeSet<String>>>,
+    /// How many of the next calls fail.
+    failures: Arc<Mutex<usize>>,
 }
 
 impl Assets {
     pub(crate) fn new(timeline: &Arc<Timeline>) -> Self {
-        Self { timeline: Arc::clone(timeline), made: Arc::default() }
+        Self { timeline: Arc::clone(timeline), made: Arc::default(), failures: Arc::default() }
     }
 
     /// Assets that have no volume.
@@ -44,6 +46,18 @@ impl Assets {
     /// How many assets there are.
     pub(crate) fn count(&self) -> usize {
         self.made.lock().len()
+    }
+
+    /// Has that many of the next calls fail.
+    pub(crate) fn fail(&self, calls: usize) {
+        *self.failures.lock() = calls;
+    }
+
+    fn fails(&self) -> Result<(), PluginError> {
+        let mut failures = self.failures.lock();
+        let Some(left) = failures.checked_sub(1) else { return Ok(()) };
+        *failures = left;
+        Err(PluginError::Failed("injected".into()))
     }
 
     fn make(&self, order: &Order) -> Template {
@@ -70,6 +84,7 @@ impl Assets {
 
     async fn remove(&self, name: String) -> Result<(), PluginError> {
         self.destroy(&name, "deletes");
+        self.fails()?;
         pass(LASTS).await;
         self.made.lock().remove(&name);
         Ok(())
@@ -90,8 +105,8 @@ impl Plugin<Template> for Assets {
     }
 
     fn provision<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Template, PluginError>> {
-        let made = self.make(order);
-        pass(LASTS).map(|()| Ok(made)).boxed()
+        let made = self.fails().map(|()| self.make(order));
+        pass(LASTS).map(|()| made).boxed()
     }
 
     fn discard<'a>(&'a self, template: &'a Template) -> BoxFuture<'a, Result<(), PluginError>> {
@@ -105,6 +120,7 @@ impl Plugin<Template> for Assets {
 
     fn recycle<'a>(&'a self, volume: &'a Volume) -> BoxFuture<'a, Result<(), PluginError>> {
         self.destroy(&volume.name, "recycles");
-        pass(LASTS).map(Ok).boxed()
+        let recycled = self.fails();
+        pass(LASTS).map(|()| recycled).boxed()
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_controller::{Binder, Configuration, Parts, Plugin, Plugins, Settings};
+use bindery_controller::{Binder, Configuration, Mode, Parts, Plugin, Plugins, Settings};
 use bindery_core::Version;
 use bindery_engine::DefaultEngine;
 use bindery_kube::watch::{self, WatchLimits};
@@ -49,9 +49,17 @@ impl Replica {
             port: ApiPort::new(client.clone(), clock, events),
             engine: Arc::new(DefaultEngine),
             configuration: Configuration { plugins: Arc::new(plugins), ..Configuration::default() },
-            settings: Settings { shutdown_grace: settings.grace(), ..Settings::default() },
+            settings: Settings {
+                mode: network.mode,
+                shutdown_grace: settings.grace(),
+                ..Settings::default()
+            },
             journal: None,
         }));
+        if network.mode == Mode::Observe {
+            // Before the watches start, so that no object is missed.
+            binder.observe();
+        }
         let watches = watch::run(
             client.clone(),
             binder.intake().clone(),
@@ -61,7 +69,10 @@ impl Replica {
         let tasks = vec![
             tokio::spawn(worker.run()),
             tokio::spawn(watches),
-            tokio::spawn(compete(client, binder, settings)),
+            match network.mode {
+                Mode::Own => tokio::spawn(compete(client, binder, settings)),
+                Mode::Observe => tokio::spawn(observe(client, binder)),
+            },
         ];
         Self { tasks }
     }
@@ -72,6 +83,12 @@ impl Drop for Replica {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// Observes another binder.
+async fn observe(client: ApiClient, binder: Arc<Binder<ApiPort>>) {
+    let newest = watch::ask_for_newest(client, binder.intake().clone());
+    tokio::join!(binder.run(CancellationToken::new()), newest);
 }
 
 /// Competes for the Lease once every kind is listed, and binds while this replica leads.

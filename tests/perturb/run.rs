@@ -1,6 +1,7 @@
 //! One run of a scenario.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,22 @@ pub(crate) struct Outcome {
     pub(crate) end: BTreeMap<String, usize>,
 }
 
+/// What a run has broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// The first law that was broken, without the write that broke it.
+    pub(crate) law: String,
+    /// All that was broken, and the points of the run.
+    pub(crate) report: String,
+}
+
+impl Failure {
+    fn new(violations: &[String], points: &[Point]) -> Self {
+        let law = violations[0].rsplit(": ").next().unwrap_or_default().to_owned();
+        Self { law, report: format!("{}\n--- points\n{}", violations.join("\n"), listed(points)) }
+    }
+}
+
 /// Whether the state at rest is checked after a restore of etcd.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterRestore {
@@ -56,25 +73,26 @@ pub(crate) enum AfterRestore {
 ///
 /// # Errors
 ///
-/// What was broken, and the points of the run.
+/// A law is broken, or the user panics because the API server refuses what it does.
 pub(crate) fn run(
     scenario: &Scenario,
     perturbations: &[Perturbation],
     after_restore: AfterRestore,
-) -> Result<Outcome, String> {
+) -> Result<Outcome, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.expect("a runtime without IO can be built").block_on(disturbed(
-        scenario,
-        perturbations,
-        after_restore,
-    ))
+    let runtime = runtime.expect("a runtime without IO can be built");
+    let disturbed = || runtime.block_on(disturbed(scenario, perturbations, after_restore));
+    catch_unwind(AssertUnwindSafe(disturbed)).unwrap_or_else(|_| {
+        let report = "the message of the panic is above".to_owned();
+        Err(Failure { law: "it panics".to_owned(), report })
+    })
 }
 
 async fn disturbed(
     scenario: &Scenario,
     perturbations: &[Perturbation],
     after_restore: AfterRestore,
-) -> Result<Outcome, String> {
+) -> Result<Outcome, Failure> {
     let (timeline, crashes) = Timeline::new(scenario.broken_by_user, perturbations);
     let timeline = Arc::new(timeline);
     let assets = Assets::new(&timeline);
@@ -100,7 +118,7 @@ async fn disturbed(
     violations.extend(orphans.into_iter().map(|name| format!("asset {name} has no volume")));
     let points = timeline.points();
     if !violations.is_empty() {
-        return Err(format!("{}\n--- points\n{}", violations.join("\n"), listed(&points)));
+        return Err(Failure::new(&violations, &points));
     }
     let active = points.iter().rposition(|point| point.is_write).map_or(0, |last| last + 1);
     Ok(Outcome { active, end: end(&timeline.sim), points })
@@ -137,7 +155,8 @@ impl Cluster {
     async fn keep_replicas(self, mut crashes: UnboundedReceiver<usize>) {
         let mut starts = 0;
         let mut start = |replica| {
-            let network = Network { replica, timeline: Arc::clone(&self.timeline) };
+            let mode = self.timeline.start(replica);
+            let network = Network { replica, mode, timeline: Arc::clone(&self.timeline) };
             starts += 1;
             Some(Replica::start(&network, &self.assets, format!("replica-{replica}-{starts}"), self.began))
         };

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::timeline::Point;
+
 /// The kinds that a replica watches, by resource.
 pub(crate) const KINDS: [&str; 5] =
     ["persistentvolumes", "persistentvolumeclaims", "storageclasses", "pods", "nodes"];
@@ -89,11 +91,78 @@ const HOLDS: [usize; 4] = [3, 10, 30, 100];
 /// How many points a restore takes back.
 const RESTORES: [usize; 4] = [1, 4, 12, 40];
 
-/// Every single perturbation of a run of that many points.
-pub(crate) fn all(points: usize) -> Vec<Perturbation> {
+/// Every single perturbation that changes a run with these points, of which those before `active` are
+/// disturbed.
+pub(crate) fn all(points: &[Point], active: usize) -> Vec<Perturbation> {
     let effects = effects();
     let at = |at| effects.iter().map(move |&effect| Perturbation { at, effect });
-    (0..points).flat_map(at).collect()
+    (0..active).flat_map(at).filter(|perturbation| perturbation.changes(points)).collect()
+}
+
+impl Perturbation {
+    /// Whether it is among those that all pairs of the smallest scenarios are made of.
+    pub(crate) fn is_common(&self) -> bool {
+        const VOLUME_AND_CLAIM: usize = 2;
+        match self.effect {
+            Effect::Refuse(code) => code == 409 || code == 503,
+            Effect::Hold { kind, points, .. } => kind < VOLUME_AND_CLAIM && (points == 10 || points == 100),
+            Effect::Restore { points } => points == 4,
+            Effect::LoseAnswer | Effect::Delay | Effect::Crash { .. } | Effect::Isolate { .. } => true,
+            Effect::Swallow | Effect::Repeat | Effect::Cut { .. } | Effect::Expire { .. } => false,
+        }
+    }
+
+    /// Whether it changes anything in a run with these points.
+    fn changes(&self, points: &[Point]) -> bool {
+        match self.effect {
+            Effect::Hold { replica, kind, points: held } => {
+                let mut held = points.iter().skip(self.at).take(held);
+                held.any(|point| point.replica == replica && point.frame == Some(kind))
+            }
+            effect => !effect.is_of_request() || points[self.at].frame.is_none(),
+        }
+    }
+}
+
+impl Script {
+    /// Simpler scripts, the simplest first: without one of the disturbances, then with one of them shorter or
+    /// earlier.
+    fn simpler(&self) -> Vec<Self> {
+        let with = |at: usize, changed: Option<Perturbation>| {
+            let mut perturbations = self.perturbations.clone();
+            perturbations.splice(at..=at, changed);
+            Self { scenario: self.scenario.clone(), perturbations }
+        };
+        let known = || self.perturbations.iter().enumerate();
+        let dropped = known().filter(|_| self.perturbations.len() > 1).map(|(at, _)| with(at, None));
+        let changed = known().flat_map(|(at, known)| known.simpler().map(move |one| (at, one)));
+        dropped.chain(changed.map(|(at, one)| with(at, Some(one)))).collect()
+    }
+
+    /// The simplest script that still fails.
+    pub(crate) fn shrunk(self, fails: impl Fn(&Self) -> bool) -> Self {
+        let simpler = self.simpler().into_iter().find(|simpler| fails(simpler));
+        simpler.map_or(self, |simpler| simpler.shrunk(fails))
+    }
+}
+
+impl Perturbation {
+    fn simpler(self) -> impl Iterator<Item = Self> {
+        let shorter = |of: [usize; 4], points| of.into_iter().filter(move |shorter| *shorter < points);
+        let effects: Vec<Effect> = match self.effect {
+            Effect::Hold { replica, kind, points } => {
+                shorter(HOLDS, points).map(|points| Effect::Hold { replica, kind, points }).collect()
+            }
+            Effect::Restore { points } => {
+                shorter(RESTORES, points).map(|points| Effect::Restore { points }).collect()
+            }
+            _ => Vec::new(),
+        };
+        let at = self.at;
+        let earlier = [at / 2, at - at / 4, at.saturating_sub(1)].into_iter().filter(move |one| *one < at);
+        let earlier = earlier.map(move |at| Self { at, ..self });
+        effects.into_iter().map(move |effect| Self { effect, ..self }).chain(earlier)
+    }
 }
 
 /// Whether etcd is restored, which undoes what the user did.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bindery_controller::Mode;
 use bindery_invariants::Rule;
 use bindery_sim::{Sim, SimOptions, Snapshot};
 use parking_lot::Mutex;
@@ -29,6 +30,8 @@ pub(crate) struct Point {
     pub(crate) what: String,
     /// Whether it is a request to write something other than the Lease or an event.
     pub(crate) is_write: bool,
+    /// The kind of a frame: index of [`KINDS`]. `None` for a request.
+    pub(crate) frame: Option<usize>,
 }
 
 /// The points of a run, and what is disturbed.
@@ -47,6 +50,10 @@ pub(crate) struct Timeline {
     /// The API server answers nothing until then.
     down_until: Mutex<Option<Instant>>,
     crashes: mpsc::UnboundedSender<usize>,
+    /// The mode in which replicas start.
+    mode: Mutex<Mode>,
+    /// The modes in which replicas run.
+    modes: Mutex<[Mode; REPLICAS]>,
     violations: Mutex<Vec<String>>,
 }
 
@@ -84,6 +91,8 @@ impl Timeline {
             links: std::array::from_fn(|_| Link::new()),
             down_until: Mutex::default(),
             crashes,
+            mode: Mutex::default(),
+            modes: Mutex::default(),
             violations: Mutex::default(),
         };
         (timeline, receiver)
@@ -193,6 +202,24 @@ impl Timeline {
     /// Whether a watch from a version is refused. It is once.
     pub(crate) fn take_expired(&self, replica: usize, kind: usize) -> bool {
         std::mem::take(&mut *self.links[replica].kinds[kind].is_expired.lock())
+    }
+
+    /// Has every replica start anew in a mode, one after the other.
+    pub(crate) fn switch(&self, mode: Mode) {
+        *self.mode.lock() = mode;
+        (0..REPLICAS).for_each(|replica| self.begin(Effect::Crash { replica }, 0));
+    }
+
+    /// Notes that a replica starts, and returns its mode.
+    pub(crate) fn start(&self, replica: usize) -> Mode {
+        let mode = *self.mode.lock();
+        self.modes.lock()[replica] = mode;
+        mode
+    }
+
+    /// Whether every replica runs in a mode.
+    pub(crate) fn runs_in(&self, mode: Mode) -> bool {
+        *self.modes.lock() == [mode; REPLICAS]
     }
 
     /// The points that have come.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bindery_kit::json::{claim, volume};
+use bindery_controller::Mode;
+use bindery_kit::json::{claim, merged, volume};
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -75,9 +76,31 @@ impl User {
         self.send(Method::PATCH, &path(resource, name), change).await;
     }
 
+    /// Changes an object past validation, as another client did before.
+    pub(crate) async fn overwrite(&self, resource: &str, name: &str, change: Value) {
+        self.timeline.until_up().await;
+        self.timeline.sim.put(merged(self.existing(resource, name).await, change));
+    }
+
+    /// Removes an object past its finalizers.
+    pub(crate) async fn remove(&self, resource: &str, name: &str) {
+        self.timeline.until_up().await;
+        self.existing(resource, name).await;
+        self.timeline.sim.remove(resource, namespace(resource), name);
+    }
+
+    async fn existing(&self, resource: &str, name: &str) -> Value {
+        let object = self.object(resource, name);
+        if object.is_null() && self.timeline.is_restored() {
+            // This scenario ends here.
+            std::future::pending::<()>().await;
+        }
+        assert!(!object.is_null(), "there is no object {name} of {resource}");
+        object
+    }
+
     pub(crate) fn object(&self, resource: &str, name: &str) -> Value {
-        let namespace = (resource != VOLUMES).then_some("default");
-        self.timeline.sim.object(resource, namespace, name).unwrap_or_default()
+        self.timeline.sim.object(resource, namespace(resource), name).unwrap_or_default()
     }
 
     /// Waits until a condition holds.
@@ -87,6 +110,13 @@ impl User {
         while !holds(self) {
             ticks.tick().await;
         }
+    }
+
+    /// Restarts the replicas in a mode, one after the other.
+    pub(crate) async fn switch(&self, mode: Mode) {
+        self.timeline.switch(mode);
+        self.until(&format!("the replicas run in mode {mode:?}"), |user| user.timeline.runs_in(mode)).await;
+        pass(SETTLED).await;
     }
 
     /// Waits until an object has a phase.
@@ -123,11 +153,11 @@ impl User {
         self.until(&format!("volume {volume} is reserved"), holds).await;
     }
 
-    /// Does what an external provisioner does: makes the volume that a claim asks for.
-    pub(crate) async fn provision(&self, name: &str) {
+    /// Does what the provisioner of a driver does: makes the volume that a claim asks for.
+    pub(crate) async fn provision(&self, name: &str, driver: &str) {
         let asked = |user: &Self| {
             let key = "volume.kubernetes.io/storage-provisioner";
-            user.object(CLAIMS, name)["metadata"]["annotations"][key] == DRIVER
+            user.object(CLAIMS, name)["metadata"]["annotations"][key] == driver
         };
         self.until(&format!("claim {name} asks for a volume"), asked).await;
         let owner = self.object(CLAIMS, name);
@@ -135,10 +165,10 @@ impl User {
         let volume = volume(
             &format!("pvc-{uid}"),
             json!({
-                "metadata": {"annotations": {"pv.kubernetes.io/provisioned-by": DRIVER}},
+                "metadata": {"annotations": {"pv.kubernetes.io/provisioned-by": driver}},
                 "spec": {
                     "hostPath": null,
-                    "csi": {"driver": DRIVER, "volumeHandle": uid},
+                    "csi": {"driver": driver, "volumeHandle": uid},
                     "storageClassName": owner["spec"]["storageClassName"],
                     "persistentVolumeReclaimPolicy": "Delete",
                     "claimRef": reference(&owner),
@@ -152,6 +182,20 @@ impl User {
 pub(crate) fn path(resource: &str, name: &str) -> String {
     let prefix = if resource == VOLUMES { "" } else { "namespaces/default/" };
     format!("/api/v1/{prefix}{resource}/{name}")
+}
+
+fn namespace(resource: &str) -> Option<&'static str> {
+    (resource != VOLUMES).then_some("default")
+}
+
+/// A pod on a node that uses a claim.
+pub(crate) fn pod(name: &str, claim: &str) -> Value {
+    let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]);
+    let containers = json!([{"name": "main", "image": "example.com/main"}]);
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"nodeName": "n1", "volumes": volumes, "containers": containers},
+    })
 }
 
 /// The claimRef of a claim.

@@ -46,8 +46,9 @@ pub(crate) struct Arguments {
     /// Random worlds of each kind, and random decisions for the guard.
     #[arg(long, default_value_t = 2_000_000)]
     worlds: u32,
-    /// Scenarios with one disturbance, and with two.
-    #[arg(long, default_value_t = 250_000)]
+    /// Scenarios with disturbances. Every single one is tried in any case, and every pair of the smallest
+    /// scenarios.
+    #[arg(long, default_value_t = 500_000)]
     scripts: u32,
     /// States that are visited of each large world of the model, about 100 bytes of memory each.
     #[arg(long, default_value_t = 12_000_000)]
@@ -77,7 +78,8 @@ pub(crate) struct Arguments {
 enum Run {
     /// The property tests, over more worlds.
     Worlds,
-    /// Scenarios with two replicas, in which one or two requests or deliveries are disturbed.
+    /// Scenarios with two replicas, in which one or two requests or deliveries are disturbed. Continues where
+    /// it was interrupted, on the same commit.
     Pairs,
     /// All states of clusters with two volumes, two claims and two replicas.
     Model,
@@ -163,10 +165,15 @@ fn worlds(worlds: u32) -> Result<()> {
 }
 
 fn pairs(scripts: u32) -> Result<()> {
-    let scripts = scripts.to_string();
-    let tests = ["--release", "--package", "bindery-perturb", "--", "--nocapture", "--test-threads=1"];
+    let folder = workspace::target_folder()?.join("perturb-soak");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let mut git = Command::new("git");
+    let commit = process::output(git.args(["rev-parse", "HEAD"]).current_dir(workspace::root()))?;
+    // The same commit and options continue where they were interrupted.
+    let progress = folder.join(format!("{}-{scripts}.json", commit.trim()));
+    let tests = ["--release", "--package", "bindery-perturb", "--", "--nocapture", "all_scripts_of_a_soak"];
     let mut command = cargo_test(&tests);
-    process::run(command.env("BINDERY_SINGLES", &scripts).env("BINDERY_PAIRS", &scripts))
+    process::run(command.env("BINDERY_PROGRESS", progress).env("BINDERY_SCRIPTS", scripts.to_string()))
 }
 
 fn model(states: u32) -> Result<()> {

@@ -1,0 +1,50 @@
+//! Bindery and upstream's binder take turns.
+
+use bindery_controller::Mode;
+use bindery_kit::json::claim;
+use serde_json::json;
+
+use super::plain;
+use crate::user::{CLAIMS, User, VOLUMES, reference};
+
+scenarios! {
+    "replicas observe another binder, and bind again", &[], |user| {
+        user.bind(plain("v1")).await;
+        user.switch(Mode::Observe).await;
+        user.create(plain("v2")).await;
+        user.create(claim("c2", json!({}))).await;
+        bind_as_upstream(user, "c2", "v2").await;
+        user.delete(CLAIMS, "c1").await;
+        user.switch(Mode::Own).await;
+        user.until_phase(VOLUMES, "v1", "Released").await;
+    }
+    "replicas are told to observe in the middle of a bind", &[], |user| {
+        user.until_led().await;
+        user.create(plain("v1")).await;
+        user.create(claim("c1", json!({}))).await;
+        user.until_reserved("v1").await;
+        user.switch(Mode::Observe).await;
+        user.switch(Mode::Own).await;
+        user.until_bound("c1").await;
+    }
+}
+
+async fn bind_as_upstream(user: &User, claim: &str, volume: &str) {
+    let by_controller = json!({"pv.kubernetes.io/bound-by-controller": "yes"});
+    let owner = user.object(CLAIMS, claim);
+    user.overwrite(
+        VOLUMES,
+        volume,
+        json!({
+            "metadata": {"annotations": by_controller},
+            "spec": {"claimRef": reference(&owner)},
+            "status": {"phase": "Bound"},
+        }),
+    )
+    .await;
+    let marks =
+        json!({"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"});
+    let status = json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}});
+    let bound = json!({"metadata": {"annotations": marks}, "spec": {"volumeName": volume}, "status": status});
+    user.overwrite(CLAIMS, claim, bound).await;
+}
