@@ -6,7 +6,7 @@
 //! kind tells meanwhile is current. After that the laws of `law` hold at each write, the cluster comes to
 //! rest, and it is what it was without the disturbance.
 //!
-//! A run that fails prints its script, shrunk; `BINDERY_SCRIPT=… cargo test -p bindery-perturb` runs it again.
+//! A run that fails prints its script, shrunk; `BINDERY_SCRIPT=… cargo test -p bindery-perturb` runs it.
 //! `BINDERY_SINGLES` and `BINDERY_PAIRS` set how many scripts a run tries, `BINDERY_SEED` which ones.
 //! `cargo xtask soak pairs` tries all of them, in order: see `soak`.
 

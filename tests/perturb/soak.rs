@@ -1,4 +1,4 @@
-//! Every script, in an order that does not change, on all cores. What was tried is noted in a file, so that an
+//! Every script, in an order that does not change, on all cores. A file has what was tried, so that an
 //! interrupted soak continues.
 
 use std::collections::BTreeSet;
@@ -121,7 +121,8 @@ pub(crate) fn run(
     for (phase, length) in scripts.lengths().into_iter().enumerate() {
         let blocks = Mutex::new(Blocks { next: progress.lock().tried[phase], running: BTreeSet::new() });
         let work = || {
-            while let Some(block) = blocks.lock().take(length) {
+            loop {
+                let Some(block) = blocks.lock().take(length) else { return };
                 let indices = block..length.min(block + BLOCK);
                 let tried = indices.filter_map(|index| scripts.at(phase, index, seed));
                 let failed: Vec<String> = tried.filter_map(|script| check(&script).err()).collect();

@@ -120,7 +120,7 @@ scenarios! {
         user.until_bound("c1").await;
         user.create(class("gold", PLUGIN, json!({"metadata": {"annotations": annotations}}))).await;
     }
-    "a claim takes a narrower volume than the reserved one", &[Rule::Reservation, Rule::PairCompleted], |user| {
+    "a narrower volume wins over the reserved one", &[Rule::Reservation, Rule::PairCompleted], |user| {
         let modes = json!({"spec": {"accessModes": ["ReadWriteOnce", "ReadWriteMany"]}});
         user.create(plain("v1")).await;
         user.create(merged(reserved("v2", "c1"), modes)).await;
