@@ -92,14 +92,12 @@ impl Soak {
         let disk = Disk::new();
         let mut load = Load::in_folder(disk.folder(), &cluster, SERVED_WITHIN + RESTORED_WITHIN).await;
         load.deleting = (DELETING / figure(pairs)).min(0.5);
-        let mut places = Vec::new();
+        let (mut places, mut report) = (Vec::new(), Report::new(pairs));
         for number in 0..REPLICAS {
-            places.push(Place::new(&cluster, number, load.argument()).await);
-        }
-        let mut report = Report::new(pairs);
-        for place in &mut places {
+            let mut place = Place::new(&cluster, number, load.argument()).await;
             place.replica().until_listed().await;
             report.listed.extend(place.memory_mib());
+            places.push(place);
         }
         let checking = check_snapshots(cluster.client.clone(), SNAPSHOT_EVERY);
         let (old, forgotten) = (Staying::new(), None);

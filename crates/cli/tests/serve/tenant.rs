@@ -55,7 +55,7 @@ impl Tenant {
             2 | 3 => Fate::Leaves,
             _ => Fate::Flees,
         };
-        let policy = if chance.random_bool(deleting) { "Retain" } else { "Delete" };
+        let policy = if chance.random_bool(deleting) { "Delete" } else { "Retain" };
         Self { number, way, fate, policy }
     }
 
