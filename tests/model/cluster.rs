@@ -107,7 +107,9 @@ impl Cluster {
     pub(crate) fn new(world: World, turns: Turns) -> Self {
         let mut steps = vec![Step::ArriveLate];
         for replica in 0..REPLICAS {
-            steps.extend(Id::all().map(|id| Step::Begin(replica, id)));
+            for engine in 0..turns.engines() {
+                steps.extend(Id::all().map(|id| Step::Begin(replica, id, engine)));
+            }
             steps.extend([Step::Arrive(replica), Step::Return(replica)]);
             steps.extend([Step::Deliver(replica, 0), Step::Deliver(replica, 1)]);
             steps.extend([Step::LoseAnswer(replica), Step::Delay(replica)]);
@@ -150,7 +152,7 @@ impl Cluster {
     pub(crate) fn take(&mut self, state: &State, step: Step) -> Result<Option<State>, Broken> {
         let mut after = state.clone();
         let is_taken = match step {
-            Step::Begin(replica, id) => self.begin(&mut after, replica, id),
+            Step::Begin(replica, id, engine) => self.begin(&mut after, replica, id, engine),
             Step::Arrive(replica) => self.arrive(&mut after, replica)?,
             Step::Return(replica) => self.give_back(&mut after, replica),
             Step::LoseAnswer(replica) => self.lose_answer(&mut after, replica)?,
@@ -167,9 +169,9 @@ impl Cluster {
         Ok(is_taken.then(|| self.canonical(after)))
     }
 
-    fn begin(&mut self, state: &mut State, replica: usize, id: Id) -> bool {
+    fn begin(&mut self, state: &mut State, replica: usize, id: Id, engine: u8) -> bool {
         let Work::Idle(view) = state.replicas[replica].work else { return false };
-        let Some(stage) = self.turns.begin(view, id) else { return false };
+        let Some(stage) = self.turns.begin(view, id, engine) else { return false };
         state.replicas[replica].work = stage.into();
         stage != Stage::Ended(view)
     }

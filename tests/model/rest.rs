@@ -55,7 +55,7 @@ fn settle(cluster: &mut Cluster, mut now: Each<Seen>) -> Result<Vec<Violation>, 
                 now[id.index()] = now[id.index()].next(content);
                 changes.push((id, now[id.index()]));
             }
-            let mut stage = cluster.turns.begin(view, id).unwrap_or(Stage::Ended(view));
+            let mut stage = cluster.turns.begin(view, id, 0).unwrap_or(Stage::Ended(view));
             while let Stage::Asks(turn) = stage {
                 let request = cluster.turns.request(turn).clone();
                 story += &format!("{request:?}\n");

@@ -30,7 +30,7 @@ pub(crate) struct Found {
 #[derive(Clone, Copy)]
 struct Way {
     from: u32,
-    step: u8,
+    step: u16,
 }
 
 /// Searches until a law is broken, every state was visited, or as many states were found.
@@ -63,10 +63,12 @@ impl Search<'_> {
         let steps = self.cluster.steps().to_vec();
         let mut number = 0;
         while let Some(state) = open.pop_front() {
-            if let Err(broken) = self.rest.check(self.cluster, &state) {
+            if self.cluster.world.comes_to_rest
+                && let Err(broken) = self.rest.check(self.cluster, &state)
+            {
                 return Some(format!("{}{broken}", self.story(number)));
             }
-            for (at, step) in (0_u8..).zip(&steps) {
+            for (at, step) in (0_u16..).zip(&steps) {
                 let way = Way { from: number, step: at };
                 match self.cluster.take(&state, *step) {
                     Ok(Some(after)) => {

@@ -75,21 +75,24 @@ pub(crate) enum Stage {
 
 /// The turns that were run.
 pub(crate) struct Turns {
-    engine: Arc<dyn Engine>,
+    engines: Vec<Arc<dyn Engine>>,
     pub(crate) contents: Contents,
     known: Vec<Knowledge>,
     views: FxHashMap<Knowledge, View>,
     waiting: Vec<Waiting>,
-    begun: FxHashMap<(View, Id), Stage>,
+    begun: FxHashMap<Begun, Stage>,
     continued: FxHashMap<(Turn, Event), Stage>,
     told: FxHashMap<(View, Id, Seen), View>,
     /// How often the real code was run.
     pub(crate) runs: usize,
 }
 
+/// How a turn begins: what its replica knows, the object, and which engine decides.
+type Begun = (View, Id, u8);
+
 /// A turn that waits for an answer.
 struct Waiting {
-    began: (View, Id),
+    began: Begun,
     /// What happened since it began.
     events: Arc<[Event]>,
     request: Arc<Request>,
@@ -97,9 +100,9 @@ struct Waiting {
 }
 
 impl Turns {
-    pub(crate) fn new(engine: Arc<dyn Engine>) -> Self {
+    pub(crate) fn new(engines: Vec<Arc<dyn Engine>>) -> Self {
         Self {
-            engine,
+            engines,
             contents: Contents::new(),
             known: Vec::new(),
             views: FxHashMap::default(),
@@ -140,18 +143,23 @@ impl Turns {
         waiting.is_operating || !matches!(*waiting.request, Request::Write(_))
     }
 
+    /// How many engines there are.
+    pub(crate) fn engines(&self) -> u8 {
+        u8::try_from(self.engines.len()).expect("there are few engines")
+    }
+
     /// Begins a turn on an object; `None` if the replica does not know the object, or has nothing left to do
     /// with it.
-    pub(crate) fn begin(&mut self, view: View, id: Id) -> Option<Stage> {
+    pub(crate) fn begin(&mut self, view: View, id: Id, engine: u8) -> Option<Stage> {
         let knowledge = self.knowledge(view);
         if knowledge.accepted[id.index()] || !knowledge.cache[id.index()].exists() {
             return None;
         }
-        if let Some(stage) = self.begun.get(&(view, id)) {
+        if let Some(stage) = self.begun.get(&(view, id, engine)) {
             return Some(*stage);
         }
-        let stage = self.run((view, id), Arc::default());
-        self.begun.insert((view, id), stage);
+        let stage = self.run((view, id, engine), Arc::default());
+        self.begun.insert((view, id, engine), stage);
         Some(stage)
     }
 
@@ -241,9 +249,9 @@ impl Turns {
     /// The turn to which the same happened, with other versions.
     pub(crate) fn renumber_turn(&mut self, turn: Turn, versions: &Versions) -> Turn {
         let waiting = self.waiting(turn);
-        let ((view, id), events) = (waiting.began, Arc::clone(&waiting.events));
+        let ((view, id, engine), events) = (waiting.began, Arc::clone(&waiting.events));
         let view = self.renumber(view, versions);
-        let mut stage = self.begin(view, id);
+        let mut stage = self.begin(view, id, engine);
         for event in &*events {
             let event = match *event {
                 Event::Delivered(id, seen) => Event::Delivered(id, versions.renumbered(id, seen)),
@@ -259,11 +267,11 @@ impl Turns {
     }
 
     /// Runs the real code from the beginning of a turn.
-    fn run(&mut self, began: (View, Id), events: Arc<[Event]>) -> Stage {
+    fn run(&mut self, began: Begun, events: Arc<[Event]>) -> Stage {
         self.runs += 1;
         let mut knowledge = self.knowledge(began.0).clone();
         let memory = self.memory(&knowledge);
-        let engine = Arc::clone(&self.engine);
+        let engine = Arc::clone(&self.engines[usize::from(began.2)]);
         let happened = events.iter().map(|event| self.happening(*event)).collect();
         let stand = replay::replay(&engine, memory, began.1, happened);
         for event in &*events {

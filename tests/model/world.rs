@@ -1,6 +1,6 @@
 //! The worlds that are searched.
 
-use bindery_core::Volume;
+use bindery_core::{ClaimPhase, ClaimRef, ReclaimPolicy, Volume, VolumePhase};
 use bindery_kit::VOLUME_PROTECTION;
 
 use crate::objects::{Each, Id, Stored};
@@ -26,6 +26,8 @@ pub(crate) struct World {
     pub(crate) objects: Each<Stored>,
     pub(crate) edits: Vec<Edit>,
     pub(crate) budget: Budget,
+    /// Whether the engine is one that finishes its work.
+    pub(crate) comes_to_rest: bool,
 }
 
 const V1: Id = Id(0);
@@ -33,9 +35,10 @@ const V2: Id = Id(1);
 const C1: Id = Id(2);
 const C2: Id = Id(3);
 
-/// A volume that is kept when its claim is deleted.
+/// A volume: v1 is deleted with its claim, v2 is kept.
 fn volume(id: Id) -> Volume {
-    Volume { finalizers: vec![VOLUME_PROTECTION.into()], ..bindery_kit::volume(id.name()) }
+    let policy = if id == V1 { ReclaimPolicy::Delete } else { ReclaimPolicy::Retain };
+    Volume { policy, finalizers: vec![VOLUME_PROTECTION.into()], ..bindery_kit::volume(id.name()) }
 }
 
 fn with(ids: &[Id]) -> Each<Stored> {
@@ -66,58 +69,101 @@ fn edits(ids: &[Id]) -> Vec<Edit> {
 
 /// Worlds that are searched whole for every change.
 pub(crate) fn small() -> Vec<World> {
-    let (pair, rivals, spare) = ([V1, C1], [V1, C1, C2], [V1, V2, C1]);
+    let (pair, kept, rivals, spare) = ([V1, C1], [V2, C1], [V1, C1, C2], [V1, V2, C1]);
     vec![
         World {
             name: "a claim is deleted and made again",
-            objects: with(&pair),
+            objects: with(&kept),
             edits: Vec::new(),
             budget: Budget { deletions: 1, creations: 1, ..Budget::default() },
+            comes_to_rest: true,
         },
         World {
             name: "a replica crashes, and an answer is lost",
             objects: with(&pair),
             edits: Vec::new(),
             budget: Budget { crashes: 1, lost: 1, ..Budget::default() },
+            comes_to_rest: true,
         },
         World {
             name: "a user edits a pair",
             objects: with(&pair),
             edits: edits(&pair),
             budget: Budget { edits: 1, ..Budget::default() },
+            comes_to_rest: true,
         },
         World {
             name: "two claims want one volume, and an answer is lost",
             objects: with(&rivals),
             edits: Vec::new(),
             budget: Budget { lost: 1, ..Budget::default() },
+            comes_to_rest: true,
         },
         World {
             name: "a claim has a choice, and a replica crashes",
             objects: with(&spare),
             edits: Vec::new(),
             budget: Budget { crashes: 1, ..Budget::default() },
+            comes_to_rest: true,
         },
     ]
 }
 
 /// Worlds that are searched up to a number of states.
 pub(crate) fn large() -> Vec<World> {
-    let (rivals, spare, all) = ([V1, C1, C2], [V1, V2, C1], [V1, V2, C1, C2]);
+    let (pair, rivals, spare, all) = ([V1, C1], [V1, C1, C2], [V1, V2, C1], [V1, V2, C1, C2]);
     let budget = Budget { edits: 1, deletions: 1, creations: 1, crashes: 1, lost: 1 };
     vec![
-        World { name: "everything", objects: with(&all), edits: edits(&all), budget },
+        World { name: "everything", objects: with(&all), edits: edits(&all), budget, comes_to_rest: true },
+        World {
+            name: "a volume is deleted with its claim, which is made again",
+            objects: with(&pair),
+            edits: Vec::new(),
+            budget: Budget { deletions: 1, creations: 1, ..Budget::default() },
+            comes_to_rest: true,
+        },
         World {
             name: "two claims want one volume, and a user edits",
             objects: with(&rivals),
             edits: edits(&rivals),
             budget: Budget { edits: 1, ..Budget::default() },
+            comes_to_rest: true,
         },
         World {
             name: "a claim has a choice, and a user edits",
             objects: with(&spare),
             edits: edits(&spare),
             budget: Budget { edits: 1, ..Budget::default() },
+            comes_to_rest: true,
         },
     ]
+}
+
+/// A bound pair and a claim that wants its volume, for engines that want to part the pair.
+pub(crate) fn of_the_adversary() -> World {
+    let all = [V1, V2, C1, C2];
+    let mut objects = with(&all);
+    let mut claim = bindery_kit::claim(C1.claim_key());
+    let mut volume = volume(V1);
+    claim.volume_name = Some(volume.name.clone());
+    claim.annotations.bind_completed = true;
+    claim.annotations.bound_by_controller = true;
+    claim.status.phase = ClaimPhase::Bound;
+    claim.status.access_modes.clone_from(&volume.access_modes);
+    (claim.status.capacity, claim.status.has_capacity) = (volume.capacity, true);
+    volume.claim_ref = Some(ClaimRef {
+        namespace: claim.key.namespace.clone(),
+        name: claim.key.name.clone(),
+        uid: Some(claim.uid.clone()),
+    });
+    volume.annotations.bound_by_controller = true;
+    volume.phase = VolumePhase::Bound;
+    (objects[V1.index()], objects[C1.index()]) = (volume.into(), claim.into());
+    World {
+        name: "an engine wants to part a pair",
+        objects,
+        edits: Vec::new(),
+        budget: Budget { deletions: 1, creations: 1, ..Budget::default() },
+        comes_to_rest: false,
+    }
 }

@@ -5,8 +5,8 @@ use crate::objects::Id;
 /// A step of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A replica begins a turn.
-    Begin(usize, Id),
+    /// A replica begins a turn on an object, in which the engine of that number decides.
+    Begin(usize, Id, u8),
     /// The request of a turn arrives, and a write is answered.
     Arrive(usize),
     /// The answer to a read comes back.

@@ -13,7 +13,7 @@ impl Cluster {
         };
         let contents = &self.turns.contents;
         match step {
-            Step::Begin(replica, id) => format!("replica {replica} decides {id}"),
+            Step::Begin(replica, id, _) => format!("replica {replica} decides {id}"),
             Step::Arrive(replica) => format!("replica {replica} {}", request(replica)),
             Step::Return(replica) => format!("replica {replica} gets the answer"),
             Step::LoseAnswer(replica) => {
