@@ -6,11 +6,14 @@
 pub(crate) mod accept;
 mod discovery;
 mod openapi;
+mod origin;
+pub(crate) mod receive;
 pub(crate) mod route;
 pub(crate) mod socket;
 pub(crate) mod table;
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -20,21 +23,19 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body::{Body, Frame};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 use tower::Service;
 
 use self::accept::Accept;
+use self::receive::Received;
 use self::route::{Call, Query, Route, Verb, route};
 use crate::faults::{FaultAction, GUARD_HEADER, GUARD_LIVE_READ};
 use crate::sim::{LoggedRequest, Sim};
 use crate::status::{ApiError, ApiResult};
 use crate::verbs::Answer;
 use crate::{object, verbs, watch};
-
-/// The largest request body, as on the real server.
-const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// The body of an answer: one piece, or a stream of watch events.
 pub type SimBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -48,8 +49,16 @@ pub struct AnswerLost;
 #[derive(Clone, Debug)]
 pub struct SimService {
     sim: Sim,
+    /// `None` within the process.
+    socket: Option<Socket>,
+}
+
+/// The socket of a service.
+#[derive(Clone, Debug)]
+pub(crate) struct Socket {
+    pub(crate) address: SocketAddr,
     /// Becomes true when the server stops; watches then end.
-    stopped: Option<Receiver<bool>>,
+    pub(crate) stopped: Receiver<bool>,
 }
 
 impl<B> Service<Request<B>> for SimService
@@ -69,21 +78,28 @@ where
         let service = self.clone();
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            match Limited::new(body, BODY_BYTES_MAX).collect().await {
-                Ok(body) => service.answer(&head, body.to_bytes()).await,
-                Err(_) => {
-                    let message = format!("Request entity too large: limit is {BODY_BYTES_MAX}");
-                    let error = ApiError::new(413, "RequestEntityTooLarge", message);
-                    Ok(refuse(&error, &Accept::default()))
-                }
+            match service.receive(&head, body).await {
+                Ok(body) => service.answer(&head, body.bytes.clone()).await,
+                Err(error) => Ok(refuse(&error, &Accept::default())),
             }
         })
     }
 }
 
 impl SimService {
-    pub(crate) fn new(sim: Sim, stopped: Option<Receiver<bool>>) -> Self {
-        SimService { sim, stopped }
+    pub(crate) fn new(sim: Sim, socket: Option<Socket>) -> Self {
+        SimService { sim, socket }
+    }
+
+    async fn receive<B>(&self, head: &Parts, body: B) -> ApiResult<Received>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        if let Some(socket) = &self.socket {
+            origin::check(head, socket.address)?;
+        }
+        receive::receive(body, &self.sim.inner.room_for_bodies).await
     }
 
     async fn answer(&self, head: &Parts, body: Bytes) -> Result<Response<SimBody>, AnswerLost> {
@@ -143,7 +159,7 @@ impl SimService {
                 response
             }
         };
-        if logged.verb.is_write() || self.sim.inner.log_reads {
+        if self.sim.inner.log.has(logged.verb) {
             logged.code = response.status().as_u16();
             self.sim.state().requests.push(logged);
         }
@@ -154,7 +170,8 @@ impl SimService {
     fn serve(&self, call: &Call, accept: &Accept) -> (Response<SimBody>, String) {
         let served = accept.check().and_then(|()| match call.verb {
             Verb::Watch => {
-                let body = watch::watch(&self.sim, call, accept, self.stopped.clone())?;
+                let stopped = self.socket.as_ref().map(|socket| socket.stopped.clone());
+                let body = watch::watch(&self.sim, call, accept, stopped)?;
                 // Watches are always JSON.
                 Ok((with_body(StatusCode::OK, accept::JSON, body), String::new()))
             }

@@ -57,5 +57,5 @@ pub use faults::{FaultRule, Faults, GUARD_HEADER, GUARD_LIVE_READ};
 pub use http::route::Verb;
 pub use http::{AnswerLost, SimBody, SimService};
 pub use schema::normalise;
-pub use sim::{LoggedRequest, SeedError, Sim, SimOptions};
+pub use sim::{LoggedRequest, RequestLog, SeedError, Sim, SimOptions};
 pub use storage::Snapshot;

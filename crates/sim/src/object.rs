@@ -127,3 +127,21 @@ pub(crate) fn is_empty(value: Option<&Value>) -> bool {
         Some(Value::Object(fields)) => fields.is_empty(),
     }
 }
+
+/// Bytes of a value as JSON.
+pub(crate) fn json_bytes(value: &Value) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
+            self.0 += piece.len();
+            Ok(piece.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting cannot fail.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}

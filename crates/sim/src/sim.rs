@@ -4,21 +4,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::clock::Clock;
 use crate::faults::Faults;
 use crate::http::SimService;
 use crate::http::route::Verb;
-use crate::http::socket;
+use crate::http::{receive, socket};
 use crate::object;
 use crate::registry::{self, Resource};
 use crate::state::State;
-use crate::storage::{Key, Snapshot};
+use crate::storage::{HistoryMax, Key, Snapshot};
 
-/// How many changes watches and pages can read; older ones expire. A busy test makes a few thousand changes
+/// The changes that watches and pages can read; older ones expire. A busy test makes a few thousand changes
 /// of a few hundred bytes.
-const HISTORY_MAX: usize = 20_000;
+const HISTORY_MAX: HistoryMax = HistoryMax { changes: 20_000, bytes: 64 * 1024 * 1024 };
 
 /// Settings of a simulator.
 #[derive(Clone, Debug)]
@@ -34,13 +34,36 @@ pub struct SimOptions {
     /// creation cannot set, finalizers that delay a deletion. Without them the simulator checks versions and
     /// UIDs only, as the API server of upstream's unit tests does.
     pub strategies: bool,
-    /// Whether [`Sim::requests`] includes reads.
-    pub log_reads: bool,
+    /// The requests that [`Sim::requests`] returns.
+    pub log: RequestLog,
 }
 
 impl Default for SimOptions {
     fn default() -> Self {
-        SimOptions { seed: 0, clock: Clock::default(), controllers: true, strategies: true, log_reads: false }
+        SimOptions {
+            seed: 0,
+            clock: Clock::default(),
+            controllers: true,
+            strategies: true,
+            log: RequestLog::Writes,
+        }
+    }
+}
+
+/// Which requests are logged. The log grows until it is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestLog {
+    /// None.
+    Off,
+    /// Writes.
+    Writes,
+    /// Writes and reads.
+    All,
+}
+
+impl RequestLog {
+    pub(crate) fn has(self, verb: Verb) -> bool {
+        self == RequestLog::All || (self == RequestLog::Writes && verb.is_write())
     }
 }
 
@@ -78,7 +101,8 @@ pub struct SeedError(String);
 pub(crate) struct Inner {
     pub(crate) state: Mutex<State>,
     pub(crate) faults: Faults,
-    pub(crate) log_reads: bool,
+    pub(crate) log: RequestLog,
+    pub(crate) room_for_bodies: Arc<Semaphore>,
     pub(crate) clock: Clock,
     /// The current revision; watches wait for its changes.
     pub(crate) revisions: watch::Sender<u64>,
@@ -99,11 +123,12 @@ impl std::fmt::Debug for Sim {
 impl Sim {
     /// A cluster with the four system namespaces and no other objects.
     pub fn new(options: SimOptions) -> Sim {
-        let (log_reads, clock) = (options.log_reads, options.clock.clone());
+        let (log, clock) = (options.log, options.clock.clone());
         let state = State::new(options, HISTORY_MAX);
         let revisions = watch::Sender::new(state.store.revision());
         let state = Mutex::new(state);
-        Sim { inner: Arc::new(Inner { state, faults: Faults::default(), log_reads, clock, revisions }) }
+        let (faults, room_for_bodies) = (Faults::default(), receive::room());
+        Sim { inner: Arc::new(Inner { state, faults, log, clock, revisions, room_for_bodies }) }
     }
 
     /// The API as a tower service, for `kube::Client::new`.
@@ -112,7 +137,8 @@ impl Sim {
     }
 
     /// Serves HTTP/1.1 and HTTP/2 (without TLS) until `stop`. Then watches end, running requests are
-    /// answered, and connections are closed.
+    /// answered, and connections are closed. Requests for another host than the listener's address, and those
+    /// of web pages, are refused.
     ///
     /// # Errors
     ///
@@ -186,7 +212,7 @@ impl Sim {
         &self.inner.faults
     }
 
-    /// The answered requests in order: writes, and with [`SimOptions::log_reads`] also reads.
+    /// The answered requests in order, as far as [`SimOptions::log`] says.
     pub fn requests(&self) -> Vec<LoggedRequest> {
         self.state().requests.clone()
     }

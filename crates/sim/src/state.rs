@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::object;
 use crate::registry::{NAMESPACE, Resource};
 use crate::sim::{LoggedRequest, SimOptions};
-use crate::storage::{Key, Store};
+use crate::storage::{HistoryMax, Key, Store};
 use crate::verbs::events::to_stored;
 
 /// The characters of generated names: no vowels, and none that looks like another.
@@ -32,7 +32,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(options: SimOptions, history_max: usize) -> Self {
+    pub(crate) fn new(options: SimOptions, history_max: HistoryMax) -> Self {
         let mut state = State {
             store: Store::new(history_max),
             clock: options.clock,

@@ -80,6 +80,11 @@ impl ApiError {
         ApiError::new(410, "Expired", message)
     }
 
+    /// What is refused for its size.
+    pub(crate) fn too_large(why: impl std::fmt::Display) -> Box<Self> {
+        ApiError::new(413, "RequestEntityTooLarge", format!("Request entity too large: {why}"))
+    }
+
     pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Box<Self> {
         ApiError::new(415, "UnsupportedMediaType", message)
     }

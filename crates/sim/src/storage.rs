@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::object;
+use crate::object::{self, json_bytes};
 
 /// Namespace (empty for cluster scope) and name, in the order of lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +36,13 @@ pub(crate) struct Change {
     pub(crate) previous: Option<Arc<Value>>,
 }
 
+impl Change {
+    /// Bytes of its object as JSON. The object before an update belongs to an earlier change.
+    fn bytes(&self) -> usize {
+        self.object.as_ref().or(self.previous.as_ref()).map_or(0, |object| json_bytes(object))
+    }
+}
+
 /// The requested revision is older than the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compacted;
@@ -53,21 +60,39 @@ pub struct Snapshot {
     objects: BTreeMap<&'static str, Objects>,
 }
 
+/// Bounds of the history.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HistoryMax {
+    /// Number of changes.
+    pub(crate) changes: usize,
+    /// Bytes, as JSON, of the objects that changes made or removed.
+    pub(crate) bytes: usize,
+}
+
 /// All objects, the revision counter, and the history.
 #[derive(Debug)]
 pub(crate) struct Store {
     revision: u64,
     objects: BTreeMap<&'static str, Objects>,
     history: VecDeque<Change>,
-    history_max: usize,
+    /// Sum of the bytes of the changes.
+    history_bytes: usize,
+    history_max: HistoryMax,
     /// The newest revision whose change is no longer in the history.
     compacted: u64,
 }
 
 impl Store {
-    /// An empty store that keeps the last `history_max` changes.
-    pub(crate) fn new(history_max: usize) -> Self {
-        Store { revision: 1, objects: BTreeMap::new(), history: VecDeque::new(), history_max, compacted: 1 }
+    /// An empty store that keeps the last changes.
+    pub(crate) fn new(history_max: HistoryMax) -> Self {
+        Store {
+            revision: 1,
+            objects: BTreeMap::new(),
+            history: VecDeque::new(),
+            history_bytes: 0,
+            history_max,
+            compacted: 1,
+        }
     }
 
     /// The revision of the newest change.
@@ -108,11 +133,13 @@ impl Store {
     }
 
     fn record(&mut self, kind: &'static str, object: Option<Arc<Value>>, previous: Option<Arc<Value>>) {
-        self.history.push_back(Change { revision: self.revision, kind, object, previous });
-        while self.history.len() > self.history_max {
-            if let Some(oldest) = self.history.pop_front() {
-                self.compacted = oldest.revision;
-            }
+        let change = Change { revision: self.revision, kind, object, previous };
+        self.history_bytes += change.bytes();
+        self.history.push_back(change);
+        while self.history.len() > self.history_max.changes || self.history_bytes > self.history_max.bytes {
+            let Some(oldest) = self.history.pop_front() else { break };
+            self.history_bytes -= oldest.bytes();
+            self.compacted = oldest.revision;
         }
     }
 
@@ -131,6 +158,7 @@ impl Store {
     /// Drops the whole history.
     pub(crate) fn compact(&mut self) {
         self.history.clear();
+        self.history_bytes = 0;
         self.compacted = self.revision;
     }
 
@@ -174,12 +202,18 @@ mod tests {
 
     #[test]
     fn a_full_history_drops_its_oldest_change() {
-        let mut store = Store::new(2);
-        for note in ["1", "2", "3", "4"] {
-            store.put(VOLUME, json!({"metadata": {"name": "a"}, "note": note}));
+        let sized = json_bytes(&json!({"metadata": {"name": "a", "resourceVersion": "2"}, "note": "1"}));
+        for max in [
+            HistoryMax { changes: 2, bytes: usize::MAX },
+            HistoryMax { changes: usize::MAX, bytes: 3 * sized - 1 },
+        ] {
+            let mut store = Store::new(max);
+            for note in ["1", "2", "3", "4"] {
+                store.put(VOLUME, json!({"metadata": {"name": "a"}, "note": note}));
+            }
+            assert_eq!(store.compacted(), 3, "{max:?}");
+            assert!(store.changes_after(2).is_err());
+            assert_eq!(store.changes_after(3).unwrap().count(), 2);
         }
-        assert_eq!(store.compacted(), 3);
-        assert!(store.changes_after(2).is_err());
-        assert_eq!(store.changes_after(3).unwrap().count(), 2);
     }
 }

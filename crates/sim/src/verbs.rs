@@ -20,9 +20,13 @@ use serde_json::{Value, json};
 use self::events::to_view;
 use crate::field::FieldErrors;
 use crate::http::route::{Call, Verb};
+use crate::object;
 use crate::state::State;
 use crate::status::{ApiError, ApiResult};
 use crate::storage::Key;
+
+/// The largest object as stored: etcd's default for one request.
+const OBJECT_BYTES_MAX: usize = 1024 * 1024 * 3 / 2;
 
 /// The answer to an accepted request.
 #[derive(Debug)]
@@ -62,6 +66,15 @@ fn existing(state: &State, call: &Call) -> ApiResult<Arc<Value>> {
     let key = Key::new(&call.namespace, &call.name);
     let found = state.store.get(call.resource.kind, &key).cloned();
     found.ok_or_else(|| ApiError::not_found(call.resource, &call.name))
+}
+
+/// Refuses an object that etcd would not store.
+fn check_size(stored: &Value) -> ApiResult<()> {
+    if object::json_bytes(stored) <= OBJECT_BYTES_MAX {
+        return Ok(());
+    }
+    // The real server does not foresee this error of its storage, so the Status has no reason.
+    Err(ApiError::new(500, "", "etcdserver: request is too large"))
 }
 
 /// Refuses malformed query parameters.

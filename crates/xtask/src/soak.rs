@@ -15,7 +15,7 @@ use crate::{components, process, record, test, workspace};
 const WATCHING: [&str; 3] = ["bindery-engine", "bindery-guard-tests", "bindery-core"];
 
 /// Fuzz targets, each with the maximal length of an input in bytes.
-const FUZZED: [(&str, u32); 2] = [("guard", 512), ("review", 4_096)];
+const FUZZED: [(&str, u32); 3] = [("guard", 512), ("review", 4_096), ("requests", 1_024)];
 
 /// Corpora whose worlds are varied: cases of single calls, and cases of settled worlds.
 const VARIED: [&[&str]; 2] =

@@ -10,7 +10,7 @@ use bindery_core::Engine;
 use bindery_kube::plugins::{HostPath, Nfs, Recycler, RecyclerSettings};
 use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiClient, ApiPort, Events, Template, system_clock};
-use bindery_sim::{Clock, Sim, SimOptions};
+use bindery_sim::{Clock, RequestLog, Sim, SimOptions};
 use bindery_store::Store;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::wait::await_condition;
@@ -46,7 +46,7 @@ impl Cluster {
         volumes: &Path,
         journal: Option<Arc<dyn Journal>>,
     ) -> Result<Self> {
-        let sim = Sim::new(SimOptions { clock: Clock::Real, ..SimOptions::default() });
+        let sim = Sim::new(SimOptions { clock: Clock::Real, log: RequestLog::Off, ..SimOptions::default() });
         let client = kube::Client::new(sim.service(), "default");
         let node = objects::create(&client, Resource::Node, &node()).await;
         node.map_err(|why| anyhow!("the node {NODE}: {why}"))?;

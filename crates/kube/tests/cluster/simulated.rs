@@ -9,7 +9,7 @@ use bindery_kit::json;
 pub(crate) use bindery_kit::json::merged;
 use bindery_kube::watch::{self, WatchLimits};
 use bindery_kube::{ApiPort, Clock, Events, Template};
-use bindery_sim::{LoggedRequest, Sim, SimOptions, Verb};
+use bindery_sim::{LoggedRequest, RequestLog, Sim, SimOptions, Verb};
 use bindery_store::Store;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -32,7 +32,10 @@ pub(crate) struct Running {
 
 impl Cluster {
     pub(crate) fn new() -> Self {
-        Self { sim: Sim::new(SimOptions { log_reads: true, ..SimOptions::default() }), plugins: Vec::new() }
+        Self {
+            sim: Sim::new(SimOptions { log: RequestLog::All, ..SimOptions::default() }),
+            plugins: Vec::new(),
+        }
     }
 
     pub(crate) fn with(objects: impl IntoIterator<Item = Value>) -> Self {

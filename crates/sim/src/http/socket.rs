@@ -9,7 +9,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::SimService;
+use super::{SimService, Socket};
 use crate::sim::Sim;
 
 /// The time to close connections after `stop`, so that a peer that does not read cannot keep the server
@@ -26,7 +26,7 @@ pub(crate) async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let (stopping, stopped) = watch::channel(false);
-    let service = SimService::new(sim, Some(stopped));
+    let service = SimService::new(sim, Some(Socket { address: listener.local_addr()?, stopped }));
     let connections = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
     loop {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::events::{to_stored, to_view};
-use super::{Answer, admission, body, defaults, pods};
+use super::{Answer, admission, body, check_size, defaults, pods};
 use crate::http::route::Call;
 use crate::state::State;
 use crate::status::{ApiError, ApiResult};
@@ -91,6 +91,7 @@ fn insert_named(
     if call.is_dry_run() {
         return Ok(value);
     }
-    let stored = state.put(resource.kind, to_stored(resource, value));
-    Ok(to_view(resource, &stored))
+    let stored = to_stored(resource, value);
+    check_size(&stored)?;
+    Ok(to_view(resource, &state.put(resource.kind, stored)))
 }

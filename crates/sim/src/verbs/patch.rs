@@ -79,14 +79,19 @@ fn apply(patch_type: PatchType, call: &Call, mut object: Value) -> ApiResult<Val
             }
             let patch: Vec<Map<String, Value>> = serde_json::from_value(patch).map_err(|_| cannot_apply())?;
             if patch.len() > OPERATIONS_MAX {
-                let message = format!(
-                    "Request entity too large: The allowed maximum operations in a JSON patch is \
-                     {OPERATIONS_MAX}, got {}",
+                return Err(ApiError::too_large(format!(
+                    "The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {}",
                     patch.len()
-                );
-                return Err(ApiError::new(413, "RequestEntityTooLarge", message));
+                )));
             }
-            json::apply(&mut object, &patch).ok_or_else(cannot_apply)?;
+            json::apply(&mut object, &patch).map_err(|fault| match fault {
+                json::Fault::DoesNotApply => cannot_apply(),
+                // The real server answers 422 without a reason.
+                json::Fault::CopiesTooMuch => ApiError::too_large(format!(
+                    "The allowed size of all copies in a JSON patch is {} bytes",
+                    json::COPIED_BYTES_MAX
+                )),
+            })?;
         }
         PatchType::Merge if patch.is_object() => json_patch::merge(&mut object, &patch),
         PatchType::Strategic if patch.is_object() => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::events::{to_stored, to_view};
-use super::{Answer, admission, body, create, defaults, existing};
+use super::{Answer, admission, body, check_size, create, defaults, existing};
 use crate::field::FieldErrors;
 use crate::http::route::Call;
 use crate::object::{self, meta_number};
@@ -147,5 +147,6 @@ fn store(state: &mut State, call: &Call, existing: &Value, old: &Value, value: V
         state.remove(resource.kind, &Key::of(&stored));
         return Ok(to_view(resource, &stored));
     }
+    check_size(&stored)?;
     Ok(to_view(resource, &state.put(resource.kind, stored)))
 }

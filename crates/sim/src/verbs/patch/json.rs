@@ -5,29 +5,52 @@
 
 use serde_json::{Map, Value};
 
-/// Applies the operations in order. `None` if one does not apply.
-pub(super) fn apply(document: &mut Value, operations: &[Map<String, Value>]) -> Option<()> {
-    operations.iter().try_for_each(|operation| one(document, operation))
+use crate::object::json_bytes;
+
+/// The most bytes that the operations of one patch may copy, as on the real server
+/// (`JSONPatchMaxCopyBytes`): copies of copies would double a document with each operation.
+pub(super) const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+/// Why a patch is refused.
+pub(super) enum Fault {
+    DoesNotApply,
+    CopiesTooMuch,
+}
+
+/// Applies the operations in order.
+pub(super) fn apply(document: &mut Value, operations: &[Map<String, Value>]) -> Result<(), Fault> {
+    let mut copied = 0;
+    for operation in operations {
+        if operation.get("op").is_some_and(|op| op == "copy") {
+            let from = operation.get("from").and_then(Value::as_str).ok_or(Fault::DoesNotApply)?;
+            copied += json_bytes(get(document, from).ok_or(Fault::DoesNotApply)?);
+            if copied > COPIED_BYTES_MAX {
+                return Err(Fault::CopiesTooMuch);
+            }
+        }
+        one(document, operation).ok_or(Fault::DoesNotApply)?;
+    }
+    Ok(())
 }
 
 fn one(document: &mut Value, operation: &Map<String, Value>) -> Option<()> {
     let text = |name: &str| operation.get(name).and_then(Value::as_str);
     let path = text("path")?;
-    let value = operation.get("value").cloned().unwrap_or_default();
+    let value = operation.get("value").unwrap_or(&Value::Null);
     match text("op")? {
-        "add" => add(document, path, value),
+        "add" => add(document, path, value.clone()),
         "remove" => remove(document, path),
-        "replace" => replace(document, path, value),
+        "replace" => replace(document, path, value.clone()),
         "move" => {
-            let moved = get(document, text("from")?)?;
+            let moved = get(document, text("from")?)?.clone();
             remove(document, text("from")?)?;
             add(document, path, moved)
         }
         "copy" => {
-            let copied = get(document, text("from")?)?;
+            let copied = get(document, text("from")?)?.clone();
             add(document, path, copied)
         }
-        "test" if path.is_empty() => (*document == value).then_some(()),
+        "test" if path.is_empty() => (document == value).then_some(()),
         "test" => (get(document, path)? == value).then_some(()),
         _ => None,
     }
@@ -63,10 +86,10 @@ fn index(text: &str, places: usize) -> Option<usize> {
 }
 
 /// A value; null for a missing member of an object.
-fn get(document: &mut Value, path: &str) -> Option<Value> {
+fn get<'a>(document: &'a mut Value, path: &str) -> Option<&'a Value> {
     match container(document, path)? {
-        (Value::Object(fields), name) => Some(fields.get(&name).cloned().unwrap_or_default()),
-        (Value::Array(items), name) => items.get(index(&name, items.len())?).cloned(),
+        (Value::Object(fields), name) => Some(fields.get(&name).unwrap_or(&Value::Null)),
+        (Value::Array(items), name) => items.get(index(&name, items.len())?),
         _ => None,
     }
 }
